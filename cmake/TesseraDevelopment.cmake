@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+# What in-tree targets share. Nothing here is installed or reaches a project that uses tessera.
+include_guard(DIRECTORY)
+
+if(PROJECT_IS_TOP_LEVEL)
+  if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+    set(CMAKE_BUILD_TYPE Release)
+  endif()
+  set(CMAKE_CXX_EXTENSIONS OFF)
+  set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+  if(NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
+    find_program(TESSERA_CCACHE ccache)
+    mark_as_advanced(TESSERA_CCACHE)
+    if(TESSERA_CCACHE)
+      set(CMAKE_CXX_COMPILER_LAUNCHER "${TESSERA_CCACHE}")
+    endif()
+  endif()
+endif()
+
+# The instruction set. Every translation unit of one program must agree on it, so it travels with each in-tree
+# target; headers compiled with two different sets fail to link (see config.hpp).
+add_library(tessera_native INTERFACE)
+if(TESSERA_NATIVE)
+  include(CheckCXXCompilerFlag)
+  check_cxx_compiler_flag(-march=native TESSERA_HAS_MARCH_NATIVE)
+  if(TESSERA_HAS_MARCH_NATIVE)
+    target_compile_options(tessera_native INTERFACE -march=native)
+  else()
+    message(STATUS "tessera: TESSERA_NATIVE is on, but this compiler does not know -march=native")
+  endif()
+endif()
+
+add_library(tessera_dev_flags INTERFACE)
+if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
+  target_compile_options(tessera_dev_flags INTERFACE -Wall -Wextra -Wpedantic)
+  if(TESSERA_WARNINGS_AS_ERRORS)
+    target_compile_options(tessera_dev_flags INTERFACE -Werror)
+  endif()
+endif()
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # AVX-512 intrinsics raise hundreds of false alarms of these two, even from system headers.
+  target_compile_options(tessera_dev_flags INTERFACE -Wno-maybe-uninitialized -Wno-uninitialized)
+endif()
+
+# What programs, tests and recipes may use beyond the library: JSON and hashing.
+add_library(tessera_io_libraries INTERFACE)
+if(TARGET nlohmann_json::nlohmann_json)
+  target_link_libraries(tessera_io_libraries INTERFACE nlohmann_json::nlohmann_json)
+  target_include_directories(tessera_io_libraries SYSTEM INTERFACE "${TESSERA_XXHASH_INCLUDE_DIR}")
+endif()
+
+# tessera_add_executable(name [SOURCES file...] [LIBRARIES target...] [OUTPUT_DIRECTORY dir])
+function(tessera_add_executable name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "OUTPUT_DIRECTORY" "SOURCES;LIBRARIES")
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE tessera::tessera tessera_native tessera_dev_flags tessera_io_libraries
+                                        ${arg_LIBRARIES})
+  if(arg_OUTPUT_DIRECTORY)
+    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${arg_OUTPUT_DIRECTORY}")
+  endif()
+endfunction()

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+# A relocatable package: headers, targets, and the compiled recipes where they were asked for.
+include_guard(DIRECTORY)
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+set(tessera_cmake_dir "${CMAKE_INSTALL_LIBDIR}/cmake/tessera")
+if(NOT TESSERA_INSTALL_RECIPES)
+  set(tessera_cmake_dir "${CMAKE_INSTALL_DATADIR}/cmake/tessera")  # nothing of it depends on the architecture
+endif()
+
+install(TARGETS tessera EXPORT tesseraTargets
+  FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+install(EXPORT tesseraTargets NAMESPACE tessera:: DESTINATION "${tessera_cmake_dir}")
+
+set(tessera_version_options COMPATIBILITY SameMinorVersion)
+if(TESSERA_INSTALL_RECIPES AND TARGET tessera_recipes)
+  install(TARGETS tessera_recipes EXPORT tesseraRecipesTargets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+  install(EXPORT tesseraRecipesTargets NAMESPACE tessera:: DESTINATION "${tessera_cmake_dir}")
+else()
+  list(APPEND tessera_version_options ARCH_INDEPENDENT)
+endif()
+
+configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/tesseraConfig.cmake.in"
+  "${PROJECT_BINARY_DIR}/tesseraConfig.cmake"
+  INSTALL_DESTINATION "${tessera_cmake_dir}" NO_SET_AND_CHECK_MACRO)
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/tesseraConfigVersion.cmake"
+  VERSION ${PROJECT_VERSION} ${tessera_version_options})
+install(FILES "${PROJECT_BINARY_DIR}/tesseraConfig.cmake" "${PROJECT_BINARY_DIR}/tesseraConfigVersion.cmake"
+  DESTINATION "${tessera_cmake_dir}")
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/tessera")

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// GELU in its tanh form, on packets: gelu(x) = x s with s = 1 / (1 + e^(-2u)), u = sqrt(2/pi) (x + 0.044715
+// x^3).
+#pragma once
+
+#include "tessera/backend/cpu/packet.hpp"
+
+namespace tessera::inline v0 {
+namespace cpu {
+
+namespace detail {
+
+template <class S>
+inline constexpr S gelu_twice_root = S(1.5957691216057307117597842397375);  // 2 sqrt(2/pi)
+template <class S>
+inline constexpr S gelu_cubic = S(0.044715);
+
+/// s of the header's formula; e^(-2u) overflows to infinity or to a huge number, both of which give s = 0.
+template <class S>
+EIGEN_STRONG_INLINE Packet<S> gelu_sigmoid(Packet<S> x) {
+  Packet<S> const cubic =
+      fma(x * x, Packet<S>(gelu_twice_root<S> * gelu_cubic<S>), Packet<S>(gelu_twice_root<S>));
+  Packet<S> const one(S(1));
+  return one / (one + exp(-(x * cubic)));
+}
+
+}  // namespace detail
+
+template <class S>
+EIGEN_STRONG_INLINE Packet<S> gelu(Packet<S> x) {
+  return x * detail::gelu_sigmoid(x);
+}
+
+/// d gelu(x) / dx = s + x s (1 - s) 2u', 2u' = 2 sqrt(2/pi) (1 + 3 * 0.044715 x^2).
+template <class S>
+EIGEN_STRONG_INLINE Packet<S> gelu_derivative(Packet<S> x) {
+  Packet<S> const s = detail::gelu_sigmoid(x);
+  Packet<S> const slope = fma(x * x, Packet<S>(S(3) * detail::gelu_twice_root<S> * detail::gelu_cubic<S>),
+                              Packet<S>(detail::gelu_twice_root<S>));
+  Packet<S> const rest = s * (Packet<S>(S(1)) - s);
+  return fma(x * slope, rest, s);
+}
+
+}  // namespace cpu
+}  // namespace tessera::inline v0

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+// Causal attention in tiles, after FlashAttention (arXiv 2205.14135). The contract is in ops/attention.hpp.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <type_traits>
+
+#include "tessera/backend/cpu/gemm.hpp"
+#include "tessera/tensor/tensor.hpp"
+
+namespace tessera::inline v0 {
+namespace cpu {
+
+/// The tiles of attention behind the product's part of a worker's scratch. Sizes are fixed in bytes.
+template <class S>
+struct AttentionTiles {
+  static constexpr std::int64_t unit = 8 / static_cast<std::int64_t>(sizeof(S));
+  static constexpr std::int64_t block = 64;  // queries of a forward tile, keys of a backward tile
+  static constexpr std::int64_t forward_keys = 512 * unit;
+  static constexpr std::int64_t backward_queries = 256 * unit;
+  static constexpr std::int64_t head_tile = 32768 * unit;  // rows of a block times channels of a head
+  static constexpr std::int64_t query_sums = 131072 * unit;
+
+  S* scores;     // block x forward_keys, or backward_queries x block twice
+  S* slopes;     // the second half of scores
+  S* sums;       // block x head channels
+  S* more_sums;  // the same again
+  S* queries;    // sequence x head channels, where that fits
+  S* rows;       // three numbers a row
+
+  static constexpr std::size_t bytes =
+      static_cast<std::size_t>(block * forward_keys + 2 * head_tile + query_sums + 2 * backward_queries) *
+      sizeof(S);
+
+  static_assert((ProductScratch<S>::bytes + 63) / 64 * 64 + bytes <= Context<Cpu>::scratch_bytes);
+
+  explicit AttentionTiles(std::span<std::byte> scratch) {
+    scores = reinterpret_cast<S*>(scratch.data() + (ProductScratch<S>::bytes + 63) / 64 * 64);
+    slopes = scores + backward_queries * block;
+    sums = scores + block * forward_keys;
+    more_sums = sums + head_tile;
+    queries = more_sums + head_tile;
+    rows = queries + query_sums;
+  }
+
+  /// Rows of a tile of sums: 64, fewer for very wide heads.
+  static std::int64_t block_rows(std::int64_t head) {
+    std::int64_t rows = block;
+    while (rows > 1 && rows * head > head_tile) rows /= 2;
+    return rows;
+  }
+};
+
+/// One head of one sample: where its rows are in qkv (B, T, 3C), in a gradient of the same shape and in (B,
+/// T, C).
+struct HeadIndex {
+  std::int64_t sequence, channels, head;  // T, C and the channels of a head
+  std::int64_t sample, number;
+
+  std::int64_t qkv(int which, std::int64_t row) const {
+    return (sample * sequence + row) * 3 * channels + which * channels + number * head;
+  }
+  std::int64_t out(std::int64_t row) const { return (sample * sequence + row) * channels + number * head; }
+  std::int64_t row_of(std::int64_t heads, std::int64_t row) const {
+    return (sample * heads + number) * sequence + row;
+  }
+};
+
+/// An epilogue that writes to a dense tile of `stride` columns, or adds to it.
+template <class S>
+auto tile_into(S* to, std::int64_t stride, bool add) {
+  return [=](std::int64_t i, std::int64_t j, S const* values, std::int64_t count) {
+    for_packets<S>(0, count, [&](std::int64_t offset, auto whole, std::int64_t some) {
+      S* const at = to + i * stride + j + offset;
+      Packet<S> const value = load<S>(values + offset);
+      put(at, add ? get<S>(static_cast<S const*>(at), whole, some) + value : value, whole, some);
+    });
+  };
+}
+
+/// to = values * factor for one row of n.
+template <class S, class T>
+EIGEN_STRONG_INLINE void scale_row(S const* values, S factor, std::int64_t n, T* to) {
+  for_packets<S>(0, n, [&](std::int64_t i, auto whole, std::int64_t count) {
+    put(to + i, get<S>(values + i, whole, count) * Packet<S>(factor), whole, count);
+  });
+}
+
+/// row[i] = e^(row[i]*scale - shift) for i < n, 0 up to `padded`; returns the sum.
+template <class S>
+EIGEN_STRONG_INLINE S exponentiate_row(S* row, std::int64_t n, std::int64_t padded, S scale, S shift) {
+  Packet<S> sum(S(0));
+  Packet<S> const factor(scale), offset(-shift);
+  for_packets<S>(0, n, [&](std::int64_t i, auto whole, std::int64_t count) {
+    Packet<S> const value = exp(fma(get<S>(static_cast<S const*>(row) + i, whole, count), factor, offset));
+    put(row + i, value, whole, count);
+    sum = sum + get<S>(static_cast<S const*>(row) + i, whole, count);
+  });
+  std::fill(row + n, row + std::max(n, padded), S(0));
+  return lane_sum(sum);
+}
+
+template <class T>
+void attention_forward_block(std::span<std::byte> scratch, HeadIndex at, T const* qkv, std::int64_t first,
+                             std::int64_t rows, T* out, compute_t<T>* logsumexp) {
+  using S = compute_t<T>;
+  AttentionTiles<S> const tiles(scratch);
+  S const scale = S(1) / std::sqrt(S(at.head));
+  std::int64_t const head = at.head, stride = 3 * at.channels;
+  S* const largest = tiles.rows;
+  S* const total = tiles.rows + rows;
+  std::fill_n(largest, rows, -std::numeric_limits<S>::infinity());
+  std::fill_n(total, rows, S(0));
+  std::int64_t const end = first + rows;
+  for (std::int64_t key = 0; key < end; key += tiles.forward_keys) {
+    std::int64_t const keys = std::min(tiles.forward_keys, end - key);
+    product_serial<S>(scratch.data(), Matrix<T>{qkv + at.qkv(0, first), stride},
+                      Matrix<T>{qkv + at.qkv(1, key), stride, true}, rows, keys, head,
+                      tile_into(tiles.scores, tiles.forward_keys, false));
+    for (std::int64_t row = 0; row < rows; ++row) {
+      S* const scores = tiles.scores + row * tiles.forward_keys;
+      std::int64_t const visible = std::min(keys, first + row - key + 1);
+      Packet<S> most(-std::numeric_limits<S>::infinity());
+      for_packets<S>(0, visible, [&](std::int64_t i, auto whole, std::int64_t count) {
+        most = max(most, get<S>(static_cast<S const*>(scores) + i, whole, count,
+                                -std::numeric_limits<S>::infinity()));
+      });
+      S const top = std::max(largest[row], lane_max(most) * scale);
+      S const keep = key == 0 ? S(0) : std::exp(largest[row] - top);
+      total[row] = total[row] * keep + exponentiate_row(scores, visible, keys, scale, top);
+      largest[row] = top;
+      if (key != 0) scale_row(tiles.sums + row * head, keep, head, tiles.sums + row * head);
+    }
+    product_serial<S>(scratch.data(), Matrix<S>{tiles.scores, tiles.forward_keys},
+                      Matrix<T>{qkv + at.qkv(2, key), stride}, rows, head, keys,
+                      tile_into(tiles.sums, head, key != 0));
+  }
+  for (std::int64_t row = 0; row < rows; ++row) {
+    scale_row(tiles.sums + row * head, S(1) / total[row], head, out + at.out(first + row));
+    logsumexp[row] = largest[row] + std::log(total[row]);
+  }
+}
+
+template <class T>
+void attention_forward(Context<Cpu>& context, ConstTensor<T> qkv, int heads, Tensor<T> out,
+                       Tensor<compute_t<T>> logsumexp) {
+  std::int64_t const samples = out.shape()[0], sequence = out.shape()[1], channels = out.shape()[2];
+  std::int64_t const head = channels / heads;
+  std::int64_t const block = AttentionTiles<compute_t<T>>::block_rows(head);
+  std::int64_t const blocks = (sequence + block - 1) / block;
+  context.pool().parallel_for(samples * heads * blocks, [&](std::int64_t task, int worker) {
+    HeadIndex const at{sequence, channels, head, task / blocks / heads, task / blocks % heads};
+    std::int64_t const first = task % blocks * block;
+    attention_forward_block(context.worker_scratch(worker), at, qkv.data(), first,
+                            std::min(block, sequence - first), out.data(),
+                            logsumexp.data() + at.row_of(heads, first));
+  });
+}
+
+/// The gradient of one head, block of keys after block of keys, each over the queries that see it.
+template <class T>
+class AttentionBackward {
+  using S = compute_t<T>;
+  using Tiles = AttentionTiles<S>;
+
+ public:
+  AttentionBackward(std::span<std::byte> scratch, HeadIndex at, T const* dout, T const* qkv, T const* out,
+                    S const* logsumexp, T* dqkv)
+      : scratch_(scratch.data()),
+        tiles_(scratch),
+        at_(at),
+        dout_(dout),
+        qkv_(qkv),
+        out_(out),
+        logsumexp_(logsumexp),
+        dqkv_(dqkv),
+        scale_(S(1) / std::sqrt(S(at.head))) {}
+
+  void run() {
+    std::int64_t const head = at_.head, sequence = at_.sequence, block = Tiles::block_rows(head);
+    // dQ is summed over blocks of keys: in place when T is its own sum type, else in scratch, else block by
+    // block.
+    bool const in_place = std::is_same_v<S, T>;
+    bool const in_scratch = !in_place && sequence * head <= Tiles::query_sums;
+    for (std::int64_t key = 0; key < sequence; key += block) {
+      std::int64_t const keys = std::min(block, sequence - key);
+      for (std::int64_t query = key; query < sequence; query += Tiles::backward_queries) {
+        std::int64_t const queries = std::min(Tiles::backward_queries, sequence - query);
+        recompute(query, queries, key, keys);
+        bool const add = query != key;
+        product_serial<S>(scratch_, Matrix<S>{tiles_.scores, Tiles::block, true},
+                          Matrix<T>{dout_ + at_.out(query), at_.channels}, keys, head, queries,
+                          tile_into(tiles_.sums, head, add));
+        product_serial<S>(scratch_, Matrix<S>{tiles_.slopes, Tiles::block, true},
+                          Matrix<T>{qkv_ + at_.qkv(0, query), 3 * at_.channels}, keys, head, queries,
+                          tile_into(tiles_.more_sums, head, add));
+        if constexpr (std::is_same_v<S, T>)
+          query_gradient(query, queries, key, keys, dqkv_ + at_.qkv(0, query), 3 * at_.channels, key != 0);
+        else if (in_scratch)
+          query_gradient(query, queries, key, keys, tiles_.queries + query * head, head, key != 0);
+      }
+      for (std::int64_t row = 0; row < keys; ++row) {
+        scale_row(tiles_.sums + row * head, S(1), head, dqkv_ + at_.qkv(2, key + row));
+        scale_row(tiles_.more_sums + row * head, S(1), head, dqkv_ + at_.qkv(1, key + row));
+      }
+    }
+    if (in_place) return;
+    if (in_scratch) {
+      for (std::int64_t row = 0; row < sequence; ++row)
+        scale_row(tiles_.queries + row * head, S(1), head, dqkv_ + at_.qkv(0, row));
+      return;
+    }
+    for (std::int64_t query = 0; query < sequence; query += block) {
+      std::int64_t const queries = std::min(block, sequence - query);
+      for (std::int64_t key = 0; key < query + queries; key += block) {
+        std::int64_t const keys = std::min(block, sequence - key);
+        recompute(query, queries, key, keys);
+        query_gradient(query, queries, key, keys, tiles_.sums, head, key != 0);
+      }
+      for (std::int64_t row = 0; row < queries; ++row)
+        scale_row(tiles_.sums + row * head, S(1), head, dqkv_ + at_.qkv(0, query + row));
+    }
+  }
+
+ private:
+  /// scores = P and slopes = dS * scale for these queries and keys, from the forward pass's logsumexp.
+  void recompute(std::int64_t query, std::int64_t queries, std::int64_t key, std::int64_t keys) {
+    std::int64_t const head = at_.head, stride = 3 * at_.channels;
+    dot_rows(query, queries);
+    product_serial<S>(scratch_, Matrix<T>{qkv_ + at_.qkv(0, query), stride},
+                      Matrix<T>{qkv_ + at_.qkv(1, key), stride, true}, queries, keys, head,
+                      tile_into(tiles_.scores, Tiles::block, false));
+    product_serial<S>(scratch_, Matrix<T>{dout_ + at_.out(query), at_.channels},
+                      Matrix<T>{qkv_ + at_.qkv(2, key), stride, true}, queries, keys, head,
+                      tile_into(tiles_.slopes, Tiles::block, false));
+    for (std::int64_t row = 0; row < queries; ++row) {
+      S* const scores = tiles_.scores + row * Tiles::block;
+      S* const slopes = tiles_.slopes + row * Tiles::block;
+      std::int64_t const visible = std::max<std::int64_t>(0, std::min(keys, query + row - key + 1));
+      exponentiate_row(scores, visible, keys, scale_, logsumexp_[query + row]);
+      Packet<S> const dot(tiles_.rows[row]), factor(scale_);
+      for_packets<S>(0, visible, [&](std::int64_t i, auto whole, std::int64_t count) {
+        Packet<S> const probability = get<S>(static_cast<S const*>(scores) + i, whole, count);
+        Packet<S> const slope = get<S>(static_cast<S const*>(slopes) + i, whole, count);
+        put(slopes + i, probability * factor * (slope - dot), whole, count);
+      });
+      std::fill(slopes + visible, slopes + keys, S(0));
+    }
+  }
+
+  /// rows[i] = dout . out of query i: the softmax's share of its gradient.
+  void dot_rows(std::int64_t query, std::int64_t queries) {
+    if (query == dots_query_ && queries == dots_count_) return;
+    for (std::int64_t row = 0; row < queries; ++row) {
+      T const* const a = dout_ + at_.out(query + row);
+      T const* const b = out_ + at_.out(query + row);
+      Packet<S> sum(S(0));
+      for_packets<S>(0, at_.head, [&](std::int64_t i, auto whole, std::int64_t count) {
+        sum = multiply_add(get<S>(a + i, whole, count), get<S>(b + i, whole, count), sum);
+      });
+      tiles_.rows[row] = lane_sum(sum);
+    }
+    dots_query_ = query;
+    dots_count_ = queries;
+  }
+
+  void query_gradient(std::int64_t, std::int64_t queries, std::int64_t key, std::int64_t keys, S* to,
+                      std::int64_t stride, bool add) {
+    product_serial<S>(scratch_, Matrix<S>{tiles_.slopes, Tiles::block},
+                      Matrix<T>{qkv_ + at_.qkv(1, key), 3 * at_.channels}, queries, at_.head, keys,
+                      tile_into(to, stride, add));
+  }
+
+  std::byte* scratch_;
+  Tiles tiles_;
+  HeadIndex at_;
+  T const* dout_;
+  T const* qkv_;
+  T const* out_;
+  S const* logsumexp_;
+  T* dqkv_;
+  S scale_;
+  std::int64_t dots_query_ = -1, dots_count_ = 0;
+};
+
+template <class T>
+void attention_backward(Context<Cpu>& context, ConstTensor<T> dout, ConstTensor<T> qkv, ConstTensor<T> out,
+                        ConstTensor<compute_t<T>> logsumexp, int heads, Tensor<T> dqkv) {
+  std::int64_t const samples = out.shape()[0], sequence = out.shape()[1], channels = out.shape()[2];
+  context.pool().parallel_for(samples * heads, [&](std::int64_t task, int worker) {
+    HeadIndex const at{sequence, channels, channels / heads, task / heads, task % heads};
+    AttentionBackward<T>(context.worker_scratch(worker), at, dout.data(), qkv.data(), out.data(),
+                         logsumexp.data() + at.row_of(heads, 0), dqkv.data())
+        .run();
+  });
+}
+
+}  // namespace cpu
+}  // namespace tessera::inline v0

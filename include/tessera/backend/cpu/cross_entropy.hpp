@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// The classifier's loss and gradient. The contract is in ops/cross_entropy.hpp.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "tessera/backend/cpu/context.hpp"
+#include "tessera/backend/cpu/packet.hpp"
+#include "tessera/tensor/tensor.hpp"
+
+namespace tessera::inline v0 {
+namespace cpu {
+
+/// log(sum(e^x)) of a row in one pass over memory: blocks stay in the first cache for their maximum and their
+/// sum.
+template <class S, class T>
+S log_sum_exp(T const* row, std::int64_t n) {
+  constexpr std::int64_t block = 2048;
+  S const lowest = -std::numeric_limits<S>::infinity();
+  S top = lowest, total = S(0);
+  for (std::int64_t begin = 0; begin < n; begin += block) {
+    std::int64_t const end = std::min(begin + block, n);
+    Packet<S> most(lowest);
+    for_packets<S>(begin, end, [&](std::int64_t i, auto whole, std::int64_t count) {
+      most = max(most, get<S>(row + i, whole, count, lowest));
+    });
+    S const next = std::max(top, lane_max(most));
+    Packet<S> sums(S(0)), offset(next);
+    for_packets<S>(begin, end, [&](std::int64_t i, auto whole, std::int64_t count) {
+      if constexpr (whole)
+        sums = sums + exp(load<S>(row + i) - offset);
+      else {
+        alignas(64) S values[Packet<S>::size];
+        store(values, exp(load_partial<S>(row + i, count) - offset));
+        sums = sums + load_partial<S>(static_cast<S const*>(values), count);
+      }
+    });
+    total = total * (begin == 0 ? S(0) : std::exp(top - next)) + lane_sum(sums);
+    top = next;
+  }
+  return top + std::log(total);
+}
+
+template <class T>
+void cross_entropy(Context<Cpu>& context, Tensor<T> logits, ConstTensor<std::int32_t> targets,
+                   Tensor<compute_t<T>> losses, bool gradient, compute_t<T> const* gradient_scale) {
+  using S = compute_t<T>;
+  std::int64_t const n = logits.shape().columns();
+  S const scale = gradient ? *gradient_scale : S(0);
+  context.pool().parallel_for(logits.shape().rows(), [&](std::int64_t row, int) {
+    T* const values = logits.data() + row * n;
+    std::int64_t const target = targets.data()[row];
+    if (target < 0) {
+      losses.data()[row] = S(0);
+      if (gradient) std::fill_n(values, n, T(S(0)));
+      return;
+    }
+    S const normalizer = log_sum_exp<S>(static_cast<T const*>(values), n);
+    S const chosen = static_cast<S>(values[target]);
+    losses.data()[row] = normalizer - chosen;
+    if (!gradient) return;
+    Packet<S> const offset(normalizer), factor(scale);
+    for_packets<S>(0, n, [&](std::int64_t i, auto whole, std::int64_t count) {
+      put(values + i, exp(get<S>(static_cast<T const*>(values) + i, whole, count) - offset) * factor, whole,
+          count);
+    });
+    values[target] = T((std::exp(chosen - normalizer) - S(1)) * scale);
+  });
+}
+
+/// The sum over rows in order, and how many rows count.
+template <class S>
+void sum_losses(ConstTensor<S> losses, ConstTensor<std::int32_t> targets, double* loss,
+                std::int64_t* unmasked) {
+  double sum = 0;
+  std::int64_t count = 0;
+  for (std::int64_t row = 0; row < losses.elements(); ++row) {
+    sum += static_cast<double>(losses.data()[row]);
+    count += targets.data()[row] >= 0;
+  }
+  *loss = sum;
+  *unmasked = count;
+}
+
+}  // namespace cpu
+}  // namespace tessera::inline v0

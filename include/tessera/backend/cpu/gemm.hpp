@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one product of the CPU backend: C = op(A) op(B), then an epilogue on the hot tile, one rounding at the
+// end.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "tessera/backend/cpu/context.hpp"
+#include "tessera/backend/cpu/microkernel.hpp"
+
+namespace tessera::inline v0 {
+namespace cpu {
+
+/// How a product of a shape is cut. Functions of shape and type only; no result depends on the tile edges,
+/// since every element is the sum over k-blocks, in order, of its own sums over k, in order.
+template <class S>
+struct Tiling {
+  static constexpr std::int64_t depth_block = 256 * 4 / static_cast<std::int64_t>(sizeof(S));
+  static constexpr std::int64_t max_rows = 256;
+  static constexpr std::int64_t max_cols = Microtile<S>::cols * 8;
+
+  std::int64_t rows;
+  std::int64_t cols;
+
+  Tiling(std::int64_t m, std::int64_t n) {
+    rows = split(m, max_rows, Microtile<S>::row_panel);
+    cols = split(n, max_cols, Microtile<S>::cols);
+    while (((m + rows - 1) / rows) * ((n + cols - 1) / cols) < 8) {
+      if (rows >= cols && rows > 2 * Microtile<S>::row_panel)
+        rows = split(rows, rows / 2, Microtile<S>::row_panel);
+      else if (cols > Microtile<S>::cols)
+        cols = split(cols, cols / 2, Microtile<S>::cols);
+      else
+        break;
+    }
+  }
+
+ private:
+  /// The smallest number of equal parts of at most `most` (rounded up to whole steps).
+  static std::int64_t split(std::int64_t extent, std::int64_t most, std::int64_t step) {
+    std::int64_t const parts = std::max<std::int64_t>(1, (extent + most - 1) / most);
+    std::int64_t const part = (extent + parts - 1) / parts;
+    return std::max(step, (part + step - 1) / step * step);
+  }
+};
+
+/// The part of a worker's scratch that products use; attention keeps its own tiles behind it.
+template <class S>
+struct ProductScratch {
+  static constexpr std::int64_t left = Tiling<S>::max_rows * Tiling<S>::depth_block;
+  static constexpr std::int64_t right = (Tiling<S>::max_cols + Packet<S>::size) * Tiling<S>::depth_block;
+  static constexpr std::int64_t tile = Tiling<S>::max_rows * (Tiling<S>::max_cols + Packet<S>::size);
+  static constexpr std::size_t bytes =
+      static_cast<std::size_t>(left + right + tile + Tiling<S>::max_cols) * sizeof(S);
+};
+
+/// Adds a packed block's sums over k to `sums` (or starts them).
+template <class S>
+void sum_columns(S const* packed, std::int64_t depth, std::int64_t cols, bool first, S* sums) {
+  constexpr std::int64_t width = Packet<S>::size;
+  Panels<S> const panels(cols);
+  for (std::int64_t panel = 0; panel < panels.count(); ++panel) {
+    std::int64_t const start = panels.start(panel);
+    int const packets = panels.packets(panel);
+    for (int part = 0; part < packets; ++part) {
+      S const* from = packed + start * width * depth + part * width;
+      Packet<S> sum(S(0));
+      for (std::int64_t k = 0; k < depth; ++k) sum = sum + load<S>(from + k * packets * width);
+      std::int64_t const col = (start + part) * width;
+      std::int64_t const count = std::min<std::int64_t>(width, cols - col);
+      if (!first) sum = load_partial<S>(sums + col, count) + sum;
+      store_partial(sums + col, sum, count);
+    }
+  }
+}
+
+/// One tile of at most Tiling::max_rows by max_cols, over the whole depth, by one worker. `epilogue(i, j,
+/// values, count)` gets `count` finished values of row i from column j on, relative to the tile; `values` is
+/// padded to whole packets. With `column_sums`, a vector of `cols` values, it also gets the sums of b over
+/// the depth, in order.
+template <class S, class A, class B, class Epilogue>
+void product_tile(std::byte* scratch, Matrix<A> a, Matrix<B> b, std::int64_t rows, std::int64_t cols,
+                  std::int64_t depth, Epilogue const& epilogue, S* column_sums = nullptr) {
+  constexpr std::int64_t row_step = Microtile<S>::rows;
+  constexpr std::int64_t width = Packet<S>::size;
+  S* const left = reinterpret_cast<S*>(scratch);
+  S* const right = left + ProductScratch<S>::left;
+  S* const tile = right + ProductScratch<S>::right;
+  Panels<S> const panels(cols);
+  std::int64_t const row_groups = (rows + row_step - 1) / row_step;
+  std::int64_t k = 0;
+  do {
+    std::int64_t const block = std::min(Tiling<S>::depth_block, depth - k);
+    bool const first = k == 0;
+    bool const last = k + block >= depth;
+    pack_right(b.at(k, 0), block, cols, right);
+    if (column_sums) sum_columns(right, block, cols, first, column_sums);
+    PackedLeft<S> const packed = pack_left(a.at(0, k), rows, block, left);
+    for (std::int64_t panel = 0; panel < panels.count(); ++panel) {
+      std::int64_t const col = panels.start(panel) * width;
+      int const packets = panels.packets(panel);
+      S const* const from = right + col * block;
+      for (std::int64_t group = 0; group < row_groups; ++group) {
+        // A tile of one k-block needs no memory beyond the register tile's.
+        S* const to = first && last ? tile : tile + (col * row_groups + group * packets * width) * row_step;
+        S const* const values = packed.at(group * row_step);
+        if (packets == 1)
+          multiply_micro<1>(block, values, packed.row_stride, packed.k_stride, from, to, first);
+        else if (packets == 2)
+          multiply_micro<2>(block, values, packed.row_stride, packed.k_stride, from, to, first);
+        else
+          multiply_micro<Microtile<S>::packets>(block, values, packed.row_stride, packed.k_stride, from, to,
+                                                first);
+        if (!last) continue;
+        std::int64_t const count = std::min<std::int64_t>(packets * width, cols - col);
+        for (std::int64_t row = 0; row < std::min(row_step, rows - group * row_step); ++row)
+          epilogue(group * row_step + row, col, static_cast<S const*>(to + row * packets * width), count);
+      }
+    }
+    k += block;
+  } while (k < depth);
+}
+
+/// The product on one worker, tile after tile; `epilogue(i, j, values, count)` as above, relative to C.
+template <class S, class A, class B, class Epilogue>
+void product_serial(std::byte* scratch, Matrix<A> a, Matrix<B> b, std::int64_t m, std::int64_t n,
+                    std::int64_t depth, Epilogue const& epilogue) {
+  for (std::int64_t i = 0; i < m; i += Tiling<S>::max_rows)
+    for (std::int64_t j = 0; j < n; j += Tiling<S>::max_cols)
+      product_tile<S>(scratch, a.at(i, 0), b.at(0, j), std::min(Tiling<S>::max_rows, m - i),
+                      std::min(Tiling<S>::max_cols, n - j), depth,
+                      [&](std::int64_t row, std::int64_t col, S const* values, std::int64_t count) {
+                        epilogue(i + row, j + col, values, count);
+                      });
+}
+
+/// Discards the sums of columns.
+struct NoSums {
+  template <class S>
+  void operator()(std::int64_t, S const*, std::int64_t) const {}
+};
+
+/// The product on the whole pool: C (m, n) = op(A) (m, depth) op(B) (depth, n). `epilogue(i, j, values,
+/// count)` runs once for every element. With `sums` given, `sums(j, values, count)` gets the sums of B's
+/// columns.
+template <class S, class A, class B, class Epilogue, class Sums = NoSums>
+void product(Context<Cpu>& context, Matrix<A> a, Matrix<B> b, std::int64_t m, std::int64_t n,
+             std::int64_t depth, Epilogue const& epilogue, Sums const& sums = {}) {
+  Tiling<S> const tiling(m, n);
+  std::int64_t const tile_rows = (m + tiling.rows - 1) / tiling.rows;
+  std::int64_t const tile_cols = (n + tiling.cols - 1) / tiling.cols;
+  context.pool().parallel_for(tile_rows * tile_cols, [&](std::int64_t task, int worker) {
+    std::int64_t const i = task / tile_cols * tiling.rows;
+    std::int64_t const j = task % tile_cols * tiling.cols;
+    std::int64_t const cols = std::min(tiling.cols, n - j);
+    std::byte* const scratch = context.worker_scratch(worker).data();
+    S* column_sums = nullptr;
+    if constexpr (!std::is_same_v<Sums, NoSums>)
+      if (i == 0)
+        column_sums = reinterpret_cast<S*>(scratch + ProductScratch<S>::bytes) - Tiling<S>::max_cols;
+    product_tile<S>(
+        scratch, a.at(i, 0), b.at(0, j), std::min(tiling.rows, m - i), cols, depth,
+        [&](std::int64_t row, std::int64_t col, S const* values, std::int64_t count) {
+          epilogue(i + row, j + col, values, count);
+        },
+        column_sums);
+    if (column_sums) sums(j, static_cast<S const*>(column_sums), cols);
+  });
+}
+
+}  // namespace cpu
+}  // namespace tessera::inline v0

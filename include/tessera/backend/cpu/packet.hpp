@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+// Eigen's packets as a value type: one expression serves body and tail, since a tail is a padded packet.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include <Eigen/Core>
+
+#include "tessera/backend/cpu/pool.hpp"
+#include "tessera/core/dtype.hpp"
+
+// GCC 12's AVX-512 intrinsics have an undefined operand that they warn about when they are inlined here.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+
+namespace tessera::inline v0 {
+namespace cpu {
+
+/// As many values of S (float or double) as one register holds. Arithmetic is per lane. The compiler may
+/// contract a*b + c, so a formula that must not change between compilers writes every such term as fma(a, b,
+/// c).
+template <class S>
+struct Packet {
+  using scalar = S;
+  using raw_type = typename Eigen::internal::packet_traits<S>::type;
+  static constexpr int size = static_cast<int>(Eigen::internal::unpacket_traits<raw_type>::size);
+
+  raw_type raw;
+
+  Packet() = default;
+  EIGEN_STRONG_INLINE Packet(S value) : raw(Eigen::internal::pset1<raw_type>(value)) {}
+  EIGEN_STRONG_INLINE explicit Packet(raw_type const& value, int) : raw(value) {}
+
+  friend EIGEN_STRONG_INLINE Packet operator+(Packet a, Packet b) {
+    return Packet(Eigen::internal::padd(a.raw, b.raw), 0);
+  }
+  friend EIGEN_STRONG_INLINE Packet operator-(Packet a, Packet b) {
+    return Packet(Eigen::internal::psub(a.raw, b.raw), 0);
+  }
+  friend EIGEN_STRONG_INLINE Packet operator*(Packet a, Packet b) {
+    return Packet(Eigen::internal::pmul(a.raw, b.raw), 0);
+  }
+  friend EIGEN_STRONG_INLINE Packet operator/(Packet a, Packet b) {
+    return Packet(Eigen::internal::pdiv(a.raw, b.raw), 0);
+  }
+  friend EIGEN_STRONG_INLINE Packet operator-(Packet a) { return Packet(Eigen::internal::pnegate(a.raw), 0); }
+};
+
+namespace detail {
+
+/// Applies a scalar function lane by lane, where no instruction does.
+template <class S, class F, class... Packets>
+EIGEN_STRONG_INLINE Packet<S> each_lane(F&& function, Packets const&... operands) {
+  alignas(64) S result[Packet<S>::size];
+  for (int lane = 0; lane < Packet<S>::size; ++lane) {
+    auto const value = [lane](Packet<S> const& packet) {
+      alignas(64) S values[Packet<S>::size];
+      Eigen::internal::pstore(values, packet.raw);
+      return values[lane];
+    };
+    result[lane] = function(value(operands)...);
+  }
+  return Packet<S>(Eigen::internal::pload<typename Packet<S>::raw_type>(result), 0);
+}
+
+}  // namespace detail
+
+/// a*b + c with a single rounding, on every instruction set.
+template <class S>
+EIGEN_STRONG_INLINE Packet<S> fma(Packet<S> a, Packet<S> b, Packet<S> c) {
+#if defined(__FMA__) || defined(__AVX512F__) || defined(__ARM_FEATURE_FMA)
+  if constexpr (Packet<S>::size > 1) return Packet<S>(Eigen::internal::pmadd(a.raw, b.raw, c.raw), 0);
+#endif
+  return detail::each_lane<S>([](S x, S y, S z) { return std::fma(x, y, z); }, a, b, c);
+}
+
+/// a*b + c as fast as this instruction set can: with one rounding or two. For products and statistics.
+template <class S>
+EIGEN_STRONG_INLINE Packet<S> multiply_add(Packet<S> a, Packet<S> b, Packet<S> c) {
+  return Packet<S>(Eigen::internal::pmadd(a.raw, b.raw, c.raw), 0);
+}
+
+/// The correctly rounded square root. (Eigen's own may be approximate.)
+template <class S>
+EIGEN_STRONG_INLINE Packet<S> sqrt(Packet<S> x) {
+#if defined(EIGEN_VECTORIZE_AVX512)
+  if constexpr (std::is_same_v<S, float>)
+    return Packet<S>(_mm512_sqrt_ps(x.raw), 0);
+  else
+    return Packet<S>(_mm512_sqrt_pd(x.raw), 0);
+#elif defined(EIGEN_VECTORIZE_AVX)
+  if constexpr (std::is_same_v<S, float>)
+    return Packet<S>(_mm256_sqrt_ps(x.raw), 0);
+  else
+    return Packet<S>(_mm256_sqrt_pd(x.raw), 0);
+#elif defined(EIGEN_VECTORIZE_SSE)
+  if constexpr (std::is_same_v<S, float>)
+    return Packet<S>(_mm_sqrt_ps(x.raw), 0);
+  else
+    return Packet<S>(_mm_sqrt_pd(x.raw), 0);
+#else
+  return detail::each_lane<S>([](S value) { return std::sqrt(value); }, x);
+#endif
+}
+
+template <class S>
+EIGEN_STRONG_INLINE Packet<S> abs(Packet<S> x) {
+  return Packet<S>(Eigen::internal::pabs(x.raw), 0);
+}
+
+/// The larger one; which NaN is kept is unspecified.
+template <class S>
+EIGEN_STRONG_INLINE Packet<S> max(Packet<S> a, Packet<S> b) {
+  return Packet<S>(Eigen::internal::pmax(a.raw, b.raw), 0);
+}
+
+/// 0 where |x| < bound, x elsewhere; NaN stays NaN.
+template <class S>
+EIGEN_STRONG_INLINE Packet<S> zero_below(Packet<S> x, Packet<S> bound) {
+  using namespace Eigen::internal;
+  return Packet<S>(pandnot(x.raw, pcmp_lt(pabs(x.raw), bound.raw)), 0);
+}
+
+/// e^x; NaN stays NaN, below the smallest exponent it is 0 or the smallest normal number.
+template <class S>
+EIGEN_STRONG_INLINE Packet<S> exp(Packet<S> x) {
+  if constexpr (Packet<S>::size > 1 && Eigen::internal::packet_traits<S>::HasExp)
+    return Packet<S>(Eigen::internal::pexp(x.raw), 0);
+  else
+    return detail::each_lane<S>([](S value) { return std::exp(value); }, x);
+}
+
+/// Sum and maximum over the lanes, in the order of this instruction set.
+template <class S>
+EIGEN_STRONG_INLINE S lane_sum(Packet<S> x) {
+  return Eigen::internal::predux(x.raw);
+}
+template <class S>
+EIGEN_STRONG_INLINE S lane_max(Packet<S> x) {
+  return Eigen::internal::predux_max(x.raw);
+}
+
+/// One packet from memory of any storage type, converted to S. No alignment is asked for.
+template <class S, class T>
+EIGEN_STRONG_INLINE Packet<S> load(T const* from) {
+  using Raw = typename Packet<S>::raw_type;
+  if constexpr (std::is_same_v<S, T>) {
+    return Packet<S>(Eigen::internal::ploadu<Raw>(from), 0);
+  } else {
+    if constexpr (std::is_same_v<S, float> && std::is_same_v<T, half>) {
+#if defined(EIGEN_VECTORIZE_AVX512)
+      return Packet<S>(_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<__m256i const*>(from))), 0);
+#elif defined(EIGEN_VECTORIZE_AVX) && defined(__F16C__)
+      return Packet<S>(_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<__m128i const*>(from))), 0);
+#endif
+    } else if constexpr (std::is_same_v<S, float> && std::is_same_v<T, bfloat16>) {
+#if defined(EIGEN_VECTORIZE_AVX512)
+      __m256i const bits = _mm256_loadu_si256(reinterpret_cast<__m256i const*>(from));
+      return Packet<S>(_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16)), 0);
+#elif defined(EIGEN_VECTORIZE_AVX2)
+      __m128i const bits = _mm_loadu_si128(reinterpret_cast<__m128i const*>(from));
+      return Packet<S>(_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16)), 0);
+#elif defined(EIGEN_VECTORIZE_SSE) && !defined(EIGEN_VECTORIZE_AVX)
+      __m128i const bits = _mm_loadl_epi64(reinterpret_cast<__m128i const*>(from));
+      return Packet<S>(_mm_castsi128_ps(_mm_unpacklo_epi16(_mm_setzero_si128(), bits)), 0);
+#endif
+    }
+    alignas(64) S values[Packet<S>::size];
+    for (int lane = 0; lane < Packet<S>::size; ++lane) values[lane] = static_cast<S>(from[lane]);
+    return Packet<S>(Eigen::internal::pload<Raw>(values), 0);
+  }
+}
+
+/// One packet to memory of any storage type, rounded to nearest even; NaN stays NaN.
+template <class T, class S>
+EIGEN_STRONG_INLINE void store(T* to, Packet<S> value) {
+  if constexpr (std::is_same_v<S, T>) {
+    Eigen::internal::pstoreu(to, value.raw);
+  } else {
+    if constexpr (std::is_same_v<S, float> && std::is_same_v<T, half>) {
+#if defined(EIGEN_VECTORIZE_AVX512)
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
+                          _mm512_cvtps_ph(value.raw, _MM_FROUND_TO_NEAREST_INT));
+      return;
+#elif defined(EIGEN_VECTORIZE_AVX) && defined(__F16C__)
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_cvtps_ph(value.raw, _MM_FROUND_TO_NEAREST_INT));
+      return;
+#endif
+    } else if constexpr (std::is_same_v<S, float> && std::is_same_v<T, bfloat16>) {
+#if defined(EIGEN_VECTORIZE_AVX512)
+      __m512i const bits = _mm512_castps_si512(value.raw);
+      __m512i const last = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+      __m512i const even = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), last);
+      __mmask16 const nan = _mm512_cmp_ps_mask(value.raw, value.raw, _CMP_UNORD_Q);
+      __m512i const bits16 = _mm512_mask_or_epi32(even, nan, bits, _mm512_set1_epi32(0x400000));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
+                          _mm512_cvtepi32_epi16(_mm512_srli_epi32(bits16, 16)));
+      return;
+#elif defined(EIGEN_VECTORIZE_AVX2)
+      __m256i const bits = _mm256_castps_si256(value.raw);
+      __m256i const last = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+      __m256i const even = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), last);
+      __m256i const nan = _mm256_castps_si256(_mm256_cmp_ps(value.raw, value.raw, _CMP_UNORD_Q));
+      __m256i const quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+      __m256i const wide = _mm256_srli_epi32(_mm256_blendv_epi8(even, quiet, nan), 16);
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(to),
+                       _mm_packus_epi32(_mm256_castsi256_si128(wide), _mm256_extracti128_si256(wide, 1)));
+      return;
+#elif defined(EIGEN_VECTORIZE_SSE) && !defined(EIGEN_VECTORIZE_AVX)
+      __m128i const bits = _mm_castps_si128(value.raw);
+      __m128i const last = _mm_and_si128(_mm_srli_epi32(bits, 16), _mm_set1_epi32(1));
+      __m128i const even = _mm_add_epi32(_mm_add_epi32(bits, _mm_set1_epi32(0x7fff)), last);
+      __m128i const nan = _mm_castps_si128(_mm_cmpunord_ps(value.raw, value.raw));
+      __m128i const quiet = _mm_or_si128(bits, _mm_set1_epi32(0x400000));
+      __m128i const chosen = _mm_or_si128(_mm_and_si128(nan, quiet), _mm_andnot_si128(nan, even));
+      // The arithmetic shift keeps each half in the range of a signed 16-bit value, so that packing is exact.
+      _mm_storel_epi64(reinterpret_cast<__m128i*>(to),
+                       _mm_packs_epi32(_mm_srai_epi32(chosen, 16), _mm_setzero_si128()));
+      return;
+#endif
+    }
+    alignas(64) S values[Packet<S>::size];
+    Eigen::internal::pstore(values, value.raw);
+    for (int lane = 0; lane < Packet<S>::size; ++lane) to[lane] = static_cast<T>(values[lane]);
+  }
+}
+
+/// The first `count` values (fewer than a packet), the other lanes `rest`.
+template <class S, class T>
+EIGEN_STRONG_INLINE Packet<S> load_partial(T const* from, std::int64_t count, S rest = S(0)) {
+  alignas(64) S values[Packet<S>::size];
+  for (int lane = 0; lane < Packet<S>::size; ++lane)
+    values[lane] = lane < count ? static_cast<S>(from[lane]) : rest;
+  return Packet<S>(Eigen::internal::pload<typename Packet<S>::raw_type>(values), 0);
+}
+
+/// Writes only the first `count` lanes.
+template <class T, class S>
+EIGEN_STRONG_INLINE void store_partial(T* to, Packet<S> value, std::int64_t count) {
+  alignas(64) T values[Packet<S>::size];
+  store(values, value);
+  std::memcpy(static_cast<void*>(to), values, static_cast<std::size_t>(count) * sizeof(T));
+}
+
+/// Calls body(offset, whole packet or not, count) over [begin, end) in packets of S: the last one may be
+/// partial. `get` and `put` below then read as one expression for body and tail.
+template <class S, class F>
+EIGEN_STRONG_INLINE void for_packets(std::int64_t begin, std::int64_t end, F&& body) {
+  constexpr std::int64_t width = Packet<S>::size;
+  std::int64_t i = begin;
+  for (; i + width <= end; i += width) body(i, std::true_type{}, width);
+  if (i < end) body(i, std::false_type{}, end - i);
+}
+
+template <class S, bool Whole, class T>
+EIGEN_STRONG_INLINE Packet<S> get(T const* from, std::bool_constant<Whole>, std::int64_t count,
+                                  S rest = S(0)) {
+  if constexpr (Whole)
+    return load<S>(from);
+  else
+    return load_partial<S>(from, count, rest);
+}
+
+template <bool Whole, class T, class S>
+EIGEN_STRONG_INLINE void put(T* to, Packet<S> value, std::bool_constant<Whole>, std::int64_t count) {
+  if constexpr (Whole)
+    store(to, value);
+  else
+    store_partial(to, value, count);
+}
+
+/// The elements that elementwise work is cut into, whatever the number of threads.
+inline constexpr std::int64_t block_elements = 4096;
+
+constexpr std::int64_t blocks_of(std::int64_t elements) {
+  return (elements + block_elements - 1) / block_elements;
+}
+
+/// body(begin, end, worker) for each block of 4096 of n elements, in parallel.
+template <class F>
+void for_blocks(ThreadPool& pool, std::int64_t elements, F&& body) {
+  pool.parallel_for(blocks_of(elements), [&](std::int64_t block, int worker) {
+    std::int64_t const begin = block * block_elements;
+    body(begin, std::min(begin + block_elements, elements), worker);
+  });
+}
+
+/// Elementwise work over arrays of any storage types: `functor(Packet<S>&...)` sees one packet of each array;
+/// what it changes in those given by a pointer to non-const is stored, converted back. Lanes beyond the end
+/// hold 0 and are not stored. Deterministic for any number of threads.
+template <class S, class F, class... T>
+void transform(ThreadPool& pool, std::int64_t elements, F const& functor, T*... arrays) {
+  for_blocks(pool, elements, [&](std::int64_t begin, std::int64_t end, int) {
+    for_packets<S>(begin, end, [&](std::int64_t i, auto whole, std::int64_t count) {
+      auto const apply = [&](auto... packets) {
+        functor(packets...);
+        auto const keep = [&](auto* to, Packet<S> value) {
+          if constexpr (!std::is_const_v<std::remove_pointer_t<decltype(to)>>) put(to, value, whole, count);
+        };
+        (keep(arrays + i, packets), ...);
+      };
+      apply(get<S>(static_cast<T const*>(arrays) + i, whole, count)...);
+    });
+  });
+}
+
+}  // namespace cpu
+}  // namespace tessera::inline v0
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif

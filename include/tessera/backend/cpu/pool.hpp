@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// The worker threads of one rank. The caller is worker 0; waiting blocks.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+namespace tessera::inline v0 {
+namespace cpu {
+
+/// Runs loops over independent tasks on a fixed number of threads. One thread creates none. Each worker
+/// starts on its own contiguous range of tasks, so that successive loops over the same data find it in the
+/// same cache, and then takes from the others; which worker runs a task must not matter to its result. A
+/// worker that is not scheduled in time is not waited for: the others finish its tasks.
+class ThreadPool {
+ public:
+  explicit ThreadPool(int threads) : threads_(std::max(1, std::min(threads, max_threads))) {
+    if (threads_ == 1) return;
+    cursors_ = std::make_unique<Cursor[]>(static_cast<std::size_t>(threads_));
+    workers_.reserve(static_cast<std::size_t>(threads_ - 1));
+    for (int worker = 1; worker < threads_; ++worker)
+      workers_.emplace_back([this, worker] { serve(worker); });
+  }
+  ThreadPool(ThreadPool const&) = delete;
+  ThreadPool& operator=(ThreadPool const&) = delete;
+  ~ThreadPool() {
+    state_.fetch_or(stop_bit, std::memory_order_release);
+    state_.notify_all();
+    for (std::thread& worker : workers_) worker.join();
+  }
+
+  int threads() const noexcept { return threads_; }
+
+  /// body(task, worker) for every task in [0, tasks), returning when all are done. The body must not throw
+  /// and must not call parallel_for of the same pool. Allocates nothing.
+  template <class F>
+  void parallel_for(std::int64_t tasks, F&& body) noexcept {
+    if (threads_ == 1 || tasks <= 1) {
+      for (std::int64_t task = 0; task < tasks; ++task) body(task, 0);
+      return;
+    }
+    using Body = std::remove_reference_t<F>;
+    run(tasks, const_cast<void*>(static_cast<void const*>(std::addressof(body))),
+        [](void* object, std::int64_t begin, std::int64_t end, int worker) {
+          for (std::int64_t task = begin; task < end; ++task) (*static_cast<Body*>(object))(task, worker);
+        });
+  }
+
+ private:
+  static constexpr int max_threads = 4096;
+  // The state is one word, so that a worker enters a loop only while it is open: bits 0 to 13 count the
+  // workers inside, bit 14 is "open", bit 15 is "stop", the rest numbers the loops.
+  static constexpr std::uint32_t inside_mask = 0x3fffu, open_bit = 0x4000u, stop_bit = 0x8000u,
+                                 epoch_one = 0x10000u;
+
+  struct alignas(64) Cursor {
+    std::atomic<std::int64_t> next{0};
+    std::int64_t end = 0;
+  };
+
+  using Run = void (*)(void*, std::int64_t, std::int64_t, int);
+
+  void run(std::int64_t tasks, void* body, Run call) noexcept {
+    body_ = body;
+    call_ = call;
+    grain_ = std::max<std::int64_t>(1, tasks / (threads_ * 8));
+    for (int worker = 0; worker < threads_; ++worker) {
+      cursors_[static_cast<std::size_t>(worker)].next.store(tasks * worker / threads_,
+                                                            std::memory_order_relaxed);
+      cursors_[static_cast<std::size_t>(worker)].end = tasks * (worker + 1) / threads_;
+    }
+    state_.fetch_add(epoch_one | open_bit, std::memory_order_release);
+    state_.notify_all();
+    work(0);
+    std::uint32_t state = state_.fetch_and(~open_bit, std::memory_order_acq_rel) & ~open_bit;
+    for (int spin = 0; (state & inside_mask) != 0; state = state_.load(std::memory_order_acquire))
+      if (++spin > spins) state_.wait(state, std::memory_order_acquire);
+  }
+
+  void serve(int worker) noexcept {
+    std::uint32_t seen = 0;  // the loop this worker last took part in
+    int spin = 0;
+    for (std::uint32_t state = state_.load(std::memory_order_acquire);;) {
+      if ((state & stop_bit) != 0) return;
+      if ((state & open_bit) == 0 || (state & ~(epoch_one - 1)) == seen) {
+        if (++spin > spins) state_.wait(state, std::memory_order_acquire);
+        state = state_.load(std::memory_order_acquire);
+        continue;
+      }
+      if (!state_.compare_exchange_weak(state, state + 1, std::memory_order_acq_rel,
+                                        std::memory_order_acquire))
+        continue;
+      seen = state & ~(epoch_one - 1);
+      work(worker);
+      state = state_.fetch_sub(1, std::memory_order_acq_rel) - 1;
+      if ((state & (inside_mask | open_bit)) == 0) state_.notify_all();
+      spin = 0;
+    }
+  }
+
+  void work(int worker) noexcept {
+    for (int turn = 0; turn < threads_; ++turn) {
+      Cursor& cursor = cursors_[static_cast<std::size_t>((worker + turn) % threads_)];
+      while (cursor.next.load(std::memory_order_relaxed) < cursor.end) {
+        std::int64_t const begin = cursor.next.fetch_add(grain_, std::memory_order_relaxed);
+        if (begin >= cursor.end) break;
+        call_(body_, begin, std::min(begin + grain_, cursor.end), worker);
+      }
+    }
+  }
+
+  static constexpr int spins = 0;
+
+  int threads_;
+  std::unique_ptr<Cursor[]> cursors_;
+  void* body_ = nullptr;
+  Run call_ = nullptr;
+  std::int64_t grain_ = 1;
+  alignas(64) std::atomic<std::uint32_t> state_{0};
+  std::vector<std::thread> workers_;
+};
+
+}  // namespace cpu
+}  // namespace tessera::inline v0

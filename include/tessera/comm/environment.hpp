@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which launcher started this process, if any: torchrun, deepspeed, Open MPI, PMI, MVAPICH or SLURM.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "tessera/comm/communicator.hpp"
+#include "tessera/core/error.hpp"
+
+namespace tessera::inline v0 {
+namespace comm {
+
+/// What a launcher said about this process. What it does not tell: local_rank -1, local_world 0, no address,
+/// port 0.
+struct LaunchEnvironment {
+  std::string source = "none";
+  int rank = 0;
+  int world = 1;
+  int local_rank = 0;
+  int local_world = 0;
+  std::string master_address;
+  int master_port = 0;
+  bool master_port_taken = false;  ///< the launcher's agent listens there already: bind another one
+};
+
+/// Reads one variable; null when it is unset.
+using GetEnvironment = std::function<char const*(char const*)>;
+
+/// "torchrun: rank 1 of 4, local rank 1 of 2, master 10.0.0.1:29500", or "none".
+inline std::string describe(LaunchEnvironment const& launch) {
+  if (launch.source == "none") return launch.source;
+  std::string text = launch.source + ": rank " + std::to_string(launch.rank) + " of " +
+                     std::to_string(launch.world) +
+                     (launch.local_rank >= 0 ? ", local rank " + std::to_string(launch.local_rank) : "");
+  if (launch.local_rank >= 0 && launch.local_world > 0) text += " of " + std::to_string(launch.local_world);
+  if (!launch.master_address.empty()) text += ", master " + launch.master_address;
+  if (!launch.master_address.empty() && launch.master_port > 0)
+    text += ":" + std::to_string(launch.master_port);
+  return text;
+}
+
+namespace detail {
+[[noreturn]] inline std::string refuse_hosts(std::string_view list) {
+  throw Error(ErrorKind::config,
+              "SLURM_STEP_NODELIST is '" + std::string(list) +
+                  "', which is not a list of hosts such as a[01-04,07],b; set MASTER_ADDR");
+}
+}  // namespace detail
+
+/// The first host of a SLURM list: "a[01-04,07],b" gives "a01", "n[3,5]-ib[0-1]" gives "n3-ib0". Throws
+/// Error(config) naming the list when it is empty or its brackets do not match.
+inline std::string first_host(std::string_view list) {
+  std::string host;
+  for (std::size_t at = 0; at < list.size() && list[at] != ','; ++at) {
+    if (list[at] != '[') {
+      if (list[at] == ']') detail::refuse_hosts(list);
+      host += list[at];
+      continue;
+    }
+    std::size_t const close = list.find(']', at);
+    std::string_view const inside = close == list.npos ? "" : list.substr(at + 1, close - at - 1);
+    std::string_view const first = inside.substr(0, inside.find_first_of(",-"));
+    if (first.empty() || first.find('[') != first.npos) detail::refuse_hosts(list);
+    host += first;
+    at = close;
+  }
+  return host.empty() ? detail::refuse_hosts(list) : host;
+}
+
+namespace detail {
+
+class LaunchReader {
+ public:
+  explicit LaunchReader(GetEnvironment const& get) : get_(get) {}
+
+  /// Unset and empty are the same.
+  bool has(char const* name) const { return text(name) != nullptr; }
+  char const* text(char const* name) const {
+    char const* const value = get_(name);
+    return value && *value ? value : nullptr;
+  }
+
+  /// The variable as a whole number in [low, high]; absent: an error that says which launcher set the others.
+  int need(char const* name, int low, int high, char const* source, char const* seen) const {
+    if (!has(name)) missing(name, source, seen);
+    return number(name, low, high);
+  }
+  [[noreturn]] void missing(char const* name, char const* source, char const* seen) const {
+    throw Error(ErrorKind::config, std::string(name) + " is not set although " + seen +
+                                       " is, so this is half a " + source + " launch; set " + name +
+                                       ", or unset " + seen + " to run without a launcher");
+  }
+  int number(char const* name, int low, int high) const {
+    std::string_view const value = text(name);
+    std::int64_t parsed = 0;
+    bool good = value.size() <= 10;
+    for (char const digit : value) {
+      good = good && digit >= '0' && digit <= '9';
+      if (good) parsed = parsed * 10 + (digit - '0');
+    }
+    if (!good || parsed < low || parsed > high)
+      throw Error(ErrorKind::config, std::string(name) + " is '" + std::string(value) +
+                                         "', which is not a whole number from " + std::to_string(low) +
+                                         " to " + std::to_string(high) +
+                                         "; correct it in the launcher's environment");
+    return static_cast<int>(parsed);
+  }
+
+ private:
+  GetEnvironment const& get_;
+};
+
+inline constexpr int most_ranks = 1 << 24;
+
+/// The names that one launcher uses. Rank and world must both be set once either is, and the local rank too
+/// unless it is `optional`; then SLURM_LOCALID may stand in for it.
+struct LauncherNames {
+  char const* source;
+  char const* rank;
+  char const* world;
+  char const* local_rank;
+  char const* local_world;
+  bool optional = false;
+};
+
+inline LaunchEnvironment read_ranks(LaunchReader const& read, LauncherNames const& names, char const* seen) {
+  LaunchEnvironment launch;
+  launch.source = names.source;
+  launch.world = read.need(names.world, 1, most_ranks, names.source, seen);
+  launch.rank = read.need(names.rank, 0, most_ranks, names.source, seen);
+  if (launch.rank >= launch.world)
+    throw Error(ErrorKind::config, std::string(names.rank) + " is " + std::to_string(launch.rank) + " but " +
+                                       names.world + " is " + std::to_string(launch.world) +
+                                       "; ranks run from 0 to " + std::to_string(launch.world - 1));
+  char const* local_rank = names.local_rank;
+  if (names.optional && !read.has(local_rank)) local_rank = "SLURM_LOCALID";
+  if (names.optional && !read.has(local_rank)) {
+    launch.local_rank = -1;
+    return launch;
+  }
+  launch.local_rank = read.need(local_rank, 0, most_ranks, names.source, seen);
+  if (names.local_world && read.has(names.local_world))
+    launch.local_world = read.number(names.local_world, 1, most_ranks);
+  if (launch.local_world > launch.world)
+    throw Error(ErrorKind::config, std::string(names.local_world) + " is " +
+                                       std::to_string(launch.local_world) + " but " + names.world + " is " +
+                                       std::to_string(launch.world) +
+                                       "; a host cannot hold more ranks than the world");
+  int const limit = launch.local_world > 0 ? launch.local_world : launch.world;
+  if (launch.local_rank >= limit)
+    throw Error(ErrorKind::config, std::string(local_rank) + " is " + std::to_string(launch.local_rank) +
+                                       ", which must be below " + std::to_string(limit) + ", the ranks of " +
+                                       (launch.local_world > 0 ? "this host" : "the world"));
+  return launch;
+}
+
+inline void read_master(LaunchReader const& read, LaunchEnvironment& launch) {
+  if (char const* const address = read.text("MASTER_ADDR")) launch.master_address = address;
+  if (read.has("MASTER_PORT")) launch.master_port = read.number("MASTER_PORT", 1, 65535);
+}
+
+/// Ranks on this host of "4(x2),3" (hosts in order), for host `node`; 0 when the list does not say.
+inline int tasks_on_node(std::string_view list, int node) {
+  for (std::size_t at = 0; at < list.size();) {
+    auto const read = [&] {
+      int value = 0;
+      while (at < list.size() && list[at] >= '0' && list[at] <= '9' && value < most_ranks)
+        value = value * 10 + (list[at++] - '0');
+      return value;
+    };
+    int const tasks = read();
+    int hosts = 1;
+    if (list.substr(at, 2) == "(x") {
+      at += 2;
+      hosts = read();
+      if (at >= list.size() || list[at++] != ')') return 0;
+    }
+    if (tasks == 0 || hosts == 0) return 0;
+    if (node < hosts) return tasks;
+    node -= hosts;
+    if (at < list.size() && list[at++] != ',') return 0;
+  }
+  return 0;
+}
+
+}  // namespace detail
+
+/// What the launcher said, read through `get`; `source` is "none" without one. Looks for, in this order: RANK
+/// and WORLD_SIZE (torchrun, deepspeed), Open MPI, PMI (MPICH, Intel MPI), MVAPICH, SLURM (SLURM_PROCID; a
+/// job id alone is no launch). Throws Error(config) when a launcher's variables are incomplete, not numbers,
+/// or contradict each other, naming the variable.
+inline LaunchEnvironment launch_environment(GetEnvironment const& get) {
+  detail::LaunchReader const read(get);
+  constexpr detail::LauncherNames launchers[] = {
+      {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+      {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+       "OMPI_COMM_WORLD_LOCAL_SIZE"},
+      {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", true},
+      {"MVAPICH", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",
+       "MV2_COMM_WORLD_LOCAL_SIZE", true},
+  };
+  for (auto names : launchers) {
+    bool const torch = std::string_view(names.source) == "torchrun";
+    char const* seen = nullptr;
+    for (char const* name : {names.rank, names.world, names.optional ? names.rank : names.local_rank})
+      if (!seen && read.has(name)) seen = name;
+    if (!seen) continue;
+    bool const agent = read.has("TORCHELASTIC_RUN_ID") || read.has("TORCHELASTIC_RESTART_COUNT");
+    if (torch && !agent && (read.has("CROSS_SIZE") || read.has("LOCAL_SIZE"))) {
+      names.source = "deepspeed";
+      if (!read.has(names.local_world)) names.local_world = "LOCAL_SIZE";
+    }
+    LaunchEnvironment launch = detail::read_ranks(read, names, seen);
+    detail::read_master(read, launch);
+    if (torch) {
+      launch.master_port_taken = agent;
+      if (launch.world > 1 && launch.master_address.empty())
+        read.missing("MASTER_ADDR", names.source, "WORLD_SIZE");
+      if (launch.master_port == 0) launch.master_port = 29500;
+    } else if (launch.master_address.empty() && launch.local_world == launch.world) {
+      launch.master_address = "127.0.0.1";
+    }
+    return launch;
+  }
+  if (read.has("SLURM_PROCID")) {
+    LaunchEnvironment launch = detail::read_ranks(
+        read, {"SLURM", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr}, "SLURM_PROCID");
+    if (!read.has("SLURM_STEP_ID") && !read.has("SLURM_STEP_NODELIST")) launch.source = "SLURM batch script";
+    if (read.has("SLURM_STEP_TASKS_PER_NODE") && read.has("SLURM_NODEID"))
+      launch.local_world = detail::tasks_on_node(read.text("SLURM_STEP_TASKS_PER_NODE"),
+                                                 read.number("SLURM_NODEID", 0, detail::most_ranks));
+    detail::read_master(read, launch);
+    char const* const hosts = read.text("SLURM_STEP_NODELIST");
+    if (launch.master_address.empty() && hosts) launch.master_address = first_host(hosts);
+    if (launch.master_port == 0 && read.has("SLURM_JOB_ID"))
+      launch.master_port = 61440 + read.number("SLURM_JOB_ID", 0, 2147483647) % 4096;
+    return launch;
+  }
+  if (read.has("PMIX_RANK"))
+    throw Error(
+        ErrorKind::config,
+        "PMIX_RANK is set, but no variable tells the number of ranks, so this is half a PMIx launch; start "
+        "through mpirun or srun, which set it, or unset PMIX_RANK to run without a launcher");
+  return {};
+}
+
+/// The same for this process.
+inline LaunchEnvironment launch_environment() {
+  return launch_environment([](char const* name) -> char const* { return std::getenv(name); });
+}
+
+/// A communicator for what started this process: a world of one without a launcher, or when the launcher
+/// started one rank. A launch of several processes throws Error(unsupported): ranks on the CPU are threads of
+/// one process, and a process of several never runs as a world of its own.
+inline Comm from_environment(GetEnvironment const& get) {
+  LaunchEnvironment const launch = launch_environment(get);
+  if (launch.world == 1) return Comm();
+  std::string text =
+      "this process was started as one of several (" + describe(launch) +
+      "), and this build has no transport between processes; start one process and give it --ranks " +
+      std::to_string(launch.world) + " (tessera::run), whose ranks are threads";
+  if (launch.source == "SLURM batch script")
+    text += "; inside the script itself, unset SLURM_PROCID first, or use srun --ntasks=1";
+  throw Error(ErrorKind::unsupported, text, launch.rank);
+}
+inline Comm from_environment() {
+  return from_environment([](char const* name) -> char const* { return std::getenv(name); });
+}
+
+}  // namespace comm
+}  // namespace tessera::inline v0

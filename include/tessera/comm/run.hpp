@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// tessera::run: a thread per rank, and one exception for the caller, the first cause.
+#pragma once
+
+#include <chrono>
+#include <concepts>
+#include <cstddef>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <typeinfo>
+#include <utility>
+#include <vector>
+
+#include "tessera/comm/communicator.hpp"
+#include "tessera/comm/threads.hpp"
+#include "tessera/core/error.hpp"
+
+namespace tessera::inline v0 {
+
+struct RunOptions {
+  /// Seconds that ranks wait for one that gives no sign of life before they throw PeerLost.
+  std::chrono::duration<double> timeout{300.0};
+  /// Seconds that a failed run waits for a rank that gives no sign of life, before it calls `stuck`.
+  std::chrono::duration<double> grace{30.0};
+  /// Called once: a thread cannot be ended from outside, so a program prints the text and exits here. If it
+  /// returns, `run` waits for that rank. Empty: std::terminate with a PeerLost of that text.
+  std::function<void(std::string const& text)> stuck{};
+};
+
+namespace detail {
+
+/// What the other ranks are told.
+inline std::string text_of(std::exception_ptr const& thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (std::exception const& exception) {
+    return exception.what();
+  } catch (...) {
+    return "an exception that is not a std::exception";
+  }
+}
+
+/// The exceptions of a run, in the order they came.
+class FirstCause {
+ public:
+  /// `began`: nothing had ended the communicator before this. An echo is a PeerLost that came after the end.
+  void record(int rank, std::exception_ptr thrown, bool began) {
+    bool echo = false;
+    if (!began) {
+      try {
+        std::rethrow_exception(thrown);
+      } catch (PeerLost const&) {
+        echo = true;
+      } catch (...) {
+      }
+    }
+    int const weight = began ? 3 : echo ? 1 : 2;
+    std::lock_guard lock(mutex_);
+    if (weight <= weight_) return;
+    weight_ = weight;
+    rank_ = rank;
+    thrown_ = std::move(thrown);
+  }
+
+  /// Throws the cause, if there is one, with its rank.
+  void rethrow() {
+    if (!thrown_) return;
+    std::string const prefix = "rank " + std::to_string(rank_) + ": ";
+    try {
+      std::rethrow_exception(thrown_);
+    } catch (Error const& error) {
+      if (error.rank() >= 0 || typeid(error) != typeid(Error)) throw;
+      throw Error(error.kind(), prefix + error.what(), rank_, error.unit());
+    } catch (std::bad_alloc const& exception) {
+      std::throw_with_nested(Error(ErrorKind::out_of_memory, prefix + exception.what(), rank_));
+    } catch (std::exception const& exception) {
+      std::throw_with_nested(Error(ErrorKind::failed, prefix + exception.what(), rank_));
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  int weight_ = 0;
+  int rank_ = -1;
+  std::exception_ptr thrown_;
+};
+
+inline void watch_threads(comm::detail::ThreadGroup& group, RunOptions const& options) {
+  std::string text;
+  int rank = -1;
+  if (group.await_leavers(options.grace, text, rank)) return;
+  if (!options.stuck) {
+    try {
+      throw PeerLost(text, rank);
+    } catch (...) {
+      std::terminate();
+    }
+  }
+  options.stuck(text);
+  group.await_leavers(std::nullopt, text, rank);
+}
+
+inline void run_threads(int ranks, std::function<void(comm::Comm&)> const& fn, RunOptions const& options) {
+  auto const group = comm::detail::make_group(ranks, {options.timeout});
+  // Here and not in the threads: a handle that goes away counts as its rank leaving.
+  std::vector<comm::Comm> handles;
+  for (int rank = 0; rank < ranks; ++rank) handles.emplace_back(std::make_shared<comm::Threads>(group, rank));
+  FirstCause cause;
+  auto const body = [&](int rank) {
+    try {
+      fn(handles[static_cast<std::size_t>(rank)]);
+    } catch (...) {
+      auto thrown = std::current_exception();
+      bool const began = group->lose(rank, "it threw: " + text_of(thrown));
+      cause.record(rank, std::move(thrown), began);
+    }
+    group->leave(rank);
+  };
+
+  struct Joined {
+    std::vector<std::thread> threads;
+    ~Joined() {
+      for (auto& thread : threads) thread.join();
+    }
+  } joined;
+  joined.threads.reserve(static_cast<std::size_t>(ranks));
+  try {
+    for (int rank = 0; rank < ranks; ++rank) joined.threads.emplace_back(body, rank);
+  } catch (std::system_error const& error) {
+    int const started = static_cast<int>(joined.threads.size());
+    std::string const text = "cannot start a thread for rank " + std::to_string(started) + " of " +
+                             std::to_string(ranks) + ": " + error.what() + "; choose fewer ranks";
+    bool const began = group->lose(started, text);
+    cause.record(started, std::make_exception_ptr(Error(ErrorKind::failed, text, started)), began);
+    for (int rank = started; rank < ranks; ++rank) group->leave(rank);
+  }
+  watch_threads(*group, options);
+  for (auto& thread : joined.threads) thread.join();
+  joined.threads.clear();
+  cause.rethrow();
+}
+
+}  // namespace detail
+
+/// Calls fn(comm) on `ranks` threads, one a rank, and returns when all have returned. One rank: on the
+/// calling thread, in a world of one, and exceptions pass unchanged.
+///
+/// If a rank throws, the others throw PeerLost at their next collective, and `run` throws what came first: an
+/// Error keeps its kind and gets the rank and "rank R: " unless it names one; another std::exception becomes
+/// an Error(failed), out_of_memory for bad_alloc, with the original nested inside; anything else passes
+/// unchanged. If no rank threw by itself (one left early or did not arrive), `run` throws the first PeerLost.
+///
+/// Throws Error(usage) unless ranks is 1 to 64. Several runs may be active at once, also inside one another.
+template <class Fn>
+requires std::invocable<Fn&, comm::Comm&>
+void run(int ranks, Fn&& fn, RunOptions const& options = {}) {
+  if (ranks == 1) {
+    comm::Comm handle;
+    fn(handle);
+    return;
+  }
+  detail::run_threads(
+      ranks, [&fn](comm::Comm& handle) { fn(handle); }, options);
+}
+
+}  // namespace tessera::inline v0

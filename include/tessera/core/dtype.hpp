@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// The number formats: two 16-bit storage types, the names of all formats, and the type that sums them.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+
+#include "tessera/config.hpp"
+
+namespace tessera::inline v0 {
+
+namespace detail {
+
+/// IEEE binary32 to binary16, round to nearest even; overflow gives infinity, NaN stays NaN.
+TESSERA_HOST_DEVICE constexpr std::uint16_t float_to_half_bits(float value) {
+  std::uint32_t const bits = std::bit_cast<std::uint32_t>(value);
+  std::uint32_t const sign = (bits >> 16) & 0x8000u;
+  std::uint32_t const magnitude = bits & 0x7fffffffu;
+  if (magnitude >= 0x7f800000u)  // infinity or NaN
+    return static_cast<std::uint16_t>(sign | 0x7c00u |
+                                      (magnitude > 0x7f800000u ? 0x0200u | ((magnitude >> 13) & 0x3ffu) : 0u));
+  if (magnitude >= 0x477ff000u) return static_cast<std::uint16_t>(sign | 0x7c00u);  // rounds beyond 65504
+  if (magnitude < 0x38800000u) {                                                    // subnormal half or zero
+    if (magnitude < 0x33000000u) return static_cast<std::uint16_t>(sign);
+    std::uint32_t const shift = 126u - (magnitude >> 23);  // 14 to 24
+    std::uint32_t const mantissa = (magnitude & 0x7fffffu) | 0x800000u;
+    std::uint32_t const kept = mantissa >> shift;
+    std::uint32_t const rest = mantissa & ((1u << shift) - 1u);
+    std::uint32_t const middle = 1u << (shift - 1u);
+    return static_cast<std::uint16_t>(sign | (kept + (rest > middle || (rest == middle && (kept & 1u)))));
+  }
+  std::uint32_t const rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
+  return static_cast<std::uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
+}
+
+TESSERA_HOST_DEVICE constexpr float half_bits_to_float(std::uint16_t half_bits) {
+  std::uint32_t const sign = static_cast<std::uint32_t>(half_bits & 0x8000u) << 16;
+  std::uint32_t const exponent = (half_bits >> 10) & 0x1fu;
+  std::uint32_t mantissa = half_bits & 0x3ffu;
+  if (exponent == 0x1fu) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
+  if (exponent != 0) return std::bit_cast<float>(sign | ((exponent + 112u) << 23) | (mantissa << 13));
+  if (mantissa == 0) return std::bit_cast<float>(sign);
+  std::uint32_t shift = 0;
+  while ((mantissa & 0x400u) == 0) {
+    mantissa <<= 1;
+    ++shift;
+  }
+  return std::bit_cast<float>(sign | ((113u - shift) << 23) | ((mantissa & 0x3ffu) << 13));
+}
+
+/// IEEE binary32 to bfloat16, round to nearest even; NaN stays NaN (quiet).
+TESSERA_HOST_DEVICE constexpr std::uint16_t float_to_bfloat16_bits(float value) {
+  std::uint32_t const bits = std::bit_cast<std::uint32_t>(value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>((bits >> 16) | 0x40u);
+  return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+}  // namespace detail
+
+/// IEEE binary16, a storage type of 2 bytes: convert to float, compute, convert back.
+struct half {
+  std::uint16_t bits;
+
+  half() = default;
+  TESSERA_HOST_DEVICE constexpr explicit half(float value) : bits(detail::float_to_half_bits(value)) {}
+  TESSERA_HOST_DEVICE constexpr explicit half(double value) : half(static_cast<float>(value)) {}
+  TESSERA_HOST_DEVICE constexpr operator float() const { return detail::half_bits_to_float(bits); }
+};
+
+/// bfloat16, a storage type of 2 bytes: the upper half of a float.
+struct bfloat16 {
+  std::uint16_t bits;
+
+  bfloat16() = default;
+  TESSERA_HOST_DEVICE constexpr explicit bfloat16(float value) : bits(detail::float_to_bfloat16_bits(value)) {}
+  TESSERA_HOST_DEVICE constexpr explicit bfloat16(double value) : bfloat16(static_cast<float>(value)) {}
+  TESSERA_HOST_DEVICE constexpr operator float() const {
+    return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+  }
+};
+
+static_assert(sizeof(half) == 2 && std::is_trivially_copyable_v<half>);
+static_assert(sizeof(bfloat16) == 2 && std::is_trivially_copyable_v<bfloat16>);
+
+/// A tag: float storage whose products run on tensor cores with 10-bit mantissas. CUDA only.
+struct tf32;
+
+/// The formats by name, for tables, files and reports.
+enum class DType : std::uint8_t { f64, f32, tf32, f16, bf16 };
+
+constexpr std::string_view name_of(DType dtype) {
+  switch (dtype) {
+    case DType::f64: return "fp64";
+    case DType::f32: return "fp32";
+    case DType::tf32: return "tf32";
+    case DType::f16: return "fp16";
+    case DType::bf16: return "bf16";
+  }
+  return "?";
+}
+
+/// Bytes of one stored element.
+constexpr std::size_t size_of(DType dtype) {
+  switch (dtype) {
+    case DType::f64: return 8;
+    case DType::f32:
+    case DType::tf32: return 4;
+    case DType::f16:
+    case DType::bf16: return 2;
+  }
+  return 0;
+}
+
+template <class T>
+inline constexpr DType dtype_of = DType::f32;
+template <>
+inline constexpr DType dtype_of<double> = DType::f64;
+template <>
+inline constexpr DType dtype_of<tf32> = DType::tf32;
+template <>
+inline constexpr DType dtype_of<half> = DType::f16;
+template <>
+inline constexpr DType dtype_of<bfloat16> = DType::bf16;
+
+/// The element type of tensors of a format: tf32 is stored as float.
+template <class T>
+using storage_t = std::conditional_t<std::is_same_v<T, tf32>, float, T>;
+
+/// The type that sums, statistics and the optimizer use for values of type T: double for double, float for the rest.
+template <class T>
+using compute_t = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// What goes wrong, as a value: a kind that programs turn into an exit code, and a sentence for people.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace tessera::inline v0 {
+
+/// What went wrong. Programs exit with `exit_code(kind)`.
+enum class ErrorKind {
+  failed,         ///< a run that could not finish for another reason
+  usage,          ///< the command line or a call was wrong
+  config,         ///< the settings contradict each other
+  data,           ///< a data file, a weights file or a checkpoint is missing, damaged or foreign
+  out_of_memory,  ///< the plan does not fit; its text holds the bytes
+  peer_lost,      ///< another rank threw, died or did not arrive
+  diverged,       ///< the loss is not finite
+  unsupported     ///< a legal request that this build cannot serve
+};
+
+/// The exit code of a program that ends with an error of this kind.
+constexpr int exit_code(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::failed: return 1;
+    case ErrorKind::usage: return 2;
+    case ErrorKind::config: return 3;
+    case ErrorKind::unsupported: return 3;
+    case ErrorKind::data: return 4;
+    case ErrorKind::out_of_memory: return 5;
+    case ErrorKind::peer_lost: return 6;
+    case ErrorKind::diverged: return 7;
+  }
+  return 1;
+}
+
+/// What constructors, plans and file readers throw. `what()` reads "what, where, what to do"; `rank` is -1 and
+/// `unit` empty where they do not apply.
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorKind kind, std::string const& text, int rank = -1, std::string unit = {})
+      : std::runtime_error(text), kind_(kind), rank_(rank), unit_(std::move(unit)) {}
+
+  ErrorKind kind() const noexcept { return kind_; }
+  int rank() const noexcept { return rank_; }
+  std::string const& unit() const noexcept { return unit_; }
+
+ private:
+  ErrorKind kind_;
+  int rank_;
+  std::string unit_;
+};
+
+/// What the surviving ranks throw: `rank()` is the rank that was lost, `unit()` where it was expected.
+class PeerLost : public Error {
+ public:
+  PeerLost(std::string const& text, int lost_rank, std::string unit = {})
+      : Error(ErrorKind::peer_lost, text, lost_rank, std::move(unit)) {}
+};
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where bytes live and where work runs.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace tessera::inline v0 {
+
+struct Cpu {
+  static constexpr std::string_view name = "cpu";
+};
+struct Cuda {
+  static constexpr std::string_view name = "cuda";
+};
+struct Nvme {
+  static constexpr std::string_view name = "nvme";
+};
+
+/// The places as data, for tables. `device` is where the model computes; `host` is the other arena in host
+/// memory that `Offload` uses, also when the device is itself the CPU.
+enum class Tier : std::uint8_t { device, host, nvme };
+
+constexpr std::string_view name_of(Tier tier) {
+  switch (tier) {
+    case Tier::device: return "device";
+    case Tier::host: return "host";
+    case Tier::nvme: return "nvme";
+  }
+  return "?";
+}
+
+}  // namespace tessera::inline v0

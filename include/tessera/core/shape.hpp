@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Up to four dims, row-major: the last dim is contiguous.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+
+namespace tessera::inline v0 {
+
+/// The extents of a tensor, outermost first. A default shape has no dims and one element.
+class Shape {
+ public:
+  static constexpr int max_dims = 4;
+
+  constexpr Shape() = default;
+  constexpr Shape(std::initializer_list<std::int64_t> extents) {
+    for (std::int64_t extent : extents)
+      if (dims_ < max_dims) extents_[static_cast<std::size_t>(dims_++)] = extent;
+  }
+
+  constexpr int dims() const { return dims_; }
+  constexpr std::int64_t operator[](int dim) const { return extents_[static_cast<std::size_t>(dim)]; }
+  constexpr std::int64_t elements() const {
+    std::int64_t product = 1;
+    for (int dim = 0; dim < dims_; ++dim) product *= (*this)[dim];
+    return product;
+  }
+  /// The last extent, or 1.
+  constexpr std::int64_t columns() const { return dims_ == 0 ? 1 : (*this)[dims_ - 1]; }
+  /// The product of all extents but the last.
+  constexpr std::int64_t rows() const { return columns() == 0 ? 0 : elements() / columns(); }
+
+  friend constexpr bool operator==(Shape const&, Shape const&) = default;
+
+ private:
+  std::array<std::int64_t, max_dims> extents_{};
+  int dims_ = 0;
+};
+
+/// "[50257, 768]".
+inline std::string to_string(Shape const& shape) {
+  std::string text = "[";
+  for (int dim = 0; dim < shape.dims(); ++dim) text += (dim ? ", " : "") + std::to_string(shape[dim]);
+  return text + "]";
+}
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batches: what one optimizer step reads, and the loader that makes them from a token source.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <iterator>
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/core/error.hpp"
+#include "tessera/data/order.hpp"
+#include "tessera/data/tokens.hpp"
+
+namespace tessera::inline v0 {
+
+/// The tokens of one optimizer step on one rank. `tokens` and `targets` are laid out (A,B,T): accumulation
+/// index, sequence, time. A negative target is masked: it counts neither in the loss nor in its mean.
+struct Batch {
+  int accumulation = 1;               ///< A, micro-batches in this step
+  int batch = 1;                      ///< B, sequences in a micro-batch
+  int sequence = 1;                   ///< T, tokens in a sequence
+  std::vector<std::int32_t> tokens;   // (A,B,T)
+  std::vector<std::int32_t> targets;  // (A,B,T)
+  /// The position in the run of sequence (0,0); (a,b) is a*W*B + b further for W ranks.
+  std::int64_t first_sample = 0;
+  std::int64_t step = 0;  ///< from 0
+
+  /// A*B*T.
+  std::int64_t elements() const noexcept { return std::int64_t{1} * accumulation * batch * sequence; }
+  /// The targets that count.
+  std::int64_t unmasked() const noexcept {
+    std::int64_t count = 0;
+    for (std::int32_t const target : targets) count += target >= 0 ? 1 : 0;
+    return count;
+  }
+  /// The inputs of micro-batch `index`, (B,T).
+  std::span<std::int32_t const> micro_tokens(int index) const { return micro(tokens, index); }
+  /// The targets of micro-batch `index`, (B,T).
+  std::span<std::int32_t const> micro_targets(int index) const { return micro(targets, index); }
+
+ private:
+  std::span<std::int32_t const> micro(std::vector<std::int32_t> const& values, int index) const {
+    std::size_t const size = static_cast<std::size_t>(batch) * static_cast<std::size_t>(sequence);
+    return std::span<std::int32_t const>(values).subspan(static_cast<std::size_t>(index) * size, size);
+  }
+};
+
+struct LoaderOptions {
+  int batch = 1;         ///< sequences in a micro-batch of one rank
+  int sequence = 128;    ///< tokens in a sequence
+  int accumulation = 1;  ///< micro-batches in a step
+  int rank = 0;          ///< which share of the global batch is read
+  int world = 1;         ///< over how many ranks the global batch is spread
+  Order order = Order::shuffled;
+  std::uint64_t seed = 1;
+  std::int64_t first_step = 0;  ///< where the range begins
+};
+
+/// Reads batches. `load(step)` depends on nothing but its arguments, the options and the data, so a resumed
+/// run and a run on another number of ranks read the same samples. As a range it gives the steps from
+/// `first_step` to the end of that epoch. One loader belongs to one thread at a time.
+class Loader {
+ public:
+  /// `source` must outlive the loader. Throws Error(usage) for a number that is not positive, Error(data)
+  /// when the source holds less than one sample. All memory is taken here.
+  Loader(TokenSource const& source, LoaderOptions options)
+      : source_(&source),
+        options_(checked(options, source)),
+        split_{options.batch, options.accumulation, options.world},
+        order_(options.order, samples_in(source.size(), options.sequence), options.seed),
+        row_(static_cast<std::size_t>(options.sequence) + 1) {
+    current_.accumulation = options.accumulation;
+    current_.batch = options.batch;
+    current_.sequence = options.sequence;
+    current_.step = -1;  // nothing is loaded yet
+    auto const elements = static_cast<std::size_t>(current_.elements());
+    current_.tokens.resize(elements);
+    current_.targets.resize(elements);
+  }
+  Loader(TokenSource&&, LoaderOptions) = delete;
+
+  LoaderOptions const& options() const noexcept { return options_; }
+  /// Samples in an epoch.
+  std::int64_t samples() const noexcept { return order_.samples(); }
+  /// Sequences in a step over all ranks.
+  std::int64_t global_batch() const noexcept { return split_.global_batch(); }
+  /// The whole steps in an epoch, at least 1. What an epoch leaves over opens the next step.
+  std::int64_t steps_per_epoch() const noexcept {
+    std::int64_t const steps = samples() / global_batch();
+    return steps > 0 ? steps : 1;
+  }
+  /// The sample at a position of the run.
+  std::int64_t sample_at(std::int64_t position) const noexcept { return order_(position); }
+
+  /// The batch of a step, from 0. It stays valid until the next call. Does not allocate.
+  Batch const& load(std::int64_t step) {
+    std::int64_t const last = std::numeric_limits<std::int64_t>::max() / global_batch() - 1;
+    if (step < 0 || step > last)
+      throw Error(ErrorKind::usage, "step " + std::to_string(step) +
+                                        " of the data does not exist, steps are 0 to " +
+                                        std::to_string(last));
+    auto const length = static_cast<std::size_t>(options_.sequence);
+    std::int32_t* inputs = current_.tokens.data();
+    std::int32_t* targets = current_.targets.data();
+    for (int a = 0; a < options_.accumulation; ++a) {
+      std::int64_t const position = split_.position(step, options_.rank, a);
+      for (int b = 0; b < options_.batch; ++b, inputs += length, targets += length) {
+        source_->read(order_(position + b) * options_.sequence, row_);
+        std::copy(row_.begin(), row_.end() - 1, inputs);
+        std::copy(row_.begin() + 1, row_.end(), targets);
+      }
+    }
+    current_.first_sample = split_.position(step, options_.rank, 0);
+    current_.step = step;
+    return current_;
+  }
+
+  /// An input iterator over steps; reading it loads the step.
+  class Iterator {
+   public:
+    using iterator_concept = std::input_iterator_tag;
+    using value_type = Batch;
+    using difference_type = std::int64_t;
+
+    Iterator() = default;
+    Iterator(Loader* loader, std::int64_t step) : loader_(loader), step_(step) {}
+
+    Batch const& operator*() const {
+      return loader_->current_.step == step_ ? loader_->current_ : loader_->load(step_);
+    }
+    Iterator& operator++() {
+      ++step_;
+      return *this;
+    }
+    void operator++(int) { ++step_; }
+    friend bool operator==(Iterator const& a, Iterator const& b) { return a.step_ == b.step_; }
+
+   private:
+    Loader* loader_ = nullptr;
+    std::int64_t step_ = 0;
+  };
+
+  Iterator begin() { return {this, options_.first_step}; }
+  Iterator end() { return {this, (options_.first_step / steps_per_epoch() + 1) * steps_per_epoch()}; }
+
+ private:
+  static LoaderOptions checked(LoaderOptions const& options, TokenSource const& source) {
+    auto const positive = [](char const* what, std::int64_t value) {
+      if (value < 1)
+        throw Error(ErrorKind::usage,
+                    std::string(what) + " is " + std::to_string(value) + ", it must be 1 or more");
+    };
+    positive("--batch", options.batch);
+    positive("--sequence", options.sequence);
+    positive("--accumulation", options.accumulation);
+    positive("the world", options.world);
+    if (options.rank < 0 || options.rank >= options.world)
+      throw Error(ErrorKind::usage, "rank " + std::to_string(options.rank) +
+                                        " does not exist in a world of " + std::to_string(options.world) +
+                                        ", ranks are 0 to world - 1");
+    if (options.first_step < 0)
+      throw Error(ErrorKind::usage,
+                  "the first step is " + std::to_string(options.first_step) + ", it must be 0 or more");
+    constexpr std::int64_t limit = std::numeric_limits<std::int32_t>::max();
+    std::int64_t elements = 0;
+    std::int64_t sequences = std::int64_t{1} * options.batch * options.accumulation;
+    std::int64_t all = 0;
+    if (__builtin_mul_overflow(sequences, std::int64_t{options.sequence}, &elements) || elements > limit ||
+        __builtin_mul_overflow(sequences, std::int64_t{options.world}, &all) || all > limit)
+      throw Error(ErrorKind::usage, "batch " + std::to_string(options.batch) + " x accumulation " +
+                                        std::to_string(options.accumulation) + " x sequence " +
+                                        std::to_string(options.sequence) + " on " +
+                                        std::to_string(options.world) +
+                                        " ranks is more than 2147483647 tokens a rank or sequences a step");
+    std::int64_t const needed = std::int64_t{options.sequence} + 1;
+    if (source.size() < needed)
+      throw Error(ErrorKind::data,
+                  source.name() + ": too little data, " + std::to_string(source.size()) +
+                      " tokens present, " + std::to_string(needed) + " needed for one sample of --sequence " +
+                      std::to_string(options.sequence) + "; give more with --data or a shorter --sequence");
+    return options;
+  }
+
+  TokenSource const* source_;
+  LoaderOptions options_;
+  BatchSplit split_;
+  SampleOrder order_;
+  std::vector<std::int32_t> row_;  // (T+1)
+  Batch current_;
+};
+
+namespace data {
+
+using v0::Batch;
+using v0::Loader;
+using v0::LoaderOptions;
+using v0::Order;
+using v0::TokenOptions;
+using v0::TokenSource;
+
+/// A token source and its loader in one, for `for (auto const& batch : data::tokens(...))`.
+class TokenBatches {
+ public:
+  TokenBatches(TokenSource source, LoaderOptions options)
+      : source_(std::make_unique<TokenSource>(std::move(source))), loader_(*source_, options) {}
+
+  auto begin() { return loader_.begin(); }
+  auto end() { return loader_.end(); }
+  TokenSource const& source() const noexcept { return *source_; }
+  Loader& loader() noexcept { return loader_; }
+
+ private:
+  std::unique_ptr<TokenSource> source_;
+  Loader loader_;
+};
+
+/// Batches from a file or a folder: one epoch as a range. `tokens("train.bin", {.batch = 8, .sequence =
+/// 1024})`.
+inline TokenBatches tokens(std::filesystem::path const& path, LoaderOptions options = {},
+                           TokenOptions kind = {}) {
+  return {TokenSource::open(path, kind), options};
+}
+/// Batches from several paths; none reads `default_data_path`.
+inline TokenBatches tokens(std::vector<std::filesystem::path> const& paths, LoaderOptions options = {},
+                           TokenOptions kind = {}) {
+  return {TokenSource::open(paths, kind), options};
+}
+
+}  // namespace data
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// The order of the data: which samples a step reads is a pure function of numbers, so no state is ever saved.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <string>
+
+#include "tessera/core/error.hpp"
+#include "tessera/core/philox.hpp"
+
+namespace tessera::inline v0 {
+
+/// How positions in the run become samples of the data.
+///
+/// `shuffled`: every epoch is its own permutation of all samples. `sequential`: in file order, from the start
+/// again at the end.
+enum class Order : std::uint8_t { shuffled, sequential };
+
+/// "shuffled" or "sequential".
+constexpr char const* name_of(Order order) { return order == Order::shuffled ? "shuffled" : "sequential"; }
+
+/// The samples of `sequence` tokens that `tokens` tokens hold. Sample i reads tokens [iT, iT+T]: inputs
+/// iT..iT+T-1 and, one further, their targets, so neighbours share one token. `sequence` is above 0.
+constexpr std::int64_t samples_in(std::int64_t tokens, std::int64_t sequence) {
+  return tokens > sequence ? (tokens - 1) / sequence : 0;
+}
+
+/// How a global batch G = W*A*B is cut: micro-batch m = a*W + r is rank r's at accumulation index a, so the
+/// same G is the same micro-batches for every world.
+struct BatchSplit {
+  std::int64_t batch = 1;         ///< B, sequences in a micro-batch
+  std::int64_t accumulation = 1;  ///< A, micro-batches of a rank in a step
+  std::int64_t world = 1;         ///< W, ranks that read data
+
+  /// G, sequences in a step over all ranks.
+  constexpr std::int64_t global_batch() const { return batch * accumulation * world; }
+  /// The position in the run of the first sequence of a micro-batch: sG + mB. Steps count from 0.
+  constexpr std::int64_t position(std::int64_t step, std::int64_t rank,
+                                  std::int64_t accumulation_index) const {
+    return step * global_batch() + (accumulation_index * world + rank) * batch;
+  }
+};
+
+/// Maps positions of the run to samples: position p lies in epoch p / samples(), and each epoch holds every
+/// sample once. A shuffled epoch is a Feistel permutation of the next power of two above the sample count,
+/// keyed by seed and epoch with Philox as its round function, walked along until it lands inside (Black and
+/// Rogaway, "Ciphers with arbitrary finite domains", 2002). No table and no state: any position costs about a
+/// microsecond.
+class SampleOrder {
+ public:
+  /// Throws unless there are 1 to 2^62 samples.
+  SampleOrder(Order order, std::int64_t samples, std::uint64_t seed)
+      : order_(order), samples_(samples), key_(philox_key(seed ^ purpose)) {
+    if (samples < 1 || samples > maximum_samples)
+      throw Error(ErrorKind::usage, "a data order needs 1 to 2^62 samples, got " + std::to_string(samples));
+    auto const bits = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(samples - 1)));
+    int const used = bits < minimum_bits ? minimum_bits : bits;
+    right_bits_ = (used + 1) / 2;
+    left_bits_ = used - right_bits_;
+  }
+
+  Order order() const noexcept { return order_; }
+  std::int64_t samples() const noexcept { return samples_; }
+  std::int64_t epoch(std::int64_t position) const noexcept { return position / samples_; }
+
+  /// The sample at a position of the run, 0 or above.
+  std::int64_t operator()(std::int64_t position) const noexcept {
+    std::int64_t const within = position % samples_;
+    if (order_ == Order::sequential || samples_ == 1) return within;
+    std::uint64_t value = static_cast<std::uint64_t>(within);
+    auto const epoch_number = static_cast<std::uint64_t>(epoch(position));
+    do value = permuted(value, epoch_number);
+    while (value >= static_cast<std::uint64_t>(samples_));
+    return static_cast<std::int64_t>(value);
+  }
+
+ private:
+  static constexpr std::uint64_t purpose =
+      0x6f72646572000000u;  // "order": apart from initial weights and dropout
+  static constexpr std::int64_t maximum_samples = std::int64_t{1} << 62;
+  static constexpr int minimum_bits = 6;  // below, a Feistel network mixes too little
+  static constexpr std::uint32_t rounds = 8;
+
+  std::uint64_t permuted(std::uint64_t value, std::uint64_t epoch_number) const noexcept {
+    std::uint32_t const right_mask = (std::uint32_t{1} << right_bits_) - 1u;
+    std::uint32_t const left_mask = (std::uint32_t{1} << left_bits_) - 1u;
+    auto left = static_cast<std::uint32_t>(value >> right_bits_);
+    auto right = static_cast<std::uint32_t>(value) & right_mask;
+    for (std::uint32_t round = 0; round < rounds; ++round) {
+      std::uint32_t const source = round % 2 == 0 ? right : left;
+      PhiloxCounter const bits = philox4x32({{source, round, static_cast<std::uint32_t>(epoch_number),
+                                              static_cast<std::uint32_t>(epoch_number >> 32)}},
+                                            key_);
+      if (round % 2 == 0)
+        left ^= bits.word[0] & left_mask;
+      else
+        right ^= bits.word[0] & right_mask;
+    }
+    return (static_cast<std::uint64_t>(left) << right_bits_) | right;
+  }
+
+  Order order_;
+  std::int64_t samples_;
+  PhiloxKey key_;
+  int right_bits_ = 0;
+  int left_bits_ = 0;
+};
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where training data comes from: text as bytes, folders of text, token files, tokens in memory.
+#pragma once
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <span>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "tessera/core/error.hpp"
+#include "tessera/data/file_bytes.hpp"
+#include "tessera/data/token_file.hpp"
+
+namespace tessera::inline v0 {
+
+/// What is read when no path is given: the texts of the package `fortunes`.
+inline constexpr char const* default_data_path = "/usr/share/games/fortunes";
+
+struct TokenOptions {
+  /// Every token must be below it. 0 asks for `default_vocabulary` of what is found.
+  std::int64_t vocabulary = 0;
+};
+
+/// One long sequence of tokens, read-only and mapped from its files.
+///
+/// A name that ends in `.bin` is a token file: llm.c's header by its magic number (20240520 for uint16,
+/// 20240801 for uint32), else raw uint16. Any other named file is text and its bytes are the tokens, every
+/// value legal. A folder gives its texts: regular files, not hidden, no symbolic link, without a NUL in their
+/// first 4096 bytes, in the byte order of their paths, folders within included; the rest is counted as
+/// skipped. Several paths follow each other; text and token files do not mix.
+///
+/// Opening checks every file and every token, so reading cannot fail. Cost: one pass over the tokens at the
+/// speed of memory, none for text with a vocabulary of 256 or more. Reading may happen from several threads.
+/// Move-only.
+class TokenSource {
+ public:
+  /// Opens `paths`, or `default_data_path` when there are none. Throws Error(data) that names the file.
+  static TokenSource open(std::vector<std::filesystem::path> const& paths, TokenOptions options = {}) {
+    TokenSource source;
+    if (paths.empty()) {
+      std::error_code code;
+      if (!std::filesystem::exists(default_data_path, code))
+        throw Error(ErrorKind::data,
+                    std::string("no data: the default ") + default_data_path +
+                        " does not exist; install the package fortunes, or name a file or folder "
+                        "with --data");
+      source.add(default_data_path);
+    }
+    for (auto const& path : paths) source.add(path);
+    source.finish(options);
+    return source;
+  }
+
+  static TokenSource open(std::filesystem::path const& path, TokenOptions options = {}) {
+    return open(std::vector<std::filesystem::path>{path}, options);
+  }
+
+  /// Tokens that the program made itself. `name` is what errors call them.
+  static TokenSource from_memory(std::vector<std::uint32_t> tokens, TokenOptions options = {},
+                                 std::string name = "memory") {
+    if (tokens.empty()) throw Error(ErrorKind::data, name + ": there are no tokens");
+    TokenSource source;
+    source.format_ = TokenFormat::u32;
+    source.memory_ = std::move(tokens);
+    source.append(name, reinterpret_cast<std::byte const*>(source.memory_.data()),
+                  static_cast<std::int64_t>(source.memory_.size()));
+    source.names_.push_back(std::move(name));
+    source.finish(options);
+    return source;
+  }
+
+  TokenSource(TokenSource&&) = default;
+  TokenSource& operator=(TokenSource&&) = default;
+
+  /// How many tokens there are.
+  std::int64_t size() const noexcept { return size_; }
+  /// The vocabulary asked for, or the default of the format. Every token is below it.
+  std::int64_t vocabulary() const noexcept { return vocabulary_; }
+  TokenFormat format() const noexcept { return format_; }
+  std::int64_t files() const noexcept { return static_cast<std::int64_t>(segments_.size()); }
+  /// Entries of folders that were passed over.
+  std::int64_t skipped() const noexcept { return skipped_; }
+  /// The paths as they were given, for messages: "a.txt, b.txt".
+  std::string name() const {
+    std::string text;
+    for (auto const& name : names_) text += (text.empty() ? "" : ", ") + name;
+    return text;
+  }
+
+  /// "43 files, 2,576,674 bytes, 86 skipped" or "train.bin, 1,000,000 tokens (uint16)".
+  std::string description() const {
+    std::string text = files() == 1 ? segments_.front().name : detail::with_commas(files()) + " files";
+    text += ", " + detail::with_commas(size_);
+    text += format_ == TokenFormat::bytes ? " bytes" : std::string(" tokens (") + name_of(format_) + ")";
+    if (skipped_ > 0) text += ", " + detail::with_commas(skipped_) + " skipped";
+    return text;
+  }
+
+  /// Copies tokens first..first+out.size()-1, which must exist.
+  void read(std::int64_t first, std::span<std::int32_t> out) const {
+    if (first < 0 || first > size_ || static_cast<std::int64_t>(out.size()) > size_ - first)
+      throw Error(ErrorKind::usage, name() + ": tokens " + std::to_string(first) + " to " +
+                                        std::to_string(first + static_cast<std::int64_t>(out.size())) +
+                                        " were asked for, there are " + std::to_string(size_));
+    auto segment = std::upper_bound(segments_.begin(), segments_.end(), first,
+                                    [](std::int64_t at, Segment const& s) { return at < s.first; });
+    for (std::size_t done = 0; done < out.size();) {
+      Segment const& from = *(segment - 1);
+      std::int64_t const start = first + static_cast<std::int64_t>(done) - from.first;
+      std::int64_t const count = std::min(from.count - start, static_cast<std::int64_t>(out.size() - done));
+      copy(from.data, start, count, out.data() + done);
+      done += static_cast<std::size_t>(count);
+      ++segment;
+    }
+  }
+
+ private:
+  struct Segment {
+    std::string name;
+    std::byte const* data;
+    std::int64_t first;  // the global index of its first token
+    std::int64_t count;
+  };
+
+  TokenSource() = default;
+
+  void copy(std::byte const* data, std::int64_t start, std::int64_t count, std::int32_t* out) const {
+    auto const widen = [&](auto const* values) {
+      for (std::int64_t i = 0; i < count; ++i) out[i] = static_cast<std::int32_t>(values[start + i]);
+    };
+    switch (format_) {
+      case TokenFormat::bytes:
+        return widen(reinterpret_cast<std::uint8_t const*>(data));
+      case TokenFormat::u16:
+        return widen(reinterpret_cast<std::uint16_t const*>(data));
+      case TokenFormat::u32:
+        return widen(reinterpret_cast<std::uint32_t const*>(data));
+    }
+  }
+
+  void append(std::string name, std::byte const* data, std::int64_t tokens) {
+    segments_.push_back({std::move(name), data, size_, tokens});
+    size_ += tokens;
+  }
+
+  void add(std::filesystem::path const& path) {
+    std::string const name = detail::path_text(path);
+    if (path.empty()) throw Error(ErrorKind::data, "an empty data path was given; name a file or a folder");
+    names_.push_back(name);
+    std::error_code code;
+    bool const folder = std::filesystem::is_directory(path, code);
+    bool const token_file = !folder && path.native().ends_with(".bin");
+    if (folder) {
+      set_format(TokenFormat::bytes, name);
+      add_folder(path, name);
+      return;
+    }
+    FileBytes file = FileBytes::open(path);
+    if (file.size() == 0) throw Error(ErrorKind::data, name + ": the file is empty");
+    detail::TokenLayout layout{TokenFormat::bytes, 0, static_cast<std::int64_t>(file.size())};
+    if (token_file) layout = detail::token_layout(file.span(), name);
+    set_format(layout.format, name);
+    append(name, file.data() + layout.offset, layout.tokens);
+    contents_.push_back(std::move(file));
+  }
+
+  void set_format(TokenFormat format, std::string const& name) {
+    if (!segments_.empty() && format != format_)
+      throw Error(ErrorKind::data, name + ": holds " + name_of(format) + " tokens, but " +
+                                       segments_.front().name + " holds " + name_of(format_) +
+                                       "; use paths of one kind");
+    format_ = format;
+  }
+
+  void add_folder(std::filesystem::path const& folder, std::string const& name) {
+    std::int64_t const skipped_before = skipped_;
+    std::size_t const segments_before = segments_.size();
+    std::vector<std::filesystem::path> files;
+    collect(folder, files);
+    std::sort(files.begin(), files.end(),
+              [](auto const& a, auto const& b) { return a.native() < b.native(); });
+    for (auto const& path : files) {
+      FileBytes file = FileBytes::open(path);
+      std::size_t const probed = std::min<std::size_t>(file.size(), 4096);
+      if (probed == 0 || std::memchr(file.data(), 0, probed) != nullptr) {
+        ++skipped_;
+        continue;
+      }
+      append(detail::path_text(path), file.data(), static_cast<std::int64_t>(file.size()));
+      contents_.push_back(std::move(file));
+    }
+    if (segments_.size() == segments_before)
+      throw Error(ErrorKind::data, name + ": the folder holds no text (" +
+                                       std::to_string(skipped_ - skipped_before) +
+                                       " entries skipped: hidden, links, empty or binary); name token files "
+                                       "themselves, not their folder");
+  }
+
+  /// Regular files below `folder` that are not hidden; links, hidden entries and devices count as skipped.
+  void collect(std::filesystem::path const& folder, std::vector<std::filesystem::path>& files) {
+    std::error_code code;
+    auto const check = [&] {
+      if (code)
+        throw Error(ErrorKind::data,
+                    detail::path_text(folder) + ": cannot read the folder (" + code.message() + ")");
+    };
+    std::filesystem::directory_iterator entries(folder, code);
+    check();
+    for (; entries != std::filesystem::directory_iterator(); entries.increment(code), check()) {
+      std::filesystem::path const& path = entries->path();
+      auto const type = std::filesystem::symlink_status(path, code).type();
+      check();
+      bool const hidden = path.filename().native().starts_with(".");
+      if (!hidden && type == std::filesystem::file_type::directory)
+        collect(path, files);
+      else if (!hidden && type == std::filesystem::file_type::regular)
+        files.push_back(path);
+      else
+        ++skipped_;
+    }
+  }
+
+  /// Settles the vocabulary and checks every token against it.
+  void finish(TokenOptions options) {
+    constexpr std::int64_t largest = std::numeric_limits<std::int32_t>::max();
+    if (options.vocabulary < 0 || options.vocabulary > largest)
+      throw Error(ErrorKind::usage,
+                  "the vocabulary is " + std::to_string(options.vocabulary) + ", it must be 1 to 2147483647");
+    vocabulary_ = options.vocabulary > 0 ? options.vocabulary : default_vocabulary(format_);
+    for (auto const& segment : segments_) {
+      std::int64_t const index = first_beyond(segment);
+      if (index < 0) continue;
+      std::int64_t const token = token_at(segment, index);
+      throw Error(ErrorKind::data, segment.name + ": token " + std::to_string(token) + " at index " +
+                                       std::to_string(index) + " is beyond the vocabulary of " +
+                                       std::to_string(vocabulary_) + "; give --vocabulary " +
+                                       std::to_string(token + 1) + " or more, or other data");
+    }
+  }
+
+  std::int64_t first_beyond(Segment const& segment) const {
+    switch (format_) {
+      case TokenFormat::bytes:
+        return scan<std::uint8_t>(segment);
+      case TokenFormat::u16:
+        return scan<std::uint16_t>(segment);
+      case TokenFormat::u32:
+        return scan<std::uint32_t>(segment);
+    }
+    return -1;
+  }
+
+  template <class T>
+  std::int64_t scan(Segment const& segment) const {
+    return detail::first_at_or_above(reinterpret_cast<T const*>(segment.data), segment.count, vocabulary_);
+  }
+
+  std::int64_t token_at(Segment const& segment, std::int64_t index) const {
+    std::int32_t token = 0;
+    copy(segment.data, index, 1, &token);
+    return static_cast<std::uint32_t>(token);
+  }
+
+  std::vector<FileBytes> contents_;
+  std::vector<std::uint32_t> memory_;
+  std::vector<Segment> segments_;  // in order of their first token
+  std::vector<std::string> names_;
+  TokenFormat format_ = TokenFormat::bytes;
+  std::int64_t size_ = 0;
+  std::int64_t vocabulary_ = 0;
+  std::int64_t skipped_ = 0;
+};
+
+}  // namespace tessera::inline v0

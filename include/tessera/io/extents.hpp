@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// A Shape as the list of extents that files hold, which may have any number of dims.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tessera/core/shape.hpp"
+
+namespace tessera::inline v0 {
+
+/// The extents of a shape, outermost first.
+inline std::vector<std::int64_t> extents_of(Shape const& shape) {
+  std::vector<std::int64_t> extents;
+  for (int dim = 0; dim < shape.dims(); ++dim) extents.push_back(shape[dim]);
+  return extents;
+}
+
+}  // namespace tessera::inline v0

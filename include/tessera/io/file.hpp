@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writing files whole or not at all, and asking early whether a file can be written.
+#pragma once
+
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <fcntl.h>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <sys/stat.h>
+#include <system_error>
+#include <tuple>
+#include <unistd.h>
+#include <utility>
+
+#include "tessera/core/error.hpp"
+#include "tessera/data/file_bytes.hpp"
+
+namespace tessera::inline v0 {
+
+namespace detail {
+
+/// Throws "PATH: cannot WHAT (ERRNO TEXT)HINT".
+[[noreturn]] inline void file_error(std::filesystem::path const& path, std::string_view what, int code) {
+  std::string text = path_text(path) + ": cannot " + std::string(what) + " (" + errno_text(code) + ")";
+  if (code == ENOSPC || code == EDQUOT) text += "; the disk is full, free some space or write elsewhere";
+  if (code == EACCES || code == EPERM || code == EROFS) text += "; give a path that may be written";
+  throw Error(ErrorKind::failed, text);
+}
+
+/// The folder that holds `path`.
+inline std::filesystem::path folder_of(std::filesystem::path const& path) {
+  return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+}
+
+/// Writes all bytes to a descriptor, through interruptions and short writes.
+inline void write_all(int file, void const* data, std::size_t size, std::filesystem::path const& path) {
+  auto const* bytes = static_cast<char const*>(data);
+  while (size > 0) {
+    ssize_t const written = ::write(file, bytes, size);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) file_error(path, "write", errno);
+    bytes += written;
+    size -= static_cast<std::size_t>(written);
+  }
+}
+
+/// Creates a file that did not exist in `folder`; gives its descriptor and name. errno holds the reason
+/// otherwise.
+inline std::pair<Descriptor, std::filesystem::path> create_temporary(std::filesystem::path const& folder) {
+  auto mix = static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    mix = mix * 6364136223846793005u + static_cast<std::uint64_t>(::getpid());
+    char name[64];
+    std::snprintf(name, sizeof name, ".tessera-%ld-%016llx.tmp", static_cast<long>(::getpid()),
+                  static_cast<unsigned long long>(mix));
+    std::filesystem::path path = folder / name;
+    Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    if (file || errno != EEXIST) return {std::move(file), std::move(path)};
+  }
+  return {Descriptor(), std::filesystem::path()};
+}
+
+/// What a path to write to is at the moment.
+struct Destination {
+  std::filesystem::path path;  ///< with a link to a file replaced by that file
+  bool exists = false;
+  bool stream = false;  ///< a device or a pipe: it cannot be replaced, bytes go straight in
+  ::mode_t mode = 0;
+};
+
+inline Destination inspect_destination(std::filesystem::path const& path) {
+  if (path.empty()) throw Error(ErrorKind::usage, "an empty output path was given; name a file");
+  Destination found{path};
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0) {
+    if (S_ISDIR(status.st_mode))
+      throw Error(ErrorKind::failed, path_text(path) + ": is a folder; give the name of a file in it");
+    found.exists = true;
+    found.stream = !S_ISREG(status.st_mode);
+    found.mode = status.st_mode & 07777u;
+    std::error_code code;
+    if (!found.stream && std::filesystem::is_symlink(path, code)) {
+      found.path = std::filesystem::canonical(path, code);
+      if (code) file_error(path, "follow the link", code.value());
+    }
+    if (::faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) != 0) file_error(path, "write", errno);
+    return found;
+  }
+  int const code = errno;
+  if (code != ENOENT) file_error(path, "write", code);
+  if (!path.has_filename())
+    throw Error(ErrorKind::failed,
+                path_text(path) + ": is a folder that does not exist; give the name of a file");
+  std::filesystem::path const folder = folder_of(path);
+  if (::stat(folder.c_str(), &status) != 0)
+    throw Error(ErrorKind::failed, path_text(path) + ": cannot write, the folder " + path_text(folder) +
+                                       " does not exist (" + errno_text(errno) + "); create it first");
+  return found;
+}
+
+}  // namespace detail
+
+/// Throws Error(failed) that names the path unless a file can be written there now: the folder exists and
+/// takes new files, the name fits, an existing file may be replaced. Leaves nothing behind and creates no
+/// folder.
+inline void check_writable(std::filesystem::path const& path) {
+  detail::Destination const found = detail::inspect_destination(path);
+  if (found.stream) return;
+  auto const [file, temporary] = detail::create_temporary(detail::folder_of(found.path));
+  if (!file) detail::file_error(path, "create a file in its folder", errno);
+  ::unlink(temporary.c_str());
+  if (found.exists) return;
+  // The name itself, which may be too long or illegal: created and removed again.
+  detail::Descriptor const named(::open(found.path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (named)
+    ::unlink(found.path.c_str());
+  else if (errno != EEXIST)
+    detail::file_error(path, "create the file", errno);
+}
+
+/// Throws Error(failed) unless `folder` is a folder that takes new files, or can be created: then the nearest
+/// folder above it that exists is asked. Creates nothing.
+inline void check_writable_folder(std::filesystem::path const& folder) {
+  if (folder.empty()) throw Error(ErrorKind::usage, "an empty output folder was given; name a folder");
+  std::filesystem::path nearest = folder;
+  std::error_code code;
+  while (std::filesystem::status(nearest, code).type() == std::filesystem::file_type::not_found) {
+    std::filesystem::path const above = nearest.parent_path();
+    if (above == nearest) break;
+    nearest = above.empty() ? std::filesystem::path(".") : above;
+  }
+  if (!std::filesystem::is_directory(nearest, code))
+    throw Error(ErrorKind::failed, detail::path_text(folder) + ": cannot be used as an output folder, " +
+                                       detail::path_text(nearest) + " is not a folder");
+  auto const [file, temporary] = detail::create_temporary(nearest);
+  if (!file) detail::file_error(folder, "create files in " + detail::path_text(nearest), errno);
+  ::unlink(temporary.c_str());
+}
+
+/// Creates a folder and those above it; nothing if it is there. Throws Error(failed) that names it.
+inline void make_folder(std::filesystem::path const& folder) {
+  std::error_code code;
+  std::filesystem::create_directories(folder, code);
+  if (!code && !std::filesystem::is_directory(folder, code)) code.assign(ENOTDIR, std::generic_category());
+  if (code) detail::file_error(folder, "create the folder", code.value());
+}
+
+/// A file that appears whole or not at all. Bytes go to a temporary name in the same folder; `commit()`
+/// syncs, renames over the old file and syncs the folder. Without a commit, by an exception or by
+/// destruction, the temporary is removed and the old file stays as it was. A link is followed; devices and
+/// pipes (/dev/stdout) get their bytes directly. Errors are Error(failed) with path, operation and the
+/// system's reason. Not for several threads at once.
+class AtomicFile {
+ public:
+  /// Throws when the folder does not exist or cannot be written.
+  explicit AtomicFile(std::filesystem::path path)
+      : path_(std::move(path)), destination_(detail::inspect_destination(path_)) {
+    if (destination_.stream) {
+      file_ = detail::Descriptor(::open(path_.c_str(), O_WRONLY | O_CLOEXEC));
+      if (!file_) detail::file_error(path_, "open for writing", errno);
+    } else {
+      std::tie(file_, temporary_) = detail::create_temporary(detail::folder_of(destination_.path));
+      if (!file_) {
+        temporary_.clear();
+        detail::file_error(path_, "create a file in its folder", errno);
+      }
+      if (destination_.exists) ::fchmod(file_.get(), destination_.mode);
+    }
+    buffer_.reserve(buffer_bytes);
+  }
+  AtomicFile(AtomicFile&& other) noexcept
+      : path_(std::move(other.path_)),
+        destination_(std::move(other.destination_)),
+        file_(std::move(other.file_)),
+        temporary_(std::exchange(other.temporary_, {})),
+        buffer_(std::move(other.buffer_)),
+        written_(other.written_) {}
+  AtomicFile& operator=(AtomicFile&&) = delete;
+  ~AtomicFile() {
+    if (!temporary_.empty()) ::unlink(temporary_.c_str());
+  }
+
+  std::filesystem::path const& path() const noexcept { return path_; }
+  /// Bytes written so far.
+  std::int64_t size() const noexcept { return written_; }
+
+  void write(void const* data, std::size_t size) {
+    written_ += static_cast<std::int64_t>(size);
+    if (buffer_.size() + size > buffer_bytes) flush();
+    if (size >= buffer_bytes)
+      detail::write_all(file_.get(), data, size, path_);
+    else
+      buffer_.append(static_cast<char const*>(data), size);
+  }
+  void write(std::string_view text) { write(text.data(), text.size()); }
+
+  /// Makes the file appear under its name, on the disk when this returns. Nothing can be written afterwards.
+  void commit() {
+    if (!file_) throw Error(ErrorKind::usage, detail::path_text(path_) + ": the file was already committed");
+    flush();
+    if (destination_.stream) {
+      close();
+      return;
+    }
+    if (::fsync(file_.get()) != 0) detail::file_error(path_, "sync", errno);
+    close();
+    if (::rename(temporary_.c_str(), destination_.path.c_str()) != 0)
+      detail::file_error(path_, "rename", errno);
+    temporary_.clear();
+    std::filesystem::path const folder = detail::folder_of(destination_.path);
+    detail::Descriptor const directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    // Some file systems cannot sync a folder; the file is whole either way.
+    if (directory && ::fsync(directory.get()) != 0 && errno != EINVAL && errno != ENOTSUP)
+      detail::file_error(folder, "sync the folder", errno);
+  }
+
+ private:
+  static constexpr std::size_t buffer_bytes = 256 * 1024;
+
+  void flush() {
+    detail::write_all(file_.get(), buffer_.data(), buffer_.size(), path_);
+    buffer_.clear();
+  }
+  void close() {
+    if (::close(file_.release()) != 0 && errno != EINTR) detail::file_error(path_, "close", errno);
+  }
+
+  std::filesystem::path path_;
+  detail::Destination destination_;
+  detail::Descriptor file_;
+  std::filesystem::path temporary_;  // empty: nothing to remove
+  std::string buffer_;
+  std::int64_t written_ = 0;
+};
+
+/// Writes `bytes` to `path`, whole or not at all.
+inline void write_file(std::filesystem::path const& path, std::string_view bytes) {
+  AtomicFile file(path);
+  file.write(bytes);
+  file.commit();
+}
+
+}  // namespace tessera::inline v0

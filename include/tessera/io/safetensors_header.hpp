@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+// The header of a safetensors file: its JSON, parsed without trust and checked to the byte. Needs
+// nlohmann-json.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "tessera/core/error.hpp"
+#include "tessera/data/file_bytes.hpp"
+
+namespace tessera::inline v0 {
+
+/// The element types of safetensors by their names there, with the bytes of one element.
+struct SafetensorsType {
+  std::string_view name;
+  std::int64_t bytes;
+};
+
+inline constexpr std::array<SafetensorsType, 16> safetensors_types = {{{"F64", 8},
+                                                                       {"F32", 4},
+                                                                       {"F16", 2},
+                                                                       {"BF16", 2},
+                                                                       {"I64", 8},
+                                                                       {"I32", 4},
+                                                                       {"I16", 2},
+                                                                       {"I8", 1},
+                                                                       {"U64", 8},
+                                                                       {"U32", 4},
+                                                                       {"U16", 2},
+                                                                       {"U8", 1},
+                                                                       {"BOOL", 1},
+                                                                       {"F8_E4M3", 1},
+                                                                       {"F8_E5M2", 1},
+                                                                       {"C64", 8}}};
+
+/// A tensor of a safetensors file: its bytes lie in the file, little-endian, row-major, at any alignment.
+struct SafetensorsEntry {
+  std::string name;
+  std::string_view type;            ///< one of `safetensors_types`
+  std::vector<std::int64_t> shape;  ///< outermost first; none for a scalar
+  std::int64_t begin = 0;           ///< bytes from the start of the data, which follows the header
+  std::int64_t end = 0;
+
+  std::int64_t elements() const noexcept {
+    if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
+    std::int64_t product = 1;
+    for (std::int64_t const extent : shape) product *= extent;
+    return product;
+  }
+};
+
+/// What the header says: tensors in byte order of their names, and the `__metadata__` strings.
+struct SafetensorsHeader {
+  std::vector<SafetensorsEntry> entries;
+  std::map<std::string, std::string> metadata;
+  std::int64_t data_offset = 0;  ///< bytes of the file before the data
+};
+
+namespace detail {
+
+inline constexpr std::uint64_t safetensors_header_limit = 100'000'000;
+
+/// "[2, 3]".
+inline std::string shape_text(std::span<std::int64_t const> shape) {
+  std::string text = "[";
+  for (std::int64_t const extent : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(extent);
+  return text + "]";
+}
+
+/// Takes the events of the JSON parser. The only legal document is
+/// {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ..., "__metadata__": {"k": "v",
+/// ...}}.
+class SafetensorsEvents : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  SafetensorsEvents(SafetensorsHeader& header, std::string const& file) : header_(header), file_(file) {}
+
+  bool null() override { return refuse("null"); }
+  bool boolean(bool) override { return refuse("a truth value"); }
+  bool number_integer(number_integer_t value) override {
+    return refuse("the number " + std::to_string(value));
+  }
+  bool number_float(number_float_t, string_t const& text) override { return refuse("the number " + text); }
+  bool binary(binary_t&) override { return refuse("binary data"); }
+  bool number_unsigned(number_unsigned_t value) override {
+    if (place_ != Place::array) return refuse("the number " + std::to_string(value));
+    if (value > static_cast<number_unsigned_t>(INT64_MAX))
+      return refuse("the huge number " + std::to_string(value));
+    numbers_.push_back(static_cast<std::int64_t>(value));
+    return true;
+  }
+  bool string(string_t& value) override {
+    if (place_ == Place::metadata) {
+      header_.metadata[key_] = value;
+      return true;
+    }
+    if (place_ != Place::entry || key_ != "dtype") return refuse("the string \"" + printable(value) + "\"");
+    auto const* const known = std::find_if(safetensors_types.begin(), safetensors_types.end(),
+                                           [&](SafetensorsType const& type) { return type.name == value; });
+    if (known == safetensors_types.end())
+      fail(where() + " has the unknown dtype \"" + printable(value) + "\"");
+    entry_.type = known->name;
+    return true;
+  }
+
+  bool start_object(std::size_t) override {
+    switch (place_) {
+      case Place::outside:
+        place_ = Place::top;
+        return true;
+      case Place::top:
+        place_ = key_ == "__metadata__" ? Place::metadata : Place::entry;
+        entry_ = {};
+        entry_.name = key_;
+        fields_.clear();
+        return true;
+      default:
+        return refuse("an object");
+    }
+  }
+  bool end_object() override {
+    if (place_ == Place::top) {
+      place_ = Place::outside;
+      return true;
+    }
+    if (place_ == Place::entry) {
+      for (char const* const field : {"dtype", "shape", "data_offsets"})
+        if (std::find(fields_.begin(), fields_.end(), field) == fields_.end())
+          fail(where() + " lacks the field " + field);
+      header_.entries.push_back(std::move(entry_));
+    }
+    place_ = Place::top;
+    key_.clear();
+    return true;
+  }
+  bool start_array(std::size_t) override {
+    if (place_ != Place::entry || (key_ != "shape" && key_ != "data_offsets")) return refuse("an array");
+    place_ = Place::array;
+    numbers_.clear();
+    return true;
+  }
+  bool end_array() override {
+    place_ = Place::entry;
+    if (key_ == "shape") {
+      entry_.shape = numbers_;
+      return true;
+    }
+    if (numbers_.size() != 2)
+      fail(where() + " has data_offsets with " + std::to_string(numbers_.size()) + " numbers, 2 are needed");
+    entry_.begin = numbers_[0];
+    entry_.end = numbers_[1];
+    return true;
+  }
+  bool key(string_t& value) override {
+    key_ = value;
+    if (place_ == Place::top) {
+      names_.push_back(value);
+    } else if (place_ == Place::metadata) {
+      if (header_.metadata.count(value) != 0) fail("__metadata__ has the key " + printable(value) + " twice");
+    } else {
+      if (value != "dtype" && value != "shape" && value != "data_offsets")
+        fail(where() + " has the unknown field " + printable(value));
+      if (std::find(fields_.begin(), fields_.end(), value) != fields_.end())
+        fail(where() + " has the field " + value + " twice");
+      fields_.push_back(value);
+    }
+    return true;
+  }
+  bool parse_error(std::size_t position, std::string const&,
+                   nlohmann::json::exception const& error) override {
+    std::string_view text = error.what();
+    if (auto const end_of_id = text.find("] "); end_of_id != text.npos) text.remove_prefix(end_of_id + 2);
+    fail("the header is no JSON, byte " + std::to_string(position) + ": " + printable(text));
+  }
+
+  /// Call after the parse: `__metadata__` counts as a name too.
+  void refuse_duplicates() {
+    std::sort(names_.begin(), names_.end());
+    auto const twice = std::adjacent_find(names_.begin(), names_.end());
+    if (twice != names_.end()) fail("the name " + printable(*twice) + " appears twice");
+  }
+
+ private:
+  enum class Place { outside, top, metadata, entry, array };
+
+  [[noreturn]] void fail(std::string const& text) const { throw Error(ErrorKind::data, file_ + ": " + text); }
+  std::string where() const { return "tensor " + printable(entry_.name); }
+  bool refuse(std::string const& what) const {
+    std::string const found = " is " + what;
+    switch (place_) {
+      case Place::outside:
+        fail("the header" + found + ", an object is needed");
+      case Place::top:
+        fail("tensor " + printable(key_) + found + ", an object is needed");
+      case Place::metadata:
+        fail("__metadata__ key " + printable(key_) + found + ", a string is needed");
+      case Place::entry:
+        fail(where() + ": field " + key_ + found);
+      case Place::array:
+        fail(where() + ": an element of " + key_ + found + ", a whole number of 0 or more is needed");
+    }
+    return false;
+  }
+
+  SafetensorsHeader& header_;
+  std::string const& file_;
+  Place place_ = Place::outside;
+  std::string key_;
+  SafetensorsEntry entry_;
+  std::vector<std::string> fields_;
+  std::vector<std::string> names_;
+  std::vector<std::int64_t> numbers_;
+};
+
+/// Checks shapes against bytes, and that the tensors tile the data without hole or overlap.
+inline void check_safetensors_layout(SafetensorsHeader const& header, std::int64_t data_bytes,
+                                     std::string const& file) {
+  auto const fail = [&](SafetensorsEntry const& entry, std::string const& text) {
+    throw Error(ErrorKind::data, file + ": tensor " + printable(entry.name) + " " + text);
+  };
+  auto const range = [](SafetensorsEntry const& entry) {
+    return "bytes " + std::to_string(entry.begin) + " to " + std::to_string(entry.end);
+  };
+  std::vector<SafetensorsEntry const*> by_offset;
+  for (SafetensorsEntry const& entry : header.entries) {
+    auto const* const type = std::find_if(safetensors_types.begin(), safetensors_types.end(),
+                                          [&](SafetensorsType const& t) { return t.name == entry.type; });
+    if (entry.begin > entry.end) fail(entry, "has data_offsets that run backwards, " + range(entry));
+    if (entry.end > data_bytes)
+      fail(entry, "needs " + range(entry) + ", the file holds " + std::to_string(data_bytes) +
+                      " bytes of data; it is cut short or damaged");
+    std::int64_t bytes = type->bytes;
+    bool overflow = false;
+    bool empty = false;
+    for (std::int64_t const extent : entry.shape) {
+      empty = empty || extent == 0;
+      overflow = __builtin_mul_overflow(bytes, extent, &bytes) || overflow;
+    }
+    if (overflow && !empty) fail(entry, "has a shape too large to count, " + shape_text(entry.shape));
+    if (empty) bytes = 0;
+    if (bytes != entry.end - entry.begin)
+      fail(entry, "of shape " + shape_text(entry.shape) + " and dtype " + std::string(entry.type) +
+                      " takes " + std::to_string(bytes) + " bytes, its data_offsets give " +
+                      std::to_string(entry.end - entry.begin));
+    by_offset.push_back(&entry);
+  }
+  std::sort(by_offset.begin(), by_offset.end(), [](SafetensorsEntry const* a, SafetensorsEntry const* b) {
+    return std::pair(a->begin, a->end) < std::pair(b->begin, b->end);
+  });
+  std::int64_t covered = 0;
+  SafetensorsEntry const* before = nullptr;
+  for (SafetensorsEntry const* const entry : by_offset) {
+    if (entry->begin < covered)
+      fail(*entry,
+           "at " + range(*entry) + " overlaps tensor " + printable(before->name) + " at " + range(*before));
+    if (entry->begin > covered)
+      fail(*entry, "begins at byte " + std::to_string(entry->begin) + " and leaves a hole from byte " +
+                       std::to_string(covered));
+    covered = entry->end;
+    before = entry;
+  }
+  if (covered != data_bytes)
+    throw Error(ErrorKind::data, file + ": the tensors take " + std::to_string(covered) +
+                                     " bytes, the file holds " + std::to_string(data_bytes) +
+                                     " bytes of data; the rest belongs to no tensor");
+}
+
+}  // namespace detail
+
+/// Reads and checks the header of a whole safetensors file; `file` names it in errors. Throws Error(data).
+/// Cost: the header only, the data is not touched.
+inline SafetensorsHeader parse_safetensors(std::span<std::byte const> bytes, std::string const& file) {
+  auto const fail = [&](std::string const& text) { throw Error(ErrorKind::data, file + ": " + text); };
+  std::uint64_t length = 0;
+  if (bytes.size() < sizeof length)
+    fail("is no safetensors file, it holds " + std::to_string(bytes.size()) +
+         " bytes and the header's length takes 8");
+  std::memcpy(&length, bytes.data(), sizeof length);
+  if (length > detail::safetensors_header_limit)
+    fail("the header claims " + std::to_string(length) + " bytes, the limit is " +
+         std::to_string(detail::safetensors_header_limit) + "; this is probably no safetensors file");
+  if (length > bytes.size() - sizeof length)
+    fail("the header claims " + std::to_string(length) + " bytes, the file holds " +
+         std::to_string(bytes.size() - sizeof length) + " after its length; it is cut short");
+  auto const* const text = reinterpret_cast<char const*>(bytes.data() + sizeof length);
+  if (length == 0 || text[0] != '{') fail("the header does not begin with {, this is no safetensors file");
+
+  SafetensorsHeader header;
+  header.data_offset = static_cast<std::int64_t>(sizeof length + length);
+  detail::SafetensorsEvents events(header, file);
+  nlohmann::json::sax_parse(text, text + length, &events);
+  events.refuse_duplicates();
+  detail::check_safetensors_layout(header, static_cast<std::int64_t>(bytes.size()) - header.data_offset,
+                                   file);
+  std::sort(header.entries.begin(), header.entries.end(),
+            [](SafetensorsEntry const& a, SafetensorsEntry const& b) { return a.name < b.name; });
+  return header;
+}
+
+}  // namespace tessera::inline v0

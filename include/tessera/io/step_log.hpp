@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// The log of a running training: one JSON object a line, readable while the run goes on. Needs nlohmann-json.
+#pragma once
+
+#include <cerrno>
+#include <cstdint>
+#include <fcntl.h>
+#include <filesystem>
+#include <string>
+#include <unistd.h>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "tessera/core/error.hpp"
+#include "tessera/data/file_bytes.hpp"
+#include "tessera/io/file.hpp"
+
+namespace tessera::inline v0 {
+
+/// One optimizer step, as a line of the log.
+struct StepRecord {
+  std::int64_t step = 1;  ///< from 1
+  double loss = 0;        ///< mean over the global batch, before the update
+  double grad_norm = 0;   ///< before clipping
+  double lr = 0;
+  double scale = 1;      ///< of the loss; 1 without loss scaling
+  bool skipped = false;  ///< gradients were not finite, so the weights stayed
+  double tokens_per_sec = 0;
+  double ms = 0;
+};
+
+/// A JSON Lines file. Every line is one write to the file, so a reader never sees half a line and a crash
+/// loses none that was logged. Numbers have the digits that read back to the same double; a number that is
+/// not finite is null. Errors are Error(failed) with path and reason. One thread at a time.
+class JsonlLog {
+ public:
+  /// Starts the file anew, or goes on after its lines with `append`.
+  explicit JsonlLog(std::filesystem::path path, bool append = false) : path_(std::move(path)) {
+    detail::inspect_destination(path_);
+    int const flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (append ? 0 : O_TRUNC);
+    file_ = detail::Descriptor(::open(path_.c_str(), flags, 0666));
+    if (!file_) detail::file_error(path_, "open the log", errno);
+  }
+
+  std::filesystem::path const& path() const noexcept { return path_; }
+
+  /// A line {"step", "loss", "grad_norm", "lr", "scale", "skipped", "tokens_per_sec", "ms"}.
+  void write(StepRecord const& record) {
+    nlohmann::ordered_json line = nlohmann::ordered_json::object();
+    line["step"] = record.step;
+    line["loss"] = record.loss;
+    line["grad_norm"] = record.grad_norm;
+    line["lr"] = record.lr;
+    line["scale"] = record.scale;
+    line["skipped"] = record.skipped;
+    line["tokens_per_sec"] = record.tokens_per_sec;
+    line["ms"] = record.ms;
+    put(line);
+  }
+
+  /// A line of another kind: settings, a validation loss, an event. It is an object and has no field `step`.
+  void note(nlohmann::ordered_json const& line) {
+    if (!line.is_object() || line.contains("step"))
+      throw Error(ErrorKind::usage, detail::path_text(path_) +
+                                        ": a note in the log must be a JSON object without the field step");
+    put(line);
+  }
+
+ private:
+  void put(nlohmann::ordered_json const& line) {
+    std::string text = line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+    text += '\n';
+    detail::write_all(file_.get(), text.data(), text.size(), path_);
+  }
+
+  std::filesystem::path path_;
+  detail::Descriptor file_;
+};
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sizes of a GPT-2, apart from its code, so that programs can name a model without compiling it.
+#pragma once
+
+#include <cstdint>
+
+namespace tessera::inline v0 {
+
+/// The defaults are the 124M model.
+struct Gpt2Options {
+  std::int64_t layers = 12;
+  std::int64_t heads = 12;
+  std::int64_t channels = 768;
+  std::int64_t positions = 1024;
+  std::int64_t vocabulary = 50257;
+};
+
+}  // namespace tessera::inline v0

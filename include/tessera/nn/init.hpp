@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// Initial weights: a pure function of the seed, the parameter and the element, so that they depend on no world,
+// stage, precision or thread.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <span>
+
+#include "tessera/core/philox.hpp"
+#include "tessera/nn/model.hpp"
+
+namespace tessera::inline v0 {
+
+namespace detail {
+
+/// ln(x) for a positive normal float, by range reduction to [sqrt(1/2), sqrt(2)) and the series of atanh; within
+/// 1e-6 of the true value. Explicit fma only, so it gives the same bits with every compiler.
+inline float log_formula(float x) {
+  std::uint32_t const bits = std::bit_cast<std::uint32_t>(x);
+  std::int32_t const exponent = static_cast<std::int32_t>(bits - 0x3f3504f3u) >> 23;
+  float const m = std::bit_cast<float>(bits - (static_cast<std::uint32_t>(exponent) << 23));
+  float const s = (m - 1.0f) / (m + 1.0f);
+  float const s2 = s * s;
+  float series = std::fma(s2, 0.22222222f, 0.28571429f);
+  series = std::fma(series, s2, 0.4f);
+  series = std::fma(series, s2, 0.66666667f);
+  series = std::fma(series, s2, 2.0f);
+  return std::fma(static_cast<float>(exponent), 0.69314718f, series * s);
+}
+
+/// The two sides of the standard normal quantile of (k + 0.5) / 2^32: x = 2u - 1 and w = -ln(1 - x^2). The tail
+/// 1 - |x| is formed from the integer, so no digits cancel.
+struct QuantilePoint {
+  float x, w;
+};
+inline QuantilePoint quantile_point(std::uint32_t k) {
+  std::uint32_t const folded = k ^ static_cast<std::uint32_t>(static_cast<std::int32_t>(k) >> 31);
+  float const tail = std::fma(static_cast<float>(static_cast<std::int32_t>(folded)), 0x1p-31f, 0x1p-32f);
+  float const size = 1.0f - tail;
+  return {static_cast<std::int32_t>(k) < 0 ? size : -size, -log_formula(tail * (2.0f - tail))};
+}
+
+/// sqrt(2) erfinv(x) for w < 5: M. Giles, "Approximating the erfinv function" (GPU Computing Gems, 2011), the
+/// single-precision form.
+inline float quantile_centre(QuantilePoint at) {
+  float const a = at.w - 2.5f;
+  float p = 2.81022636e-08f;
+  p = std::fma(p, a, 3.43273939e-07f);
+  p = std::fma(p, a, -3.5233877e-06f);
+  p = std::fma(p, a, -4.39150654e-06f);
+  p = std::fma(p, a, 0.00021858087f);
+  p = std::fma(p, a, -0.00125372503f);
+  p = std::fma(p, a, -0.00417768164f);
+  p = std::fma(p, a, 0.246640727f);
+  p = std::fma(p, a, 1.50140941f);
+  return p * at.x * 1.41421356f;
+}
+
+/// The same for w >= 5, about one value in 300.
+inline float quantile_tail(QuantilePoint at) {
+  float const b = std::sqrt(at.w) - 3.0f;
+  float q = -0.000200214257f;
+  q = std::fma(q, b, 0.000100950558f);
+  q = std::fma(q, b, 0.00134934322f);
+  q = std::fma(q, b, -0.00367342844f);
+  q = std::fma(q, b, 0.00573950773f);
+  q = std::fma(q, b, -0.0076224613f);
+  q = std::fma(q, b, 0.00943887047f);
+  q = std::fma(q, b, 1.00167406f);
+  q = std::fma(q, b, 2.83297682f);
+  return q * at.x * 1.41421356f;
+}
+
+}  // namespace detail
+
+/// Writes the initial values of elements [offset, offset + out.size()) of a parameter, counted in its logical
+/// shape. The counter of an element is (element / 4, unit, parameter, purpose 1), the key the seed.
+inline void initial_values(std::uint64_t seed, int unit, int parameter, Init const& init, std::int64_t offset,
+                           std::span<float> out) {
+  if (init.kind != Init::Kind::normal) {
+    for (float& value : out) value = init.kind == Init::Kind::ones ? 1.0f : 0.0f;
+    return;
+  }
+  constexpr std::uint32_t purpose = 1;
+  PhiloxKey const key = philox_key(seed);
+  float const deviation = static_cast<float>(init.deviation);
+  std::int64_t const end = offset + static_cast<std::int64_t>(out.size());
+  constexpr std::int64_t chunk = 64;  // words drawn together, so that both loops below vectorise
+  std::uint32_t words[chunk];
+  for (std::int64_t begin = offset / 4 * 4; begin < end; begin += chunk) {
+    for (std::int64_t group = 0; group < chunk / 4; ++group) {
+      auto const index = static_cast<std::uint64_t>(begin / 4 + group);
+      PhiloxCounter const drawn = philox4x32(
+          {{static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(unit),
+            static_cast<std::uint32_t>(parameter) | static_cast<std::uint32_t>(index >> 32) << 16, purpose}},
+          key);
+      for (int word = 0; word < 4; ++word) words[4 * group + word] = drawn.word[word];
+    }
+    std::int64_t const first = begin < offset ? offset : begin;
+    std::int64_t const last = begin + chunk < end ? begin + chunk : end;
+    float* const to = out.data() + (first - offset);
+    std::uint32_t const* const from = words + (first - begin);
+    bool tails = false;
+    for (std::int64_t i = 0; i < last - first; ++i) {
+      detail::QuantilePoint const at = detail::quantile_point(from[i]);
+      to[i] = detail::quantile_centre(at) * deviation;
+      tails |= at.w >= 5.0f;
+    }
+    if (!tails) continue;
+    for (std::int64_t i = 0; i < last - first; ++i)
+      if (detail::QuantilePoint const at = detail::quantile_point(from[i]); at.w >= 5.0f)
+        to[i] = detail::quantile_tail(at) * deviation;
+  }
+}
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a unit sees while it runs: views of the weights it acquired, of its activations and of its gradients.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "tessera/core/dtype.hpp"
+#include "tessera/core/operation.hpp"
+#include "tessera/tensor/tensor.hpp"
+
+namespace tessera::inline v0 {
+
+/// Handed to a unit's functions by the executor. All views are logical shapes; a view that the running verb may
+/// not touch is empty (weights outside an acquired region, gradients outside backward).
+template <class Place, class T>
+struct Pass {
+  using Stat = compute_t<T>;
+
+  Context<Place>* device = nullptr;
+  Tensor<std::int32_t const, Place> tokens;   // (B,T)
+  Tensor<std::int32_t const, Place> targets;  // (B,T), negative: masked
+  Tensor<T const, Place> input;               // the output of the unit before
+  Tensor<T, Place> output;                    // UnitSpec::output; empty when a recompute does not need it
+  Tensor<T const, Place> output_gradient;     // shape of output
+  Tensor<T, Place> input_gradient;            // shape of input; empty for the first unit
+
+  /// The last unit: one loss a token, and the factor of every loss gradient (1 / (G T) times the loss scale).
+  Tensor<Stat, Place> losses;
+  Stat const* gradient_scale = nullptr;
+  /// False in evaluation: nothing that only backward needs has to be written.
+  bool training = true;
+
+  std::vector<Tensor<T const, Place>> weights;    // owned parameters
+  std::vector<Tensor<T const, Place>> borrowed;   // borrowed parameters
+  std::vector<Tensor<T, Place>> gradients;        // of owned parameters: overwritten, rounded once
+  std::vector<Tensor<Stat, Place>> lent;          // of borrowed parameters: overwritten by the borrower
+  std::vector<Tensor<Stat, Place>> partials;      // of owned parameters that were lent: what the borrower left
+  std::vector<Tensor<T, Place>> saved_values;     // entry i is empty where saved[i] is a statistic
+  std::vector<Tensor<Stat, Place>> saved_statistics;
+  std::vector<Tensor<T, Place>> backward_values;  // likewise for backward
+  std::vector<Tensor<Stat, Place>> backward_statistics;
+
+  Context<Place>& context() const { return *device; }
+  Tensor<T const, Place> weight(int parameter) const { return weights[static_cast<std::size_t>(parameter)]; }
+  Tensor<T, Place> gradient(int parameter) const { return gradients[static_cast<std::size_t>(parameter)]; }
+  Tensor<T, Place> saved(int index) const { return saved_values[static_cast<std::size_t>(index)]; }
+  Tensor<Stat, Place> statistic(int index) const { return saved_statistics[static_cast<std::size_t>(index)]; }
+  Tensor<T, Place> backward(int index) const { return backward_values[static_cast<std::size_t>(index)]; }
+};
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// The classifier: loss and gradient of logits in one pass, and the sum of losses.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "tessera/backend/cpu/cross_entropy.hpp"
+#include "tessera/ops/operand.hpp"
+
+namespace tessera::inline v0 {
+namespace ops {
+
+/// losses[m] = logsumexp(logits[m]) - logits[m][targets[m]], in compute_t<T>. logits (M,V), targets (M),
+/// losses (M). With `gradient`, the logits become (softmax - one hot) * *gradient_scale, read when the
+/// operation runs; without, they stay and gradient_scale may be null. A negative target masks its row: loss
+/// 0, gradient 0. One read of memory and one write.
+template <class T, class P>
+void cross_entropy(Context<P>& context, Tensor<T, P> logits, In<std::int32_t, P> targets,
+                   Out<compute_t<T>, P> losses, bool gradient, compute_t<T> const* gradient_scale) {
+  std::int64_t const rows = logits.shape().rows();
+  detail::expect(detail::is_vector(targets.shape(), rows) && detail::is_vector(losses.shape(), rows),
+                 "cross_entropy", "logits (M,V), targets (M), losses (M)", logits.shape(), targets.shape(),
+                 losses.shape());
+  Operation const operation{
+      "cross_entropy", (gradient ? 6.0 : 3.0) * static_cast<double>(logits.shape().elements()),
+      detail::bytes_of(logits, targets, losses) + (gradient ? detail::bytes_of(logits) : 0.0)};
+  if constexpr (std::is_same_v<P, Cpu>)
+    context.enqueue(operation, [&] {
+      cpu::cross_entropy<T>(context, logits, targets, losses, gradient, gradient_scale);
+    });
+  else
+    cuda_cross_entropy(context, operation, logits, targets, losses, gradient, gradient_scale);
+}
+
+/// *loss = the sum of losses (M) in order, in double; *unmasked = how many targets (M) are not negative. Both
+/// pointers are to memory of the place.
+template <class S, class P>
+void sum_losses(Context<P>& context, Tensor<S, P> losses, In<std::int32_t, P> targets, double* loss,
+                std::int64_t* unmasked) {
+  detail::expect(losses.shape().elements() == targets.shape().elements(), "sum_losses",
+                 "losses (M), targets (M)", losses.shape(), targets.shape());
+  Operation const operation{"sum_losses", static_cast<double>(losses.shape().elements()),
+                            detail::bytes_of(losses, targets)};
+  if constexpr (std::is_same_v<P, Cpu>)
+    context.enqueue(operation,
+                    [&] { cpu::sum_losses<std::remove_const_t<S>>(losses, targets, loss, unmasked); });
+  else
+    cuda_sum_losses(context, operation, losses, targets, loss, unmasked);
+}
+
+}  // namespace ops
+}  // namespace tessera::inline v0

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Token and position embeddings.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "tessera/backend/cpu/embedding.hpp"
+#include "tessera/ops/operand.hpp"
+
+namespace tessera::inline v0 {
+namespace ops {
+
+/// y[b,t] = wte[tokens[b,t]] + wpe[t]. tokens (B,T), each in [0, V) (the reader of the data checks that), wte
+/// (V,C), wpe (P,C) with P >= T or empty, y (B,T,C).
+template <class T, class P>
+void embedding_forward(Context<P>& context, In<std::int32_t, P> tokens, In<T, P> wte, In<T, P> wpe,
+                       Tensor<T, P> y) {
+  std::int64_t const channels = y.shape().columns();
+  detail::expect(
+      tokens.shape().elements() == y.shape().rows() && wte.shape().columns() == channels &&
+          (!wpe || (wpe.shape().columns() == channels && wpe.shape().rows() >= tokens.shape().columns())),
+      "embedding_forward", "tokens (B,T), wte (V,C), wpe (P,C) with P >= T or none, y (B,T,C)",
+      tokens.shape(), wte.shape(), wpe.shape(), y.shape());
+  Operation const operation{"embedding_forward", static_cast<double>(y.shape().elements()),
+                            detail::bytes_of(tokens, y, y, y)};
+  if constexpr (std::is_same_v<P, Cpu>)
+    context.enqueue(operation, [&] { cpu::embedding_forward<T>(context, tokens, wte, wpe, y); });
+  else
+    cuda_embedding_forward(context, operation, tokens, wte, wpe, y);
+}
+
+/// dwte (V,C) = partial + the rows of dy (B,T,C) added at their tokens, in the order of the tokens, summed in
+/// compute_t<T> in `partial` (V,C) and rounded to T once. `partial` holds the gradient that another use of
+/// the parameter left there, or anything if `fresh`, which starts from zero; it may be dwte where the types
+/// are the same. dwpe (P,C) or empty is overwritten: the sum over samples in order, rows from T on are zero.
+template <class T, class P>
+void embedding_backward(Context<P>& context, In<std::int32_t, P> tokens, In<T, P> dy,
+                        Out<compute_t<T>, P> partial, bool fresh, Tensor<T, P> dwte, Out<T, P> dwpe) {
+  std::int64_t const channels = dy.shape().columns();
+  detail::expect(
+      tokens.shape().elements() == dy.shape().rows() && dwte.shape().columns() == channels &&
+          partial.shape().elements() == dwte.shape().elements() &&
+          (!dwpe || (dwpe.shape().columns() == channels && dwpe.shape().rows() >= tokens.shape().columns())),
+      "embedding_backward",
+      "tokens (B,T), dy (B,T,C), partial (V,C), dwte (V,C), dwpe (P,C) with P >= T or none", tokens.shape(),
+      dy.shape(), partial.shape(), dwte.shape(), dwpe.shape());
+  Operation const operation{"embedding_backward", 2.0 * static_cast<double>(dy.shape().elements()),
+                            detail::bytes_of(tokens, dy, partial, dwte, dwpe)};
+  if constexpr (std::is_same_v<P, Cpu>)
+    context.enqueue(operation,
+                    [&] { cpu::embedding_backward<T>(context, tokens, dy, partial, fresh, dwte, dwpe); });
+  else
+    cuda_embedding_backward(context, operation, tokens, dy, partial, fresh, dwte, dwpe);
+}
+
+}  // namespace ops
+}  // namespace tessera::inline v0

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Adding contributions to an accumulator, in order.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "tessera/backend/cpu/elementwise.hpp"
+#include "tessera/ops/operand.hpp"
+
+namespace tessera::inline v0 {
+namespace ops {
+
+/// accumulator = c_0 (first) or accumulator + c_0, then + c_1, ... + c_(count-1), elementwise in that order,
+/// in compute_t<T>. c_w starts at pieces + w*stride and has as many elements as the accumulator, which may be
+/// c_0 where the types are the same.
+template <class T, class P>
+void fold(Context<P>& context, Tensor<compute_t<T>, P> accumulator, T const* pieces, int count,
+          std::int64_t stride, bool first) {
+  double const n = static_cast<double>(accumulator.shape().elements());
+  Operation const operation{"fold", n * (count - (first ? 1 : 0)),
+                            n * (static_cast<double>(sizeof(T)) * count +
+                                 static_cast<double>(sizeof(compute_t<T>)) * (first ? 1 : 2))};
+  if constexpr (std::is_same_v<P, Cpu>)
+    context.enqueue(operation, [&] { cpu::fold<T>(context, accumulator, pieces, count, stride, first); });
+  else
+    cuda_fold(context, operation, accumulator, pieces, count, stride, first);
+}
+
+}  // namespace ops
+}  // namespace tessera::inline v0

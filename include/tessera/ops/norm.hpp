@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums of squares by block, and the search for a value that is not finite.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "tessera/backend/cpu/elementwise.hpp"
+#include "tessera/ops/operand.hpp"
+
+namespace tessera::inline v0 {
+namespace ops {
+
+/// partials[i] = the sum of squares of values [4096 i, 4096 (i+1)), in compute_t of their type, in an order
+/// that no instruction set changes. partials (ceil(n/4096)). A value that is not finite makes its partial not
+/// finite.
+template <class T, class Q, class P>
+void norm_partials(Context<P>& context, Tensor<T, P> values, Tensor<Q, P> partials) {
+  using V = std::remove_const_t<T>;
+  std::int64_t const n = values.shape().elements();
+  detail::expect(partials.shape().elements() == (n + 4095) / 4096, "norm_partials",
+                 "values (n), partials (ceil(n/4096))", values.shape(), partials.shape());
+  Operation const operation{"norm_partials", 2.0 * static_cast<double>(n),
+                            detail::bytes_of(values, partials)};
+  if constexpr (std::is_same_v<P, Cpu>)
+    context.enqueue(operation, [&] { cpu::norm_partials<V, Q>(context, values, partials); });
+  else
+    cuda_norm_partials(context, operation, In<V, P>(values), partials);
+}
+
+/// *index = the first element that is infinite or not a number, or -1.
+template <class T, class P>
+void first_non_finite(Context<P>& context, Tensor<T, P> values, std::int64_t* index) {
+  using V = std::remove_const_t<T>;
+  Operation const operation{"first_non_finite", 0.0, detail::bytes_of(values)};
+  if constexpr (std::is_same_v<P, Cpu>)
+    context.enqueue(operation, [&] { cpu::first_non_finite<V>(context, values, index); });
+  else
+    cuda_first_non_finite(context, operation, In<V, P>(values), index);
+}
+
+}  // namespace ops
+}  // namespace tessera::inline v0

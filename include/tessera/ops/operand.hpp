@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every operation's header shares: operands that do not take part in deduction, and the check of shapes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+#include "tessera/core/error.hpp"
+#include "tessera/core/operation.hpp"
+#include "tessera/core/place.hpp"
+#include "tessera/tensor/tensor.hpp"
+
+namespace tessera::inline v0 {
+namespace ops {
+
+/// An operand that is only read. T and the place are deduced from the result, so that constant, mutable and
+/// empty tensors may be passed alike.
+template <class T, class P>
+using In = std::type_identity_t<Tensor<T const, P>>;
+
+/// A result beside the one that T and the place are deduced from.
+template <class T, class P>
+using Out = std::type_identity_t<Tensor<T, P>>;
+
+namespace detail {
+
+/// Throws Error(usage) with the operation, its rule and the shapes it was given.
+template <class... Shapes>
+void expect(bool fits, char const* operation, char const* rule, Shapes const&... shapes) {
+  if (fits) return;
+  std::string text = std::string(operation) + " got shapes";
+  ((text += " " + to_string(shapes)), ...);
+  throw Error(ErrorKind::usage, text + ", which do not fit: it takes " + rule);
+}
+
+inline bool is_vector(Shape const& shape, std::int64_t n) { return shape.elements() == n; }
+
+template <class... Tensors>
+double bytes_of(Tensors const&... tensors) {
+  return static_cast<double>((std::int64_t{0} + ... + tensors.bytes()));
+}
+
+inline double multiply_adds(std::int64_t m, std::int64_t n, std::int64_t depth) {
+  return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(depth);
+}
+
+}  // namespace detail
+
+}  // namespace ops
+}  // namespace tessera::inline v0

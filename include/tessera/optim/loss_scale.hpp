@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loss scale of fp16 and the end of a step's gradient: norm, clip factor, skip or apply.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "tessera/optim/adamw.hpp"
+#include "tessera/optim/step_state.hpp"
+#include "tessera/policy/table.hpp"
+
+namespace tessera::inline v0 {
+
+/// The numbers of LossScale. All scales are powers of two, so that scaling changes no bit but the exponent.
+struct LossScaleOptions {
+  double initial = 65536.0;         ///< the first scale of Dynamic, the only one of Static
+  std::int64_t growth_interval = 2000;  ///< good steps before the scale doubles
+  double minimum = 1.0;             ///< Dynamic never goes below; overflow at the minimum is reported as such
+  double maximum = 0x1p24;
+};
+
+/// What the end of a step needs to know besides its state.
+struct StepRule {
+  LossScaleKind loss_scale = LossScaleKind::none;
+  LossScaleOptions scale;
+  AdamWOptions adamw;
+  double clip = 0.0;           ///< largest norm of the gradient; 0: no clipping
+  std::int64_t tokens = 0;     ///< G T, of the global batch, masked ones included
+};
+
+/// Before the first micro-batch: fixes the factor that every loss gradient of this attempt carries.
+inline void begin_step(StepState& state, StepRule const& rule, double learning_rate) {
+  state.learning_rate = learning_rate;
+  state.used_scale = rule.loss_scale == LossScaleKind::none ? 1.0 : state.loss_scale;
+  state.backward_scale_double = state.used_scale / static_cast<double>(rule.tokens);
+  state.backward_scale = static_cast<float>(state.backward_scale_double);
+}
+
+/// After the last fold. `square_sum` is that of the gradient as it was folded (scaled, over G T tokens), in
+/// double; `loss_sum` and `unmasked` are over the global batch. Decides skip or apply, and forms the factor that
+/// the update multiplies gradients with: exact token count, loss scale and clip coefficient
+/// min(1, clip / (norm + 1e-6)) in one. A step without a single unmasked token is applied with factor 0.
+inline void finish_step(StepState& state, StepRule const& rule, double square_sum, double loss_sum,
+                        std::int64_t unmasked) {
+  ++state.attempted;
+  state.unmasked = unmasked;
+  double const counted = static_cast<double>(unmasked);
+  state.loss = unmasked > 0 ? loss_sum / counted : 0.0;
+  double const exact = unmasked > 0 ? static_cast<double>(rule.tokens) / counted / state.used_scale : 0.0;
+  state.norm = std::sqrt(square_sum) * exact;
+  bool const finite = std::isfinite(square_sum);
+  double const coefficient =
+      rule.clip > 0.0 && finite ? std::min(1.0, rule.clip / (state.norm + 1e-6)) : 1.0;
+  state.gradient_factor_double = exact * coefficient;
+  state.gradient_factor = static_cast<float>(state.gradient_factor_double);
+
+  state.skipped = !finite && rule.loss_scale != LossScaleKind::none;
+  if (state.skipped) {
+    ++state.skips_in_row;
+    state.good_steps = 0;
+    if (rule.loss_scale == LossScaleKind::dynamic)
+      state.loss_scale = std::max(rule.scale.minimum, state.loss_scale / 2.0);
+    return;
+  }
+  state.skips_in_row = 0;
+  ++state.applied;
+  state.beta1_power *= rule.adamw.beta1;
+  state.beta2_power *= rule.adamw.beta2;
+  if (rule.loss_scale == LossScaleKind::dynamic && ++state.good_steps >= rule.scale.growth_interval) {
+    state.good_steps = 0;
+    state.loss_scale = std::min(rule.scale.maximum, state.loss_scale * 2.0);
+  }
+}
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// The scalars that change from step to step. They live beside the model's state, on its device, so that a step
+// can be recorded once and replayed.
+#pragma once
+
+#include <cstdint>
+
+namespace tessera::inline v0 {
+
+/// Written by the step's norm entry and by the host between steps; read by every other entry.
+struct StepState {
+  std::int64_t attempted = 0;  ///< steps begun, skipped ones included
+  std::int64_t applied = 0;    ///< updates done
+  double beta1_power = 1.0;    ///< beta1^applied, the running product
+  double beta2_power = 1.0;
+  double learning_rate = 0.0;  ///< of this attempt
+
+  double loss_scale = 1.0;        ///< a power of two
+  std::int64_t good_steps = 0;    ///< steps since the last overflow or growth
+  std::int64_t skips_in_row = 0;  ///< overflows since the last applied update
+
+  // Results of the last step.
+  double loss = 0.0;             ///< mean over the unmasked tokens of the global batch
+  double norm = 0.0;             ///< of the whole gradient, unscaled
+  std::int64_t unmasked = 0;     ///< tokens that counted, over all ranks
+  std::int64_t skipped = 0;      ///< 1: the gradient was not finite and nothing was updated
+  std::int64_t bad_unit = -1;    ///< where the first value that is not finite lies: unit ...
+  std::int64_t bad_element = -1; ///< ... and element of its flat buffer
+  double used_scale = 1.0;       ///< the loss scale that this step's gradients carry
+
+  // What the update reads, formed once so that every rank and device uses the same bits.
+  float gradient_factor = 1.0f;  ///< G T / unmasked / loss scale x clip coefficient
+  float backward_scale = 1.0f;   ///< loss scale / (G T): the factor of every loss gradient
+  double backward_scale_double = 1.0;
+  double gradient_factor_double = 1.0;
+};
+
+}  // namespace tessera::inline v0

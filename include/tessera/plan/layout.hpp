@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a unit's parameters lie in one flat buffer, and how that buffer is cut into shards.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/core/error.hpp"
+#include "tessera/nn/model.hpp"
+#include "tessera/tensor/arena.hpp"
+
+namespace tessera::inline v0 {
+
+/// Shard boundaries, and the blocks of the gradient norm, are multiples of this many elements.
+inline constexpr std::int64_t shard_alignment = 4096;
+/// Every parameter starts at a multiple of this many elements of its unit's buffer.
+inline constexpr std::int64_t parameter_alignment = 64;
+
+/// A half-open range of elements of a unit's flat buffer.
+struct Range {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+
+  constexpr std::int64_t size() const { return end > begin ? end - begin : 0; }
+  friend constexpr bool operator==(Range const&, Range const&) = default;
+};
+
+constexpr Range intersect(Range a, Range b) {
+  std::int64_t const begin = a.begin > b.begin ? a.begin : b.begin;
+  std::int64_t const end = a.end < b.end ? a.end : b.end;
+  return {begin, end > begin ? end : begin};
+}
+
+/// One unit's flat buffer: decayed parameters first, then undecayed, then frozen, each parameter aligned, the tail
+/// padded. Only the padding depends on the world.
+struct UnitLayout {
+  std::vector<Range> parameters;  ///< logical elements, in the order of UnitSpec::parameters
+  std::vector<Range> gaps;        ///< everything that is no parameter's: stays zero
+  Range decayed, undecayed, frozen;
+  std::int64_t elements = 0;  ///< without the tail padding
+  std::int64_t shard = 0;     ///< elements of one of `world` shards, a multiple of shard_alignment
+  std::int64_t padded = 0;    ///< world * shard
+
+  constexpr Range shard_of(int rank) const { return {rank * shard, (rank + 1) * shard}; }
+};
+
+inline UnitLayout layout_of(UnitSpec const& unit, int world) {
+  UnitLayout layout;
+  layout.parameters.resize(unit.parameters.size());
+  std::int64_t cursor = 0;
+  auto const place = [&](auto&& belongs) {
+    std::int64_t const begin = cursor;
+    for (std::size_t index = 0; index < unit.parameters.size(); ++index) {
+      if (!belongs(unit.parameters[index])) continue;
+      std::int64_t const elements = unit.parameters[index].shape.elements();
+      layout.parameters[index] = {cursor, cursor + elements};
+      std::int64_t const next = round_up(cursor + elements, parameter_alignment);
+      if (next > cursor + elements) layout.gaps.push_back({cursor + elements, next});
+      cursor = next;
+    }
+    return Range{begin, cursor};
+  };
+  layout.decayed = place([](ParameterSpec const& p) { return p.trainable && p.decay; });
+  layout.undecayed = place([](ParameterSpec const& p) { return p.trainable && !p.decay; });
+  layout.frozen = place([](ParameterSpec const& p) { return !p.trainable; });
+  layout.elements = cursor;
+  layout.shard = round_up((cursor + world - 1) / world, shard_alignment);
+  layout.padded = layout.shard * world;
+  if (layout.padded > cursor) layout.gaps.push_back({cursor, layout.padded});
+  return layout;
+}
+
+/// Checks a unit list once: names are unique, borrows point at earlier or later units that exist, shapes are
+/// positive. Throws Error(config) naming the unit.
+inline void check_units(std::vector<UnitSpec> const& units) {
+  auto const fail = [](UnitSpec const& unit, std::string const& what) {
+    throw Error(ErrorKind::config, "model: unit '" + unit.name + "' " + what, -1, unit.name);
+  };
+  if (units.empty()) throw Error(ErrorKind::config, "model: it has no units; return at least one from units()");
+  std::vector<std::string> names;
+  for (UnitSpec const& unit : units) {
+    for (ParameterSpec const& parameter : unit.parameters) {
+      if (parameter.shape.elements() < 1)
+        fail(unit, "has parameter '" + parameter.name + "' of shape " + to_string(parameter.shape) +
+                       "; every extent must be at least 1");
+      names.push_back(parameter.name);
+    }
+    for (Borrow const& borrow : unit.borrows) {
+      bool const exists = borrow.unit >= 0 && borrow.unit < static_cast<int>(units.size()) &&
+                          borrow.parameter >= 0 &&
+                          borrow.parameter < static_cast<int>(
+                                                 units[static_cast<std::size_t>(borrow.unit)].parameters.size());
+      if (!exists)
+        fail(unit, "borrows parameter " + std::to_string(borrow.parameter) + " of unit " +
+                       std::to_string(borrow.unit) + ", which does not exist");
+      if (&units[static_cast<std::size_t>(borrow.unit)] >= &unit)
+        fail(unit, "borrows from unit " + std::to_string(borrow.unit) +
+                       ", which does not come before it; let the earlier unit own a tied parameter");
+    }
+  }
+  std::sort(names.begin(), names.end());
+  auto const twice = std::adjacent_find(names.begin(), names.end());
+  if (twice != names.end())
+    throw Error(ErrorKind::config, "model: parameter '" + *twice + "' is declared twice; names must be unique");
+}
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// The interval planner: buffers that live at different times share bytes.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+#include "tessera/tensor/arena.hpp"
+
+namespace tessera::inline v0 {
+
+/// A buffer's life, from its first to its last use, both included.
+struct Interval {
+  std::int64_t bytes = 0;
+  int first = 0;
+  int last = -1;
+
+  constexpr bool used() const { return last >= first; }
+  constexpr bool meets(Interval const& other) const { return first <= other.last && other.first <= last; }
+};
+
+struct IntervalPlan {
+  std::vector<std::int64_t> offsets;  ///< one an interval; -1 for an interval that is never used
+  std::int64_t bytes = 0;             ///< the end of the highest buffer
+};
+
+/// Places every interval so that no two that meet in time overlap in memory: largest first, each at the lowest
+/// offset of the tightest gap that holds it. Deterministic; O(n^2) in the number of intervals.
+inline IntervalPlan plan_intervals(std::vector<Interval> const& intervals) {
+  IntervalPlan plan;
+  plan.offsets.assign(intervals.size(), -1);
+  std::vector<std::size_t> order;
+  for (std::size_t index = 0; index < intervals.size(); ++index)
+    if (intervals[index].used()) order.push_back(index);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return intervals[a].bytes > intervals[b].bytes; });
+
+  std::vector<std::size_t> placed;  // by offset
+  for (std::size_t const index : order) {
+    std::int64_t const bytes = round_up(intervals[index].bytes, arena_alignment);
+    std::int64_t best = -1, best_gap = 0, cursor = 0;
+    for (std::size_t const other : placed) {
+      if (!intervals[index].meets(intervals[other])) continue;
+      std::int64_t const gap = plan.offsets[other] - cursor;
+      if (gap >= bytes && (best < 0 || gap < best_gap)) {
+        best = cursor;
+        best_gap = gap;
+      }
+      cursor = std::max(cursor, plan.offsets[other] + round_up(intervals[other].bytes, arena_alignment));
+    }
+    plan.offsets[index] = best < 0 ? cursor : best;
+    plan.bytes = std::max(plan.bytes, plan.offsets[index] + bytes);
+    auto const position =
+        std::lower_bound(placed.begin(), placed.end(), index, [&](std::size_t a, std::size_t b) {
+          return plan.offsets[a] < plan.offsets[b];
+        });
+    placed.insert(position, index);
+  }
+  return plan;
+}
+
+/// The most bytes alive at one time: no plan can be smaller.
+inline std::int64_t lower_bound_of(std::vector<Interval> const& intervals) {
+  std::int64_t most = 0;
+  for (Interval const& at : intervals) {
+    if (!at.used()) continue;
+    std::int64_t live = 0;
+    for (Interval const& other : intervals)
+      if (other.used() && other.first <= at.first && at.first <= other.last)
+        live += round_up(other.bytes, arena_alignment);
+    most = std::max(most, live);
+  }
+  return most;
+}
+
+}  // namespace tessera::inline v0

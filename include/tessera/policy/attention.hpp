@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Slot attention: which implementation computes softmax(QK^T)V.
+#pragma once
+
+#include "tessera/policy/slot.hpp"
+
+namespace tessera::inline v0 {
+
+namespace slot {
+struct attention;
+}
+
+struct Auto;
+struct Reference;
+struct Fused;
+struct Cudnn;
+
+/// Attention<Reference> materialises the scores, T*T per head; <Fused> is our kernel that never stores them
+/// and is deterministic; <Cudnn> is cuDNN's, 16-bit and CUDA only; <Auto> takes the best one that the recipe,
+/// the build and the device allow, and every result row says which. Default: Attention<Auto>.
+template <class How>
+struct Attention {
+  using policy_slot = slot::attention;
+  static constexpr bool valid = detail::one_of<How, Auto, Reference, Fused, Cudnn>;
+  template <bool Ok>
+  struct refusal {
+    static_assert(
+        Ok,
+        "tessera: Attention<How> does not know this implementation. There are three, and Auto picks among "
+        "them. Write Attention<Auto>, <Reference>, <Fused> or <Cudnn>. See docs/policies/attention.md.");
+  };
+  static constexpr AttentionKind kind = std::is_same_v<How, Reference> ? AttentionKind::reference
+                                        : std::is_same_v<How, Fused>   ? AttentionKind::fused
+                                        : std::is_same_v<How, Cudnn>   ? AttentionKind::cudnn
+                                                                       : AttentionKind::automatic;
+  static constexpr std::string_view name = name_of(kind);
+  static constexpr void describe(RecipeTable& recipe) { recipe.attention = kind; }
+};
+
+template <class P>
+concept AttentionPolicy = PolicyOf<P, slot::attention>;
+
+struct slot::attention {
+  static constexpr std::string_view title = "attention";
+  static constexpr auto field = &SlotNames::attention;
+  using choices = detail::list<Attention<Auto>, Attention<Reference>, Attention<Fused>, Attention<Cudnn>>;
+  static constexpr std::string_view standard(RecipeTable const&) { return "auto"; }
+};
+
+}  // namespace tessera::inline v0

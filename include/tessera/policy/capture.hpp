@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Slot capture: whether the step is launched operation by operation or as one CUDA graph.
+#pragma once
+
+#include "tessera/policy/slot.hpp"
+
+namespace tessera::inline v0 {
+
+namespace slot {
+struct capture;
+}
+
+struct Eager;
+struct Graph;
+
+/// Capture<Graph> records the whole step, host tasks and collectives included, and replays it with one
+/// launch; Capture<Eager> enqueues each operation. Same bits either way. Default: Graph on CUDA, Eager on the
+/// CPU.
+template <class How>
+struct Capture {
+  using policy_slot = slot::capture;
+  static constexpr bool valid = detail::one_of<How, Eager, Graph>;
+  template <bool Ok>
+  struct refusal {
+    static_assert(
+        Ok,
+        "tessera: Capture<How> does not know this way. A step is enqueued operation by operation or "
+        "replayed as one CUDA graph. Write Capture<Eager> or Capture<Graph>. See docs/policies/capture.md.");
+  };
+  static constexpr CaptureKind kind = std::is_same_v<How, Graph> ? CaptureKind::graph : CaptureKind::eager;
+  static constexpr std::string_view name = name_of(kind);
+  static constexpr void describe(RecipeTable& recipe) { recipe.capture = kind; }
+};
+
+template <class P>
+concept CapturePolicy = PolicyOf<P, slot::capture>;
+
+struct slot::capture {
+  static constexpr std::string_view title = "capture";
+  static constexpr auto field = &SlotNames::capture;
+  using choices = detail::list<Capture<Eager>, Capture<Graph>>;
+  static constexpr std::string_view standard(RecipeTable const& above) {
+    return above.device == Cuda::name ? "graph" : "eager";
+  }
+};
+
+}  // namespace tessera::inline v0

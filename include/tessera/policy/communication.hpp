@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Slot communication: how buckets travel between ranks, never what is in them.
+#pragma once
+
+#include "tessera/policy/slot.hpp"
+
+namespace tessera::inline v0 {
+
+namespace slot {
+struct communication;
+}
+
+struct Tuned;
+
+/// Communication<Tuned> groups units into buckets, overlaps their exchange with the backward pass and leaves
+/// the algorithm to the communicator. Bucket bytes are a value. Default: Communication<Tuned>.
+template <class How>
+struct Communication {
+  using policy_slot = slot::communication;
+  static constexpr bool valid = detail::one_of<How, Tuned>;
+  template <bool Ok>
+  struct refusal {
+    static_assert(
+        Ok,
+        "tessera: Communication<How> does not know this way. Buckets travel as the communicator is tuned. "
+        "Write Communication<Tuned>, or a policy of your own for this slot. See "
+        "docs/policies/communication.md.");
+  };
+  static constexpr CommunicationKind kind = CommunicationKind::tuned;
+  static constexpr std::string_view name = name_of(kind);
+  static constexpr void describe(RecipeTable& recipe) { recipe.communication = kind; }
+};
+
+template <class P>
+concept CommunicationPolicy = PolicyOf<P, slot::communication>;
+
+struct slot::communication {
+  static constexpr std::string_view title = "communication";
+  static constexpr auto field = &SlotNames::communication;
+  using choices = detail::list<Communication<Tuned>>;
+  static constexpr std::string_view standard(RecipeTable const&) { return "tuned"; }
+};
+
+}  // namespace tessera::inline v0

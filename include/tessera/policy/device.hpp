@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Slot device: where the model computes.
+#pragma once
+
+#include "tessera/core/place.hpp"
+#include "tessera/policy/slot.hpp"
+
+namespace tessera::inline v0 {
+
+namespace slot {
+struct device;
+}
+
+/// On<Cpu> computes with threads and Eigen and runs anywhere; On<Cuda> gives each rank one CUDA device.
+/// Default: On<Cpu>, also where a GPU is installed, so that one type means one thing on every machine.
+template <class Place>
+struct On {
+  using policy_slot = slot::device;
+  using place = Place;
+  static constexpr bool valid = detail::one_of<Place, Cpu, Cuda>;
+  template <bool Ok>
+  struct refusal {
+    static_assert(Ok,
+                  "tessera: On<Place> names no device. A model computes on the CPU or on one CUDA device per "
+                  "rank. Write On<Cpu> or On<Cuda>. See docs/policies/device.md.");
+  };
+  static constexpr std::string_view name = std::is_same_v<Place, Cuda> ? Cuda::name : Cpu::name;
+  static constexpr void describe(RecipeTable& recipe) { recipe.device = name; }
+};
+
+template <class P>
+concept DevicePolicy = PolicyOf<P, slot::device>;
+
+struct slot::device {
+  static constexpr std::string_view title = "device";
+  static constexpr auto field = &SlotNames::device;
+  using choices = detail::list<On<Cpu>, On<Cuda>>;
+  static constexpr std::string_view standard(RecipeTable const&) { return "cpu"; }
+};
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one list of slots. A default may depend on slots above it, never on slots below.
+#pragma once
+
+#include "tessera/policy/attention.hpp"
+#include "tessera/policy/capture.hpp"
+#include "tessera/policy/communication.hpp"
+#include "tessera/policy/device.hpp"
+#include "tessera/policy/loss_scale.hpp"
+#include "tessera/policy/offload.hpp"
+#include "tessera/policy/parallel.hpp"
+#include "tessera/policy/precision.hpp"
+#include "tessera/policy/recompute.hpp"
+#include "tessera/policy/reduction.hpp"
+#include "tessera/policy/sharding.hpp"
+
+namespace tessera::inline v0 {
+
+using Slots = detail::list<slot::device,         //
+                           slot::sharding,       //
+                           slot::precision,      //
+                           slot::loss_scale,     //
+                           slot::offload,        //
+                           slot::recompute,      //
+                           slot::reduction,      //
+                           slot::communication,  //
+                           slot::capture,        //
+                           slot::attention,      //
+                           slot::parallel>;
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Slot loss scale: what keeps small gradients above the smallest half.
+#pragma once
+
+#include "tessera/policy/slot.hpp"
+
+namespace tessera::inline v0 {
+
+namespace slot {
+struct loss_scale;
+}
+
+struct Dynamic;
+struct Static;
+
+/// LossScale<Dynamic> doubles the scale while gradients stay finite, halves it and skips the update when one
+/// does not; LossScale<Static> keeps one scale; LossScale<None> has none. Scales are powers of two, so they
+/// never change a finite result. Default: Dynamic for Precision<half>, None for all others.
+template <class How>
+struct LossScale {
+  using policy_slot = slot::loss_scale;
+  static constexpr bool valid = detail::one_of<How, Dynamic, Static, None>;
+  template <bool Ok>
+  struct refusal {
+    static_assert(
+        Ok,
+        "tessera: LossScale<How> does not know this way. A loss scale adapts, is fixed, or is absent. "
+        "Write LossScale<Dynamic>, <Static> or <None>. See docs/policies/loss-scale.md.");
+  };
+  static constexpr LossScaleKind kind = std::is_same_v<How, Dynamic>  ? LossScaleKind::dynamic
+                                        : std::is_same_v<How, Static> ? LossScaleKind::fixed
+                                                                      : LossScaleKind::none;
+  static constexpr std::string_view name = name_of(kind);
+  static constexpr void describe(RecipeTable& recipe) { recipe.loss_scale = kind; }
+};
+
+template <class P>
+concept LossScalePolicy = PolicyOf<P, slot::loss_scale>;
+
+struct slot::loss_scale {
+  static constexpr std::string_view title = "loss scale";
+  static constexpr auto field = &SlotNames::loss_scale;
+  using choices = detail::list<LossScale<None>, LossScale<Static>, LossScale<Dynamic>>;
+  static constexpr std::string_view standard(RecipeTable const& above) {
+    return above.precision == DType::f16 ? "dynamic" : "none";
+  }
+};
+
+}  // namespace tessera::inline v0

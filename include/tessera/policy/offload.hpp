@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Slot offload: which state leaves the device, and for which memory.
+#pragma once
+
+#include "tessera/core/place.hpp"
+#include "tessera/policy/slot.hpp"
+
+namespace tessera::inline v0 {
+
+namespace slot {
+struct offload;
+}
+
+/// Master weights and moments live on Place.
+template <class Place>
+struct Optimizer;
+/// Parameters live on Place and stream in unit by unit; the accumulator lives with them.
+template <class Place>
+struct Parameters;
+/// Optimizer and parameters together: Offload<Cpu, AllState>.
+struct AllState;
+
+template <class... Parts>
+struct Offload;
+
+namespace detail {
+
+template <class Place>
+inline constexpr bool is_offload_place = one_of<Place, Cpu, Nvme>;
+template <class Place>
+inline constexpr Tier offload_tier = std::is_same_v<Place, Nvme> ? Tier::nvme : Tier::host;
+
+/// What the arguments of Offload mean, for the spellings that mean something.
+template <class... Parts>
+struct offload_parts {
+  static constexpr bool valid = false;
+  static constexpr Tier optimizer = Tier::device, parameters = Tier::device;
+  using canonical = Offload<Parts...>;
+};
+template <>
+struct offload_parts<None> {
+  static constexpr bool valid = true;
+  static constexpr Tier optimizer = Tier::device, parameters = Tier::device;
+  using canonical = Offload<None>;
+};
+template <class P>
+struct offload_parts<Optimizer<P>> {
+  static constexpr bool valid = is_offload_place<P>;
+  static constexpr Tier optimizer = offload_tier<P>, parameters = Tier::device;
+  using canonical = Offload<Optimizer<P>>;
+};
+template <class P, class Q>
+struct offload_parts<Optimizer<P>, Parameters<Q>> {
+  static constexpr bool valid = is_offload_place<P> && is_offload_place<Q>;
+  static constexpr Tier optimizer = offload_tier<P>, parameters = offload_tier<Q>;
+  using canonical = Offload<Optimizer<P>, Parameters<Q>>;
+};
+template <class P, class Q>
+struct offload_parts<Parameters<Q>, Optimizer<P>> : offload_parts<Optimizer<P>, Parameters<Q>> {};
+template <>
+struct offload_parts<Cpu> : offload_parts<Optimizer<Cpu>> {};
+template <>
+struct offload_parts<Nvme> : offload_parts<Optimizer<Nvme>> {};
+template <class P>
+struct offload_parts<P, AllState> : offload_parts<Optimizer<P>, Parameters<P>> {};
+
+constexpr std::string_view offload_name(Tier optimizer, Tier parameters) {
+  if (optimizer == Tier::device) return "none";
+  if (parameters == Tier::device) return optimizer == Tier::host ? "cpu_optimizer" : "nvme_optimizer";
+  if (optimizer == Tier::host) return parameters == Tier::host ? "cpu_full" : "nvme_parameters";
+  return parameters == Tier::nvme ? "nvme" : "infinity";
+}
+
+}  // namespace detail
+
+/// Offload<None>; Offload<Optimizer<P>>; Offload<Optimizer<P>, Parameters<Q>>, with P and Q Cpu or Nvme.
+/// Short: Offload<P> is Offload<Optimizer<P>>, and Offload<P, AllState> puts both on P. Values never change,
+/// only where they live: each step pays the transfers. Under On<Cpu>, Cpu is an arena of its own. Default:
+/// Offload<None>.
+template <class... Parts>
+struct Offload {
+  using policy_slot = slot::offload;
+  using parts = detail::offload_parts<Parts...>;
+  using canonical = typename parts::canonical;
+  static constexpr bool valid = parts::valid;
+  template <bool Ok>
+  struct refusal {
+    static_assert(
+        Ok,
+        "tessera: Offload<...> does not know these parts. The optimizer, or the optimizer and the "
+        "parameters, move to Cpu or Nvme. Write Offload<Cpu>, Offload<Nvme>, Offload<Cpu, AllState> or "
+        "Offload<Optimizer<Nvme>, Parameters<Cpu>>. See docs/policies/offload.md.");
+  };
+  static constexpr std::string_view name = detail::offload_name(parts::optimizer, parts::parameters);
+  static constexpr void describe(RecipeTable& recipe) {
+    recipe.placement.optimizer_tier = parts::optimizer;
+    recipe.placement.parameters_tier = parts::parameters;
+    recipe.placement.accumulator_tier = parts::parameters;
+  }
+};
+
+template <class P>
+concept OffloadPolicy = PolicyOf<P, slot::offload>;
+
+struct slot::offload {
+  static constexpr std::string_view title = "offload";
+  static constexpr auto field = &SlotNames::offload;
+  using choices =
+      detail::list<Offload<None>, Offload<Optimizer<Cpu>>, Offload<Optimizer<Cpu>, Parameters<Cpu>>,
+                   Offload<Optimizer<Nvme>>, Offload<Optimizer<Nvme>, Parameters<Nvme>>,
+                   Offload<Optimizer<Nvme>, Parameters<Cpu>>, Offload<Optimizer<Cpu>, Parameters<Nvme>>>;
+  static constexpr std::string_view standard(RecipeTable const&) { return "none"; }
+};
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// From any policies in any order to one Config. Nothing here asserts: a wrong pack becomes Refused<Mistake>,
+// and the mistake speaks once, when `rules` (rules.hpp) is a base class of a trainer that is completed.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string_view>
+#include <type_traits>
+
+#include "tessera/policy/list.hpp"
+
+namespace tessera::inline v0 {
+
+/// What Resolved gives for a pack with a mistake. It acts as the default recipe, so that nothing else fails.
+template <class Mistake>
+struct Refused {
+  using config = Refused;
+};
+
+namespace detail {
+
+// The mistakes. Each is a class that does not complete, with the sentence as its reason.
+
+template <class Offender>
+struct not_a_policy {
+  static_assert(
+      never<Offender>,
+      "tessera: an argument of Trainer is not a policy. After the model, every argument answers one slot. "
+      "Pass policies such as ZeroStage<2> or Precision<half>, and numbers to the constructor. See "
+      "docs/policies/README.md.");
+};
+template <class Offender>
+struct unknown_slot {
+  static_assert(
+      never<Offender>,
+      "tessera: a policy answers a slot that is not in the list of slots. Only listed slots are read. Name a "
+      "listed slot as policy_slot, or add the new one to policy/list.hpp. See docs/how-to/add-a-policy.md.");
+};
+template <class Offender>
+struct incomplete_policy {
+  static_assert(
+      never<Offender>,
+      "tessera: a policy lacks name or describe(RecipeTable&). The name stands in results, and describe "
+      "writes what the policy decides. Add both. See docs/how-to/add-a-policy.md.");
+};
+template <class Offender>
+struct invalid_policy {
+  static_assert(never<Offender>,
+                "tessera: a policy is not valid and does not say why. The reason belongs in its "
+                "refusal<bool>. Add one "
+                "with a sentence. See docs/how-to/add-a-policy.md.");
+};
+template <class First, class Second>
+struct slot_given_twice {
+  static_assert(
+      never<First, Second>,
+      "tessera: two policies answer the same slot. A recipe has one answer for each slot. Keep one of them. "
+      "See docs/policies/README.md.");
+};
+template <class Offender>
+struct not_a_model {
+  static_assert(
+      never<Offender>,
+      "tessera: the first argument of Trainer is not a model. The model comes first, the policies follow in "
+      "any order. Write Trainer<Gpt2, ZeroStage<2>>, or see what a model needs. See "
+      "docs/policies/README.md.");
+};
+
+template <class Slot, class Slots>
+inline constexpr bool is_listed = false;
+template <class Slot, class... Slots>
+inline constexpr bool is_listed<Slot, list<Slots...>> = one_of<Slot, Slots...>;
+template <class P>
+concept DeclaresValid = requires {
+  P::valid;
+};
+template <class P>
+concept Valid = !DeclaresValid<P> || P::valid;
+template <class P>
+concept Complete = requires(RecipeTable& recipe) {
+  std::string_view(P::name);
+  P::describe(recipe);
+};
+template <class P>
+concept Listed = is_listed<typename P::policy_slot, Slots>;
+
+template <class P>
+concept Unlisted = !Listed<P>;
+template <class P>
+concept Invalid = Listed<P> && !Valid<P>;
+template <class P>
+concept Explained = Invalid<P> && requires {
+  typename P::template refusal<false>;
+};
+
+/// The canonical spelling of a policy.
+template <class P>
+struct canonical {
+  using type = P;
+};
+template <class P>
+concept HasCanonical = requires {
+  typename P::canonical;
+};
+template <HasCanonical P>
+struct canonical<P> {
+  using type = typename P::canonical;
+};
+
+template <std::size_t I, class List>
+struct type_at;
+template <class First, class... Rest>
+struct type_at<0, list<First, Rest...>> {
+  using type = First;
+};
+template <std::size_t I, class First, class... Rest>
+struct type_at<I, list<First, Rest...>> : type_at<I - 1, list<Rest...>> {};
+
+template <class Choices>
+inline constexpr std::array<std::string_view, 0> choice_names{};
+template <class... Choices>
+inline constexpr std::array<std::string_view, sizeof...(Choices)> choice_names<list<Choices...>>{
+    Choices::name...};
+
+/// Where a name stands among the choices of a slot; their number, if it is none of them.
+template <class Slot>
+constexpr std::size_t choice_index(std::string_view name) {
+  auto const& names = choice_names<typename Slot::choices>;
+  std::size_t index = 0;
+  while (index < names.size() && names[index] != name) ++index;
+  return index;
+}
+
+/// The default of a slot below the policies Above.
+template <class Slot, class... Above>
+using standard_t = typename type_at<choice_index<Slot>(Slot::standard(describe_all<Above...>())),
+                                    typename Slot::choices>::type;
+
+/// The policy of a pack that answers Slot, or Default.
+template <class Slot, class Default, class... Ps>
+struct pick {
+  using type = Default;
+};
+template <class Slot, class Default, class P, class... Ps>
+struct pick<Slot, Default, P, Ps...> : pick<Slot, Default, Ps...> {};
+template <class Slot, class Default, PolicyOf<Slot> P, class... Ps>
+struct pick<Slot, Default, P, Ps...> : canonical<P> {};
+
+/// Fills slot after slot: the given policy or the default. The pack is known to be right.
+template <class Filled, class Open, class... Ps>
+struct fill;
+template <class... Filled, class... Ps>
+struct fill<list<Filled...>, list<>, Ps...> {
+  using config = Config<Filled...>;
+};
+template <class... Filled, class Slot, class... Open, class... Ps>
+struct fill<list<Filled...>, list<Slot, Open...>, Ps...>
+    : fill<list<Filled..., typename pick<Slot, standard_t<Slot, Filled...>, Ps...>::type>, list<Open...>,
+           Ps...> {};
+
+/// A policy that can stand in a recipe.
+template <class P>
+concept Acceptable = Policy<P> && Listed<P> && Valid<P> && Complete<P>;
+/// An acceptable policy whose slot has its answer already.
+template <class P, class... Seen>
+concept Repeating = Acceptable<P> && one_of<typename P::policy_slot, typename Seen::policy_slot...>;
+
+/// What a policy says that is not acceptable. Its own sentence is named here and not yet spoken.
+template <class P>
+struct fault_of : Refused<incomplete_policy<P>> {};
+template <Unlisted P>
+struct fault_of<P> : Refused<unknown_slot<P>> {};
+template <Invalid P>
+struct fault_of<P> : Refused<invalid_policy<P>> {};
+template <Explained P>
+struct fault_of<P> : Refused<typename P::template refusal<false>> {};
+
+/// Walks the pack by name and stops at the first mistake.
+template <class Seen, class... Ps>
+struct walk;
+template <class... Seen>
+struct walk<list<Seen...>> : fill<list<>, Slots, Seen...> {};
+template <class... Seen, class P, class... Ps>
+struct walk<list<Seen...>, P, Ps...> : Refused<not_a_policy<P>> {};
+template <class... Seen, Policy P, class... Ps>
+struct walk<list<Seen...>, P, Ps...> : fault_of<P> {};
+template <class... Seen, Acceptable P, class... Ps>
+struct walk<list<Seen...>, P, Ps...> : walk<list<Seen..., P>, Ps...> {};
+template <class... Seen, Repeating<Seen...> P, class... Ps>
+struct walk<list<Seen...>, P, Ps...>
+    : Refused<slot_given_twice<typename pick<typename P::policy_slot, void, Seen...>::type, P>> {};
+
+template <class Recipe>
+struct effective {
+  using type = Recipe;
+};
+template <class Mistake>
+struct effective<Refused<Mistake>> : effective<typename walk<list<>>::config> {};
+
+template <class Slot, class Recipe>
+struct policy_of;
+template <class Slot, class... Ps>
+struct policy_of<Slot, Config<Ps...>> : pick<Slot, void, Ps...> {};
+
+}  // namespace detail
+
+/// `Resolved<Ps...>::config` is the Config that these policies mean, in any order and with defaults left out
+/// or spelled out, or Refused<Mistake>. Never an error in itself.
+template <class... Ps>
+struct Resolved : detail::walk<detail::list<>, Ps...> {};
+
+/// Resolved<Ps...> for a trainer of M, after Model<M> was asked: what is not a model is the first mistake.
+template <class M, bool IsModel, class... Ps>
+struct ResolvedFor : Resolved<Ps...> {};
+template <class M, class... Ps>
+struct ResolvedFor<M, false, Ps...> : Refused<detail::not_a_model<M>> {};
+
+/// The recipe of a trainer without policies.
+using DefaultConfig = Resolved<>::config;
+
+/// The Config itself; the default one for Refused<Mistake>.
+template <class Recipe>
+using effective_t = typename detail::effective<Recipe>::type;
+
+/// The policy that answers Slot in a recipe. Only the code that implements a slot asks for this.
+template <class Recipe, class Slot>
+using policy_t = typename detail::policy_of<Slot, effective_t<Recipe>>::type;
+
+/// The place where a recipe computes: Cpu or Cuda.
+template <class Recipe>
+using device_t = typename policy_t<Recipe, slot::device>::place;
+
+/// The type in which a recipe computes: float, half, bfloat16, tf32 or double.
+template <class Recipe>
+using precision_t = typename policy_t<Recipe, slot::precision>::type;
+
+template <class Mistake>
+inline constexpr RecipeTable recipe_table<Refused<Mistake>> = recipe_table<DefaultConfig>;
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Slot parallel: the axes of the mesh of ranks.
+#pragma once
+
+#include "tessera/policy/slot.hpp"
+
+namespace tessera::inline v0 {
+
+namespace slot {
+struct parallel;
+}
+
+/// The axes of a mesh: replicas with different samples, splits of each matrix, groups of blocks.
+namespace axis {
+struct Data;
+struct Tensor;
+struct Pipeline;
+}  // namespace axis
+
+template <class... Named>
+struct Parallel;
+
+namespace detail {
+
+template <class Axis, class... Named>
+inline constexpr int times_named = (0 + ... + static_cast<int>(std::is_same_v<Axis, Named>));
+
+template <bool HasTensor, bool HasPipeline>
+struct mesh;
+template <>
+struct mesh<false, false> {
+  using type = Parallel<axis::Data>;
+  static constexpr std::string_view name = "data";
+};
+template <>
+struct mesh<true, false> {
+  using type = Parallel<axis::Data, axis::Tensor>;
+  static constexpr std::string_view name = "data+tensor";
+};
+template <>
+struct mesh<false, true> {
+  using type = Parallel<axis::Data, axis::Pipeline>;
+  static constexpr std::string_view name = "data+pipeline";
+};
+template <>
+struct mesh<true, true> {
+  using type = Parallel<axis::Data, axis::Tensor, axis::Pipeline>;
+  static constexpr std::string_view name = "data+tensor+pipeline";
+};
+
+}  // namespace detail
+
+/// Parallel<axis::Data, axis::Tensor, axis::Pipeline> names axes in any order; their sizes are values. The
+/// data axis is always there, named or not. Default: Parallel<axis::Data>.
+template <class... Named>
+struct Parallel {
+  using policy_slot = slot::parallel;
+  static constexpr bool has_tensor = detail::times_named<axis::Tensor, Named...> > 0;
+  static constexpr bool has_pipeline = detail::times_named<axis::Pipeline, Named...> > 0;
+  using canonical = typename detail::mesh<has_tensor, has_pipeline>::type;
+  static constexpr bool valid = (detail::one_of<Named, axis::Data, axis::Tensor, axis::Pipeline> && ...) &&
+                                ((detail::times_named<Named, Named...> == 1) && ...);
+  template <bool Ok>
+  struct refusal {
+    static_assert(
+        Ok,
+        "tessera: Parallel<...> names axes of the mesh, each once, and one of these is unknown or repeated. "
+        "Sizes are values, not types. Write Parallel<axis::Data, axis::Tensor, axis::Pipeline> or fewer of "
+        "them. See docs/policies/parallel.md.");
+  };
+  static constexpr std::string_view name = detail::mesh<has_tensor, has_pipeline>::name;
+  static constexpr void describe(RecipeTable& recipe) {
+    recipe.axes = {.tensor = has_tensor, .pipeline = has_pipeline};
+  }
+};
+
+template <class P>
+concept ParallelPolicy = PolicyOf<P, slot::parallel>;
+
+struct slot::parallel {
+  static constexpr std::string_view title = "parallel";
+  static constexpr auto field = &SlotNames::parallel;
+  using choices =
+      detail::list<Parallel<axis::Data>, Parallel<axis::Data, axis::Tensor>,
+                   Parallel<axis::Data, axis::Pipeline>, Parallel<axis::Data, axis::Tensor, axis::Pipeline>>;
+  static constexpr std::string_view standard(RecipeTable const&) { return "data"; }
+};
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Recipes as text: from the names of a command line to a table, and back to one line for logs.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/core/error.hpp"
+#include "tessera/policy/pack.hpp"
+#include "tessera/policy/table.hpp"
+
+namespace tessera::inline v0 {
+
+/// The names that can be chosen for a slot, in the order of its choices: choice_names<slot::recompute>() is
+/// none, gelu, block, every.
+template <class Slot>
+constexpr auto const& choice_names() {
+  return detail::choice_names<typename Slot::choices>;
+}
+
+namespace detail {
+
+/// The number of single letters to insert, remove or change to turn one text into the other.
+inline std::size_t edit_distance(std::string_view from, std::string_view to) {
+  std::vector<std::size_t> row(to.size() + 1);
+  for (std::size_t j = 0; j < row.size(); ++j) row[j] = j;
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (std::size_t j = 0; j < to.size(); ++j) {
+      std::size_t const changed = diagonal + (from[i] != to[j]);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({row[j] + 1, row[j + 1] + 1, changed});
+    }
+  }
+  return row.back();
+}
+
+/// The choice of Slot that a text names, by position. Throws ErrorKind::usage with the nearest and all legal
+/// names.
+template <class Slot>
+std::size_t parse_choice(std::string_view text) {
+  std::string_view name = text;
+  if constexpr (requires { Slot::spelled(text); }) name = Slot::spelled(text);
+  auto const& names = choice_names<typename Slot::choices>;
+  std::size_t const index = choice_index<Slot>(name);
+  if (index < names.size()) return index;
+  std::string_view nearest = names[0];
+  std::string all;
+  for (std::string_view candidate : names) {
+    if (edit_distance(text, candidate) < edit_distance(text, nearest)) nearest = candidate;
+    all += (all.empty() ? "" : ", ") + std::string(candidate);
+  }
+  throw Error(ErrorKind::usage, std::string(Slot::title) + " '" + std::string(text) +
+                                    "' is not known, nearest is '" + std::string(nearest) +
+                                    "': choose one of " + all);
+}
+
+template <class Slot, class... Choices>
+void describe_choice(RecipeTable& recipe, std::size_t index, list<Choices...>) {
+  std::size_t position = 0;
+  ((position++ == index ? (Choices::describe(recipe), recipe.names.*Slot::field = Choices::name, void())
+                        : void()),
+   ...);
+}
+
+template <class... All>
+RecipeTable parse_slots(SlotNames const& text, list<All...>) {
+  RecipeTable recipe;
+  auto const answer = [&]<class Slot>(Slot) {
+    std::string_view const given = text.*Slot::field;
+    std::size_t const index = parse_choice<Slot>(given.empty() ? Slot::standard(recipe) : given);
+    describe_choice<Slot>(recipe, index, typename Slot::choices{});
+  };
+  (answer(All{}), ...);
+  return recipe;
+}
+
+template <class... All>
+std::string join_slots(SlotNames const& names, list<All...>) {
+  std::string line;
+  ((line += (line.empty() ? "" : ", ") + std::string(All::title) + " " + std::string(names.*All::field)),
+   ...);
+  return line;
+}
+
+}  // namespace detail
+
+/// The recipe that these names mean; an empty name means the slot's default. Gives the same table as the same
+/// policies give at compile time. The recipe may break a rule: ask broken_rule (rules.hpp). Throws
+/// ErrorKind::usage for a name that is no choice of its slot, naming slot, value, the nearest and all
+/// choices.
+inline RecipeTable parse_recipe(SlotNames const& text) { return detail::parse_slots(text, Slots{}); }
+
+/// One line: "device cpu, sharding zs2, precision fp16, loss scale dynamic, ...".
+inline std::string to_string(RecipeTable const& recipe) { return detail::join_slots(recipe.names, Slots{}); }
+
+}  // namespace tessera::inline v0

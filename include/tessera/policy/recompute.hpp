@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Slot recompute: which activations the backward pass computes again instead of keeping them.
+#pragma once
+
+#include "tessera/policy/slot.hpp"
+
+namespace tessera::inline v0 {
+
+namespace slot {
+struct recompute;
+}
+
+struct Gelu;
+struct Block;
+struct Every;
+
+/// Recompute<None> keeps all activations; <Gelu> drops the activation's output, a cheap pass; <Block> keeps
+/// only each block's input, about a third more computation; <Every> keeps the input of every K-th block, K
+/// being a value. A recomputed activation has the same bits. Default: Recompute<None>.
+template <class What>
+struct Recompute {
+  using policy_slot = slot::recompute;
+  static constexpr bool valid = detail::one_of<What, None, Gelu, Block, Every>;
+  template <bool Ok>
+  struct refusal {
+    static_assert(
+        Ok,
+        "tessera: Recompute<What> does not know this part. The backward pass can compute the activation "
+        "function, each block, or every K-th group of blocks again. Write Recompute<None>, <Gelu>, <Block> "
+        "or <Every>. See docs/policies/recompute.md.");
+  };
+  static constexpr RecomputeKind kind = std::is_same_v<What, Gelu>    ? RecomputeKind::gelu
+                                        : std::is_same_v<What, Block> ? RecomputeKind::block
+                                        : std::is_same_v<What, Every> ? RecomputeKind::every
+                                                                      : RecomputeKind::none;
+  static constexpr std::string_view name = name_of(kind);
+  static constexpr void describe(RecipeTable& recipe) { recipe.recompute = kind; }
+};
+
+template <class P>
+concept RecomputePolicy = PolicyOf<P, slot::recompute>;
+
+struct slot::recompute {
+  static constexpr std::string_view title = "recompute";
+  static constexpr auto field = &SlotNames::recompute;
+  using choices = detail::list<Recompute<None>, Recompute<Gelu>, Recompute<Block>, Recompute<Every>>;
+  static constexpr std::string_view standard(RecipeTable const&) { return "none"; }
+};
+
+}  // namespace tessera::inline v0

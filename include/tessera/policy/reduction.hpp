@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Slot reduction: whether every floating-point sum of the step has a fixed order.
+#pragma once
+
+#include "tessera/policy/slot.hpp"
+
+namespace tessera::inline v0 {
+
+namespace slot {
+struct reduction;
+}
+
+struct Fast;
+struct Ordered;
+
+/// Under Reduction<Ordered> weights, moments, losses and loss scales do not depend, bit for bit, on stage,
+/// world, accumulation, buckets, overlap, capture, offload or threads, at the price of exchanging every
+/// micro-batch. Reduction<Fast> lets libraries sum as they like. Default: Ordered on the CPU, Fast on CUDA.
+template <class How>
+struct Reduction {
+  using policy_slot = slot::reduction;
+  static constexpr bool valid = detail::one_of<How, Fast, Ordered>;
+  template <bool Ok>
+  struct refusal {
+    static_assert(
+        Ok,
+        "tessera: Reduction<How> does not know this way. Sums are either free in their order or fixed to "
+        "the bit. Write Reduction<Fast> or Reduction<Ordered>. See docs/policies/reduction.md.");
+  };
+  static constexpr ReductionKind kind =
+      std::is_same_v<How, Ordered> ? ReductionKind::ordered : ReductionKind::fast;
+  static constexpr std::string_view name = name_of(kind);
+  static constexpr void describe(RecipeTable& recipe) { recipe.reduction = kind; }
+};
+
+template <class P>
+concept ReductionPolicy = PolicyOf<P, slot::reduction>;
+
+struct slot::reduction {
+  static constexpr std::string_view title = "reduction";
+  static constexpr auto field = &SlotNames::reduction;
+  using choices = detail::list<Reduction<Fast>, Reduction<Ordered>>;
+  static constexpr std::string_view standard(RecipeTable const& above) {
+    return above.device == Cuda::name ? "fast" : "ordered";
+  }
+};
+
+}  // namespace tessera::inline v0

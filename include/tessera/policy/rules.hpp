@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every rule between slots, in one list. What none of these forbids is legal, and runs.
+//
+// A rule reads the table of a recipe, so the same rule and the same sentence serve the compiler (`rules`, a
+// base class of every trainer) and the command line (`broken_rule`). Of several broken rules only the first
+// one speaks.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string_view>
+
+#include "tessera/policy/pack.hpp"
+#include "tessera/policy/table.hpp"
+
+namespace tessera::inline v0 {
+
+namespace detail {
+namespace rule {
+
+// A sentence as data, and as the reason why Verdict<Recipe> does not complete.
+#define TESSERA_SENTENCE(text)                       \
+  static constexpr std::string_view sentence = text; \
+  template <class Recipe, bool Legal>                \
+  struct Verdict {                                   \
+    static_assert(Legal, "tessera: " text);          \
+  }
+
+struct graph_needs_cuda {
+  static constexpr bool broken(RecipeTable const& recipe) {
+    return recipe.capture == CaptureKind::graph && recipe.device != Cuda::name;
+  }
+  TESSERA_SENTENCE(
+      "Capture<Graph> records a CUDA graph, so it needs On<Cuda>, and this recipe computes on the CPU. "
+      "Add On<Cuda>, or drop Capture<Graph>. See docs/policies/capture.md.");
+};
+
+struct tf32_needs_cuda {
+  static constexpr bool broken(RecipeTable const& recipe) {
+    return recipe.precision == DType::tf32 && recipe.device != Cuda::name;
+  }
+  TESSERA_SENTENCE(
+      "Precision<tf32> multiplies on tensor cores, so it needs On<Cuda>, and this recipe computes on the "
+      "CPU. "
+      "Add On<Cuda>, or use Precision<float>. See docs/policies/precision.md.");
+};
+
+struct cudnn_needs_cuda {
+  static constexpr bool broken(RecipeTable const& recipe) {
+    return recipe.attention == AttentionKind::cudnn && recipe.device != Cuda::name;
+  }
+  TESSERA_SENTENCE(
+      "Attention<Cudnn> calls cuDNN, so it needs On<Cuda>, and this recipe computes on the CPU. "
+      "Add On<Cuda>, or use Attention<Auto>. See docs/policies/attention.md.");
+};
+
+struct half_needs_loss_scale {
+  static constexpr bool broken(RecipeTable const& recipe) {
+    return recipe.precision == DType::f16 && recipe.loss_scale == LossScaleKind::none;
+  }
+  TESSERA_SENTENCE(
+      "Precision<half> without a loss scale loses gradients below 6e-8. "
+      "Use LossScale<Dynamic> or LossScale<Static>, or Precision<bfloat16>. See "
+      "docs/policies/loss-scale.md.");
+};
+
+struct loss_scale_needs_half {
+  static constexpr bool broken(RecipeTable const& recipe) {
+    return recipe.loss_scale != LossScaleKind::none && recipe.precision != DType::f16;
+  }
+  TESSERA_SENTENCE(
+      "LossScale<Dynamic> and LossScale<Static> need Precision<half>; the other formats have the range of "
+      "fp32 or "
+      "more, and a scale gains nothing. Drop LossScale, or use Precision<half>. See "
+      "docs/policies/loss-scale.md.");
+};
+
+struct ordered_refuses_nondeterministic_attention {
+  static constexpr bool broken(RecipeTable const& recipe) {
+    return recipe.reduction == ReductionKind::ordered && !is_deterministic(recipe.attention);
+  }
+  TESSERA_SENTENCE(
+      "Reduction<Ordered> promises the same bits on every run, and Attention<Cudnn> does not: its backward "
+      "may sum "
+      "in any order. Use Attention<Fused>, or Reduction<Fast>. See docs/policies/reduction.md.");
+};
+
+struct cudnn_needs_16_bit {
+  static constexpr bool broken(RecipeTable const& recipe) {
+    return recipe.attention == AttentionKind::cudnn && size_of(recipe.precision) != 2;
+  }
+  TESSERA_SENTENCE(
+      "Attention<Cudnn> has kernels for 16-bit values only. "
+      "Use Precision<half> or Precision<bfloat16>, or Attention<Auto>. See docs/policies/attention.md.");
+};
+
+struct double_on_cuda_needs_reference {
+  static constexpr bool broken(RecipeTable const& recipe) {
+    return recipe.precision == DType::f64 && recipe.device == Cuda::name &&
+           recipe.attention != AttentionKind::reference;
+  }
+  TESSERA_SENTENCE(
+      "Precision<double> on CUDA has no fast attention, since it exists to check gradients. "
+      "Add Attention<Reference>, or compute On<Cpu>. See docs/policies/precision.md.");
+};
+
+#undef TESSERA_SENTENCE
+
+/// The verdict on a recipe that breaks no rule.
+struct none {
+  template <class Recipe, bool Legal>
+  struct Verdict {};
+};
+
+}  // namespace rule
+
+/// All rules, in the order in which they speak.
+using Rules = list<rule::graph_needs_cuda,                            //
+                   rule::tf32_needs_cuda,                             //
+                   rule::cudnn_needs_cuda,                            //
+                   rule::half_needs_loss_scale,                       //
+                   rule::loss_scale_needs_half,                       //
+                   rule::ordered_refuses_nondeterministic_attention,  //
+                   rule::cudnn_needs_16_bit,                          //
+                   rule::double_on_cuda_needs_reference>;
+
+/// The position of the first broken rule; the number of rules if there is none.
+template <class... All>
+constexpr std::size_t first_broken(RecipeTable const& recipe, list<All...>) {
+  std::size_t position = 0;
+  (void)((All::broken(recipe) || (++position, false)) || ...);
+  return position;
+}
+
+template <class... All>
+constexpr std::optional<std::string_view> sentence_of_first_broken(RecipeTable const& recipe,
+                                                                   list<All...> all) {
+  std::string_view const sentences[] = {All::sentence...};
+  std::size_t const position = first_broken(recipe, all);
+  if (position == sizeof...(All)) return std::nullopt;
+  return sentences[position];
+}
+
+template <std::size_t Position, class All>
+struct rule_at;
+template <std::size_t Position, class... All>
+struct rule_at<Position, list<All...>> : type_at<Position, list<All..., rule::none>> {};
+
+/// What the first broken rule says of a recipe. Its assert is on a plain bool, so that no compiler prints the
+/// types before the sentence.
+template <class Recipe, std::size_t Position = first_broken(recipe_table<Recipe>, Rules{})>
+using verdict_t = typename rule_at<Position, Rules>::type::template Verdict<Recipe, false>;
+
+}  // namespace detail
+
+/// The sentence of the first rule that a recipe breaks, the same that the compiler prints after "tessera: ";
+/// nothing for a legal recipe.
+constexpr std::optional<std::string_view> broken_rule(RecipeTable const& recipe) {
+  return detail::sentence_of_first_broken(recipe, detail::Rules{});
+}
+
+/// Whether a Config breaks no rule. False for Refused<Mistake>.
+template <class Recipe>
+inline constexpr bool is_legal = !broken_rule(recipe_table<Recipe>);
+template <class Mistake>
+inline constexpr bool is_legal<Refused<Mistake>> = false;
+
+namespace detail {
+
+template <class Recipe>
+struct spoken {
+  using type = verdict_t<Recipe>;
+};
+template <class Mistake>
+struct spoken<Refused<Mistake>> {
+  using type = Mistake;
+};
+
+}  // namespace detail
+
+/// The empty base class of a trainer. Completing it with a recipe that breaks a rule, or with
+/// Refused<Mistake>, is one error with one sentence; the trainer stays usable, so nothing else fails. An
+/// alias, because each class between the trainer and the assert would cost lines of compiler output.
+template <class Recipe>
+using rules = typename detail::spoken<Recipe>::type;
+
+}  // namespace tessera::inline v0

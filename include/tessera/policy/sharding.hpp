@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// Slot sharding: how parameters, gradients and optimizer state lie over the data-parallel ranks.
+#pragma once
+
+#include "tessera/policy/slot.hpp"
+
+namespace tessera::inline v0 {
+
+namespace slot {
+struct sharding;
+}
+
+/// ZeroStage<N> is ZeRO (Rajbhandari et al., 2020): stage 0 replicates all state (DDP), stage 1 shards the
+/// optimizer, stage 2 also the gradients, stage 3 also the parameters. Each stage needs less memory; stages 0
+/// to 2 move the same bytes, stage 3 about half as many again. Default: ZeroStage<0>. At world 1 all stages
+/// are stage 0.
+template <int N>
+struct ZeroStage {
+  using policy_slot = slot::sharding;
+  static constexpr int stage = N;
+  static constexpr bool valid = 0 <= N && N <= 3;
+  template <bool Ok>
+  struct refusal {
+    static_assert(
+        Ok,
+        "tessera: ZeroStage<N> has no such stage. ZeRO has stages 0 to 3: nothing sharded, then the "
+        "optimizer, the gradients, the parameters. Write one of these. See docs/policies/sharding.md.");
+  };
+  static constexpr std::string_view name = N == 0 ? "zs0" : N == 1 ? "zs1" : N == 2 ? "zs2" : "zs3";
+  static constexpr void describe(RecipeTable& recipe) {
+    auto const from = [](int stage) { return N >= stage ? Sharding::sharded : Sharding::replicated; };
+    recipe.stage = N;
+    recipe.placement.optimizer = from(1);
+    recipe.placement.gradients = from(2);
+    recipe.placement.accumulator = from(2);
+    recipe.placement.parameters = from(3);
+    recipe.placement.exchange = N >= 1 ? Exchange::reduce_scatter : Exchange::all_reduce;
+    recipe.placement.gradients_full = N <= 1;
+  }
+};
+
+/// The classic data-parallel trainer: gradients are summed on rank 0, which alone holds the optimizer,
+/// updates and broadcasts the parameters. Row "dp". The slowest with many ranks; it exists to be compared
+/// with.
+struct RootOptimizer {
+  using policy_slot = slot::sharding;
+  static constexpr std::string_view name = "dp";
+  static constexpr void describe(RecipeTable& recipe) {
+    recipe.stage = -1;
+    recipe.placement.optimizer = Sharding::root;
+    recipe.placement.exchange = Exchange::reduce_to_root;
+  }
+};
+
+template <class P>
+concept ShardingPolicy = PolicyOf<P, slot::sharding>;
+
+struct slot::sharding {
+  static constexpr std::string_view title = "sharding";
+  static constexpr auto field = &SlotNames::sharding;
+  using choices = detail::list<RootOptimizer, ZeroStage<0>, ZeroStage<1>, ZeroStage<2>, ZeroStage<3>>;
+  static constexpr std::string_view standard(RecipeTable const&) { return "zs0"; }
+  /// Other spellings: a bare stage number, and the names of the strategies as the field knows them.
+  static constexpr std::string_view spelled(std::string_view text) {
+    if (text == "0" || text == "ddp" || text == "zero0") return "zs0";
+    if (text == "1" || text == "zero1") return "zs1";
+    if (text == "2" || text == "zero2") return "zs2";
+    if (text == "3" || text == "zero3") return "zs3";
+    return text;
+  }
+};
+
+}  // namespace tessera::inline v0

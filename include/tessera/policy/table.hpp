@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// A recipe as data: what every slot decided, in one small table that is passed by value. The store, the
+// planner, the engines and the reports read this table and never ask for a policy's type.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+
+#include "tessera/core/dtype.hpp"
+#include "tessera/core/place.hpp"
+
+namespace tessera::inline v0 {
+
+/// How a state lies over the ranks: whole on each, a shard on each, or whole on rank 0 alone.
+enum class Sharding : std::uint8_t { replicated, sharded, root };
+/// What happens to a finished gradient.
+enum class Exchange : std::uint8_t { all_reduce, reduce_scatter, reduce_to_root };
+enum class LossScaleKind : std::uint8_t { none, fixed, dynamic };
+/// What the backward pass computes again instead of keeping it.
+enum class RecomputeKind : std::uint8_t { none, gelu, block, every };
+enum class ReductionKind : std::uint8_t { fast, ordered };
+enum class CommunicationKind : std::uint8_t { tuned };
+enum class CaptureKind : std::uint8_t { eager, graph };
+enum class AttentionKind : std::uint8_t { automatic, reference, fused, cudnn };
+
+constexpr std::string_view name_of(Sharding sharding) {
+  switch (sharding) {
+    case Sharding::replicated:
+      return "replicated";
+    case Sharding::sharded:
+      return "sharded";
+    case Sharding::root:
+      return "root";
+  }
+  return "?";
+}
+
+constexpr std::string_view name_of(Exchange exchange) {
+  switch (exchange) {
+    case Exchange::all_reduce:
+      return "all_reduce";
+    case Exchange::reduce_scatter:
+      return "reduce_scatter";
+    case Exchange::reduce_to_root:
+      return "reduce_to_root";
+  }
+  return "?";
+}
+
+constexpr std::string_view name_of(LossScaleKind kind) {
+  switch (kind) {
+    case LossScaleKind::none:
+      return "none";
+    case LossScaleKind::fixed:
+      return "static";
+    case LossScaleKind::dynamic:
+      return "dynamic";
+  }
+  return "?";
+}
+
+constexpr std::string_view name_of(RecomputeKind kind) {
+  switch (kind) {
+    case RecomputeKind::none:
+      return "none";
+    case RecomputeKind::gelu:
+      return "gelu";
+    case RecomputeKind::block:
+      return "block";
+    case RecomputeKind::every:
+      return "every";
+  }
+  return "?";
+}
+
+constexpr std::string_view name_of(ReductionKind kind) {
+  return kind == ReductionKind::ordered ? "ordered" : "fast";
+}
+
+constexpr std::string_view name_of(CommunicationKind) { return "tuned"; }
+
+constexpr std::string_view name_of(CaptureKind kind) {
+  return kind == CaptureKind::graph ? "graph" : "eager";
+}
+
+constexpr std::string_view name_of(AttentionKind kind) {
+  switch (kind) {
+    case AttentionKind::automatic:
+      return "auto";
+    case AttentionKind::reference:
+      return "reference";
+    case AttentionKind::fused:
+      return "fused";
+    case AttentionKind::cudnn:
+      return "cudnn";
+  }
+  return "?";
+}
+
+/// Whether this attention gives the same bits for the same inputs on every run. `automatic` picks a
+/// deterministic one whenever the recipe is ordered; cuDNN's plans are its own choice and its backward may
+/// sum atomically.
+constexpr bool is_deterministic(AttentionKind kind) { return kind != AttentionKind::cudnn; }
+
+/// The six formats of a recipe. `contribution` is a unit's finished gradient, `wire` what travels between
+/// ranks. tf32 is a way to multiply: its values are stored as fp32, so it never appears here.
+struct DTypes {
+  DType parameter = DType::f32;
+  DType activation = DType::f32;
+  DType contribution = DType::f32;
+  DType wire = DType::f32;
+  DType accumulator = DType::f32;
+  DType master = DType::f32;
+
+  friend constexpr bool operator==(DTypes const&, DTypes const&) = default;
+};
+
+/// Where each state lies: over the ranks, and in which kind of memory. The defaults are stage 0 without
+/// offload.
+struct PlacementTable {
+  Sharding parameters = Sharding::replicated;
+  Sharding gradients = Sharding::replicated;
+  Sharding accumulator = Sharding::replicated;
+  Sharding optimizer = Sharding::replicated;
+  Exchange exchange = Exchange::all_reduce;
+  bool gradients_full =
+      true;  ///< every rank has a buffer for the whole gradient (stage 1: also, though it scatters)
+  Tier parameters_tier = Tier::device;
+  Tier accumulator_tier = Tier::device;
+  Tier optimizer_tier = Tier::device;
+
+  friend constexpr bool operator==(PlacementTable const&, PlacementTable const&) = default;
+};
+
+/// The placement that a world of this size really has: one rank shards nothing, so every stage equals stage
+/// 0.
+constexpr PlacementTable at_world(PlacementTable placement, int world) {
+  if (world > 1) return placement;
+  PlacementTable alone;
+  alone.parameters_tier = placement.parameters_tier;
+  alone.accumulator_tier = placement.accumulator_tier;
+  alone.optimizer_tier = placement.optimizer_tier;
+  return alone;
+}
+
+/// The axes of the mesh that a recipe names; their sizes are values. The data axis is always there.
+struct Axes {
+  bool tensor = false;
+  bool pipeline = false;
+
+  friend constexpr bool operator==(Axes const&, Axes const&) = default;
+};
+
+/// The answer of each slot by name, as logs, results, checkpoints and command lines spell it.
+struct SlotNames {
+  std::string_view device{};
+  std::string_view sharding{};
+  std::string_view precision{};
+  std::string_view loss_scale{};
+  std::string_view offload{};
+  std::string_view recompute{};
+  std::string_view reduction{};
+  std::string_view communication{};
+  std::string_view capture{};
+  std::string_view attention{};
+  std::string_view parallel{};
+
+  friend constexpr bool operator==(SlotNames const&, SlotNames const&) = default;
+};
+
+/// Everything that a recipe decides. Trivially copyable; all text is static.
+struct RecipeTable {
+  std::string_view device = "cpu";  ///< "cpu" or "cuda"
+  int stage = 0;                    ///< the ZeRO stage, -1 for the root optimizer (row "dp")
+  DType precision = DType::f32;     ///< how products are computed; the only field where tf32 appears
+  DTypes types{};
+  PlacementTable placement{};
+  LossScaleKind loss_scale = LossScaleKind::none;
+  RecomputeKind recompute = RecomputeKind::none;
+  ReductionKind reduction = ReductionKind::fast;
+  CommunicationKind communication = CommunicationKind::tuned;
+  CaptureKind capture = CaptureKind::eager;
+  AttentionKind attention = AttentionKind::automatic;
+  Axes axes{};
+  SlotNames names{};
+
+  friend constexpr bool operator==(RecipeTable const&, RecipeTable const&) = default;
+};
+
+static_assert(std::is_trivially_copyable_v<RecipeTable>);
+
+/// Whether the optimizer keeps master weights apart from the parameters: another format or another place.
+constexpr bool has_separate_master(RecipeTable const& recipe) {
+  return recipe.types.master != recipe.types.parameter ||
+         recipe.placement.optimizer_tier != recipe.placement.parameters_tier;
+}
+
+namespace detail {
+
+/// The table after these policies have spoken, in order. The policies are valid and stand in slot order.
+template <class... Policies>
+constexpr RecipeTable describe_all() {
+  RecipeTable recipe;
+  ((Policies::describe(recipe), recipe.names.*Policies::policy_slot::field = Policies::name), ...);
+  return recipe;
+}
+
+}  // namespace detail
+
+/// A resolved recipe: one policy for every slot, in the order of the list of slots, defaults spelled out. Two
+/// sets of policies that mean the same are the same Config. Made by `Resolved` only.
+template <class... Policies>
+struct Config {};
+
+/// The table of a Config.
+template <class Recipe>
+inline constexpr RecipeTable recipe_table{};
+template <class... Policies>
+inline constexpr RecipeTable recipe_table<Config<Policies...>> = detail::describe_all<Policies...>();
+
+}  // namespace tessera::inline v0

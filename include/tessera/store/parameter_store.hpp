@@ -1,0 +1,458 @@
+// SPDX-License-Identifier: Apache-2.0
+// The only owner of model state: weights, gradients, optimizer. It knows where each lies; nobody else asks.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tessera/comm/communicator.hpp"
+#include "tessera/nn/model.hpp"
+#include "tessera/ops/convert.hpp"
+#include "tessera/ops/fold.hpp"
+#include "tessera/ops/norm.hpp"
+#include "tessera/optim/adamw.hpp"
+#include "tessera/optim/loss_scale.hpp"
+#include "tessera/optim/step_state.hpp"
+#include "tessera/plan/program.hpp"
+#include "tessera/tensor/arena.hpp"
+
+namespace tessera::inline v0 {
+
+/// The arenas of one rank and the addresses of every buffer of a plan in them.
+template <class Place>
+class StepMemory {
+ public:
+  explicit StepMemory(StepPlan const& plan)
+      : device_(plan.arena_bytes[static_cast<std::size_t>(Tier::device)]),
+        host_(plan.arena_bytes[static_cast<std::size_t>(Tier::host)]) {
+    for (Program const* program : {&plan.train, &plan.evaluate}) {
+      std::vector<std::byte*>& addresses = program == &plan.train ? train_ : evaluate_;
+      for (Buffer const& buffer : program->buffers) {
+        if (buffer.offset < 0)
+          addresses.push_back(nullptr);
+        else if (buffer.tier == Tier::device)
+          addresses.push_back(device_.view(buffer.offset, buffer.bytes));
+        else
+          addresses.push_back(host_.view(buffer.offset, buffer.bytes));
+      }
+    }
+  }
+
+  std::byte* train(int buffer) const { return at(train_, buffer); }
+  std::byte* evaluate(int buffer) const { return at(evaluate_, buffer); }
+  /// The highest byte that was handed out, by tier.
+  std::int64_t high_water(Tier tier) const {
+    return tier == Tier::device ? device_.high_water() : tier == Tier::host ? host_.high_water() : 0;
+  }
+
+ private:
+  static std::byte* at(std::vector<std::byte*> const& addresses, int buffer) {
+    return buffer < 0 ? nullptr : addresses[static_cast<std::size_t>(buffer)];
+  }
+
+  DeviceArena<Place> device_;
+  HostArena host_;
+  std::vector<std::byte*> train_, evaluate_;
+};
+
+/// Carries out the verbs that move or change state. Every member but `fill`, `collect` and `settle` only
+/// enqueues (collectives block on the CPU) and allocates nothing.
+template <class Place, class T>
+class ParameterStore {
+ public:
+  using S = compute_t<T>;
+  using Kind = BufferKind;
+
+  ParameterStore(StepPlan const& plan, StepMemory<Place> const& memory, Context<Place>& context,
+                 comm::Transport& transport, StepRule const& rule)
+      : plan_(plan), memory_(memory), context_(context), transport_(transport), rule_(rule) {
+    std::int64_t blocks = 0;
+    for (int unit = 0; unit < plan_.units_count(); ++unit) {
+      norm_offset_.push_back(blocks);
+      blocks += plan_.normed(unit).size() / shard_alignment;
+    }
+    // Under the root optimizer the other ranks send an empty share of the same size.
+    std::int64_t share = blocks;
+    if (plan_.recipe.placement.optimizer == Sharding::root) {
+      share = 0;
+      for (UnitLayout const& layout : plan_.layouts) share += layout.padded / shard_alignment;
+    }
+    norm_blocks_ = share;
+    share_bytes_ = detail::Generator::exchange_block_bytes(share, plan_.shape.accumulation);
+  }
+
+  StepState& state() const { return *pointer<StepState>(plan_.train.find(Kind::state, -1)); }
+
+  // ---- verbs ----------------------------------------------------------------------------------------------
+
+  /// Gathers a sharded unit's weights into `gathered`, the buffer that the entry writes.
+  void acquire(int unit, std::byte* gathered, int micro_batch) {
+    transport_.all_gather(weights(unit), gathered, bytes_of<T>(plan_.layout(unit).shard),
+                          tag("acquire", unit, micro_batch));
+  }
+
+  /// Exchanges this micro-batch's contribution, or, where contributions were folded locally, the sums.
+  void reduce(int unit, int micro_batch) {
+    UnitLayout const& layout = plan_.layout(unit);
+    comm::CollectiveId const by = tag("reduce", unit, micro_batch);
+    PlacementTable const& placement = plan_.recipe.placement;
+    std::byte* const contribution = bytes(Kind::contribution, unit);
+    std::byte* const staging = bytes(Kind::staging, unit);
+    if (placement.exchange == Exchange::reduce_to_root) {
+      transport_.gather(0, contribution, staging, bytes_of<T>(layout.padded), by);
+    } else if (plan_.recipe.reduction == ReductionKind::ordered) {
+      transport_.all_to_all(contribution, staging, bytes_of<T>(layout.shard), by);
+    } else if (placement.gradients == Sharding::sharded) {
+      transport_.reduce_scatter(dtype_of<T>, contribution, staging, layout.shard, by);
+    } else {
+      std::byte* const sums = bytes(plan_.gradient_kind(), unit);
+      std::int64_t const own = plan_.shape.rank * layout.shard * size_of_gradient();
+      if (placement.exchange == Exchange::all_reduce)
+        transport_.all_reduce(plan_.gradient_type(), sums, layout.padded, by);
+      else
+        transport_.reduce_scatter(plan_.gradient_type(), sums, sums + own, layout.shard, by);
+    }
+  }
+
+  /// Adds what was exchanged, in rank order, to the gradient: acc = c_0, acc = acc + c_m.
+  void fold(int unit, int micro_batch) {
+    UnitLayout const& layout = plan_.layout(unit);
+    PlacementTable const& placement = plan_.recipe.placement;
+    bool const first = micro_batch == 0;
+    bool const to_root = placement.exchange == Exchange::reduce_to_root;
+    bool const exchanged = plan_.shape.world > 1 && (to_root || plan_.recipe.reduction == ReductionKind::ordered ||
+                                                     placement.gradients == Sharding::sharded);
+    if (to_root && exchanged && !plan_.is_root()) return;
+    Range const target = !exchanged || to_root ? Range{0, layout.padded} : layout.shard_of(plan_.shape.rank);
+    int pieces = 1;
+    if (exchanged && (to_root || plan_.recipe.reduction == ReductionKind::ordered)) pieces = plan_.shape.world;
+    T const* const from =
+        reinterpret_cast<T const*>(bytes(exchanged ? Kind::staging : Kind::contribution, unit));
+    S* const to = gradient_as_sums(unit, target.begin);
+    ops::fold(context_, Tensor<S, Place>{to, {target.size()}}, from, pieces, target.size(), first);
+  }
+
+  /// Hands folded gradients back to every rank.
+  void gather(int unit) {
+    UnitLayout const& layout = plan_.layout(unit);
+    std::byte* const sums = bytes(plan_.gradient_kind(), unit);
+    std::int64_t const shard = layout.shard * size_of_gradient();
+    transport_.all_gather(sums + plan_.shape.rank * shard, sums, shard, tag("gather", unit, -1));
+  }
+
+  /// Square sums of this rank's part of a unit's gradient, and where its first value lies that is not finite.
+  void norm(int unit) {
+    Range const part = plan_.normed(unit);
+    if (part.size() == 0) return;
+    std::int64_t const at = part.begin - plan_.gradient_range(unit).begin;
+    Tensor<float, Place> const partials{own_share() + norm_offset_[static_cast<std::size_t>(unit)],
+                                        {part.size() / shard_alignment}};
+    if (plan_.accumulates)
+      norm_of(unit, part, Tensor<S const, Place>{pointer<S>(Kind::accumulator, unit) + at, {part.size()}}, partials);
+    else
+      norm_of(unit, part, Tensor<T const, Place>{pointer<T>(Kind::contribution, unit) + at, {part.size()}}, partials);
+  }
+
+  /// The end of the gradient: exchanges norm partials, losses and counts, and decides the update (finish_step).
+  void finish() {
+    int const world = plan_.shape.world;
+    std::byte* const own = reinterpret_cast<std::byte*>(own_share());
+    std::byte* all = own;
+    if (world > 1) {
+      all = own + share_bytes_;
+      transport_.all_gather(own, all, share_bytes_, tag("norm", -1, -1));
+    }
+    context_.enqueue({"finish_step", static_cast<double>(norm_blocks_ * world),
+                      static_cast<double>(share_bytes_ * world)},
+                     [&] { finish_from(all, world); });
+  }
+
+  /// Moves the gradient to the place of the optimizer.
+  void stream(int unit) {
+    Range const part = plan_.updated(unit);
+    if (part.size() == 0) return;
+    std::int64_t const at = part.begin - plan_.gradient_range(unit).begin;
+    if (plan_.accumulates)
+      copy(pointer<S>(Kind::accumulator, unit) + at, pointer<S>(Kind::landing, unit), part.size());
+    else
+      copy(pointer<T>(Kind::contribution, unit) + at, pointer<T>(Kind::landing, unit), part.size());
+  }
+
+  /// AdamW on this rank's part of a unit.
+  void update(int unit) {
+    if (plan_.accumulates)
+      update_from<S>(unit);
+    else
+      update_from<T>(unit);
+  }
+
+  /// Brings updated weights back from the place of the optimizer, and to every rank that holds them.
+  void publish(int unit) {
+    PlacementTable const& placement = plan_.recipe.placement;
+    UnitLayout const& layout = plan_.layout(unit);
+    Range const part = plan_.updated(unit);
+    if (plan_.streams() && part.size()) {
+      T* const to = weights_as<T>(unit) + (part.begin - plan_.held(placement.parameters, unit).begin);
+      bool const same = plan_.recipe.types.parameter == plan_.recipe.types.master;
+      copy(pointer<T>(same ? Kind::master : Kind::updated, unit), to, part.size());
+    }
+    if (plan_.shape.world == 1 || placement.parameters == Sharding::sharded) return;
+    if (placement.optimizer == Sharding::root)
+      transport_.broadcast(0, weights(unit), bytes_of<T>(layout.padded), tag("publish", unit, -1));
+    else if (placement.optimizer == Sharding::sharded)
+      transport_.all_gather(weights(unit) + plan_.shape.rank * bytes_of<T>(layout.shard), weights(unit),
+                            bytes_of<T>(layout.shard), tag("publish", unit, -1));
+  }
+
+  /// Where one micro-batch leaves its loss sum and token count.
+  double* loss_slot(int micro_batch) const { return tail(own_share_bytes()) + 2 * micro_batch; }
+  std::int64_t* count_slot(int micro_batch) const {
+    return reinterpret_cast<std::int64_t*>(loss_slot(micro_batch) + 1);
+  }
+  /// Before a step: no value is known to be bad yet.
+  void begin_step(double learning_rate) {
+    tessera::begin_step(state(), rule_, learning_rate);
+    bad_of(own_share_bytes())[0] = bad_of(own_share_bytes())[1] = -1;
+  }
+
+  // ---- outside steps --------------------------------------------------------------------------------------
+
+  /// Completes what a step left under way. On the CPU every step ends complete.
+  void settle() { context_.synchronize(); }
+
+  /// Sets all weights this rank holds (and its master weights) from a source; moments and scale start anew.
+  /// Local: no rank waits for another.
+  void fill(ParameterSource const& source) {
+    PlacementTable const& placement = plan_.recipe.placement;
+    for (int unit = 0; unit < plan_.units_count(); ++unit) {
+      Range const kept = plan_.held(placement.parameters, unit);
+      Range const updated = plan_.updated(unit);
+      T* const weights = weights_as<T>(unit);
+      S* const master = plan_.weights_are_master() ? nullptr : pointer<S>(Kind::master, unit);
+      for (int parameter = 0; parameter < static_cast<int>(plan_.unit(unit).parameters.size()); ++parameter) {
+        Range const whole = plan_.layout(unit).parameters[static_cast<std::size_t>(parameter)];
+        constexpr std::int64_t chunk = 16384;
+        context_.pool().parallel_for((whole.size() + chunk - 1) / chunk, [&](std::int64_t task, int) {
+          Range const part = intersect(whole, {whole.begin + task * chunk, whole.begin + (task + 1) * chunk});
+          Range const in_weights = intersect(part, kept), in_master = master ? intersect(part, updated) : Range{};
+          if (!in_weights.size() && !in_master.size()) return;
+          std::array<float, chunk> values;
+          source(unit, parameter, part.begin - whole.begin,
+                 std::span(values).first(static_cast<std::size_t>(part.size())));
+          for (std::int64_t i = in_weights.begin; i < in_weights.end; ++i)
+            weights[i - kept.begin] = static_cast<T>(values[static_cast<std::size_t>(i - part.begin)]);
+          for (std::int64_t i = in_master.begin; i < in_master.end; ++i)
+            master[i - updated.begin] = static_cast<S>(values[static_cast<std::size_t>(i - part.begin)]);
+        });
+      }
+    }
+  }
+
+  /// Hands every parameter's logical master values to `sink` on rank 0, in the order of names. All ranks call it
+  /// together; the others' sinks are not called. One unit at a time is gathered, into memory of its own.
+  void collect(ParameterSink const& sink) {
+    settle();
+    struct Named {
+      std::string const* name;
+      int unit, parameter;
+    };
+    std::vector<Named> order;
+    for (int unit = 0; unit < plan_.units_count(); ++unit)
+      for (int parameter = 0; parameter < static_cast<int>(plan_.unit(unit).parameters.size()); ++parameter)
+        order.push_back({&plan_.unit(unit).parameters[static_cast<std::size_t>(parameter)].name, unit, parameter});
+    std::sort(order.begin(), order.end(), [](Named const& a, Named const& b) { return *a.name < *b.name; });
+
+    std::vector<S> gathered;
+    std::vector<float> values;
+    int in_memory = -1;
+    for (Named const& next : order) {
+      UnitLayout const& layout = plan_.layout(next.unit);
+      S const* whole = master_of(next.unit);
+      if (plan_.recipe.placement.optimizer == Sharding::sharded) {
+        if (in_memory != next.unit) {
+          gathered.resize(plan_.is_root() ? static_cast<std::size_t>(layout.padded) : 0);
+          transport_.gather(0, whole, gathered.data(), bytes_of<S>(layout.shard),
+                            tag("collect", next.unit, -1));
+          in_memory = next.unit;
+        }
+        whole = gathered.data();
+      }
+      if (!plan_.is_root()) continue;
+      Range const part = layout.parameters[static_cast<std::size_t>(next.parameter)];
+      values.resize(static_cast<std::size_t>(part.size()));
+      for (std::int64_t i = 0; i < part.size(); ++i)
+        values[static_cast<std::size_t>(i)] = static_cast<float>(whole[part.begin + i]);
+      sink(plan_.unit(next.unit).parameters[static_cast<std::size_t>(next.parameter)], values);
+    }
+  }
+
+  /// "h.3.mlp.c_fc.weight": the parameter that holds an element of a unit's flat buffer, or the unit's name.
+  std::string name_at(std::int64_t unit, std::int64_t element) const {
+    if (unit < 0 || unit >= plan_.units_count()) return {};
+    UnitLayout const& layout = plan_.layout(static_cast<int>(unit));
+    for (std::size_t index = 0; index < layout.parameters.size(); ++index)
+      if (layout.parameters[index].begin <= element && element < layout.parameters[index].end)
+        return plan_.unit(static_cast<int>(unit)).parameters[index].name;
+    return plan_.unit(static_cast<int>(unit)).name;
+  }
+
+ private:
+  template <class U>
+  static std::int64_t bytes_of(std::int64_t elements) {
+    return elements * static_cast<std::int64_t>(sizeof(U));
+  }
+  std::int64_t size_of_gradient() const { return static_cast<std::int64_t>(size_of(plan_.gradient_type())); }
+
+  template <class U>
+  void copy(U const* from, U* to, std::int64_t elements) {
+    ops::copy(context_, Tensor<U const, Place>{from, {elements}}, Tensor<U, Place>{to, {elements}});
+  }
+
+  comm::CollectiveId tag(char const* verb, int unit, int micro_batch) const {
+    return {verb, unit < 0 ? "all units" : plan_.unit(unit).name.c_str(), micro_batch};
+  }
+
+  template <class U>
+  U* pointer(int buffer) const {
+    return reinterpret_cast<U*>(memory_.train(buffer));
+  }
+  template <class U>
+  U* pointer(Kind kind, int unit, int index = 0) const {
+    return pointer<U>(plan_.train.find(kind, unit, index));
+  }
+  std::byte* bytes(Kind kind, int unit) const { return pointer<std::byte>(kind, unit); }
+  std::byte* weights(int unit) const { return bytes(Kind::parameters, unit); }
+  template <class U>
+  U* weights_as(int unit) const {
+    return reinterpret_cast<U*>(weights(unit));
+  }
+
+  /// This rank's part of the master weights.
+  S* master_of(int unit) const {
+    if (!plan_.weights_are_master()) return pointer<S>(Kind::master, unit);
+    Range const kept = plan_.held(plan_.recipe.placement.parameters, unit);
+    return weights_as<S>(unit) + (plan_.updated(unit).begin - kept.begin);
+  }
+
+  /// The sums of a fold from element `begin` of the unit on. Contributions are sums only where T is S.
+  S* gradient_as_sums(int unit, std::int64_t begin) const {
+    return pointer<S>(plan_.gradient_kind(), unit) + (begin - plan_.gradient_range(unit).begin);
+  }
+
+  template <class U>
+  void norm_of(int unit, Range part, Tensor<U const, Place> values, Tensor<float, Place> partials) {
+    ops::norm_partials(context_, values, partials);
+    std::int64_t* const bad = bad_of(own_share_bytes());
+    context_.enqueue({"find_bad", 0.0, 4.0 * static_cast<double>(partials.elements())}, [=] {
+      for (std::int64_t block = 0; block < partials.elements(); ++block) {
+        if (std::isfinite(partials.data()[block])) continue;
+        std::int64_t const begin = block * shard_alignment;
+        std::int64_t const end = std::min(begin + shard_alignment, part.size());
+        std::int64_t element = begin;
+        while (element < end && std::isfinite(static_cast<S>(values.data()[element]))) ++element;
+        bad[0] = unit;
+        bad[1] = part.begin + (element < end ? element : begin);
+        return;
+      }
+    });
+  }
+
+  template <class G>
+  void update_from(int unit) {
+    UnitLayout const& layout = plan_.layout(unit);
+    Range const part = plan_.updated(unit);
+    if (part.size() == 0) return;
+    G const* const gradient = plan_.streams()
+                                  ? pointer<G const>(Kind::landing, unit)
+                                  : pointer<G const>(plan_.gradient_kind(), unit) +
+                                        (part.begin - plan_.gradient_range(unit).begin);
+    S* const master = master_of(unit);
+    T* weights = nullptr;
+    if (plan_.recipe.types.parameter != plan_.recipe.types.master || !plan_.weights_are_master()) {
+      if (!plan_.streams())
+        weights = weights_as<T>(unit) + (part.begin - plan_.held(plan_.recipe.placement.parameters, unit).begin);
+      else if (plan_.recipe.types.parameter != plan_.recipe.types.master)
+        weights = pointer<T>(Kind::updated, unit);
+    }
+    for (std::size_t group : {0u, 1u}) {
+      Range const now = intersect(part, group == 0 ? layout.decayed : layout.undecayed);
+      if (!now.size()) continue;
+      std::int64_t const at = now.begin - part.begin;
+      AdamWFactors<S>* const factors = &factors_[group];
+      ops::adamw(context_, now.size(), gradient + at, master + at, pointer<S>(Kind::moments, unit, 0) + at,
+                 pointer<S>(Kind::moments, unit, 1) + at, weights ? weights + at : nullptr, factors,
+                 &state().skipped);
+    }
+  }
+
+  // One rank's share of the exchange: floats, then (loss, count) a micro-batch, then (unit, element).
+  float* own_share() const { return pointer<float>(plan_.train.find(Kind::partials, -1)); }
+  std::byte* own_share_bytes() const { return reinterpret_cast<std::byte*>(own_share()); }
+  double* tail(std::byte* share) const {
+    return reinterpret_cast<double*>(share + round_up(4 * norm_blocks_, 8));
+  }
+  std::int64_t* bad_of(std::byte* share) const {
+    return reinterpret_cast<std::int64_t*>(tail(share) + 2 * plan_.shape.accumulation);
+  }
+
+  /// Sums in the one order that is the same for every world and stage: units, then blocks, in double; losses in
+  /// the order of micro-batches.
+  void finish_from(std::byte* shares, int world) {
+    bool const root_only = plan_.recipe.placement.optimizer == Sharding::root;
+    double square_sum = 0.0, loss = 0.0;
+    std::int64_t unmasked = 0;
+    for (int unit = 0; unit < plan_.units_count(); ++unit)
+      for (int rank = 0; rank < (root_only ? 1 : world); ++rank) {
+        auto const* const partials = reinterpret_cast<float const*>(shares + rank * share_bytes_) +
+                                     norm_offset_of(unit);
+        std::int64_t const blocks = (root_only || world == 1 ? plan_.layout(unit).padded : plan_.layout(unit).shard) /
+                                    shard_alignment;
+        for (std::int64_t block = 0; block < blocks; ++block) square_sum += static_cast<double>(partials[block]);
+      }
+    StepState& now = state();
+    now.bad_unit = now.bad_element = -1;
+    for (int micro = 0; micro < plan_.shape.accumulation; ++micro)
+      for (int rank = 0; rank < world; ++rank) {
+        double const* const slot = tail(shares + rank * share_bytes_) + 2 * micro;
+        loss += slot[0];
+        unmasked += *reinterpret_cast<std::int64_t const*>(slot + 1);
+      }
+    for (int rank = 0; rank < world; ++rank) {  // backward visits the last unit first: that one was first to fail
+      std::int64_t const* const bad = bad_of(shares + rank * share_bytes_);
+      if (bad[0] > now.bad_unit || (bad[0] == now.bad_unit && bad[0] >= 0 && bad[1] < now.bad_element)) {
+        now.bad_unit = bad[0];
+        now.bad_element = bad[1];
+      }
+    }
+    finish_step(now, rule_, square_sum, loss, unmasked);
+    for (bool const decayed : {true, false})
+      factors_[decayed ? 0 : 1] = adamw_factors<S>(rule_.adamw, now.learning_rate, now.beta1_power,
+                                                   now.beta2_power, now.gradient_factor_double, decayed);
+  }
+
+  /// Partials lie in the same order on every rank, whatever the rank's own part is.
+  std::int64_t norm_offset_of(int unit) const {
+    if (plan_.recipe.placement.optimizer != Sharding::root) return norm_offset_[static_cast<std::size_t>(unit)];
+    std::int64_t blocks = 0;
+    for (int before = 0; before < unit; ++before) blocks += plan_.layout(before).padded / shard_alignment;
+    return blocks;
+  }
+
+  StepPlan const& plan_;
+  StepMemory<Place> const& memory_;
+  Context<Place>& context_;
+  comm::Transport& transport_;
+  StepRule const& rule_;
+  std::vector<std::int64_t> norm_offset_;
+  std::int64_t norm_blocks_ = 0;
+  std::int64_t share_bytes_ = 0;
+  std::array<AdamWFactors<S>, 2> factors_{};
+};
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// A view: a pointer, a shape and, in its type, the place. Memory belongs to arenas.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "tessera/core/dtype.hpp"
+#include "tessera/core/place.hpp"
+#include "tessera/core/shape.hpp"
+
+namespace tessera::inline v0 {
+
+/// A contiguous row-major view of `shape().elements()` values of T at Place. Copying copies the view. An empty
+/// tensor has no data and stands for "not given".
+template <class T, class Place = Cpu>
+class Tensor {
+ public:
+  using value_type = T;
+  using place_type = Place;
+
+  constexpr Tensor() = default;
+  constexpr Tensor(T* data, Shape shape) : data_(data), shape_(shape) {}
+  /// A view of mutable values is also a view of constant ones.
+  template <class U>
+    requires std::is_same_v<T, U const>
+  constexpr Tensor(Tensor<U, Place> other) : data_(other.data()), shape_(other.shape()) {}
+
+  constexpr T* data() const { return data_; }
+  constexpr Shape const& shape() const { return shape_; }
+  constexpr std::int64_t elements() const { return data_ ? shape_.elements() : 0; }
+  constexpr std::int64_t bytes() const { return elements() * static_cast<std::int64_t>(sizeof(T)); }
+  constexpr explicit operator bool() const { return data_ != nullptr; }
+
+  /// The same values under another shape of as many elements.
+  constexpr Tensor reshaped(Shape shape) const { return {data_, shape}; }
+
+ private:
+  T* data_ = nullptr;
+  Shape shape_;
+};
+
+/// A view of constant values, for operands that an operation only reads. The alias keeps T deducible.
+template <class T, class Place = Cpu>
+using ConstTensor = Tensor<T const, Place>;
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// A trainer whose recipe is chosen at run time. Declared here, compiled once in the library tessera::recipes, so
+// that a program which compares a hundred recipes compiles in a second.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "tessera/comm/communicator.hpp"
+#include "tessera/data/batch.hpp"
+#include "tessera/nn/gpt2_options.hpp"
+#include "tessera/plan/report.hpp"
+#include "tessera/policy/table.hpp"
+#include "tessera/train/options.hpp"
+#include "tessera/train/ticket.hpp"
+
+namespace tessera::inline v0 {
+
+/// One rank's trainer of some model under some recipe; see BasicTrainer for what each call does and throws.
+class AnyTrainer {
+ public:
+  virtual ~AnyTrainer() = default;
+
+  virtual Ticket step(Batch const& batch) = 0;
+  virtual double evaluate(Batch const& batch) = 0;
+  virtual void fill(ParameterSource const& source) = 0;
+  virtual void collect(ParameterSink const& sink) = 0;
+  virtual void settle() = 0;
+
+  virtual StepPlan const& plan() const = 0;
+  /// The highest byte in use of this rank's arena of a tier; the plan says plan().arena_bytes of it.
+  virtual std::int64_t peak_bytes(Tier tier) const = 0;
+  /// Runs a step on a recording context: operations are reported, nothing is computed. For a world of one.
+  virtual void record(Recorder& recorder) = 0;
+};
+
+/// A GPT-2 trainer for any legal recipe that this build can run: `options.batch` and `options.sequence` must be
+/// set. All ranks call it together. Throws Error(config) with the rule for an illegal recipe, Error(unsupported)
+/// for one that is not part of this build, Error(out_of_memory) for one that does not fit.
+std::unique_ptr<AnyTrainer> make_trainer(Gpt2Options const& model, RecipeTable const& recipe, comm::Comm comm,
+                                         TrainerOptions const& options);
+
+/// The units of a GPT-2, for plans.
+UnitLister gpt2_units(Gpt2Options const& model);
+/// Its training FLOPs a token at a sequence length, for utilisation.
+double gpt2_flops_per_token(Gpt2Options const& model, std::int64_t sequence);
+/// The numbers of a CPU plan from a trainer's options (threads, workspace).
+StepShape cpu_step_shape(TrainerOptions const& options, int rank, int world);
+
+/// The recipes that `compare`, the benchmarks and the equivalence tests run: every sharding x precision x offload
+/// that this build has, other slots at their defaults. Each is the table of a Trainer type.
+std::vector<RecipeTable> const& registered_recipes();
+
+}  // namespace tessera::inline v0

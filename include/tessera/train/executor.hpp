@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs a program: binds each compute entry's buffers to a Pass once, then walks the entries.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "tessera/comm/communicator.hpp"
+#include "tessera/nn/model.hpp"
+#include "tessera/ops/convert.hpp"
+#include "tessera/ops/cross_entropy.hpp"
+#include "tessera/ops/fold.hpp"
+#include "tessera/plan/program.hpp"
+#include "tessera/store/parameter_store.hpp"
+
+namespace tessera::inline v0 {
+
+/// Executes one program (train or evaluate) of a plan, entry by entry in list order, which respects every wait on
+/// a device whose work is done when a call returns.
+template <class Place, class T>
+class Executor {
+ public:
+  using S = compute_t<T>;
+  using Kind = BufferKind;
+  using Store = ParameterStore<Place, T>;
+
+  Executor(StepPlan const& plan, Program const& program, StepMemory<Place> const& memory,
+           UnitFunctions<Place, T> functions, void const* model)
+      : plan_(plan), program_(program), memory_(memory), functions_(functions), model_(model) {
+    for (auto& list : passes_) list.resize(plan.units.size());
+    auto const& entries = program.schedule.entries;
+    for (std::size_t index = program.schedule.last_micro_batch; index < entries.size(); ++index)
+      if (Pass<Place, T>* const pass = pass_of(entries[index])) bind(*pass, entries[index]);
+  }
+
+  /// Runs the whole program. Throws what a collective throws.
+  void run(Context<Place>& context, Store& store, comm::Transport& transport) {
+    for (Entry const& entry : program_.schedule.entries) {
+      transport.heartbeat();
+      run(entry, context, store);
+    }
+  }
+
+ private:
+  bool training() const { return &program_ == &plan_.train; }
+
+  std::byte* address(int buffer) const {
+    return training() ? memory_.train(buffer) : memory_.evaluate(buffer);
+  }
+  template <class U>
+  U* pointer(int buffer) const {
+    return reinterpret_cast<U*>(address(buffer));
+  }
+  template <class U>
+  U* pointer(Kind kind, int unit, int index = 0) const {
+    return pointer<U>(program_.find(kind, unit, index));
+  }
+
+  Pass<Place, T>* pass_of(Entry const& entry) {
+    std::size_t list = 0;
+    switch (entry.verb) {
+      case Verb::forward: list = 0; break;
+      case Verb::recompute: list = 1; break;
+      case Verb::backward_input: list = 2; break;
+      case Verb::backward_weight: list = 3; break;
+      default: return nullptr;
+    }
+    return &passes_[list][static_cast<std::size_t>(entry.unit)];
+  }
+
+  /// The buffer of a kind that this entry touches for a unit, or null.
+  std::byte* touched(Entry const& entry, Kind kind, int unit, int index) const {
+    for (auto const* list : {&entry.reads, &entry.writes})
+      for (int const buffer : *list) {
+        Buffer const& about = program_.at(buffer);
+        if (about.kind == kind && about.unit == unit && (index < 0 || about.index == index)) return address(buffer);
+      }
+    return nullptr;
+  }
+  template <class U>
+  Tensor<U, Place> tensor(std::byte* data, Shape const& shape) const {
+    return data ? Tensor<U, Place>{reinterpret_cast<U*>(data), shape} : Tensor<U, Place>{};
+  }
+
+  /// A unit's weights as this entry may read them: empty outside an acquired region.
+  std::vector<Tensor<T const, Place>> weights(Entry const& entry, int unit) const {
+    std::byte* base = touched(entry, Kind::gathered, unit, -1);
+    if (!base) base = touched(entry, Kind::parameters, unit, -1);
+    std::vector<Tensor<T const, Place>> views;
+    UnitSpec const& spec = plan_.unit(unit);
+    for (std::size_t index = 0; index < spec.parameters.size(); ++index)
+      views.push_back(base ? Tensor<T const, Place>{reinterpret_cast<T const*>(base) +
+                                                        plan_.layout(unit).parameters[index].begin,
+                                                    spec.parameters[index].shape}
+                           : Tensor<T const, Place>{});
+    return views;
+  }
+
+  void bind(Pass<Place, T>& pass, Entry const& entry) {
+    int const unit = entry.unit;
+    UnitSpec const& spec = plan_.unit(unit);
+    pass.training = training();
+    pass.weights = weights(entry, unit);
+    for (Borrow const& borrow : spec.borrows)
+      pass.borrowed.push_back(weights(entry, borrow.unit)[static_cast<std::size_t>(borrow.parameter)]);
+
+    if (unit > 0) {
+      Shape const& shape = plan_.unit(unit - 1).output;
+      std::byte* input = touched(entry, Kind::spare_output, unit - 1, 0);
+      if (!input) input = touched(entry, Kind::output, unit - 1, 0);
+      pass.input = tensor<T const>(input, shape);
+      if (entry.verb == Verb::backward_input)
+        pass.input_gradient = tensor<T>(touched(entry, Kind::output_gradient, unit - 1, 0), shape);
+    }
+    pass.output = tensor<T>(touched(entry, entry.verb == Verb::recompute ? Kind::spare_output : Kind::output, unit, 0),
+                            spec.output);
+    pass.output_gradient = tensor<T const>(touched(entry, Kind::output_gradient, unit, 0), spec.output);
+
+    auto const activations = [&](std::vector<ActivationSpec> const& specs, Kind kind, auto& values, auto& statistics) {
+      for (int index = 0; index < static_cast<int>(specs.size()); ++index) {
+        ActivationSpec const& kept = specs[static_cast<std::size_t>(index)];
+        std::byte* data = touched(entry, kind, unit, index);
+        if (!data && kind == Kind::saved) data = touched(entry, Kind::dropped, unit, index);
+        values.push_back(kept.statistic ? Tensor<T, Place>{} : tensor<T>(data, kept.shape));
+        statistics.push_back(kept.statistic ? tensor<S>(data, kept.shape) : Tensor<S, Place>{});
+      }
+    };
+    activations(spec.saved, Kind::saved, pass.saved_values, pass.saved_statistics);
+    activations(spec.backward, Kind::backward, pass.backward_values, pass.backward_statistics);
+
+    if (unit + 1 == plan_.units_count()) {
+      std::int64_t const tokens = plan_.shape.batch * plan_.shape.sequence;
+      pass.losses = {pointer<S>(Kind::losses, -1), {tokens}};
+      StepState const* const state = pointer<StepState>(Kind::state, -1);
+      if constexpr (std::is_same_v<S, double>)
+        pass.gradient_scale = &state->backward_scale_double;
+      else
+        pass.gradient_scale = &state->backward_scale;
+    }
+    if (std::byte* const contribution = touched(entry, Kind::contribution, unit, 0)) bind_gradients(pass, entry, contribution);
+  }
+
+  void bind_gradients(Pass<Place, T>& pass, Entry const& entry, std::byte* contribution) {
+    int const unit = entry.unit;
+    UnitSpec const& spec = plan_.unit(unit);
+    for (std::size_t index = 0; index < spec.parameters.size(); ++index)
+      pass.gradients.push_back({reinterpret_cast<T*>(contribution) + plan_.layout(unit).parameters[index].begin,
+                                spec.parameters[index].shape});
+    if (entry.verb != Verb::backward_weight) return;
+    for (int borrow = 0; borrow < static_cast<int>(spec.borrows.size()); ++borrow) {
+      Borrow const& what = spec.borrows[static_cast<std::size_t>(borrow)];
+      std::byte* data = touched(entry, Kind::lent, unit, borrow);
+      if (!data) data = lent_in_place(entry, what);
+      pass.lent.push_back(tensor<S>(data, shape_of(what)));
+    }
+    for (int parameter = 0; parameter < static_cast<int>(spec.parameters.size()); ++parameter)
+      pass.partials.push_back(left_by_borrowers(entry, unit, parameter));
+  }
+
+  Shape const& shape_of(Borrow const& what) const {
+    return plan_.unit(what.unit).parameters[static_cast<std::size_t>(what.parameter)].shape;
+  }
+  /// The owner's contribution as the place where its first borrower writes; only where T is S.
+  std::byte* lent_in_place(Entry const& entry, Borrow const& what) const {
+    std::byte* const owner = touched(entry, Kind::contribution, what.unit, 0);
+    if (!owner) return nullptr;
+    std::int64_t const begin =
+        plan_.layout(what.unit).parameters[static_cast<std::size_t>(what.parameter)].begin;
+    return owner + begin * static_cast<std::int64_t>(sizeof(S));
+  }
+  /// What borrowers left of an owned parameter's gradient: in place, or in the buffer of the last unit's borrow.
+  Tensor<S, Place> left_by_borrowers(Entry const& entry, int unit, int parameter) const {
+    for (int other = plan_.units_count() - 1; other > unit; --other)
+      for (int borrow = 0; borrow < static_cast<int>(plan_.unit(other).borrows.size()); ++borrow) {
+        Borrow const& what = plan_.unit(other).borrows[static_cast<std::size_t>(borrow)];
+        if (what.unit != unit || what.parameter != parameter) continue;
+        std::byte* data = touched(entry, Kind::lent, other, borrow);
+        if (!data) data = lent_in_place(entry, what);
+        return tensor<S>(data, shape_of(what));
+      }
+    return {};
+  }
+
+  void run(Entry const& entry, Context<Place>& context, Store& store) {
+    switch (entry.verb) {
+      case Verb::acquire:
+        store.acquire(entry.unit, address(entry.writes.front()), entry.micro_batch);
+        break;
+      case Verb::forward:
+      case Verb::recompute:
+      case Verb::backward_input:
+      case Verb::backward_weight: compute(entry, context, store); break;
+      case Verb::release: break;
+      case Verb::reduce: store.reduce(entry.unit, entry.micro_batch); break;
+      case Verb::fold: store.fold(entry.unit, entry.micro_batch); break;
+      case Verb::gather: store.gather(entry.unit); break;
+      case Verb::norm:
+        if (entry.unit >= 0)
+          store.norm(entry.unit);
+        else
+          store.finish();
+        break;
+      case Verb::stream: store.stream(entry.unit); break;
+      case Verb::update: store.update(entry.unit); break;
+      case Verb::publish: store.publish(entry.unit); break;
+    }
+  }
+
+  void compute(Entry const& entry, Context<Place>& context, Store& store) {
+    Pass<Place, T>& pass = *pass_of(entry);
+    StepShape const& shape = plan_.shape;
+    std::int64_t const elements = shape.batch * shape.sequence;
+    auto const* const tokens = pointer<std::int32_t>(Kind::batch, -1);
+    pass.device = &context;
+    pass.tokens = {tokens + entry.micro_batch * elements, {shape.batch, shape.sequence}};
+    pass.targets = {tokens + (shape.accumulation + entry.micro_batch) * elements, {shape.batch, shape.sequence}};
+    bool const last_unit = entry.unit + 1 == plan_.units_count();
+    bool const cheap = entry.verb == Verb::recompute && plan_.recipe.recompute == RecomputeKind::gelu;
+    switch (entry.verb) {
+      case Verb::forward: functions_.forward(model_, entry.unit, pass); break;
+      case Verb::recompute: (cheap ? functions_.recompute : functions_.forward)(model_, entry.unit, pass); break;
+      case Verb::backward_input: functions_.backward_input(model_, entry.unit, pass); break;
+      default:
+        functions_.backward_weight(model_, entry.unit, pass);
+        complete(entry, context);
+    }
+    if (entry.verb == Verb::forward && last_unit)
+      ops::sum_losses(context, pass.losses, pass.targets.reshaped({elements}), store.loss_slot(entry.micro_batch),
+                      store.count_slot(entry.micro_batch));
+  }
+
+  /// After backward_weight: later borrowers join the first, and what is no trainable parameter's stays zero.
+  void complete(Entry const& entry, Context<Place>& context) {
+    Pass<Place, T>& pass = *pass_of(entry);
+    UnitSpec const& spec = plan_.unit(entry.unit);
+    for (std::size_t borrow = 0; borrow < spec.borrows.size(); ++borrow) {
+      Tensor<S, Place> const left =
+          left_by_borrowers(entry, spec.borrows[borrow].unit, spec.borrows[borrow].parameter);
+      if (left.data() != pass.lent[borrow].data())
+        ops::fold(context, left.reshaped({left.elements()}), pass.lent[borrow].data(), 1, left.elements(), false);
+    }
+    T* const contribution = pointer<T>(Kind::contribution, entry.unit);
+    UnitLayout const& layout = plan_.layout(entry.unit);
+    auto const clear = [&](Range range) {
+      if (range.size())
+        ops::fill(context, Tensor<T, Place>{contribution + range.begin, {range.size()}}, static_cast<T>(0.0f));
+    };
+    for (Range const& gap : layout.gaps) clear(gap);
+    clear(layout.frozen);
+  }
+
+  StepPlan const& plan_;
+  Program const& program_;
+  StepMemory<Place> const& memory_;
+  UnitFunctions<Place, T> functions_;
+  void const* model_;
+  std::array<std::vector<Pass<Place, T>>, 4> passes_;
+};
+
+}  // namespace tessera::inline v0

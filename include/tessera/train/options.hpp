@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// The numbers of a run, and what a step reports.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <ostream>
+#include <string>
+
+#include "tessera/optim/adamw.hpp"
+#include "tessera/optim/loss_scale.hpp"
+#include "tessera/optim/schedule.hpp"
+
+namespace tessera::inline v0 {
+
+/// Everything about a trainer that is a number. All ranks pass the same.
+struct TrainerOptions {
+  double learning_rate = 3e-4;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 0.01;  ///< on parameters of two dims
+  double clip = 0.0;           ///< largest gradient norm; 0: no clipping
+
+  RateShape schedule = RateShape::constant;
+  std::int64_t warmup_steps = 0;
+  std::int64_t total_steps = 0;  ///< where linear and cosine end
+  double final_fraction = 0.0;   ///< of the learning rate, at the end of linear and cosine
+
+  std::int64_t batch = 0;     ///< micro-batch of one rank; 0: taken from the first batch
+  std::int64_t sequence = 0;  ///< tokens a sample; 0: taken from the first batch
+  int accumulation = 1;       ///< micro-batches a rank and step; taken from the first batch with `batch`
+
+  std::uint64_t seed = 1;
+  int threads = 0;                     ///< of this rank; 0: the machine's cores over the ranks, at least 1
+  std::int64_t bucket_bytes = 0;       ///< contributions wait until so many bytes can travel together
+  int recompute_every = 2;             ///< blocks rebuilt together under Recompute<Every>
+  std::int64_t memory_limit = 0;       ///< bytes that all ranks of this process may plan; 0: what is available
+  LossScaleOptions loss_scale;         ///< for fp16
+  std::int64_t skips_allowed = 50;     ///< overflows in a row before the run is given up
+};
+
+/// What one optimizer step did. Equal on every rank but for the seconds.
+struct StepReport {
+  std::int64_t step = 0;      ///< from 1; skipped steps count
+  double loss = 0.0;          ///< mean over the unmasked tokens of the global batch, before the update
+  double grad_norm = 0.0;     ///< of the whole gradient, unscaled, before clipping
+  double learning_rate = 0.0;
+  double scale = 1.0;         ///< the loss scale of this step's gradients
+  bool skipped = false;       ///< the gradient overflowed and nothing was updated
+  std::string overflow;       ///< the tensor in which the first value that is not finite was found
+  std::int64_t tokens = 0;    ///< of the global batch
+  std::int64_t unmasked = 0;  ///< of those, the ones that counted
+  double seconds = 0.0;       ///< on this rank, from the batch to the report
+  std::int64_t comm_bytes = 0;  ///< sent by this rank
+  double comm_seconds = 0.0;    ///< spent in collectives
+  double comm_waiting = 0.0;    ///< of those, waiting for other ranks
+
+  double tokens_per_second() const { return seconds > 0.0 ? static_cast<double>(tokens) / seconds : 0.0; }
+};
+
+/// One line: "step 14 | loss 3.2440 | norm 0.83 | lr 3.00e-04 | 137.3 ms | 7282 tok/s".
+inline std::ostream& operator<<(std::ostream& out, StepReport const& report) {
+  char line[256];
+  std::snprintf(line, sizeof line, "step %lld | loss %.4f | norm %.3f | lr %.2e | %.1f ms | %.0f tok/s",
+                static_cast<long long>(report.step), report.loss, report.grad_norm, report.learning_rate,
+                report.seconds * 1e3, report.tokens_per_second());
+  out << line;
+  if (report.scale != 1.0) out << " | scale " << report.scale;
+  if (report.skipped) out << " | skipped: overflow in " << report.overflow;
+  return out;
+}
+
+}  // namespace tessera::inline v0

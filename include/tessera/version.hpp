@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// The version. CMake reads the three numbers from here.
+#pragma once
+
+#define TESSERA_VERSION_MAJOR 0
+#define TESSERA_VERSION_MINOR 1
+#define TESSERA_VERSION_PATCH 0
+
+namespace tessera::inline v0 {
+
+inline constexpr char version[] = "0.1.0";
+
+}  // namespace tessera::inline v0

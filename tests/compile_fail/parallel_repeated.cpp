@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// expect: tessera: Parallel<...> names axes of the mesh, each once, and one of these is unknown or repeated.
+// Sizes are values, not types. Write Parallel<axis::Data, axis::Tensor, axis::Pipeline> or fewer of them. See
+// docs/policies/parallel.md.
+#include "support.hpp"
+
+namespace ts = tessera;
+
+#if defined(TESSERA_TWIN)
+using Run = ts::Trainer<ts::Gpt2, ts::Parallel<ts::axis::Pipeline, ts::axis::Tensor>>;
+#else
+using Run = ts::Trainer<ts::Gpt2, ts::Parallel<ts::axis::Tensor, ts::axis::Tensor>>;
+#endif
+
+Run make() { return Run{ts::Gpt2{}, 1e-3f}; }

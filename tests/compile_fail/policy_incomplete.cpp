@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// expect: tessera: a policy lacks name or describe(RecipeTable&). The name stands in results, and describe
+// writes what the policy decides. Add both. See docs/how-to/add-a-policy.md.
+#include "support.hpp"
+
+namespace ts = tessera;
+
+struct Silent {
+  using policy_slot = ts::slot::communication;
+};
+struct Paced : Silent {
+  static constexpr std::string_view name = "paced";
+  static constexpr void describe(ts::RecipeTable&) {}
+};
+
+#if defined(TESSERA_TWIN)
+using Run = ts::Trainer<ts::Gpt2, Paced>;
+#else
+using Run = ts::Trainer<ts::Gpt2, Silent>;
+#endif
+
+Run make() { return Run{ts::Gpt2{}, 1e-3f}; }

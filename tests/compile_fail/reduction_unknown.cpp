@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// expect: tessera: Reduction<How> does not know this way. Sums are either free in their order or fixed to the
+// bit. Write Reduction<Fast> or Reduction<Ordered>. See docs/policies/reduction.md.
+#include "support.hpp"
+
+namespace ts = tessera;
+
+#if defined(TESSERA_TWIN)
+using Run = ts::Trainer<ts::Gpt2, ts::Reduction<ts::Fast>>;
+#else
+using Run = ts::Trainer<ts::Gpt2, ts::Reduction<ts::None>>;
+#endif
+
+Run make() { return Run{ts::Gpt2{}, 1e-3f}; }

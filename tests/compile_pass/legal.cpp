@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Legality is complete: over all combinations of the slots that rules read, a recipe is refused exactly when
+// the manual says so, and every legal one makes a trainer. The other slots are swept at run time
+// (unit/policy_test.cpp).
+#include "support.hpp"
+
+namespace ts = tessera;
+
+namespace {
+
+/// The manual's list, in its own words, from policies instead of tables.
+template <class Device, class Type, class Scale, class Reduction, class Capture, class Attention>
+constexpr bool manual_allows() {
+  using std::is_same_v;
+  constexpr bool gpu = is_same_v<Device, ts::Cuda>;
+  constexpr bool half = is_same_v<Type, ts::half>;
+  constexpr bool scaled = !is_same_v<Scale, ts::None>;
+  constexpr bool cudnn = is_same_v<Attention, ts::Cudnn>;
+  if (!gpu && (is_same_v<Capture, ts::Graph> || is_same_v<Type, ts::tf32> || cudnn)) return false;
+  if (half != scaled) return false;
+  if (cudnn && (is_same_v<Reduction, ts::Ordered> || !(half || is_same_v<Type, ts::bfloat16>))) return false;
+  return !(gpu && is_same_v<Type, double> && !is_same_v<Attention, ts::Reference>);
+}
+
+struct Count {
+  int all = 0;
+  int legal = 0;
+  int wrong = 0;
+};
+
+template <class Device, class Type, class Scale, class Reduction, class Capture, class Attention>
+constexpr void judge(Count& count) {
+  using Recipe =
+      typename ts::Resolved<ts::Attention<Attention>, ts::Precision<Type>, ts::LossScale<Scale>,
+                            ts::Capture<Capture>, ts::On<Device>, ts::Reduction<Reduction>>::config;
+  constexpr bool allowed = manual_allows<Device, Type, Scale, Reduction, Capture, Attention>();
+  ++count.all;
+  count.legal += allowed;
+  count.wrong += ts::is_legal<Recipe> != allowed;
+  if constexpr (allowed) count.wrong += sizeof(ts::BasicTrainer<ts::Gpt2, Recipe>) != sizeof(float);
+}
+
+template <class... Ts>
+struct types {};
+
+template <class Device, class Type, class Scale, class Reduction, class Capture, class... Attentions>
+constexpr void each_attention(Count& count, types<Attentions...>) {
+  (judge<Device, Type, Scale, Reduction, Capture, Attentions>(count), ...);
+}
+
+template <class Device, class Type, class... Scales>
+constexpr void each_scale(Count& count, types<Scales...>) {
+  types<ts::Auto, ts::Reference, ts::Fused, ts::Cudnn> attentions;
+  (each_attention<Device, Type, Scales, ts::Fast, ts::Eager>(count, attentions), ...);
+  (each_attention<Device, Type, Scales, ts::Fast, ts::Graph>(count, attentions), ...);
+  (each_attention<Device, Type, Scales, ts::Ordered, ts::Eager>(count, attentions), ...);
+  (each_attention<Device, Type, Scales, ts::Ordered, ts::Graph>(count, attentions), ...);
+}
+
+template <class Device, class... Types>
+constexpr void each_type(Count& count, types<Types...>) {
+  (each_scale<Device, Types>(count, types<ts::None, ts::Static, ts::Dynamic>{}), ...);
+}
+
+constexpr Count sweep() {
+  Count count;
+  types<float, ts::tf32, ts::half, ts::bfloat16, double> all_types;
+  each_type<ts::Cpu>(count, all_types);
+  each_type<ts::Cuda>(count, all_types);
+  return count;
+}
+
+constexpr Count swept = sweep();
+static_assert(swept.all == 2 * 5 * 3 * 2 * 2 * 4);
+static_assert(swept.wrong == 0);
+// CPU: fp32, bf16, fp64 with 1 scale and fp16 with 2, 2 reductions, 3 attentions. CUDA: fp32 and tf32 with 3
+// attentions and 2 reductions; fp16 twice and bf16 once with 3 ordered and 4 fast attentions; fp64 with 1;
+// all with 2 captures.
+static_assert(swept.legal == 5 * 2 * 3 + 2 * (2 * 2 * 3 + 3 * (3 + 4) + 2));
+
+}  // namespace

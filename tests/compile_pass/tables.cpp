@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// The placement table of every stage and offload, written out, against what the policies say.
+#include "support.hpp"
+
+namespace ts = tessera;
+using enum ts::Sharding;
+using enum ts::Exchange;
+using enum ts::Tier;
+
+template <class... Policies>
+inline constexpr ts::RecipeTable recipe = ts::recipe_table<typename ts::Resolved<Policies...>::config>;
+
+template <class... Policies>
+inline constexpr ts::PlacementTable placement = recipe<Policies...>.placement;
+
+// Sharding: parameters, gradients, accumulator, optimizer, exchange, a full buffer for gradients.
+static_assert(placement<ts::ZeroStage<0>> ==
+              ts::PlacementTable{replicated, replicated, replicated, replicated, all_reduce, true});
+static_assert(placement<ts::ZeroStage<1>> ==
+              ts::PlacementTable{replicated, replicated, replicated, sharded, reduce_scatter, true});
+static_assert(placement<ts::ZeroStage<2>> ==
+              ts::PlacementTable{replicated, sharded, sharded, sharded, reduce_scatter, false});
+static_assert(placement<ts::ZeroStage<3>> ==
+              ts::PlacementTable{sharded, sharded, sharded, sharded, reduce_scatter, false});
+static_assert(placement<ts::RootOptimizer> ==
+              ts::PlacementTable{replicated, replicated, replicated, root, reduce_to_root, true});
+static_assert(recipe<ts::ZeroStage<3>>.stage == 3 && recipe<ts::RootOptimizer>.stage == -1);
+static_assert(recipe<ts::ZeroStage<1>>.names.sharding == "zs1" &&
+              recipe<ts::RootOptimizer>.names.sharding == "dp");
+
+// Offload: the tiers of parameters, accumulator and optimizer, and the name.
+template <class... Parts>
+constexpr bool lies(ts::Tier parameters, ts::Tier accumulator, ts::Tier optimizer, std::string_view name) {
+  constexpr ts::RecipeTable table = recipe<ts::Offload<Parts...>>;
+  return table.placement.parameters_tier == parameters && table.placement.accumulator_tier == accumulator &&
+         table.placement.optimizer_tier == optimizer && table.names.offload == name;
+}
+template <class Place>
+using Opt = ts::Optimizer<Place>;
+template <class Place>
+using Par = ts::Parameters<Place>;
+static_assert(lies<ts::None>(device, device, device, "none"));
+static_assert(lies<ts::Cpu>(device, device, host, "cpu_optimizer"));
+static_assert(lies<ts::Nvme>(device, device, nvme, "nvme_optimizer"));
+static_assert(lies<ts::Cpu, ts::AllState>(host, host, host, "cpu_full"));
+static_assert(lies<ts::Nvme, ts::AllState>(nvme, nvme, nvme, "nvme"));
+static_assert(lies<Opt<ts::Nvme>, Par<ts::Cpu>>(host, host, nvme, "infinity"));
+static_assert(lies<Opt<ts::Cpu>, Par<ts::Nvme>>(nvme, nvme, host, "nvme_parameters"));
+
+// One rank shards nothing: every stage is stage 0, on the tiers of its own offload.
+template <class Offload>
+constexpr bool alone_all_stages_agree() {
+  constexpr ts::PlacementTable plain = placement<ts::ZeroStage<0>, Offload>;
+  return ts::at_world(plain, 1) == plain && ts::at_world(placement<ts::ZeroStage<1>, Offload>, 1) == plain &&
+         ts::at_world(placement<ts::ZeroStage<2>, Offload>, 1) == plain &&
+         ts::at_world(placement<ts::ZeroStage<3>, Offload>, 1) == plain &&
+         ts::at_world(placement<ts::RootOptimizer, Offload>, 1) == plain;
+}
+static_assert(alone_all_stages_agree<ts::Offload<ts::None>>());
+static_assert(alone_all_stages_agree<ts::Offload<ts::Cpu>>());
+static_assert(alone_all_stages_agree<ts::Offload<ts::Cpu, ts::AllState>>());
+static_assert(alone_all_stages_agree<ts::Offload<Opt<ts::Nvme>, Par<ts::Cpu>>>());
+static_assert(ts::at_world(placement<ts::ZeroStage<3>>, 2) == placement<ts::ZeroStage<3>>);
+
+// Precision: parameter, activation, contribution, wire; accumulator, master.
+template <class T>
+constexpr bool has_types(ts::DType stored, ts::DType summed, std::string_view name) {
+  constexpr ts::RecipeTable table = recipe<ts::On<ts::Cuda>, ts::Attention<ts::Reference>, ts::Precision<T>>;
+  return table.types == ts::DTypes{stored, stored, stored, stored, summed, summed} &&
+         table.names.precision == name && table.precision == ts::dtype_of<T>;
+}
+static_assert(has_types<float>(ts::DType::f32, ts::DType::f32, "fp32"));
+static_assert(has_types<ts::tf32>(ts::DType::f32, ts::DType::f32, "tf32"));
+static_assert(has_types<ts::half>(ts::DType::f16, ts::DType::f32, "fp16"));
+static_assert(has_types<ts::bfloat16>(ts::DType::bf16, ts::DType::f32, "bf16"));
+static_assert(has_types<double>(ts::DType::f64, ts::DType::f64, "fp64"));
+
+// A master copy exists where its format or its place differs from the parameters'.
+static_assert(!ts::has_separate_master(recipe<>) && !ts::has_separate_master(recipe<ts::Precision<double>>));
+static_assert(!ts::has_separate_master(recipe<ts::Offload<ts::Cpu, ts::AllState>>));
+static_assert(ts::has_separate_master(recipe<ts::Precision<ts::bfloat16>>));
+static_assert(ts::has_separate_master(recipe<ts::Offload<ts::Cpu>>));
+
+// The other slots, their defaults and their names.
+static_assert(recipe<>.names == ts::SlotNames{"cpu", "zs0", "fp32", "none", "none", "none", "ordered",
+                                              "tuned", "eager", "auto", "data"});
+static_assert(recipe<ts::On<ts::Cuda>, ts::Precision<ts::half>>.names ==
+              ts::SlotNames{"cuda", "zs0", "fp16", "dynamic", "none", "none", "fast", "tuned", "graph",
+                            "auto", "data"});
+static_assert(recipe<ts::On<ts::Cuda>>.device == "cuda" && recipe<>.device == "cpu");
+static_assert(recipe<ts::Precision<ts::half>>.loss_scale == ts::LossScaleKind::dynamic);
+static_assert(recipe<ts::Precision<ts::half>, ts::LossScale<ts::Static>>.loss_scale ==
+              ts::LossScaleKind::fixed);
+static_assert(recipe<ts::Recompute<ts::Gelu>>.recompute == ts::RecomputeKind::gelu);
+static_assert(recipe<ts::Recompute<ts::Block>>.recompute == ts::RecomputeKind::block);
+static_assert(recipe<ts::Recompute<ts::Every>>.names.recompute == "every");
+static_assert(recipe<>.reduction == ts::ReductionKind::ordered);
+static_assert(recipe<ts::On<ts::Cuda>>.reduction == ts::ReductionKind::fast);
+static_assert(recipe<>.capture == ts::CaptureKind::eager);
+static_assert(recipe<ts::On<ts::Cuda>>.capture == ts::CaptureKind::graph);
+static_assert(recipe<ts::Attention<ts::Fused>>.attention == ts::AttentionKind::fused);
+static_assert(recipe<ts::Parallel<ts::axis::Tensor>>.axes == ts::Axes{true, false});
+static_assert(recipe<ts::Parallel<ts::axis::Tensor, ts::axis::Pipeline>>.names.parallel ==
+              "data+tensor+pipeline");

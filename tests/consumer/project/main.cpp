@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program of somebody else's: it includes the door and prints the version.
+#include <tessera/tessera.hpp>
+
+#include <cstdio>
+
+#include "second.hpp"
+
+int main() {
+  std::printf("tessera %s, %zu bytes\n", tessera::version, bytes_of_a_half());
+  return bytes_of_a_half() == 2 ? 0 : 1;
+}

@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+// A second translation unit with the whole library in it: nothing may be defined twice.
+#include "second.hpp"
+
+#include <tessera/tessera.hpp>
+
+std::size_t bytes_of_a_half() { return tessera::size_of(tessera::dtype_of<tessera::half>); }

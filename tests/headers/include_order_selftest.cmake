@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+# cmake -DROOT=... -DWORK=<build folder> -P include_order_selftest.cmake
+# Plants violations in a small tree of its own, and fails unless the check names each, and passes without them.
+cmake_minimum_required(VERSION 3.25)
+set(tree "${WORK}/include_order_selftest")
+
+function(check expected)
+  execute_process(COMMAND "${CMAKE_COMMAND}" "-DROOT=${tree}" -P "${ROOT}/tests/headers/include_order.cmake"
+                  RESULT_VARIABLE status OUTPUT_VARIABLE text ERROR_VARIABLE text)
+  string(REGEX REPLACE "[ \n]+" " " text "${text}")  # messages are wrapped
+  if(expected STREQUAL "")
+    if(NOT status EQUAL 0)
+      message(FATAL_ERROR "the clean tree was refused: ${text}")
+    endif()
+  elseif(status EQUAL 0)
+    message(FATAL_ERROR "accepted, though it should have said: ${expected}")
+  else()
+    string(FIND "${text}" "${expected}" position)
+    if(position EQUAL -1)
+      message(FATAL_ERROR "should have said: ${expected}\nbut said: ${text}")
+    endif()
+  endif()
+endfunction()
+
+# plant(<file> <its line> <what the check must say>)
+function(plant file line expected)
+  file(WRITE "${tree}/include/tessera/${file}" "${line}\n")
+  check("${expected}")
+  file(REMOVE_RECURSE "${tree}/include/tessera/${file}")
+endfunction()
+
+file(REMOVE_RECURSE "${tree}")
+file(WRITE "${tree}/include/tessera/core/a.hpp" "#include <vector>\n#include \"tessera/config.hpp\"\n")
+file(WRITE "${tree}/include/tessera/config.hpp" "#pragma once\n")
+file(WRITE "${tree}/include/tessera/tensor/b.hpp" "#include \"tessera/core/a.hpp\"\n")
+file(WRITE "${tree}/include/tessera/backend/cpu/c.hpp" "#include \"tessera/tensor/b.hpp\"\n")
+file(WRITE "${tree}/include/tessera/tessera.hpp" "#include \"tessera/backend/cpu/c.hpp\"\n")
+check("")
+plant(core/bad.hpp "#include \"tessera/tensor/b.hpp\"" "core/bad.hpp includes tessera/tensor/b.hpp")
+plant(tensor/bad.hpp "  #  include <tessera/backend/cpu/c.hpp>" "tensor/bad.hpp includes tessera/backend/cpu/c.hpp")
+plant(tensor/bad.hpp "#include \"tessera/tessera.hpp\"" "tensor/bad.hpp includes tessera/tessera.hpp")
+plant(core/bad.hpp "#include \"a.hpp\"" "write the path from tessera/ on")
+plant(core/bad.hpp "#include \"tessera/core/gone.hpp\"" "which does not exist")
+plant(utility/bad.hpp "#include <vector>" "utility/bad.hpp: its folder is not in the order")
+check("")
+file(REMOVE_RECURSE "${tree}")

@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives of thread ranks and of a world of one against serial references.
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tessera/comm/communicator.hpp"
+#include "tessera/comm/run.hpp"
+#include "tessera/comm/threads.hpp"
+
+#include "allocation_support.hpp"
+
+namespace {
+std::atomic<std::int64_t> allocations{0};
+
+void* allocate(std::size_t bytes, std::size_t alignment) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  std::size_t const rounded = (bytes + alignment - 1) / alignment * alignment;
+  void* const memory = std::aligned_alloc(alignment, rounded ? rounded : alignment);
+  if (!memory) throw std::bad_alloc();
+  return memory;
+}
+}  // namespace
+
+std::int64_t allocation_support::count() { return allocations.load(std::memory_order_relaxed); }
+
+void* operator new(std::size_t bytes) { return allocate(bytes, alignof(std::max_align_t)); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  return allocate(bytes, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+
+namespace {
+
+namespace ts = tessera;
+using ts::comm::Comm;
+using ts::comm::Transport;
+
+constexpr int worlds[] = {1, 2, 3, 5, 7, 8};
+constexpr std::int64_t sizes[] = {0, 1, 3, 64, 1000, 4099};
+
+/// The byte at `index` of what a rank sends in a round.
+std::uint8_t byte_of(int rank, std::int64_t index, std::int64_t round = 0) {
+  return static_cast<std::uint8_t>(rank * 37 + index * 11 + index / 256 + round * 101);
+}
+
+std::vector<std::uint8_t> bytes_of(int rank, std::int64_t count, std::int64_t round = 0) {
+  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) bytes[static_cast<std::size_t>(i)] = byte_of(rank, i, round);
+  return bytes;
+}
+
+/// Values whose sum depends on its order: magnitudes from 1e-4 to 1e4 of both signs.
+float value_of(int rank, std::int64_t index) {
+  std::uint32_t bits =
+      static_cast<std::uint32_t>(rank) * 2654435761u + static_cast<std::uint32_t>(index) * 40503u + 1u;
+  bits ^= bits >> 15;
+  bits *= 2246822519u;
+  bits ^= bits >> 13;
+  float const scale[] = {1e-4f, 1e-2f, 1.f, 1e2f, 1e4f};
+  return (static_cast<float>(bits & 0xffffu) / 32768.f - 1.f) * scale[(bits >> 16) % 5];
+}
+
+template <class T>
+std::vector<T> values_of(int rank, std::int64_t count) {
+  std::vector<T> values(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i)
+    values[static_cast<std::size_t>(i)] = static_cast<T>(value_of(rank, i));
+  return values;
+}
+
+/// The sum in rank order, rounded once.
+template <class T>
+std::vector<T> sums_of(int world, std::int64_t count) {
+  std::vector<T> sums(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) {
+    auto sum = static_cast<ts::compute_t<T>>(static_cast<T>(value_of(0, i)));
+    for (int rank = 1; rank < world; ++rank)
+      sum += static_cast<ts::compute_t<T>>(static_cast<T>(value_of(rank, i)));
+    sums[static_cast<std::size_t>(i)] = static_cast<T>(sum);
+  }
+  return sums;
+}
+
+template <class T>
+bool same_bits(T const* left, T const* right, std::int64_t count) {
+  return count == 0 || std::memcmp(left, right, static_cast<std::size_t>(count) * sizeof(T)) == 0;
+}
+
+/// Runs fn on every rank; each returns the number of wrong results it saw.
+template <class Fn>
+void check_ranks(int world, Fn const& fn) {
+  std::atomic<int> wrong{0};
+  std::atomic<int> ran{0};
+  ts::run(world, [&](Comm& comm) {
+    wrong += fn(comm.transport());
+    ++ran;
+  });
+  CAPTURE(world);
+  CHECK(wrong == 0);
+  CHECK(ran == world);
+}
+
+template <class T>
+void check_reductions(int world, std::int64_t count) {
+  check_ranks(world, [count](Transport& transport) {
+    int wrong = 0;
+    auto const all = sums_of<T>(transport.world(), count);
+    auto buffer = values_of<T>(transport.rank(), count);
+    transport.all_reduce(ts::dtype_of<T>, buffer.data(), count, {"reduce", "h.0", 0});
+    wrong += !same_bits(buffer.data(), all.data(), count);
+
+    std::int64_t const whole = count * transport.world();
+    auto const sums = sums_of<T>(transport.world(), whole);
+    auto send = values_of<T>(transport.rank(), whole);
+    std::vector<T> recv(static_cast<std::size_t>(count));
+    transport.reduce_scatter(ts::dtype_of<T>, send.data(), recv.data(), count, {"reduce", "h.0", 1});
+    wrong += !same_bits(recv.data(), sums.data() + transport.rank() * count, count);
+    // In place: the shard lands in this rank's slot of what it sends.
+    transport.reduce_scatter(ts::dtype_of<T>, send.data(), send.data() + transport.rank() * count, count);
+    wrong += !same_bits(send.data() + transport.rank() * count, recv.data(), count);
+    return wrong;
+  });
+}
+
+}  // namespace
+
+TEST_CASE("collectives on bytes equal their serial reference") {
+  for (int world : worlds)
+    for (std::int64_t size : sizes)
+      check_ranks(world, [size](Transport& transport) {
+        int const rank = transport.rank();
+        int const world_size = transport.world();
+        int wrong = 0;
+
+        auto const pieces = bytes_of(rank, size * world_size);
+        std::vector<std::uint8_t> recv(pieces.size(), 0xee);
+        transport.all_to_all(pieces.data(), recv.data(), size, {"reduce", "h.1", 0});
+        for (int peer = 0; peer < world_size; ++peer)
+          for (std::int64_t i = 0; i < size; ++i)
+            wrong += recv[static_cast<std::size_t>(peer * size + i)] != byte_of(peer, rank * size + i);
+
+        std::vector<std::uint8_t> gathered;
+        for (int peer = 0; peer < world_size; ++peer) {
+          auto const part = bytes_of(peer, size, 1);
+          gathered.insert(gathered.end(), part.begin(), part.end());
+        }
+        auto const shard = bytes_of(rank, size, 1);
+        std::vector<std::uint8_t> whole(gathered.size(), 0xee);
+        transport.all_gather(shard.data(), whole.data(), size, {"acquire", "h.1"});
+        wrong += whole != gathered;
+
+        std::vector<std::uint8_t> slotted(gathered.size(), 0xee);
+        if (size > 0) std::memcpy(slotted.data() + rank * size, shard.data(), static_cast<std::size_t>(size));
+        transport.all_gather(slotted.data() + rank * size, slotted.data(), size);
+        wrong += slotted != gathered;
+
+        for (int root = 0; root < world_size; ++root) {
+          std::vector<std::uint8_t> at_root(rank == root ? gathered.size() : 0, 0xee);
+          transport.gather(root, shard.data(), rank == root ? at_root.data() : nullptr, size);
+          wrong += rank == root && at_root != gathered;
+
+          auto buffer = bytes_of(rank, size, 2);
+          transport.broadcast(root, buffer.data(), size, {"publish", "h.1"});
+          wrong += buffer != bytes_of(root, size, 2);
+        }
+        transport.barrier({"barrier"});
+        return wrong;
+      });
+}
+
+TEST_CASE("reductions sum in rank order and round once") {
+  for (int world : worlds)
+    for (std::int64_t count : {0, 1, 2, 7, 64, 1025, 3001}) {
+      check_reductions<float>(world, count);
+      check_reductions<double>(world, count);
+      check_reductions<ts::half>(world, count);
+      check_reductions<ts::bfloat16>(world, count);
+    }
+}
+
+TEST_CASE("the order of a sum is visible in these values") {
+  // Otherwise the test above could not tell rank order from another one.
+  int different = 0;
+  for (std::int64_t i = 0; i < 1000; ++i) {
+    float up = 0, down = 0;
+    for (int rank = 0; rank < 5; ++rank) {
+      up += value_of(rank, i);
+      down += value_of(4 - rank, i);
+    }
+    different += up != down;
+  }
+  CHECK(different > 100);
+}
+
+TEST_CASE("a reduction gives the same bits every time") {
+  std::vector<float> first;
+  for (int round = 0; round < 5; ++round) {
+    std::vector<float> result;
+    ts::run(7, [&](Comm& comm) {
+      auto buffer = values_of<float>(comm.rank(), 5000);
+      comm.transport().all_reduce(ts::DType::f32, buffer.data(), 5000);
+      if (comm.rank() == 3) result = buffer;
+    });
+    if (round == 0) first = result;
+    CHECK(same_bits(result.data(), first.data(), 5000));
+  }
+}
+
+TEST_CASE("many collectives in a row keep their data apart") {
+  check_ranks(4, [](Transport& transport) {
+    int wrong = 0;
+    std::vector<std::uint8_t> send(24), recv(24);
+    for (std::int64_t round = 0; round < 400; ++round) {
+      for (std::size_t i = 0; i < 24; ++i)
+        send[i] = byte_of(transport.rank(), static_cast<std::int64_t>(i), round);
+      transport.all_to_all(send.data(), recv.data(), 6, {"reduce", "wte", round});
+      for (int peer = 0; peer < 4; ++peer)
+        for (std::int64_t i = 0; i < 6; ++i)
+          wrong +=
+              recv[static_cast<std::size_t>(peer * 6 + i)] != byte_of(peer, transport.rank() * 6 + i, round);
+    }
+    return wrong;
+  });
+}
+
+TEST_CASE("bytes sent follow the documented formulas") {
+  for (int world : worlds)
+    check_ranks(world, [](Transport& transport) {
+      std::int64_t const w = transport.world();
+      bool const root = transport.rank() == (w > 1 ? 1 : 0);
+      int wrong = 0;
+      auto const sent = [&](std::int64_t expected) {
+        wrong += transport.bytes_sent() != expected || transport.traffic().collectives != 1;
+        wrong += transport.traffic().waiting > transport.traffic().seconds;
+        transport.reset_traffic();
+        wrong += transport.bytes_sent() != 0;
+      };
+      std::vector<float> send(static_cast<std::size_t>(10 * w)), recv(send.size());
+      transport.all_to_all(send.data(), recv.data(), 40);
+      sent((w - 1) * 40);
+      transport.all_gather(send.data(), recv.data(), 40);
+      sent((w - 1) * 40);
+      transport.reduce_scatter(ts::DType::f32, send.data(), recv.data(), 10);
+      sent((w - 1) * 40);
+      transport.gather(w > 1 ? 1 : 0, send.data(), recv.data(), 40);
+      sent(root ? 0 : 40);
+      transport.broadcast(w > 1 ? 1 : 0, send.data(), 40);
+      sent(root ? (w - 1) * 40 : 0);
+      transport.all_reduce(ts::DType::f32, send.data(), 10);
+      sent(2 * (w - 1) * ((10 + w - 1) / w) * 4);
+      transport.barrier();
+      sent(0);
+      return wrong;
+    });
+}
+
+TEST_CASE("collectives allocate nothing") {
+  for (int world : {1, 3}) {
+    std::atomic<std::int64_t> grown{-1};
+    ts::run(world, [&](Comm& comm) {
+      Transport& transport = comm.transport();
+      std::vector<float> send(3000), recv(9000);
+      transport.barrier();
+      std::int64_t const before = allocation_support::count();
+      transport.barrier();
+      for (int round = 0; round < 3; ++round) {
+        transport.all_to_all(send.data(), recv.data(), 4000, {"reduce", "h.0", round});
+        transport.all_gather(send.data(), recv.data(), 12000, {"acquire", "h.0", round});
+        transport.gather(0, send.data(), recv.data(), 12000);
+        transport.broadcast(0, send.data(), 12000);
+        transport.all_reduce(ts::DType::f32, send.data(), 3000);
+        transport.all_reduce(ts::DType::f16, send.data(), 3000);
+        transport.reduce_scatter(ts::DType::bf16, recv.data(), send.data(), 1000);
+        transport.heartbeat();
+      }
+      transport.barrier();
+      if (comm.is_root()) grown = allocation_support::count() - before;
+      transport.barrier();
+    });
+    CHECK(grown == 0);
+  }
+  std::int64_t const before = allocation_support::count();
+  std::vector<int> one(1);
+  CHECK(allocation_support::count() > before);
+}
+
+TEST_CASE("wrong arguments are refused with numbers") {
+  std::vector<std::uint8_t> memory(64);
+  ts::comm::Single single;
+  CHECK_THROWS_WITH_AS(single.all_gather(memory.data(), memory.data(), -1),
+                       doctest::Contains("all_gather of -1 bytes: a size must not be negative"), ts::Error);
+  CHECK_THROWS_WITH_AS(single.broadcast(1, memory.data(), 4), doctest::Contains("a rank from 0 to 0"),
+                       ts::Error);
+  CHECK_THROWS_WITH_AS(single.broadcast(0, nullptr, 4, {"publish", "wte"}),
+                       doctest::Contains("(publish wte): a buffer is null"), ts::Error);
+  auto const overlap = [&](Comm& comm) { comm.transport().all_to_all(memory.data(), memory.data() + 8, 8); };
+  CHECK_THROWS_WITH_AS(ts::run(2, overlap), doctest::Contains("send and receive buffers overlap"), ts::Error);
+}
+
+TEST_CASE("ranks agree on a value or all throw and name the values") {
+  ts::run(5, [](Comm& comm) { ts::comm::agree(comm.transport(), 42, "schedule hash"); });
+  Comm alone;
+  ts::comm::agree(alone.transport(), 7, "schedule hash");
+
+  std::atomic<int> threw{0};
+  std::string text;
+  try {
+    ts::run(5, [&](Comm& comm) {
+      try {
+        ts::comm::agree(comm.transport(), comm.rank() == 2 ? 0xbeef : 42, "schedule hash");
+      } catch (ts::Error const& error) {
+        threw += error.kind() == ts::ErrorKind::config;
+        throw;
+      }
+    });
+  } catch (ts::Error const& error) {
+    text = error.what();
+  }
+  CHECK(threw == 5);
+  CHECK(text.find("ranks disagree on the schedule hash: ranks 0, 1, 3, 4 have 0x000000000000002a; "
+                  "rank 2 has 0x000000000000beef") != text.npos);
+}
+
+TEST_CASE("the watchdog word names the collective that a rank reached") {
+  ts::run(3, [](Comm& comm) {
+    Transport& transport = comm.transport();
+    std::uint8_t byte = 0, all[3];
+    CHECK(transport.word(comm.rank()) == 0);
+    transport.barrier();
+    transport.all_gather(&byte, all, 1, {"acquire", "h.9", 4});
+    auto const word = transport.word(comm.rank());
+    CHECK(ts::comm::sequence_of(word) == 2);
+    CHECK(ts::comm::collective_of(word) == ts::comm::Collective::all_gather);
+    CHECK(transport.where(comm.rank()) ==
+          "after collective 2, all_gather of 1 bytes (acquire h.9, micro-batch 4)");
+    transport.barrier();
+    CHECK(ts::comm::sequence_of(transport.word((comm.rank() + 1) % 3)) >= 3);
+  });
+  Comm alone;
+  alone.transport().barrier();
+  CHECK(ts::comm::sequence_of(alone.transport().word(0)) == 1);
+}
+
+TEST_CASE("runs work beside and inside one another") {
+  std::atomic<int> good{0};
+  auto const inner = [&](int world, int base) {
+    ts::run(world, [&](Comm& comm) {
+      for (int round = 0; round < 50; ++round) {
+        double value = base + comm.rank();
+        comm.transport().all_reduce(ts::DType::f64, &value, 1);
+        good += value == base * world + world * (world - 1) / 2;
+      }
+    });
+  };
+  std::thread beside([&] { inner(3, 1000); });
+  ts::run(2, [&](Comm& comm) {
+    inner(2, 10 * (comm.rank() + 1));
+    comm.transport().barrier();
+  });
+  beside.join();
+  CHECK(good == 50 * (3 + 2 * 2));
+}
+
+TEST_CASE("handles of threads that the caller owns") {
+  auto ranks = ts::comm::threads(2);
+  std::atomic<int> sum{0};
+  auto const body = [&](Comm comm) {
+    float value = static_cast<float>(comm.rank() + 1);
+    comm.transport().all_reduce(ts::DType::f32, &value, 1);
+    sum += static_cast<int>(value);
+  };
+  std::thread other(body, ranks[1]);
+  body(ranks[0]);
+  other.join();
+  CHECK(sum == 6);
+  CHECK(ranks[0].transport().name() == "threads");
+  CHECK(ts::comm::threads(1)[0].transport().name() == "single");
+  static_assert(ts::comm::Communicator<Comm>);
+}
+
+TEST_CASE("the number of ranks is checked") {
+  auto const nothing = [](Comm&) {};
+  CHECK_THROWS_WITH_AS(ts::run(0, nothing), doctest::Contains("1 to 64 ranks, and was asked for 0"),
+                       ts::Error);
+  CHECK_THROWS_WITH_AS(ts::run(-3, nothing), doctest::Contains("asked for -3"), ts::Error);
+  CHECK_THROWS_WITH_AS(ts::run(65, nothing), doctest::Contains("asked for 65"), ts::Error);
+  CHECK_THROWS_WITH_AS(ts::run(2, nothing, {.timeout = std::chrono::seconds(0)}),
+                       doctest::Contains("above 0 s"), ts::Error);
+  std::atomic<int> ran{0};
+  ts::run(64, [&](Comm& comm) {
+    std::int32_t send = comm.rank(), all[64];
+    comm.transport().all_gather(&send, all, 4);
+    for (int rank = 0; rank < 64; ++rank) ran += all[rank] == rank;
+  });
+  CHECK(ran == 64 * 64);
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// What tests of files share: a folder that removes itself, files of chosen bytes, the text of an expected
+// error.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <stdlib.h>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tessera/core/error.hpp"
+
+namespace file_support {
+
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "tessera-test-XXXXXX").string();
+    REQUIRE(::mkdtemp(name.data()) != nullptr);
+    path_ = name;
+    std::filesystem::permissions(path_, std::filesystem::perms(0755));
+  }
+  TemporaryFolder(TemporaryFolder const&) = delete;
+  TemporaryFolder& operator=(TemporaryFolder const&) = delete;
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+
+  std::filesystem::path const& path() const { return path_; }
+  std::filesystem::path operator/(std::string_view name) const { return path_ / name; }
+  std::size_t entries() const {
+    return static_cast<std::size_t>(
+        std::distance(std::filesystem::directory_iterator(path_), std::filesystem::directory_iterator()));
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+inline std::filesystem::path write(std::filesystem::path const& path, std::string_view bytes) {
+  std::filesystem::create_directories(path.parent_path());
+  std::ofstream file(path, std::ios::binary);
+  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  REQUIRE(file.good());
+  return path;
+}
+
+inline std::string read(std::filesystem::path const& path) {
+  std::ifstream file(path, std::ios::binary);
+  REQUIRE(file.good());
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+/// The bytes of a number or of a vector of numbers.
+template <class T>
+std::string bytes_of(T const& value) {
+  if constexpr (std::is_arithmetic_v<T>)
+    return {reinterpret_cast<char const*>(&value), sizeof value};
+  else
+    return {reinterpret_cast<char const*>(value.data()), value.size() * sizeof(value[0])};
+}
+
+/// The kind and text of the Error that `work` throws; "nothing was thrown" if it does not.
+struct Thrown {
+  tessera::ErrorKind kind = tessera::ErrorKind::failed;
+  std::string text = "nothing was thrown";
+};
+
+template <class Work>
+Thrown thrown_by(Work&& work) {
+  try {
+    work();
+  } catch (tessera::Error const& error) {
+    return {error.kind(), error.what()};
+  }
+  return {};
+}
+
+inline bool has(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+}  // namespace file_support
+
+/// Checks that `expression` throws an Error of that kind whose text is one line and holds every given part.
+#define CHECK_ERROR(error_kind, expression, ...)                                                       \
+  do {                                                                                                 \
+    auto const thrown_error = file_support::thrown_by([&] { (void)(expression); });                    \
+    CHECK_MESSAGE(thrown_error.kind == tessera::ErrorKind::error_kind, thrown_error.text);             \
+    CHECK_MESSAGE(thrown_error.text.find('\n') == std::string::npos, thrown_error.text);               \
+    for (std::string_view const expected_part : {__VA_ARGS__})                                         \
+      CHECK_MESSAGE(file_support::has(thrown_error.text, expected_part), thrown_error.text, " lacks ", \
+                    expected_part);                                                                    \
+  } while (false)

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole-or-nothing files: commit, abandon, failure in the middle, links, devices, early refusals.
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <signal.h>
+#include <stdexcept>
+#include <string>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tessera/data/file_bytes.hpp"
+#include "tessera/io/file.hpp"
+#include "tessera/io/step_log.hpp"
+
+#include "file_support.hpp"
+
+namespace ts = tessera;
+using file_support::read;
+using file_support::TemporaryFolder;
+using file_support::write;
+
+namespace {
+
+/// Runs `work` as a user who is not root, since root may write anywhere.
+template <class Work>
+file_support::Thrown thrown_as_nobody(Work&& work) {
+  bool const root = ::geteuid() == 0;
+  if (root) REQUIRE(::seteuid(65534) == 0);
+  auto thrown = file_support::thrown_by(work);
+  if (root) REQUIRE(::seteuid(0) == 0);
+  return thrown;
+}
+
+/// While it lives, files of this process end at `bytes`: writing further fails as on a full disk.
+class SizeLimit {
+ public:
+  explicit SizeLimit(rlim_t bytes) : handler_(::signal(SIGXFSZ, SIG_IGN)) {
+    REQUIRE(::getrlimit(RLIMIT_FSIZE, &before_) == 0);
+    rlimit const limit{bytes, before_.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &limit) == 0);
+  }
+  ~SizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    ::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int);
+};
+
+}  // namespace
+
+TEST_CASE("a file appears at commit and not before") {
+  TemporaryFolder folder;
+  auto const path = folder / "out.txt";
+  std::string const large(1'000'000, 'x');
+  {
+    ts::AtomicFile file(path);
+    file.write("hello ");
+    file.write(large);
+    file.write(" end");
+    CHECK(file.size() == 1'000'010);
+    CHECK(file.path() == path);
+    CHECK(!std::filesystem::exists(path));
+    file.commit();
+    CHECK(read(path) == "hello " + large + " end");
+    CHECK_ERROR(usage, file.commit(), "out.txt", "already committed");
+  }
+  CHECK(read(path).size() == 1'000'010);
+  CHECK(folder.entries() == 1);
+  struct stat status {};
+  REQUIRE(::stat(path.c_str(), &status) == 0);
+  ::mode_t const mask = ::umask(0);
+  ::umask(mask);
+  CHECK((status.st_mode & 0777u) == (0666u & ~mask));
+}
+
+TEST_CASE("without a commit the old file stays and nothing is left") {
+  TemporaryFolder folder;
+  auto const path = write(folder / "out.txt", "old");
+  {
+    ts::AtomicFile file(path);
+    file.write(std::string(600'000, 'n'));
+    CHECK(folder.entries() == 2);
+  }
+  CHECK(read(path) == "old");
+  CHECK(folder.entries() == 1);
+  try {
+    ts::AtomicFile file(path);
+    file.write("new");
+    throw std::runtime_error("in the middle");
+  } catch (std::runtime_error const&) {
+  }
+  CHECK(read(path) == "old");
+  CHECK(folder.entries() == 1);
+  {
+    ts::AtomicFile first(path);
+    first.write("moved");
+    ts::AtomicFile second(std::move(first));
+    second.write("!");
+    second.commit();
+  }
+  CHECK(read(path) == "moved!");
+  CHECK(folder.entries() == 1);
+}
+
+TEST_CASE("a write that fails names path and reason and leaves the old file") {
+  TemporaryFolder folder;
+  auto const path = write(folder / "out.bin", "old");
+  {
+    SizeLimit const limit(100'000);
+    CHECK_ERROR(failed, ts::write_file(path, std::string(300'000, 'x')), "out.bin: cannot write",
+                "File too large");
+    CHECK_ERROR(failed, ts::write_file(path, std::string(200'000, 'x')),
+                "out.bin: cannot write");  // at the commit
+  }
+  CHECK(read(path) == "old");
+  CHECK(folder.entries() == 1);
+}
+
+TEST_CASE("a full disk is reported as one") {
+  if (!std::filesystem::exists("/dev/full")) return;
+  CHECK_ERROR(failed, ts::write_file("/dev/full", "text"), "/dev/full: cannot write",
+              "No space left on device", "the disk is full");
+}
+
+TEST_CASE("devices and pipes get their bytes directly") {
+  ts::write_file("/dev/null", "text");
+  CHECK(std::filesystem::is_character_file("/dev/null"));
+  ts::check_writable("/dev/null");
+}
+
+TEST_CASE("a link is followed and the mode of the old file kept") {
+  TemporaryFolder folder;
+  auto const target = write(folder / "sub/target", "old");
+  ::chmod(target.c_str(), 0640);
+  std::filesystem::create_symlink("sub/target", folder / "link");
+  ts::write_file(folder / "link", "new");
+  CHECK(std::filesystem::is_symlink(folder / "link"));
+  CHECK(read(target) == "new");
+  struct stat status {};
+  REQUIRE(::stat(target.c_str(), &status) == 0);
+  CHECK((status.st_mode & 0777u) == 0640u);
+}
+
+TEST_CASE("a path that cannot be written is refused early and leaves nothing") {
+  TemporaryFolder folder;
+  ts::check_writable(folder / "new.json");
+  CHECK(folder.entries() == 0);
+  ts::check_writable(write(folder / "old.json", "old"));
+  CHECK(read(folder / "old.json") == "old");
+  CHECK(folder.entries() == 1);
+
+  CHECK_ERROR(failed, ts::check_writable(folder / "no/such/out.json"), "no/such/out.json: cannot write",
+              "does not exist", "create it first");
+  CHECK(!std::filesystem::exists(folder / "no"));
+  CHECK_ERROR(failed, ts::check_writable(folder.path()), "is a folder");
+  CHECK_ERROR(failed, ts::check_writable(folder / "new/"), "new/: is a folder that does not exist");
+  CHECK_ERROR(usage, ts::check_writable(""), "empty output path");
+  CHECK_ERROR(failed, ts::check_writable(folder / "old.json/out"), "old.json/out: cannot write",
+              "Not a directory");
+  CHECK_ERROR(failed, ts::check_writable(folder / std::string(300, 'n')), "nnn: cannot write",
+              "File name too long");
+  CHECK_ERROR(failed, ts::AtomicFile(folder / "no/out.json"), "no/out.json", "does not exist");
+  CHECK(folder.entries() == 1);
+
+  ::chmod(folder.path().c_str(), 0555);
+  auto const closed = thrown_as_nobody([&] { ts::check_writable(folder / "new.json"); });
+  auto const file = thrown_as_nobody([&] { ts::write_file(folder / "new.json", "x"); });
+  ::chmod((folder / "old.json").c_str(), 0444);
+  auto const old = thrown_as_nobody([&] { ts::check_writable(folder / "old.json"); });
+  ::chmod(folder.path().c_str(), 0755);
+  CHECK(closed.kind == ts::ErrorKind::failed);
+  CHECK(file_support::has(closed.text, "new.json: cannot create a file in its folder (Permission denied)"));
+  CHECK(file_support::has(closed.text, "give a path that may be written"));
+  CHECK(file_support::has(file.text, "new.json: cannot create a file in its folder (Permission denied)"));
+  CHECK(file_support::has(old.text, "old.json: cannot write (Permission denied)"));
+  CHECK(folder.entries() == 1);
+}
+
+TEST_CASE("output folders are checked without creating them") {
+  TemporaryFolder folder;
+  ts::check_writable_folder(folder.path());
+  ts::check_writable_folder(folder / "a/b/c");
+  CHECK(folder.entries() == 0);
+  CHECK_ERROR(failed, ts::check_writable_folder(write(folder / "file", "x")), "file: cannot be used",
+              "not a folder");
+  CHECK_ERROR(failed, ts::check_writable_folder(folder / "file/below"), "file/below: cannot be used");
+  CHECK_ERROR(usage, ts::check_writable_folder(""), "empty output folder");
+  ::chmod(folder.path().c_str(), 0555);
+  auto const closed = thrown_as_nobody([&] { ts::check_writable_folder(folder / "a/b"); });
+  ::chmod(folder.path().c_str(), 0755);
+  CHECK(file_support::has(closed.text, "a/b: cannot create files in " + folder.path().string()));
+  ts::make_folder(folder / "a/b/c");
+  ts::make_folder(folder / "a/b/c");
+  CHECK(std::filesystem::is_directory(folder / "a/b/c"));
+  CHECK_ERROR(failed, ts::make_folder(folder / "file"), "file: cannot create the folder", "Not a directory");
+  CHECK_ERROR(failed, ts::make_folder(folder / "file/x"), "file/x: cannot create the folder");
+}
+
+TEST_CASE("the bytes of a file are the same copied and mapped") {
+  TemporaryFolder folder;
+  for (std::size_t const size : {0u, 1u, 65'536u, 65'537u, 300'000u}) {
+    std::string text(size, '\0');
+    for (std::size_t i = 0; i < size; ++i) text[i] = static_cast<char>(i * 7);
+    auto bytes = ts::FileBytes::open(write(folder / "f", text));
+    ts::FileBytes const moved = std::move(bytes);
+    CHECK(std::string(reinterpret_cast<char const*>(moved.data()), moved.size()) == text);
+    CHECK(reinterpret_cast<std::uintptr_t>(moved.data()) % 8 == 0);
+  }
+  CHECK_ERROR(data, ts::FileBytes::open(folder.path()), "is a folder");
+}
+
+TEST_CASE("numbers and names in messages") {
+  CHECK(ts::detail::with_commas(0) == "0");
+  CHECK(ts::detail::with_commas(999) == "999");
+  CHECK(ts::detail::with_commas(1000) == "1,000");
+  CHECK(ts::detail::with_commas(2'590'123) == "2,590,123");
+  CHECK(ts::detail::with_commas(-123) == "-123");
+  CHECK(ts::detail::with_commas(-1234) == "-1,234");
+  CHECK(ts::detail::printable("a\nb\x7f") == "a\\x0ab\\x7f");
+  CHECK(ts::detail::printable(std::string(300, 'a')) == std::string(200, 'a') + "...");
+}
+
+TEST_CASE("a log line is on the disk when write returns") {
+  TemporaryFolder folder;
+  auto const path = write(folder / "log.jsonl", "old line\n");
+  {
+    ts::JsonlLog log(path);
+    log.note({{"event", "start"}, {"ranks", 2}});
+    CHECK(read(path) == "{\"event\":\"start\",\"ranks\":2}\n");
+    log.write({.step = 1,
+               .loss = 5.5,
+               .grad_norm = 0.25,
+               .lr = 1e-3,
+               .scale = 65536,
+               .tokens_per_sec = 1000,
+               .ms = 2});
+    log.write({.step = 2,
+               .loss = 0.1,
+               .grad_norm = std::numeric_limits<double>::infinity(),
+               .skipped = true,
+               .ms = 0.1 + 0.2});
+    CHECK(read(path) ==
+          "{\"event\":\"start\",\"ranks\":2}\n"
+          "{\"step\":1,\"loss\":5.5,\"grad_norm\":0.25,\"lr\":0.001,\"scale\":65536.0,\"skipped\":false,"
+          "\"tokens_per_sec\":1000.0,\"ms\":2.0}\n"
+          "{\"step\":2,\"loss\":0.1,\"grad_norm\":null,\"lr\":0.0,\"scale\":1.0,\"skipped\":true,"
+          "\"tokens_per_sec\":0.0,\"ms\":0.30000000000000004}\n");
+    CHECK_ERROR(usage, log.note({{"step", 3}}), "log.jsonl", "without the field step");
+    CHECK_ERROR(usage, log.note("text"), "must be a JSON object");
+  }
+  ts::JsonlLog(path, true).note({{"event", "again"}});
+  CHECK(read(path).ends_with("}\n{\"event\":\"again\"}\n"));
+  CHECK_ERROR(failed, ts::JsonlLog(folder / "no/log.jsonl"), "no/log.jsonl", "does not exist");
+  if (std::filesystem::exists("/dev/full"))
+    CHECK_ERROR(failed, ts::JsonlLog("/dev/full").note({{"a", 1}}), "/dev/full: cannot write",
+                "the disk is full");
+}

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// Packets, conversions and the product wrapper against scalar code, at sizes that divide nothing.
+#include "tessera/backend/cpu/gemm.hpp"
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "reference.hpp"
+
+using namespace tessera;
+using reference::Array;
+using reference::Machine;
+
+namespace {
+
+template <class T>
+void stores_match_scalars(std::vector<float> const& inputs) {
+  std::vector<T> packed(inputs.size());
+  cpu::ThreadPool pool(1);
+  cpu::transform<float>(
+      pool, static_cast<std::int64_t>(inputs.size()),
+      [](cpu::Packet<float> x, cpu::Packet<float>& y) { y = x; }, inputs.data(), packed.data());
+  int wrong = 0;
+  for (std::size_t i = 0; i < inputs.size(); ++i) wrong += packed[i].bits != T(inputs[i]).bits;
+  CHECK(wrong == 0);
+}
+
+/// Every value of a 16-bit type, its neighbours as floats and the midpoints between them.
+template <class T>
+std::vector<float> hard_floats() {
+  std::vector<float> inputs;
+  for (std::uint32_t bits = 0; bits < 0x10000u; ++bits) {
+    float const value = static_cast<float>(T(std::bit_cast<T>(static_cast<std::uint16_t>(bits))));
+    std::uint32_t const exact = std::bit_cast<std::uint32_t>(value);
+    for (std::uint32_t offset : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xfffu, 0x1000u, 0x1001u})
+      inputs.push_back(std::bit_cast<float>(exact + offset));
+  }
+  std::uint32_t state = 1;
+  for (int i = 0; i < 300000; ++i) {
+    state = state * 1664525u + 1013904223u;
+    inputs.push_back(std::bit_cast<float>(state));
+  }
+  return inputs;
+}
+
+template <class T>
+void loads_match_scalars() {
+  std::vector<T> inputs;
+  for (std::uint32_t bits = 0; bits < 0x10000u; ++bits)
+    inputs.push_back(std::bit_cast<T>(static_cast<std::uint16_t>(bits)));
+  std::vector<float> loaded(inputs.size());
+  cpu::ThreadPool pool(1);
+  cpu::transform<float>(
+      pool, static_cast<std::int64_t>(inputs.size()),
+      [](cpu::Packet<float> x, cpu::Packet<float>& y) { y = x; }, inputs.data(), loaded.data());
+  int wrong = 0;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    float const want = static_cast<float>(inputs[i]);
+    // An instruction may set the quiet bit of a signalling NaN.
+    std::uint32_t const quiet = std::isnan(want) ? 0x400000u : 0u;
+    wrong +=
+        (std::bit_cast<std::uint32_t>(loaded[i]) | quiet) != (std::bit_cast<std::uint32_t>(want) | quiet);
+  }
+  CHECK(wrong == 0);
+}
+
+/// One product of every kind against three loops: packed into a bigger matrix, so that strides matter.
+template <class T>
+double product_error(Machine& machine, std::int64_t m, std::int64_t n, std::int64_t depth, bool at, bool bt) {
+  using S = compute_t<T>;
+  Array<T> const a = reference::random<T>({m * depth}, 1), b = reference::random<T>({depth * n}, 2);
+  Array<S> c({m, n}, S(-1));
+  cpu::product<S>(machine.context, cpu::Matrix<T>{a.values.data(), at ? m : depth, at},
+                  cpu::Matrix<T>{b.values.data(), bt ? depth : n, bt}, m, n, depth,
+                  [&](std::int64_t i, std::int64_t j, S const* values, std::int64_t count) {
+                    std::memcpy(c.values.data() + i * n + j, values,
+                                static_cast<std::size_t>(count) * sizeof(S));
+                  });
+  return reference::error(c, reference::product(a, at, b, bt, m, n, depth),
+                          std::sqrt(static_cast<double>(depth)));
+}
+
+}  // namespace
+
+TEST_CASE("16-bit stores match the scalar conversions") {
+  stores_match_scalars<half>(hard_floats<half>());
+  stores_match_scalars<bfloat16>(hard_floats<bfloat16>());
+}
+
+TEST_CASE("16-bit loads match the scalar conversions for every value") {
+  loads_match_scalars<half>();
+  loads_match_scalars<bfloat16>();
+}
+
+TEST_CASE_TEMPLATE("packets round once in fma and sqrt", S, float, double) {
+  Array<S> const x = reference::random<S>({4099}, 3, 100.0), y = reference::random<S>({4099}, 4, 100.0),
+                 z = reference::random<S>({4099}, 5, 100.0);
+  Array<S> sums({4099}), roots({4099}), cut({4099});
+  cpu::ThreadPool pool(2);
+  cpu::transform<S>(
+      pool, 4099,
+      [](cpu::Packet<S> a, cpu::Packet<S> b, cpu::Packet<S> c, cpu::Packet<S>& sum, cpu::Packet<S>& root,
+         cpu::Packet<S>& kept) {
+        sum = cpu::fma(a, b, c);
+        root = cpu::sqrt(cpu::abs(a));
+        kept = cpu::zero_below(a, cpu::Packet<S>(S(50)));
+      },
+      x.values.data(), y.values.data(), z.values.data(), sums.values.data(), roots.values.data(),
+      cut.values.data());
+  int wrong = 0;
+  for (std::size_t i = 0; i < 4099; ++i) {
+    wrong += sums.values[i] != std::fma(x.values[i], y.values[i], z.values[i]);
+    wrong += roots.values[i] != std::sqrt(std::fabs(x.values[i]));
+    wrong += cut.values[i] != (std::fabs(x.values[i]) < S(50) ? S(0) : x.values[i]);
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE_TEMPLATE("packet exp follows std exp and keeps NaN", S, float, double) {
+  std::vector<S> x;
+  for (double value = -80; value < 80; value += 0.0137) x.push_back(static_cast<S>(value));
+  x.push_back(std::numeric_limits<S>::quiet_NaN());
+  x.push_back(-std::numeric_limits<S>::infinity());
+  std::vector<S> y(x.size());
+  cpu::ThreadPool pool(1);
+  cpu::transform<S>(
+      pool, static_cast<std::int64_t>(x.size()), [](cpu::Packet<S> a, cpu::Packet<S>& b) { b = cpu::exp(a); },
+      static_cast<S const*>(x.data()), y.data());
+  double worst = 0;
+  for (std::size_t i = 0; i + 2 < x.size(); ++i)
+    worst = std::max(worst, std::fabs(static_cast<double>(y[i]) / std::exp(static_cast<double>(x[i])) - 1));
+  CHECK(worst < 3 * static_cast<double>(std::numeric_limits<S>::epsilon()));
+  CHECK(std::isnan(y[x.size() - 2]));
+  CHECK(y[x.size() - 1] <= std::numeric_limits<S>::min());
+}
+
+TEST_CASE_TEMPLATE("products match three loops", T, float, double, half, bfloat16) {
+  Machine machine(2);
+  double const limit = reference::tolerance<compute_t<T>>();
+  for (std::int64_t m : {1, 7, 33, 129})
+    for (std::int64_t n : {1, 17, 48, 49, 130})
+      for (std::int64_t depth : {1, 33, 300})
+        for (int kind = 0; kind < 4; ++kind) {
+          double const error = product_error<T>(machine, m, n, depth, (kind & 1) != 0, (kind & 2) != 0);
+          CHECK_MESSAGE(error < limit, m, " ", n, " ", depth, " kind ", kind);
+        }
+  for (int kind = 0; kind < 4; ++kind)
+    CHECK(product_error<T>(machine, 523, 777, 613, (kind & 1) != 0, (kind & 2) != 0) < limit);
+}
+
+TEST_CASE("products have the same bits for every number of threads and every tile") {
+  Array<float> const a = reference::random<float>({300, 700}, 6), b = reference::random<float>({700, 500}, 7);
+  auto const run = [&](Machine& machine) {
+    std::vector<float> c(300 * 500);
+    cpu::product<float>(machine.context, cpu::Matrix<float>{a.values.data(), 700},
+                        cpu::Matrix<float>{b.values.data(), 500}, 300, 500, 700,
+                        [&](std::int64_t i, std::int64_t j, float const* values, std::int64_t count) {
+                          std::memcpy(c.data() + i * 500 + j, values, static_cast<std::size_t>(count) * 4);
+                        });
+    return c;
+  };
+  CHECK(reference::same_for_all_threads(run));
+  Machine machine(2);
+  std::vector<float> const whole = run(machine);
+  // A part of the result, computed alone, is cut into other tiles.
+  std::vector<float> part(100 * 77);
+  cpu::product<float>(machine.context, cpu::Matrix<float>{a.values.data() + 30 * 700, 700},
+                      cpu::Matrix<float>{b.values.data() + 55, 500}, 100, 77, 700,
+                      [&](std::int64_t i, std::int64_t j, float const* values, std::int64_t count) {
+                        std::memcpy(part.data() + i * 77 + j, values, static_cast<std::size_t>(count) * 4);
+                      });
+  int wrong = 0;
+  for (std::size_t i = 0; i < 100; ++i)
+    for (std::size_t j = 0; j < 77; ++j) wrong += part[i * 77 + j] != whole[(i + 30) * 500 + j + 55];
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("a product without depth is zero") {
+  Machine machine(2);
+  float const nothing = 0;
+  std::vector<float> c(6, 1.0f);
+  cpu::product<float>(machine.context, cpu::Matrix<float>{&nothing, 0}, cpu::Matrix<float>{&nothing, 3}, 2, 3,
+                      0, [&](std::int64_t i, std::int64_t j, float const* values, std::int64_t count) {
+                        for (std::int64_t col = 0; col < count; ++col)
+                          c[static_cast<std::size_t>(i * 3 + j + col)] = values[col];
+                      });
+  CHECK(c == std::vector<float>(6, 0.0f));
+}
+
+TEST_CASE("a NaN in an operand reaches its row and its column alone") {
+  Machine machine(2);
+  Array<float> a = reference::random<float>({9, 20}, 8), b = reference::random<float>({20, 50}, 9);
+  a.at(3 * 20 + 5) = std::numeric_limits<float>::quiet_NaN();
+  std::vector<float> c(9 * 50);
+  cpu::product<float>(machine.context, cpu::Matrix<float>{a.values.data(), 20},
+                      cpu::Matrix<float>{b.values.data(), 50}, 9, 50, 20,
+                      [&](std::int64_t i, std::int64_t j, float const* values, std::int64_t count) {
+                        std::memcpy(c.data() + i * 50 + j, values, static_cast<std::size_t>(count) * 4);
+                      });
+  int wrong = 0;
+  for (std::size_t i = 0; i < 9; ++i)
+    for (std::size_t j = 0; j < 50; ++j) wrong += std::isnan(c[i * 50 + j]) != (i == 3);
+  CHECK(wrong == 0);
+}

@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: Apache-2.0
+// What happens to the other ranks when one throws, leaves, is late, or asks for something else.
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tessera/comm/communicator.hpp"
+#include "tessera/comm/run.hpp"
+#include "tessera/comm/threads.hpp"
+
+namespace {
+
+namespace ts = tessera;
+using namespace std::chrono_literals;
+using ts::comm::Collective;
+using ts::comm::Comm;
+using ts::comm::Transport;
+
+bool holds(std::string const& text, std::string const& part) { return text.find(part) != text.npos; }
+
+/// What the ranks and the caller of a run saw.
+struct Outcome {
+  struct Lost {
+    int by;
+    int rank;
+    std::string unit, text;
+  };
+  std::vector<Lost> lost;  ///< PeerLost, by the rank that caught it
+  std::string text;        ///< what run threw
+  ts::ErrorKind kind = ts::ErrorKind::failed;
+  int rank = -1;
+  bool threw = false;
+};
+
+template <class Fn>
+Outcome outcome_of(int world, Fn const& fn, ts::RunOptions const& options = {}) {
+  Outcome outcome;
+  std::mutex mutex;
+  try {
+    ts::run(
+        world,
+        [&](Comm& comm) {
+          try {
+            fn(comm.transport());
+          } catch (ts::PeerLost const& lost) {
+            std::lock_guard lock(mutex);
+            outcome.lost.push_back({comm.rank(), lost.rank(), lost.unit(), lost.what()});
+            throw;
+          }
+        },
+        options);
+  } catch (ts::Error const& error) {
+    outcome.threw = true;
+    outcome.text = error.what();
+    outcome.kind = error.kind();
+    outcome.rank = error.rank();
+  }
+  return outcome;
+}
+
+struct Buffers {
+  std::vector<float> send = std::vector<float>(256);
+  std::vector<float> recv = std::vector<float>(256);
+};
+
+void call(Transport& transport, Collective collective, Buffers& buffers, std::int64_t size = 16) {
+  ts::comm::CollectiveId const id{"verb", "h.3", 2};
+  void* const send = buffers.send.data();
+  void* const recv = buffers.recv.data();
+  switch (collective) {
+    case Collective::all_to_all:
+      return transport.all_to_all(send, recv, size, id);
+    case Collective::all_gather:
+      return transport.all_gather(send, recv, size, id);
+    case Collective::gather:
+      return transport.gather(0, send, recv, size, id);
+    case Collective::broadcast:
+      return transport.broadcast(0, send, size, id);
+    case Collective::all_reduce:
+      return transport.all_reduce(ts::DType::f32, send, size, id);
+    case Collective::reduce_scatter:
+      return transport.reduce_scatter(ts::DType::f32, send, recv, size, id);
+    case Collective::barrier:
+      return transport.barrier(id);
+    case Collective::none:
+      return;
+  }
+}
+
+constexpr Collective all_collectives[] = {
+    Collective::all_to_all, Collective::all_gather, Collective::gather,        Collective::broadcast,
+    Collective::all_reduce, Collective::barrier,    Collective::reduce_scatter};
+
+struct Odd : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace
+
+TEST_CASE("a rank that throws frees the others in every collective") {
+  for (Collective collective : all_collectives)
+    for (int world : {2, 5}) {
+      auto const outcome = outcome_of(world, [&](Transport& transport) {
+        Buffers buffers;
+        for (int step = 0; step < 20; ++step) {
+          if (transport.rank() == 1 && step == 7)
+            throw ts::Error(ts::ErrorKind::data, "token 300 is too large");
+          call(transport, collective, buffers);
+        }
+      });
+      CAPTURE(ts::comm::name_of(collective));
+      CHECK(outcome.text == "rank 1: token 300 is too large");
+      CHECK(outcome.kind == ts::ErrorKind::data);
+      CHECK(outcome.rank == 1);
+      CHECK(outcome.lost.size() == static_cast<std::size_t>(world - 1));
+      for (auto const& lost : outcome.lost) {
+        CHECK(lost.rank == 1);
+        CHECK(lost.unit == "h.3");
+        CHECK(holds(lost.text, "rank 1 is lost: it threw: token 300 is too large"));
+        CHECK(holds(lost.text, "[rank " + std::to_string(lost.by) + " was in collective 8, " +
+                                   std::string(ts::comm::name_of(collective))));
+        CHECK(holds(lost.text, "(verb h.3, micro-batch 2)"));
+      }
+    }
+}
+
+TEST_CASE("the caller gets the first cause in its own form") {
+  auto const meet = [](Transport& transport) { transport.barrier(); };
+  auto const thrower = [&](auto thrown) {
+    return [&meet, thrown](Comm& comm) {
+      if (comm.rank() == 2) throw thrown;
+      meet(comm.transport());
+    };
+  };
+  // A std::exception becomes an Error with the rank and the original inside.
+  try {
+    ts::run(3, thrower(Odd("odd weather")));
+    FAIL("nothing was thrown");
+  } catch (ts::Error const& error) {
+    CHECK(std::string(error.what()) == "rank 2: odd weather");
+    CHECK(error.rank() == 2);
+    CHECK(error.kind() == ts::ErrorKind::failed);
+    CHECK_THROWS_AS(std::rethrow_if_nested(error), Odd);
+  }
+  auto const memory = outcome_of(3, [](Transport& transport) {
+    if (transport.rank() == 1) throw std::bad_alloc();
+    transport.barrier();
+  });
+  CHECK(memory.kind == ts::ErrorKind::out_of_memory);
+  CHECK(memory.rank == 1);
+  // What is no std::exception passes unchanged.
+  CHECK_THROWS_AS(ts::run(3, thrower(17)), int);
+  // An Error that names its rank keeps its text.
+  try {
+    ts::run(3, thrower(ts::Error(ts::ErrorKind::diverged, "the loss is not finite", 2, "head")));
+    FAIL("nothing was thrown");
+  } catch (ts::Error const& error) {
+    CHECK(std::string(error.what()) == "the loss is not finite");
+    CHECK(error.unit() == "head");
+  }
+  // A world of one throws as the function did.
+  CHECK_THROWS_AS(ts::run(1, [](Comm&) { throw Odd("alone"); }), Odd);
+  // A loss inside an inner run is the cause of the outer one.
+  auto const nested = outcome_of(2, [](Transport& transport) {
+    if (transport.rank() == 1)
+      ts::run(3, [](Comm& inner) {
+        if (inner.rank() == 0) return;
+        inner.transport().barrier({"inner"});
+      });
+    transport.barrier({"outer"});
+  });
+  CHECK(holds(nested.text, "rank 0 is lost: it left before its first collective"));
+  CHECK(holds(nested.text, "(inner)"));
+}
+
+TEST_CASE("a rank that returns early is lost to those who go on") {
+  for (int when : {0, 3}) {
+    auto const outcome = outcome_of(4, [&](Transport& transport) {
+      Buffers buffers;
+      for (int step = 0; step < 6; ++step) {
+        if (transport.rank() == 2 && step == when) return;
+        call(transport, Collective::all_gather, buffers);
+      }
+    });
+    CHECK(outcome.lost.size() == 3);
+    CHECK(outcome.kind == ts::ErrorKind::peer_lost);
+    CHECK(outcome.rank == 2);
+    CHECK(holds(outcome.text, when == 0
+                                  ? "rank 2 is lost: it left before its first collective"
+                                  : "rank 2 is lost: it left after collective 3, all_gather of 16 bytes"));
+  }
+  // Ranks need not return together.
+  ts::run(3, [](Comm& comm) {
+    comm.transport().barrier();
+    std::this_thread::sleep_for(comm.rank() * 10ms);
+  });
+}
+
+TEST_CASE("a rank that does not arrive is named after the timeout") {
+  auto const start = std::chrono::steady_clock::now();
+  std::atomic<bool> freed{false};
+  auto const outcome = outcome_of(3,
+                                  [&](Transport& transport) {
+                                    Buffers buffers;
+                                    call(transport, Collective::all_reduce, buffers);
+                                    if (transport.rank() == 1)
+                                      while (!freed) std::this_thread::sleep_for(5ms);
+                                    try {
+                                      call(transport, Collective::reduce_scatter, buffers);
+                                    } catch (...) {
+                                      freed = true;
+                                      throw;
+                                    }
+                                  },
+                                  {.timeout = 300ms});
+  auto const took = std::chrono::steady_clock::now() - start;
+  CHECK(took >= 300ms);
+  CHECK(took < 5s);
+  CHECK(outcome.kind == ts::ErrorKind::peer_lost);
+  CHECK(outcome.rank == 1);
+  CHECK(outcome.lost.size() == 3);
+  for (auto const& lost : outcome.lost) {
+    CHECK(lost.rank == 1);
+    CHECK(holds(lost.text, lost.by == 1 ? "rank 1 was given up by the others: " : "rank 1 is lost: "));
+    CHECK(holds(lost.text, "it gave no sign of life for 0.3 s"));
+    CHECK(holds(lost.text,
+                "last seen after collective 1, all_reduce of 16 fp32 values (verb h.3, micro-batch 2)"));
+    CHECK(holds(lost.text, "not arrived: rank 1"));
+    CHECK(
+        holds(lost.text, "was in collective 2, reduce_scatter of 16 fp32 values (verb h.3, micro-batch 2)]"));
+  }
+}
+
+TEST_CASE("heartbeats and late starts keep slow ranks alive") {
+  ts::run(3,
+          [](Comm& comm) {
+            // Nobody waits yet, so long silence of all is no loss.
+            std::this_thread::sleep_for(comm.rank() == 0 ? 350ms : 400ms);
+            comm.transport().barrier();
+            if (comm.rank() == 1)
+              for (int beat = 0; beat < 12; ++beat) {
+                std::this_thread::sleep_for(50ms);
+                comm.transport().heartbeat();
+              }
+            comm.transport().barrier();
+          },
+          {.timeout = 300ms});
+}
+
+TEST_CASE("ranks that ask for different things all throw and name the requests") {
+  struct Case {
+    std::function<void(Transport&)> odd;
+    char const* text;
+  };
+  std::vector<float> send(64), recv(256);
+  auto const usual = [](Transport& transport, Buffers& buffers) {
+    transport.all_gather(buffers.send.data(), buffers.recv.data(), 64, {"acquire", "h.3", 0});
+  };
+  auto* const to = recv.data();
+  auto* const from = send.data();
+  std::vector<Case> const cases{
+      {[=](Transport& t) {
+         t.barrier({"acquire", "h.3", 0});
+       },
+       "barrier (acquire h.3, micro-batch 0)"},
+      {[=](Transport& t) {
+         t.all_gather(from, to, 60, {"acquire", "h.3", 0});
+       },
+       "all_gather of 60 bytes"},
+      {[=](Transport& t) {
+         t.all_gather(from, to, 64, {"acquire", "h.4", 0});
+       },
+       "(acquire h.4, micro-batch 0)"},
+      {[=](Transport& t) {
+         t.all_gather(from, to, 64, {"publish", "h.3", 0});
+       },
+       "(publish h.3, micro-batch 0)"},
+      {[=](Transport& t) {
+         t.all_gather(from, to, 64, {"acquire", "h.3", 1});
+       },
+       "(acquire h.3, micro-batch 1)"},
+      {[=](Transport& t) {
+         t.all_gather(from, to, 0, {"acquire", "h.3", 0});
+       },
+       "all_gather of 0 bytes"},
+  };
+  for (auto const& each : cases) {
+    std::atomic<int> threw{0};
+    auto const outcome = outcome_of(4, [&](Transport& transport) {
+      Buffers buffers;
+      usual(transport, buffers);
+      try {
+        if (transport.rank() == 2)
+          each.odd(transport);
+        else
+          usual(transport, buffers);
+      } catch (ts::Error const& error) {
+        threw += holds(error.what(), "ranks ask for different collectives");
+        throw;
+      }
+    });
+    CHECK(threw == 4);
+    CHECK(outcome.kind == ts::ErrorKind::failed);
+    CHECK(holds(outcome.text,
+                "ranks 0, 1, 3 ask for number 2, all_gather of 64 bytes (acquire h.3, micro-batch 0)"));
+    CHECK(holds(outcome.text, "rank 2 asks for number 2, "));
+    CHECK(holds(outcome.text, each.text));
+  }
+  // Another root or another type is a mismatch too.
+  auto const roots = outcome_of(2, [](Transport& transport) {
+    Buffers buffers;
+    transport.broadcast(transport.rank(), buffers.send.data(), 8);
+  });
+  CHECK(holds(roots.text, "rank 0 asks for number 1, broadcast of 8 bytes from rank 0; rank 1 asks"));
+  auto const types = outcome_of(2, [](Transport& transport) {
+    Buffers buffers;
+    if (transport.rank() == 0)
+      transport.all_reduce(ts::DType::f32, buffers.send.data(), 8);
+    else
+      transport.all_reduce(ts::DType::f16, buffers.send.data(), 16);
+  });
+  CHECK(holds(types.text, "all_reduce of 8 fp32 values"));
+  CHECK(holds(types.text, "all_reduce of 16 fp16 values"));
+}
+
+TEST_CASE("a rank may end the communicator by itself") {
+  auto const outcome = outcome_of(3, [](Transport& transport) {
+    if (transport.rank() == 0)
+      transport.poison("the disk is full");
+    else
+      transport.barrier({"publish", "head"});
+  });
+  CHECK(outcome.lost.size() == 2);
+  CHECK(holds(outcome.text, "rank 0 is lost: the disk is full"));
+}
+
+TEST_CASE("destructors and copies of a handle never wait") {
+  std::vector<Comm> kept;
+  std::mutex mutex;
+  ts::run(2, [&](Comm& comm) {
+    comm.transport().barrier();
+    std::lock_guard lock(mutex);
+    kept.push_back(comm);
+  });
+  CHECK_THROWS_AS(kept[0].transport().barrier(), ts::PeerLost);  // its ranks have left
+  kept.clear();
+
+  auto ranks = ts::comm::threads(2);
+  std::string text;
+  std::thread waiting([&] {
+    try {
+      ranks[0].transport().barrier();
+    } catch (ts::PeerLost const& lost) {
+      text = lost.what();
+    }
+  });
+  ranks.pop_back();  // the last handle of rank 1
+  waiting.join();
+  CHECK(holds(text, "rank 1 is lost: it left before its first collective"));
+}
+
+TEST_CASE("a rank that never ends is reported to the caller") {
+  std::atomic<bool> freed{false};
+  std::string report;
+  ts::RunOptions options{.timeout = 100ms, .grace = 100ms, .stuck = [&](std::string const& text) {
+                           report = text;
+                           freed = true;
+                         }};
+  auto const outcome = outcome_of(
+      3,
+      [&](Transport& transport) {
+        if (transport.rank() == 0)
+          while (!freed) std::this_thread::sleep_for(5ms);
+        if (transport.rank() == 1) throw Odd("the wire is cut");
+        transport.barrier({"acquire", "wte"});
+      },
+      options);
+  CHECK(holds(report, "rank 0 did not end within 0.1 s after the run had failed"));
+  CHECK(holds(report, "before its first collective"));
+  CHECK(holds(report, "rank 1: it threw: the wire is cut"));
+  CHECK(outcome.text == "rank 1: the wire is cut");
+}
+
+TEST_CASE("losses at random moments never hang and never change the cause") {
+  for (int round = 0; round < 150; ++round) {
+    int const world = 2 + round % 4;
+    int const victim = round % world;
+    int const step_lost = round / 5;
+    auto const outcome = outcome_of(world, [&](Transport& transport) {
+      Buffers buffers;
+      for (int step = 0; step < 40; ++step) {
+        if (transport.rank() == victim && step == step_lost) throw Odd("round " + std::to_string(round));
+        call(transport, all_collectives[static_cast<std::size_t>(step % 7)], buffers, 4);
+      }
+    });
+    CHECK(outcome.text == "rank " + std::to_string(victim) + ": round " + std::to_string(round));
+    CHECK(outcome.lost.size() == static_cast<std::size_t>(world - 1));
+  }
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// Recipes at run time: parsing, defaults, the sentence of a broken rule, and all combinations of all choices.
+#include <cstdint>
+#include <set>
+#include <string>
+
+#include <doctest/doctest.h>
+
+#include "tessera/core/error.hpp"
+#include "tessera/policy/parse.hpp"
+#include "tessera/policy/rules.hpp"
+
+namespace ts = tessera;
+
+namespace {
+
+template <class... Policies>
+constexpr ts::RecipeTable table_of = ts::recipe_table<typename ts::Resolved<Policies...>::config>;
+
+/// The text of the error that parsing these names throws.
+std::string parse_error(ts::SlotNames const& text) {
+  try {
+    ts::parse_recipe(text);
+  } catch (ts::Error const& error) {
+    CHECK(error.kind() == ts::ErrorKind::usage);
+    return error.what();
+  }
+  return "no error";
+}
+
+/// Calls visit(names) for every combination of the slots that a command line sets.
+template <class Visit>
+void for_each_combination(Visit visit) {
+  ts::SlotNames names;
+  for (auto device : ts::choice_names<ts::slot::device>())
+    for (auto sharding : ts::choice_names<ts::slot::sharding>())
+      for (auto precision : ts::choice_names<ts::slot::precision>())
+        for (auto loss_scale : ts::choice_names<ts::slot::loss_scale>())
+          for (auto offload : ts::choice_names<ts::slot::offload>())
+            for (auto recompute : ts::choice_names<ts::slot::recompute>())
+              for (auto reduction : ts::choice_names<ts::slot::reduction>())
+                for (auto capture : ts::choice_names<ts::slot::capture>())
+                  for (auto attention : ts::choice_names<ts::slot::attention>()) {
+                    names.device = device;
+                    names.sharding = sharding;
+                    names.precision = precision;
+                    names.loss_scale = loss_scale;
+                    names.offload = offload;
+                    names.recompute = recompute;
+                    names.reduction = reduction;
+                    names.capture = capture;
+                    names.attention = attention;
+                    visit(names);
+                  }
+}
+
+/// The manual's list of what is illegal, from names.
+bool manual_allows(ts::SlotNames const& names) {
+  bool const cuda = names.device == "cuda";
+  bool const half = names.precision == "fp16";
+  if (!cuda && names.capture == "graph") return false;
+  if (!cuda && names.precision == "tf32") return false;
+  if (!cuda && names.attention == "cudnn") return false;
+  if (half == (names.loss_scale == "none")) return false;
+  if (names.reduction == "ordered" && names.attention == "cudnn") return false;
+  if (names.attention == "cudnn" && !half && names.precision != "bf16") return false;
+  if (cuda && names.precision == "fp64" && names.attention != "reference") return false;
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("parsed recipes equal compiled ones") {
+  CHECK(ts::parse_recipe({}) == table_of<>);
+  CHECK(ts::parse_recipe({.device = "cuda"}) == table_of<ts::On<ts::Cuda>>);
+  CHECK(ts::parse_recipe({.sharding = "dp"}) == table_of<ts::RootOptimizer>);
+  CHECK(ts::parse_recipe({.sharding = "0"}) == table_of<ts::ZeroStage<0>>);
+  CHECK(ts::parse_recipe({.sharding = "3"}) == table_of<ts::ZeroStage<3>>);
+  CHECK(ts::parse_recipe({.sharding = "ddp"}) == table_of<ts::ZeroStage<0>>);
+  CHECK(ts::parse_recipe({.sharding = "zero2"}) == table_of<ts::ZeroStage<2>>);
+  CHECK(ts::parse_recipe({.precision = "fp16"}) == table_of<ts::Precision<ts::half>>);
+  CHECK(ts::parse_recipe({.precision = "fp16", .loss_scale = "static"}) ==
+        table_of<ts::Precision<ts::half>, ts::LossScale<ts::Static>>);
+  CHECK(ts::parse_recipe({.offload = "cpu_optimizer"}) == table_of<ts::Offload<ts::Cpu>>);
+  CHECK(ts::parse_recipe({.offload = "cpu_full"}) == table_of<ts::Offload<ts::Cpu, ts::AllState>>);
+  CHECK(ts::parse_recipe({.offload = "nvme_optimizer"}) == table_of<ts::Offload<ts::Nvme>>);
+  CHECK(ts::parse_recipe({.offload = "nvme"}) == table_of<ts::Offload<ts::Nvme, ts::AllState>>);
+  CHECK(ts::parse_recipe({.offload = "infinity"}) ==
+        table_of<ts::Offload<ts::Optimizer<ts::Nvme>, ts::Parameters<ts::Cpu>>>);
+  CHECK(ts::parse_recipe({.recompute = "block"}) == table_of<ts::Recompute<ts::Block>>);
+  CHECK(ts::parse_recipe(
+            {.device = "cuda", .reduction = "ordered", .capture = "eager", .attention = "fused"}) ==
+        table_of<ts::On<ts::Cuda>, ts::Reduction<ts::Ordered>, ts::Capture<ts::Eager>,
+                 ts::Attention<ts::Fused>>);
+  CHECK(ts::parse_recipe({.parallel = "data+tensor"}) == table_of<ts::Parallel<ts::axis::Tensor>>);
+}
+
+TEST_CASE("an unknown name is refused with the nearest and all choices") {
+  CHECK(parse_error({.precision = "fp62"}) ==
+        "precision 'fp62' is not known, nearest is 'fp32': choose one of fp32, tf32, fp16, bf16, fp64");
+  CHECK(parse_error({.sharding = "4"}).find("choose one of dp, zs0, zs1, zs2, zs3") != std::string::npos);
+  CHECK(parse_error({.offload = "infinty"}).find("nearest is 'infinity'") != std::string::npos);
+  CHECK(parse_error({.loss_scale = "dynamics"}).find("loss scale 'dynamics'") == 0);
+  CHECK(parse_error({.attention = "flash"}).find("attention 'flash' is not known") == 0);
+  CHECK(parse_error({.device = "gpu"}).find("choose one of cpu, cuda") != std::string::npos);
+}
+
+TEST_CASE("the first broken rule speaks in the words of the compiler") {
+  CHECK(!ts::broken_rule(ts::parse_recipe({})));
+  CHECK(ts::broken_rule(ts::parse_recipe({.capture = "graph"})) ==
+        "Capture<Graph> records a CUDA graph, so it needs On<Cuda>, and this recipe computes on the CPU. Add "
+        "On<Cuda>, or drop Capture<Graph>. See docs/policies/capture.md.");
+  CHECK(ts::broken_rule(ts::parse_recipe({.precision = "fp16", .loss_scale = "none"}))
+            ->starts_with("Precision<half> without a loss scale"));
+  CHECK(ts::broken_rule(ts::parse_recipe({.precision = "tf32", .capture = "graph", .attention = "cudnn"}))
+            ->starts_with("Capture<Graph>"));
+}
+
+TEST_CASE("every combination of choices is refused exactly when the manual says so") {
+  std::int64_t all = 0, wrong = 0, unequal = 0;
+  std::set<std::string_view> sentences;
+  for_each_combination([&](ts::SlotNames const& names) {
+    ts::RecipeTable const recipe = ts::parse_recipe(names);
+    auto const broken = ts::broken_rule(recipe);
+    ++all;
+    wrong += broken.has_value() == manual_allows(names);
+    if (broken) sentences.insert(*broken);
+    unequal += ts::parse_recipe(recipe.names) != recipe;
+  });
+  CHECK(all == 2 * 5 * 5 * 3 * 7 * 4 * 2 * 2 * 4);
+  CHECK(wrong == 0);
+  CHECK(unequal == 0);
+  CHECK(sentences.size() == 8);  // each rule speaks somewhere
+}
+
+TEST_CASE("distinct recipes have distinct names and one line each") {
+  std::set<std::string> lines;
+  std::int64_t all = 0;
+  for_each_combination([&](ts::SlotNames const& names) {
+    if (names.capture == "eager" && names.recompute == "none" && names.reduction == "fast") {
+      lines.insert(ts::to_string(ts::parse_recipe(names)));
+      ++all;
+    }
+  });
+  CHECK(static_cast<std::int64_t>(lines.size()) == all);
+  CHECK(ts::to_string(ts::parse_recipe({.device = "cuda", .sharding = "2", .precision = "fp16"})) ==
+        "device cuda, sharding zs2, precision fp16, loss scale dynamic, offload none, recompute none, "
+        "reduction "
+        "fast, communication tuned, capture graph, attention auto, parallel data");
+}
+
+TEST_CASE("a world of one shards nothing and keeps its tiers") {
+  for (auto sharding : ts::choice_names<ts::slot::sharding>())
+    for (auto offload : ts::choice_names<ts::slot::offload>()) {
+      ts::PlacementTable const here = ts::parse_recipe({.sharding = sharding, .offload = offload}).placement;
+      ts::PlacementTable const plain = ts::parse_recipe({.offload = offload}).placement;
+      CHECK(ts::at_world(here, 1) == plain);
+      CHECK(ts::at_world(here, 4) == here);
+    }
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// The worker pool: every task once, on a worker that exists, for any number of loops, threads and pools.
+#include "tessera/backend/cpu/pool.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+using tessera::cpu::ThreadPool;
+
+TEST_CASE("pool runs every task exactly once") {
+  for (int threads : {1, 2, 3, 7}) {
+    ThreadPool pool(threads);
+    REQUIRE(pool.threads() == threads);
+    for (std::int64_t tasks : {0, 1, 2, 3, 16, 17, 100, 1000, 12345}) {
+      std::vector<std::atomic<int>> runs(static_cast<std::size_t>(tasks));
+      std::atomic<int> strangers{0};
+      pool.parallel_for(tasks, [&](std::int64_t task, int worker) {
+        runs[static_cast<std::size_t>(task)].fetch_add(1);
+        if (worker < 0 || worker >= threads) strangers.fetch_add(1);
+      });
+      int wrong = 0;
+      for (auto const& count : runs) wrong += count.load() != 1;
+      CHECK(wrong == 0);
+      CHECK(strangers.load() == 0);
+    }
+  }
+}
+
+TEST_CASE("pool of one thread runs on the caller in order") {
+  ThreadPool pool(1);
+  std::thread::id const caller = std::this_thread::get_id();
+  std::vector<std::int64_t> order;
+  pool.parallel_for(5, [&](std::int64_t task, int) {
+    CHECK(std::this_thread::get_id() == caller);
+    order.push_back(task);
+  });
+  CHECK(order == std::vector<std::int64_t>{0, 1, 2, 3, 4});
+}
+
+TEST_CASE("pool publishes what a loop wrote to the next loop") {
+  ThreadPool pool(3);
+  std::vector<std::int64_t> values(257, 0);
+  std::int64_t const loops = 2000;
+  for (std::int64_t loop = 0; loop < loops; ++loop)
+    pool.parallel_for(257, [&](std::int64_t task, int) {
+      // Each loop reads what another task of the loop before wrote.
+      if (loop % 2 == 0)
+        values[static_cast<std::size_t>(task)] += 1;
+      else
+        values[static_cast<std::size_t>(256 - task)] += 1;
+    });
+  int wrong = 0;
+  for (std::int64_t value : values) wrong += value != loops;
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("pools of several ranks share the cores") {
+  std::vector<std::thread> ranks;
+  std::atomic<std::int64_t> total{0};
+  for (int rank = 0; rank < 4; ++rank)
+    ranks.emplace_back([&total] {
+      ThreadPool pool(2);
+      for (int loop = 0; loop < 300; ++loop) {
+        std::atomic<std::int64_t> sum{0};
+        pool.parallel_for(20, [&](std::int64_t task, int) { sum.fetch_add(task); });
+        total.fetch_add(sum.load());
+      }
+    });
+  for (std::thread& rank : ranks) rank.join();
+  CHECK(total.load() == 4 * 300 * 190);
+}
+
+TEST_CASE("pool is created and destroyed without work") {
+  for (int round = 0; round < 50; ++round) ThreadPool pool(3);
+  CHECK(ThreadPool(0).threads() == 1);
+}

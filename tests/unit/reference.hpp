@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plain scalar forms of the operations, in double, for the tests to compare with; and the tests' one table of tolerances.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "tessera/backend/cpu/context.hpp"
+#include "tessera/core/dtype.hpp"
+#include "tessera/tensor/tensor.hpp"
+
+namespace reference {
+
+using namespace tessera;
+
+/// The largest error of a result, in units of its scale, by dtype: a few roundings of storage, plus the sums' own.
+template <class T>
+constexpr double tolerance() {
+  if (std::is_same_v<T, double>) return 1e-13;
+  if (std::is_same_v<T, float>) return 5e-6;
+  if (std::is_same_v<T, half>) return 1.5e-3;
+  return 1.2e-2;  // bfloat16
+}
+
+/// A CPU context with its own workspace.
+struct Machine {
+  explicit Machine(int threads)
+      : workspace(Context<Cpu>::workspace_bytes(threads)), context(threads, workspace) {}
+  std::vector<std::byte> workspace;
+  Context<Cpu> context;
+};
+
+/// Values with a shape; `view()` is what operations take.
+template <class T>
+struct Array {
+  Array(Shape const& array_shape, T value = T(0.0f))
+      : shape(array_shape), values(static_cast<std::size_t>(array_shape.elements()), value) {}
+  Tensor<T> view() { return {values.data(), shape}; }
+  double operator[](std::int64_t i) const { return static_cast<double>(values[static_cast<std::size_t>(i)]); }
+  T& at(std::int64_t i) { return values[static_cast<std::size_t>(i)]; }
+
+  Shape shape;
+  std::vector<T> values;
+};
+
+/// Pseudo-random values in (-range, range), exact in T.
+template <class T>
+Array<T> random(Shape const& shape, std::uint32_t seed, double range = 1.0) {
+  Array<T> result(shape);
+  std::uint32_t state = seed * 2654435761u + 12345u;
+  for (T& value : result.values) {
+    state = state * 1664525u + 1013904223u;
+    value = static_cast<T>((static_cast<double>(state >> 8) / 8388608.0 - 1.0) * range);
+  }
+  return result;
+}
+
+/// The largest |got - want| / (floor + |want|).
+template <class T>
+double error(Array<T> const& got, std::vector<double> const& want, double floor = 1.0) {
+  double worst = 0;
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    double const difference = std::fabs(static_cast<double>(got.values[i]) - want[i]) / (floor + std::fabs(want[i]));
+    if (!(difference <= worst)) worst = difference;
+  }
+  return worst;
+}
+
+template <class T>
+bool same_bits(std::vector<T> const& a, std::vector<T> const& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+/// op(a) op(b) by three loops.
+template <class A, class B>
+std::vector<double> product(Array<A> const& a, bool a_transposed, Array<B> const& b, bool b_transposed, std::int64_t m,
+                            std::int64_t n, std::int64_t depth) {
+  std::vector<double> c(static_cast<std::size_t>(m * n), 0.0);
+  for (std::int64_t i = 0; i < m; ++i)
+    for (std::int64_t k = 0; k < depth; ++k) {
+      double const left = a_transposed ? a[k * m + i] : a[i * depth + k];
+      for (std::int64_t j = 0; j < n; ++j)
+        c[static_cast<std::size_t>(i * n + j)] += left * (b_transposed ? b[j * depth + k] : b[k * n + j]);
+    }
+  return c;
+}
+
+inline double gelu(double x) {
+  return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
+inline double gelu_derivative(double x) {
+  double const root = std::sqrt(2.0 / M_PI), t = std::tanh(root * (x + 0.044715 * x * x * x));
+  return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * root * (1.0 + 3.0 * 0.044715 * x * x);
+}
+
+/// The derivative of `loss()` by every value of `parameter`, by central differences.
+template <class F>
+std::vector<double> central_differences(Array<double>& parameter, F const& loss, double step = 1e-5) {
+  std::vector<double> slopes;
+  for (double& value : parameter.values) {
+    double const kept = value;
+    value = kept + step;
+    double const above = loss();
+    value = kept - step;
+    double const below = loss();
+    value = kept;
+    slopes.push_back((above - below) / (2 * step));
+  }
+  return slopes;
+}
+
+/// The sum of weights * values, whose gradient by the values is the weights: a scalar loss for any operation.
+inline double weighted(Array<double> const& weights, Array<double> const& values) {
+  double sum = 0;
+  for (std::size_t i = 0; i < values.values.size(); ++i) sum += weights.values[i] * values.values[i];
+  return sum;
+}
+
+/// Runs `work(machine)` with 1, 2 and 3 threads and says whether each result has the first one's bits.
+template <class F>
+bool same_for_all_threads(F const& work) {
+  Machine one(1), two(2), three(3);
+  auto const first = work(one);
+  return same_bits(first, work(two)) && same_bits(first, work(three)) && same_bits(first, work(three));
+}
+
+}  // namespace reference

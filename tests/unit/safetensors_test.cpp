@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+// safetensors: files written by hand and by the writer, every damage refused with its text.
+#include "tessera/io/safetensors.hpp"
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tessera/core/dtype.hpp"
+#include "tessera/core/shape.hpp"
+
+#include "file_support.hpp"
+
+namespace ts = tessera;
+using file_support::bytes_of;
+using file_support::read;
+using file_support::TemporaryFolder;
+using file_support::write;
+
+namespace {
+
+std::string file_of(std::string const& header, std::string const& data) {
+  return bytes_of(static_cast<std::uint64_t>(header.size())) + header + data;
+}
+
+std::string entry(std::string const& name, std::string const& type, std::string const& shape,
+                  std::string const& offsets) {
+  return "\"" + name + "\":{\"dtype\":\"" + type + "\",\"shape\":" + shape + ",\"data_offsets\":" + offsets +
+         "}";
+}
+
+using Floats = std::vector<float>;
+
+Floats floats(ts::SafetensorsFile const& file, std::string_view name) {
+  Floats values(static_cast<std::size_t>(file.at(name).elements()));
+  file.read_as_float(name, values);
+  return values;
+}
+
+}  // namespace
+
+TEST_CASE("every float type is read as float at any alignment") {
+  TemporaryFolder folder;
+  std::string const data = bytes_of(std::vector<double>{0.5, -1e300}) + bytes_of(Floats{1.5f, -2.0f, 3.25f}) +
+                           bytes_of(std::vector<std::uint16_t>{0x3c00, 0xc000, 0x7bff}) +
+                           bytes_of(std::vector<std::uint16_t>{0x3f80, 0x4049}) + bytes_of(7.0f) + "\x05";
+  for (std::size_t const padding : {0u, 1u, 3u}) {
+    std::string const header =
+        "{" + entry("half", "F16", "[3]", "[28,34]") + "," + entry("double", "F64", "[2]", "[0,16]") + "," +
+        entry("float", "F32", "[3,1]", "[16,28]") + "," + entry("brain", "BF16", "[1,2]", "[34,38]") + "," +
+        entry("scalar", "F32", "[]", "[38,42]") + "," + entry("none", "F32", "[0,4]", "[42,42]") + "," +
+        entry("bytes", "U8", "[1]", "[42,43]") + ",\"__metadata__\":{\"format\":\"pt\",\"who\":\"me\"}}" +
+        std::string(padding, ' ');
+    auto const file = ts::SafetensorsFile::open(write(folder / "m.safetensors", file_of(header, data)));
+    CHECK(file.tensors().size() == 7);
+    CHECK(file.tensors().front().name == "brain");
+    CHECK(file.metadata().at("who") == "me");
+    CHECK(floats(file, "double") == Floats{0.5f, -std::numeric_limits<float>::infinity()});
+    CHECK(floats(file, "float") == Floats{1.5f, -2.0f, 3.25f});
+    CHECK(floats(file, "half") == Floats{1.0f, -2.0f, 65504.0f});
+    CHECK(floats(file, "brain") == Floats{1.0f, 3.140625f});
+    CHECK(floats(file, "scalar") == Floats{7.0f});
+    CHECK(floats(file, "none").empty());
+    Floats part(2);
+    file.read_as_float("half", 1, part);
+    CHECK(part == Floats{-2.0f, 65504.0f});
+    CHECK(file.bytes(file.at("bytes")).size() == 1);
+    CHECK(file.find("absent") == nullptr);
+    file.expect_shape("float", ts::Shape{3, 1});
+    CHECK_ERROR(data, file.at("absent"), "m.safetensors: has no tensor absent among its 7");
+    CHECK_ERROR(data, floats(file, "bytes"), "tensor bytes has dtype U8", "F64, F32, F16 or BF16");
+    CHECK_ERROR(data, file.read_as_float("half", part), "tensor half of shape [3] has 3 elements",
+                "2 are wanted");
+    CHECK_ERROR(data, file.read_as_float("half", 2, part), "tensor half", "2 to 4 were asked for");
+    CHECK_ERROR(data, file.read_as_float("half", -1, part), "-1 to 1");
+    CHECK_ERROR(data, file.expect_shape("float", ts::Shape{1, 3}), "tensor float has shape [3, 1]",
+                "wants [1, 3]");
+  }
+}
+
+TEST_CASE("a damaged file is refused with file and tensor and numbers") {
+  TemporaryFolder folder;
+  auto const path = folder / "bad.safetensors";
+  auto const raw = [&](std::string const& bytes) { return ts::SafetensorsFile::open(write(path, bytes)); };
+  auto const open = [&](std::string const& header, std::size_t data_bytes) {
+    return raw(file_of(header, std::string(data_bytes, 'd')));
+  };
+  auto const one = [&](std::string const& type, std::string const& shape, std::string const& offsets,
+                       std::size_t data_bytes) {
+    return open("{" + entry("w", type, shape, offsets) + "}", data_bytes);
+  };
+
+  SUBCASE("length and header") {
+    CHECK_ERROR(data, ts::SafetensorsFile::open(folder / "absent"), "absent: no such file");
+    CHECK_ERROR(data, ts::SafetensorsFile::open(folder.path()), "is a folder");
+    CHECK_ERROR(data, raw(""), "bad.safetensors", "holds 0 bytes");
+    CHECK_ERROR(data, raw("1234567"), "holds 7 bytes", "length takes 8");
+    CHECK_ERROR(data, raw(bytes_of(std::uint64_t{100}) + "{}"), "claims 100 bytes",
+                "holds 2 after its length", "cut short");
+    CHECK_ERROR(data, raw(bytes_of(std::uint64_t{100'000'001}) + "{}"), "claims 100000001 bytes",
+                "limit is 100000000");
+    CHECK_ERROR(data, raw(bytes_of(~std::uint64_t{0}) + "{}"), "claims 18446744073709551615 bytes");
+    CHECK_ERROR(data, raw(bytes_of(std::uint64_t{0})), "does not begin with {");
+    CHECK_ERROR(data, open(" {}", 0), "does not begin with {");
+    CHECK_ERROR(data, open("[]", 0), "does not begin with {");
+    CHECK_ERROR(data, open("{", 0), "no JSON", "byte 2");
+    CHECK_ERROR(data, open("{}}", 0), "no JSON");
+    CHECK_ERROR(data, open("{\"w\":\n}", 0), "no JSON");
+    CHECK_ERROR(data, open("{\"\xff\":{}}", 0), "no JSON");
+    CHECK(open("{}", 0).tensors().empty());
+    CHECK(open("{}   ", 0).tensors().empty());
+  }
+  SUBCASE("fields") {
+    CHECK_ERROR(data, open("{\"w\":3}", 0), "tensor w is the number 3", "an object is needed");
+    CHECK_ERROR(data, open("{\"w\":null}", 0), "tensor w is null");
+    CHECK_ERROR(data, open("{\"w\":[1]}", 0), "tensor w is an array");
+    CHECK_ERROR(data, open("{\"w\":{}}", 0), "tensor w lacks the field dtype");
+    CHECK_ERROR(data, open("{\"w\":{\"dtype\":\"F32\",\"shape\":[]}}", 4),
+                "tensor w lacks the field data_offsets");
+    CHECK_ERROR(data, open("{\"w\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", 4),
+                "tensor w lacks the field shape");
+    CHECK_ERROR(data, open("{\"w\":{\"dtype\":1}}", 0), "tensor w: field dtype is the number 1");
+    CHECK_ERROR(data, open("{\"w\":{\"dtype\":true}}", 0), "tensor w: field dtype is a truth value");
+    CHECK_ERROR(data, open("{\"w\":{\"shape\":\"x\"}}", 0), "tensor w: field shape is the string \"x\"");
+    CHECK_ERROR(data, open("{\"w\":{\"shape\":{}}}", 0), "tensor w: field shape is an object");
+    CHECK_ERROR(data, open("{\"w\":{\"dtype\":[]}}", 0), "tensor w: field dtype is an array");
+    CHECK_ERROR(data, open("{\"w\":{\"stride\":[1]}}", 0), "tensor w has the unknown field stride");
+    CHECK_ERROR(data, open("{\"w\":{\"shape\":[[1]]}}", 0), "an element of shape is an array");
+    CHECK_ERROR(data, open("{\"w\":{\"shape\":[\"1\"]}}", 0), "an element of shape is the string");
+    CHECK_ERROR(data, one("F32", "[1.5]", "[0,4]", 4), "tensor w: an element of shape is the number 1.5");
+    CHECK_ERROR(data, one("F32", "[-1]", "[0,4]", 4), "an element of shape is the number -1");
+    CHECK_ERROR(data, one("F4", "[1]", "[0,4]", 4), "tensor w has the unknown dtype \"F4\"");
+    CHECK_ERROR(data, one("f32", "[1]", "[0,4]", 4), "unknown dtype \"f32\"");
+    CHECK_ERROR(data, one("F32", "[1]", "[0]", 4), "tensor w has data_offsets with 1 numbers");
+    CHECK_ERROR(data, one("F32", "[1]", "[0,4,8]", 4), "data_offsets with 3 numbers");
+    CHECK_ERROR(data, open("{\"__metadata__\":{\"a\":1}}", 0), "__metadata__ key a is the number 1");
+    CHECK_ERROR(data, open("{\"__metadata__\":{\"a\":{}}}", 0), "__metadata__ key a is an object");
+    CHECK_ERROR(data, open("{\"__metadata__\":[]}", 0), "__metadata__ is an array");
+  }
+  SUBCASE("duplicates") {
+    std::string const w = entry("w", "F32", "[1]", "[0,4]"), v = entry("v", "F32", "[1]", "[4,8]");
+    CHECK_ERROR(data, open("{" + w + "," + v + "," + w + "}", 8), "the name w appears twice");
+    CHECK_ERROR(data, open("{\"__metadata__\":{},\"__metadata__\":{}}", 0), "__metadata__ appears twice");
+    CHECK_ERROR(data, open("{\"__metadata__\":{\"a\":\"\",\"a\":\"\"}}", 0), "key a twice");
+    CHECK_ERROR(data, open("{\"w\":{\"dtype\":\"F32\",\"dtype\":\"F32\"}}", 0),
+                "tensor w has the field dtype twice");
+  }
+  SUBCASE("offsets") {
+    CHECK_ERROR(data, one("F32", "[1]", "[0,8]", 4), "tensor w needs bytes 0 to 8", "holds 4 bytes of data");
+    CHECK_ERROR(data, one("F32", "[1]", "[-4,0]", 4), "an element of data_offsets is the number -4");
+    CHECK_ERROR(data, one("F32", "[1]", "[4,0]", 4), "tensor w has data_offsets that run backwards",
+                "4 to 0");
+    CHECK_ERROR(data, one("F32", "[1]", "[0,9223372036854775807]", 4), "to 9223372036854775807", "holds 4");
+    CHECK_ERROR(data, one("F32", "[1]", "[0,18446744073709551615]", 4),
+                "the huge number 18446744073709551615");
+    CHECK_ERROR(data, one("F32", "[1]", "[0,18446744073709551616]", 4), "is the number 18446744073709551616");
+    CHECK_ERROR(data, one("F32", "[2]", "[0,4]", 4), "tensor w of shape [2] and dtype F32 takes 8 bytes",
+                "give 4");
+    CHECK_ERROR(data, one("F16", "[]", "[0,4]", 4), "of shape [] and dtype F16 takes 2 bytes");
+    CHECK_ERROR(data, one("F32", "[0]", "[0,4]", 4), "of shape [0] and dtype F32 takes 0 bytes");
+    CHECK_ERROR(data, one("F32", "[4294967296,4294967296]", "[0,0]", 0), "shape too large to count",
+                "[4294967296, 4294967296]");
+    CHECK_ERROR(data, one("F32", "[2305843009213693952,2]", "[0,0]", 0), "shape too large to count");
+    CHECK(one("F32", "[4611686018427387904,4,0]", "[0,0]", 0).at("w").elements() == 0);
+    CHECK_ERROR(data, one("F32", "[1]", "[0,4]", 9), "tensors take 4 bytes", "holds 9",
+                "belongs to no tensor");
+    CHECK_ERROR(data, one("F32", "[1]", "[4,8]", 8), "tensor w begins at byte 4", "hole from byte 0");
+    CHECK_ERROR(
+        data,
+        open("{" + entry("a", "F32", "[1]", "[0,4]") + "," + entry("b", "F32", "[1]", "[8,12]") + "}", 12),
+        "tensor b begins at byte 8", "hole from byte 4");
+    CHECK_ERROR(
+        data,
+        open("{" + entry("b", "F32", "[2]", "[0,8]") + "," + entry("a", "F32", "[2]", "[4,12]") + "}", 12),
+        "tensor a at bytes 4 to 12 overlaps tensor b at bytes 0 to 8");
+    CHECK_ERROR(data, open("{" + entry("x\\ny", "F32", "[1]", "[0,8]") + "}", 4), "tensor x\\x0ay");
+  }
+}
+
+TEST_CASE("every prefix of a good file is refused") {
+  std::string const header =
+      "{" + entry("a", "F32", "[2]", "[0,8]") + "," + entry("b", "I8", "[3]", "[8,11]") + "}";
+  std::string const good = file_of(header, std::string(11, 'x'));
+  auto const parse = [&](std::size_t size) {
+    // A copy of exactly that size lets the address sanitizer see a read past the end.
+    std::vector<std::byte> bytes(size);
+    if (size > 0) std::memcpy(bytes.data(), good.data(), size);
+    return ts::parse_safetensors(bytes, "file").entries.size();
+  };
+  CHECK(parse(good.size()) == 2);
+  for (std::size_t size = 0; size < good.size(); ++size) CHECK_ERROR(data, parse(size), "file: ");
+}
+
+TEST_CASE("what is written is read back to the bit") {
+  TemporaryFolder folder;
+  auto const path = folder / "out.safetensors";
+  Floats big(1000);
+  for (std::size_t i = 0; i < big.size(); ++i) big[i] = std::sqrt(static_cast<float>(i)) - 10.0f;
+  std::vector<ts::SafetensorsSpec> const specs = {{"z.weight", ts::extents_of(ts::Shape{10, 100})},
+                                                  {"nothing", {0, 3}},
+                                                  {"a\"quoted\"", {2}},
+                                                  {"scalar", {}},
+                                                  {"end", {0}}};
+  auto const save = [&](std::size_t chunk) {
+    ts::SafetensorsWriter writer(path, specs, {{"step", "12"}});
+    for (std::size_t i = 0; i < big.size(); i += chunk)
+      writer.append("z.weight", std::span(big).subspan(i, std::min(chunk, big.size() - i)));
+    writer.append("nothing", {});
+    writer.append("a\"quoted\"", Floats{std::numeric_limits<float>::quiet_NaN(), -0.0f});
+    writer.append("scalar", Floats{1e-42f});
+    CHECK(!std::filesystem::exists(path));
+    writer.commit();
+  };
+  save(1000);
+  std::string const once = read(path);
+  {
+    auto const file = ts::SafetensorsFile::open(path);
+    CHECK(file.tensors().size() == 5);
+    CHECK(floats(file, "z.weight") == big);
+    CHECK(file.at("z.weight").shape == std::vector<std::int64_t>{10, 100});
+    CHECK(file.at("scalar").shape.empty());
+    CHECK(file.at("nothing").shape == std::vector<std::int64_t>{0, 3});
+    CHECK(floats(file, "scalar") == Floats{1e-42f});
+    CHECK(std::isnan(floats(file, "a\"quoted\"")[0]));
+    CHECK(std::signbit(floats(file, "a\"quoted\"")[1]));
+    CHECK(file.metadata() == std::map<std::string, std::string>{{"format", "pt"}, {"step", "12"}});
+    CHECK(file.tensors()[0].type == "F32");
+  }
+  std::uint64_t length = 0;
+  std::memcpy(&length, once.data(), sizeof length);
+  CHECK(length % 8 == 0);
+  CHECK(once.substr(8).starts_with("{\"__metadata__\":{\"format\":\"pt\""));
+  CHECK(once.size() == 8 + length + 1003 * 4);
+  std::filesystem::remove(path);
+  save(7);
+  CHECK(read(path) == once);
+}
+
+TEST_CASE("the writer refuses what it was not told and leaves no file") {
+  TemporaryFolder folder;
+  auto const path = folder / "out.safetensors";
+  Floats const two = {1, 2};
+  auto const make = [&](std::vector<ts::SafetensorsSpec> specs) {
+    return ts::SafetensorsWriter(path, std::move(specs));
+  };
+  {
+    auto writer = make({{"a", {2}}, {"b", {2}}});
+    CHECK_ERROR(usage, writer.append("b", two), "out.safetensors: tensor b is out of order", "a lacks 2");
+    writer.append("a", two);
+    CHECK_ERROR(usage, writer.append("a", two), "tensor a is out of order", "b lacks 2");
+    CHECK_ERROR(usage, writer.append("b", Floats{1, 2, 3}), "tensor b got 3 elements", "2 are missing");
+    writer.append("b", Floats{1});
+    CHECK_ERROR(usage, writer.commit(), "tensor b lacks 1 elements");
+    writer.append("b", Floats{2});
+    CHECK_ERROR(usage, writer.append("c", two), "tensor c comes after the last");
+  }
+  CHECK_ERROR(usage, make({{"a", {2}}, {"a", {2}}}), "tensor a is given twice");
+  CHECK_ERROR(usage, make({{"__metadata__", {2}}}), "reserved");
+  CHECK_ERROR(usage, make({{"a", {-2}}}), "impossible shape [-2]");
+  CHECK_ERROR(usage, make({{"a", {1 << 30, 1 << 30, 1 << 30}}}), "impossible shape");
+  CHECK_ERROR(usage, make({{"\xff", {1}}}), "not UTF-8");
+  CHECK_ERROR(failed, ts::SafetensorsWriter(folder / "no/out", {}), "no/out", "does not exist");
+  CHECK(folder.entries() == 0);
+  make({}).commit();
+  CHECK(ts::SafetensorsFile::open(path).tensors().empty());
+}
