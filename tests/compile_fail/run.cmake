@@ -4,8 +4,8 @@
 #         -P run.cmake
 # A refusal (the default): the source fails with one error that holds the sentence of its first comment
 # ("// expect: tessera: ..."), in at most 20 lines; the page that the sentence names holds it too; the twin
-# (TESSERA_TWIN defined) compiles. MODE=pass: the source compiles in silence. MODE=page: the C++ blocks of a page
-# compile in silence.
+# (TESSERA_TWIN defined) compiles. MODE=pass: the source compiles in silence. MODE=page: the C++ of a page
+# compiles in silence.
 cmake_minimum_required(VERSION 3.25)
 
 set(longest_message 20)

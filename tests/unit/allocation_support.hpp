@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts calls of operator new in the whole test program; comm_test.cpp replaces the operator.
+// Counts calls of operator new in the whole test program; allocation_test.cpp replaces the operator.
 #pragma once
 
 #include <cstdint>

@@ -8,6 +8,7 @@
 #include <string>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -123,6 +124,30 @@ TEST_CASE("a write that fails names path and reason and leaves the old file") {
   }
   CHECK(read(path) == "old");
   CHECK(folder.entries() == 1);
+}
+
+TEST_CASE("a process killed while it writes leaves a whole file") {
+  TemporaryFolder folder;
+  std::size_t const size = 400'000;
+  auto const path = write(folder / "out.bin", std::string(size, 'a'));
+  for (int kill = 0; kill < 20; ++kill) {
+    ::pid_t const child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      for (char letter = 'b';; letter = letter == 'z' ? 'b' : static_cast<char>(letter + 1)) {
+        ts::AtomicFile file(path);
+        std::string const piece(1000, letter);
+        for (std::size_t written = 0; written < size; written += piece.size()) file.write(piece);
+        file.commit();
+      }
+    }
+    ::usleep(static_cast<::useconds_t>(500 + 700 * kill));
+    REQUIRE(::kill(child, SIGKILL) == 0);
+    REQUIRE(::waitpid(child, nullptr, 0) == child);
+    std::string const text = read(path);
+    CHECK(text.size() == size);
+    CHECK(text.find_first_not_of(text[0]) == std::string::npos);
+  }
 }
 
 TEST_CASE("a full disk is reported as one") {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plain scalar forms of the operations, in double, for the tests to compare with; and the tests' one table of tolerances.
+// Plain scalar forms of the operations, in double, for the tests to compare with; and the tests' one table of
+// tolerances.
 #pragma once
 
 #include <cmath>
@@ -19,7 +20,8 @@ namespace reference {
 
 using namespace tessera;
 
-/// The largest error of a result, in units of its scale, by dtype: a few roundings of storage, plus the sums' own.
+/// The largest error of a result, in units of its scale, by dtype: a few roundings of storage, plus the sums'
+/// own.
 template <class T>
 constexpr double tolerance() {
   if (std::is_same_v<T, double>) return 1e-13;
@@ -66,7 +68,8 @@ template <class T>
 double error(Array<T> const& got, std::vector<double> const& want, double floor = 1.0) {
   double worst = 0;
   for (std::size_t i = 0; i < want.size(); ++i) {
-    double const difference = std::fabs(static_cast<double>(got.values[i]) - want[i]) / (floor + std::fabs(want[i]));
+    double const difference =
+        std::fabs(static_cast<double>(got.values[i]) - want[i]) / (floor + std::fabs(want[i]));
     if (!(difference <= worst)) worst = difference;
   }
   return worst;
@@ -79,8 +82,8 @@ bool same_bits(std::vector<T> const& a, std::vector<T> const& b) {
 
 /// op(a) op(b) by three loops.
 template <class A, class B>
-std::vector<double> product(Array<A> const& a, bool a_transposed, Array<B> const& b, bool b_transposed, std::int64_t m,
-                            std::int64_t n, std::int64_t depth) {
+std::vector<double> product(Array<A> const& a, bool a_transposed, Array<B> const& b, bool b_transposed,
+                            std::int64_t m, std::int64_t n, std::int64_t depth) {
   std::vector<double> c(static_cast<std::size_t>(m * n), 0.0);
   for (std::int64_t i = 0; i < m; ++i)
     for (std::int64_t k = 0; k < depth; ++k) {

@@ -36,7 +36,7 @@ struct TrainerOptions {
   std::int64_t bucket_bytes = 0;       ///< contributions wait until so many bytes can travel together
   int recompute_every = 2;             ///< blocks rebuilt together under Recompute<Every>
   std::int64_t memory_limit = 0;       ///< bytes that all ranks of this process may plan; 0: what is available
-  LossScaleOptions loss_scale;         ///< for fp16
+  LossScaleOptions loss_scale = {};         ///< for fp16
   std::int64_t skips_allowed = 50;     ///< overflows in a row before the run is given up
 };
 

@@ -145,7 +145,7 @@ namespace detail {
 /// Stands where a trainer was given something that is no model, after that has been said.
 struct NoModel {
   template <class... Arguments>
-  explicit NoModel(Arguments&&...) {}
+  NoModel(Arguments const&...) {}
   std::vector<UnitSpec> units(MicroBatch) const { return {}; }
   std::int64_t vocabulary() const { return 1; }
   std::int64_t positions() const { return 1; }
@@ -159,22 +159,11 @@ struct NoModel {
   void backward_weight(int, P&) const {}
 };
 
-template <class M>
-using Fallback = BasicTrainer<std::conditional_t<Model<M>, M, NoModel>, DefaultConfig>;
-
 }  // namespace detail
-
-/// A mistake has been said by `rules`; everything else acts as the default recipe, so that one mistake is one
-/// error.
-template <class M, class Mistake>
-class BasicTrainer<M, Refused<Mistake>> : public rules<Refused<Mistake>>, public detail::Fallback<M> {
- public:
-  template <class... Arguments>
-  explicit BasicTrainer(Arguments&&... arguments) : detail::Fallback<M>(std::forward<Arguments>(arguments)...) {}
-};
 
 /// The policies in any order; what is left out has its documented default.
 template <class M, class... Policies>
-using Trainer = BasicTrainer<M, typename ResolvedFor<M, Model<M>, Policies...>::config>;
+using Trainer = BasicTrainer<std::conditional_t<Model<M>, M, detail::NoModel>,
+                             typename ResolvedFor<M, Model<M>, Policies...>::config>;
 
 }  // namespace tessera::inline v0
