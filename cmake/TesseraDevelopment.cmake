@@ -40,6 +40,9 @@ endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # AVX-512 intrinsics raise hundreds of false alarms of these two, even from system headers.
   target_compile_options(tessera_dev_flags INTERFACE -Wno-maybe-uninitialized -Wno-uninitialized)
+  if(CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+    target_compile_options(tessera_dev_flags INTERFACE -Wno-restrict)  # false on "text" + string, GCC bug 105651
+  endif()
 endif()
 
 # What programs, tests and recipes may use beyond the library: JSON and hashing.

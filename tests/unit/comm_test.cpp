@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives of thread ranks and of a world of one against serial references.
 #include <atomic>
+#include <bit>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
@@ -12,6 +15,7 @@
 
 #include "tessera/comm/communicator.hpp"
 #include "tessera/comm/run.hpp"
+#include "tessera/comm/sum.hpp"
 #include "tessera/comm/threads.hpp"
 
 #include "unit/allocation_support.hpp"
@@ -179,6 +183,37 @@ TEST_CASE("the order of a sum is visible in these values") {
   CHECK(different > 100);
 }
 
+TEST_CASE("sums convert half like the rest of the library") {
+  int wrong = 0;
+  for (std::uint32_t bits = 0; bits < 0x10000u; ++bits) {
+    ts::half value;
+    value.bits = static_cast<std::uint16_t>(bits);
+    float const wide = value;
+    wrong +=
+        std::bit_cast<std::uint32_t>(ts::comm::detail::widen(value)) != std::bit_cast<std::uint32_t>(wide);
+  }
+  CHECK(wrong == 0);
+  // A stride through all floats, then both sides of every rounding boundary.
+  auto const narrow_bits = [](float value) { return ts::comm::detail::narrow<ts::half>(value).bits; };
+  for (std::uint64_t bits = 0; bits < 0x100000000u; bits += 1021) {
+    auto const value = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
+    wrong += narrow_bits(value) != ts::half(value).bits;
+  }
+  for (std::uint32_t bits = 0; bits < 0x7c00u; ++bits) {
+    ts::half low, high;
+    low.bits = static_cast<std::uint16_t>(bits);
+    high.bits = static_cast<std::uint16_t>(bits + 1);
+    float const middle = 0.5f * (static_cast<float>(low) + static_cast<float>(high));
+    auto const place = std::bit_cast<std::uint32_t>(middle);
+    for (std::uint32_t at : {place - 1, place, place + 1})
+      for (std::uint32_t sign : {0u, 0x80000000u}) {
+        auto const value = std::bit_cast<float>(at | sign);
+        wrong += narrow_bits(value) != ts::half(value).bits;
+      }
+  }
+  CHECK(wrong == 0);
+}
+
 TEST_CASE("a reduction gives the same bits every time") {
   std::vector<float> first;
   for (int round = 0; round < 5; ++round) {
@@ -239,6 +274,17 @@ TEST_CASE("bytes sent follow the documented formulas") {
       sent(0);
       return wrong;
     });
+}
+
+TEST_CASE("the allocation counter counts each form of new") {
+  std::int64_t const before = allocation_support::count();
+  void* const plain = ::operator new(24);
+  CHECK(allocation_support::count() == before + 1);
+  void* const aligned = ::operator new (24, std::align_val_t{128});
+  CHECK(allocation_support::count() == before + 2);
+  CHECK(reinterpret_cast<std::uintptr_t>(aligned) % 128 == 0);
+  ::operator delete (aligned, std::align_val_t{128});
+  ::operator delete(plain);
 }
 
 TEST_CASE("collectives allocate nothing") {
@@ -323,6 +369,14 @@ TEST_CASE("the watchdog word names the collective that a rank reached") {
   Comm alone;
   alone.transport().barrier();
   CHECK(ts::comm::sequence_of(alone.transport().word(0)) == 1);
+}
+
+TEST_CASE("the example of docs communication runs") {
+  ts::run(4, [](ts::comm::Comm& comm) {
+    float sum = static_cast<float>(comm.rank());
+    comm.transport().all_reduce(ts::DType::f32, &sum, 1, {"reduce", "h.3", 0});
+    if (comm.is_root() && sum != 6) throw ts::Error(ts::ErrorKind::failed, "0 + 1 + 2 + 3 should be 6");
+  });
 }
 
 TEST_CASE("runs work beside and inside one another") {

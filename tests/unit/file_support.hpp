@@ -22,7 +22,8 @@ namespace file_support {
 class TemporaryFolder {
  public:
   TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "tessera-test-XXXXXX").string();
+    std::string name =
+        (std::filesystem::temp_directory_path() / "tessera-test-").string() + std::string(6, 'X');
     REQUIRE(::mkdtemp(name.data()) != nullptr);
     path_ = name;
     std::filesystem::permissions(path_, std::filesystem::perms(0755));

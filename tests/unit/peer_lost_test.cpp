@@ -199,6 +199,16 @@ TEST_CASE("a rank that returns early is lost to those who go on") {
                                   ? "rank 2 is lost: it left before its first collective"
                                   : "rank 2 is lost: it left after collective 3, all_gather of 16 bytes"));
   }
+  // The other rank waits already when this one leaves.
+  auto const outcome =
+      outcome_of(2,
+                 [](Transport& transport) {
+                   if (transport.rank() == 0) return transport.barrier({"acquire", "wte"});
+                   while (!holds(transport.where(0), "in collective 1, barrier (acquire wte)"))
+                     std::this_thread::sleep_for(1ms);
+                 },
+                 {.timeout = 5s});
+  CHECK(holds(outcome.text, "rank 1 is lost: it left before its first collective"));
   // Ranks need not return together.
   ts::run(3, [](Comm& comm) {
     comm.transport().barrier();

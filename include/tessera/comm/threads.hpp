@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "tessera/comm/communicator.hpp"
+#include "tessera/comm/sum.hpp"
 #include "tessera/core/dtype.hpp"
 #include "tessera/core/error.hpp"
 
@@ -189,8 +190,8 @@ class ThreadGroup {
     std::atomic<Clock::rep> heard{0};
     void const* send = nullptr;
     void* recv = nullptr;
-    Request
-        request;  ///< its strings point at the copies below: the rank's own may be gone when others report
+    /// Its strings point at the copies below: the rank's own may be gone when others report.
+    Request request;
     bool arrived = false;
     bool inside = false;
     bool left = false;
@@ -351,25 +352,6 @@ class ThreadGroup {
   std::uint64_t partings_ = 0;
   Fault fault_;
 };
-
-/// out[i] = the sum over ranks of from(rank)[i], in rank order from rank 0, in compute_t<T>, rounded once.
-/// `out` may be one of the inputs.
-template <class T, class From>
-void sum_in_rank_order(int world, From const& from, T* out, std::int64_t count) {
-  using Sum = compute_t<T>;
-  constexpr std::int64_t block = 1024;
-  Sum sums[block];
-  for (std::int64_t begin = 0; begin < count; begin += block) {
-    std::int64_t const length = std::min(block, count - begin);
-    T const* first = from(0) + begin;
-    for (std::int64_t i = 0; i < length; ++i) sums[i] = static_cast<Sum>(first[i]);
-    for (int rank = 1; rank < world; ++rank) {
-      T const* next = from(rank) + begin;
-      for (std::int64_t i = 0; i < length; ++i) sums[i] += static_cast<Sum>(next[i]);
-    }
-    for (std::int64_t i = 0; i < length; ++i) out[begin + i] = static_cast<T>(sums[i]);
-  }
-}
 
 }  // namespace detail
 

@@ -3,6 +3,7 @@
 // stage, precision or thread.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -30,22 +31,25 @@ inline float log_formula(float x) {
   return std::fma(static_cast<float>(exponent), 0.69314718f, series * s);
 }
 
-/// The two sides of the standard normal quantile of (k + 0.5) / 2^32: x = 2u - 1 and w = -ln(1 - x^2). The tail
+/// The standard normal quantile of u = (k + 0.5) / 2^32 is a function of x = 2u - 1 and w = -ln(1 - x^2). The tail
 /// 1 - |x| is formed from the integer, so no digits cancel.
-struct QuantilePoint {
-  float x, w;
-};
-inline QuantilePoint quantile_point(std::uint32_t k) {
+inline float quantile_tail(std::uint32_t k) {
   std::uint32_t const folded = k ^ static_cast<std::uint32_t>(static_cast<std::int32_t>(k) >> 31);
-  float const tail = std::fma(static_cast<float>(static_cast<std::int32_t>(folded)), 0x1p-31f, 0x1p-32f);
-  float const size = 1.0f - tail;
-  return {static_cast<std::int32_t>(k) < 0 ? size : -size, -log_formula(tail * (2.0f - tail))};
+  return std::fma(static_cast<float>(static_cast<std::int32_t>(folded)), 0x1p-31f, 0x1p-32f);
+}
+inline float quantile_x(std::uint32_t k) {
+  float const size = 1.0f - quantile_tail(k);
+  return static_cast<std::int32_t>(k) < 0 ? size : -size;
+}
+inline float quantile_w(std::uint32_t k) {
+  float const tail = quantile_tail(k);
+  return -log_formula(tail * (2.0f - tail));
 }
 
 /// sqrt(2) erfinv(x) for w < 5: M. Giles, "Approximating the erfinv function" (GPU Computing Gems, 2011), the
 /// single-precision form.
-inline float quantile_centre(QuantilePoint at) {
-  float const a = at.w - 2.5f;
+inline float quantile_near(float x, float w) {
+  float const a = w - 2.5f;
   float p = 2.81022636e-08f;
   p = std::fma(p, a, 3.43273939e-07f);
   p = std::fma(p, a, -3.5233877e-06f);
@@ -55,12 +59,12 @@ inline float quantile_centre(QuantilePoint at) {
   p = std::fma(p, a, -0.00417768164f);
   p = std::fma(p, a, 0.246640727f);
   p = std::fma(p, a, 1.50140941f);
-  return p * at.x * 1.41421356f;
+  return p * x * 1.41421356f;
 }
 
 /// The same for w >= 5, about one value in 300.
-inline float quantile_tail(QuantilePoint at) {
-  float const b = std::sqrt(at.w) - 3.0f;
+inline float quantile_far(float x, float w) {
+  float const b = std::sqrt(w) - 3.0f;
   float q = -0.000200214257f;
   q = std::fma(q, b, 0.000100950558f);
   q = std::fma(q, b, 0.00134934322f);
@@ -70,7 +74,7 @@ inline float quantile_tail(QuantilePoint at) {
   q = std::fma(q, b, 0.00943887047f);
   q = std::fma(q, b, 1.00167406f);
   q = std::fma(q, b, 2.83297682f);
-  return q * at.x * 1.41421356f;
+  return q * x * 1.41421356f;
 }
 
 }  // namespace detail
@@ -87,8 +91,9 @@ inline void initial_values(std::uint64_t seed, int unit, int parameter, Init con
   PhiloxKey const key = philox_key(seed);
   float const deviation = static_cast<float>(init.deviation);
   std::int64_t const end = offset + static_cast<std::int64_t>(out.size());
-  constexpr std::int64_t chunk = 64;  // words drawn together, so that both loops below vectorise
+  constexpr std::int64_t chunk = 64;  // drawn together, in loops of fixed length that vectorise
   std::uint32_t words[chunk];
+  float x[chunk], w[chunk], values[chunk];
   for (std::int64_t begin = offset / 4 * 4; begin < end; begin += chunk) {
     for (std::int64_t group = 0; group < chunk / 4; ++group) {
       auto const index = static_cast<std::uint64_t>(begin / 4 + group);
@@ -98,20 +103,14 @@ inline void initial_values(std::uint64_t seed, int unit, int parameter, Init con
           key);
       for (int word = 0; word < 4; ++word) words[4 * group + word] = drawn.word[word];
     }
+    for (std::int64_t i = 0; i < chunk; ++i) x[i] = detail::quantile_x(words[i]);
+    for (std::int64_t i = 0; i < chunk; ++i) w[i] = detail::quantile_w(words[i]);
+    for (std::int64_t i = 0; i < chunk; ++i) values[i] = detail::quantile_near(x[i], w[i]) * deviation;
+    for (std::int64_t i = 0; i < chunk; ++i)
+      if (w[i] >= 5.0f) values[i] = detail::quantile_far(x[i], w[i]) * deviation;
     std::int64_t const first = begin < offset ? offset : begin;
     std::int64_t const last = begin + chunk < end ? begin + chunk : end;
-    float* const to = out.data() + (first - offset);
-    std::uint32_t const* const from = words + (first - begin);
-    bool tails = false;
-    for (std::int64_t i = 0; i < last - first; ++i) {
-      detail::QuantilePoint const at = detail::quantile_point(from[i]);
-      to[i] = detail::quantile_centre(at) * deviation;
-      tails |= at.w >= 5.0f;
-    }
-    if (!tails) continue;
-    for (std::int64_t i = 0; i < last - first; ++i)
-      if (detail::QuantilePoint const at = detail::quantile_point(from[i]); at.w >= 5.0f)
-        to[i] = detail::quantile_tail(at) * deviation;
+    std::copy(values + (first - begin), values + (last - begin), out.begin() + (first - offset));
   }
 }
 

@@ -3,9 +3,13 @@
 // Pure: no device, no allocation of model memory; the executor, `plan` and the tests read the same result.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -116,6 +120,10 @@ struct StepPlan {
   bool streams() const { return recipe.placement.optimizer_tier != Tier::device; }
 };
 
+/// Looks at every entry of a training step after it has run: `buffers` holds the address of each buffer of
+/// `plan.train`, null where a buffer is never used. For comparisons and tests; it must change nothing.
+using StepObserver = std::function<void(StepPlan const& plan, Entry const& entry, std::span<std::byte* const> buffers)>;
+
 namespace detail {
 
 /// Writes one program. `run` is the readable step: read it first.
@@ -144,8 +152,8 @@ class Generator {
       emit(Verb::norm, -1, Lane::communication, {partials()}, {partials(), state()});
       for (int unit = 0; unit < units(); ++unit) update(unit);
     }
-    connect(program_.schedule, program_.buffers.size());
     place();
+    connect(program_.schedule, sharing());
     return std::move(program_);
   }
 
@@ -268,7 +276,7 @@ class Generator {
     }
     if (forward) {
       if (spec.output.dims()) writes.push_back(output(unit));
-      if (last_unit) writes.push_back(losses());
+      if (last_unit) writes.insert(writes.end(), {losses(), partials()});
     }
     if (work.verb == Verb::recompute && rebuilt(unit) && !stretch_ends(unit))
       writes.push_back(activation(Kind::spare_output, unit, 0, spec.output, false));
@@ -494,6 +502,30 @@ class Generator {
           buffers[index].offset = program_.persistent_bytes[at] + placed.offsets[index];
       program_.arena_bytes[at] = program_.persistent_bytes[at] + placed.bytes;
     }
+  }
+
+  /// For each buffer the others that have some of its bytes at another time, where not one lane alone touches both.
+  std::vector<List> sharing() const {
+    auto const& buffers = program_.buffers;
+    std::vector<unsigned> lanes(buffers.size(), 0u);
+    for (Entry const& entry : program_.schedule.entries)
+      for (auto const* list : {&entry.reads, &entry.writes})
+        for (int const buffer : *list) lanes[static_cast<std::size_t>(buffer)] |= 1u << static_cast<unsigned>(entry.lane);
+    std::vector<List> others(buffers.size());
+    for (std::size_t a = 0; a < buffers.size(); ++a) {
+      if (buffers[a].persistent || buffers[a].offset < 0) continue;
+      for (std::size_t b = a + 1; b < buffers.size(); ++b) {
+        unsigned const both = lanes[a] | lanes[b];
+        if (buffers[b].persistent || buffers[b].offset < 0 || (both & (both - 1u)) == 0) continue;
+        bool const overlap = buffers[a].tier == buffers[b].tier &&
+                             buffers[a].offset < buffers[b].offset + buffers[b].bytes &&
+                             buffers[b].offset < buffers[a].offset + buffers[a].bytes;
+        if (!overlap) continue;
+        others[a].push_back(static_cast<int>(b));
+        others[b].push_back(static_cast<int>(a));
+      }
+    }
+    return others;
   }
 
  public:

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -112,38 +113,50 @@ struct Schedule {
   std::size_t last_micro_batch = 0;
 };
 
-/// Orders entries of different lanes: an entry waits for the last writer of all it touches and for the readers
-/// of all it overwrites.
-inline void connect(Schedule& schedule, std::size_t buffers) {
-  struct Access {
-    int writer = -1;
-    std::vector<int> readers;
-  };
-  std::vector<Access> last(buffers);
+/// Orders entries of different lanes: an entry waits for the last writer of all it touches, for the readers of all
+/// it overwrites, and, where it overwrites bytes that another buffer had before (`sharing[b]` lists the buffers
+/// that overlap buffer b), for all that touched that one. Of each lane it waits for the latest entry alone, and
+/// only where no earlier entry of its own lane did.
+inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sharing) {
+  constexpr std::size_t lanes = 4;
+  using Latest = std::array<int, lanes>;  // an entry of each lane, -1: none
+  constexpr Latest none{-1, -1, -1, -1};
+  std::vector<Latest> written(sharing.size(), none), read(sharing.size(), none);
+  std::array<Latest, lanes> known{none, none, none, none};
   auto& entries = schedule.entries;
   for (int index = 0; index < static_cast<int>(entries.size()); ++index) {
     Entry& entry = entries[static_cast<std::size_t>(index)];
-    auto const depend = [&](int on) {
-      if (on < 0 || entries[static_cast<std::size_t>(on)].lane == entry.lane) return;
-      if (std::find(entry.waits.begin(), entry.waits.end(), on) != entry.waits.end()) return;
-      entry.waits.push_back(on);
-      entries[static_cast<std::size_t>(on)].signals = true;
+    std::size_t const own = static_cast<std::size_t>(entry.lane);
+    Latest needed = none;
+    auto const after = [&](Latest const& others) {
+      for (std::size_t lane = 0; lane < lanes; ++lane) needed[lane] = std::max(needed[lane], others[lane]);
     };
-    for (int buffer : entry.reads) depend(last[static_cast<std::size_t>(buffer)].writer);
+    for (int buffer : entry.reads) after(written[static_cast<std::size_t>(buffer)]);
     for (int buffer : entry.writes) {
-      depend(last[static_cast<std::size_t>(buffer)].writer);
-      for (int reader : last[static_cast<std::size_t>(buffer)].readers) depend(reader);
+      after(written[static_cast<std::size_t>(buffer)]);
+      after(read[static_cast<std::size_t>(buffer)]);
+      for (int other : sharing[static_cast<std::size_t>(buffer)]) {
+        after(written[static_cast<std::size_t>(other)]);
+        after(read[static_cast<std::size_t>(other)]);
+      }
     }
-    for (int buffer : entry.reads) last[static_cast<std::size_t>(buffer)].readers.push_back(index);
+    for (std::size_t lane = 0; lane < lanes; ++lane) {
+      if (lane == own || needed[lane] <= known[own][lane]) continue;
+      known[own][lane] = needed[lane];
+      entry.waits.push_back(needed[lane]);
+      entries[static_cast<std::size_t>(needed[lane])].signals = true;
+    }
+    for (int buffer : entry.reads) read[static_cast<std::size_t>(buffer)][own] = index;
     for (int buffer : entry.writes) {
-      last[static_cast<std::size_t>(buffer)].writer = index;
-      last[static_cast<std::size_t>(buffer)].readers.clear();
+      read[static_cast<std::size_t>(buffer)] = written[static_cast<std::size_t>(buffer)] = none;
+      written[static_cast<std::size_t>(buffer)][own] = index;
     }
   }
 }
 
 /// A 64-bit FNV-1a hash of verbs, units, micro-batches, lanes and buffers: ranks compare it before step 1, and
-/// rows with equal hashes run the same program.
+/// rows with equal hashes run the same program. Waits are left out: they follow from these and from where the
+/// buffers lie, which under the root optimizer is not the same on all ranks.
 inline std::uint64_t hash_of(Schedule const& schedule) {
   std::uint64_t hash = 14695981039346656037ull;
   auto const mix = [&](std::int64_t value) {
@@ -157,7 +170,7 @@ inline std::uint64_t hash_of(Schedule const& schedule) {
     mix(entry.unit);
     mix(entry.micro_batch);
     mix(static_cast<std::int64_t>(entry.lane));
-    for (auto const* list : {&entry.reads, &entry.writes, &entry.waits}) {
+    for (auto const* list : {&entry.reads, &entry.writes}) {
       mix(static_cast<std::int64_t>(list->size()));
       for (int value : *list) mix(value);
     }

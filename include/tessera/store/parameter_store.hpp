@@ -46,6 +46,8 @@ class StepMemory {
 
   std::byte* train(int buffer) const { return at(train_, buffer); }
   std::byte* evaluate(int buffer) const { return at(evaluate_, buffer); }
+  /// The addresses of all buffers of the training program.
+  std::span<std::byte* const> train() const { return train_; }
   /// The highest byte that was handed out, by tier.
   std::int64_t high_water(Tier tier) const {
     return tier == Tier::device ? device_.high_water() : tier == Tier::host ? host_.high_water() : 0;
@@ -385,9 +387,14 @@ class ParameterStore {
       if (!now.size()) continue;
       std::int64_t const at = now.begin - part.begin;
       AdamWFactors<S>* const factors = &factors_[group];
-      ops::adamw(context_, now.size(), gradient + at, master + at, pointer<S>(Kind::moments, unit, 0) + at,
-                 pointer<S>(Kind::moments, unit, 1) + at, weights ? weights + at : nullptr, factors,
-                 &state().skipped);
+      auto const adamw = [&, weights = weights ? weights + at : nullptr](Context<Cpu>& on) {
+        ops::adamw(on, now.size(), gradient + at, master + at, pointer<S>(Kind::moments, unit, 0) + at,
+                   pointer<S>(Kind::moments, unit, 1) + at, weights, factors, &state().skipped);
+      };
+      if (plan_.streams())
+        context_.host_task({"host_update", 0.0, 0.0}, adamw);
+      else
+        adamw(context_);
     }
   }
 

@@ -27,6 +27,7 @@ class AnyTrainer {
   virtual void fill(ParameterSource const& source) = 0;
   virtual void collect(ParameterSink const& sink) = 0;
   virtual void settle() = 0;
+  virtual void observe(StepObserver observer) = 0;
 
   virtual StepPlan const& plan() const = 0;
   /// The highest byte in use of this rank's arena of a tier; the plan says plan().arena_bytes of it.

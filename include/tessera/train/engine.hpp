@@ -79,6 +79,8 @@ class Engine {
   double evaluate(Batch const& batch);
 
   void settle() { store_.settle(); }
+  /// Calls the observer after every entry of every later step; an empty one ends that.
+  void observe(StepObserver observer) { observer_ = std::move(observer); }
   /// Replaces all weights; moments, step count and loss scale start anew.
   void fill(ParameterSource const& source);
   /// Hands all weights to rank 0's sink, in the order of names.
@@ -114,6 +116,7 @@ class Engine {
   Store store_;
   Executor<Place, T> train_;
   Executor<Place, T> evaluate_;
+  StepObserver observer_;
   std::exception_ptr failure_;
   bool filled_ = false;
 };
@@ -122,11 +125,12 @@ namespace detail {
 
 template <class Place, class T>
 StepPlan checked_plan(ErasedModel<Place, T> const& model, RecipeTable const& recipe, TrainerOptions const& options,
-                      comm::Transport const& transport) {
+                      comm::Transport& transport) {
   check_supported(recipe);
   StepShape const shape = step_shape<Place>(options, transport.rank(), transport.world());
   StepPlan plan = make_plan(model.units({shape.batch, shape.sequence}), recipe, shape);
   refuse_if_too_big(model.units, plan, recipe, options.memory_limit, model.positions);
+  transport.barrier({"plan"});  // no rank takes memory while another still asks what is free
   return plan;
 }
 
@@ -134,6 +138,29 @@ template <class Place>
 std::span<std::byte> workspace_of(StepPlan const& plan, StepMemory<Place> const& memory) {
   int const buffer = plan.train.find(BufferKind::workspace, -1);
   return {memory.train(buffer), static_cast<std::size_t>(plan.train.at(buffer).bytes)};
+}
+
+/// A hash of every number that must be the same on all ranks and is not in the schedule.
+inline std::uint64_t hash_of_numbers(TrainerOptions const& options, StepPlan const& plan) {
+  std::uint64_t hash = 14695981039346656037ull;
+  auto const mix = [&](auto value) {
+    std::uint64_t bits = 0;
+    std::memcpy(&bits, &value, sizeof value);
+    hash = (hash ^ bits) * 1099511628211ull;
+    hash ^= hash >> 29;
+  };
+  for (double const number : {options.learning_rate, options.beta1, options.beta2, options.epsilon, options.weight_decay,
+                              options.clip, options.final_fraction, options.loss_scale.initial,
+                              options.loss_scale.minimum, options.loss_scale.maximum})
+    mix(number);
+  for (std::int64_t const number : {options.warmup_steps, options.total_steps, options.loss_scale.growth_interval,
+                                    options.skips_allowed, plan.shape.batch, plan.shape.sequence})
+    mix(number);
+  mix(options.seed);
+  mix(options.schedule);
+  for (UnitLayout const& layout : plan.layouts)
+    for (Range const& parameter : layout.parameters) mix(parameter.end);
+  return hash;
 }
 
 inline StepRule step_rule(RecipeTable const& recipe, TrainerOptions const& options, StepShape const& shape) {
@@ -164,6 +191,7 @@ Engine<Place, T>::Engine(ErasedModel<Place, T> model, RecipeTable const& recipe,
       train_(plan_, plan_.train, memory_, model_.functions, model_.object.get()),
       evaluate_(plan_, plan_.evaluate, memory_, model_.functions, model_.object.get()) {
   comm::agree(transport_, hash_of(plan_.train.schedule), "step schedule");
+  comm::agree(transport_, detail::hash_of_numbers(options, plan_), "numbers of the run (model sizes, batch, optimizer, seed)");
   fill([this](int unit, int parameter, std::int64_t offset, std::span<float> out) {
     initial_values(options_.seed, unit, parameter,
                    plan_.unit(unit).parameters[static_cast<std::size_t>(parameter)].init, offset, out);
@@ -258,7 +286,7 @@ Ticket Engine<Place, T>::step(Batch const& batch) {
   try {
     load(batch);
     store_.begin_step(rates_.at(store_.state().attempted));
-    train_.run(context_, store_, transport_);
+    train_.run(context_, store_, transport_, observer_);
     StepReport done = report(start, before);
     if (store_.state().skips_in_row > options_.skips_allowed)
       throw Error(ErrorKind::diverged,

@@ -36,10 +36,11 @@ class Executor {
   }
 
   /// Runs the whole program. Throws what a collective throws.
-  void run(Context<Place>& context, Store& store, comm::Transport& transport) {
+  void run(Context<Place>& context, Store& store, comm::Transport& transport, StepObserver const& observer = {}) {
     for (Entry const& entry : program_.schedule.entries) {
       transport.heartbeat();
       run(entry, context, store);
+      if (observer) observer(plan_, entry, memory_.train());
     }
   }
 

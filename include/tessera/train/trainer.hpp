@@ -59,6 +59,8 @@ inline void check_options(TrainerOptions const& options, std::int64_t positions)
   number("beta1", options.beta1, 0.0, 1.0);
   number("beta2", options.beta2, 0.0, 1.0);
   number("epsilon", options.epsilon, 0.0, infinity);
+  if (options.epsilon < 0x1p-126)
+    fail("options: epsilon is 0 or not a normal number in fp32, and a weight without gradient would become 0 / 0; use 1e-8");
   number("weight_decay", options.weight_decay, 0.0, infinity);
   number("clip", options.clip, 0.0, infinity);
   auto const count = [&](char const* name, std::int64_t value) {
@@ -113,6 +115,8 @@ class BasicTrainer : public rules<Recipe> {
   /// Hands all weights to rank 0's sink in the order of names; collective.
   void collect(ParameterSink const& sink) { started().collect(sink); }
   void settle() { started().settle(); }
+  /// Calls the observer after every entry of every later step.
+  void observe(StepObserver observer) { started().observe(std::move(observer)); }
 
   /// What was planned; `plan().arena_bytes` equals the bytes in use.
   StepPlan const& plan() { return started().plan(); }

@@ -70,18 +70,6 @@ struct HeadIndex {
   }
 };
 
-/// An epilogue that writes to a dense tile of `stride` columns, or adds to it.
-template <class S>
-auto tile_into(S* to, std::int64_t stride, bool add) {
-  return [=](std::int64_t i, std::int64_t j, S const* values, std::int64_t count) {
-    for_packets<S>(0, count, [&](std::int64_t offset, auto whole, std::int64_t some) {
-      S* const at = to + i * stride + j + offset;
-      Packet<S> const value = load<S>(values + offset);
-      put(at, add ? get<S>(static_cast<S const*>(at), whole, some) + value : value, whole, some);
-    });
-  };
-}
-
 /// to = values * factor for one row of n.
 template <class S, class T>
 EIGEN_STRONG_INLINE void scale_row(S const* values, S factor, std::int64_t n, T* to) {
@@ -120,7 +108,7 @@ void attention_forward_block(std::span<std::byte> scratch, HeadIndex at, T const
     std::int64_t const keys = std::min(tiles.forward_keys, end - key);
     product_serial<S>(scratch.data(), Matrix<T>{qkv + at.qkv(0, first), stride},
                       Matrix<T>{qkv + at.qkv(1, key), stride, true}, rows, keys, head,
-                      tile_into(tiles.scores, tiles.forward_keys, false));
+                      InPlace<S>{tiles.scores, tiles.forward_keys, false});
     for (std::int64_t row = 0; row < rows; ++row) {
       S* const scores = tiles.scores + row * tiles.forward_keys;
       std::int64_t const visible = std::min(keys, first + row - key + 1);
@@ -137,7 +125,7 @@ void attention_forward_block(std::span<std::byte> scratch, HeadIndex at, T const
     }
     product_serial<S>(scratch.data(), Matrix<S>{tiles.scores, tiles.forward_keys},
                       Matrix<T>{qkv + at.qkv(2, key), stride}, rows, head, keys,
-                      tile_into(tiles.sums, head, key != 0));
+                      InPlace<S>{tiles.sums, head, key != 0});
   }
   for (std::int64_t row = 0; row < rows; ++row) {
     scale_row(tiles.sums + row * head, S(1) / total[row], head, out + at.out(first + row));
@@ -194,10 +182,10 @@ class AttentionBackward {
         bool const add = query != key;
         product_serial<S>(scratch_, Matrix<S>{tiles_.scores, Tiles::block, true},
                           Matrix<T>{dout_ + at_.out(query), at_.channels}, keys, head, queries,
-                          tile_into(tiles_.sums, head, add));
+                          InPlace<S>{tiles_.sums, head, add});
         product_serial<S>(scratch_, Matrix<S>{tiles_.slopes, Tiles::block, true},
                           Matrix<T>{qkv_ + at_.qkv(0, query), 3 * at_.channels}, keys, head, queries,
-                          tile_into(tiles_.more_sums, head, add));
+                          InPlace<S>{tiles_.more_sums, head, add});
         if constexpr (std::is_same_v<S, T>)
           query_gradient(query, queries, key, keys, dqkv_ + at_.qkv(0, query), 3 * at_.channels, key != 0);
         else if (in_scratch)
@@ -233,10 +221,10 @@ class AttentionBackward {
     dot_rows(query, queries);
     product_serial<S>(scratch_, Matrix<T>{qkv_ + at_.qkv(0, query), stride},
                       Matrix<T>{qkv_ + at_.qkv(1, key), stride, true}, queries, keys, head,
-                      tile_into(tiles_.scores, Tiles::block, false));
+                      InPlace<S>{tiles_.scores, Tiles::block, false});
     product_serial<S>(scratch_, Matrix<T>{dout_ + at_.out(query), at_.channels},
                       Matrix<T>{qkv_ + at_.qkv(2, key), stride, true}, queries, keys, head,
-                      tile_into(tiles_.slopes, Tiles::block, false));
+                      InPlace<S>{tiles_.slopes, Tiles::block, false});
     for (std::int64_t row = 0; row < queries; ++row) {
       S* const scores = tiles_.scores + row * Tiles::block;
       S* const slopes = tiles_.slopes + row * Tiles::block;
@@ -272,7 +260,7 @@ class AttentionBackward {
                       std::int64_t stride, bool add) {
     product_serial<S>(scratch_, Matrix<S>{tiles_.slopes, Tiles::block},
                       Matrix<T>{qkv_ + at_.qkv(1, key), 3 * at_.channels}, queries, at_.head, keys,
-                      tile_into(to, stride, add));
+                      InPlace<S>{to, stride, add});
   }
 
   std::byte* scratch_;

@@ -64,6 +64,14 @@ class Context<Cpu> {
       std::forward<F>(body)();
   }
 
+  /// Host code that joins a step in the order of its lane: runs after everything enqueued before it, and
+  /// before everything enqueued after. The only way for it. Here, inline; `work` receives the context of the
+  /// host.
+  template <class F>
+  void host_task(Operation const& operation, F&& work) noexcept {
+    enqueue(operation, [&] { work(*this); });
+  }
+
   /// Everything enqueued is done: nothing to wait for here. A step never calls it.
   void synchronize() noexcept {
     if (recorder_) recorder_->violation("synchronize");

@@ -76,10 +76,51 @@ void sum_columns(S const* packed, std::int64_t depth, std::int64_t cols, bool fi
   }
 }
 
-/// One tile of at most Tiling::max_rows by max_cols, over the whole depth, by one worker. `epilogue(i, j,
-/// values, count)` gets `count` finished values of row i from column j on, relative to the tile; `values` is
-/// padded to whole packets. With `column_sums`, a vector of `cols` values, it also gets the sums of b over
-/// the depth, in order.
+/// The epilogue that stores sums where they belong, or adds them to what is there: the kernel does it itself.
+template <class S>
+struct InPlace {
+  S* to;
+  std::int64_t stride;
+  bool add = false;
+};
+
+/// The same epilogue for the part of the result that starts at (i, j).
+template <class S>
+InPlace<S> shifted(InPlace<S> const& epilogue, std::int64_t i, std::int64_t j) {
+  return {epilogue.to + i * epilogue.stride + j, epilogue.stride, epilogue.add};
+}
+template <class Epilogue>
+auto shifted(Epilogue const& epilogue, std::int64_t i, std::int64_t j) {
+  return [&epilogue, i, j](std::int64_t row, std::int64_t col, auto const* values, std::int64_t count) {
+    epilogue(i + row, j + col, values, count);
+  };
+}
+
+/// The register tile at one place of a panel, by its number of packets.
+template <class S>
+EIGEN_STRONG_INLINE void multiply_panel(int packets, std::int64_t depth, S const* a,
+                                        PackedLeft<S> const& left, S const* b, S* c, std::int64_t c_stride,
+                                        bool first) {
+  if (packets == 1)
+    multiply_micro<1>(depth, a, left.row_stride, left.k_stride, b, c, c_stride, first);
+  else if (packets == 2)
+    multiply_micro<2>(depth, a, left.row_stride, left.k_stride, b, c, c_stride, first);
+  else
+    multiply_micro<Microtile<S>::packets>(depth, a, left.row_stride, left.k_stride, b, c, c_stride, first);
+}
+
+/// Copies the first `cols` values of each of `rows` rows.
+template <class S>
+void copy_rows(S const* from, std::int64_t from_stride, std::int64_t rows, std::int64_t cols, S* to,
+               std::int64_t to_stride) {
+  for (std::int64_t row = 0; row < rows; ++row)
+    std::copy_n(from + row * from_stride, cols, to + row * to_stride);
+}
+
+/// One tile of at most Tiling::max_rows by max_cols, over the whole depth, by one worker. `epilogue` is
+/// InPlace, or epilogue(i, j, values, count) gets `count` finished values of row i from column j on, relative
+/// to the tile; `values` is padded to whole packets. With `column_sums`, a vector of `cols` values, it also
+/// gets the sums of b over the depth, in order.
 template <class S, class A, class B, class Epilogue>
 void product_tile(std::byte* scratch, Matrix<A> a, Matrix<B> b, std::int64_t rows, std::int64_t cols,
                   std::int64_t depth, Epilogue const& epilogue, S* column_sums = nullptr) {
@@ -101,22 +142,29 @@ void product_tile(std::byte* scratch, Matrix<A> a, Matrix<B> b, std::int64_t row
     for (std::int64_t panel = 0; panel < panels.count(); ++panel) {
       std::int64_t const col = panels.start(panel) * width;
       int const packets = panels.packets(panel);
+      std::int64_t const stride = packets * width, count = std::min(stride, cols - col);
       S const* const from = right + col * block;
       for (std::int64_t group = 0; group < row_groups; ++group) {
-        // A tile of one k-block needs no memory beyond the register tile's.
-        S* const to = first && last ? tile : tile + (col * row_groups + group * packets * width) * row_step;
-        S const* const values = packed.at(group * row_step);
-        if (packets == 1)
-          multiply_micro<1>(block, values, packed.row_stride, packed.k_stride, from, to, first);
-        else if (packets == 2)
-          multiply_micro<2>(block, values, packed.row_stride, packed.k_stride, from, to, first);
-        else
-          multiply_micro<Microtile<S>::packets>(block, values, packed.row_stride, packed.k_stride, from, to,
-                                                first);
-        if (!last) continue;
-        std::int64_t const count = std::min<std::int64_t>(packets * width, cols - col);
-        for (std::int64_t row = 0; row < std::min(row_step, rows - group * row_step); ++row)
-          epilogue(group * row_step + row, col, static_cast<S const*>(to + row * packets * width), count);
+        std::int64_t const row = group * row_step, some = std::min(row_step, rows - row);
+        S const* const values = packed.at(row);
+        if constexpr (std::is_same_v<Epilogue, InPlace<S>>) {
+          S* const to = epilogue.to + row * epilogue.stride + col;
+          bool const start = first && !epilogue.add;
+          if (some == row_step && count == stride) {
+            multiply_panel(packets, block, values, packed, from, to, epilogue.stride, start);
+          } else {  // an edge goes through a padded tile
+            if (!start) copy_rows(static_cast<S const*>(to), epilogue.stride, some, count, tile, stride);
+            multiply_panel(packets, block, values, packed, from, tile, stride, start);
+            copy_rows(static_cast<S const*>(tile), stride, some, count, to, epilogue.stride);
+          }
+        } else {
+          // A tile of one k-block needs no memory beyond the register tile's.
+          S* const to = first && last ? tile : tile + (col * row_groups + group * stride) * row_step;
+          multiply_panel(packets, block, values, packed, from, to, stride, first);
+          if (!last) continue;
+          for (std::int64_t i = 0; i < some; ++i)
+            epilogue(row + i, col, static_cast<S const*>(to + i * stride), count);
+        }
       }
     }
     k += block;
@@ -130,10 +178,7 @@ void product_serial(std::byte* scratch, Matrix<A> a, Matrix<B> b, std::int64_t m
   for (std::int64_t i = 0; i < m; i += Tiling<S>::max_rows)
     for (std::int64_t j = 0; j < n; j += Tiling<S>::max_cols)
       product_tile<S>(scratch, a.at(i, 0), b.at(0, j), std::min(Tiling<S>::max_rows, m - i),
-                      std::min(Tiling<S>::max_cols, n - j), depth,
-                      [&](std::int64_t row, std::int64_t col, S const* values, std::int64_t count) {
-                        epilogue(i + row, j + col, values, count);
-                      });
+                      std::min(Tiling<S>::max_cols, n - j), depth, shifted(epilogue, i, j));
 }
 
 /// Discards the sums of columns.
@@ -160,12 +205,8 @@ void product(Context<Cpu>& context, Matrix<A> a, Matrix<B> b, std::int64_t m, st
     if constexpr (!std::is_same_v<Sums, NoSums>)
       if (i == 0)
         column_sums = reinterpret_cast<S*>(scratch + ProductScratch<S>::bytes) - Tiling<S>::max_cols;
-    product_tile<S>(
-        scratch, a.at(i, 0), b.at(0, j), std::min(tiling.rows, m - i), cols, depth,
-        [&](std::int64_t row, std::int64_t col, S const* values, std::int64_t count) {
-          epilogue(i + row, j + col, values, count);
-        },
-        column_sums);
+    product_tile<S>(scratch, a.at(i, 0), b.at(0, j), std::min(tiling.rows, m - i), cols, depth,
+                    shifted(epilogue, i, j), column_sums);
     if (column_sums) sums(j, static_cast<S const*>(column_sums), cols);
   });
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "tessera/backend/cpu/activation.hpp"
 #include "tessera/backend/cpu/gemm.hpp"
@@ -27,8 +28,11 @@ auto map_into(T* to, std::int64_t n, F const& function) {
 /// Stores the result as it is.
 template <class S, class T>
 auto store_into(T* to, std::int64_t n) {
-  return map_into<S>(to, n,
-                     [](std::int64_t, std::int64_t, Packet<S> value, auto, std::int64_t) { return value; });
+  if constexpr (std::is_same_v<S, T>)
+    return InPlace<S>{to, n};
+  else
+    return map_into<S>(to, n,
+                       [](std::int64_t, std::int64_t, Packet<S> value, auto, std::int64_t) { return value; });
 }
 
 template <class S, class T, class Whole>

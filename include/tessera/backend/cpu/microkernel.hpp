@@ -50,11 +50,12 @@ struct Microtile {
 };
 
 /// c = sum over k of a(., k) b(k, .), plus c unless `first`. One left value is a[row*row_stride +
-/// k*k_stride]; b is a packed panel of `Packets` packets for each k. c is a dense tile of rows by Packets
-/// packets. The order of the sum is k, so a result does not depend on where in a tile it is computed.
+/// k*k_stride]; b is a packed panel of `Packets` packets for each k; c has a row every c_stride. The order of
+/// the sum is k, so a result does not depend on where in a tile it is computed.
 template <int Packets, class S>
 EIGEN_DONT_INLINE void multiply_micro(std::int64_t depth, S const* a, std::int64_t row_stride,
-                                      std::int64_t k_stride, S const* b, S* c, bool first) {
+                                      std::int64_t k_stride, S const* b, S* c, std::int64_t c_stride,
+                                      bool first) {
   constexpr int rows = Microtile<S>::rows;
   constexpr int width = Packet<S>::size;
   Packet<S> sums[rows][Packets];
@@ -80,7 +81,7 @@ EIGEN_DONT_INLINE void multiply_micro(std::int64_t depth, S const* a, std::int64
   for (int row = 0; row < rows; ++row)
 #pragma GCC unroll 8
     for (int part = 0; part < Packets; ++part) {
-      S* const to = c + (row * Packets + part) * width;
+      S* const to = c + row * c_stride + part * width;
       store(to, first ? sums[row][part] : load<S>(to) + sums[row][part]);
     }
 }

@@ -129,13 +129,35 @@ EIGEN_STRONG_INLINE Packet<S> zero_below(Packet<S> x, Packet<S> bound) {
   return Packet<S>(pandnot(x.raw, pcmp_lt(pabs(x.raw), bound.raw)), 0);
 }
 
-/// e^x; NaN stays NaN, below the smallest exponent it is 0 or the smallest normal number.
+/// e^x within two units in the last place; NaN stays NaN, below the smallest exponent it is 0 or the smallest
+/// normal number.
 template <class S>
 EIGEN_STRONG_INLINE Packet<S> exp(Packet<S> x) {
+#if defined(EIGEN_VECTORIZE_AVX512)
+  if constexpr (std::is_same_v<S, float>) {
+    // e^x = 2^n e^t with n = round(x / ln 2), |t| <= ln 2 / 2 and Cephes' polynomial; out of range, the
+    // limits of 2^n hold.
+    __m512 const in_range =
+        _mm512_min_ps(_mm512_set1_ps(90.0f), _mm512_max_ps(_mm512_set1_ps(-105.0f), x.raw));
+    __m512 const n = _mm512_roundscale_ps(_mm512_mul_ps(in_range, _mm512_set1_ps(1.44269504088896341f)), 0);
+    __m512 t = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), in_range);
+    t = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), t);
+    __m512 p = _mm512_set1_ps(1.9875691500e-4f);
+    p = _mm512_fmadd_ps(p, t, _mm512_set1_ps(1.3981999507e-3f));
+    p = _mm512_fmadd_ps(p, t, _mm512_set1_ps(8.3334519073e-3f));
+    p = _mm512_fmadd_ps(p, t, _mm512_set1_ps(4.1665795894e-2f));
+    p = _mm512_fmadd_ps(p, t, _mm512_set1_ps(1.6666665459e-1f));
+    p = _mm512_fmadd_ps(p, t, _mm512_set1_ps(5.0000001201e-1f));
+    p = _mm512_fmadd_ps(p, _mm512_mul_ps(t, t), t);
+    return Packet<S>(_mm512_scalef_ps(_mm512_add_ps(p, _mm512_set1_ps(1.0f)), n), 0);
+  }
+  return detail::each_lane<S>([](S value) { return std::exp(value); }, x);
+#else
   if constexpr (Packet<S>::size > 1 && Eigen::internal::packet_traits<S>::HasExp)
     return Packet<S>(Eigen::internal::pexp(x.raw), 0);
   else
     return detail::each_lane<S>([](S value) { return std::exp(value); }, x);
+#endif
 }
 
 /// Sum and maximum over the lanes, in the order of this instruction set.
@@ -148,6 +170,29 @@ EIGEN_STRONG_INLINE S lane_max(Packet<S> x) {
   return Eigen::internal::predux_max(x.raw);
 }
 
+#if defined(EIGEN_VECTORIZE_AVX512)
+namespace detail {
+
+/// 16 stored values to floats and back; the pointer only names the format.
+EIGEN_STRONG_INLINE __m512 widen(__m256i bits, half const*) { return _mm512_cvtph_ps(bits); }
+EIGEN_STRONG_INLINE __m512 widen(__m256i bits, bfloat16 const*) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+EIGEN_STRONG_INLINE __m256i narrow(__m512 value, half const*) {
+  return _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT);
+}
+EIGEN_STRONG_INLINE __m256i narrow(__m512 value, bfloat16 const*) {
+  __m512i const bits = _mm512_castps_si512(value);
+  __m512i const last = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  __m512i const even = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), last);
+  __mmask16 const nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
+  __m512i const chosen = _mm512_mask_or_epi32(even, nan, bits, _mm512_set1_epi32(0x400000));
+  return _mm512_cvtepi32_epi16(_mm512_srli_epi32(chosen, 16));
+}
+
+}  // namespace detail
+#endif
+
 /// One packet from memory of any storage type, converted to S. No alignment is asked for.
 template <class S, class T>
 EIGEN_STRONG_INLINE Packet<S> load(T const* from) {
@@ -157,14 +202,13 @@ EIGEN_STRONG_INLINE Packet<S> load(T const* from) {
   } else {
     if constexpr (std::is_same_v<S, float> && std::is_same_v<T, half>) {
 #if defined(EIGEN_VECTORIZE_AVX512)
-      return Packet<S>(_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<__m256i const*>(from))), 0);
+      return Packet<S>(detail::widen(_mm256_loadu_si256(reinterpret_cast<__m256i const*>(from)), from), 0);
 #elif defined(EIGEN_VECTORIZE_AVX) && defined(__F16C__)
       return Packet<S>(_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<__m128i const*>(from))), 0);
 #endif
     } else if constexpr (std::is_same_v<S, float> && std::is_same_v<T, bfloat16>) {
 #if defined(EIGEN_VECTORIZE_AVX512)
-      __m256i const bits = _mm256_loadu_si256(reinterpret_cast<__m256i const*>(from));
-      return Packet<S>(_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16)), 0);
+      return Packet<S>(detail::widen(_mm256_loadu_si256(reinterpret_cast<__m256i const*>(from)), from), 0);
 #elif defined(EIGEN_VECTORIZE_AVX2)
       __m128i const bits = _mm_loadu_si128(reinterpret_cast<__m128i const*>(from));
       return Packet<S>(_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16)), 0);
@@ -187,8 +231,7 @@ EIGEN_STRONG_INLINE void store(T* to, Packet<S> value) {
   } else {
     if constexpr (std::is_same_v<S, float> && std::is_same_v<T, half>) {
 #if defined(EIGEN_VECTORIZE_AVX512)
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
-                          _mm512_cvtps_ph(value.raw, _MM_FROUND_TO_NEAREST_INT));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), detail::narrow(value.raw, to));
       return;
 #elif defined(EIGEN_VECTORIZE_AVX) && defined(__F16C__)
       _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_cvtps_ph(value.raw, _MM_FROUND_TO_NEAREST_INT));
@@ -196,13 +239,7 @@ EIGEN_STRONG_INLINE void store(T* to, Packet<S> value) {
 #endif
     } else if constexpr (std::is_same_v<S, float> && std::is_same_v<T, bfloat16>) {
 #if defined(EIGEN_VECTORIZE_AVX512)
-      __m512i const bits = _mm512_castps_si512(value.raw);
-      __m512i const last = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-      __m512i const even = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), last);
-      __mmask16 const nan = _mm512_cmp_ps_mask(value.raw, value.raw, _CMP_UNORD_Q);
-      __m512i const bits16 = _mm512_mask_or_epi32(even, nan, bits, _mm512_set1_epi32(0x400000));
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
-                          _mm512_cvtepi32_epi16(_mm512_srli_epi32(bits16, 16)));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), detail::narrow(value.raw, to));
       return;
 #elif defined(EIGEN_VECTORIZE_AVX2)
       __m256i const bits = _mm256_castps_si256(value.raw);
@@ -233,9 +270,20 @@ EIGEN_STRONG_INLINE void store(T* to, Packet<S> value) {
   }
 }
 
-/// The first `count` values (fewer than a packet), the other lanes `rest`.
+/// The first `count` values (fewer than a packet), the other lanes `rest`. Nothing beyond them is read.
 template <class S, class T>
 EIGEN_STRONG_INLINE Packet<S> load_partial(T const* from, std::int64_t count, S rest = S(0)) {
+#if defined(EIGEN_VECTORIZE_AVX512) && defined(__AVX512BW__) && defined(__AVX512VL__)
+  __mmask16 const mask = static_cast<__mmask16>((1u << count) - 1u);
+  if constexpr (std::is_same_v<S, float> && std::is_same_v<T, float>) {
+    return Packet<S>(_mm512_mask_loadu_ps(_mm512_set1_ps(rest), mask, from), 0);
+  } else if constexpr (std::is_same_v<S, float> && sizeof(T) == 2) {
+    __m256i const bits = _mm256_maskz_loadu_epi16(mask, from);
+    return Packet<S>(_mm512_mask_blend_ps(mask, _mm512_set1_ps(rest), detail::widen(bits, from)), 0);
+  } else if constexpr (std::is_same_v<S, double> && std::is_same_v<T, double>) {
+    return Packet<S>(_mm512_mask_loadu_pd(_mm512_set1_pd(rest), static_cast<__mmask8>(mask), from), 0);
+  }
+#endif
   alignas(64) S values[Packet<S>::size];
   for (int lane = 0; lane < Packet<S>::size; ++lane)
     values[lane] = lane < count ? static_cast<S>(from[lane]) : rest;
@@ -245,6 +293,19 @@ EIGEN_STRONG_INLINE Packet<S> load_partial(T const* from, std::int64_t count, S 
 /// Writes only the first `count` lanes.
 template <class T, class S>
 EIGEN_STRONG_INLINE void store_partial(T* to, Packet<S> value, std::int64_t count) {
+#if defined(EIGEN_VECTORIZE_AVX512) && defined(__AVX512BW__) && defined(__AVX512VL__)
+  __mmask16 const mask = static_cast<__mmask16>((1u << count) - 1u);
+  if constexpr (std::is_same_v<S, float> && std::is_same_v<T, float>) {
+    _mm512_mask_storeu_ps(to, mask, value.raw);
+    return;
+  } else if constexpr (std::is_same_v<S, float> && sizeof(T) == 2) {
+    _mm256_mask_storeu_epi16(to, mask, detail::narrow(value.raw, to));
+    return;
+  } else if constexpr (std::is_same_v<S, double> && std::is_same_v<T, double>) {
+    _mm512_mask_storeu_pd(to, static_cast<__mmask8>(mask), value.raw);
+    return;
+  }
+#endif
   alignas(64) T values[Packet<S>::size];
   store(values, value);
   std::memcpy(static_cast<void*>(to), values, static_cast<std::size_t>(count) * sizeof(T));

@@ -23,6 +23,7 @@ class Gpt2Trainer final : public AnyTrainer {
   void fill(ParameterSource const& source) override { engine_.fill(source); }
   void collect(ParameterSink const& sink) override { engine_.collect(sink); }
   void settle() override { engine_.settle(); }
+  void observe(StepObserver observer) override { engine_.observe(std::move(observer)); }
   StepPlan const& plan() const override { return engine_.plan(); }
   std::int64_t peak_bytes(Tier tier) const override { return engine_.memory().high_water(tier); }
   void record(Recorder& recorder) override { engine_.record(recorder); }

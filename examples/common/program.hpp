@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// The frame of a program: what it throws becomes one line on stderr and an exit code; Ctrl-C and SIGTERM once let
+// it finish its step, twice end it now.
+#pragma once
+
+#include <atomic>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <iostream>
+#include <new>
+#include <string>
+#include <string_view>
+#include <unistd.h>
+
+#include "tessera/core/error.hpp"
+#include "tessera/data/file_bytes.hpp"
+
+namespace tessera::inline v0 {
+namespace cli {
+
+/// Prints "error: TEXT" as one line.
+inline void print_error(std::string_view text) {
+  std::cout.flush();
+  std::string line(text);
+  for (char& c : line)
+    if (c == '\n' || c == '\r') c = ' ';
+  std::cerr << "error: " << line << std::endl;
+}
+
+/// Runs `body`, which gives the exit code, and turns what it throws into a line and a code. Output that could not
+/// be written is a failure too.
+template <class Body>
+int guarded(Body&& body) {
+  try {
+    int const code = body();
+    std::cout.flush();
+    if (!std::cout) {
+      print_error("standard output could not be written completely; is the disk full?");
+      return code == 0 ? exit_code(ErrorKind::failed) : code;
+    }
+    return code;
+  } catch (Error const& error) {
+    print_error(error.what());
+    return exit_code(error.kind());
+  } catch (std::bad_alloc const&) {
+    print_error("out of memory: the system gave no more; choose a smaller batch, sequence or model");
+    return exit_code(ErrorKind::out_of_memory);
+  } catch (std::exception const& error) {
+    print_error(std::string(error.what()) + "; this was not expected");
+    return exit_code(ErrorKind::failed);
+  }
+}
+
+namespace detail {
+
+// A signal handler can reach nothing but what is static.
+inline std::atomic<int> signal_caught{0};
+static_assert(std::atomic<int>::is_always_lock_free);
+
+extern "C" inline void tessera_program_signal(int number) {
+  int none = 0;
+  if (!signal_caught.compare_exchange_strong(none, number)) ::_exit(128 + number);
+}
+
+}  // namespace detail
+
+/// While it lives, the first SIGINT or SIGTERM is only noted and the second one ends the process.
+class Interrupt {
+ public:
+  Interrupt() {
+    struct sigaction action {};
+    action.sa_handler = detail::tessera_program_signal;
+    sigemptyset(&action.sa_mask);
+    action.sa_flags = SA_RESTART;
+    ::sigaction(SIGINT, &action, &old_int_);
+    ::sigaction(SIGTERM, &action, &old_term_);
+  }
+  Interrupt(Interrupt const&) = delete;
+  Interrupt& operator=(Interrupt const&) = delete;
+  ~Interrupt() {
+    ::sigaction(SIGINT, &old_int_, nullptr);
+    ::sigaction(SIGTERM, &old_term_, nullptr);
+  }
+
+  static bool caught() { return detail::signal_caught.load() != 0; }
+  /// 130 or 143; 0 when no signal came.
+  static int exit_code() { return caught() ? 128 + detail::signal_caught.load() : 0; }
+  static std::string name() { return detail::signal_caught.load() == SIGTERM ? "SIGTERM" : "SIGINT"; }
+
+ private:
+  struct sigaction old_int_ {};
+  struct sigaction old_term_ {};
+};
+
+/// Where the rank threads of one run agree whether there is a next step. Rank 0 decides after each step, the others
+/// ask before the next one. A step is a meeting of all ranks, so nobody is more than one answer behind.
+class StepGate {
+ public:
+  /// Rank 0: whether `step` takes place.
+  void say(std::int64_t step, bool goes) {
+    state_.store(2 * step + (goes ? 1 : 0));
+    state_.notify_all();
+  }
+  /// Any rank: waits until that is known.
+  bool goes(std::int64_t step) const {
+    for (;;) {
+      std::int64_t const state = state_.load();
+      if (state / 2 >= step) return state % 2 != 0;
+      state_.wait(state);
+    }
+  }
+
+  /// Lives in rank 0: when it unwinds from an error, nobody goes on waiting.
+  class Keeper {
+   public:
+    explicit Keeper(StepGate& gate) : gate_(gate) {}
+    Keeper(Keeper const&) = delete;
+    Keeper& operator=(Keeper const&) = delete;
+    ~Keeper() { gate_.say(std::int64_t{1} << 60, false); }
+
+   private:
+    StepGate& gate_;
+  };
+
+ private:
+  std::atomic<std::int64_t> state_{1};  // step 0 takes place
+};
+
+}  // namespace cli
+}  // namespace tessera::inline v0

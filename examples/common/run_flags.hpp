@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// The flags that more than one program has: data, optimizer, seed and threads.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "common/command_line.hpp"
+#include "tessera/data/batch.hpp"
+#include "tessera/train/options.hpp"
+
+namespace tessera::inline v0 {
+namespace cli {
+
+struct DataFlags {
+  std::vector<std::filesystem::path> paths;  ///< none: default_data_path
+  Order order = Order::shuffled;
+  std::int64_t vocabulary = 0;  ///< 0: the model's own, or that of the data
+};
+
+inline void add_data_flags(CommandLine& line, DataFlags& flags) {
+  line.group("Data");
+  line.values("--data", "PATH...", default_data_path, "files and folders of text, or token files (.bin)",
+              [&](std::string const&, Names const& values) { flags.paths.assign(values.begin(), values.end()); });
+  line.custom("--order", "shuffled|sequential", name_of(flags.order), "how samples are ordered",
+              [&](std::string const& flag, std::string const& value) {
+                flags.order = cli::choice(flag, value, {"shuffled", "sequential"}) == "shuffled" ? Order::shuffled
+                                                                                                  : Order::sequential;
+              });
+  line.custom("--vocabulary", "N", "", "tokens of the vocabulary; else 256 for text, a named model's own",
+              [&](std::string const& flag, std::string const& value) {
+                flags.vocabulary = whole_number(flag, value, 1, (std::int64_t{1} << 31) - 1);
+              });
+}
+
+/// The optimizer's flags, straight into the options of a trainer. `warmup_name` is the flag for the steps over which
+/// the learning rate rises.
+inline void add_optimizer_flags(CommandLine& line, TrainerOptions& options, std::string const& warmup_name) {
+  line.group("Optimizer (AdamW)");
+  line.real("--learning-rate,--lr", options.learning_rate, "the highest learning rate", at_least(0.0));
+  line.real("--beta1", options.beta1, "decay of the first moment", {.least = 0.0, .most = 1.0, .open_above = true});
+  line.real("--beta2", options.beta2, "decay of the second moment", {.least = 0.0, .most = 1.0, .open_above = true});
+  line.real("--epsilon", options.epsilon, "added to the root of the second moment", at_least(0.0));
+  line.real("--weight-decay", options.weight_decay, "on matrices only", at_least(0.0));
+  line.real("--clip", options.clip, "largest gradient norm; 0 clips nothing", at_least(0.0));
+  line.custom("--schedule", "constant|linear|cosine", "constant", "how the learning rate goes on after its warm-up",
+              [&](std::string const& flag, std::string const& value) {
+                std::string const name = cli::choice(flag, value, {"constant", "linear", "cosine"});
+                options.schedule = name == "linear"   ? RateShape::linear
+                                   : name == "cosine" ? RateShape::cosine
+                                                      : RateShape::constant;
+              });
+  line.whole(warmup_name, options.warmup_steps, "steps over which the learning rate rises", 0, std::int64_t{1} << 40);
+}
+
+inline char const* name_of(RateShape shape) {
+  return shape == RateShape::linear ? "linear" : shape == RateShape::cosine ? "cosine" : "constant";
+}
+
+inline void add_machine_flags(CommandLine& line, TrainerOptions& options) {
+  line.group("Machine");
+  line.whole("--seed", options.seed, "of weights and data order", 0);
+  line.whole("--threads", options.threads, "threads of a rank; 0 shares the cores", 0, 1024);
+}
+
+}  // namespace cli
+}  // namespace tessera::inline v0

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+// What stdout is, and what is drawn on it: a progress bar, a box of settings, a table.
+#pragma once
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+#include <string_view>
+#include <sys/ioctl.h>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include "common/values.hpp"
+
+namespace tessera::inline v0 {
+namespace cli {
+
+/// A stream as it is seen by somebody. NO_COLOR (any value but an empty one) turns colours off, COLUMNS sets the
+/// width.
+struct Terminal {
+  bool interactive = false;  ///< a terminal that can redraw a line
+  bool colour = false;
+  int width = 0;  ///< columns; 0: no limit
+
+  static Terminal of(int descriptor) {
+    Terminal terminal;
+    char const* const type = std::getenv("TERM");
+    terminal.interactive = ::isatty(descriptor) == 1 && (type == nullptr || std::string_view(type) != "dumb");
+    char const* const no_colour = std::getenv("NO_COLOR");
+    terminal.colour = terminal.interactive && (no_colour == nullptr || *no_colour == '\0');
+    winsize size{};
+    if (terminal.interactive) {
+      terminal.width = 80;
+      if (::ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) terminal.width = size.ws_col;
+    }
+    if (char const* const columns = std::getenv("COLUMNS")) {
+      int given = 0;
+      std::string_view const text(columns);
+      auto const [end, code] = std::from_chars(text.data(), text.data() + text.size(), given);
+      if (code == std::errc() && end == text.data() + text.size() && given >= 20) terminal.width = given;
+    }
+    return terminal;
+  }
+
+  std::string bold(std::string const& text) const { return colour ? "\033[1m" + text + "\033[0m" : text; }
+  std::string red(std::string const& text) const { return colour ? "\033[31m" + text + "\033[0m" : text; }
+  std::string green(std::string const& text) const { return colour ? "\033[32m" + text + "\033[0m" : text; }
+};
+
+/// "3 s", "2:05", "1:02:03".
+inline std::string duration_text(double seconds) {
+  auto const whole = static_cast<std::int64_t>(std::max(0.0, seconds) + 0.5);
+  if (whole < 60) return std::to_string(whole) + " s";
+  char text[32];
+  if (whole < 3600)
+    std::snprintf(text, sizeof text, "%d:%02d", static_cast<int>(whole / 60), static_cast<int>(whole % 60));
+  else
+    std::snprintf(text, sizeof text, "%lld:%02d:%02d", static_cast<long long>(whole / 3600),
+                  static_cast<int>(whole / 60 % 60), static_cast<int>(whole % 60));
+  return text;
+}
+
+/// A bar that is redrawn in place on a terminal, at most ten times a second:
+/// "zs2_fp16 [=====>     ] 37%, 74/200 | 7,282 tok/s | ETA 17 s | loss 3.24". Elsewhere it draws nothing.
+class Progress {
+ public:
+  Progress(std::ostream& out, Terminal terminal) : out_(out), terminal_(terminal) {}
+  Progress(Progress const&) = delete;
+  Progress& operator=(Progress const&) = delete;
+  ~Progress() { clear(); }
+
+  bool interactive() const { return terminal_.interactive; }
+
+  /// Starts anew, at 0 of `total`.
+  void start(std::string label, std::int64_t total) {
+    label_ = std::move(label);
+    total_ = total;
+    began_ = Clock::now();
+    drawn_ = {};
+  }
+  /// `left` is what remains in seconds after this label, added to the ETA.
+  void show(std::int64_t done, double tokens_per_second, std::string_view note = {}, double left = 0.0) {
+    if (!terminal_.interactive) return;
+    auto const now = Clock::now();
+    if (done < total_ && now - drawn_ < std::chrono::milliseconds(100)) return;
+    drawn_ = now;
+    double const elapsed = std::chrono::duration<double>(now - began_).count();
+    std::string tail = " " + std::to_string(total_ > 0 ? 100 * done / total_ : 100) + "%, " + std::to_string(done) +
+                       "/" + std::to_string(total_);
+    if (tokens_per_second > 0.0) tail += " | " + grouped(static_cast<std::int64_t>(tokens_per_second)) + " tok/s";
+    if (done > 0)
+      tail += " | ETA " + duration_text(elapsed / static_cast<double>(done) * static_cast<double>(total_ - done) + left);
+    if (!note.empty()) tail.append(" | ").append(note);
+    std::string line = label_ + " [";
+    int const room = std::clamp(terminal_.width - 1 - static_cast<int>(line.size() + tail.size()) - 1, 4, 40);
+    int const full = total_ > 0 ? static_cast<int>(room * done / total_) : room;
+    for (int cell = 0; cell < room; ++cell) line += cell < full ? '=' : cell == full ? '>' : ' ';
+    line += "]" + tail;
+    if (static_cast<int>(line.size()) > terminal_.width - 1)
+      line.resize(static_cast<std::size_t>(std::max(1, terminal_.width - 1)));
+    out_ << '\r' << line << "\033[K" << std::flush;
+    shown_ = true;
+  }
+  /// Takes the bar away, so that a line can be printed.
+  void clear() {
+    if (!shown_) return;
+    out_ << "\r\033[K" << std::flush;
+    shown_ = false;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  std::ostream& out_;
+  Terminal terminal_;
+  std::string label_;
+  std::int64_t total_ = 0;
+  Clock::time_point began_ = Clock::now();
+  Clock::time_point drawn_{};
+  bool shown_ = false;
+};
+
+/// Settings and where each came from:
+///   +-- compare ---------------------------+
+///   | ranks     4                  default |
+class Box {
+ public:
+  explicit Box(std::string title) : title_(std::move(title)) {}
+  /// `origin`: default, flag, derived, data, ...
+  void add(std::string name, std::string value, std::string origin) {
+    lines_.push_back({std::move(name), std::move(value), std::move(origin)});
+  }
+  std::string text() const {
+    std::size_t name = 0, value = 0, origin = 0;
+    for (auto const& line : lines_) {
+      name = std::max(name, line.name.size());
+      value = std::max(value, line.value.size());
+      origin = std::max(origin, line.origin.size());
+    }
+    std::size_t const inner = std::max(name + value + origin + 6, title_.size() + 6);
+    std::string out = "+-- " + title_ + " " + std::string(inner - title_.size() - 4, '-') + "+\n";
+    for (auto const& line : lines_) {
+      std::string row = " " + line.name + std::string(name - line.name.size() + 2, ' ') + line.value;
+      row += std::string(inner - row.size() - line.origin.size() - 1, ' ') + line.origin + " ";
+      out += "|" + row + "|\n";
+    }
+    return out + "+" + std::string(inner, '-') + "+\n";
+  }
+
+ private:
+  struct Line {
+    std::string name, value, origin;
+  };
+  std::string title_;
+  std::vector<Line> lines_;
+};
+
+/// A table with aligned columns and headings between groups of rows. A column has an importance: on a terminal that
+/// is too narrow the least important ones are left out, the leftmost of equals last.
+class Table {
+ public:
+  struct Column {
+    std::string header;
+    bool right = true;
+    int importance = 1;
+  };
+  explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
+
+  void heading(std::string text) { lines_.push_back({Kind::heading, {}, std::move(text), {}}); }
+  /// `marked` columns hold the best value of their group.
+  void row(Names cells, std::vector<bool> marked = {}) {
+    marked.resize(columns_.size(), false);
+    cells.resize(columns_.size());
+    for (std::size_t i = 0; i < cells.size(); ++i)
+      if (columns_[i].right) cells[i] += marked[i] ? "*" : " ";
+    lines_.push_back({Kind::row, std::move(cells), {}, std::move(marked)});
+  }
+  /// A row that has text in place of its last cells.
+  void text_row(Names cells, std::string text) {
+    lines_.push_back({Kind::text, std::move(cells), std::move(text), {}});
+  }
+
+  std::string text(Terminal const& terminal) const {
+    std::vector<std::size_t> widths;
+    for (std::size_t i = 0; i < columns_.size(); ++i) {
+      std::size_t width = columns_[i].header.size() + (columns_[i].right ? 1 : 0);
+      for (auto const& line : lines_)
+        if (i < line.cells.size()) width = std::max(width, line.cells[i].size());
+      widths.push_back(width);
+    }
+    std::vector<bool> const shown = visible(widths, terminal.width);
+    std::string out;
+    auto const cell = [&](std::size_t i, std::string const& value, bool bold) {
+      std::string const gap(widths[i] - std::min(widths[i], value.size()), ' ');
+      std::string const padded = columns_[i].right ? gap + value : value + gap;
+      return (bold ? terminal.bold(padded) : padded) + " ";
+    };
+    auto const finish = [&](std::string line) {
+      while (!line.empty() && line.back() == ' ') line.pop_back();
+      out += line + "\n";
+    };
+    std::string header;
+    for (std::size_t i = 0; i < columns_.size(); ++i)
+      if (shown[i]) header += cell(i, columns_[i].header + (columns_[i].right ? " " : ""), false);
+    for (auto const& line : lines_) {
+      if (line.kind == Kind::heading) {
+        out += (out.empty() ? "" : "\n") + terminal.bold(line.text) + "\n";
+        finish(header);
+        continue;
+      }
+      if (out.empty()) finish(header);
+      std::string text;
+      for (std::size_t i = 0; i < line.cells.size(); ++i)
+        if (shown[i]) text += cell(i, line.cells[i], line.kind == Kind::row && line.marked[i]);
+      finish(line.kind == Kind::text ? text + terminal.red(line.text) : text);
+    }
+    return out;
+  }
+
+ private:
+  enum class Kind { heading, row, text };
+  struct Line {
+    Kind kind;
+    Names cells;
+    std::string text;
+    std::vector<bool> marked;
+  };
+
+  std::vector<bool> visible(std::vector<std::size_t> const& widths, int limit) const {
+    std::vector<bool> shown(columns_.size(), true);
+    auto const total = [&] {
+      std::size_t sum = 0;
+      for (std::size_t i = 0; i < widths.size(); ++i) sum += shown[i] ? widths[i] + 1 : 0;
+      return sum;
+    };
+    while (limit > 0 && total() > static_cast<std::size_t>(limit) + 1) {
+      std::size_t least = columns_.size();
+      for (std::size_t i = 0; i < columns_.size(); ++i)
+        if (shown[i] && (least == columns_.size() || columns_[i].importance <= columns_[least].importance)) least = i;
+      if (least == columns_.size() || columns_[least].importance >= 100) break;
+      shown[least] = false;
+    }
+    return shown;
+  }
+
+  std::vector<Column> columns_;
+  std::vector<Line> lines_;
+};
+
+}  // namespace cli
+}  // namespace tessera::inline v0

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// Values of a command line: numbers, lists, choices, bytes. Every refusal names the flag and the value.
+#pragma once
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include "tessera/core/error.hpp"
+#include "tessera/data/file_bytes.hpp"
+#include "tessera/policy/parse.hpp"
+
+namespace tessera::inline v0 {
+namespace cli {
+
+using Names = std::vector<std::string>;
+
+[[noreturn]] inline void refuse(std::string const& text) { throw Error(ErrorKind::usage, text); }
+
+/// A value as it may stand in a message: control characters replaced, cut at 80 letters, in quotes.
+inline std::string in_quotes(std::string_view value) {
+  std::string const shown = value.size() > 80 ? std::string(value.substr(0, 77)) + "..." : std::string(value);
+  return "'" + v0::detail::printable(shown) + "'";
+}
+
+inline std::string joined(Names const& items, std::string_view between = ", ") {
+  std::string text;
+  for (auto const& item : items) text.append(text.empty() ? std::string_view() : between).append(item);
+  return text;
+}
+
+/// The candidate that is fewest letters away; the first of equals. There must be one.
+inline std::string nearest(std::string_view value, Names const& candidates) {
+  std::string const* best = &candidates.front();
+  for (auto const& candidate : candidates)
+    if (v0::detail::edit_distance(value, candidate) < v0::detail::edit_distance(value, *best)) best = &candidate;
+  return *best;
+}
+
+/// A whole number in [least, most].
+inline std::int64_t whole_number(std::string const& flag, std::string_view text, std::int64_t least,
+                                 std::int64_t most = std::numeric_limits<std::int64_t>::max()) {
+  bool const bounded = most != std::numeric_limits<std::int64_t>::max();
+  std::string const range = bounded ? "a whole number from " + std::to_string(least) + " to " + std::to_string(most)
+                                    : "a whole number, " + std::to_string(least) + " or more";
+  std::int64_t value = 0;
+  auto const [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (code == std::errc::result_out_of_range)
+    refuse(flag + ": " + in_quotes(text) + " is too large a number; give " + range);
+  if (code != std::errc() || end != text.data() + text.size())
+    refuse(flag + ": " + in_quotes(text) + " is not a whole number; give " + range);
+  if (value < least || value > most) refuse(flag + " is " + std::to_string(value) + "; give " + range);
+  return value;
+}
+
+/// Which real numbers a flag takes.
+struct Range {
+  double least = -std::numeric_limits<double>::infinity();
+  double most = std::numeric_limits<double>::infinity();
+  bool open_below = false;  ///< least itself is not legal
+  bool open_above = false;  ///< most itself is not legal
+
+  bool holds(double value) const {
+    return (open_below ? value > least : value >= least) && (open_above ? value < most : value <= most);
+  }
+  std::string text() const {
+    char line[96];
+    std::string words = "a number";
+    if (std::isfinite(least)) {
+      std::snprintf(line, sizeof line, open_below ? " above %g" : " from %g", least);
+      words += line;
+    }
+    if (std::isfinite(most)) {
+      std::snprintf(line, sizeof line, open_above ? " below %g" : " up to %g", most);
+      words += line;
+    }
+    return words;
+  }
+};
+
+inline Range at_least(double least) { return {.least = least}; }
+inline Range above(double least) { return {.least = least, .open_below = true}; }
+
+/// A finite number in a range; "nan", "inf" and what is too large for a double are refused.
+inline double real_number(std::string const& flag, std::string_view text, Range const& range = {}) {
+  double value = 0;
+  auto const [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (code == std::errc::result_out_of_range)
+    refuse(flag + ": " + in_quotes(text) + " is too large or too small a number; give " + range.text());
+  if (code != std::errc() || end != text.data() + text.size())
+    refuse(flag + ": " + in_quotes(text) + " is not a number; give " + range.text());
+  if (!std::isfinite(value)) refuse(flag + ": " + in_quotes(text) + " is not finite; give " + range.text());
+  if (!range.holds(value)) refuse(flag + " is " + std::string(text) + "; give " + range.text());
+  return value;
+}
+
+/// Bytes: a number with an optional unit, B, KB, KiB (or K), MB, MiB (or M), GB, GiB (or G), TB, TiB (or T).
+inline std::int64_t bytes_number(std::string const& flag, std::string_view text) {
+  std::string const way_out = "; give bytes such as 8589934592, 8GiB or 80GB";
+  double value = 0;
+  auto const [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+  std::string unit(end, text.data() + text.size());
+  while (!unit.empty() && unit.front() == ' ') unit.erase(unit.begin());
+  std::transform(unit.begin(), unit.end(), unit.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  double scale = 0;
+  if (unit.empty() || unit == "b") scale = 1;
+  for (std::size_t power = 0; power < 4 && scale == 0; ++power) {
+    std::string const letter(1, "kmgt"[power]);
+    if (unit == letter || unit == letter + "i" || unit == letter + "ib") scale = std::pow(1024.0, power + 1.0);
+    if (unit == letter + "b") scale = std::pow(1000.0, power + 1.0);
+  }
+  if (code != std::errc() || scale == 0) refuse(flag + ": " + in_quotes(text) + " is no size" + way_out);
+  double const bytes = value * scale;
+  if (!(bytes >= 1.0 && bytes < 9.0e18)) refuse(flag + " is " + in_quotes(text) + ", an impossible size" + way_out);
+  return static_cast<std::int64_t>(bytes);
+}
+
+/// The items of "a,b c": what stands between commas, in all values. Refuses an empty item.
+inline Names split_list(std::string const& flag, Names const& values) {
+  Names items;
+  for (auto const& value : values)
+    for (std::size_t begin = 0; begin <= value.size();) {
+      std::size_t const end = std::min(value.find(',', begin), value.size());
+      if (end == begin) refuse(flag + ": " + in_quotes(value) + " has an empty item; give a list such as a,b,c");
+      items.push_back(value.substr(begin, end - begin));
+      begin = end + 1;
+    }
+  return items;
+}
+
+/// Items without those that came before.
+template <class T>
+std::vector<T> distinct(std::vector<T> const& items) {
+  std::vector<T> kept;
+  for (auto const& item : items)
+    if (std::find(kept.begin(), kept.end(), item) == kept.end()) kept.push_back(item);
+  return kept;
+}
+
+/// The choice that a value names; else a refusal with the nearest and all.
+inline std::string choice(std::string const& flag, std::string const& value, Names const& choices) {
+  if (std::find(choices.begin(), choices.end(), value) != choices.end()) return value;
+  refuse(flag + ": " + in_quotes(value) + " is not known, the nearest is '" + nearest(value, choices) +
+         "'; choose from " + joined(choices));
+}
+
+/// The names of a slot's policies: slot_choices<slot::recompute>() is none, gelu, block, every.
+template <class Slot>
+Names slot_choices() {
+  auto const& names = choice_names<Slot>();
+  return Names(names.begin(), names.end());
+}
+
+/// How a sharding is spelled: dp, 0 to 3, and the names of strategies (ddp, zero1, zs1).
+inline std::string stage_choice(std::string const& flag, std::string const& value) {
+  std::string const name(slot::sharding::spelled(value));
+  Names const names = slot_choices<slot::sharding>();
+  if (std::find(names.begin(), names.end(), name) != names.end()) return name;
+  choice(flag, value, {"dp", "0", "1", "2", "3", "ddp", "zero0", "zero1", "zero2", "zero3"});
+  return name;
+}
+
+/// How an offload is spelled: the six of the results, and cpu for cpu_optimizer as DeepSpeed's suite has it.
+inline std::string offload_choice(std::string const& flag, std::string const& value) {
+  if (value == "cpu") return "cpu_optimizer";
+  return choice(flag, value, {"none", "cpu_optimizer", "cpu_full", "nvme_optimizer", "nvme", "infinity"});
+}
+
+/// 1234567 as "1,234,567".
+inline std::string grouped(std::int64_t value) { return v0::detail::with_commas(value); }
+
+/// A number with so many decimals.
+inline std::string fixed(double value, int decimals) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*f", decimals, value);
+  return text;
+}
+
+/// A number in a short form: "0.0003", "1e-08".
+inline std::string shortest(double value) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%g", value);
+  return text;
+}
+
+}  // namespace cli
+}  // namespace tessera::inline v0

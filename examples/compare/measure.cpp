@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+// The training loop of a row and its clocks.
+#include "compare/measure.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <mutex>
+#include <numeric>
+#include <unistd.h>
+#include <utility>
+
+#include "common/machine.hpp"
+#include "common/program.hpp"
+#include "tessera/comm/run.hpp"
+#include "tessera/data/batch.hpp"
+#include "tessera/io/hash.hpp"
+#include "tessera/plan/program.hpp"
+#include "tessera/train/any_trainer.hpp"
+
+namespace tessera::inline v0 {
+namespace compare {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+TrainerOptions options_of(Point const& point, Settings const& settings) {
+  TrainerOptions options = settings.trainer;
+  options.batch = point.split.batch;
+  options.sequence = point.sequence;
+  options.accumulation = static_cast<int>(point.split.accumulation);
+  options.total_steps = settings.warmup + settings.steps;
+  return options;
+}
+
+/// What one rank adds to a repeat.
+struct RankTotals {
+  std::int64_t peak_device = 0, arena_device = 0, arena_host = 0;
+  std::int64_t bytes = 0;
+  double comm_s = 0.0, waiting_s = 0.0;
+};
+
+/// Trains once. `fixed_steps` (0: none) replaces the search for --min-time.
+class Training {
+ public:
+  Training(Point const& point, Settings const& settings, TokenSource const& data, StepObserver const& observer,
+           std::int64_t fixed_steps)
+      : point_(point), settings_(settings), data_(data), observer_(observer), fixed_(fixed_steps) {
+    ranks_.resize(static_cast<std::size_t>(point.world()));
+  }
+
+  Repeat run() {
+    cli::reset_peak_resident();
+    start_ = Clock::now();
+    RunOptions options;
+    options.stuck = [](std::string const& text) {
+      cli::print_error(text);
+      ::_exit(exit_code(ErrorKind::peer_lost));
+    };
+    tessera::run(
+        point_.world(), [this](comm::Comm& comm) { rank(comm); }, options);
+    for (RankTotals const& totals : ranks_) {
+      done_.peak_device = std::max(done_.peak_device, totals.peak_device);
+      done_.arena_device = std::max(done_.arena_device, totals.arena_device);
+      done_.arena_host = std::max(done_.arena_host, totals.arena_host);
+      double const steps = std::max<double>(1.0, static_cast<double>(done_.step_seconds.size()));
+      double const ranks = static_cast<double>(ranks_.size());
+      done_.comm_bytes = std::max(done_.comm_bytes, static_cast<double>(totals.bytes) / steps);
+      done_.comm_s += totals.comm_s / steps / ranks;
+      done_.comm_waiting_s += totals.waiting_s / steps / ranks;
+    }
+    double const peak = cli::mebibytes(done_.peak_device);
+    for (auto& line : done_.log) line.gpu_max_mem_mb = peak;
+    done_.total_s = seconds(start_, Clock::now());
+    done_.peak_resident = cli::peak_resident_bytes();
+    return std::move(done_);
+  }
+
+ private:
+  void rank(comm::Comm& comm) {
+    bool const root = comm.is_root();
+    std::optional<cli::StepGate::Keeper> keeper;
+    if (root) keeper.emplace(gate_);
+    auto const trainer = make_trainer(point_.model.options, point_.recipe, comm, options_of(point_, settings_));
+    Loader loader(data_, {.batch = static_cast<int>(point_.split.batch),
+                          .sequence = static_cast<int>(point_.sequence),
+                          .accumulation = static_cast<int>(point_.split.accumulation),
+                          .rank = comm.rank(),
+                          .world = comm.world(),
+                          .order = settings_.data.order,
+                          .seed = settings_.trainer.seed});
+    RankTotals& totals = ranks_[static_cast<std::size_t>(comm.rank())];
+    if (root) last_ = Clock::now();
+    for (std::int64_t step = 0; gate_.goes(step); ++step) {
+      StepReport const report = trainer->step(loader.load(step)).get();
+      if (step >= settings_.warmup) {
+        totals.bytes += report.comm_bytes;
+        totals.comm_s += report.comm_seconds;
+        totals.waiting_s += report.comm_waiting;
+      }
+      if (root) gate_.say(step + 1, note(step, report));
+    }
+    totals.peak_device = trainer->peak_bytes(Tier::device);
+    totals.arena_device = trainer->plan().arena_bytes[static_cast<std::size_t>(Tier::device)];
+    totals.arena_host = trainer->plan().arena_bytes[static_cast<std::size_t>(Tier::host)];
+    WeightsHash hash;
+    trainer->collect([&](ParameterSpec const& parameter, std::span<float const> values) {
+      hash.add(parameter.name, parameter.shape, values);
+    });
+    if (root) done_.weights_hash = hash.digest();
+  }
+
+  /// Rank 0 after a step: the log and the clocks. Returns whether there is another step.
+  bool note(std::int64_t step, StepReport const& report) {
+    auto const now = Clock::now();
+    double const took = seconds(last_, now);
+    last_ = now;
+    if (!std::isfinite(report.loss))
+      throw Error(ErrorKind::diverged, "the loss of step " + std::to_string(step + 1) +
+                                           " is not finite; lower --learning-rate or give --clip");
+    double const rate = static_cast<double>(report.tokens) / took;
+    done_.log.push_back({step + 1, took, rate, std::nullopt, report.loss, report.grad_norm, report.learning_rate,
+                         report.scale, report.skipped});
+    if (step == 0) done_.first_step_s = seconds(start_, now);
+    std::int64_t const done = step + 1;
+    if (done == settings_.warmup) cpu_before_ = cli::cpu_seconds();
+    if (done > settings_.warmup) {
+      done_.step_seconds.push_back(took);
+      done_.train_s += took;
+    }
+    std::int64_t const planned = fixed_ > 0 ? fixed_ : settings_.warmup + settings_.steps;
+    bool more = done < planned;
+    if (fixed_ == 0 && done_.train_s < settings_.min_time) more = true;
+    if (observer_) observer_(done, std::max(planned, done + (more ? 1 : 0)), rate, report.loss);
+    if (more && cli::Interrupt::caught()) {
+      done_.interrupted = true;
+      more = false;
+    }
+    if (!more) done_.cpu_seconds = cli::cpu_seconds() - cpu_before_;
+    return more;
+  }
+
+  Point const& point_;
+  Settings const& settings_;
+  TokenSource const& data_;
+  StepObserver const& observer_;
+  std::int64_t fixed_;
+  cli::StepGate gate_;
+  std::vector<RankTotals> ranks_;
+  Repeat done_;
+  Clock::time_point start_, last_;
+  double cpu_before_ = cli::cpu_seconds();
+};
+
+std::string hexadecimal(std::uint64_t value) {
+  char text[24];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+/// Everything that is known before a row runs.
+Measured planned(Point const& point, TrainerOptions options) {
+  Measured row;
+  row.point = point;
+  if (!point.model.in_build) {
+    row.params = point.model.parameters;
+    return row;
+  }
+  options.batch = point.split.batch;
+  options.sequence = point.sequence;
+  options.accumulation = static_cast<int>(point.split.accumulation);
+  UnitLister const units = gpt2_units(point.model.options);
+  auto list = units({point.split.batch, point.sequence});
+  row.params = parameter_count(list);
+  if (point.refusal) return row;
+  // Rank 0 holds the most: shards are equal, and under the root optimizer it is the root.
+  StepPlan const plan = make_plan(std::move(list), point.recipe, cpu_step_shape(options, 0, point.world()));
+  row.planned_device = plan.arena_bytes[static_cast<std::size_t>(Tier::device)];
+  row.planned_host = plan.arena_bytes[static_cast<std::size_t>(Tier::host)];
+  row.schedule_hash = hexadecimal(hash_of(plan.train.schedule));
+  return row;
+}
+
+/// Repeats of one row are the same computation, to the bit.
+std::string disagreement(std::vector<Repeat> const& repeats) {
+  for (std::size_t at = 1; at < repeats.size(); ++at)
+    if (repeats[at].weights_hash != repeats[0].weights_hash)
+      return "repeat " + std::to_string(at + 1) + " ended with other weights than repeat 1: " +
+             repeats[at].weights_hash + " and " + repeats[0].weights_hash;
+  return {};
+}
+
+}  // namespace
+
+double Measured::tokens_per_second() const {
+  std::vector<double> rates;
+  for (Repeat const& repeat : repeats) rates.push_back(tokens() / median(repeat.step_seconds));
+  return median(rates);
+}
+
+Measured not_run(Point const& point, TrainerOptions const& options, std::string const& reason) {
+  Measured row = planned(point, options);
+  row.status = point.refusal ? "refused" : "failed";
+  row.reason = point.refusal ? *point.refusal : reason;
+  return row;
+}
+
+Measured measure(Point const& point, Settings const& settings, TokenSource const& data,
+                 StepObserver const& observer) {
+  if (point.refusal) return not_run(point, settings.trainer, {});
+  Measured row;
+  row.point = point;
+  try {
+    row = planned(point, settings.trainer);
+    std::int64_t steps = 0;
+    for (int repeat = 0; repeat < settings.repeat; ++repeat) {
+      row.repeats.push_back(Training(point, settings, data, observer, steps).run());
+      Repeat const& last = row.repeats.back();
+      if (last.interrupted) {
+        row.reason = "interrupted by " + cli::Interrupt::name() + " after step " + std::to_string(last.log.size()) +
+                     (settings.repeat > 1 ? " of repeat " + std::to_string(repeat + 1) : std::string());
+        return row;
+      }
+      // The first repeat decides how long --min-time is in steps, so that repeats stay comparable.
+      steps = static_cast<std::int64_t>(last.log.size());
+    }
+    row.reason = disagreement(row.repeats);
+    row.status = row.reason.empty() ? "ok" : "failed";
+  } catch (Error const& error) {
+    row.status = error.kind() == ErrorKind::out_of_memory ? "oom" : "failed";
+    row.reason = error.what();
+  } catch (std::bad_alloc const&) {
+    row.status = "oom";
+    row.reason = "the system gave no more memory";
+  } catch (std::exception const& error) {
+    row.reason = error.what();
+  }
+  return row;
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0.0;
+  std::sort(values.begin(), values.end());
+  std::size_t const half_way = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half_way] : 0.5 * (values[half_way - 1] + values[half_way]);
+}
+
+double mean(std::vector<double> const& values) {
+  if (values.empty()) return 0.0;
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+double deviation(std::vector<double> const& values) {
+  if (values.size() < 2) return 0.0;
+  double const middle = mean(values);
+  double sum = 0.0;
+  for (double const value : values) sum += (value - middle) * (value - middle);
+  return std::sqrt(sum / static_cast<double>(values.size() - 1));
+}
+
+}  // namespace compare
+}  // namespace tessera::inline v0

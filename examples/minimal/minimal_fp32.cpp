@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// The smallest trainer: one rank, every policy at its default. Run it as minimal_fp32 [FILE OR FOLDER].
+#include <exception>
+#include <iostream>
+
+#include <tessera/tessera.hpp>
+
+namespace ts = tessera;
+
+int main(int argc, char** argv) try {
+  ts::Gpt2 model({.layers = 2, .heads = 4, .channels = 64, .positions = 64, .vocabulary = 256});
+  ts::Trainer<ts::Gpt2> trainer(model, ts::comm::from_environment(), {.learning_rate = 3e-3, .clip = 1.0});
+  auto batches = ts::data::tokens(argc > 1 ? argv[1] : ts::default_data_path, {.batch = 8, .sequence = 64});
+
+  double first = 0.0, last = 0.0;
+  for (auto const& batch : batches) {
+    ts::StepReport step = trainer.step(batch);  // forward, backward, update
+    if (step.step % 10 == 1) std::cout << step << '\n';
+    (step.step == 1 ? first : last) = step.loss;
+    if (step.step == 50) break;
+  }
+  return last < first - 1.0 ? 0 : 1;
+} catch (std::exception const& error) {
+  std::cerr << "error: " << error.what() << '\n';
+  return 1;
+}

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// ZeRO stage 2 in bfloat16 on four ranks, which are threads here. Run it as minimal_zero2_bf16 [FILE OR FOLDER].
+#include <exception>
+#include <iostream>
+
+#include <tessera/tessera.hpp>
+
+namespace ts = tessera;
+using Run = ts::Trainer<ts::Gpt2, ts::ZeroStage<2>, ts::Precision<ts::bfloat16>>;
+
+int main(int argc, char** argv) try {
+  auto const source = ts::TokenSource::open(argc > 1 ? argv[1] : ts::default_data_path);
+  double first = 0.0, last = 0.0;
+  ts::run(4, [&](ts::comm::Comm comm) {
+    ts::Gpt2 model({.layers = 2, .heads = 4, .channels = 64, .positions = 64, .vocabulary = 256});
+    Run trainer(model, comm, {.learning_rate = 3e-3, .batch = 2, .sequence = 64});
+    ts::Loader loader(source, {.batch = 2, .sequence = 64, .rank = comm.rank(), .world = comm.world()});
+    for (int index = 0; index < 50; ++index) {
+      ts::StepReport step = trainer.step(loader.load(index));
+      if (!comm.is_root()) continue;
+      if (index % 10 == 0) std::cout << step << '\n';
+      (index == 0 ? first : last) = step.loss;
+    }
+  });
+  return last < first - 1.0 ? 0 : 1;
+} catch (std::exception const& error) {
+  std::cerr << "error: " << error.what() << '\n';
+  return 1;
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// train: trains one model under one recipe, on the command line.
+#include <iostream>
+
+#include "common/command_line.hpp"
+#include "common/program.hpp"
+#include "tessera/comm/environment.hpp"
+#include "train/session.hpp"
+#include "train/settings.hpp"
+
+namespace cli = tessera::cli;
+
+namespace {
+
+constexpr char examples[] =
+    "Examples:\n"
+    "  train                                       100 steps of a small model on the default texts\n"
+    "  train --data book.txt --steps 1000 --log run.jsonl --save book.safetensors\n"
+    "  train --ranks 4 --stage 2 --precision bf16 --global-batch 32 --clip 1\n"
+    "  train --model gpt2 --init gpt2.safetensors --data tokens.bin --sequence 256 --batch 2 \\\n"
+    "        --schedule cosine --warmup-steps 20 --learning-rate 3e-5 --epochs 1\n"
+    "  train --steps 0 --save start.safetensors    the initial weights of a seed\n"
+    "Exit codes: 0 done, 1 failed, 2 wrong command line, 3 settings that cannot be, 4 data or weights, 5 out of\n"
+    "memory, 6 a rank was lost, 7 the loss is not finite, 130 and 143 interrupted (after the step, and saved).\n";
+
+int train(int argc, char const* const* argv) {
+  cli::CommandLine line("train", "Trains one model under one recipe.", examples);
+  cli::TrainFlags flags;
+  cli::declare(line, flags);
+  if (!line.parse(argc, argv)) return 0;
+  (void)tessera::comm::from_environment();  // refuses to run N times beside itself
+  cli::Settings const settings = cli::resolve(line, flags);
+  if (!settings.quiet) std::cout << cli::box_of(settings, line).text() << std::flush;
+  return cli::Session(settings, cli::command_text(argc, argv)).run();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return cli::guarded([&] { return train(argc, argv); });
+}

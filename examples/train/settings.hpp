@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `train` was asked to do: its flags, and the settings that they resolve to.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/batches.hpp"
+#include "common/command_line.hpp"
+#include "common/models.hpp"
+#include "common/run_flags.hpp"
+#include "common/terminal.hpp"
+#include "common/values.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/data/batch.hpp"
+#include "tessera/data/tokens.hpp"
+#include "tessera/io/file.hpp"
+#include "tessera/plan/support.hpp"
+#include "tessera/policy/parse.hpp"
+#include "tessera/policy/rules.hpp"
+#include "tessera/train/any_trainer.hpp"
+#include "tessera/train/options.hpp"
+
+namespace tessera::inline v0 {
+namespace cli {
+
+/// The flags as they were given.
+struct TrainFlags {
+  std::string model = "tiny";
+  int ranks = 1;
+  std::int64_t batch = 8, sequence = 128, accumulation = 1, global_batch = 0;
+  std::string stage = "0", precision = "fp32", offload = "none";
+  std::string recompute, reduction, capture, attention;  ///< empty: the slot's default
+  DataFlags data;
+  std::int64_t steps = 100, epochs = 0, samples = 0;
+  TrainerOptions options;
+  std::filesystem::path validation, init, save, log;
+  std::int64_t validate_every = 0;
+  bool quiet = false;
+};
+
+inline void declare(CommandLine& line, TrainFlags& flags) {
+  line.group("Model");
+  line.text("--model", "NAME", flags.model, joined(model_names()) + ", or layers=L,heads=H,channels=C[,positions=P]");
+  line.path("--init", "FILE", flags.init, "start from these weights (safetensors, Hugging Face names)");
+  line.path("--save", "FILE", flags.save, "write the weights here (safetensors, fp32); whole or not at all");
+
+  line.group("Size of a step (global batch = batch x ranks x accumulation)");
+  line.whole("--ranks", flags.ranks, "workers, each with its own memory", 1, 64);
+  line.whole("--batch", flags.batch, "sequences of a rank and micro-batch", 1, 1 << 30);
+  line.whole("--sequence", flags.sequence, "tokens of a sequence", 1, 1 << 30);
+  line.whole("--accumulation", flags.accumulation, "micro-batches of a rank and step", 1, 1 << 30);
+  line.custom("--global-batch", "N", "", "sequences of a step; batch or accumulation follow from it",
+              [&](std::string const& flag, std::string const& value) {
+                flags.global_batch = whole_number(flag, value, 1, (std::int64_t{1} << 31) - 1);
+              });
+
+  line.group("Recipe");
+  auto const policy = [&](char const* names, char const* type, std::string const& shown, char const* help,
+                          auto checked, std::string& value) {
+    line.custom(names, type, shown, help, [&value, checked](std::string const& flag, std::string const& given) {
+      value = checked(flag, given);
+    });
+  };
+  auto const slot_of = [&](char const* names, Names const& choices, std::string& value, char const* shown,
+                           char const* help) {
+    policy(names, joined(choices, "|").c_str(), shown, help,
+           [choices](std::string const& flag, std::string const& given) { return choice(flag, given, choices); }, value);
+  };
+  policy("--stage", "dp|0|1|2|3", flags.stage, "ZeRO stage; dp: rank 0 updates and broadcasts", stage_choice, flags.stage);
+  slot_of("--precision", slot_choices<slot::precision>(), flags.precision, "fp32", "number format of products");
+  policy("--offload", "none|cpu_optimizer|cpu_full|nvme_optimizer|nvme|infinity", flags.offload,
+         "which state lies outside the device", offload_choice, flags.offload);
+  slot_of("--recompute", slot_choices<slot::recompute>(), flags.recompute, "none", "what backward computes again");
+  slot_of("--reduction", slot_choices<slot::reduction>(), flags.reduction, "ordered",
+          "ordered: the same bits for every stage, world and split");
+  slot_of("--capture", slot_choices<slot::capture>(), flags.capture, "eager", "graph needs CUDA");
+  slot_of("--attention", slot_choices<slot::attention>(), flags.attention, "auto", "which attention runs");
+
+  add_data_flags(line, flags.data);
+  line.path("--validation", "PATH", flags.validation, "text or tokens whose loss is measured and logged");
+  line.whole("--validate-every", flags.validate_every, "steps between validations; 0: after the last step only", 0,
+             std::int64_t{1} << 40);
+
+  line.group("Length");
+  line.whole("--steps", flags.steps, "optimizer steps; 0 writes --save and trains nothing", 0, std::int64_t{1} << 40);
+  line.custom("--epochs", "N", "", "passes over the data, instead of --steps",
+              [&](std::string const& flag, std::string const& value) {
+                flags.epochs = whole_number(flag, value, 1, 1 << 30);
+              });
+  line.custom("--samples", "N", "", "use the first N samples of the data only; alone: one epoch of them",
+              [&](std::string const& flag, std::string const& value) {
+                flags.samples = whole_number(flag, value, 1, (std::int64_t{1} << 31) - 1);
+              });
+
+  add_optimizer_flags(line, flags.options, "--warmup-steps");
+  add_machine_flags(line, flags.options);
+
+  line.group("Reports");
+  line.path("--log", "FILE", flags.log, "one JSON object a line: the settings, then every step");
+  line.toggle("-q,--quiet", flags.quiet, "print errors only");
+}
+
+/// What the flags mean: every number is settled and checked.
+struct Settings {
+  ModelChoice model;
+  RecipeTable recipe;
+  BatchRelation relation;
+  TrainerOptions options;
+  DataFlags data;
+  std::optional<TokenSource> source;      ///< none when nothing is trained and no data was named
+  std::optional<TokenSource> validation;
+  std::int64_t steps = 0;
+  std::int64_t steps_per_epoch = 0;
+  std::int64_t validate_every = 0;
+  std::filesystem::path init, save, log;
+  std::string length_from;  ///< which flag said how long
+  bool quiet = false;
+
+  LoaderOptions loader(int rank, Order order) const {
+    return {.batch = static_cast<int>(options.batch),
+            .sequence = static_cast<int>(options.sequence),
+            .accumulation = options.accumulation,
+            .rank = rank,
+            .world = static_cast<int>(relation.ranks),
+            .order = order,
+            .seed = options.seed};
+  }
+};
+
+inline RecipeTable recipe_of(TrainFlags const& flags) {
+  SlotNames names;
+  names.sharding = flags.stage == "0" ? "zs0" : std::string_view(flags.stage);
+  names.precision = flags.precision;
+  names.offload = flags.offload;
+  names.recompute = flags.recompute;
+  names.reduction = flags.reduction;
+  names.capture = flags.capture;
+  names.attention = flags.attention;
+  RecipeTable const recipe = parse_recipe(names);
+  if (auto const rule = broken_rule(recipe)) throw Error(ErrorKind::config, std::string(*rule));
+  check_supported(recipe);
+  return recipe;
+}
+
+/// The first `samples` samples of a source, as a source of their own.
+inline TokenSource first_samples(TokenSource const& source, std::int64_t samples, std::int64_t sequence) {
+  std::int64_t const held = samples_in(source.size(), sequence);
+  if (samples > held)
+    throw Error(ErrorKind::data, source.name() + ": --samples " + std::to_string(samples) + " is more than the " +
+                                     std::to_string(held) + " samples of --sequence " + std::to_string(sequence) +
+                                     " that its " + std::to_string(source.size()) +
+                                     " tokens hold; give more with --data or fewer samples");
+  std::vector<std::int32_t> row(static_cast<std::size_t>(samples * sequence + 1));
+  source.read(0, row);
+  return TokenSource::from_memory({row.begin(), row.end()}, {.vocabulary = source.vocabulary()}, source.name());
+}
+
+/// Refuses an output that is one of the inputs, or another output.
+inline void check_apart(Settings const& settings, TrainFlags const& flags) {
+  auto const same = [](std::filesystem::path const& a, std::filesystem::path const& b) {
+    std::error_code code;
+    return !a.empty() && !b.empty() &&
+           (std::filesystem::equivalent(a, b, code) || a.lexically_normal() == b.lexically_normal());
+  };
+  auto const refuse_same = [&](char const* output, std::filesystem::path const& path, char const* input,
+                               std::filesystem::path const& other) {
+    if (same(path, other) && std::filesystem::is_regular_file(other))
+      refuse(std::string(output) + " and " + input + " are both " + in_quotes(path.string()) +
+             "; writing one would destroy the other, give two names");
+  };
+  for (auto const& path : flags.data.paths) {
+    refuse_same("--log", settings.log, "--data", path);
+    refuse_same("--save", settings.save, "--data", path);
+  }
+  refuse_same("--log", settings.log, "--init", settings.init);
+  refuse_same("--log", settings.log, "--validation", flags.validation);
+  refuse_same("--save", settings.save, "--validation", flags.validation);
+  if (!settings.log.empty() && same(settings.log, settings.save))
+    refuse("--log and --save are both " + in_quotes(settings.log.string()) + "; give two names");
+}
+
+/// Settles and checks everything that can be known before the first step. Throws Error.
+inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
+  Settings settings;
+  settings.options = flags.options;
+  settings.data = flags.data;
+  settings.init = flags.init;
+  settings.save = flags.save;
+  settings.log = flags.log;
+  settings.validate_every = flags.validate_every;
+  settings.quiet = flags.quiet;
+
+  auto const if_given = [&](char const* flag, std::int64_t value) {
+    return line.given(flag) ? std::optional(value) : std::nullopt;
+  };
+  if (line.given("--steps") && (flags.epochs > 0))
+    refuse("--steps " + std::to_string(flags.steps) + " and --epochs " + std::to_string(flags.epochs) +
+           " both say how long to train; give one of them");
+  if (flags.validate_every > 0 && flags.validation.empty())
+    refuse("--validate-every " + std::to_string(flags.validate_every) + " needs data; give --validation PATH");
+  settings.recipe = recipe_of(flags);
+  settings.model = model_choice("--model", flags.model);
+  if (auto const reason = model_refusal(settings.model)) throw Error(ErrorKind::unsupported, *reason);
+  settings.relation = batch_relation(if_given("--global-batch", flags.global_batch), flags.ranks,
+                                     if_given("--batch", flags.batch), if_given("--accumulation", flags.accumulation),
+                                     flags.batch);
+  settings.options.batch = settings.relation.batch;
+  settings.options.accumulation = static_cast<int>(settings.relation.accumulation);
+  settings.options.sequence = flags.sequence;
+  bool const trains = !(line.given("--steps") && flags.steps == 0);
+  check_apart(settings, flags);
+  if (!settings.save.empty()) check_writable(settings.save);
+  if (!settings.log.empty()) check_writable(settings.log);
+
+  std::int64_t text_vocabulary = 256;
+  TokenOptions tokens{flags.data.vocabulary};
+  if (tokens.vocabulary == 0 && settings.model.named) tokens.vocabulary = settings.model.options.vocabulary;
+  if (trains || !flags.data.paths.empty()) {
+    settings.source = TokenSource::open(flags.data.paths, tokens);
+    text_vocabulary = settings.source->vocabulary();
+  }
+  settings.model = with_sizes(settings.model, flags.sequence, flags.data.vocabulary, text_vocabulary);
+  check_magnitude(settings.model, settings.options.batch, settings.options.sequence);
+  if (!flags.validation.empty())
+    settings.validation = TokenSource::open(flags.validation, {settings.model.options.vocabulary});
+
+  if (settings.source) {
+    if (flags.samples > 0) settings.source = first_samples(*settings.source, flags.samples, flags.sequence);
+    Loader const loader(*settings.source, settings.loader(0, flags.data.order));
+    settings.steps_per_epoch = loader.steps_per_epoch();
+  }
+  if (settings.validation) Loader(*settings.validation, settings.loader(0, Order::sequential));
+  settings.steps = flags.steps;
+  settings.length_from = line.given("--steps") ? "flag" : "default";
+  if (!line.given("--steps") && (flags.epochs > 0 || flags.samples > 0)) {
+    // What an epoch leaves over opens the next step, so only the end of the last epoch can be left out.
+    std::int64_t const samples = samples_in(settings.source->size(), flags.sequence);
+    std::int64_t const epochs = std::max<std::int64_t>(1, flags.epochs);
+    settings.steps = std::max<std::int64_t>(1, epochs * samples / settings.relation.global());
+    settings.length_from = std::to_string(epochs) + (epochs == 1 ? " epoch of " : " epochs of ") + grouped(samples) +
+                           " samples";
+  }
+  settings.options.total_steps = settings.steps;
+  return settings;
+}
+
+/// The settings and where each came from.
+inline Box box_of(Settings const& settings, CommandLine const& line) {
+  Box box("train");
+  auto const origin = [&](char const* flag) { return std::string(line.given(flag) ? "flag" : "default"); };
+  Gpt2Options const& sizes = settings.model.options;
+  RecipeTable const& recipe = settings.recipe;
+  TrainerOptions const& options = settings.options;
+  box.add("model", settings.model.name + ", " + grouped(parameter_count(gpt2_units(sizes)({1, 1}))) + " parameters",
+          origin("--model"));
+  box.add("vocabulary", grouped(sizes.vocabulary),
+          line.given("--vocabulary") ? "flag" : settings.model.named ? "model" : "data");
+  box.add("weights", settings.init.empty() ? "seed " + std::to_string(options.seed) : settings.init.string(),
+          origin(settings.init.empty() ? "--seed" : "--init"));
+  if (settings.source) box.add("data", settings.source->description(), origin("--data"));
+  if (settings.source) box.add("order", tessera::name_of(settings.data.order), origin("--order"));
+  if (settings.validation) box.add("validation", settings.validation->description(), "flag");
+  box.add("global batch", settings.relation.text(), line.given("--global-batch") ? "flag" : "derived");
+  box.add("sequence", std::to_string(options.sequence), origin("--sequence"));
+  box.add("steps", grouped(settings.steps), settings.length_from);
+  box.add("sharding", std::string(recipe.names.sharding), origin("--stage"));
+  box.add("precision", std::string(recipe.names.precision), origin("--precision"));
+  box.add("offload", std::string(recipe.names.offload), origin("--offload"));
+  box.add("recompute", std::string(recipe.names.recompute), origin("--recompute"));
+  box.add("reduction", std::string(recipe.names.reduction), origin("--reduction"));
+  box.add("learning rate", shortest(options.learning_rate) + " " + name_of(options.schedule) +
+                               (options.warmup_steps > 0 ? ", warm-up " + std::to_string(options.warmup_steps) : ""),
+          origin("--learning-rate"));
+  box.add("weight decay", shortest(options.weight_decay), origin("--weight-decay"));
+  box.add("clip", options.clip > 0.0 ? shortest(options.clip) : "none", origin("--clip"));
+  return box;
+}
+
+}  // namespace cli
+}  // namespace tessera::inline v0

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every public type declared, for code that only names them. Aliases and concepts (Trainer, Model) are in
+// their own headers.
+#pragma once
+
+#include <cstdint>
+
+namespace tessera::inline v0 {
+
+// core/
+struct half;
+struct bfloat16;
+struct tf32;
+enum class DType : std::uint8_t;
+enum class ErrorKind;
+class Error;
+class PeerLost;
+struct Operation;
+class Recorder;
+template <class Place>
+class Context;
+struct PhiloxCounter;
+struct PhiloxKey;
+struct Cpu;
+struct Cuda;
+struct Nvme;
+enum class Tier : std::uint8_t;
+class Shape;
+
+// policy/
+namespace slot {
+struct device;
+struct sharding;
+struct precision;
+struct loss_scale;
+struct offload;
+struct recompute;
+struct reduction;
+struct communication;
+struct capture;
+struct attention;
+struct parallel;
+}  // namespace slot
+struct Auto;
+struct Reference;
+struct Fused;
+struct Cudnn;
+template <class How>
+struct Attention;
+struct Eager;
+struct Graph;
+template <class How>
+struct Capture;
+struct Tuned;
+template <class How>
+struct Communication;
+template <class Place>
+struct On;
+struct Dynamic;
+struct Static;
+template <class How>
+struct LossScale;
+template <class Place>
+struct Optimizer;
+template <class Place>
+struct Parameters;
+struct AllState;
+template <class... Parts>
+struct Offload;
+template <class T>
+struct Precision;
+struct Gelu;
+struct Block;
+struct Every;
+template <class What>
+struct Recompute;
+struct Fast;
+struct Ordered;
+template <class How>
+struct Reduction;
+template <int N>
+struct ZeroStage;
+struct RootOptimizer;
+template <class Mistake>
+struct Refused;
+template <class... Ps>
+struct Resolved;
+template <class M, bool IsModel, class... Ps>
+struct ResolvedFor;
+template <class... Named>
+struct Parallel;
+struct None;
+enum class Sharding : std::uint8_t;
+enum class Exchange : std::uint8_t;
+enum class LossScaleKind : std::uint8_t;
+enum class RecomputeKind : std::uint8_t;
+enum class ReductionKind : std::uint8_t;
+enum class CommunicationKind : std::uint8_t;
+enum class CaptureKind : std::uint8_t;
+enum class AttentionKind : std::uint8_t;
+struct DTypes;
+struct PlacementTable;
+struct Axes;
+struct SlotNames;
+struct RecipeTable;
+template <class... Policies>
+struct Config;
+
+namespace axis {
+struct Data;
+struct Tensor;
+struct Pipeline;
+}  // namespace axis
+
+// tensor/
+class HostArena;
+template <class T, class Place>
+class Tensor;
+
+// comm/
+namespace comm {
+enum class Collective : std::uint8_t;
+struct CollectiveId;
+struct Request;
+struct Traffic;
+class Transport;
+class Single;
+class Comm;
+struct LaunchEnvironment;
+struct ThreadsOptions;
+class Threads;
+}  // namespace comm
+
+struct RunOptions;
+
+// nn/
+class Gpt2;
+struct Gpt2Options;
+struct MicroBatch;
+struct Init;
+struct Split;
+struct ParameterSpec;
+struct Borrow;
+struct ActivationSpec;
+struct UnitSpec;
+template <class Place, class T>
+struct UnitFunctions;
+template <class Place, class T>
+struct Pass;
+
+// optim/
+struct AdamWOptions;
+template <class S>
+struct AdamWFactors;
+struct LossScaleOptions;
+struct StepRule;
+enum class RateShape : std::uint8_t;
+struct RateSchedule;
+struct StepState;
+
+// data/
+struct Batch;
+struct LoaderOptions;
+class Loader;
+class FileBytes;
+enum class Order : std::uint8_t;
+struct BatchSplit;
+class SampleOrder;
+enum class TokenFormat : std::uint8_t;
+struct TokenOptions;
+class TokenSource;
+
+namespace data {
+class TokenBatches;
+}  // namespace data
+
+// io/
+class AtomicFile;
+class Gpt2Weights;
+class WeightsWriter;
+class WeightsHash;
+class SafetensorsFile;
+struct SafetensorsSpec;
+class SafetensorsWriter;
+struct SafetensorsType;
+struct SafetensorsEntry;
+struct SafetensorsHeader;
+struct StepRecord;
+class JsonlLog;
+
+namespace results {
+struct Document;
+struct StepLogRow;
+struct ExperimentName;
+}  // namespace results
+
+// plan/
+struct Range;
+struct UnitLayout;
+struct Interval;
+struct IntervalPlan;
+struct StepShape;
+struct Buffer;
+struct Program;
+struct StepPlan;
+struct MemoryCategory;
+struct MemoryReport;
+struct Advice;
+enum class Verb : std::uint8_t;
+enum class Lane : std::uint8_t;
+enum class BufferKind : std::uint8_t;
+struct Entry;
+struct Schedule;
+
+// store/
+template <class Place>
+class StepMemory;
+template <class Place, class T>
+class ParameterStore;
+
+// train/
+class AnyTrainer;
+template <class Place, class T>
+struct ErasedModel;
+template <class Place, class T>
+class Engine;
+template <class Place, class T>
+class Executor;
+struct TrainerOptions;
+struct StepReport;
+class Ticket;
+template <class M, class Recipe>
+class BasicTrainer;
+
+}  // namespace tessera::inline v0

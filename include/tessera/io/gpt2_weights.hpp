@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+// GPT-2 weights as Hugging Face keeps them: safetensors in, safetensors out. Needs nlohmann-json.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "tessera/core/error.hpp"
+#include "tessera/data/file_bytes.hpp"
+#include "tessera/io/extents.hpp"
+#include "tessera/io/safetensors.hpp"
+#include "tessera/nn/model.hpp"
+
+namespace tessera::inline v0 {
+
+namespace detail {
+
+/// "h.3.attn.bias" and "h.3.attn.masked_bias" are buffers of old files, not parameters.
+inline bool is_gpt2_buffer(std::string_view name) {
+  if (!name.starts_with("h.")) return false;
+  name.remove_prefix(2);
+  std::size_t const digits = name.find_first_not_of("0123456789");
+  if (digits == 0 || digits == name.npos) return false;
+  name.remove_prefix(digits);
+  return name == ".attn.bias" || name == ".attn.masked_bias";
+}
+
+/// "missing a, b, c and 4 more; ".
+inline void append_names(std::string& text, char const* what, std::vector<std::string> const& names) {
+  constexpr std::size_t most = 64;
+  if (names.empty()) return;
+  text += what;
+  for (std::size_t i = 0; i < std::min(most, names.size()); ++i) text += (i == 0 ? " " : ", ") + names[i];
+  if (names.size() > most) text += " and " + std::to_string(names.size() - most) + " more";
+  text += "; ";
+}
+
+}  // namespace detail
+
+/// The weights of a GPT-2 to read: a `.safetensors` file, a `model.safetensors.index.json` with its parts, or a
+/// folder that holds either. F32, F16, BF16 and F64 are read. Names may carry the prefix `transformer.`; the
+/// buffers `h.*.attn.bias` and `h.*.attn.masked_bias` are passed over; `lm_head.weight` must equal `wte.weight`
+/// bit by bit. The four linear weights lie in x out there as they do here, so nothing is transposed.
+class Gpt2Weights {
+ public:
+  /// Opens and checks everything against a model's units: one pass over the file. Throws Error(data) with every
+  /// tensor that is missing, extra, of another shape or type, and names the first value that is not finite.
+  static Gpt2Weights open(std::filesystem::path const& path, std::vector<UnitSpec> const& units) {
+    auto state = std::make_shared<State>();
+    state->name = detail::path_text(path);
+    state->add(path);
+    state->match(units);
+    state->check_values();
+    return Gpt2Weights(std::move(state));
+  }
+
+  /// The path, for messages.
+  std::string const& name() const noexcept { return state_->name; }
+
+  /// Hands out the weights to `fill` of a trainer whose model has the units that were given to `open`. Keeps the
+  /// files open; may be called from several threads.
+  ParameterSource source() const {
+    return [state = state_](int unit, int parameter, std::int64_t offset, std::span<float> out) {
+      Location const& at = state->locations[static_cast<std::size_t>(unit)][static_cast<std::size_t>(parameter)];
+      at.file->read_as_float(at.tensor, offset, out);
+    };
+  }
+
+ private:
+  struct Location {
+    SafetensorsFile const* file = nullptr;
+    std::string tensor;
+  };
+
+  struct State {
+    std::string name;
+    std::vector<std::unique_ptr<SafetensorsFile>> files;
+    std::map<std::string, Location> tensors;  // by their names in the files
+    std::vector<std::vector<Location>> locations;  // by unit and parameter
+    std::string prefix;
+
+    [[noreturn]] void fail(std::string const& text) const { throw Error(ErrorKind::data, name + ": " + text); }
+
+    void add(std::filesystem::path const& path) {
+      std::error_code code;
+      if (std::filesystem::is_directory(path, code)) {
+        for (char const* inside : {"model.safetensors", "model.safetensors.index.json"})
+          if (std::filesystem::exists(path / inside, code)) return add(path / inside);
+        fail("the folder holds neither model.safetensors nor model.safetensors.index.json; name a weights file");
+      }
+      if (path.native().ends_with(".json")) return add_index(path);
+      SafetensorsFile const& file = open_part(path);
+      for (SafetensorsEntry const& entry : file.tensors()) tensors[entry.name] = {&file, entry.name};
+    }
+
+    SafetensorsFile const& open_part(std::filesystem::path const& path) {
+      files.push_back(std::make_unique<SafetensorsFile>(SafetensorsFile::open(path)));
+      return *files.back();
+    }
+
+    /// {"metadata": {...}, "weight_map": {"wte.weight": "model-00001-of-00002.safetensors", ...}}.
+    void add_index(std::filesystem::path const& path) {
+      FileBytes const bytes = FileBytes::open(path);
+      auto const* const text = reinterpret_cast<char const*>(bytes.data());
+      nlohmann::json const index = nlohmann::json::parse(text, text + bytes.size(), nullptr, false);
+      auto const map = index.is_object() ? index.find("weight_map") : index.end();
+      if (!index.is_object() || map == index.end() || !map->is_object() || map->empty())
+        fail("is no index of safetensors files, it lacks a weight_map; name a .safetensors file or a whole index");
+      std::map<std::string, SafetensorsFile const*> parts;
+      for (auto const& [tensor, part] : map->items()) {
+        std::string const file = part.is_string() ? part.get<std::string>() : std::string();
+        if (file.empty() || file.find('/') != file.npos || file == "..")
+          fail("weight_map gives " + detail::printable(tensor) + " no file of the same folder");
+        auto const [at, fresh] = parts.try_emplace(file, nullptr);
+        if (fresh) at->second = &open_part(path.parent_path() / file);
+        if (at->second->find(tensor) == nullptr)
+          fail("weight_map says that " + detail::printable(file) + " holds " + detail::printable(tensor) +
+               ", but it does not; the download is incomplete or mixed");
+        tensors[tensor] = {at->second, tensor};
+      }
+      for (auto const& [file, opened] : parts)
+        for (SafetensorsEntry const& entry : opened->tensors())
+          if (!tensors.count(entry.name))
+            fail(detail::printable(file) + " holds " + detail::printable(entry.name) +
+                 ", which weight_map does not name; the parts are of another index");
+    }
+
+    static SafetensorsEntry const& entry_of(Location const& at) { return at.file->at(at.tensor); }
+
+    /// The extents of a tensor of the file; none when it is absent.
+    std::vector<std::int64_t> shape_of(std::string const& parameter) const {
+      auto const found = tensors.find(prefix + parameter);
+      return found == tensors.end() ? std::vector<std::int64_t>() : entry_of(found->second).shape;
+    }
+
+    /// "layers=2,channels=48,positions=1024 and vocabulary 301", as far as the file tells.
+    std::string described() const {
+      std::set<std::string> layers;
+      for (auto const& [tensor, at] : tensors) {
+        std::string_view rest = tensor;
+        if (!rest.starts_with(prefix + "h.")) continue;
+        rest.remove_prefix(prefix.size() + 2);
+        layers.insert(std::string(rest.substr(0, rest.find('.'))));
+      }
+      auto const tokens = shape_of("wte.weight"), places = shape_of("wpe.weight");
+      std::string text = "layers=" + std::to_string(layers.size());
+      if (tokens.size() == 2) text += ",channels=" + std::to_string(tokens[1]);
+      if (places.size() == 2) text += ",positions=" + std::to_string(places[0]);
+      if (tokens.size() == 2) text += " and vocabulary " + std::to_string(tokens[0]);
+      return text;
+    }
+
+    static std::string described(std::vector<UnitSpec> const& units) {
+      std::string text = "layers=" + std::to_string(std::max<std::size_t>(units.size(), 2) - 2);
+      std::string vocabulary;
+      for (UnitSpec const& unit : units)
+        for (ParameterSpec const& parameter : unit.parameters) {
+          if (parameter.name == "wte.weight") {
+            text += ",channels=" + std::to_string(parameter.shape[1]);
+            vocabulary = " and vocabulary " + std::to_string(parameter.shape[0]);
+          }
+          if (parameter.name == "wpe.weight") text += ",positions=" + std::to_string(parameter.shape[0]);
+        }
+      return text + vocabulary;
+    }
+
+    void match(std::vector<UnitSpec> const& units) {
+      if (!tensors.count("wte.weight") && tensors.count("transformer.wte.weight")) prefix = "transformer.";
+      std::vector<std::string> missing, extra, misshapen, mistyped;
+      std::set<std::string> wanted;
+      locations.resize(units.size());
+      for (std::size_t unit = 0; unit < units.size(); ++unit)
+        for (ParameterSpec const& parameter : units[unit].parameters) {
+          std::string const tensor = prefix + parameter.name;
+          wanted.insert(tensor);
+          auto const found = tensors.find(tensor);
+          if (found == tensors.end()) {
+            missing.push_back(tensor + " " + to_string(parameter.shape));
+            continue;
+          }
+          SafetensorsEntry const& entry = entry_of(found->second);
+          auto const extents = extents_of(parameter.shape);
+          if (entry.shape != extents)
+            misshapen.push_back(tensor + " has shape " + detail::shape_text(entry.shape) + ", the model wants " +
+                                detail::shape_text(extents));
+          if (entry.type != "F32" && entry.type != "F16" && entry.type != "BF16" && entry.type != "F64")
+            mistyped.push_back(tensor + " is " + std::string(entry.type));
+          locations[unit].push_back(found->second);
+        }
+      for (auto const& [tensor, at] : tensors) {
+        if (wanted.count(tensor) || tensor == "lm_head.weight") continue;
+        std::string_view bare = tensor;
+        if (bare.starts_with(prefix)) bare.remove_prefix(prefix.size());
+        if (!detail::is_gpt2_buffer(bare))
+          extra.push_back(detail::printable(tensor) + " " + detail::shape_text(entry_of(at).shape));
+      }
+      if (missing.empty() && extra.empty() && misshapen.empty() && mistyped.empty()) {
+        check_head();
+        return;
+      }
+      std::string text = "does not fit the model: the file holds " + described() + ", the model is " +
+                         described(units) + "; ";
+      detail::append_names(text, "of another shape:", misshapen);
+      detail::append_names(text, "missing:", missing);
+      detail::append_names(text, "not of the model:", extra);
+      detail::append_names(text, "not F32, F16, BF16 or F64:", mistyped);
+      fail(text + "choose the model and vocabulary of the file, or other weights");
+    }
+
+    /// The head is tied: a head of its own in the file must be the token embedding again.
+    void check_head() const {
+      auto const head = tensors.find("lm_head.weight");
+      auto const tokens = tensors.find(prefix + "wte.weight");
+      if (head == tensors.end() || tokens == tensors.end()) return;
+      SafetensorsEntry const& entry = entry_of(head->second);
+      SafetensorsEntry const& embedding = entry_of(tokens->second);
+      if (entry.shape != embedding.shape)
+        fail("lm_head.weight has shape " + detail::shape_text(entry.shape) + ", the model wants that of wte.weight, " +
+             detail::shape_text(embedding.shape));
+      std::vector<float> own(chunk), tied(chunk);
+      for (std::int64_t at = 0; at < entry.elements(); at += chunk) {
+        auto const count = static_cast<std::size_t>(std::min(chunk, entry.elements() - at));
+        head->second.file->read_as_float(entry.name, at, std::span(own).first(count));
+        tokens->second.file->read_as_float(embedding.name, at, std::span(tied).first(count));
+        for (std::size_t i = 0; i < count; ++i)
+          if (std::bit_cast<std::uint32_t>(own[i]) != std::bit_cast<std::uint32_t>(tied[i]))
+            fail("lm_head.weight is not tied: it differs from wte.weight at element " +
+                 std::to_string(at + static_cast<std::int64_t>(i)) +
+                 "; this model has one matrix for both, use weights with a tied head");
+      }
+    }
+
+    void check_values() const {
+      std::vector<float> values(chunk);
+      for (auto const& unit : locations)
+        for (Location const& at : unit) {
+          std::int64_t const elements = entry_of(at).elements();
+          for (std::int64_t first = 0; first < elements; first += chunk) {
+            auto const part = std::span(values).first(static_cast<std::size_t>(std::min(chunk, elements - first)));
+            at.file->read_as_float(at.tensor, first, part);
+            for (std::size_t i = 0; i < part.size(); ++i)
+              if (!std::isfinite(part[i]))
+                fail("tensor " + at.tensor + " holds " + std::to_string(part[i]) + " at element " +
+                     std::to_string(first + static_cast<std::int64_t>(i)) + "; these weights cannot be trained");
+          }
+        }
+    }
+  };
+
+  static constexpr std::int64_t chunk = 16384;
+
+  explicit Gpt2Weights(std::shared_ptr<State const> state) : state_(std::move(state)) {}
+
+  std::shared_ptr<State const> state_;
+};
+
+/// Writes a model's parameters, fp32 at their logical shapes under their own names, a tied head once: what
+/// Gpt2Weights and Hugging Face read. The file appears whole or not at all; the old one stays until then. One
+/// parameter is in memory at a time. Give `sink()` to `collect` of a trainer, then `commit()`, both on rank 0.
+/// Throws Error(failed) with path and reason.
+class WeightsWriter {
+ public:
+  WeightsWriter(std::filesystem::path const& path, std::vector<UnitSpec> const& units) : writer_(path, specs(units)) {}
+
+  ParameterSink sink() {
+    return [this](ParameterSpec const& parameter, std::span<float const> values) {
+      writer_.append(parameter.name, values);
+    };
+  }
+  void commit() { writer_.commit(); }
+
+ private:
+  /// In the order of names, as `collect` hands them out.
+  static std::vector<SafetensorsSpec> specs(std::vector<UnitSpec> const& units) {
+    std::vector<SafetensorsSpec> all;
+    for (UnitSpec const& unit : units)
+      for (ParameterSpec const& parameter : unit.parameters)
+        all.push_back({parameter.name, extents_of(parameter.shape)});
+    std::sort(all.begin(), all.end(),
+              [](SafetensorsSpec const& a, SafetensorsSpec const& b) { return a.name < b.name; });
+    return all;
+  }
+
+  SafetensorsWriter writer_;
+};
+
+}  // namespace tessera::inline v0

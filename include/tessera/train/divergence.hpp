@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where two runs part: a recording of every contribution, gradient and weight, and the first that differs.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "tessera/core/dtype.hpp"
+#include "tessera/plan/program.hpp"
+
+namespace tessera::inline v0 {
+
+/// Records what a run's steps produce, in blocks of shard_alignment elements, under names that depend on no
+/// sharding, world or accumulation, so that any two runs over the same global batches can be compared. All ranks
+/// of a run share one trace. Keeps 8 bytes for every value of every micro-batch: for small models and few steps.
+class StepTrace {
+ public:
+  /// What one rank gives to `observe`. The trace must outlive the trainer.
+  StepObserver observer() {
+    return [this, step = std::int64_t{0}](StepPlan const& plan, Entry const& entry,
+                                          std::span<std::byte* const> buffers) mutable {
+      if (entry.verb == Verb::norm && entry.unit < 0) ++step;
+      if (entry.unit < 0) return;
+      int const unit = entry.unit;
+      auto const data = [&](BufferKind kind, DType type, std::int64_t element) {
+        return buffers[static_cast<std::size_t>(plan.train.find(kind, unit))] +
+               element * static_cast<std::int64_t>(size_of(type));
+      };
+      if (entry.verb == Verb::backward_weight) {
+        DType const type = plan.recipe.types.contribution;
+        std::int64_t const micro = std::int64_t{1} * entry.micro_batch * plan.shape.world + plan.shape.rank;
+        record(plan, {step, contribution, micro, -unit}, unit, {0, plan.layout(unit).padded}, type,
+               data(BufferKind::contribution, type, 0));
+      } else if (entry.verb == Verb::norm) {
+        Range const part = plan.normed(unit);
+        record(plan, {step, gradient, 0, unit}, unit, part, plan.gradient_type(),
+               data(plan.gradient_kind(), plan.gradient_type(), part.begin - plan.gradient_range(unit).begin));
+      } else if (entry.verb == Verb::update) {
+        Range const part = plan.updated(unit);
+        bool const apart = !plan.weights_are_master();
+        Range const kept = apart ? part : plan.held(plan.recipe.placement.parameters, unit);
+        DType const type = plan.recipe.types.master;
+        record(plan, {step - 1, weights, 0, unit}, unit, part, type,
+               data(apart ? BufferKind::master : BufferKind::parameters, type, part.begin - kept.begin));
+      }
+    };
+  }
+
+  /// One line about the first tensor, in the order of the step, that is not the same in both runs to the bit;
+  /// nothing when all are. Says so too when ranks of one run hold different copies.
+  friend std::optional<std::string> first_divergence(StepTrace const& a, StepTrace const& b) {
+    for (StepTrace const* run : {&a, &b})
+      if (!run->copies_differ_.empty()) return run->copies_differ_;
+    auto in_a = a.blocks_.begin(), in_b = b.blocks_.begin();
+    for (; in_a != a.blocks_.end() && in_b != b.blocks_.end(); ++in_a, ++in_b) {
+      if (in_a->first != in_b->first) break;
+      if (auto const text = a.difference(in_a->first, in_a->second, in_b->second)) return text;
+    }
+    if (in_a == a.blocks_.end() && in_b == b.blocks_.end()) return std::nullopt;
+    bool const only_a = in_b == b.blocks_.end() || (in_a != a.blocks_.end() && in_a->first < in_b->first);
+    Block const& first = only_a ? in_a->first : in_b->first;
+    return "only the " + std::string(only_a ? "first" : "second") + " run has " +
+           (only_a ? a : b).name(first, std::get<4>(first) * shard_alignment);
+  }
+
+ private:
+  enum Phase : int { contribution, gradient, weights };
+  /// step, phase, micro-batch of the global batch, unit in the order of the phase.
+  using Place = std::tuple<std::int64_t, int, std::int64_t, int>;
+  using Block = std::tuple<std::int64_t, int, std::int64_t, int, std::int64_t>;  // and the number of the block
+
+  void record(StepPlan const& plan, Place const& place, int unit, Range part, DType type, std::byte const* data) {
+    std::lock_guard const lock(mutex_);
+    if (units_.empty())
+      for (int index = 0; index < plan.units_count(); ++index) units_.push_back({plan.unit(index), plan.layout(index)});
+    for (std::int64_t begin = part.begin; begin < part.end; begin += shard_alignment) {
+      Range const block = intersect({begin, begin + shard_alignment}, {0, plan.layout(unit).elements});
+      if (!block.size()) break;
+      std::vector<double> values;
+      for (std::int64_t element = block.begin; element < block.end; ++element)
+        values.push_back(value(type, data, element - part.begin));
+      Block const key = std::tuple_cat(place, std::tuple{begin / shard_alignment});
+      auto const [found, added] = blocks_.try_emplace(key, values);
+      if (added || !copies_differ_.empty()) continue;
+      if (auto const text = difference(key, found->second, values)) copies_differ_ = "ranks differ: " + *text;
+    }
+  }
+
+  static double value(DType type, std::byte const* data, std::int64_t index) {
+    switch (type) {
+      case DType::f64: return reinterpret_cast<double const*>(data)[index];
+      case DType::f16: return static_cast<double>(reinterpret_cast<half const*>(data)[index]);
+      case DType::bf16: return static_cast<double>(reinterpret_cast<bfloat16 const*>(data)[index]);
+      default: return static_cast<double>(reinterpret_cast<float const*>(data)[index]);
+    }
+  }
+
+  std::optional<std::string> difference(Block const& key, std::vector<double> const& a,
+                                        std::vector<double> const& b) const {
+    for (std::size_t index = 0; index < a.size(); ++index) {
+      if (std::bit_cast<std::uint64_t>(a[index]) == std::bit_cast<std::uint64_t>(b[index])) continue;
+      char text[64];
+      std::snprintf(text, sizeof text, ": %.17g against %.17g", a[index], b[index]);
+      return name(key, std::get<4>(key) * shard_alignment + static_cast<std::int64_t>(index)) + text;
+    }
+    return std::nullopt;
+  }
+
+  /// "step 2, contribution of micro-batch 3, h.0.ln_1.weight, element 17".
+  std::string name(Block const& key, std::int64_t element) const {
+    auto const [step, phase, micro, order, block] = key;
+    auto const& [unit, layout] = units_[static_cast<std::size_t>(order < 0 ? -order : order)];
+    std::string text = "step " + std::to_string(step + 1) + ", ";
+    text += phase == contribution ? "contribution of micro-batch " + std::to_string(micro)
+                                  : phase == gradient ? "gradient" : "weights after the update";
+    for (std::size_t index = 0; index < layout.parameters.size(); ++index)
+      if (layout.parameters[index].begin <= element && element < layout.parameters[index].end)
+        return text + ", " + unit.parameters[index].name + ", element " +
+               std::to_string(element - layout.parameters[index].begin);
+    return text + ", " + unit.name + ", padding " + std::to_string(element);
+  }
+
+  std::mutex mutex_;
+  std::map<Block, std::vector<double>> blocks_;
+  std::vector<std::pair<UnitSpec, UnitLayout>> units_;
+  std::string copies_differ_;
+};
+
+}  // namespace tessera::inline v0

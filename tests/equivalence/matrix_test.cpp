@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+// The bitwise contract: under Reduction<Ordered> weights, losses, norms and loss scales depend on nothing but the
+// global batch. Every recipe is held against one rank of stage 0 without offload.
+#include <string>
+
+#include <doctest/doctest.h>
+
+#include "support/runs.hpp"
+#include "tessera/train/any_trainer.hpp"
+
+namespace {
+
+using namespace support;
+
+Outcome run_with(RecipeTable const& table, Run const& run) {
+  return train(run, [&](comm::Comm const& comm, TrainerOptions const& options) {
+    return make_trainer(tiny, table, comm, options);
+  });
+}
+
+/// Runs both again with a trace each and says where they part.
+std::string culprit(RecipeTable const& a, Run run_a, RecipeTable const& b, Run run_b) {
+  StepTrace trace_a, trace_b;
+  run_a.trace = &trace_a;
+  run_b.trace = &trace_b;
+  (void)run_with(a, run_a);
+  (void)run_with(b, run_b);
+  return first_divergence(trace_a, trace_b).value_or("no tensor of any step");
+}
+
+void check_same(Outcome const& want, RecipeTable const& reference, Run const& alone, RecipeTable const& table,
+                Run const& run) {
+  Outcome const got = run_with(table, run);
+  INFO(to_string(table), ", ranks ", run.split.ranks, ", accumulation ", run.split.accumulation);
+  if (got == want) {
+    CHECK(got == want);
+    return;
+  }
+  CHECK(got.losses == want.losses);
+  CHECK(got.norms == want.norms);
+  CHECK(got.scales == want.scales);
+  CHECK(got.skipped == want.skipped);
+  CHECK(got.overflows == want.overflows);
+  CHECK(got.evaluation == want.evaluation);
+  CHECK(got.weights == want.weights);
+  FAIL_CHECK("first divergence: ", culprit(reference, alone, table, run));
+}
+
+Run usual() {
+  Run run;
+  run.options.learning_rate = 1e-2;
+  run.options.weight_decay = 0.1;
+  run.options.clip = 0.5;
+  return run;
+}
+
+void all_shardings_and_splits(std::string_view precision) {
+  Run alone = usual();
+  alone.split = {1, 6};
+  RecipeTable const reference = recipe("zs0", precision);
+  Outcome const want = run_with(reference, alone);
+  REQUIRE(want.losses.size() == 3);
+  REQUIRE(want.losses[2] < want.losses[0] + 1.0);
+  for (Spread const split : {Spread{1, 6}, Spread{2, 3}, Spread{3, 2}, Spread{6, 1}})
+    for (std::string_view const sharding : shardings)
+      for (std::string_view const offload : {"none", "cpu_optimizer"}) {
+        Run run = alone;
+        run.split = split;
+        check_same(want, reference, alone, recipe(sharding, precision, offload), run);
+      }
+  for (int const ranks : {5, 7}) {  // worlds that divide nothing
+    Run odd = alone;
+    odd.split = {1, ranks};
+    Outcome const of_one = run_with(reference, odd);
+    for (std::string_view const sharding : shardings) {
+      Run run = odd;
+      run.split = {ranks, 1};
+      check_same(of_one, reference, odd, recipe(sharding, precision, ranks == 5 ? "none" : "cpu_optimizer"), run);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("ordered fp32 depends on no sharding split or offload") { all_shardings_and_splits("fp32"); }
+TEST_CASE("ordered fp16 depends on no sharding split or offload") { all_shardings_and_splits("fp16"); }
+TEST_CASE("ordered bf16 depends on no sharding split or offload") { all_shardings_and_splits("bf16"); }
+
+TEST_CASE("ordered fp64 agrees over shardings too") {
+  Run alone = usual();
+  alone.split = {1, 4};
+  RecipeTable const reference = recipe("zs0", "fp64");
+  Outcome const want = run_with(reference, alone);
+  for (std::string_view const sharding : shardings) {
+    Run run = alone;
+    run.split = {2, 2};
+    check_same(want, reference, alone, recipe(sharding, "fp64"), run);
+  }
+}
+
+TEST_CASE("buckets threads and recomputation change no bit") {
+  for (std::string_view const precision : {"fp32", "bf16"}) {
+    Run alone = usual();
+    alone.split = {1, 4};
+    RecipeTable const reference = recipe("zs0", precision);
+    Outcome const want = run_with(reference, alone);
+    for (std::string_view const sharding : {"zs0", "zs1", "zs3"}) {
+      for (std::int64_t const bucket : {std::int64_t{10} << 10, std::int64_t{1} << 40}) {
+        Run run = alone;
+        run.split = {2, 2};
+        run.options.bucket_bytes = bucket;
+        check_same(want, reference, alone, recipe(sharding, precision), run);
+      }
+      for (int const threads : {2, 3}) {
+        Run run = alone;
+        run.split = {2, 2};
+        run.options.threads = threads;
+        check_same(want, reference, alone, recipe(sharding, precision), run);
+      }
+      for (std::string_view const recompute : {"gelu", "block", "every"}) {
+        Run run = alone;
+        run.split = {2, 2};
+        run.options.recompute_every = 2;
+        check_same(want, reference, alone, recipe(sharding, precision, "none", recompute), run);
+      }
+    }
+  }
+}
+
+TEST_CASE("stretches of recomputation change no bit") {
+  Gpt2Options deeper = tiny;
+  deeper.layers = 5;
+  auto const with = [&](std::string_view recompute, int every) {
+    Run run = usual();
+    run.options.recompute_every = every;
+    return train(run, [&](comm::Comm const& comm, TrainerOptions const& options) {
+      return make_trainer(deeper, recipe("zs0", "fp16", "none", recompute), comm, options);
+    });
+  };
+  Outcome const want = with("none", 1);
+  CHECK(with("block", 1) == want);
+  for (int const every : {1, 2, 3, 5, 9}) CHECK(with("every", every) == want);
+}
+
+TEST_CASE("a repeated run repeats every bit and another seed does not") {
+  Run run = usual();
+  run.split = {3, 2};
+  run.options.threads = 2;
+  Outcome const first = run_with(recipe("zs2", "bf16"), run);
+  CHECK(run_with(recipe("zs2", "bf16"), run) == first);
+  run.options.seed = 2;
+  CHECK(run_with(recipe("zs2", "bf16"), run).weights != first.weights);
+}
+
+TEST_CASE("initial weights depend on no world sharding or precision") {
+  Run run = usual();
+  run.steps = 0;
+  std::string const want = run_with(recipe("zs0"), run).weights;
+  for (std::string_view const sharding : shardings)
+    for (std::string_view const precision : {"fp32", "bf16", "fp64"}) {
+      Run other = run;
+      other.split = {3, 1};
+      CHECK(run_with(recipe(sharding, precision, "cpu_optimizer"), other).weights == want);
+    }
+}
+
+TEST_CASE("an overflow is skipped alike under every sharding and named") {
+  Run alone = usual();
+  alone.split = {1, 4};
+  alone.steps = 8;
+  alone.options.loss_scale.initial = 0x1p22;
+  alone.options.loss_scale.growth_interval = 2;
+  RecipeTable const reference = recipe("zs0", "fp16");
+  Outcome const want = run_with(reference, alone);
+  REQUIRE(want.skipped.front());
+  REQUIRE_FALSE(want.overflows.front().empty());
+  REQUIRE(want.scales[1] == want.scales[0] / 2);
+  REQUIRE_FALSE(want.skipped.back());
+  for (std::string_view const sharding : shardings)
+    for (Spread const split : {Spread{2, 2}, Spread{4, 1}}) {
+      Run run = alone;
+      run.split = split;
+      check_same(want, reference, alone, recipe(sharding, "fp16", split.ranks == 2 ? "cpu_optimizer" : "none"), run);
+    }
+  // A fixed scale skips and stays.
+  Run fixed = alone;
+  fixed.steps = 3;
+  Outcome const stays = run_with(recipe("zs1", "fp16", "none", "none", "ordered", "static"), fixed);
+  CHECK(stays.skipped == std::vector<bool>{true, true, true});
+  CHECK(stays.scales == std::vector<double>{0x1p24, 0x1p24, 0x1p24});
+}
+
+TEST_CASE("a skipped step leaves every weight as it was") {
+  Run run = usual();
+  run.steps = 1;
+  run.options.loss_scale.initial = 0x1p24;
+  Run none = run;
+  none.steps = 0;
+  RecipeTable const table = recipe("zs0", "fp16");
+  Outcome const after = run_with(table, run);
+  REQUIRE(after.skipped.front());
+  CHECK(after.weights == run_with(table, none).weights);
+}
+
+TEST_CASE("the fast reduction runs under every sharding and stays close") {
+  Run alone = usual();
+  alone.split = {1, 4};
+  for (std::string_view const precision : {"fp32", "bf16", "fp16"}) {
+    Outcome const want = run_with(recipe("zs0", precision), alone);
+    double const tolerance = precision == "fp32" ? 1e-5 : precision == "fp16" ? 2e-3 : 2e-2;
+    for (std::string_view const sharding : shardings)
+      for (Spread const split : {Spread{4, 1}, Spread{2, 2}})
+        for (std::string_view const offload : {"none", "cpu_optimizer"}) {
+          Run run = alone;
+          run.split = split;
+          run.options.bucket_bytes = 20000;
+          Outcome const got = run_with(recipe(sharding, precision, offload, "none", "fast"), run);
+          INFO(std::string(sharding), " ", std::string(precision), " ranks ", split.ranks);
+          REQUIRE(got.losses.size() == want.losses.size());
+          for (std::size_t step = 0; step < want.losses.size(); ++step) {
+            CHECK(got.losses[step] == doctest::Approx(want.losses[step]).epsilon(tolerance));
+            CHECK(got.norms[step] == doctest::Approx(want.norms[step]).epsilon(10 * tolerance));
+          }
+        }
+  }
+}
+
+TEST_CASE("the trace names the first tensor that differs") {
+  auto const traced = [](StepTrace& trace, Run run, RecipeTable const& table, Gpt2Options const& model = tiny) {
+    run.trace = &trace;
+    (void)train(run, [&](comm::Comm const& comm, TrainerOptions const& options) {
+      return make_trainer(model, table, comm, options);
+    });
+  };
+  Run run = usual();
+  run.steps = 2;
+  run.split = {1, 4};
+  StepTrace alone, sharded, split, other_rate, other_data;
+  traced(alone, run, recipe("zs0"));
+  Run four = run;
+  four.split = {4, 1};
+  traced(sharded, four, recipe("zs3"));
+  CHECK_FALSE(first_divergence(alone, sharded));
+  four.split = {2, 2};
+  traced(split, four, recipe("dp", "fp32", "cpu_optimizer"));
+  CHECK_FALSE(first_divergence(alone, split));
+
+  Run faster = run;  // parts at the first update: embedding, not later
+  faster.options.learning_rate *= 2;
+  traced(other_rate, faster, recipe("zs0"));
+  std::string const rate = first_divergence(alone, other_rate).value_or("");
+  CHECK(rate.find("step 1, weights after the update, wte.weight, element 0: ") == 0);
+
+  Run masked = run;  // parts in the first contribution of backward
+  masked.mask_every = 0;
+  traced(other_data, masked, recipe("zs0"));
+  std::string const data = first_divergence(alone, other_data).value_or("");
+  CHECK(data.find("step 1, contribution of micro-batch 0, ln_f.weight, element 0: ") == 0);
+
+  StepTrace shorter;
+  run.steps = 1;
+  traced(shorter, run, recipe("zs0"));
+  CHECK(first_divergence(alone, shorter).value_or("") ==
+        "only the first run has step 2, contribution of micro-batch 0, ln_f.weight, element 0");
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the equivalence and engine tests share: batches that depend on the sample alone, a tiny GPT-2 of awkward
+// sizes, and a run reduced to what must be equal.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/comm/run.hpp"
+#include "tessera/core/philox.hpp"
+#include "tessera/data/batch.hpp"
+#include "tessera/io/hash.hpp"
+#include "tessera/nn/gpt2_options.hpp"
+#include "tessera/policy/parse.hpp"
+#include "tessera/train/divergence.hpp"
+#include "tessera/train/options.hpp"
+#include "tessera/train/ticket.hpp"
+
+namespace support {
+
+using namespace tessera;
+
+/// Odd everywhere: nothing divides a register, a tile or a shard.
+inline constexpr Gpt2Options tiny{.layers = 2, .heads = 3, .channels = 33, .positions = 40, .vocabulary = 61};
+
+/// How a global batch is split.
+struct Spread {
+  int ranks = 1;
+  int accumulation = 1;
+};
+
+/// The micro-batch `m` of a step, written to `tokens` and `targets` (B,T): sample by sample the same for every
+/// split. One target in `mask_every` is masked, 0: none; the masks differ from sample to sample.
+inline void fill_micro_batch(std::int64_t step, std::int64_t micro, int batch, int sequence, std::int64_t vocabulary,
+                             int mask_every, std::int32_t* tokens, std::int32_t* targets) {
+  for (int b = 0; b < batch; ++b)
+    for (int t = 0; t < sequence; ++t) {
+      auto const word = [&](int at) {
+        return philox4x32({{static_cast<std::uint32_t>(micro * batch + b), static_cast<std::uint32_t>(at),
+                            static_cast<std::uint32_t>(step), 77u}},
+                          philox_key(5));
+      };
+      tokens[b * sequence + t] = static_cast<std::int32_t>(word(t).word[0] % static_cast<std::uint32_t>(vocabulary));
+      std::int32_t& target = targets[b * sequence + t];
+      target = static_cast<std::int32_t>(word(t + 1).word[0] % static_cast<std::uint32_t>(vocabulary));
+      if (mask_every > 0 && word(t).word[1] % static_cast<std::uint32_t>(mask_every) == 0) target = -1;
+    }
+}
+
+/// One rank's share of a step.
+inline Batch make_batch(std::int64_t step, int rank, Spread split, int batch, int sequence, std::int64_t vocabulary,
+                        int mask_every = 0) {
+  Batch result;
+  result.accumulation = split.accumulation;
+  result.batch = batch;
+  result.sequence = sequence;
+  result.step = step;
+  result.tokens.resize(static_cast<std::size_t>(result.elements()));
+  result.targets.resize(result.tokens.size());
+  for (int a = 0; a < split.accumulation; ++a) {
+    std::size_t const at = static_cast<std::size_t>(a) * static_cast<std::size_t>(batch * sequence);
+    fill_micro_batch(step, std::int64_t{1} * a * split.ranks + rank, batch, sequence, vocabulary, mask_every,
+                     result.tokens.data() + at, result.targets.data() + at);
+  }
+  return result;
+}
+
+/// A recipe by its names; empty: the default.
+inline RecipeTable recipe(std::string_view sharding, std::string_view precision = "fp32",
+                          std::string_view offload = "none", std::string_view recompute = "none",
+                          std::string_view reduction = "ordered", std::string_view loss_scale = "") {
+  SlotNames names;
+  names.sharding = sharding;
+  names.precision = precision;
+  names.offload = offload;
+  names.recompute = recompute;
+  names.reduction = reduction;
+  names.loss_scale = loss_scale;
+  return parse_recipe(names);
+}
+
+inline constexpr std::string_view shardings[] = {"dp", "zs0", "zs1", "zs2", "zs3"};
+
+/// All of a run that two recipes must have in common.
+struct Outcome {
+  std::string weights;
+  std::vector<double> losses, norms, scales;
+  std::vector<bool> skipped;
+  std::vector<std::string> overflows;
+  double evaluation = 0.0;
+
+  friend bool operator==(Outcome const&, Outcome const&) = default;
+};
+
+/// What a run does besides its recipe.
+struct Run {
+  Spread split{};
+  int steps = 3;
+  int batch = 1;
+  int sequence = 13;
+  int mask_every = 5;
+  std::int64_t vocabulary = tiny.vocabulary;
+  TrainerOptions options{};
+  StepTrace* trace = nullptr;
+};
+
+inline TrainerOptions options_of(Run const& run) {
+  TrainerOptions options = run.options;
+  options.batch = run.batch;
+  options.sequence = run.sequence;
+  options.accumulation = run.split.accumulation;
+  if (options.threads == 0) options.threads = 1;
+  return options;
+}
+
+template <class AnyKindOfTrainer>
+std::string hash_weights(AnyKindOfTrainer& trainer) {
+  WeightsHash hash;
+  trainer.collect([&](ParameterSpec const& parameter, std::span<float const> values) {
+    hash.add(parameter.name, parameter.shape, values);
+  });
+  return hash.digest();
+}
+
+/// Trains `run.steps` steps on every rank, evaluates one batch, and returns what rank 0 saw. `make(comm, options)`
+/// returns a pointer to a trainer.
+template <class Make>
+Outcome train(Run const& run, Make const& make) {
+  Outcome outcome;
+  tessera::run(run.split.ranks, [&](comm::Comm comm) {
+    auto const trainer = make(comm, options_of(run));
+    if (run.trace) trainer->observe(run.trace->observer());
+    for (int step = 0; step < run.steps; ++step) {
+      StepReport const report = trainer->step(
+          make_batch(step, comm.rank(), run.split, run.batch, run.sequence, run.vocabulary, run.mask_every));
+      if (!comm.is_root()) continue;
+      outcome.losses.push_back(report.loss);
+      outcome.norms.push_back(report.grad_norm);
+      outcome.scales.push_back(report.scale);
+      outcome.skipped.push_back(report.skipped);
+      outcome.overflows.push_back(report.overflow);
+    }
+    double const evaluation = trainer->evaluate(
+        make_batch(99, comm.rank(), run.split, run.batch, run.sequence, run.vocabulary, run.mask_every));
+    std::string const hash = hash_weights(*trainer);
+    if (!comm.is_root()) return;
+    outcome.evaluation = evaluation;
+    outcome.weights = hash;
+  });
+  return outcome;
+}
+
+}  // namespace support

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+// GPT-2 weights on disk: what is read, what is refused and by which words, and that a save is whole or not at all.
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tessera/core/dtype.hpp"
+#include "tessera/io/gpt2_weights.hpp"
+#include "tessera/nn/gpt2.hpp"
+#include "unit/file_support.hpp"
+
+using namespace tessera;
+using file_support::TemporaryFolder;
+
+namespace {
+
+/// A tensor of a file, value by value.
+struct Stored {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  std::string type = "F32";
+  std::function<double(std::int64_t)> value = [](std::int64_t) { return 0.0; };
+};
+
+std::int64_t elements(std::vector<std::int64_t> const& shape) {
+  std::int64_t product = 1;
+  for (std::int64_t const extent : shape) product *= extent;
+  return product;
+}
+
+/// A value that every format holds exactly.
+double exact(std::size_t tensor, std::int64_t element) {
+  return static_cast<double>((static_cast<std::int64_t>(tensor) * 7 + element) % 33 - 16) / 16.0;
+}
+
+Gpt2Options const sizes{.layers = 2, .heads = 3, .channels = 12, .positions = 7, .vocabulary = 11};
+std::vector<UnitSpec> units_of(Gpt2Options const& model) { return Gpt2(model).units({1, 1}); }
+
+/// Every parameter of a model as a tensor of a file.
+std::vector<Stored> tensors_of(Gpt2Options const& model, std::string const& prefix = "", std::string const& type = "F32") {
+  std::vector<Stored> tensors;
+  for (UnitSpec const& unit : units_of(model))
+    for (ParameterSpec const& parameter : unit.parameters)
+      tensors.push_back({prefix + parameter.name, extents_of(parameter.shape), type,
+                         [index = tensors.size()](std::int64_t i) { return exact(index, i); }});
+  return tensors;
+}
+
+template <class T>
+void put(std::string& data, double value) {
+  data += file_support::bytes_of(std::bit_cast<std::conditional_t<sizeof(T) == 2, std::uint16_t, T>>(
+      static_cast<T>(static_cast<std::conditional_t<sizeof(T) == 2, float, T>>(value))));
+}
+
+/// A safetensors file of any types, without the library's writer.
+std::filesystem::path write_file_of(std::filesystem::path const& path, std::vector<Stored> const& tensors) {
+  std::string data, header = "{";
+  for (Stored const& tensor : tensors) {
+    std::size_t const begin = data.size();
+    for (std::int64_t i = 0; i < elements(tensor.shape); ++i) {
+      double const value = tensor.value(i);
+      if (tensor.type == "F64") put<double>(data, value);
+      if (tensor.type == "F32") put<float>(data, value);
+      if (tensor.type == "F16") put<half>(data, value);
+      if (tensor.type == "BF16") put<bfloat16>(data, value);
+      if (tensor.type == "BOOL") data += '\1';
+      if (tensor.type == "I64") data += std::string(8, '\0');
+    }
+    header += (header.size() > 1 ? "," : "") + std::string("\"") + tensor.name + "\":{\"dtype\":\"" + tensor.type +
+              "\",\"shape\":" + tessera::detail::shape_text(tensor.shape) + ",\"data_offsets\":[" +
+              std::to_string(begin) + "," + std::to_string(data.size()) + "]}";
+  }
+  header += "}";
+  return file_support::write(path, file_support::bytes_of(static_cast<std::uint64_t>(header.size())) + header + data);
+}
+
+/// Checks that a file gives the values of `tensors_of`, whole and from the middle.
+void check_values(std::filesystem::path const& path) {
+  auto const units = units_of(sizes);
+  ParameterSource const source = Gpt2Weights::open(path, units).source();  // outlives the object
+  std::size_t index = 0;
+  for (std::size_t unit = 0; unit < units.size(); ++unit)
+    for (std::size_t parameter = 0; parameter < units[unit].parameters.size(); ++parameter, ++index) {
+      auto const count = static_cast<std::size_t>(units[unit].parameters[parameter].shape.elements());
+      std::vector<float> values(count);
+      source(static_cast<int>(unit), static_cast<int>(parameter), 0, values);
+      std::size_t wrong = 0;
+      for (std::size_t i = 0; i < count; ++i)
+        wrong += values[i] != static_cast<float>(exact(index, static_cast<std::int64_t>(i)));
+      CHECK_MESSAGE(wrong == 0, units[unit].parameters[parameter].name);
+      float middle = 99.0f;
+      source(static_cast<int>(unit), static_cast<int>(parameter), static_cast<std::int64_t>(count / 2), {&middle, 1});
+      CHECK(middle == values[count / 2]);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("gpt2 weights are read from every float format") {
+  TemporaryFolder const folder;
+  for (char const* type : {"F32", "F16", "BF16", "F64"}) check_values(write_file_of(folder / type, tensors_of(sizes, "", type)));
+}
+
+TEST_CASE("gpt2 weights take the prefix and pass over buffers and the tied head") {
+  TemporaryFolder const folder;
+  for (std::string const prefix : {"", "transformer."}) {
+    auto tensors = tensors_of(sizes, prefix);
+    for (std::string const layer : {"h.0", "h.1"}) {
+      tensors.push_back({prefix + layer + ".attn.bias", {1, 1, 7, 7}, "BOOL"});
+      tensors.push_back({prefix + layer + ".attn.masked_bias", {}});
+    }
+    Stored head = tensors[0];
+    head.name = "lm_head.weight";
+    tensors.push_back(head);
+    check_values(write_file_of(folder / "model.safetensors", tensors));
+  }
+  check_values(folder.path());  // a folder that holds model.safetensors
+}
+
+TEST_CASE("gpt2 weights refuse a head that is not tied") {
+  TemporaryFolder const folder;
+  auto tensors = tensors_of(sizes);
+  Stored head = tensors[0];
+  head.name = "lm_head.weight";
+  head.value = [value = head.value](std::int64_t i) { return i == 5 ? 3.0 : value(i); };
+  tensors.push_back(head);
+  auto const path = write_file_of(folder / "head.safetensors", tensors);
+  CHECK_ERROR(data, Gpt2Weights::open(path, units_of(sizes)), "head.safetensors", "lm_head.weight", "element 5", "tied");
+  tensors.back().shape = {11, 13};
+  write_file_of(path, tensors);
+  CHECK_ERROR(data, Gpt2Weights::open(path, units_of(sizes)), "lm_head.weight", "[11, 13]", "[11, 12]");
+}
+
+TEST_CASE("gpt2 weights name every tensor that is missing or extra or of another shape") {
+  TemporaryFolder const folder;
+  auto tensors = tensors_of(sizes);
+  std::map<std::string, std::size_t> at;
+  for (std::size_t i = 0; i < tensors.size(); ++i) at[tensors[i].name] = i;
+  tensors[at["h.0.ln_1.weight"]].name = "h.0.ln_9.weight";
+  tensors[at["h.1.mlp.c_fc.weight"]].shape = {48, 12};
+  tensors[at["ln_f.bias"]].shape = {13};
+  tensors[at["h.1.attn.c_proj.bias"]].type = "I64";
+  auto const path = write_file_of(folder / "wrong.safetensors", tensors);
+  CHECK_ERROR(data, Gpt2Weights::open(path, units_of(sizes)), "wrong.safetensors", "missing: h.0.ln_1.weight [12]",
+              "not of the model: h.0.ln_9.weight [12]", "h.1.mlp.c_fc.weight has shape [48, 12], the model wants [12, 48]",
+              "ln_f.bias has shape [13], the model wants [12]", "h.1.attn.c_proj.bias is I64");
+}
+
+TEST_CASE("gpt2 weights of another model name both sizes") {
+  TemporaryFolder const folder;
+  auto const path = write_file_of(folder / "small.safetensors", tensors_of(sizes));
+  Gpt2Options other = sizes;
+  other.vocabulary = 256;
+  CHECK_ERROR(data, Gpt2Weights::open(path, units_of(other)), "vocabulary 11", "vocabulary 256",
+              "wte.weight has shape [11, 12], the model wants [256, 12]");
+  other = sizes;
+  other.positions = 1024;
+  CHECK_ERROR(data, Gpt2Weights::open(path, units_of(other)), "positions=7", "positions=1024",
+              "wpe.weight has shape [7, 12], the model wants [1024, 12]");
+  other = sizes;
+  other.layers = 24;
+  CHECK_ERROR(data, Gpt2Weights::open(path, units_of(other)), "layers=2", "layers=24", "missing: h.2.ln_1.weight",
+              "and 200 more");
+}
+
+TEST_CASE("gpt2 weights that are not finite are refused") {
+  TemporaryFolder const folder;
+  auto tensors = tensors_of(sizes);
+  tensors[3].value = [](std::int64_t i) { return i == 2 ? std::numeric_limits<double>::quiet_NaN() : 0.5; };
+  CHECK_ERROR(data, Gpt2Weights::open(write_file_of(folder / "nan.safetensors", tensors), units_of(sizes)),
+              "nan.safetensors", tensors[3].name.c_str(), "element 2");
+  tensors[3].type = "F64";
+  tensors[3].value = [](std::int64_t i) { return i == 4 ? 1e300 : 0.5; };  // beyond fp32
+  CHECK_ERROR(data, Gpt2Weights::open(write_file_of(folder / "big.safetensors", tensors), units_of(sizes)),
+              tensors[3].name.c_str(), "element 4");
+}
+
+TEST_CASE("gpt2 weights in parts are read through their index") {
+  TemporaryFolder const folder;
+  auto const tensors = tensors_of(sizes, "transformer.");
+  std::vector<Stored> const first(tensors.begin(), tensors.begin() + 9), second(tensors.begin() + 9, tensors.end());
+  write_file_of(folder / "model-00001-of-00002.safetensors", first);
+  write_file_of(folder / "model-00002-of-00002.safetensors", second);
+  auto const index = [&](std::function<std::string(std::size_t)> const& part, std::size_t count) {
+    std::string text = R"({"metadata": {"total_size": 1}, "weight_map": {)";
+    for (std::size_t i = 0; i < count; ++i)
+      text += (i == 0 ? "\"" : ", \"") + tensors[i].name + "\": \"" + part(i) + "\"";
+    return file_support::write(folder / "model.safetensors.index.json", text + "}}");
+  };
+  auto const right = [](std::size_t i) {
+    return std::string(i < 9 ? "model-00001-of-00002.safetensors" : "model-00002-of-00002.safetensors");
+  };
+  auto const open = [&](std::filesystem::path const& path) { Gpt2Weights::open(path, units_of(sizes)); };
+  check_values(index(right, tensors.size()));
+  check_values(folder.path());
+  CHECK_ERROR(data, open(index([](std::size_t) { return "model-00001-of-00002.safetensors"; }, tensors.size())),
+              "model-00001-of-00002.safetensors", tensors[9].name.c_str());
+  CHECK_ERROR(data, open(index([](std::size_t) { return "absent.safetensors"; }, 3)), "absent.safetensors");
+  CHECK_ERROR(data, open(index([](std::size_t) { return "../outside.safetensors"; }, 3)), "h.0.ln_1.weight", "same folder");
+  CHECK_ERROR(data, open(index(right, tensors.size() - 1)), tensors.back().name.c_str(), "weight_map");
+  for (char const* junk : {"", "{", "[]", "{}", "{\"weight_map\": 3}", "{\"weight_map\": {}}"})
+    CHECK_ERROR(data, open(file_support::write(folder / "junk.json", junk)), "junk.json");
+}
+
+TEST_CASE("gpt2 weights that are no file or damaged are refused with their name") {
+  TemporaryFolder const folder;
+  auto const open = [&](std::filesystem::path const& path) { Gpt2Weights::open(path, units_of(sizes)); };
+  CHECK_ERROR(data, open(folder / "absent.safetensors"), "absent.safetensors");
+  CHECK_ERROR(data, open(folder.path()), "model.safetensors.index.json");
+  auto const whole = file_support::read(write_file_of(folder / "cut.safetensors", tensors_of(sizes)));
+  for (std::size_t const size : {std::size_t{0}, std::size_t{7}, std::size_t{100}, whole.size() - 1})
+    CHECK_ERROR(data, open(file_support::write(folder / "cut.safetensors", whole.substr(0, size))), "cut.safetensors");
+}
+
+TEST_CASE("gpt2 weights that were written read back to the bit") {
+  TemporaryFolder const folder;
+  auto const units = units_of(sizes);
+  auto const path = folder / "saved.safetensors";
+  auto const tensors = tensors_of(sizes);
+  std::map<std::string, std::vector<float>> values;  // in the order of names, like collect
+  std::map<std::string, ParameterSpec const*> specs;
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    for (std::int64_t e = 0; e < elements(tensors[i].shape); ++e)
+      values[tensors[i].name].push_back(static_cast<float>(tensors[i].value(e)));
+  for (UnitSpec const& unit : units)
+    for (ParameterSpec const& parameter : unit.parameters) specs[parameter.name] = &parameter;
+  {
+    WeightsWriter writer(path, units);
+    ParameterSink const sink = writer.sink();
+    for (auto const& [name, held] : values) sink(*specs[name], held);
+    CHECK_FALSE(std::filesystem::exists(path));
+    writer.commit();
+  }
+  check_values(path);
+  SafetensorsFile const file = SafetensorsFile::open(path);
+  CHECK(file.find("lm_head.weight") == nullptr);
+  CHECK(file.tensors().size() == values.size());
+  CHECK(file.metadata().at("format") == "pt");
+
+  std::string const before = file_support::read(path);
+  {
+    WeightsWriter writer(path, units);  // fails half way
+    writer.sink()(*specs["h.0.attn.c_attn.bias"], values["h.0.attn.c_attn.bias"]);
+    CHECK_ERROR(usage, writer.commit(), "saved.safetensors", "h.0.attn.c_attn.weight");
+  }
+  CHECK(file_support::read(path) == before);
+  CHECK(folder.entries() == 1);
+  CHECK_ERROR(failed, WeightsWriter(folder / "no" / "such" / "file", units), "does not exist");
+}

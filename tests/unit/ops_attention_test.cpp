@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// Causal attention against the plain softmax in double, central differences and other numbers of threads.
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tessera/ops/attention.hpp"
+
+#include "reference.hpp"
+
+using namespace tessera;
+using reference::Array;
+using reference::Machine;
+
+namespace {
+
+struct Size {
+  std::int64_t samples, sequence;
+  int heads;
+  std::int64_t head;
+  std::int64_t channels() const { return heads * head; }
+};
+
+struct Attended {
+  std::vector<double> out, logsumexp, dqkv;
+};
+
+/// Forward and backward by the definition, one head at a time.
+template <class T>
+Attended attention_reference(Size size, Array<T> const& qkv, Array<T> const& dout) {
+  std::int64_t const length = size.sequence, head = size.head, c = size.channels();
+  Attended result;
+  result.out.assign(static_cast<std::size_t>(size.samples * length * c), 0.0);
+  result.dqkv.assign(static_cast<std::size_t>(size.samples * length * 3 * c), 0.0);
+  double const scale = 1 / std::sqrt(static_cast<double>(head));
+  for (std::int64_t b = 0; b < size.samples; ++b)
+    for (std::int64_t h = 0; h < size.heads; ++h)
+      for (std::int64_t i = 0; i < length; ++i) {
+        auto const at = [&](std::int64_t row, int which, std::int64_t d) {
+          return static_cast<std::size_t>((b * length + row) * 3 * c + which * c + h * head + d);
+        };
+        std::size_t const out_at = static_cast<std::size_t>((b * length + i) * c + h * head);
+        auto const value = [&](std::size_t index) { return static_cast<double>(qkv.values[index]); };
+        std::vector<double> p;
+        double top = -1e300, total = 0;
+        for (std::int64_t j = 0; j <= i; ++j) {
+          double dot = 0;
+          for (std::int64_t d = 0; d < head; ++d) dot += value(at(i, 0, d)) * value(at(j, 1, d));
+          p.push_back(dot * scale);
+          top = std::max(top, p.back());
+        }
+        for (double& score : p) total += score = std::exp(score - top);
+        result.logsumexp.push_back(top + std::log(total));
+        std::vector<double> dp;
+        double mean = 0;
+        for (std::size_t j = 0; j < p.size(); ++j) {
+          p[j] /= total;
+          double slope = 0;
+          for (std::int64_t d = 0; d < head; ++d) {
+            std::size_t const o = out_at + static_cast<std::size_t>(d),
+                              v = at(static_cast<std::int64_t>(j), 2, d);
+            result.out[o] += p[j] * value(v);
+            slope += static_cast<double>(dout.values[o]) * value(v);
+            result.dqkv[v] += p[j] * static_cast<double>(dout.values[o]);
+          }
+          dp.push_back(slope);
+          mean += p[j] * slope;
+        }
+        for (std::size_t j = 0; j < p.size(); ++j) {
+          double const slope = p[j] * (dp[j] - mean) * scale;
+          for (std::int64_t d = 0; d < head; ++d) {
+            std::size_t const q = at(i, 0, d), k = at(static_cast<std::int64_t>(j), 1, d);
+            result.dqkv[q] += slope * value(k);
+            result.dqkv[k] += slope * value(q);
+          }
+        }
+      }
+  return result;
+}
+
+template <class T>
+void attention_matches(Machine& machine, Size size) {
+  using S = compute_t<T>;
+  std::int64_t const c = size.channels();
+  Array<T> qkv = reference::random<T>({size.samples, size.sequence, 3 * c}, 1, 1.5),
+           dout = reference::random<T>({size.samples, size.sequence, c}, 2);
+  Array<T> out({size.samples, size.sequence, c}), dqkv({size.samples, size.sequence, 3 * c});
+  Array<S> logsumexp({size.samples, size.heads, size.sequence});
+  ops::attention_forward(machine.context, qkv.view(), size.heads, out.view(), logsumexp.view());
+  ops::attention_backward(machine.context, dout.view(), qkv.view(), out.view(), logsumexp.view(), size.heads,
+                          dqkv.view());
+  Attended const want = attention_reference(size, qkv, dout);
+  double const limit = reference::tolerance<T>();
+  CHECK_MESSAGE(reference::error(out, want.out) < limit, size.sequence, " ", size.head);
+  CHECK_MESSAGE(reference::error(logsumexp, want.logsumexp) < reference::tolerance<S>(), size.sequence, " ",
+                size.head);
+  // The backward pass starts from the rounded `out`, whose error is summed over keys.
+  CHECK_MESSAGE(reference::error(dqkv, want.dqkv, 2.0) < 2 * limit, size.sequence, " ", size.head);
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("attention matches the definition", T, float, double, half, bfloat16) {
+  Machine machine(2);
+  for (Size size : {Size{1, 1, 1, 1}, Size{2, 7, 2, 8}, Size{1, 64, 2, 17}, Size{2, 65, 1, 33},
+                    Size{1, 128, 3, 64}, Size{1, 129, 1, 20}, Size{1, 300, 2, 5}})
+    attention_matches<T>(machine, size);
+}
+
+TEST_CASE_TEMPLATE("attention over several blocks of keys and queries", T, float, double, bfloat16) {
+  Machine machine(2);
+  attention_matches<T>(machine, {1, 1100, 1, 16});
+  // Wide heads shrink the tiles; in bfloat16 these sums of queries do not fit the scratch and take the other
+  // path.
+  attention_matches<T>(machine, {1, 150, 1, 2000});
+}
+
+TEST_CASE("attention gradients match central differences") {
+  Machine machine(2);
+  Size const size{1, 6, 2, 3};
+  std::int64_t const c = size.channels();
+  Array<double> qkv = reference::random<double>({1, 6, 3 * c}, 1),
+                weights = reference::random<double>({1, 6, c}, 2);
+  Array<double> out({1, 6, c}), dqkv({1, 6, 3 * c}), logsumexp({1, 2, 6});
+  auto const loss = [&] {
+    ops::attention_forward(machine.context, qkv.view(), 2, out.view(), logsumexp.view());
+    return reference::weighted(weights, out);
+  };
+  loss();
+  ops::attention_backward(machine.context, weights.view(), qkv.view(), out.view(), logsumexp.view(), 2,
+                          dqkv.view());
+  CHECK(reference::error(dqkv, reference::central_differences(qkv, loss)) < 1e-8);
+}
+
+TEST_CASE_TEMPLATE("attention has the same bits for every number of threads", T, float, double, half,
+                   bfloat16) {
+  using S = compute_t<T>;
+  std::int64_t const b = 2, t = 131, c = 66;
+  Array<T> qkv = reference::random<T>({b, t, 3 * c}, 1), dout = reference::random<T>({b, t, c}, 2);
+  CHECK(reference::same_for_all_threads([&](Machine& machine) {
+    Array<T> out({b, t, c}), dqkv({b, t, 3 * c});
+    Array<S> logsumexp({b, 3, t});
+    ops::attention_forward(machine.context, qkv.view(), 3, out.view(), logsumexp.view());
+    ops::attention_backward(machine.context, dout.view(), qkv.view(), out.view(), logsumexp.view(), 3,
+                            dqkv.view());
+    out.values.insert(out.values.end(), dqkv.values.begin(), dqkv.values.end());
+    return out.values;
+  }));
+}
+
+TEST_CASE("attention does not look ahead and survives large scores") {
+  Machine machine(2);
+  std::int64_t const t = 70, c = 8;
+  Array<float> qkv = reference::random<float>({1, t, 3 * c}, 1), out({1, t, c}), other({1, t, c}),
+               lse({1, 1, t});
+  ops::attention_forward(machine.context, qkv.view(), 1, out.view(), lse.view());
+  for (std::int64_t i = 66 * 3 * c; i < t * 3 * c; ++i) qkv.at(i) = 7.0f - qkv.at(i);
+  ops::attention_forward(machine.context, qkv.view(), 1, other.view(), lse.view());
+  int wrong = 0;
+  for (std::int64_t i = 0; i < t * c; ++i) wrong += i < 66 * c ? other[i] != out[i] : other[i] == out[i];
+  CHECK(wrong == 0);
+  for (std::int64_t i = 66 * 3 * c; i < 67 * 3 * c; ++i) qkv.at(i) = std::numeric_limits<float>::quiet_NaN();
+  ops::attention_forward(machine.context, qkv.view(), 1, other.view(), lse.view());
+  for (std::int64_t i = 0; i < t * c; ++i)
+    wrong += i < 64 * c ? other[i] != out[i] : i >= 66 * c && !std::isnan(other[i]);
+  CHECK(wrong == 0);
+  qkv = reference::random<float>({1, t, 3 * c}, 2, 1e4);
+  ops::attention_forward(machine.context, qkv.view(), 1, out.view(), lse.view());
+  for (std::int64_t i = 0; i < t * c; ++i) wrong += !std::isfinite(out[i]);
+  CHECK(wrong == 0);
+}

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fold, norm partials, conversion, filling, copying, inspection; recorded operations; and no allocation in
+// any of it.
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tessera/ops/attention.hpp"
+#include "tessera/ops/convert.hpp"
+#include "tessera/ops/cross_entropy.hpp"
+#include "tessera/ops/embedding.hpp"
+#include "tessera/ops/fold.hpp"
+#include "tessera/ops/gelu.hpp"
+#include "tessera/ops/layer_norm.hpp"
+#include "tessera/ops/linear.hpp"
+#include "tessera/ops/norm.hpp"
+
+#include "reference.hpp"
+
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define COUNTS_ALLOCATIONS 1
+#else
+#define COUNTS_ALLOCATIONS 0
+#endif
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#undef COUNTS_ALLOCATIONS
+#define COUNTS_ALLOCATIONS 0
+#endif
+#endif
+
+using namespace tessera;
+using reference::Array;
+using reference::Machine;
+
+#if COUNTS_ALLOCATIONS
+namespace {
+std::atomic<std::int64_t> allocations{0};
+}
+// operator new and Eigen's aligned allocation end in these.
+extern "C" {
+void* __libc_malloc(std::size_t);
+void* __libc_memalign(std::size_t, std::size_t);
+void* malloc(std::size_t bytes) {
+  allocations.fetch_add(1);
+  return __libc_malloc(bytes);
+}
+void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
+  allocations.fetch_add(1);
+  return __libc_memalign(alignment, bytes);
+}
+}
+#endif
+
+namespace {
+
+std::int64_t const lengths[] = {1, 15, 16, 17, 4095, 4096, 4097, 13001};
+
+template <class T>
+void run_every_operation(Context<Cpu>& context, bool check_allocations) {
+  using S = compute_t<T>;
+  std::int64_t const b = 2, t = 70, c = 48, v = 300, m = b * t;
+  Array<std::int32_t> tokens({b, t}, 3);
+  Array<T> wte = reference::random<T>({v, c}, 1), wpe = reference::random<T>({t, c}, 2), x({b, t, c}),
+           y({b, t, c}), w = reference::random<T>({c, 4 * c}, 3), w2 = reference::random<T>({4 * c, c}, 4),
+           bias({4 * c}), bias2({c}), pre({m, 4 * c}), wide({m, 4 * c}), gamma({c}), dgamma({c}),
+           w3 = reference::random<T>({c, 3 * c}, 5), qkv({b, t, 3 * c}), dqkv({b, t, 3 * c}), logits({m, v});
+  Array<S> mean({m}), rstd({m}), lse({b, 3, t}), losses({m}), partial({v, c}), accumulator({v * c}),
+      blocks({4});
+  S const scale = 1;
+  double loss = 0;
+  std::int64_t count = 0;
+  auto const run = [&] {
+    ops::embedding_forward(context, tokens.view(), wte.view(), wpe.view(), x.view());
+    ops::layer_norm_forward(context, x.view(), gamma.view(), dgamma.view(), 1e-5, y.view(), mean.view(),
+                            rstd.view());
+    ops::linear_forward(context, y.view(), w3.view(), {}, qkv.view());
+    ops::attention_forward(context, qkv.view(), 3, x.view(), lse.view());
+    ops::attention_backward(context, y.view(), qkv.view(), x.view(), lse.view(), 3, dqkv.view());
+    ops::linear_gelu_forward(context, y.view(), w.view(), bias.view(), pre.view(), wide.view());
+    ops::gelu_forward(context, pre.view(), wide.view());
+    ops::linear_residual_forward(context, wide.view(), w2.view(), bias2.view(), x.view(), y.view());
+    ops::linear_transposed_forward(context, y.view(), wte.view(), logits.view());
+    ops::cross_entropy(context, logits.view(), tokens.view(), losses.view(), true, &scale);
+    ops::sum_losses(context, losses.view(), tokens.view(), &loss, &count);
+    ops::linear_transposed_backward_input(context, logits.view(), wte.view(), x.view());
+    ops::linear_transposed_backward_weight(context, logits.view(), y.view(), partial.view());
+    ops::linear_gelu_backward_input(context, x.view(), w2.view(), pre.view(), wide.view());
+    ops::linear_backward_weight(context, wide.view(), x.view(), w2.view(), bias2.view());
+    ops::linear_backward_input(context, wide.view(), w.view(), x.view());
+    ops::layer_norm_backward(context, x.view(), y.view(), gamma.view(), mean.view(), rstd.view(), y.view(),
+                             y.view(), gamma.view(), dgamma.view());
+    ops::embedding_backward(context, tokens.view(), y.view(), partial.view(), false, wte.view(), wpe.view());
+    ops::fold(context, accumulator.view(), static_cast<T const*>(wte.values.data()), 1, v * c, true);
+    ops::norm_partials(context, wte.view(), blocks.view());
+    ops::convert(context, wte.view(), partial.view());
+    ops::fill(context, wpe.view(), 0);
+    ops::copy(context, x.view(), y.view());
+    ops::first_non_finite(context, wte.view(), &count);
+  };
+#if COUNTS_ALLOCATIONS
+  std::int64_t const before = allocations.load();
+  run();
+  if (check_allocations) CHECK(allocations.load() - before == 0);
+#else
+  static_cast<void>(check_allocations);
+  run();
+#endif
+}
+
+struct Log : Recorder {
+  void operation(Operation const& operation) override {
+    names.push_back(operation.name);
+    if (!(operation.bytes > 0) || !(operation.flops >= 0)) ++wrong;
+  }
+  void violation(char const* what) override { violations.push_back(what); }
+  std::vector<std::string> names, violations;
+  int wrong = 0;
+};
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("no operation allocates", T, float, double, half, bfloat16) {
+  Machine machine(2);
+  run_every_operation<T>(machine.context, true);
+#if COUNTS_ALLOCATIONS
+  std::int64_t const before = allocations.load();
+  std::vector<int> counted(10);
+  CHECK(allocations.load() - before == 1);
+#endif
+}
+
+TEST_CASE("a recording context reports every operation and runs none") {
+  Log log;
+  Context<Cpu> context(2, {}, &log);
+  run_every_operation<float>(context, false);
+  CHECK(log.names.size() == 24);
+  CHECK(log.names[2] == "linear_forward");
+  CHECK(log.wrong == 0);
+  CHECK(log.violations.empty());
+  Array<float> x({4}, 1.0f), y({4}, 2.0f);
+  ops::copy(context, x.view(), y.view());
+  CHECK(y[0] == 2.0);
+  context.synchronize();
+  CHECK(log.violations == std::vector<std::string>{"synchronize"});
+}
+
+TEST_CASE("a context refuses a workspace that is too small") {
+  std::vector<std::byte> small(100);
+  CHECK_THROWS_AS(Context<Cpu>(1, small), Error);
+}
+
+TEST_CASE_TEMPLATE("fold adds contributions in order", T, float, double, half, bfloat16) {
+  using S = compute_t<T>;
+  Machine machine(2);
+  for (std::int64_t n : lengths)
+    for (int count : {1, 2, 5}) {
+      std::int64_t const stride = n + 3;
+      Array<T> pieces = reference::random<T>({count * stride}, 1);
+      Array<S> accumulator = reference::random<S>({n}, 2), from_zero({n});
+      std::vector<S> want = accumulator.values, want_first(static_cast<std::size_t>(n));
+      for (std::size_t i = 0; i < want.size(); ++i)
+        for (int piece = 0; piece < count; ++piece) {
+          S const value = static_cast<S>(pieces.values[static_cast<std::size_t>(piece * stride) + i]);
+          want[i] += value;
+          want_first[i] = piece == 0 ? value : want_first[i] + value;
+        }
+      T const* const data = pieces.values.data();
+      ops::fold(machine.context, accumulator.view(), data, count, stride, false);
+      CHECK(reference::same_bits(accumulator.values, want));
+      ops::fold(machine.context, from_zero.view(), data, count, stride, true);
+      CHECK(reference::same_bits(from_zero.values, want_first));
+      if constexpr (std::is_same_v<S, T>) {
+        ops::fold(machine.context, Tensor<S>{pieces.values.data(), {n}}, data, count, stride, true);
+        pieces.values.resize(static_cast<std::size_t>(n));
+        CHECK(reference::same_bits(pieces.values, want_first));
+      }
+    }
+}
+
+TEST_CASE_TEMPLATE("norm partials sum squares by blocks of 4096", T, float, double, half, bfloat16) {
+  using S = compute_t<T>;
+  Machine machine(2);
+  for (std::int64_t n : lengths) {
+    Array<T> values = reference::random<T>({n}, 1, 3.0);
+    std::int64_t const blocks = (n + 4095) / 4096;
+    Array<S> partials({blocks});
+    ops::norm_partials(machine.context, values.view(), partials.view());
+    // The documented order: 16 running sums by index, then halves added.
+    for (std::int64_t block = 0; block < blocks; ++block) {
+      S sums[16] = {};
+      for (std::int64_t i = block * 4096; i < std::min(n, (block + 1) * 4096); ++i) {
+        S const value = static_cast<S>(values.values[static_cast<std::size_t>(i)]);
+        sums[i % 16] = std::fma(value, value, sums[i % 16]);
+      }
+      for (int half_lanes = 8; half_lanes > 0; half_lanes /= 2)
+        for (int lane = 0; lane < half_lanes; ++lane) sums[lane] += sums[lane + half_lanes];
+      CHECK(partials.values[static_cast<std::size_t>(block)] == sums[0]);
+    }
+    for (float broken : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+      Array<T> copy = values;
+      copy.at(n - 1) = T(broken);
+      ops::norm_partials(machine.context, copy.view(), partials.view());
+      CHECK(!std::isfinite(partials[blocks - 1]));
+      std::int64_t index = 0;
+      ops::first_non_finite(machine.context, copy.view(), &index);
+      CHECK(index == n - 1);
+    }
+    std::int64_t index = 0;
+    ops::first_non_finite(machine.context, values.view(), &index);
+    CHECK(index == -1);
+  }
+}
+
+TEST_CASE("the first value that is not finite is found among many") {
+  Machine machine(3);
+  Array<float> values({50000}, 1.0f);
+  for (std::int64_t i : {12345, 12346, 20000, 49999}) values.at(i) = std::numeric_limits<float>::infinity();
+  std::int64_t index = 0;
+  ops::first_non_finite(machine.context, values.view(), &index);
+  CHECK(index == 12345);
+}
+
+TEST_CASE_TEMPLATE("convert matches the scalar conversions", T, float, double, half, bfloat16) {
+  Machine machine(2);
+  for (std::int64_t n : lengths) {
+    Array<float> from = reference::random<float>({n}, 1, 70000.0), back({n});
+    Array<T> to({n});
+    ops::convert(machine.context, from.view(), to.view());
+    ops::convert(machine.context, to.view(), back.view());
+    int wrong = 0;
+    for (std::size_t i = 0; i < from.values.size(); ++i) {
+      T const want = static_cast<T>(from.values[i]);
+      wrong += std::memcmp(&want, &to.values[i], sizeof(T)) != 0;
+      wrong += back.values[i] != static_cast<float>(want);
+    }
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE_TEMPLATE("fill and copy write every element", T, float, double, half, bfloat16) {
+  Machine machine(2);
+  for (std::int64_t n : lengths) {
+    Array<T> filled({n}), copied({n});
+    ops::fill(machine.context, filled.view(), 1.5f);
+    ops::copy(machine.context, filled.view(), copied.view());
+    int wrong = 0;
+    for (std::int64_t i = 0; i < n; ++i) wrong += copied[i] != 1.5;
+    CHECK(wrong == 0);
+  }
+}

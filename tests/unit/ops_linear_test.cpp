@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// Linear layers and GELU: forward against three loops, gradients against central differences, bits against
+// threads.
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tessera/ops/gelu.hpp"
+#include "tessera/ops/linear.hpp"
+
+#include "reference.hpp"
+
+using namespace tessera;
+using reference::Array;
+using reference::Machine;
+
+namespace {
+
+struct Size {
+  std::int64_t m, k, n;
+};
+constexpr Size sizes[] = {{1, 1, 1}, {7, 17, 33}, {33, 48, 49}, {49, 129, 7}, {130, 33, 100}, {17, 300, 129}};
+
+template <class T>
+void forward_matches(Machine& machine, Size size) {
+  auto const [m, k, n] = size;
+  double const limit = reference::tolerance<T>(), scale = std::sqrt(static_cast<double>(k));
+  Array<T> x = reference::random<T>({m, k}, 1), w = reference::random<T>({k, n}, 2),
+           wt = reference::random<T>({n, k}, 3), bias = reference::random<T>({n}, 4),
+           residual = reference::random<T>({m, n}, 5);
+  Array<T> y({m, n}), pre({m, n}), again({m, n});
+  std::vector<double> want = reference::product(x, false, w, false, m, n, k);
+  ops::linear_forward(machine.context, x.view(), w.view(), {}, y.view());
+  CHECK(reference::error(y, want, scale) < limit);
+  for (std::int64_t i = 0; i < m * n; ++i) want[static_cast<std::size_t>(i)] += bias[i % n];
+  ops::linear_forward(machine.context, x.view(), w.view(), bias.view(), y.view());
+  CHECK(reference::error(y, want, scale) < limit);
+
+  ops::linear_gelu_forward(machine.context, x.view(), w.view(), bias.view(), pre.view(), y.view());
+  CHECK(reference::error(pre, want, scale) < limit);
+  std::vector<double> activated;
+  for (std::int64_t i = 0; i < m * n; ++i) activated.push_back(reference::gelu(pre[i]));
+  CHECK(reference::error(y, activated) < limit);
+  ops::gelu_forward(machine.context, pre.view(), again.view());
+  CHECK(reference::same_bits(again.values, y.values));
+
+  for (std::int64_t i = 0; i < m * n; ++i) want[static_cast<std::size_t>(i)] += residual[i];
+  ops::linear_residual_forward(machine.context, x.view(), w.view(), bias.view(), residual.view(), y.view());
+  CHECK(reference::error(y, want, scale) < limit);
+  ops::linear_residual_forward(machine.context, x.view(), w.view(), bias.view(), residual.view(),
+                               residual.view());
+  CHECK(reference::same_bits(residual.values, y.values));
+
+  ops::linear_transposed_forward(machine.context, x.view(), wt.view(), y.view());
+  CHECK(reference::error(y, reference::product(x, false, wt, true, m, n, k), scale) < limit);
+}
+
+template <class T>
+void backward_matches(Machine& machine, Size size) {
+  using S = compute_t<T>;
+  auto const [m, k, n] = size;
+  double const limit = reference::tolerance<T>(), wide = std::sqrt(static_cast<double>(n)),
+               tall = std::sqrt(static_cast<double>(m));
+  Array<T> x = reference::random<T>({m, k}, 1), w = reference::random<T>({k, n}, 2),
+           wt = reference::random<T>({n, k}, 3), dy = reference::random<T>({m, n}, 4),
+           pre = reference::random<T>({m, k}, 5, 3.0);
+  Array<T> dx({m, k}), dw({k, n}), dbias({n}), dwt({n, k});
+  Array<S> dwt_sums({n, k});
+  std::vector<double> want = reference::product(dy, false, w, true, m, k, n);
+  ops::linear_backward_input(machine.context, dy.view(), w.view(), dx.view());
+  CHECK(reference::error(dx, want, wide) < limit);
+  for (std::int64_t i = 0; i < m * k; ++i)
+    want[static_cast<std::size_t>(i)] *= reference::gelu_derivative(pre[i]);
+  ops::linear_gelu_backward_input(machine.context, dy.view(), w.view(), pre.view(), dx.view());
+  CHECK(reference::error(dx, want, wide) < limit);
+  ops::linear_transposed_backward_input(machine.context, dy.view(), wt.view(), dx.view());
+  CHECK(reference::error(dx, reference::product(dy, false, wt, false, m, k, n), wide) < limit);
+
+  std::vector<double> const want_weight = reference::product(x, true, dy, false, k, n, m);
+  ops::linear_backward_weight(machine.context, x.view(), dy.view(), dw.view(), {});
+  CHECK(reference::error(dw, want_weight, tall) < limit);
+  std::fill(dw.values.begin(), dw.values.end(), T(9.0f));
+  ops::linear_backward_weight(machine.context, x.view(), dy.view(), dw.view(), dbias.view());
+  CHECK(reference::error(dw, want_weight, tall) < limit);
+  std::vector<double> sums(static_cast<std::size_t>(n), 0.0);
+  for (std::int64_t i = 0; i < m * n; ++i) sums[static_cast<std::size_t>(i % n)] += dy[i];
+  CHECK(reference::error(dbias, sums, tall) < limit);
+
+  std::vector<double> const want_transposed = reference::product(dy, true, x, false, n, k, m);
+  ops::linear_transposed_backward_weight(machine.context, dy.view(), x.view(), dwt.view());
+  CHECK(reference::error(dwt, want_transposed, tall) < limit);
+  ops::linear_transposed_backward_weight(machine.context, dy.view(), x.view(), dwt_sums.view());
+  CHECK(reference::error(dwt_sums, want_transposed, tall) < reference::tolerance<S>());
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("linear forward operations match three loops", T, float, double, half, bfloat16) {
+  Machine machine(2);
+  for (Size size : sizes) forward_matches<T>(machine, size);
+}
+
+TEST_CASE_TEMPLATE("linear backward operations match three loops", T, float, double, half, bfloat16) {
+  Machine machine(2);
+  for (Size size : sizes) backward_matches<T>(machine, size);
+}
+
+TEST_CASE("gradients through a linear layer with GELU match central differences") {
+  Machine machine(2);
+  std::int64_t const m = 5, k = 7, n = 9, o = 3;
+  Array<double> x = reference::random<double>({m, k}, 1), w = reference::random<double>({k, n}, 2),
+                bias = reference::random<double>({n}, 3), w2 = reference::random<double>({n, o}, 4),
+                weights = reference::random<double>({m, o}, 5);
+  Array<double> pre({m, n}), y({m, n}), z({m, o});
+  auto const loss = [&] {
+    ops::linear_gelu_forward(machine.context, x.view(), w.view(), bias.view(), pre.view(), y.view());
+    ops::linear_residual_forward(machine.context, y.view(), w2.view(), {}, weights.view(), z.view());
+    return reference::weighted(weights, z);
+  };
+  loss();
+  Array<double> dw2({n, o}), dpre({m, n}), dx({m, k}), dw({k, n}), dbias({n});
+  ops::linear_backward_weight(machine.context, y.view(), weights.view(), dw2.view(), {});
+  ops::linear_gelu_backward_input(machine.context, weights.view(), w2.view(), pre.view(), dpre.view());
+  ops::linear_backward_input(machine.context, dpre.view(), w.view(), dx.view());
+  ops::linear_backward_weight(machine.context, x.view(), dpre.view(), dw.view(), dbias.view());
+  CHECK(reference::error(dw2, reference::central_differences(w2, loss)) < 1e-8);
+  CHECK(reference::error(dx, reference::central_differences(x, loss)) < 1e-8);
+  CHECK(reference::error(dw, reference::central_differences(w, loss)) < 1e-8);
+  CHECK(reference::error(dbias, reference::central_differences(bias, loss)) < 1e-8);
+}
+
+TEST_CASE("gradients through a transposed linear layer match central differences") {
+  Machine machine(2);
+  std::int64_t const m = 5, k = 7, n = 11;
+  Array<double> x = reference::random<double>({m, k}, 1), w = reference::random<double>({n, k}, 2),
+                weights = reference::random<double>({m, n}, 3);
+  Array<double> y({m, n}), dx({m, k}), dw({n, k});
+  auto const loss = [&] {
+    ops::linear_transposed_forward(machine.context, x.view(), w.view(), y.view());
+    return reference::weighted(weights, y);
+  };
+  ops::linear_transposed_backward_input(machine.context, weights.view(), w.view(), dx.view());
+  ops::linear_transposed_backward_weight(machine.context, weights.view(), x.view(), dw.view());
+  CHECK(reference::error(dx, reference::central_differences(x, loss)) < 1e-8);
+  CHECK(reference::error(dw, reference::central_differences(w, loss)) < 1e-8);
+}
+
+TEST_CASE_TEMPLATE("linear operations have the same bits for every number of threads", T, float, double, half,
+                   bfloat16) {
+  std::int64_t const m = 130, k = 129, n = 301;
+  Array<T> x = reference::random<T>({m, k}, 1), w = reference::random<T>({k, n}, 2),
+           bias = reference::random<T>({n}, 3), dy = reference::random<T>({m, n}, 4),
+           before = reference::random<T>({m, k}, 5);
+  CHECK(reference::same_for_all_threads([&](Machine& machine) {
+    Array<T> pre({m, n}), y({m, n});
+    ops::linear_gelu_forward(machine.context, x.view(), w.view(), bias.view(), pre.view(), y.view());
+    return y.values;
+  }));
+  CHECK(reference::same_for_all_threads([&](Machine& machine) {
+    Array<T> dx({m, k});
+    ops::linear_gelu_backward_input(machine.context, dy.view(), w.view(), before.view(), dx.view());
+    return dx.values;
+  }));
+  CHECK(reference::same_for_all_threads([&](Machine& machine) {
+    Array<T> dw({k, n}), dbias({n});
+    ops::linear_backward_weight(machine.context, x.view(), dy.view(), dw.view(), dbias.view());
+    dw.values.insert(dw.values.end(), dbias.values.begin(), dbias.values.end());
+    return dw.values;
+  }));
+}
+
+TEST_CASE_TEMPLATE("GELU keeps NaN and has its limits", T, float, double, half, bfloat16) {
+  Machine machine(1);
+  Array<T> x({5}), y({5});
+  x.at(0) = T(std::numeric_limits<float>::quiet_NaN());
+  x.at(1) = T(-30000.0f);
+  x.at(2) = T(30000.0f);
+  x.at(3) = T(0.0f);
+  x.at(4) = T(-1.0f);
+  ops::gelu_forward(machine.context, x.view(), y.view());
+  CHECK(std::isnan(y[0]));
+  CHECK(std::fabs(y[1]) < 1e-30);
+  CHECK(y[2] == x[2]);
+  CHECK(y[3] == 0.0);
+  CHECK(std::fabs(y[4] - reference::gelu(-1.0)) < reference::tolerance<T>());
+}
+
+TEST_CASE("operations refuse shapes that do not fit and say which") {
+  Machine machine(1);
+  Array<float> x({4, 3}), w({5, 2}), y({4, 2});
+  bool thrown = false;
+  try {
+    ops::linear_forward(machine.context, x.view(), w.view(), {}, y.view());
+  } catch (Error const& error) {
+    thrown = true;
+    CHECK(error.kind() == ErrorKind::usage);
+    CHECK(std::string(error.what()).find("linear_forward got shapes [4, 3] [5, 2]") == 0);
+  }
+  CHECK(thrown);
+}
