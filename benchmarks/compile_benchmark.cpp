@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an include and a recipe cost the compiler: each iteration runs the compiler that built this program once.
-// Names read include/<header>, program/<what>. Recipes are measured as the difference between a program with one
-// and a program with four.
+// What an include and a recipe cost the compiler: each iteration runs the compiler that built this program
+// once. Names read include/<header>, program/<what>. Recipes are measured as the difference between a program
+// with one and a program with four.
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <string>
-
 #include <unistd.h>
 
 #include <benchmark/benchmark.h>
@@ -56,15 +55,16 @@ std::string program(std::string const& trainers) {
 
 bool register_all() {
   add("include/none", "int main() {}\n", "-fsyntax-only");
-  for (char const* header : {"fwd.hpp", "tessera.hpp", "policy/rules.hpp", "plan/program.hpp", "nn/gpt2.hpp",
-                             "store/parameter_store.hpp", "train/trainer.hpp", "train/any_trainer.hpp",
-                             "io/safetensors.hpp"})
+  for (char const* header :
+       {"fwd.hpp", "tessera.hpp", "policy/rules.hpp", "plan/program.hpp", "nn/gpt2.hpp",
+        "store/parameter_store.hpp", "train/trainer.hpp", "train/any_trainer.hpp", "io/safetensors.hpp"})
     add(std::string("include/") + header, std::string("#include <tessera/") + header + ">\nint main() {}\n",
         "-fsyntax-only");
   std::string const one = "  run<ts::Trainer<ts::Gpt2, ts::ZeroStage<1>>>();\n";
   add("program/one_recipe", program(one), "-c");
   add("program/four_recipes_of_one_type",
-      program(one + "  run<ts::Trainer<ts::Gpt2, ts::ZeroStage<2>>>();\n  run<ts::Trainer<ts::Gpt2, ts::ZeroStage<3>>>();\n"
+      program(one + "  run<ts::Trainer<ts::Gpt2, ts::ZeroStage<2>>>();\n  run<ts::Trainer<ts::Gpt2, "
+                    "ts::ZeroStage<3>>>();\n"
                     "  run<ts::Trainer<ts::Gpt2, ts::RootOptimizer, ts::Offload<ts::Cpu>>>();\n"),
       "-c");
   return true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One benchmark for every registered recipe: an optimizer step of the tiny GPT-2 on 1 and 4 ranks. The names read
-// step/<sharding>/<precision>/<offload>/ranks:<n>; time is the root's, from batch to report.
+// One benchmark for every registered recipe: an optimizer step of the tiny GPT-2 on 1 and 4 ranks. The names
+// read step/<sharding>/<precision>/<offload>/ranks:<n>; time is the root's, from batch to report.
 #include <cstdint>
 #include <string>
 
@@ -37,7 +37,8 @@ void step(benchmark::State& state, ts::RecipeTable const& recipe, int ranks) {
     options.batch = batch_size;
     options.sequence = sequence;
     options.clip = 1.0;
-    ts::Gpt2Options const model{.layers = 4, .heads = 4, .channels = 128, .positions = 1024, .vocabulary = vocabulary};
+    ts::Gpt2Options const model{
+        .layers = 4, .heads = 4, .channels = 128, .positions = 1024, .vocabulary = vocabulary};
     auto const trainer = ts::make_trainer(model, recipe, comm, options);
     ts::Batch const batch = make_batch(comm.rank());
     trainer->step(batch).get();
@@ -68,7 +69,8 @@ bool register_all() {
       std::string const name = "step/" + std::string(recipe.names.sharding) + "/" +
                                std::string(recipe.names.precision) + "/" + std::string(recipe.names.offload) +
                                "/ranks:" + std::to_string(ranks);
-      benchmark::RegisterBenchmark(name.c_str(), [&recipe, ranks](benchmark::State& state) { step(state, recipe, ranks); })
+      benchmark::RegisterBenchmark(name.c_str(),
+                                   [&recipe, ranks](benchmark::State& state) { step(state, recipe, ranks); })
           ->UseManualTime()
           ->Unit(benchmark::kMillisecond)
           ->MinTime(0.2);

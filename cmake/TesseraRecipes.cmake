@@ -8,9 +8,6 @@ set_target_properties(tessera_recipes PROPERTIES EXPORT_NAME recipes POSITION_IN
 target_link_libraries(tessera_recipes
   PUBLIC tessera::tessera $<BUILD_INTERFACE:tessera_native>
   PRIVATE $<BUILD_INTERFACE:tessera_dev_flags> $<BUILD_INTERFACE:tessera_io_libraries>)
-if(TESSERA_REDUCED_RECIPES)
-  target_compile_definitions(tessera_recipes PRIVATE TESSERA_REDUCED_RECIPES)
-endif()
 if(NOT (TESSERA_BUILD_RECIPES OR TESSERA_INSTALL_RECIPES))
   set_target_properties(tessera_recipes PROPERTIES EXCLUDE_FROM_ALL ON)
 endif()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// global batch = batch x ranks x accumulation: what is not given is derived, and what does not fit is refused with
-// the equation, its numbers and the nearest that do.
+// global batch = batch x ranks x accumulation: what is not given is derived, and what does not fit is refused
+// with the equation, its numbers and the nearest that do.
 #pragma once
 
 #include <cstdint>
@@ -39,12 +39,13 @@ inline BatchRelation checked_relation(BatchRelation relation) {
   return relation;
 }
 
-/// Settles the relation. Without a global batch, `batch` and `accumulation` stand as they are (accumulation 1 unless
-/// given). With one, whichever of the two was not given is derived; with neither, the largest batch up to
-/// `default_batch` that fits, and its accumulation. Throws Error(config) for an impossible relation.
+/// Settles the relation. Without a global batch, `batch` and `accumulation` stand as they are (accumulation 1
+/// unless given). With one, whichever of the two was not given is derived; with neither, the batch is the
+/// largest one up to `default_batch` that divides the samples of a rank. Throws Error(config) for an
+/// impossible relation.
 inline BatchRelation batch_relation(std::optional<std::int64_t> global, std::int64_t ranks,
-                                    std::optional<std::int64_t> batch, std::optional<std::int64_t> accumulation,
-                                    std::int64_t default_batch) {
+                                    std::optional<std::int64_t> batch,
+                                    std::optional<std::int64_t> accumulation, std::int64_t default_batch) {
   if (!global) return checked_relation({batch.value_or(default_batch), ranks, accumulation.value_or(1)});
   std::int64_t const wanted = *global;
   auto const number = [](std::int64_t value) { return std::to_string(value); };

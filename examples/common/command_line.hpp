@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line of a program: CLI11 for declaration, help and storage; in front of it a pass over the words
-// that says which flag is unknown and which one was meant, and lets the last of several equal flags count.
+// The command line of a program: CLI11 for declaration, help and storage; in front of it a pass over the
+// words that says which flag is unknown and which one was meant, and lets the last of several equal flags
+// count.
 #pragma once
 
 #include <cstddef>
@@ -18,14 +19,15 @@
 
 #include <CLI/CLI.hpp>
 
-#include "common/values.hpp"
 #include "tessera/version.hpp"
+
+#include "common/values.hpp"
 
 namespace tessera::inline v0 {
 namespace cli {
 
-/// Flags with their variables. Names are "--steps,--num-steps": the first one is what messages say. Variables hold
-/// the defaults, which `--help` shows, and change only when `parse` succeeds.
+/// Flags with their variables. Names are "--steps,--num-steps": the first one is what messages say. Variables
+/// hold the defaults, which `--help` shows, and change only when `parse` succeeds.
 class CommandLine {
  public:
   CommandLine(std::string program, std::string const& description, std::string const& examples)
@@ -43,32 +45,38 @@ class CommandLine {
 
   /// A value as text.
   void text(std::string const& names, std::string const& type, std::string& value, std::string const& help) {
-    option(names, type, value, help, [&value](std::string const&, std::string const& given) { value = given; });
+    option(names, type, value, help,
+           [&value](std::string const&, std::string const& given) { value = given; });
   }
   /// One of some names.
   void choice(std::string const& names, Names const& choices, std::string& value, std::string const& help) {
-    option(names, joined(choices, "|"), value, help, [&value, choices](std::string const& flag, std::string const& given) {
-      value = cli::choice(flag, given, choices);
-    });
+    option(names, joined(choices, "|"), value, help,
+           [&value, choices](std::string const& flag, std::string const& given) {
+             value = cli::choice(flag, given, choices);
+           });
   }
   /// A whole number from `least` to `most`.
   template <class Integer>
   void whole(std::string const& names, Integer& value, std::string const& help, std::int64_t least = 1,
-             std::int64_t most = std::numeric_limits<Integer>::max() > std::numeric_limits<std::int64_t>::max()
+             std::int64_t most = std::numeric_limits<Integer>::max() >
+                                         std::numeric_limits<std::int64_t>::max()
                                      ? std::numeric_limits<std::int64_t>::max()
                                      : static_cast<std::int64_t>(std::numeric_limits<Integer>::max())) {
-    option(names, "N", std::to_string(value), help, [&value, least, most](std::string const& flag, std::string const& given) {
-      value = static_cast<Integer>(whole_number(flag, given, least, most));
-    });
+    option(names, "N", std::to_string(value), help,
+           [&value, least, most](std::string const& flag, std::string const& given) {
+             value = static_cast<Integer>(whole_number(flag, given, least, most));
+           });
   }
   /// A real number.
   void real(std::string const& names, double& value, std::string const& help, Range range = {}) {
-    option(names, "X", shortest(value), help, [&value, range](std::string const& flag, std::string const& given) {
-      value = real_number(flag, given, range);
-    });
+    option(names, "X", shortest(value), help,
+           [&value, range](std::string const& flag, std::string const& given) {
+             value = real_number(flag, given, range);
+           });
   }
   /// A path. An empty one means that the flag was not given.
-  void path(std::string const& names, std::string const& type, std::filesystem::path& value, std::string const& help) {
+  void path(std::string const& names, std::string const& type, std::filesystem::path& value,
+            std::string const& help) {
     option(names, type, value.string(), help,
            [&value](std::string const&, std::string const& given) { value = given; });
   }
@@ -86,9 +94,10 @@ class CommandLine {
   /// A list: values between commas or spaces. `accept(flag, items)` stores or throws.
   void list(std::string const& names, std::string const& type, std::string const& shown_default,
             std::string const& help, std::function<void(std::string const&, Names const&)> accept) {
-    values(names, type, shown_default, help, [accept = std::move(accept)](std::string const& flag, Names const& given) {
-      accept(flag, split_list(flag, given));
-    });
+    values(names, type, shown_default, help,
+           [accept = std::move(accept)](std::string const& flag, Names const& given) {
+             accept(flag, split_list(flag, given));
+           });
   }
   /// Several values that may hold commas, such as paths and models.
   void values(std::string const& names, std::string const& type, std::string const& shown_default,
@@ -101,21 +110,25 @@ class CommandLine {
                   std::int64_t least = 1, std::int64_t most = std::numeric_limits<Integer>::max()) {
     Names shown;
     for (auto const number : value) shown.push_back(std::to_string(number));
-    list(names, "N,...", joined(shown, ","), help, [&value, least, most](std::string const& flag, Names const& items) {
-      value.clear();
-      for (auto const& item : items) value.push_back(static_cast<Integer>(whole_number(flag, item, least, most)));
-      value = distinct(value);
-    });
+    list(names, "N,...", joined(shown, ","), help,
+         [&value, least, most](std::string const& flag, Names const& items) {
+           value.clear();
+           for (auto const& item : items)
+             value.push_back(static_cast<Integer>(whole_number(flag, item, least, most)));
+           value = distinct(value);
+         });
   }
   /// A switch without a value.
   void toggle(std::string const& names, bool& value, std::string const& help) {
     CLI::Option* const made = app_.add_flag(names, help);
     made->group(group_);
-    entries_.push_back({made, first_name(names), false, true, {}, [&value](std::string const&, Names const&) { value = true; }});
+    entries_.push_back({made, first_name(names), false, true, {}, [&value](std::string const&, Names const&) {
+                          value = true;
+                        }});
   }
 
-  /// Reads the words. True when the program should go on; false when `--help` or `--version` has been answered.
-  /// Throws Error(usage).
+  /// Reads the words. True when the program should go on; false when `--help` or `--version` has been
+  /// answered. Throws Error(usage).
   bool parse(int argc, char const* const* argv) {
     bool help = false, version_asked = false;
     group("This program");
@@ -177,11 +190,14 @@ class CommandLine {
   void option(std::string const& names, std::string const& type, std::string const& shown_default,
               std::string const& help, std::function<void(std::string const&, std::string const&)> accept) {
     declare(names, type, shown_default, help, false,
-            [accept = std::move(accept)](std::string const& flag, Names const& values) { accept(flag, values.back()); });
+            [accept = std::move(accept)](std::string const& flag, Names const& values) {
+              accept(flag, values.back());
+            });
   }
 
   void declare(std::string const& names, std::string const& type, std::string const& shown_default,
-               std::string const& help, bool several, std::function<void(std::string const&, Names const&)> accept) {
+               std::string const& help, bool several,
+               std::function<void(std::string const&, Names const&)> accept) {
     auto storage = std::make_shared<Names>();
     CLI::Option* const made = app_.add_option(names, *storage, help);
     made->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
@@ -227,19 +243,22 @@ class CommandLine {
       Entry const* const entry = find(name);
       if (entry == nullptr) {
         std::string const dashed = name.starts_with("--") ? name : "-" + name;
-        refuse("unknown flag " + in_quotes(name) + ", the nearest is " + nearest(dashed, all_names()) + "; see " +
-               program_ + " --help");
+        refuse("unknown flag " + in_quotes(name) + ", the nearest is " + nearest(dashed, all_names()) +
+               "; see " + program_ + " --help");
       }
       Names values;
       if (equals != std::string::npos) values.push_back(word.substr(equals + 1));
       if (entry->takes_none) {
-        if (!values.empty()) refuse(entry->name + " takes no value, but " + in_quotes(values[0]) + " was given");
+        if (!values.empty())
+          refuse(entry->name + " takes no value, but " + in_quotes(values[0]) + " was given");
       } else {
-        while (at < argc && !is_flag(argv[at]) && (entry->several || values.empty())) values.push_back(argv[at++]);
+        while (at < argc && !is_flag(argv[at]) && (entry->several || values.empty()))
+          values.push_back(argv[at++]);
         if (values.empty())
-          refuse(entry->name + " needs a value" +
-                 (at < argc ? ", but " + in_quotes(argv[at]) + " follows" : std::string(", and none follows")) +
-                 "; give " + entry->name + " VALUE");
+          refuse(
+              entry->name + " needs a value" +
+              (at < argc ? ", but " + in_quotes(argv[at]) + " follows" : std::string(", and none follows")) +
+              "; give " + entry->name + " VALUE");
         for (auto const& value : values)
           if (value.empty()) refuse(entry->name + " has an empty value; give one, or leave the flag out");
       }
@@ -259,8 +278,9 @@ inline std::string command_text(int argc, char const* const* argv) {
   std::string line;
   for (int at = 0; at < argc; ++at) {
     std::string const word = argv[at];
-    bool const plain = !word.empty() && word.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-                                                               "0123456789_-+=./:,@%") == std::string::npos;
+    bool const plain = !word.empty() && word.find_first_not_of(
+                                            "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+                                            "0123456789_-+=./:,@%") == std::string::npos;
     line += at == 0 ? "" : " ";
     if (plain) {
       line += word;

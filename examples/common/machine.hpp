@@ -89,8 +89,8 @@ inline int core_count() { return static_cast<int>(std::max(1u, std::thread::hard
 
 /// The CPU's flags that matter for speed, as far as it has them.
 inline Json cpu_flags() {
-  constexpr std::string_view wanted[] = {"sse2",     "sse4_2",      "avx",         "avx2",     "fma",
-                                         "f16c",     "avx512f",     "avx512bw",    "avx512vl", "avx512dq",
+  constexpr std::string_view wanted[] = {"sse2",        "sse4_2",      "avx",         "avx2",     "fma",
+                                         "f16c",        "avx512f",     "avx512bw",    "avx512vl", "avx512dq",
                                          "avx512_bf16", "avx512_fp16", "avx512_vnni", "amx_bf16", "amx_tile"};
   std::istringstream words(value_in("/proc/cpuinfo", "flags", ':'));
   std::vector<std::string> has;

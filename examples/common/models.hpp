@@ -10,20 +10,21 @@
 #include <string_view>
 #include <vector>
 
-#include "common/values.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/data/token_file.hpp"
 #include "tessera/nn/gpt2_options.hpp"
+
+#include "common/values.hpp"
 
 namespace tessera::inline v0 {
 namespace cli {
 
 /// A model of the command line. Sizes with 0 are settled by `with_sizes`.
 struct ModelChoice {
-  std::string name;          ///< as results spell it
-  Gpt2Options options;       ///< of the GPT-2 kind
-  bool named = false;        ///< its positions and vocabulary are its own
-  bool in_build = true;      ///< false: known, but not of a kind that this build has
+  std::string name;             ///< as results spell it
+  Gpt2Options options;          ///< of the GPT-2 kind
+  bool named = false;           ///< its positions and vocabulary are its own
+  bool in_build = true;         ///< false: known, but not of a kind that this build has
   std::int64_t parameters = 0;  ///< of a model that is not in the build; 0 otherwise
 
   friend bool operator==(ModelChoice const& a, ModelChoice const& b) { return a.name == b.name; }
@@ -53,7 +54,8 @@ inline constexpr auto known_models = std::to_array<Known>({
 
 inline std::string lower(std::string_view text) {
   std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::transform(out.begin(), out.end(), out.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return out;
 }
 
@@ -63,7 +65,9 @@ inline Known const* find_known(std::string_view text) {
   for (Known const& known : known_models) {
     std::string const hub = lower(known.hub);
     std::string const short_hub = hub.substr(hub.find('/') + 1);
-    auto const without_hf = [](std::string name) { return name.ends_with("-hf") ? name.substr(0, name.size() - 3) : name; };
+    auto const without_hf = [](std::string name) {
+      return name.ends_with("-hf") ? name.substr(0, name.size() - 3) : name;
+    };
     if (wanted == known.name) return &known;
     if (!hub.empty() && (wanted == hub || wanted == short_hub || wanted == without_hf(hub))) return &known;
   }
@@ -75,18 +79,26 @@ inline ModelChoice sizes_choice(std::string const& flag, std::string const& text
   model.options = {0, 0, 0, 0, 0};
   for (auto const& item : split_list(flag, {text})) {
     std::size_t const equals = item.find('=');
-    std::string const key = cli::choice(flag, item.substr(0, equals), {"layers", "heads", "channels", "positions"});
-    if (equals == std::string::npos) refuse(flag + ": " + in_quotes(item) + " has no number; write " + key + "=N");
-    std::int64_t const most = key == "layers" ? 1000 : key == "positions" ? (std::int64_t{1} << 31) - 1 : 65536;
-    std::int64_t const number = whole_number(flag + " " + key, std::string_view(item).substr(equals + 1), 1, most);
-    std::int64_t& field = key == "layers" ? model.options.layers : key == "heads" ? model.options.heads
-                        : key == "channels" ? model.options.channels : model.options.positions;
+    std::string const key =
+        cli::choice(flag, item.substr(0, equals), {"layers", "heads", "channels", "positions"});
+    if (equals == std::string::npos)
+      refuse(flag + ": " + in_quotes(item) + " has no number; write " + key + "=N");
+    std::int64_t const most = key == "layers"      ? 1000
+                              : key == "positions" ? (std::int64_t{1} << 31) - 1
+                                                   : 65536;
+    std::int64_t const number =
+        whole_number(flag + " " + key, std::string_view(item).substr(equals + 1), 1, most);
+    std::int64_t& field = key == "layers"     ? model.options.layers
+                          : key == "heads"    ? model.options.heads
+                          : key == "channels" ? model.options.channels
+                                              : model.options.positions;
     if (field != 0) refuse(flag + ": " + in_quotes(text) + " gives " + key + " twice; give it once");
     field = number;
   }
   auto const need = [&](std::int64_t value, char const* key) {
     if (value == 0)
-      refuse(flag + ": " + in_quotes(text) + " lacks " + key + "; write layers=L,heads=H,channels=C[,positions=P]");
+      refuse(flag + ": " + in_quotes(text) + " lacks " + key +
+             "; write layers=L,heads=H,channels=C[,positions=P]");
   };
   need(model.options.layers, "layers");
   need(model.options.heads, "heads");
@@ -97,11 +109,12 @@ inline ModelChoice sizes_choice(std::string const& flag, std::string const& text
                (sizes.positions > 0 ? ",positions=" + std::to_string(sizes.positions) : "");
   if (sizes.channels % sizes.heads != 0) {
     std::int64_t const below = sizes.channels / sizes.heads * sizes.heads;
-    throw Error(ErrorKind::config, flag + ": " + std::to_string(sizes.heads) + " heads do not divide " +
-                                       std::to_string(sizes.channels) + " channels (remainder " +
-                                       std::to_string(sizes.channels - below) + "); the nearest that fit are channels=" +
-                                       (below > 0 ? std::to_string(below) + " and channels=" : std::string()) +
-                                       std::to_string(below + sizes.heads));
+    throw Error(ErrorKind::config,
+                flag + ": " + std::to_string(sizes.heads) + " heads do not divide " +
+                    std::to_string(sizes.channels) + " channels (remainder " +
+                    std::to_string(sizes.channels - below) + "); the nearest that fit are channels=" +
+                    (below > 0 ? std::to_string(below) + " and channels=" : std::string()) +
+                    std::to_string(below + sizes.heads));
   }
   return model;
 }
@@ -129,8 +142,8 @@ inline ModelChoice model_choice(std::string const& flag, std::string const& text
   if (text.find('=') != std::string::npos) return detail::sizes_choice(flag, text);
   Names all = model_names();
   std::string const near = nearest(text, all);
-  refuse(flag + ": " + in_quotes(text) + " is not known, the nearest is '" + near + "'; choose from " + joined(all) +
-         " or write layers=L,heads=H,channels=C[,positions=P]");
+  refuse(flag + ": " + in_quotes(text) + " is not known, the nearest is '" + near + "'; choose from " +
+         joined(all) + " or write layers=L,heads=H,channels=C[,positions=P]");
 }
 
 /// Models between commas or spaces, where "layers=2,heads=2,channels=64" is one of them.
@@ -155,8 +168,9 @@ inline std::vector<ModelChoice> model_list(std::string const& flag, Names const&
 }
 
 /// The model with its positions and vocabulary settled: a named model keeps its own, another one gets
-/// max(sequence, 1024) positions unless it says them, and `text_vocabulary` (that of the data) unless `vocabulary`
-/// (a flag; 0: not given) says otherwise. Throws Error(config) when the sequence is beyond the positions.
+/// max(sequence, 1024) positions unless it says them, and `text_vocabulary` (that of the data) unless
+/// `vocabulary` (a flag; 0: not given) says otherwise. Throws Error(config) when the sequence is beyond the
+/// positions.
 inline ModelChoice with_sizes(ModelChoice model, std::int64_t sequence, std::int64_t vocabulary,
                               std::int64_t text_vocabulary = 256) {
   Gpt2Options& sizes = model.options;
@@ -175,12 +189,13 @@ inline ModelChoice with_sizes(ModelChoice model, std::int64_t sequence, std::int
 inline void check_magnitude(ModelChoice const& model, std::int64_t batch, std::int64_t sequence) {
   Gpt2Options const& sizes = model.options;
   double const tokens = static_cast<double>(batch) * static_cast<double>(sequence);
-  double const values = tokens * (static_cast<double>(sizes.vocabulary) +
-                                  40.0 * static_cast<double>(sizes.channels) * static_cast<double>(sizes.layers));
+  double const values =
+      tokens * (static_cast<double>(sizes.vocabulary) +
+                40.0 * static_cast<double>(sizes.channels) * static_cast<double>(sizes.layers));
   if (values > 1e15)
-    throw Error(ErrorKind::config, "--batch " + std::to_string(batch) + " x --sequence " + std::to_string(sequence) +
-                                       " with " + model.name + " and a vocabulary of " +
-                                       std::to_string(sizes.vocabulary) +
+    throw Error(ErrorKind::config, "--batch " + std::to_string(batch) + " x --sequence " +
+                                       std::to_string(sequence) + " with " + model.name +
+                                       " and a vocabulary of " + std::to_string(sizes.vocabulary) +
                                        " is more than 10^15 values a step; lower one of them");
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The frame of a program: what it throws becomes one line on stderr and an exit code; Ctrl-C and SIGTERM once let
-// it finish its step, twice end it now.
+// The frame of a program: what it throws becomes one line on stderr and an exit code; Ctrl-C and SIGTERM once
+// let it finish its step, twice end it now.
 #pragma once
 
 #include <atomic>
@@ -29,8 +29,8 @@ inline void print_error(std::string_view text) {
   std::cerr << "error: " << line << std::endl;
 }
 
-/// Runs `body`, which gives the exit code, and turns what it throws into a line and a code. Output that could not
-/// be written is a failure too.
+/// Runs `body`, which gives the exit code, and turns what it throws into a line and a code. Output that could
+/// not be written is a failure too.
 template <class Body>
 int guarded(Body&& body) {
   try {
@@ -94,8 +94,9 @@ class Interrupt {
   struct sigaction old_term_ {};
 };
 
-/// Where the rank threads of one run agree whether there is a next step. Rank 0 decides after each step, the others
-/// ask before the next one. A step is a meeting of all ranks, so nobody is more than one answer behind.
+/// Where the rank threads of one run agree whether there is a next step. Rank 0 decides after each step, the
+/// others ask before the next one. A step is a meeting of all ranks, so nobody is more than one answer
+/// behind.
 class StepGate {
  public:
   /// Rank 0: whether `step` takes place.

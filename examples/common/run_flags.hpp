@@ -7,9 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "common/command_line.hpp"
 #include "tessera/data/batch.hpp"
 #include "tessera/train/options.hpp"
+
+#include "common/command_line.hpp"
 
 namespace tessera::inline v0 {
 namespace cli {
@@ -22,12 +23,14 @@ struct DataFlags {
 
 inline void add_data_flags(CommandLine& line, DataFlags& flags) {
   line.group("Data");
-  line.values("--data", "PATH...", default_data_path, "files and folders of text, or token files (.bin)",
-              [&](std::string const&, Names const& values) { flags.paths.assign(values.begin(), values.end()); });
+  line.values(
+      "--data", "PATH...", default_data_path, "files and folders of text, or token files (.bin)",
+      [&](std::string const&, Names const& values) { flags.paths.assign(values.begin(), values.end()); });
   line.custom("--order", "shuffled|sequential", name_of(flags.order), "how samples are ordered",
               [&](std::string const& flag, std::string const& value) {
-                flags.order = cli::choice(flag, value, {"shuffled", "sequential"}) == "shuffled" ? Order::shuffled
-                                                                                                  : Order::sequential;
+                flags.order = cli::choice(flag, value, {"shuffled", "sequential"}) == "shuffled"
+                                  ? Order::shuffled
+                                  : Order::sequential;
               });
   line.custom("--vocabulary", "N", "", "tokens of the vocabulary; else 256 for text, a named model's own",
               [&](std::string const& flag, std::string const& value) {
@@ -35,24 +38,28 @@ inline void add_data_flags(CommandLine& line, DataFlags& flags) {
               });
 }
 
-/// The optimizer's flags, straight into the options of a trainer. `warmup_name` is the flag for the steps over which
-/// the learning rate rises.
+/// The optimizer's flags, straight into the options of a trainer. `warmup_name` is the flag for the steps
+/// over which the learning rate rises.
 inline void add_optimizer_flags(CommandLine& line, TrainerOptions& options, std::string const& warmup_name) {
   line.group("Optimizer (AdamW)");
   line.real("--learning-rate,--lr", options.learning_rate, "the highest learning rate", at_least(0.0));
-  line.real("--beta1", options.beta1, "decay of the first moment", {.least = 0.0, .most = 1.0, .open_above = true});
-  line.real("--beta2", options.beta2, "decay of the second moment", {.least = 0.0, .most = 1.0, .open_above = true});
+  line.real("--beta1", options.beta1, "decay of the first moment",
+            {.least = 0.0, .most = 1.0, .open_above = true});
+  line.real("--beta2", options.beta2, "decay of the second moment",
+            {.least = 0.0, .most = 1.0, .open_above = true});
   line.real("--epsilon", options.epsilon, "added to the root of the second moment", at_least(0.0));
   line.real("--weight-decay", options.weight_decay, "on matrices only", at_least(0.0));
   line.real("--clip", options.clip, "largest gradient norm; 0 clips nothing", at_least(0.0));
-  line.custom("--schedule", "constant|linear|cosine", "constant", "how the learning rate goes on after its warm-up",
+  line.custom("--schedule", "constant|linear|cosine", "constant",
+              "how the learning rate goes on after its warm-up",
               [&](std::string const& flag, std::string const& value) {
                 std::string const name = cli::choice(flag, value, {"constant", "linear", "cosine"});
                 options.schedule = name == "linear"   ? RateShape::linear
                                    : name == "cosine" ? RateShape::cosine
                                                       : RateShape::constant;
               });
-  line.whole(warmup_name, options.warmup_steps, "steps over which the learning rate rises", 0, std::int64_t{1} << 40);
+  line.whole(warmup_name, options.warmup_steps, "steps over which the learning rate rises", 0,
+             std::int64_t{1} << 40);
 }
 
 inline char const* name_of(RateShape shape) {

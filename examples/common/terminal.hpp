@@ -22,8 +22,8 @@
 namespace tessera::inline v0 {
 namespace cli {
 
-/// A stream as it is seen by somebody. NO_COLOR (any value but an empty one) turns colours off, COLUMNS sets the
-/// width.
+/// A stream as it is seen by somebody. NO_COLOR (any value but an empty one) turns colours off, COLUMNS sets
+/// the width.
 struct Terminal {
   bool interactive = false;  ///< a terminal that can redraw a line
   bool colour = false;
@@ -92,11 +92,13 @@ class Progress {
     if (done < total_ && now - drawn_ < std::chrono::milliseconds(100)) return;
     drawn_ = now;
     double const elapsed = std::chrono::duration<double>(now - began_).count();
-    std::string tail = " " + std::to_string(total_ > 0 ? 100 * done / total_ : 100) + "%, " + std::to_string(done) +
-                       "/" + std::to_string(total_);
-    if (tokens_per_second > 0.0) tail += " | " + grouped(static_cast<std::int64_t>(tokens_per_second)) + " tok/s";
+    std::string tail = " " + std::to_string(total_ > 0 ? 100 * done / total_ : 100) + "%, " +
+                       std::to_string(done) + "/" + std::to_string(total_);
+    if (tokens_per_second > 0.0)
+      tail += " | " + grouped(static_cast<std::int64_t>(tokens_per_second)) + " tok/s";
     if (done > 0)
-      tail += " | ETA " + duration_text(elapsed / static_cast<double>(done) * static_cast<double>(total_ - done) + left);
+      tail += " | ETA " +
+              duration_text(elapsed / static_cast<double>(done) * static_cast<double>(total_ - done) + left);
     if (!note.empty()) tail.append(" | ").append(note);
     std::string line = label_ + " [";
     int const room = std::clamp(terminal_.width - 1 - static_cast<int>(line.size() + tail.size()) - 1, 4, 40);
@@ -161,8 +163,8 @@ class Box {
   std::vector<Line> lines_;
 };
 
-/// A table with aligned columns and headings between groups of rows. A column has an importance: on a terminal that
-/// is too narrow the least important ones are left out, the leftmost of equals last.
+/// A table with aligned columns and headings between groups of rows. A column has an importance: on a
+/// terminal that is too narrow the least important ones are left out, the leftmost of equals last.
 class Table {
  public:
   struct Column {
@@ -242,7 +244,8 @@ class Table {
     while (limit > 0 && total() > static_cast<std::size_t>(limit) + 1) {
       std::size_t least = columns_.size();
       for (std::size_t i = 0; i < columns_.size(); ++i)
-        if (shown[i] && (least == columns_.size() || columns_[i].importance <= columns_[least].importance)) least = i;
+        if (shown[i] && (least == columns_.size() || columns_[i].importance <= columns_[least].importance))
+          least = i;
       if (least == columns_.size() || columns_[least].importance >= 100) break;
       shown[least] = false;
     }

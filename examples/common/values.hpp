@@ -42,7 +42,8 @@ inline std::string joined(Names const& items, std::string_view between = ", ") {
 inline std::string nearest(std::string_view value, Names const& candidates) {
   std::string const* best = &candidates.front();
   for (auto const& candidate : candidates)
-    if (v0::detail::edit_distance(value, candidate) < v0::detail::edit_distance(value, *best)) best = &candidate;
+    if (v0::detail::edit_distance(value, candidate) < v0::detail::edit_distance(value, *best))
+      best = &candidate;
   return *best;
 }
 
@@ -50,8 +51,9 @@ inline std::string nearest(std::string_view value, Names const& candidates) {
 inline std::int64_t whole_number(std::string const& flag, std::string_view text, std::int64_t least,
                                  std::int64_t most = std::numeric_limits<std::int64_t>::max()) {
   bool const bounded = most != std::numeric_limits<std::int64_t>::max();
-  std::string const range = bounded ? "a whole number from " + std::to_string(least) + " to " + std::to_string(most)
-                                    : "a whole number, " + std::to_string(least) + " or more";
+  std::string const range =
+      bounded ? "a whole number from " + std::to_string(least) + " to " + std::to_string(most)
+              : "a whole number, " + std::to_string(least) + " or more";
   std::int64_t value = 0;
   auto const [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (code == std::errc::result_out_of_range)
@@ -110,17 +112,20 @@ inline std::int64_t bytes_number(std::string const& flag, std::string_view text)
   auto const [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
   std::string unit(end, text.data() + text.size());
   while (!unit.empty() && unit.front() == ' ') unit.erase(unit.begin());
-  std::transform(unit.begin(), unit.end(), unit.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::transform(unit.begin(), unit.end(), unit.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   double scale = 0;
   if (unit.empty() || unit == "b") scale = 1;
   for (std::size_t power = 0; power < 4 && scale == 0; ++power) {
     std::string const letter(1, "kmgt"[power]);
-    if (unit == letter || unit == letter + "i" || unit == letter + "ib") scale = std::pow(1024.0, power + 1.0);
+    if (unit == letter || unit == letter + "i" || unit == letter + "ib")
+      scale = std::pow(1024.0, power + 1.0);
     if (unit == letter + "b") scale = std::pow(1000.0, power + 1.0);
   }
   if (code != std::errc() || scale == 0) refuse(flag + ": " + in_quotes(text) + " is no size" + way_out);
   double const bytes = value * scale;
-  if (!(bytes >= 1.0 && bytes < 9.0e18)) refuse(flag + " is " + in_quotes(text) + ", an impossible size" + way_out);
+  if (!(bytes >= 1.0 && bytes < 9.0e18))
+    refuse(flag + " is " + in_quotes(text) + ", an impossible size" + way_out);
   return static_cast<std::int64_t>(bytes);
 }
 
@@ -130,7 +135,8 @@ inline Names split_list(std::string const& flag, Names const& values) {
   for (auto const& value : values)
     for (std::size_t begin = 0; begin <= value.size();) {
       std::size_t const end = std::min(value.find(',', begin), value.size());
-      if (end == begin) refuse(flag + ": " + in_quotes(value) + " has an empty item; give a list such as a,b,c");
+      if (end == begin)
+        refuse(flag + ": " + in_quotes(value) + " has an empty item; give a list such as a,b,c");
       items.push_back(value.substr(begin, end - begin));
       begin = end + 1;
     }

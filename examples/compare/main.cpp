@@ -8,18 +8,18 @@
 #include <utility>
 #include <vector>
 
-#include "common/command_line.hpp"
-#include "common/machine.hpp"
-#include "common/models.hpp"
-#include "common/program.hpp"
-#include "common/run_flags.hpp"
-#include "common/terminal.hpp"
-#include "compare/matrix.hpp"
-#include "compare/measure.hpp"
-#include "compare/report.hpp"
 #include "tessera/data/batch.hpp"
 #include "tessera/io/hash.hpp"
 #include "tessera/train/any_trainer.hpp"
+
+#include "common/command_line.hpp"
+#include "common/machine.hpp"
+#include "common/program.hpp"
+#include "common/run_flags.hpp"
+#include "common/terminal.hpp"
+#include "compare/measure.hpp"
+#include "compare/report.hpp"
+#include "compare/settings.hpp"
 
 namespace tessera::inline v0 {
 namespace compare {
@@ -30,74 +30,22 @@ constexpr char examples[] = R"(Examples:
   compare                                           the default: 5 shardings x 3 precisions x 2 offloads
   compare --stages 0,1,2,3 --precisions bf16        the ZeRO stages in one precision
   compare --ranks 1,2,4 --stages 2 --repeat 3       how ZeRO-2 scales, with a spread
-  compare --global-batch 16 --ranks 1,2,4           the same steps, split differently: equal weights to the bit
+  compare --global-batch 16 --ranks 1,2,4           the same steps split differently: weights equal to the bit
   compare --model gpt2 --stages 3 --recompute block --batch 1 --sequence 256 --steps 3 --warmup 1
   compare --data book.txt --json out.json           your text; just this file is written
 
-Lists hold commas or spaces. A flag given twice counts the last time. Every row ends as ok, oom, refused or failed;
-the exit code is 0 when none failed. Exit codes: 1 failed, 2 usage, 3 settings, 4 data, 130 and 143 interrupted.
+Lists hold commas or spaces. A flag given twice counts the last time. Every row ends as ok, oom, refused or
+failed; the exit code is 0 when none failed. Exit codes: 1 failed, 2 usage, 3 settings, 4 data, 130 and 143
+interrupted.
 )";
 
-/// The offloads of the recipes that this build has.
-cli::Names built_offloads() {
-  cli::Names names;
-  for (RecipeTable const& recipe : registered_recipes()) names.emplace_back(recipe.names.offload);
-  return cli::distinct(names);
-}
-
-void declare_matrix(cli::CommandLine& line, Settings& settings) {
-  auto const slot = [&line](std::string const& flag, std::string const& shown, cli::Names const& choices,
-                            cli::Names& value, std::string const& help) {
-    line.list(flag, "NAME,...", shown, help, [choices, &value](std::string const& name, cli::Names const& items) {
-      value.clear();
-      for (auto const& item : items) value.push_back(cli::choice(name, item, choices));
-      value = cli::distinct(value);
-    });
-  };
-  line.group("Matrix (lists)");
-  line.values("--models,--model", "MODEL,...", "tiny",
-              "tiny, gpt2, gpt2-medium, gpt2-large, gpt2-xl, or layers=L,heads=H,channels=C[,positions=P]",
-              [&](std::string const& flag, cli::Names const& values) { settings.models = cli::model_list(flag, values); });
-  line.whole_list("--ranks,--gpus", settings.ranks, "ranks, here threads of this process", 1, 64);
-  line.whole_list("--batch,--batch-size", settings.batches, "samples of a rank and micro-batch; 4, or derived", 1,
-                  1 << 20);
-  line.whole_list("--sequence,--seq-length", settings.sequences, "tokens of a sample", 1, 1 << 20);
-  line.whole_list("--accumulation,--grad-accum", settings.accumulations, "micro-batches of a rank and step; 1, or derived",
-                  1, 1 << 20);
-  line.list("--stages,--strategies", "STAGE,...", "dp,0,1,2,3",
-            "ZeRO stages, or dp for the classic trainer; also ddp, zero1, zero2, zero3",
-            [&](std::string const& flag, cli::Names const& items) {
-              settings.stages.clear();
-              for (auto const& item : items) settings.stages.push_back(cli::stage_choice(flag, item));
-              settings.stages = cli::distinct(settings.stages);
-            });
-  slot("--precisions,--precision", "fp32,fp16,bf16", cli::slot_choices<slot::precision>(), settings.precisions,
-       "fp32, fp16, bf16, fp64; tf32 needs CUDA");
-  line.list("--offloads,--offload-strategies", "NAME,...", cli::joined(built_offloads(), ","),
-            "none, cpu_optimizer, cpu_full, nvme_optimizer, nvme, infinity",
-            [&](std::string const& flag, cli::Names const& items) {
-              settings.offloads.clear();
-              for (auto const& item : items) settings.offloads.push_back(cli::offload_choice(flag, item));
-              settings.offloads = cli::distinct(settings.offloads);
-            });
-  slot("--recompute", "none", cli::slot_choices<slot::recompute>(), settings.recomputes, "none, gelu, block, every");
-  slot("--reduction", "ordered", cli::slot_choices<slot::reduction>(), settings.reductions, "ordered, fast");
-  slot("--capture", "eager", cli::slot_choices<slot::capture>(), settings.captures, "eager; graph needs CUDA");
-  slot("--attention", "auto", cli::slot_choices<slot::attention>(), settings.attentions,
-       "auto, reference, fused; cudnn needs CUDA");
-}
-
 void declare(cli::CommandLine& line, Settings& settings) {
-  declare_matrix(line, settings);
+  cli::add_matrix_flags(line, settings.matrix);
   line.group("Length");
   line.whole("--steps,--num-steps", settings.steps, "timed optimizer steps of a row", 1, 1 << 30);
   line.whole("--warmup,--warmup-steps", settings.warmup, "steps before them that are not timed", 0, 1 << 30);
   line.whole("--repeat", settings.repeat, "runs of a row; medians and deviations are over them", 1, 1000);
   line.real("--min-time", settings.min_time, "go on until so many seconds are timed", cli::at_least(0.0));
-  line.custom("--global-batch", "N", "", "samples of a step over all ranks; settles batch or accumulation",
-              [&](std::string const& flag, std::string const& value) {
-                settings.global_batch = cli::whole_number(flag, value, 1, (std::int64_t{1} << 31) - 1);
-              });
   cli::add_data_flags(line, settings.data);
   cli::add_optimizer_flags(line, settings.trainer, "--learning-rate-warmup");
   cli::add_machine_flags(line, settings.trainer);
@@ -106,7 +54,8 @@ void declare(cli::CommandLine& line, Settings& settings) {
   line.path("--output-dir", "FOLDER", settings.output_dir, "for compare.json, compare.csv and the step logs");
   line.path("--json", "FILE", settings.json, "write just this JSON (and --csv); - is stdout");
   line.path("--csv", "FILE", settings.csv, "write just this CSV (and --json); - is stdout");
-  line.choice("--format", {"rows", "flat"}, settings.format, "of the JSON: a document of rows, or a plain array");
+  line.choice("--format", {"rows", "flat"}, settings.format,
+              "of the JSON: a document of rows, or a plain array");
   line.toggle("--list", settings.list, "list the recipes of this build and stop");
 }
 
@@ -135,10 +84,11 @@ class DataSets {
       Loader const loader(of(point), {.batch = 1, .sequence = static_cast<int>(point.sequence)});
       std::int64_t const tokens = point.split.batch * point.split.accumulation * point.sequence;
       if (tokens > (std::int64_t{1} << 31) - 1)
-        throw Error(ErrorKind::config, "--batch " + std::to_string(point.split.batch) + " x --accumulation " +
-                                           std::to_string(point.split.accumulation) + " x --sequence " +
-                                           std::to_string(point.sequence) +
-                                           " is more than 2147483647 tokens a rank and step; lower one of them");
+        throw Error(ErrorKind::config,
+                    "--batch " + std::to_string(point.split.batch) + " x --accumulation " +
+                        std::to_string(point.split.accumulation) + " x --sequence " +
+                        std::to_string(point.sequence) +
+                        " is more than 2147483647 tokens a rank and step; lower one of them");
     }
   }
 
@@ -146,7 +96,9 @@ class DataSets {
   TokenSource const& open(std::int64_t vocabulary) {
     auto found = sources_.find(vocabulary);
     if (found == sources_.end())
-      found = sources_.emplace(vocabulary, TokenSource::open(settings_.data.paths, {.vocabulary = vocabulary})).first;
+      found =
+          sources_.emplace(vocabulary, TokenSource::open(settings_.data.paths, {.vocabulary = vocabulary}))
+              .first;
     return found->second;
   }
 
@@ -168,46 +120,51 @@ std::string box_text(cli::CommandLine const& line, Settings const& settings, std
   auto const origin = [&](char const* flag) { return line.given(flag) ? "flag" : "default"; };
   cli::Names models;
   std::vector<std::int64_t> batches, accumulations, globals;
-  for (auto const& model : settings.models) models.push_back(model.name);
+  for (auto const& model : settings.matrix.models) models.push_back(model.name);
   for (auto const& point : points) {
     batches.push_back(point.split.batch);
     accumulations.push_back(point.split.accumulation);
     globals.push_back(point.split.global());
   }
   auto const derived = [&](char const* flag) {
-    return line.given(flag) ? "flag" : settings.global_batch ? "derived" : "default";
+    return line.given(flag) ? "flag" : settings.matrix.global_batch ? "derived" : "default";
   };
   box.add("models", cli::joined(models, " "), origin("--models"));
   box.add("device", "cpu, " + std::to_string(cli::core_count()) + " cores, ranks are threads", "machine");
-  box.add("ranks", numbers(settings.ranks), origin("--ranks"));
+  box.add("ranks", numbers(settings.matrix.ranks), origin("--ranks"));
   box.add("batch", numbers(cli::distinct(batches)), derived("--batch"));
-  box.add("sequence", numbers(settings.sequences), origin("--sequence"));
+  box.add("sequence", numbers(settings.matrix.sequences), origin("--sequence"));
   box.add("accumulation", numbers(cli::distinct(accumulations)), derived("--accumulation"));
-  box.add("global batch", numbers(cli::distinct(globals)), settings.global_batch ? "flag" : "derived");
-  box.add("stages", cli::joined(settings.stages, ","), origin("--stages"));
-  box.add("precisions", cli::joined(settings.precisions, ","), origin("--precisions"));
-  box.add("offloads", cli::joined(settings.offloads, ","), origin("--offloads"));
-  box.add("steps", std::to_string(settings.warmup) + " to warm up, " + std::to_string(settings.steps) + " timed",
+  box.add("global batch", numbers(cli::distinct(globals)), settings.matrix.global_batch ? "flag" : "derived");
+  box.add("stages", cli::joined(settings.matrix.stages, ","), origin("--stages"));
+  box.add("precisions", cli::joined(settings.matrix.precisions, ","), origin("--precisions"));
+  box.add("offloads", cli::joined(settings.matrix.offloads, ","), origin("--offloads"));
+  box.add("steps",
+          std::to_string(settings.warmup) + " to warm up, " + std::to_string(settings.steps) + " timed",
           line.given("--steps") || line.given("--warmup") ? "flag" : "default");
   if (settings.repeat > 1) box.add("repeats", std::to_string(settings.repeat), "flag");
   if (settings.min_time > 0.0) box.add("least time", cli::shortest(settings.min_time) + " s", "flag");
-  box.add("learning rate", cli::shortest(settings.trainer.learning_rate) + ", clip " +
-                               cli::shortest(settings.trainer.clip),
+  box.add("learning rate",
+          cli::shortest(settings.trainer.learning_rate) + ", clip " + cli::shortest(settings.trainer.clip),
           line.given("--learning-rate") || line.given("--clip") ? "flag" : "default");
   box.add("data", data.description() + ", " + name_of(settings.data.order), origin("--data"));
   box.add("vocabulary", std::to_string(points.front().model.options.vocabulary),
-          settings.data.vocabulary > 0 ? "flag" : points.front().model.named ? "model" : "data");
+          settings.data.vocabulary > 0 ? "flag"
+          : points.front().model.named ? "model"
+                                       : "data");
   box.add("rows", std::to_string(points.size()), "derived");
   return box.text();
 }
 
 std::string row_line(Measured const& row, std::size_t index, std::size_t count) {
-  std::string const head = "[" + std::to_string(index) + "/" + std::to_string(count) + "] " + row.point.experiment + ": ";
+  std::string const head =
+      "[" + std::to_string(index) + "/" + std::to_string(count) + "] " + row.point.experiment + ": ";
+  if (row.status == "refused") return head + "refused";  // the table says why
   if (!row.ok()) return head + row.status + ": " + row.reason;
   Repeat const& last = row.repeats.back();
   return head + "ok, " + cli::grouped(static_cast<std::int64_t>(row.tokens_per_second())) + " tok/s, loss " +
          cli::fixed(last.log.front().loss.value_or(0.0), 4) + " -> " +
-         cli::fixed(last.log.back().loss.value_or(0.0), 4) + ", " + cli::duration_text(last.total_s);
+         cli::fixed(last.log.back().loss.value_or(0.0), 4) + ", " + cli::fixed(last.total_s, 1) + " s";
 }
 
 std::vector<Measured> measure_all(std::vector<Point> const& points, Settings const& settings, DataSets& data,
@@ -220,12 +177,16 @@ std::vector<Measured> measure_all(std::vector<Point> const& points, Settings con
       std::count_if(points.begin(), points.end(), [](Point const& point) { return !point.refusal; }));
   for (Point const& point : points) {
     if (cli::Interrupt::caught()) {
-      measured.push_back(not_run(point, settings.trainer, "not run: interrupted by " + cli::Interrupt::name()));
+      measured.push_back(
+          not_run(point, settings.trainer, "not run: interrupted by " + cli::Interrupt::name()));
       continue;
     }
     double const elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-    double const left = run > 0 && runs > run ? elapsed / static_cast<double>(run) * static_cast<double>(runs - run - 1) : 0.0;
-    progress.start("[" + std::to_string(measured.size() + 1) + "/" + std::to_string(points.size()) + "] " + point.experiment,
+    double const left = run > 0 && runs > run
+                            ? elapsed / static_cast<double>(run) * static_cast<double>(runs - run - 1)
+                            : 0.0;
+    progress.start("[" + std::to_string(measured.size() + 1) + "/" + std::to_string(points.size()) + "] " +
+                       point.experiment,
                    settings.warmup + settings.steps);
     StepObserver const observer = [&](std::int64_t done, std::int64_t total, double rate, double loss) {
       if (done <= total) progress.show(done, rate, "loss " + cli::fixed(loss, 3), left);
@@ -241,26 +202,48 @@ std::vector<Measured> measure_all(std::vector<Point> const& points, Settings con
   return measured;
 }
 
+cli::Json settings_json(Settings const& settings, DataSets const& data) {
+  TrainerOptions const& trainer = settings.trainer;
+  return {{"steps", settings.steps},
+          {"warmup", settings.warmup},
+          {"repeat", settings.repeat},
+          {"min_time_s", settings.min_time},
+          {"data", data.description()},
+          {"order", name_of(settings.data.order)},
+          {"learning_rate", trainer.learning_rate},
+          {"learning_rate_warmup", trainer.warmup_steps},
+          {"schedule", cli::name_of(trainer.schedule)},
+          {"beta1", trainer.beta1},
+          {"beta2", trainer.beta2},
+          {"epsilon", trainer.epsilon},
+          {"weight_decay", trainer.weight_decay},
+          {"clip", trainer.clip},
+          {"threads", trainer.threads},
+          {"seed", trainer.seed}};
+}
+
 int list_recipes() {
   for (RecipeTable const& recipe : registered_recipes()) std::cout << to_string(recipe) << "\n";
-  std::cout << registered_recipes().size() << " recipes; other values of recompute, reduction and attention run too\n";
+  std::cout << registered_recipes().size()
+            << " recipes; other values of recompute, reduction and attention run too\n";
   return 0;
 }
 
 int run(int argc, char const* const* argv) {
   auto const began = std::chrono::steady_clock::now();
   Settings settings;
-  settings.offloads = built_offloads();
   settings.trainer.learning_rate = 1e-3;
   settings.trainer.clip = 1.0;
-  cli::CommandLine line("compare", "Trains one model under a matrix of recipes and compares speed, memory and result.",
+  cli::CommandLine line("compare",
+                        "Trains one model under a matrix of recipes and compares speed, memory and result.",
                         examples);
   declare(line, settings);
   if (!line.parse(argc, argv)) return 0;
   if (settings.list) return list_recipes();
   check_nvme_path(settings);
   DataSets data(settings);
-  std::vector<Point> const points = make_matrix(settings, data.vocabulary());
+  std::vector<Point> const points =
+      cli::make_matrix(settings.matrix, settings.data.vocabulary, data.vocabulary());
   data.check(points);
   check_outputs(settings, points);
 
@@ -279,14 +262,15 @@ int run(int argc, char const* const* argv) {
   for (Measured const& row : measured) schedules += row.schedule_hash + "\n";
   document.environment["schedule_hash"] = hash_of(schedules);
   document.environment["plan_file_hash"] = nullptr;
-  document.environment["data"] = data.description();
+  document.environment["settings"] = settings_json(settings, data);
   document.rows = result_rows(measured, settings);
   document.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   log << "\n" << table_text(measured, document.rows, terminal);
   for (auto const& text : write_outputs(settings, document, measured)) log << text << "\n";
   log << "total " << cli::duration_text(*document.wall_s) << std::endl;
   if (cli::Interrupt::caught()) return cli::Interrupt::exit_code();
-  bool const failed = std::any_of(measured.begin(), measured.end(), [](Measured const& row) { return row.status == "failed"; });
+  bool const failed = std::any_of(measured.begin(), measured.end(),
+                                  [](Measured const& row) { return row.status == "failed"; });
   return failed ? exit_code(ErrorKind::failed) : 0;
 }
 

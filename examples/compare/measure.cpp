@@ -11,13 +11,15 @@
 #include <unistd.h>
 #include <utility>
 
-#include "common/machine.hpp"
-#include "common/program.hpp"
 #include "tessera/comm/run.hpp"
 #include "tessera/data/batch.hpp"
 #include "tessera/io/hash.hpp"
 #include "tessera/plan/program.hpp"
+#include "tessera/plan/report.hpp"
 #include "tessera/train/any_trainer.hpp"
+
+#include "common/machine.hpp"
+#include "common/program.hpp"
 
 namespace tessera::inline v0 {
 namespace compare {
@@ -30,15 +32,6 @@ double seconds(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-TrainerOptions options_of(Point const& point, Settings const& settings) {
-  TrainerOptions options = settings.trainer;
-  options.batch = point.split.batch;
-  options.sequence = point.sequence;
-  options.accumulation = static_cast<int>(point.split.accumulation);
-  options.total_steps = settings.warmup + settings.steps;
-  return options;
-}
-
 /// What one rank adds to a repeat.
 struct RankTotals {
   std::int64_t peak_device = 0, arena_device = 0, arena_host = 0;
@@ -49,10 +42,16 @@ struct RankTotals {
 /// Trains once. `fixed_steps` (0: none) replaces the search for --min-time.
 class Training {
  public:
-  Training(Point const& point, Settings const& settings, TokenSource const& data, StepObserver const& observer,
-           std::int64_t fixed_steps)
-      : point_(point), settings_(settings), data_(data), observer_(observer), fixed_(fixed_steps) {
+  Training(Point const& point, Settings const& settings, TokenSource const& data,
+           StepObserver const& observer, std::int64_t fixed_steps)
+      : point_(point),
+        settings_(settings),
+        data_(data),
+        observer_(observer),
+        options_(cli::options_of(point, settings.trainer)),
+        fixed_(fixed_steps) {
     ranks_.resize(static_cast<std::size_t>(point.world()));
+    options_.total_steps = settings.warmup + settings.steps;
   }
 
   Repeat run() {
@@ -87,7 +86,7 @@ class Training {
     bool const root = comm.is_root();
     std::optional<cli::StepGate::Keeper> keeper;
     if (root) keeper.emplace(gate_);
-    auto const trainer = make_trainer(point_.model.options, point_.recipe, comm, options_of(point_, settings_));
+    auto const trainer = make_trainer(point_.model.options, point_.recipe, comm, options_);
     Loader loader(data_, {.batch = static_cast<int>(point_.split.batch),
                           .sequence = static_cast<int>(point_.sequence),
                           .accumulation = static_cast<int>(point_.split.accumulation),
@@ -125,8 +124,8 @@ class Training {
       throw Error(ErrorKind::diverged, "the loss of step " + std::to_string(step + 1) +
                                            " is not finite; lower --learning-rate or give --clip");
     double const rate = static_cast<double>(report.tokens) / took;
-    done_.log.push_back({step + 1, took, rate, std::nullopt, report.loss, report.grad_norm, report.learning_rate,
-                         report.scale, report.skipped});
+    done_.log.push_back({step + 1, took, rate, std::nullopt, report.loss, report.grad_norm,
+                         report.learning_rate, report.scale, report.skipped});
     if (step == 0) done_.first_step_s = seconds(start_, now);
     std::int64_t const done = step + 1;
     if (done == settings_.warmup) cpu_before_ = cli::cpu_seconds();
@@ -150,6 +149,7 @@ class Training {
   Settings const& settings_;
   TokenSource const& data_;
   StepObserver const& observer_;
+  TrainerOptions options_;
   std::int64_t fixed_;
   cli::StepGate gate_;
   std::vector<RankTotals> ranks_;
@@ -164,35 +164,35 @@ std::string hexadecimal(std::uint64_t value) {
   return text;
 }
 
-/// Everything that is known before a row runs.
-Measured planned(Point const& point, TrainerOptions options) {
-  Measured row;
+/// Everything that is known before a row runs. With `refuse`, throws Error(out_of_memory) for what does not
+/// fit; the row then has its plan already.
+void add_plan(Measured& row, Point const& point, TrainerOptions const& options, bool refuse) {
   row.point = point;
   if (!point.model.in_build) {
     row.params = point.model.parameters;
-    return row;
+    return;
   }
-  options.batch = point.split.batch;
-  options.sequence = point.sequence;
-  options.accumulation = static_cast<int>(point.split.accumulation);
   UnitLister const units = gpt2_units(point.model.options);
   auto list = units({point.split.batch, point.sequence});
   row.params = parameter_count(list);
-  if (point.refusal) return row;
+  if (point.refusal) return;
   // Rank 0 holds the most: shards are equal, and under the root optimizer it is the root.
-  StepPlan const plan = make_plan(std::move(list), point.recipe, cpu_step_shape(options, 0, point.world()));
+  StepShape const shape = cpu_step_shape(cli::options_of(point, options), 0, point.world());
+  StepPlan const plan = make_plan(std::move(list), point.recipe, shape);
   row.planned_device = plan.arena_bytes[static_cast<std::size_t>(Tier::device)];
   row.planned_host = plan.arena_bytes[static_cast<std::size_t>(Tier::host)];
   row.schedule_hash = hexadecimal(hash_of(plan.train.schedule));
-  return row;
+  if (refuse)
+    refuse_if_too_big(units, plan, point.recipe, options.memory_limit, point.model.options.positions);
 }
 
 /// Repeats of one row are the same computation, to the bit.
 std::string disagreement(std::vector<Repeat> const& repeats) {
   for (std::size_t at = 1; at < repeats.size(); ++at)
     if (repeats[at].weights_hash != repeats[0].weights_hash)
-      return "repeat " + std::to_string(at + 1) + " ended with other weights than repeat 1: " +
-             repeats[at].weights_hash + " and " + repeats[0].weights_hash;
+      return "repeat " + std::to_string(at + 1) +
+             " ended with other weights than repeat 1: " + repeats[at].weights_hash + " and " +
+             repeats[0].weights_hash;
   return {};
 }
 
@@ -205,7 +205,8 @@ double Measured::tokens_per_second() const {
 }
 
 Measured not_run(Point const& point, TrainerOptions const& options, std::string const& reason) {
-  Measured row = planned(point, options);
+  Measured row;
+  add_plan(row, point, options, false);
   row.status = point.refusal ? "refused" : "failed";
   row.reason = point.refusal ? *point.refusal : reason;
   return row;
@@ -215,15 +216,15 @@ Measured measure(Point const& point, Settings const& settings, TokenSource const
                  StepObserver const& observer) {
   if (point.refusal) return not_run(point, settings.trainer, {});
   Measured row;
-  row.point = point;
   try {
-    row = planned(point, settings.trainer);
+    add_plan(row, point, settings.trainer, true);
     std::int64_t steps = 0;
     for (int repeat = 0; repeat < settings.repeat; ++repeat) {
       row.repeats.push_back(Training(point, settings, data, observer, steps).run());
       Repeat const& last = row.repeats.back();
       if (last.interrupted) {
-        row.reason = "interrupted by " + cli::Interrupt::name() + " after step " + std::to_string(last.log.size()) +
+        row.reason = "interrupted by " + cli::Interrupt::name() + " after step " +
+                     std::to_string(last.log.size()) +
                      (settings.repeat > 1 ? " of repeat " + std::to_string(repeat + 1) : std::string());
         return row;
       }

@@ -8,9 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "compare/matrix.hpp"
 #include "tessera/data/tokens.hpp"
 #include "tessera/io/results.hpp"
+
+#include "compare/settings.hpp"
 
 namespace tessera::inline v0 {
 namespace compare {
@@ -19,14 +20,14 @@ namespace compare {
 struct Repeat {
   std::vector<results::StepLogRow> log;  ///< every step, from the very first
   std::vector<double> step_seconds;      ///< the timed steps
-  double first_step_s = 0.0;  ///< from the start of the row to the end of the first step
-  double train_s = 0.0;       ///< the timed steps together
-  double total_s = 0.0;       ///< the row from its start to its hash
-  double cpu_seconds = 0.0;   ///< of the whole process during the timed steps
+  double first_step_s = 0.0;             ///< from the start of the row to the end of the first step
+  double train_s = 0.0;                  ///< the timed steps together
+  double total_s = 0.0;                  ///< the row from its start to its hash
+  double cpu_seconds = 0.0;              ///< of the whole process during the timed steps
   std::int64_t peak_device = 0, arena_device = 0, arena_host = 0;  ///< bytes, the largest over ranks
   std::int64_t peak_resident = -1;                                 ///< bytes of the process; -1: unknown
-  double comm_bytes = 0.0;    ///< sent in a timed step by the busiest rank
-  double comm_s = 0.0;        ///< in collectives, of a timed step, mean over ranks
+  double comm_bytes = 0.0;      ///< sent in a timed step by the busiest rank
+  double comm_s = 0.0;          ///< in collectives, of a timed step, mean over ranks
   double comm_waiting_s = 0.0;  ///< of that, waiting for other ranks
   std::string weights_hash;
   bool interrupted = false;
@@ -50,7 +51,8 @@ struct Measured {
 };
 
 /// Told by rank 0 after every step: steps done and to do, tokens a second, the loss.
-using StepObserver = std::function<void(std::int64_t done, std::int64_t total, double tokens_per_second, double loss)>;
+using StepObserver =
+    std::function<void(std::int64_t done, std::int64_t total, double tokens_per_second, double loss)>;
 
 /// Runs one row. Throws nothing that concerns the row alone: that is its status.
 Measured measure(Point const& point, Settings const& settings, TokenSource const& data,

@@ -5,8 +5,9 @@
 #include <iostream>
 #include <utility>
 
-#include "compare/report.hpp"
 #include "tessera/io/file.hpp"
+
+#include "compare/report.hpp"
 
 namespace tessera::inline v0 {
 namespace compare {
@@ -44,8 +45,8 @@ std::string json_text(Settings const& settings, results::Document const& documen
 
 void check_outputs(Settings const& settings, std::vector<Point> const& points) {
   if (!settings.json.empty() && settings.json == settings.csv)
-    throw Error(ErrorKind::usage, "--json and --csv name the same file " + v0::detail::path_text(settings.json) +
-                                      "; give each its own");
+    throw Error(ErrorKind::usage, "--json and --csv name the same file " +
+                                      v0::detail::path_text(settings.json) + "; give each its own");
   if (is_named(settings)) {
     for (auto const& path : {settings.json, settings.csv})
       if (!path.empty() && path != "-") check_writable(path);
@@ -92,8 +93,8 @@ std::vector<std::string> write_outputs(Settings const& settings, results::Docume
     }
   write(settings.output_dir / "compare.json", json_text(settings, document));
   write(settings.output_dir / "compare.csv", results::to_csv(document.rows));
-  lines.push_back("wrote " + std::to_string(logs) + " step logs: " + v0::detail::path_text(settings.output_dir) +
-                  "/EXPERIMENT/runN/step_log.csv");
+  lines.push_back("wrote " + std::to_string(logs) + " step logs: " +
+                  v0::detail::path_text(settings.output_dir) + "/EXPERIMENT/runN/step_log.csv");
   return lines;
 }
 

@@ -10,8 +10,9 @@
 #include <set>
 #include <utility>
 
-#include "common/machine.hpp"
 #include "tessera/io/file.hpp"
+
+#include "common/machine.hpp"
 
 namespace tessera::inline v0 {
 namespace compare {
@@ -20,24 +21,31 @@ namespace {
 
 using results::Row;
 
-Row optional_mb(std::optional<std::int64_t> bytes) { return bytes ? Row(cli::mebibytes(*bytes)) : Row(nullptr); }
-
-/// What must be equal for two rows to be comparable at all: all but sharding, offload and ranks.
-std::string family(Point const& point) {
-  SlotNames const& names = point.recipe.names;
-  std::string text = point.model.name;
-  for (auto const part : {names.precision, names.recompute, names.reduction, names.capture, names.attention})
-    text.append("/").append(part);
-  return text + "/" + std::to_string(point.split.batch) + "/" + std::to_string(point.sequence) + "/" +
-         std::to_string(point.split.accumulation);
+Row optional_mb(std::optional<std::int64_t> bytes) {
+  return bytes ? Row(cli::mebibytes(*bytes)) : Row(nullptr);
 }
 
-/// The row that a speedup is against: one rank, else stage 0, else the first, of the same offload and numbers.
-Measured const* reference_of(Measured const& row, std::vector<Measured> const& all) {
+/// Whether two rows are comparable at all: equal in everything but sharding, offload and ranks. On more ranks
+/// the batch of a rank stays, or with --global-batch the global one.
+bool comparable(Measured const& one, Measured const& other, Settings const& settings) {
+  Point const &a = one.point, &b = other.point;
+  SlotNames const &x = a.recipe.names, &y = b.recipe.names;
+  bool const split = settings.matrix.global_batch
+                         ? a.split.global() == b.split.global()
+                         : a.split.batch == b.split.batch && a.split.accumulation == b.split.accumulation;
+  return split && a.model == b.model && a.sequence == b.sequence && x.precision == y.precision &&
+         x.recompute == y.recompute && x.reduction == y.reduction && x.capture == y.capture &&
+         x.attention == y.attention;
+}
+
+/// The row that a speedup is against: one rank, else stage 0, else the first, of the same offload and
+/// numbers.
+Measured const* reference_of(Measured const& row, std::vector<Measured> const& all,
+                             Settings const& settings) {
   Measured const* best = nullptr;
   int best_rank = 3;
   for (Measured const& other : all) {
-    if (!other.ok() || family(other.point) != family(row.point) ||
+    if (!other.ok() || !comparable(other, row, settings) ||
         other.point.recipe.names.offload != row.point.recipe.names.offload)
       continue;
     bool const alone = other.point.world() == 1;
@@ -52,11 +60,13 @@ Measured const* reference_of(Measured const& row, std::vector<Measured> const& a
 }
 
 /// The same recipe and shape on the fewest ranks; nothing when there is only one rank count.
-Measured const* scaling_base(Measured const& row, std::vector<Measured> const& all) {
+Measured const* scaling_base(Measured const& row, std::vector<Measured> const& all,
+                             Settings const& settings) {
   Measured const* least = nullptr;
   std::set<int> worlds;
   for (Measured const& other : all) {
-    if (!other.ok() || family(other.point) != family(row.point) || !(other.point.recipe == row.point.recipe)) continue;
+    if (!other.ok() || !comparable(other, row, settings) || !(other.point.recipe == row.point.recipe))
+      continue;
     worlds.insert(other.point.world());
     if (!least || other.point.world() < least->point.world()) least = &other;
   }
@@ -64,11 +74,11 @@ Measured const* scaling_base(Measured const& row, std::vector<Measured> const& a
 }
 
 /// The earlier row that runs the identical schedule over identical buffers.
-Measured const* twin_of(Measured const& row, std::vector<Measured> const& all) {
+Measured const* twin_of(Measured const& row, std::vector<Measured> const& all, Settings const& settings) {
   for (Measured const& other : all) {
     if (&other == &row) break;
     if (!row.schedule_hash.empty() && other.schedule_hash == row.schedule_hash &&
-        family(other.point) == family(row.point) && other.point.world() == row.point.world() &&
+        comparable(other, row, settings) && other.point.world() == row.point.world() &&
         other.point.recipe.names.offload == row.point.recipe.names.offload &&
         other.planned_device == row.planned_device)
       return &other;
@@ -132,29 +142,19 @@ void add_measurements(Row& row, Measured const& of, Settings const& settings) {
   row["grad_norms"] = std::move(norms);
   row["steps"] = static_cast<std::int64_t>(first.log.size());
   row["warmup"] = settings.warmup;
+  row["skipped_steps"] =
+      std::count_if(first.log.begin(), first.log.end(), [](auto const& line) { return line.skipped; });
   if (!first.weights_hash.empty()) row["weights_hash"] = first.weights_hash;
 }
 
 Row row_of(Measured const& of, std::vector<Measured> const& all, Settings const& settings) {
   Row row = results::empty_row();
+  for (char const* field : {"planned_host_mem_mb", "process_mem_mb", "comm_waiting_s", "speedup_against",
+                            "steps", "warmup", "skipped_steps", "schedule_hash"})
+    row[field] = nullptr;
   Point const& point = of.point;
-  SlotNames const& names = point.recipe.names;
-  row["experiment"] = point.experiment;
-  row["model"] = point.model.name;
+  cli::describe_point(row, point);
   row["params"] = of.params ? Row(*of.params) : Row(nullptr);
-  row["stage"] = point.recipe.stage < 0 ? Row("dp") : Row(point.recipe.stage);
-  row["sharding"] = names.sharding;
-  row["precision"] = names.precision;
-  row["offload"] = names.offload;
-  row["recompute"] = names.recompute;
-  row["reduction"] = names.reduction;
-  row["capture"] = names.capture;
-  row["attention"] = names.attention;
-  row["world"] = point.world();
-  row["batch"] = point.split.batch;
-  row["sequence"] = point.sequence;
-  row["accumulation"] = point.split.accumulation;
-  row["global_batch"] = point.split.global();
   row["repeats"] = static_cast<std::int64_t>(of.repeats.size());
   row["status"] = of.status;
   row["reason"] = of.reason.empty() ? Row(nullptr) : Row(of.reason);
@@ -163,14 +163,14 @@ Row row_of(Measured const& of, std::vector<Measured> const& all, Settings const&
   row["seed"] = settings.trainer.seed;
   row["schedule_hash"] = of.schedule_hash.empty() ? Row(nullptr) : Row(of.schedule_hash);
   if (!of.repeats.empty()) add_measurements(row, of, settings);
-  if (Measured const* twin = twin_of(of, all)) row["same_program_as"] = twin->point.experiment;
+  if (Measured const* twin = twin_of(of, all, settings)) row["same_program_as"] = twin->point.experiment;
   if (of.ok()) {
     double const rate = of.tokens_per_second();
-    if (Measured const* reference = reference_of(of, all)) {
+    if (Measured const* reference = reference_of(of, all, settings)) {
       row["speedup"] = rate / reference->tokens_per_second();
       row["speedup_against"] = reference->point.experiment;
     }
-    if (Measured const* base = scaling_base(of, all))
+    if (Measured const* base = scaling_base(of, all, settings))
       row["scaling_efficiency"] =
           (rate / of.point.world()) / (base->tokens_per_second() / base->point.world());
   }
@@ -241,7 +241,8 @@ std::string verdict(std::vector<Measured> const& measured, std::vector<Row> cons
     (rows[at].at("peak_gpu_mem_mb") == rows[at].at("planned_gpu_mem_mb") ? exact : inexact) += 1;
     std::string const key = hash_class(row);
     if (key.empty()) continue;
-    auto found = std::find_if(classes.begin(), classes.end(), [&](auto const& entry) { return entry.first == key; });
+    auto found =
+        std::find_if(classes.begin(), classes.end(), [&](auto const& entry) { return entry.first == key; });
     if (found == classes.end()) {
       std::string label = row.point.model.name + ", " + std::string(row.point.recipe.names.precision) +
                           ", global batch " + std::to_string(row.point.split.global());
@@ -253,31 +254,40 @@ std::string verdict(std::vector<Measured> const& measured, std::vector<Row> cons
   }
   for (auto const& [key, entry] : classes) {
     if (entry.hashes.size() == 1) {
-      out += "weights: " + entry.label + ": " +
-             (entry.rows == 1 ? std::string("one row")
-                              : terminal.green("all " + std::to_string(entry.rows) + " rows equal to the bit")) +
-             " (" + entry.hashes.begin()->first + ")\n";
+      out +=
+          "weights: " + entry.label + ": " +
+          (entry.rows == 1 ? std::string("one row")
+                           : terminal.green("all " + std::to_string(entry.rows) + " rows equal to the bit")) +
+          " (" + entry.hashes.begin()->first + ")\n";
       continue;
     }
     out += "weights: " + entry.label + ": " +
            terminal.red("DIFFERENT, " + std::to_string(entry.hashes.size()) + " hashes in " +
-                        std::to_string(entry.rows) + " rows") + "\n";
-    for (auto const& [hash, experiments] : entry.hashes) out += "  " + hash + ": " + cli::joined(experiments) + "\n";
+                        std::to_string(entry.rows) + " rows") +
+           "\n";
+    for (auto const& [hash, experiments] : entry.hashes)
+      out += "  " + hash + ": " + cli::joined(experiments) + "\n";
   }
   if (exact + inexact > 0)
-    out += "memory: " + (inexact == 0 ? terminal.green("planned = peak to the byte in all " + std::to_string(exact) + " rows")
-                                      : terminal.red("planned and peak differ in " + std::to_string(inexact) + " rows")) + "\n";
+    out +=
+        "memory: " +
+        (inexact == 0 ? terminal.green("planned = peak to the byte in all " + std::to_string(exact) + " rows")
+                      : terminal.red("planned and peak differ in " + std::to_string(inexact) + " rows")) +
+        "\n";
   Measured const *fastest = nullptr, *smallest = nullptr;
   for (Measured const& row : measured) {
     if (!row.ok()) continue;
     if (!fastest || row.tokens_per_second() > fastest->tokens_per_second()) fastest = &row;
-    auto const least = [](Measured const& of) { return std::pair{of.repeats.front().peak_device, -of.tokens_per_second()}; };
+    auto const least = [](Measured const& of) {
+      return std::pair{of.repeats.front().peak_device, -of.tokens_per_second()};
+    };
     if (!smallest || least(row) < least(*smallest)) smallest = &row;
   }
   if (fastest) {
     auto const line = [](Measured const& row) {
-      return row.point.experiment + " with " + cli::grouped(static_cast<std::int64_t>(row.tokens_per_second())) +
-             " tok/s and " + cli::fixed(cli::mebibytes(row.repeats.front().peak_device), 2) + " MB a rank\n";
+      return row.point.experiment + " with " +
+             cli::grouped(static_cast<std::int64_t>(row.tokens_per_second())) + " tok/s and " +
+             cli::fixed(cli::mebibytes(row.repeats.front().peak_device), 2) + " MB a rank\n";
     };
     out += "fastest: " + line(*fastest) + "least device memory: " + line(*smallest);
   }
@@ -310,14 +320,17 @@ std::string table_text(std::vector<Measured> const& measured, std::vector<Row> c
     for (Shown const& shown : shown_columns()) {
       double value = -1e300;
       for (std::size_t at = begin; at < end; ++at)
-        if (measured[at].ok()) value = std::max(value, shown.best * number_or(rows[at], shown.field, -1e300 * shown.best));
+        if (measured[at].ok())
+          value = std::max(value, shown.best * number_or(rows[at], shown.field, -1e300 * shown.best));
       best.push_back(value);
     }
     for (std::size_t at = begin; at < end; ++at) {
       Measured const& row = measured[at];
-      cli::Names cells = {std::string(row.point.recipe.names.sharding), std::string(row.point.recipe.names.offload)};
+      cli::Names cells = {std::string(row.point.recipe.names.sharding),
+                          std::string(row.point.recipe.names.offload)};
       if (!row.ok()) {
-        table.text_row(std::move(cells), row.status + ": " + row.reason);
+        bool const again = at > begin && measured[at - 1].reason == row.reason;
+        table.text_row(std::move(cells), row.status + ": " + (again ? "as above" : row.reason));
         continue;
       }
       std::vector<bool> marked = {false, false};

@@ -5,9 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "tessera/io/results.hpp"
+
 #include "common/terminal.hpp"
 #include "compare/measure.hpp"
-#include "tessera/io/results.hpp"
 
 namespace tessera::inline v0 {
 namespace compare {
@@ -15,13 +16,13 @@ namespace compare {
 /// The rows with what they say of each other: speedup, scaling, same program.
 std::vector<results::Row> result_rows(std::vector<Measured> const& measured, Settings const& settings);
 
-/// The table, a group a model, precision and shape; best values marked; then the verdict: are the weights of each
-/// precision equal, is every plan its peak, which row is fastest and which needs the least memory.
+/// The table, a group a model, precision and shape; best values marked; then the verdict: are the weights of
+/// each precision equal, is every plan its peak, which row is fastest and which needs the least memory.
 std::string table_text(std::vector<Measured> const& measured, std::vector<results::Row> const& rows,
                        cli::Terminal const& terminal);
 
-/// Refuses, before anything is trained, every output that could not be written. Throws Error(failed or usage) that
-/// names the path.
+/// Refuses, before anything is trained, every output that could not be written. Throws Error(failed or usage)
+/// that names the path.
 void check_outputs(Settings const& settings, std::vector<Point> const& points);
 
 /// Writes all files that were asked for and returns a line for each. "-" is stdout.

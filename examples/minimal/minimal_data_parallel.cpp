@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Old data parallelism, where rank 0 owns the update, held against ZeRO stage 1: the losses must be the same to the
-// bit. Run it as minimal_data_parallel [FILE OR FOLDER].
+// Old data parallelism, where rank 0 owns the update, held against ZeRO stage 1: the losses must be the same
+// to the bit. Run it as minimal_data_parallel [FILE OR FOLDER].
 #include <exception>
 #include <iostream>
 #include <vector>
@@ -26,8 +26,10 @@ std::vector<double> losses(ts::TokenSource const& source, int ranks, int steps) 
 
 int main(int argc, char** argv) try {
   auto const source = ts::TokenSource::open(argc > 1 ? argv[1] : ts::default_data_path);
-  auto const root = losses<ts::RootOptimizer>(source, 3, 30), sharded = losses<ts::ZeroStage<1>>(source, 3, 30);
-  std::cout << "root optimizer " << root.front() << " -> " << root.back() << ", stage 1 " << sharded.back() << '\n';
+  auto const root = losses<ts::RootOptimizer>(source, 3, 30),
+             sharded = losses<ts::ZeroStage<1>>(source, 3, 30);
+  std::cout << "root optimizer " << root.front() << " -> " << root.back() << ", stage 1 " << sharded.back()
+            << '\n';
   return root == sharded && root.back() < root.front() - 1.0 ? 0 : 1;
 } catch (std::exception const& error) {
   std::cerr << "error: " << error.what() << '\n';

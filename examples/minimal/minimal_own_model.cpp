@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model of one's own, trained under two recipes: the next byte from the last one, through one hidden layer. A
-// model lists its units and says what each computes; policies never touch it. Run it as minimal_own_model [PATH].
+// A model of one's own, trained under two recipes: the next byte from the last one, through one hidden layer.
+// A model lists its units and says what each computes; policies never touch it. Run it as minimal_own_model
+// [PATH].
 #include <cstdint>
 #include <exception>
 #include <iostream>
@@ -26,8 +27,10 @@ class Bigram {
 
     ts::UnitSpec head;
     head.name = "head";
-    head.parameters = {{"fc.weight", {c, h}, ts::Init::normal(0.1), true}, {"fc.bias", {h}},
-                       {"out.weight", {h, v}, ts::Init::normal(0.1), true}, {"out.bias", {v}}};
+    head.parameters = {{"fc.weight", {c, h}, ts::Init::normal(0.1), true},
+                       {"fc.bias", {h}},
+                       {"out.weight", {h, v}, ts::Init::normal(0.1), true},
+                       {"out.bias", {v}}};
     head.saved = {{"pre", {b * t, h}}, {"hidden", {b * t, h}}, {"logits", {b * t, v}}};
     head.backward = {{"d_pre", {b * t, h}}};
     head.recomputable = false;
@@ -36,27 +39,35 @@ class Bigram {
 
   template <class Place, class T>
   void forward(int unit, ts::Pass<Place, T>& pass) const {
-    if (unit == 0) return ts::ops::embedding_forward(pass.context(), pass.tokens, pass.weight(0), {}, pass.output);
-    ts::ops::linear_gelu_forward(pass.context(), rows(pass.input), pass.weight(0), pass.weight(1), pass.saved(0),
-                                 pass.saved(1));                                          // (BT,H)
-    ts::ops::linear_forward(pass.context(), pass.saved(1), pass.weight(2), pass.weight(3), pass.saved(2));  // (BT,V)
-    ts::ops::cross_entropy(pass.context(), pass.saved(2), pass.targets.reshaped({pass.targets.shape().elements()}),
-                           pass.losses, pass.training, pass.gradient_scale);  // logits become their gradient
+    if (unit == 0)
+      return ts::ops::embedding_forward(pass.context(), pass.tokens, pass.weight(0), {}, pass.output);
+    ts::ops::linear_gelu_forward(pass.context(), rows(pass.input), pass.weight(0), pass.weight(1),
+                                 pass.saved(0),
+                                 pass.saved(1));  // (BT,H)
+    ts::ops::linear_forward(pass.context(), pass.saved(1), pass.weight(2), pass.weight(3),
+                            pass.saved(2));  // (BT,V)
+    ts::ops::cross_entropy(pass.context(), pass.saved(2),
+                           pass.targets.reshaped({pass.targets.shape().elements()}), pass.losses,
+                           pass.training, pass.gradient_scale);  // logits become their gradient
   }
   template <class Place, class T>
   void recompute(int, ts::Pass<Place, T>&) const {}
   template <class Place, class T>
   void backward_input(int unit, ts::Pass<Place, T>& pass) const {
     if (unit == 0) return;
-    ts::ops::linear_gelu_backward_input(pass.context(), pass.saved(2), pass.weight(2), pass.saved(0), pass.backward(0));
-    ts::ops::linear_backward_input(pass.context(), pass.backward(0), pass.weight(0), rows(pass.input_gradient));
+    ts::ops::linear_gelu_backward_input(pass.context(), pass.saved(2), pass.weight(2), pass.saved(0),
+                                        pass.backward(0));
+    ts::ops::linear_backward_input(pass.context(), pass.backward(0), pass.weight(0),
+                                   rows(pass.input_gradient));
   }
   template <class Place, class T>
   void backward_weight(int unit, ts::Pass<Place, T>& pass) const {
     if (unit == 0)
-      return ts::ops::embedding_backward(pass.context(), pass.tokens, pass.output_gradient, pass.backward_statistics[0],
+      return ts::ops::embedding_backward(pass.context(), pass.tokens, pass.output_gradient,
+                                         pass.backward_statistics[0],
                                          /*fresh=*/true, pass.gradient(0), {});
-    ts::ops::linear_backward_weight(pass.context(), pass.saved(1), pass.saved(2), pass.gradient(2), pass.gradient(3));
+    ts::ops::linear_backward_weight(pass.context(), pass.saved(1), pass.saved(2), pass.gradient(2),
+                                    pass.gradient(3));
     ts::ops::linear_backward_weight(pass.context(), rows(pass.input), pass.backward(0), pass.gradient(0),
                                     pass.gradient(1));
   }
@@ -72,7 +83,8 @@ template <class... Policies>
 double train(ts::TokenSource const& source, int ranks) {
   double first = 0.0, last = 0.0;
   ts::run(ranks, [&](ts::comm::Comm comm) {
-    ts::Trainer<Bigram, Policies...> trainer(Bigram(), comm, {.learning_rate = 1e-2, .batch = 4, .sequence = 32});
+    ts::Trainer<Bigram, Policies...> trainer(Bigram(), comm,
+                                             {.learning_rate = 1e-2, .batch = 4, .sequence = 32});
     ts::Loader loader(source, {.batch = 4, .sequence = 32, .rank = comm.rank(), .world = comm.world()});
     for (int index = 0; index < 60; ++index) {
       ts::StepReport step = trainer.step(loader.load(index));

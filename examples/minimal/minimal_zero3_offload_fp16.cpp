@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ZeRO stage 3 in half precision, optimizer on the host, blocks recomputed, two ranks, two micro-batches a step.
-// Run it as minimal_zero3_offload_fp16 [FILE OR FOLDER].
+// ZeRO stage 3 in half precision, optimizer on the host, blocks recomputed, two ranks, two micro-batches a
+// step. Run it as minimal_zero3_offload_fp16 [FILE OR FOLDER].
 #include <exception>
 #include <iostream>
 
@@ -15,8 +15,10 @@ int main(int argc, char** argv) try {
   double first = 0.0, last = 0.0;
   ts::run(2, [&](ts::comm::Comm comm) {
     ts::Gpt2 model({.layers = 2, .heads = 4, .channels = 64, .positions = 64, .vocabulary = 256});
-    Run trainer(model, comm, {.learning_rate = 3e-3, .clip = 1.0, .batch = 2, .sequence = 64, .accumulation = 2});
-    ts::Loader loader(source, {.batch = 2, .sequence = 64, .accumulation = 2, .rank = comm.rank(), .world = comm.world()});
+    Run trainer(model, comm,
+                {.learning_rate = 3e-3, .clip = 1.0, .batch = 2, .sequence = 64, .accumulation = 2});
+    ts::Loader loader(
+        source, {.batch = 2, .sequence = 64, .accumulation = 2, .rank = comm.rank(), .world = comm.world()});
     for (int index = 0; index < 50; ++index) {
       ts::StepReport step = trainer.step(loader.load(index));
       if (!comm.is_root()) continue;

@@ -2,9 +2,10 @@
 // train: trains one model under one recipe, on the command line.
 #include <iostream>
 
+#include "tessera/comm/environment.hpp"
+
 #include "common/command_line.hpp"
 #include "common/program.hpp"
-#include "tessera/comm/environment.hpp"
 #include "train/session.hpp"
 #include "train/settings.hpp"
 
@@ -20,8 +21,10 @@ constexpr char examples[] =
     "  train --model gpt2 --init gpt2.safetensors --data tokens.bin --sequence 256 --batch 2 \\\n"
     "        --schedule cosine --warmup-steps 20 --learning-rate 3e-5 --epochs 1\n"
     "  train --steps 0 --save start.safetensors    the initial weights of a seed\n"
-    "Exit codes: 0 done, 1 failed, 2 wrong command line, 3 settings that cannot be, 4 data or weights, 5 out of\n"
-    "memory, 6 a rank was lost, 7 the loss is not finite, 130 and 143 interrupted (after the step, and saved).\n";
+    "Exit codes: 0 done, 1 failed, 2 wrong command line, 3 settings that cannot be, 4 data or weights, 5 out "
+    "of\n"
+    "memory, 6 a rank was lost, 7 the loss is not finite, 130 and 143 interrupted (after the step, and "
+    "saved).\n";
 
 int train(int argc, char const* const* argv) {
   cli::CommandLine line("train", "Trains one model under one recipe.", examples);

@@ -14,9 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include "common/machine.hpp"
-#include "common/program.hpp"
-#include "common/terminal.hpp"
 #include "tessera/comm/run.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/data/batch.hpp"
@@ -24,6 +21,10 @@
 #include "tessera/io/hash.hpp"
 #include "tessera/io/step_log.hpp"
 #include "tessera/train/any_trainer.hpp"
+
+#include "common/machine.hpp"
+#include "common/program.hpp"
+#include "common/terminal.hpp"
 #include "train/settings.hpp"
 
 namespace tessera::inline v0 {
@@ -43,18 +44,24 @@ inline Json config_json(Settings const& settings) {
   config["vocabulary"] = sizes.vocabulary;
   config["params"] = parameter_count(gpt2_units(sizes)({1, 1}));
   config["stage"] = settings.recipe.stage < 0 ? Json("dp") : Json(settings.recipe.stage);
-  for (auto const& [key, value] :
-       {std::pair("device", names.device), {"sharding", names.sharding}, {"precision", names.precision},
-        {"loss_scale", names.loss_scale}, {"offload", names.offload}, {"recompute", names.recompute},
-        {"reduction", names.reduction}, {"communication", names.communication}, {"capture", names.capture},
-        {"attention", names.attention}, {"parallel", names.parallel}})
+  for (auto const& [key, value] : {std::pair("device", names.device),
+                                   {"sharding", names.sharding},
+                                   {"precision", names.precision},
+                                   {"loss_scale", names.loss_scale},
+                                   {"offload", names.offload},
+                                   {"recompute", names.recompute},
+                                   {"reduction", names.reduction},
+                                   {"communication", names.communication},
+                                   {"capture", names.capture},
+                                   {"attention", names.attention},
+                                   {"parallel", names.parallel}})
     config[key] = std::string(value);
   config["world"] = settings.relation.ranks;
   config["batch"] = settings.relation.batch;
   config["sequence"] = options.sequence;
   config["accumulation"] = settings.relation.accumulation;
   config["global_batch"] = settings.relation.global();
-  config["data"] = settings.source ? Json(settings.source->description()) : Json(nullptr);
+  config["data"] = or_null(settings.data_text);
   config["order"] = tessera::name_of(settings.data.order);
   config["validation"] = settings.validation ? Json(settings.validation->description()) : Json(nullptr);
   config["validate_every"] = settings.validate_every;
@@ -95,7 +102,8 @@ class Session {
       print_error(text);
       std::_Exit(tessera::exit_code(ErrorKind::peer_lost));
     };
-    tessera::run(static_cast<int>(settings_.relation.ranks), [this](comm::Comm& comm) { train(comm); }, options);
+    tessera::run(
+        static_cast<int>(settings_.relation.ranks), [this](comm::Comm& comm) { train(comm); }, options);
     return done_ < settings_.steps ? Interrupt::exit_code() : 0;
   }
 
@@ -111,16 +119,17 @@ class Session {
       steps_keeper.emplace(step_gate_);
       validation_keeper.emplace(validation_gate_);
     }
-    auto const trainer =
-        make_trainer(settings_.model.options, settings_.recipe, comm, settings_.options);
+    auto const trainer = make_trainer(settings_.model.options, settings_.recipe, comm, settings_.options);
     if (init_) trainer->fill(init_);
     if (root) begin(*trainer);
     std::optional<Loader> loader, validation;
-    if (settings_.source) loader.emplace(*settings_.source, settings_.loader(comm.rank(), settings_.data.order));
-    if (settings_.validation) validation.emplace(*settings_.validation, settings_.loader(comm.rank(), Order::sequential));
+    if (settings_.source)
+      loader.emplace(*settings_.source, settings_.loader(comm.rank(), settings_.data.order));
+    if (settings_.validation)
+      validation.emplace(*settings_.validation, settings_.loader(comm.rank(), Order::sequential));
 
     for (std::int64_t step = 0; step_gate_.goes(step); ++step) {
-      StepReport const& report = trainer->step(loader->load(step));
+      StepReport const report = trainer->step(loader->load(step));
       if (root) record(report);
       bool const due = settings_.validate_every > 0 && (step + 1) % settings_.validate_every == 0;
       if (validation && (due || step + 1 == settings_.steps)) validate(*trainer, *validation, root, step + 1);
@@ -134,7 +143,8 @@ class Session {
     auto const start = Clock::now();
     LoaderOptions const& shape = loader.options();
     BatchSplit const split{shape.batch, shape.accumulation, shape.world};
-    std::int64_t const samples = loader.samples(), batches = (samples + split.global_batch() - 1) / split.global_batch();
+    std::int64_t const samples = loader.samples(),
+                       batches = (samples + split.global_batch() - 1) / split.global_batch();
     double sum = 0.0;
     std::int64_t index = 0;
     for (; index < batches && validation_gate_.goes(validated_[shape.rank]); ++index) {
@@ -162,8 +172,9 @@ class Session {
     say("validation after step " + std::to_string(after_step) + " | loss " + fixed(loss, 4) + " | " +
         grouped(samples * shape.sequence) + " tokens | " + fixed(seconds * 1e3, 1) + " ms");
     if (!std::isfinite(loss))
-      throw Error(ErrorKind::diverged, "the validation loss is not finite after step " + std::to_string(after_step) +
-                                           "; lower --learning-rate, or give --clip 1",
+      throw Error(ErrorKind::diverged,
+                  "the validation loss is not finite after step " + std::to_string(after_step) +
+                      "; lower --learning-rate, or give --clip 1",
                   0);
   }
 
@@ -221,27 +232,30 @@ class Session {
       tokens_ += report.tokens;
     }
     if (log_)
-      log_->write({report.step, report.loss, report.grad_norm, report.learning_rate, report.scale, report.skipped, rate,
-                   report.seconds * 1e3});
+      log_->write({report.step, report.loss, report.grad_norm, report.learning_rate, report.scale,
+                   report.skipped, rate, report.seconds * 1e3});
     if (!settings_.quiet) {
-      // Elsewhere than on a terminal: the first ten steps, a hundred lines for the rest, the last, and what is wrong.
+      // Elsewhere than on a terminal: the first ten steps, a hundred lines for the rest, the last, and what
+      // is wrong.
       std::int64_t const every = std::max<std::int64_t>(1, settings_.steps / 100);
       bool const due = done_ <= 10 || done_ % every == 0 || done_ == settings_.steps;
       if (report.skipped || (!bar_.interactive() && due)) {
         bar_.clear();
         std::cout << report << std::endl;
       }
-      bar_.show(done_, seconds_ > 0.0 ? static_cast<double>(tokens_) / seconds_ : rate, "loss " + fixed(report.loss, 4));
+      bar_.show(done_, seconds_ > 0.0 ? static_cast<double>(tokens_) / seconds_ : rate,
+                "loss " + fixed(report.loss, 4));
     }
     if (!std::isfinite(report.loss))
-      throw Error(ErrorKind::diverged,
-                  "the loss of step " + std::to_string(report.step) + " is not finite" +
-                      (report.overflow.empty() ? std::string()
-                                               : ", and the gradient of " + report.overflow + " is not either") +
-                      "; lower --learning-rate, give --clip 1, or use another --precision than " +
-                      std::string(settings_.recipe.names.precision) +
-                      (settings_.save.empty() ? "" : "; nothing was saved"),
-                  0, report.overflow);
+      throw Error(
+          ErrorKind::diverged,
+          "the loss of step " + std::to_string(report.step) + " is not finite" +
+              (report.overflow.empty() ? std::string()
+                                       : ", and the gradient of " + report.overflow + " is not either") +
+              "; lower --learning-rate, give --clip 1, or use another --precision than " +
+              std::string(settings_.recipe.names.precision) +
+              (settings_.save.empty() ? "" : "; nothing was saved"),
+          0, report.overflow);
   }
 
   void summarize(std::string const& weights_hash) {
@@ -259,8 +273,9 @@ class Session {
       say("interrupted by " + Interrupt::name() + " after step " + std::to_string(done_) + " of " +
           std::to_string(settings_.steps));
     if (done_ > 0)
-      say("trained " + grouped(done_) + (done_ == 1 ? " step" : " steps") + " | loss " + fixed(first_loss_, 4) + " -> " +
-          fixed(last_loss_, 4) + " | " + grouped(static_cast<std::int64_t>(rate)) + " tok/s");
+      say("trained " + grouped(done_) + (done_ == 1 ? " step" : " steps") + " | loss " +
+          fixed(first_loss_, 4) + " -> " + fixed(last_loss_, 4) + " | " +
+          grouped(static_cast<std::int64_t>(rate)) + " tok/s");
     if (!settings_.save.empty()) say("saved " + settings_.save.string() + " | weights " + weights_hash);
   }
 
@@ -269,7 +284,8 @@ class Session {
   std::vector<UnitSpec> units_;
   ParameterSource init_;
   StepGate step_gate_, validation_gate_;
-  std::vector<std::int64_t> validated_ = std::vector<std::int64_t>(64, 0);  // batches so far, each rank its own
+  std::vector<std::int64_t> validated_ =
+      std::vector<std::int64_t>(64, 0);  // batches so far, each rank its own
 
   Terminal terminal_;
   Progress bar_;

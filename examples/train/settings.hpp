@@ -9,12 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "common/batches.hpp"
-#include "common/command_line.hpp"
-#include "common/models.hpp"
-#include "common/run_flags.hpp"
-#include "common/terminal.hpp"
-#include "common/values.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/data/batch.hpp"
 #include "tessera/data/tokens.hpp"
@@ -24,6 +18,13 @@
 #include "tessera/policy/rules.hpp"
 #include "tessera/train/any_trainer.hpp"
 #include "tessera/train/options.hpp"
+
+#include "common/batches.hpp"
+#include "common/command_line.hpp"
+#include "common/models.hpp"
+#include "common/run_flags.hpp"
+#include "common/terminal.hpp"
+#include "common/values.hpp"
 
 namespace tessera::inline v0 {
 namespace cli {
@@ -45,7 +46,8 @@ struct TrainFlags {
 
 inline void declare(CommandLine& line, TrainFlags& flags) {
   line.group("Model");
-  line.text("--model", "NAME", flags.model, joined(model_names()) + ", or layers=L,heads=H,channels=C[,positions=P]");
+  line.text("--model", "NAME", flags.model,
+            joined(model_names()) + ", or layers=L,heads=H,channels=C[,positions=P]");
   line.path("--init", "FILE", flags.init, "start from these weights (safetensors, Hugging Face names)");
   line.path("--save", "FILE", flags.save, "write the weights here (safetensors, fp32); whole or not at all");
 
@@ -62,20 +64,26 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
   line.group("Recipe");
   auto const policy = [&](char const* names, char const* type, std::string const& shown, char const* help,
                           auto checked, std::string& value) {
-    line.custom(names, type, shown, help, [&value, checked](std::string const& flag, std::string const& given) {
-      value = checked(flag, given);
-    });
+    line.custom(names, type, shown, help,
+                [&value, checked](std::string const& flag, std::string const& given) {
+                  value = checked(flag, given);
+                });
   };
   auto const slot_of = [&](char const* names, Names const& choices, std::string& value, char const* shown,
                            char const* help) {
-    policy(names, joined(choices, "|").c_str(), shown, help,
-           [choices](std::string const& flag, std::string const& given) { return choice(flag, given, choices); }, value);
+    policy(
+        names, joined(choices, "|").c_str(), shown, help,
+        [choices](std::string const& flag, std::string const& given) { return choice(flag, given, choices); },
+        value);
   };
-  policy("--stage", "dp|0|1|2|3", flags.stage, "ZeRO stage; dp: rank 0 updates and broadcasts", stage_choice, flags.stage);
-  slot_of("--precision", slot_choices<slot::precision>(), flags.precision, "fp32", "number format of products");
+  policy("--stage", "dp|0|1|2|3", flags.stage, "ZeRO stage; dp: rank 0 updates and broadcasts", stage_choice,
+         flags.stage);
+  slot_of("--precision", slot_choices<slot::precision>(), flags.precision, "fp32",
+          "number format of products");
   policy("--offload", "none|cpu_optimizer|cpu_full|nvme_optimizer|nvme|infinity", flags.offload,
          "which state lies outside the device", offload_choice, flags.offload);
-  slot_of("--recompute", slot_choices<slot::recompute>(), flags.recompute, "none", "what backward computes again");
+  slot_of("--recompute", slot_choices<slot::recompute>(), flags.recompute, "none",
+          "what backward computes again");
   slot_of("--reduction", slot_choices<slot::reduction>(), flags.reduction, "ordered",
           "ordered: the same bits for every stage, world and split");
   slot_of("--capture", slot_choices<slot::capture>(), flags.capture, "eager", "graph needs CUDA");
@@ -83,11 +91,12 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
 
   add_data_flags(line, flags.data);
   line.path("--validation", "PATH", flags.validation, "text or tokens whose loss is measured and logged");
-  line.whole("--validate-every", flags.validate_every, "steps between validations; 0: after the last step only", 0,
-             std::int64_t{1} << 40);
+  line.whole("--validate-every", flags.validate_every,
+             "steps between validations; 0: after the last step only", 0, std::int64_t{1} << 40);
 
   line.group("Length");
-  line.whole("--steps", flags.steps, "optimizer steps; 0 writes --save and trains nothing", 0, std::int64_t{1} << 40);
+  line.whole("--steps", flags.steps, "optimizer steps; 0 writes --save and trains nothing", 0,
+             std::int64_t{1} << 40);
   line.custom("--epochs", "N", "", "passes over the data, instead of --steps",
               [&](std::string const& flag, std::string const& value) {
                 flags.epochs = whole_number(flag, value, 1, 1 << 30);
@@ -112,12 +121,13 @@ struct Settings {
   BatchRelation relation;
   TrainerOptions options;
   DataFlags data;
-  std::optional<TokenSource> source;      ///< none when nothing is trained and no data was named
+  std::optional<TokenSource> source;  ///< none when nothing is trained and no data was named
   std::optional<TokenSource> validation;
   std::int64_t steps = 0;
   std::int64_t steps_per_epoch = 0;
   std::int64_t validate_every = 0;
   std::filesystem::path init, save, log;
+  std::string data_text;    ///< what the data is, in words
   std::string length_from;  ///< which flag said how long
   bool quiet = false;
 
@@ -151,13 +161,14 @@ inline RecipeTable recipe_of(TrainFlags const& flags) {
 inline TokenSource first_samples(TokenSource const& source, std::int64_t samples, std::int64_t sequence) {
   std::int64_t const held = samples_in(source.size(), sequence);
   if (samples > held)
-    throw Error(ErrorKind::data, source.name() + ": --samples " + std::to_string(samples) + " is more than the " +
-                                     std::to_string(held) + " samples of --sequence " + std::to_string(sequence) +
-                                     " that its " + std::to_string(source.size()) +
+    throw Error(ErrorKind::data, source.name() + ": --samples " + std::to_string(samples) +
+                                     " is more than the " + std::to_string(held) + " samples of --sequence " +
+                                     std::to_string(sequence) + " that its " + std::to_string(source.size()) +
                                      " tokens hold; give more with --data or fewer samples");
   std::vector<std::int32_t> row(static_cast<std::size_t>(samples * sequence + 1));
   source.read(0, row);
-  return TokenSource::from_memory({row.begin(), row.end()}, {.vocabulary = source.vocabulary()}, source.name());
+  return TokenSource::from_memory({row.begin(), row.end()}, {.vocabulary = source.vocabulary()},
+                                  source.name());
 }
 
 /// Refuses an output that is one of the inputs, or another output.
@@ -202,13 +213,14 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
     refuse("--steps " + std::to_string(flags.steps) + " and --epochs " + std::to_string(flags.epochs) +
            " both say how long to train; give one of them");
   if (flags.validate_every > 0 && flags.validation.empty())
-    refuse("--validate-every " + std::to_string(flags.validate_every) + " needs data; give --validation PATH");
+    refuse("--validate-every " + std::to_string(flags.validate_every) +
+           " needs data; give --validation PATH");
   settings.recipe = recipe_of(flags);
   settings.model = model_choice("--model", flags.model);
   if (auto const reason = model_refusal(settings.model)) throw Error(ErrorKind::unsupported, *reason);
   settings.relation = batch_relation(if_given("--global-batch", flags.global_batch), flags.ranks,
-                                     if_given("--batch", flags.batch), if_given("--accumulation", flags.accumulation),
-                                     flags.batch);
+                                     if_given("--batch", flags.batch),
+                                     if_given("--accumulation", flags.accumulation), flags.batch);
   settings.options.batch = settings.relation.batch;
   settings.options.accumulation = static_cast<int>(settings.relation.accumulation);
   settings.options.sequence = flags.sequence;
@@ -230,7 +242,11 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
     settings.validation = TokenSource::open(flags.validation, {settings.model.options.vocabulary});
 
   if (settings.source) {
-    if (flags.samples > 0) settings.source = first_samples(*settings.source, flags.samples, flags.sequence);
+    settings.data_text = settings.source->description();
+    if (flags.samples > 0) {
+      settings.source = first_samples(*settings.source, flags.samples, flags.sequence);
+      settings.data_text += ", the first " + grouped(flags.samples) + " samples";
+    }
     Loader const loader(*settings.source, settings.loader(0, flags.data.order));
     settings.steps_per_epoch = loader.steps_per_epoch();
   }
@@ -242,8 +258,8 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
     std::int64_t const samples = samples_in(settings.source->size(), flags.sequence);
     std::int64_t const epochs = std::max<std::int64_t>(1, flags.epochs);
     settings.steps = std::max<std::int64_t>(1, epochs * samples / settings.relation.global());
-    settings.length_from = std::to_string(epochs) + (epochs == 1 ? " epoch of " : " epochs of ") + grouped(samples) +
-                           " samples";
+    settings.length_from =
+        std::to_string(epochs) + (epochs == 1 ? " epoch of " : " epochs of ") + grouped(samples) + " samples";
   }
   settings.options.total_steps = settings.steps;
   return settings;
@@ -256,13 +272,16 @@ inline Box box_of(Settings const& settings, CommandLine const& line) {
   Gpt2Options const& sizes = settings.model.options;
   RecipeTable const& recipe = settings.recipe;
   TrainerOptions const& options = settings.options;
-  box.add("model", settings.model.name + ", " + grouped(parameter_count(gpt2_units(sizes)({1, 1}))) + " parameters",
+  box.add("model",
+          settings.model.name + ", " + grouped(parameter_count(gpt2_units(sizes)({1, 1}))) + " parameters",
           origin("--model"));
   box.add("vocabulary", grouped(sizes.vocabulary),
-          line.given("--vocabulary") ? "flag" : settings.model.named ? "model" : "data");
+          line.given("--vocabulary") ? "flag"
+          : settings.model.named     ? "model"
+                                     : "data");
   box.add("weights", settings.init.empty() ? "seed " + std::to_string(options.seed) : settings.init.string(),
           origin(settings.init.empty() ? "--seed" : "--init"));
-  if (settings.source) box.add("data", settings.source->description(), origin("--data"));
+  if (settings.source) box.add("data", settings.data_text, origin("--data"));
   if (settings.source) box.add("order", tessera::name_of(settings.data.order), origin("--order"));
   if (settings.validation) box.add("validation", settings.validation->description(), "flag");
   box.add("global batch", settings.relation.text(), line.given("--global-batch") ? "flag" : "derived");
@@ -273,8 +292,9 @@ inline Box box_of(Settings const& settings, CommandLine const& line) {
   box.add("offload", std::string(recipe.names.offload), origin("--offload"));
   box.add("recompute", std::string(recipe.names.recompute), origin("--recompute"));
   box.add("reduction", std::string(recipe.names.reduction), origin("--reduction"));
-  box.add("learning rate", shortest(options.learning_rate) + " " + name_of(options.schedule) +
-                               (options.warmup_steps > 0 ? ", warm-up " + std::to_string(options.warmup_steps) : ""),
+  box.add("learning rate",
+          shortest(options.learning_rate) + " " + name_of(options.schedule) +
+              (options.warmup_steps > 0 ? ", warm-up " + std::to_string(options.warmup_steps) : ""),
           origin("--learning-rate"));
   box.add("weight decay", shortest(options.weight_decay), origin("--weight-decay"));
   box.add("clip", options.clip > 0.0 ? shortest(options.clip) : "none", origin("--clip"));

@@ -220,6 +220,7 @@ class ParameterStore;
 
 // train/
 class AnyTrainer;
+class StepTrace;
 template <class Place, class T>
 struct ErasedModel;
 template <class Place, class T>

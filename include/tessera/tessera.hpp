@@ -67,6 +67,7 @@
 #include "tessera/tensor/arena.hpp"
 #include "tessera/tensor/tensor.hpp"
 #include "tessera/train/any_trainer.hpp"
+#include "tessera/train/divergence.hpp"
 #include "tessera/train/engine.hpp"
 #include "tessera/train/executor.hpp"
 #include "tessera/train/options.hpp"

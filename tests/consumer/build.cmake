@@ -28,7 +28,7 @@ if(WAY STREQUAL "include_path")
 endif()
 
 set(options -G "${GENERATOR}" "-DCMAKE_CXX_COMPILER=${COMPILER}" "-DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER}"
-    -DCMAKE_BUILD_TYPE=Release "-DWAY=${WAY}" "-DVERSION=${VERSION}")
+    -DCMAKE_BUILD_TYPE=Release "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG" "-DWAY=${WAY}" "-DVERSION=${VERSION}")
 set(programs consumer)
 if(WAY STREQUAL "find_package")
   # Install, then move the installation: nothing in it may remember where it was, or where it was built.
@@ -48,7 +48,7 @@ if(WAY STREQUAL "find_package")
     endforeach()
   endforeach()
   file(GLOB trainers "${ROOT}/examples/minimal/*.cpp")
-  list(APPEND options "-DCMAKE_PREFIX_PATH=${place}/moved" "-DTRAINERS=${trainers}")
+  list(APPEND options "-DCMAKE_PREFIX_PATH=${place}/moved" "-DTRAINER_FOLDER=${ROOT}/examples/minimal")
   foreach(trainer IN LISTS trainers)
     get_filename_component(name "${trainer}" NAME_WE)
     list(APPEND programs ${name})

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the equivalence and engine tests share: batches that depend on the sample alone, a tiny GPT-2 of awkward
-// sizes, and a run reduced to what must be equal.
+// What the equivalence and engine tests share: batches that depend on the sample alone, a tiny GPT-2 of
+// awkward sizes, and a run reduced to what must be equal.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -32,10 +33,11 @@ struct Spread {
   int accumulation = 1;
 };
 
-/// The micro-batch `m` of a step, written to `tokens` and `targets` (B,T): sample by sample the same for every
-/// split. One target in `mask_every` is masked, 0: none; the masks differ from sample to sample.
-inline void fill_micro_batch(std::int64_t step, std::int64_t micro, int batch, int sequence, std::int64_t vocabulary,
-                             int mask_every, std::int32_t* tokens, std::int32_t* targets) {
+/// The micro-batch `m` of a step, written to `tokens` and `targets` (B,T): sample by sample the same for
+/// every split. One target in `mask_every` is masked, 0: none; the masks differ from sample to sample.
+inline void fill_micro_batch(std::int64_t step, std::int64_t micro, int batch, int sequence,
+                             std::int64_t vocabulary, int mask_every, std::int32_t* tokens,
+                             std::int32_t* targets) {
   for (int b = 0; b < batch; ++b)
     for (int t = 0; t < sequence; ++t) {
       auto const word = [&](int at) {
@@ -43,7 +45,8 @@ inline void fill_micro_batch(std::int64_t step, std::int64_t micro, int batch, i
                             static_cast<std::uint32_t>(step), 77u}},
                           philox_key(5));
       };
-      tokens[b * sequence + t] = static_cast<std::int32_t>(word(t).word[0] % static_cast<std::uint32_t>(vocabulary));
+      tokens[b * sequence + t] =
+          static_cast<std::int32_t>(word(t).word[0] % static_cast<std::uint32_t>(vocabulary));
       std::int32_t& target = targets[b * sequence + t];
       target = static_cast<std::int32_t>(word(t + 1).word[0] % static_cast<std::uint32_t>(vocabulary));
       if (mask_every > 0 && word(t).word[1] % static_cast<std::uint32_t>(mask_every) == 0) target = -1;
@@ -51,8 +54,8 @@ inline void fill_micro_batch(std::int64_t step, std::int64_t micro, int batch, i
 }
 
 /// One rank's share of a step.
-inline Batch make_batch(std::int64_t step, int rank, Spread split, int batch, int sequence, std::int64_t vocabulary,
-                        int mask_every = 0) {
+inline Batch make_batch(std::int64_t step, int rank, Spread split, int batch, int sequence,
+                        std::int64_t vocabulary, int mask_every = 0) {
   Batch result;
   result.accumulation = split.accumulation;
   result.batch = batch;
@@ -125,8 +128,8 @@ std::string hash_weights(AnyKindOfTrainer& trainer) {
   return hash.digest();
 }
 
-/// Trains `run.steps` steps on every rank, evaluates one batch, and returns what rank 0 saw. `make(comm, options)`
-/// returns a pointer to a trainer.
+/// Trains `run.steps` steps on every rank, evaluates one batch, and returns what rank 0 saw. `make(comm,
+/// options)` returns a pointer to a trainer.
 template <class Make>
 Outcome train(Run const& run, Make const& make) {
   Outcome outcome;
@@ -138,7 +141,7 @@ Outcome train(Run const& run, Make const& make) {
           make_batch(step, comm.rank(), run.split, run.batch, run.sequence, run.vocabulary, run.mask_every));
       if (!comm.is_root()) continue;
       outcome.losses.push_back(report.loss);
-      outcome.norms.push_back(report.grad_norm);
+      outcome.norms.push_back(std::isnan(report.grad_norm) ? -1.0 : report.grad_norm);
       outcome.scales.push_back(report.scale);
       outcome.skipped.push_back(report.skipped);
       outcome.overflows.push_back(report.overflow);

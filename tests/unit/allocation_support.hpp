@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts calls of operator new in the whole test program; allocation_test.cpp replaces the operator.
+// Counts allocations in the whole test program; allocation_test.cpp replaces the functions that allocate.
 #pragma once
 
 #include <cstdint>
 
 namespace allocation_support {
 
-/// Calls of operator new so far, on all threads.
+/// Allocations so far, on all threads: every call of malloc and its kin, or, under a sanitizer, which keeps
+/// malloc for itself, of operator new.
 std::int64_t count();
 
 }  // namespace allocation_support

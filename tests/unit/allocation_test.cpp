@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replaces operator new of the whole test program by one that counts. Alone in this file, so that the
-// compiler does not inline one half of the pair.
+// Replaces what allocates in the whole test program by functions that count. Alone in this file, so that the
+// compiler does not inline one half of a pair.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <new>
+
+#include <doctest/doctest.h>
 
 #include "unit/allocation_support.hpp"
 
@@ -13,8 +15,46 @@ namespace {
 
 std::atomic<std::int64_t> allocations{0};
 
+void seen() { allocations.fetch_add(1, std::memory_order_relaxed); }
+
+}  // namespace
+
+std::int64_t allocation_support::count() { return allocations.load(std::memory_order_relaxed); }
+
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// The C library's own names, so that Eigen and the C++ library are counted too.
+extern "C" {
+void* __libc_malloc(std::size_t);
+void* __libc_calloc(std::size_t, std::size_t);
+void* __libc_realloc(void*, std::size_t);
+void* __libc_memalign(std::size_t, std::size_t);
+void* malloc(std::size_t bytes) {
+  seen();
+  return __libc_malloc(bytes);
+}
+void* calloc(std::size_t count, std::size_t bytes) {
+  seen();
+  return __libc_calloc(count, bytes);
+}
+void* realloc(void* memory, std::size_t bytes) {
+  seen();
+  return __libc_realloc(memory, bytes);
+}
+void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
+  seen();
+  return __libc_memalign(alignment, bytes);
+}
+int posix_memalign(void** memory, std::size_t alignment, std::size_t bytes) {
+  seen();
+  *memory = __libc_memalign(alignment, bytes);
+  return *memory ? 0 : 12;  // ENOMEM
+}
+}
+#else
+namespace {
+
 void* allocate(std::size_t bytes, std::size_t alignment) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
+  seen();
   std::size_t const rounded = (bytes + alignment - 1) / alignment * alignment;
   void* const memory = std::aligned_alloc(alignment, rounded ? rounded : alignment);
   if (!memory) throw std::bad_alloc();
@@ -22,8 +62,6 @@ void* allocate(std::size_t bytes, std::size_t alignment) {
 }
 
 }  // namespace
-
-std::int64_t allocation_support::count() { return allocations.load(std::memory_order_relaxed); }
 
 void* operator new(std::size_t bytes) { return allocate(bytes, alignof(std::max_align_t)); }
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
@@ -33,3 +71,10 @@ void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+#endif
+
+TEST_CASE("allocations are counted") {
+  std::int64_t const before = allocation_support::count();
+  ::operator delete(::operator new(10));
+  CHECK(allocation_support::count() > before);
+}

@@ -59,15 +59,18 @@ std::vector<T> values_of(int rank, std::int64_t count) {
   return values;
 }
 
-/// The sum in rank order, rounded once.
+/// The sum in rank order, rounded once. The values come from memory, so that no compiler contracts the
+/// product that made them with the sum.
 template <class T>
 std::vector<T> sums_of(int world, std::int64_t count) {
+  std::vector<std::vector<T>> values;
+  for (int rank = 0; rank < world; ++rank) values.push_back(values_of<T>(rank, count));
   std::vector<T> sums(static_cast<std::size_t>(count));
-  for (std::int64_t i = 0; i < count; ++i) {
-    auto sum = static_cast<ts::compute_t<T>>(static_cast<T>(value_of(0, i)));
-    for (int rank = 1; rank < world; ++rank)
-      sum += static_cast<ts::compute_t<T>>(static_cast<T>(value_of(rank, i)));
-    sums[static_cast<std::size_t>(i)] = static_cast<T>(sum);
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    auto sum = static_cast<ts::compute_t<T>>(values[0][i]);
+    for (std::size_t rank = 1; rank < values.size(); ++rank)
+      sum += static_cast<ts::compute_t<T>>(values[rank][i]);
+    sums[i] = static_cast<T>(sum);
   }
   return sums;
 }

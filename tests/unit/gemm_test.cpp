@@ -143,15 +143,15 @@ TEST_CASE_TEMPLATE("packet exp follows std exp and keeps NaN", S, float, double)
 TEST_CASE_TEMPLATE("products match three loops", T, float, double, half, bfloat16) {
   Machine machine(2);
   double const limit = reference::tolerance<compute_t<T>>();
-  for (std::int64_t m : {1, 7, 33, 129})
-    for (std::int64_t n : {1, 17, 48, 49, 130})
-      for (std::int64_t depth : {1, 33, 300})
+  for (std::int64_t m : {1, 7, 49})
+    for (std::int64_t n : {1, 17, 48, 129})
+      for (std::int64_t depth : {1, 33, 259})
         for (int kind = 0; kind < 4; ++kind) {
           double const error = product_error<T>(machine, m, n, depth, (kind & 1) != 0, (kind & 2) != 0);
           CHECK_MESSAGE(error < limit, m, " ", n, " ", depth, " kind ", kind);
         }
   for (int kind = 0; kind < 4; ++kind)
-    CHECK(product_error<T>(machine, 523, 777, 613, (kind & 1) != 0, (kind & 2) != 0) < limit);
+    CHECK(product_error<T>(machine, 273, 397, 301, (kind & 1) != 0, (kind & 2) != 0) < limit);
 }
 
 TEST_CASE("products have the same bits for every number of threads and every tile") {

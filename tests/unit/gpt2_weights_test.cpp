@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPT-2 weights on disk: what is read, what is refused and by which words, and that a save is whole or not at all.
+// GPT-2 weights on disk: what is read, what is refused and by which words, and that a save is whole or not at
+// all.
+#include "tessera/io/gpt2_weights.hpp"
+
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -14,8 +17,8 @@
 #include <doctest/doctest.h>
 
 #include "tessera/core/dtype.hpp"
-#include "tessera/io/gpt2_weights.hpp"
 #include "tessera/nn/gpt2.hpp"
+
 #include "unit/file_support.hpp"
 
 using namespace tessera;
@@ -46,7 +49,8 @@ Gpt2Options const sizes{.layers = 2, .heads = 3, .channels = 12, .positions = 7,
 std::vector<UnitSpec> units_of(Gpt2Options const& model) { return Gpt2(model).units({1, 1}); }
 
 /// Every parameter of a model as a tensor of a file.
-std::vector<Stored> tensors_of(Gpt2Options const& model, std::string const& prefix = "", std::string const& type = "F32") {
+std::vector<Stored> tensors_of(Gpt2Options const& model, std::string const& prefix = "",
+                               std::string const& type = "F32") {
   std::vector<Stored> tensors;
   for (UnitSpec const& unit : units_of(model))
     for (ParameterSpec const& parameter : unit.parameters)
@@ -75,12 +79,13 @@ std::filesystem::path write_file_of(std::filesystem::path const& path, std::vect
       if (tensor.type == "BOOL") data += '\1';
       if (tensor.type == "I64") data += std::string(8, '\0');
     }
-    header += (header.size() > 1 ? "," : "") + std::string("\"") + tensor.name + "\":{\"dtype\":\"" + tensor.type +
-              "\",\"shape\":" + tessera::detail::shape_text(tensor.shape) + ",\"data_offsets\":[" +
-              std::to_string(begin) + "," + std::to_string(data.size()) + "]}";
+    header += (header.size() > 1 ? "," : "") + std::string("\"") + tensor.name + "\":{\"dtype\":\"" +
+              tensor.type + "\",\"shape\":" + tessera::detail::shape_text(tensor.shape) +
+              ",\"data_offsets\":[" + std::to_string(begin) + "," + std::to_string(data.size()) + "]}";
   }
   header += "}";
-  return file_support::write(path, file_support::bytes_of(static_cast<std::uint64_t>(header.size())) + header + data);
+  return file_support::write(
+      path, file_support::bytes_of(static_cast<std::uint64_t>(header.size())) + header + data);
 }
 
 /// Checks that a file gives the values of `tensors_of`, whole and from the middle.
@@ -98,7 +103,8 @@ void check_values(std::filesystem::path const& path) {
         wrong += values[i] != static_cast<float>(exact(index, static_cast<std::int64_t>(i)));
       CHECK_MESSAGE(wrong == 0, units[unit].parameters[parameter].name);
       float middle = 99.0f;
-      source(static_cast<int>(unit), static_cast<int>(parameter), static_cast<std::int64_t>(count / 2), {&middle, 1});
+      source(static_cast<int>(unit), static_cast<int>(parameter), static_cast<std::int64_t>(count / 2),
+             {&middle, 1});
       CHECK(middle == values[count / 2]);
     }
 }
@@ -107,7 +113,8 @@ void check_values(std::filesystem::path const& path) {
 
 TEST_CASE("gpt2 weights are read from every float format") {
   TemporaryFolder const folder;
-  for (char const* type : {"F32", "F16", "BF16", "F64"}) check_values(write_file_of(folder / type, tensors_of(sizes, "", type)));
+  for (char const* type : {"F32", "F16", "BF16", "F64"})
+    check_values(write_file_of(folder / type, tensors_of(sizes, "", type)));
 }
 
 TEST_CASE("gpt2 weights take the prefix and pass over buffers and the tied head") {
@@ -134,7 +141,8 @@ TEST_CASE("gpt2 weights refuse a head that is not tied") {
   head.value = [value = head.value](std::int64_t i) { return i == 5 ? 3.0 : value(i); };
   tensors.push_back(head);
   auto const path = write_file_of(folder / "head.safetensors", tensors);
-  CHECK_ERROR(data, Gpt2Weights::open(path, units_of(sizes)), "head.safetensors", "lm_head.weight", "element 5", "tied");
+  CHECK_ERROR(data, Gpt2Weights::open(path, units_of(sizes)), "head.safetensors", "lm_head.weight",
+              "element 5", "tied");
   tensors.back().shape = {11, 13};
   write_file_of(path, tensors);
   CHECK_ERROR(data, Gpt2Weights::open(path, units_of(sizes)), "lm_head.weight", "[11, 13]", "[11, 12]");
@@ -150,8 +158,9 @@ TEST_CASE("gpt2 weights name every tensor that is missing or extra or of another
   tensors[at["ln_f.bias"]].shape = {13};
   tensors[at["h.1.attn.c_proj.bias"]].type = "I64";
   auto const path = write_file_of(folder / "wrong.safetensors", tensors);
-  CHECK_ERROR(data, Gpt2Weights::open(path, units_of(sizes)), "wrong.safetensors", "missing: h.0.ln_1.weight [12]",
-              "not of the model: h.0.ln_9.weight [12]", "h.1.mlp.c_fc.weight has shape [48, 12], the model wants [12, 48]",
+  CHECK_ERROR(data, Gpt2Weights::open(path, units_of(sizes)), "wrong.safetensors",
+              "missing: h.0.ln_1.weight [12]", "not of the model: h.0.ln_9.weight [12]",
+              "h.1.mlp.c_fc.weight has shape [48, 12], the model wants [12, 48]",
               "ln_f.bias has shape [13], the model wants [12]", "h.1.attn.c_proj.bias is I64");
 }
 
@@ -168,8 +177,8 @@ TEST_CASE("gpt2 weights of another model name both sizes") {
               "wpe.weight has shape [7, 12], the model wants [1024, 12]");
   other = sizes;
   other.layers = 24;
-  CHECK_ERROR(data, Gpt2Weights::open(path, units_of(other)), "layers=2", "layers=24", "missing: h.2.ln_1.weight",
-              "and 200 more");
+  CHECK_ERROR(data, Gpt2Weights::open(path, units_of(other)), "layers=2", "layers=24",
+              "missing: h.2.ln_1.weight", "and 200 more");
 }
 
 TEST_CASE("gpt2 weights that are not finite are refused") {
@@ -187,7 +196,8 @@ TEST_CASE("gpt2 weights that are not finite are refused") {
 TEST_CASE("gpt2 weights in parts are read through their index") {
   TemporaryFolder const folder;
   auto const tensors = tensors_of(sizes, "transformer.");
-  std::vector<Stored> const first(tensors.begin(), tensors.begin() + 9), second(tensors.begin() + 9, tensors.end());
+  std::vector<Stored> const first(tensors.begin(), tensors.begin() + 9),
+      second(tensors.begin() + 9, tensors.end());
   write_file_of(folder / "model-00001-of-00002.safetensors", first);
   write_file_of(folder / "model-00002-of-00002.safetensors", second);
   auto const index = [&](std::function<std::string(std::size_t)> const& part, std::size_t count) {
@@ -202,10 +212,12 @@ TEST_CASE("gpt2 weights in parts are read through their index") {
   auto const open = [&](std::filesystem::path const& path) { Gpt2Weights::open(path, units_of(sizes)); };
   check_values(index(right, tensors.size()));
   check_values(folder.path());
-  CHECK_ERROR(data, open(index([](std::size_t) { return "model-00001-of-00002.safetensors"; }, tensors.size())),
+  CHECK_ERROR(data,
+              open(index([](std::size_t) { return "model-00001-of-00002.safetensors"; }, tensors.size())),
               "model-00001-of-00002.safetensors", tensors[9].name.c_str());
   CHECK_ERROR(data, open(index([](std::size_t) { return "absent.safetensors"; }, 3)), "absent.safetensors");
-  CHECK_ERROR(data, open(index([](std::size_t) { return "../outside.safetensors"; }, 3)), "h.0.ln_1.weight", "same folder");
+  CHECK_ERROR(data, open(index([](std::size_t) { return "../outside.safetensors"; }, 3)), "h.0.ln_1.weight",
+              "same folder");
   CHECK_ERROR(data, open(index(right, tensors.size() - 1)), tensors.back().name.c_str(), "weight_map");
   for (char const* junk : {"", "{", "[]", "{}", "{\"weight_map\": 3}", "{\"weight_map\": {}}"})
     CHECK_ERROR(data, open(file_support::write(folder / "junk.json", junk)), "junk.json");
@@ -218,7 +230,8 @@ TEST_CASE("gpt2 weights that are no file or damaged are refused with their name"
   CHECK_ERROR(data, open(folder.path()), "model.safetensors.index.json");
   auto const whole = file_support::read(write_file_of(folder / "cut.safetensors", tensors_of(sizes)));
   for (std::size_t const size : {std::size_t{0}, std::size_t{7}, std::size_t{100}, whole.size() - 1})
-    CHECK_ERROR(data, open(file_support::write(folder / "cut.safetensors", whole.substr(0, size))), "cut.safetensors");
+    CHECK_ERROR(data, open(file_support::write(folder / "cut.safetensors", whole.substr(0, size))),
+                "cut.safetensors");
 }
 
 TEST_CASE("gpt2 weights that were written read back to the bit") {

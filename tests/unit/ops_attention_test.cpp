@@ -110,12 +110,15 @@ TEST_CASE_TEMPLATE("attention matches the definition", T, float, double, half, b
     attention_matches<T>(machine, size);
 }
 
-TEST_CASE_TEMPLATE("attention over several blocks of keys and queries", T, float, double, bfloat16) {
+TEST_CASE("attention over several blocks of keys and queries") {
   Machine machine(2);
-  attention_matches<T>(machine, {1, 1100, 1, 16});
-  // Wide heads shrink the tiles; in bfloat16 these sums of queries do not fit the scratch and take the other
+  attention_matches<double>(machine, {1, 600, 1, 9});
+  attention_matches<float>(machine, {1, 1100, 1, 8});
+  attention_matches<bfloat16>(machine, {1, 600, 2, 16});
+  // Wide heads shrink the tiles; in 16 bits these sums of queries do not fit the scratch and take another
   // path.
-  attention_matches<T>(machine, {1, 150, 1, 2000});
+  attention_matches<float>(machine, {1, 140, 1, 1900});
+  attention_matches<bfloat16>(machine, {1, 140, 1, 1900});
 }
 
 TEST_CASE("attention gradients match central differences") {

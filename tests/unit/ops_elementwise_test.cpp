@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fold, norm partials, conversion, filling, copying, inspection; recorded operations; and no allocation in
 // any of it.
-#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -21,41 +20,11 @@
 #include "tessera/ops/norm.hpp"
 
 #include "reference.hpp"
-
-#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define COUNTS_ALLOCATIONS 1
-#else
-#define COUNTS_ALLOCATIONS 0
-#endif
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#undef COUNTS_ALLOCATIONS
-#define COUNTS_ALLOCATIONS 0
-#endif
-#endif
+#include "unit/allocation_support.hpp"
 
 using namespace tessera;
 using reference::Array;
 using reference::Machine;
-
-#if COUNTS_ALLOCATIONS
-namespace {
-std::atomic<std::int64_t> allocations{0};
-}
-// operator new and Eigen's aligned allocation end in these.
-extern "C" {
-void* __libc_malloc(std::size_t);
-void* __libc_memalign(std::size_t, std::size_t);
-void* malloc(std::size_t bytes) {
-  allocations.fetch_add(1);
-  return __libc_malloc(bytes);
-}
-void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
-  allocations.fetch_add(1);
-  return __libc_memalign(alignment, bytes);
-}
-}
-#endif
 
 namespace {
 
@@ -103,14 +72,9 @@ void run_every_operation(Context<Cpu>& context, bool check_allocations) {
     ops::copy(context, x.view(), y.view());
     ops::first_non_finite(context, wte.view(), &count);
   };
-#if COUNTS_ALLOCATIONS
-  std::int64_t const before = allocations.load();
+  std::int64_t const before = allocation_support::count();
   run();
-  if (check_allocations) CHECK(allocations.load() - before == 0);
-#else
-  static_cast<void>(check_allocations);
-  run();
-#endif
+  if (check_allocations) CHECK(allocation_support::count() - before == 0);
 }
 
 struct Log : Recorder {
@@ -128,11 +92,6 @@ struct Log : Recorder {
 TEST_CASE_TEMPLATE("no operation allocates", T, float, double, half, bfloat16) {
   Machine machine(2);
   run_every_operation<T>(machine.context, true);
-#if COUNTS_ALLOCATIONS
-  std::int64_t const before = allocations.load();
-  std::vector<int> counted(10);
-  CHECK(allocations.load() - before == 1);
-#endif
 }
 
 TEST_CASE("a recording context reports every operation and runs none") {

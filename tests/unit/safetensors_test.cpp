@@ -94,7 +94,7 @@ TEST_CASE("a damaged file is refused with file and tensor and numbers") {
   };
   auto const one = [&](std::string const& type, std::string const& shape, std::string const& offsets,
                        std::size_t data_bytes) {
-    return open("{" + entry("w", type, shape, offsets) + "}", data_bytes);
+    return open(entry("w", type, shape, offsets).insert(0, 1, '{').append(1, '}'), data_bytes);
   };
 
   SUBCASE("length and header") {

@@ -20,8 +20,8 @@ TESSERA_HOST_DEVICE constexpr std::uint16_t float_to_half_bits(float value) {
   std::uint32_t const sign = (bits >> 16) & 0x8000u;
   std::uint32_t const magnitude = bits & 0x7fffffffu;
   if (magnitude >= 0x7f800000u)  // infinity or NaN
-    return static_cast<std::uint16_t>(sign | 0x7c00u |
-                                      (magnitude > 0x7f800000u ? 0x0200u | ((magnitude >> 13) & 0x3ffu) : 0u));
+    return static_cast<std::uint16_t>(
+        sign | 0x7c00u | (magnitude > 0x7f800000u ? 0x0200u | ((magnitude >> 13) & 0x3ffu) : 0u));
   if (magnitude >= 0x477ff000u) return static_cast<std::uint16_t>(sign | 0x7c00u);  // rounds beyond 65504
   if (magnitude < 0x38800000u) {                                                    // subnormal half or zero
     if (magnitude < 0x33000000u) return static_cast<std::uint16_t>(sign);
@@ -75,7 +75,8 @@ struct bfloat16 {
   std::uint16_t bits;
 
   bfloat16() = default;
-  TESSERA_HOST_DEVICE constexpr explicit bfloat16(float value) : bits(detail::float_to_bfloat16_bits(value)) {}
+  TESSERA_HOST_DEVICE constexpr explicit bfloat16(float value)
+      : bits(detail::float_to_bfloat16_bits(value)) {}
   TESSERA_HOST_DEVICE constexpr explicit bfloat16(double value) : bfloat16(static_cast<float>(value)) {}
   TESSERA_HOST_DEVICE constexpr operator float() const {
     return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
@@ -93,11 +94,16 @@ enum class DType : std::uint8_t { f64, f32, tf32, f16, bf16 };
 
 constexpr std::string_view name_of(DType dtype) {
   switch (dtype) {
-    case DType::f64: return "fp64";
-    case DType::f32: return "fp32";
-    case DType::tf32: return "tf32";
-    case DType::f16: return "fp16";
-    case DType::bf16: return "bf16";
+    case DType::f64:
+      return "fp64";
+    case DType::f32:
+      return "fp32";
+    case DType::tf32:
+      return "tf32";
+    case DType::f16:
+      return "fp16";
+    case DType::bf16:
+      return "bf16";
   }
   return "?";
 }
@@ -105,11 +111,14 @@ constexpr std::string_view name_of(DType dtype) {
 /// Bytes of one stored element.
 constexpr std::size_t size_of(DType dtype) {
   switch (dtype) {
-    case DType::f64: return 8;
+    case DType::f64:
+      return 8;
     case DType::f32:
-    case DType::tf32: return 4;
+    case DType::tf32:
+      return 4;
     case DType::f16:
-    case DType::bf16: return 2;
+    case DType::bf16:
+      return 2;
   }
   return 0;
 }
@@ -129,7 +138,8 @@ inline constexpr DType dtype_of<bfloat16> = DType::bf16;
 template <class T>
 using storage_t = std::conditional_t<std::is_same_v<T, tf32>, float, T>;
 
-/// The type that sums, statistics and the optimizer use for values of type T: double for double, float for the rest.
+/// The type that sums, statistics and the optimizer use for values of type T: double for double, float for
+/// the rest.
 template <class T>
 using compute_t = std::conditional_t<std::is_same_v<T, double>, double, float>;
 

@@ -24,20 +24,28 @@ enum class ErrorKind {
 /// The exit code of a program that ends with an error of this kind.
 constexpr int exit_code(ErrorKind kind) {
   switch (kind) {
-    case ErrorKind::failed: return 1;
-    case ErrorKind::usage: return 2;
-    case ErrorKind::config: return 3;
-    case ErrorKind::unsupported: return 3;
-    case ErrorKind::data: return 4;
-    case ErrorKind::out_of_memory: return 5;
-    case ErrorKind::peer_lost: return 6;
-    case ErrorKind::diverged: return 7;
+    case ErrorKind::failed:
+      return 1;
+    case ErrorKind::usage:
+      return 2;
+    case ErrorKind::config:
+      return 3;
+    case ErrorKind::unsupported:
+      return 3;
+    case ErrorKind::data:
+      return 4;
+    case ErrorKind::out_of_memory:
+      return 5;
+    case ErrorKind::peer_lost:
+      return 6;
+    case ErrorKind::diverged:
+      return 7;
   }
   return 1;
 }
 
-/// What constructors, plans and file readers throw. `what()` reads "what, where, what to do"; `rank` is -1 and
-/// `unit` empty where they do not apply.
+/// What constructors, plans and file readers throw. `what()` reads "what, where, what to do"; `rank` is -1
+/// and `unit` empty where they do not apply.
 class Error : public std::runtime_error {
  public:
   Error(ErrorKind kind, std::string const& text, int rank = -1, std::string unit = {})

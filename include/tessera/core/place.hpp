@@ -23,9 +23,12 @@ enum class Tier : std::uint8_t { device, host, nvme };
 
 constexpr std::string_view name_of(Tier tier) {
   switch (tier) {
-    case Tier::device: return "device";
-    case Tier::host: return "host";
-    case Tier::nvme: return "nvme";
+    case Tier::device:
+      return "device";
+    case Tier::host:
+      return "host";
+    case Tier::nvme:
+      return "nvme";
   }
   return "?";
 }

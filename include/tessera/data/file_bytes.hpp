@@ -28,9 +28,13 @@ inline std::string errno_text(int code) { return std::generic_category().message
 
 /// 1234567 as "1,234,567".
 inline std::string with_commas(std::int64_t number) {
-  std::string text = std::to_string(number);
-  std::size_t const digits_from = text[0] == '-' ? 1 : 0;
-  for (std::size_t at = text.size(); at > digits_from + 3;) text.insert(at -= 3, ",");
+  std::string const digits = std::to_string(number);
+  std::size_t const sign = number < 0 ? 1 : 0;
+  std::string text;
+  for (std::size_t at = 0; at < digits.size(); ++at) {
+    if (at > sign && (digits.size() - at) % 3 == 0) text += ',';
+    text += digits[at];
+  }
   return text;
 }
 

@@ -29,8 +29,8 @@ inline std::int64_t meminfo(std::string const& name) {
   return -1;
 }
 
-/// Bytes that can be allocated without swapping: the kernel's own estimate, within the container's limit where
-/// there is one. The largest number when nothing can be read.
+/// Bytes that can be allocated without swapping: the kernel's own estimate, within the container's limit
+/// where there is one. The largest number when nothing can be read.
 inline std::int64_t available_host_memory() {
   std::int64_t available = meminfo("MemAvailable");
   if (available < 0) available = std::numeric_limits<std::int64_t>::max();

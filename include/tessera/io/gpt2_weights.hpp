@@ -52,14 +52,16 @@ inline void append_names(std::string& text, char const* what, std::vector<std::s
 
 }  // namespace detail
 
-/// The weights of a GPT-2 to read: a `.safetensors` file, a `model.safetensors.index.json` with its parts, or a
-/// folder that holds either. F32, F16, BF16 and F64 are read. Names may carry the prefix `transformer.`; the
-/// buffers `h.*.attn.bias` and `h.*.attn.masked_bias` are passed over; `lm_head.weight` must equal `wte.weight`
-/// bit by bit. The four linear weights lie in x out there as they do here, so nothing is transposed.
+/// The weights of a GPT-2 to read: a `.safetensors` file, a `model.safetensors.index.json` with its parts, or
+/// a folder that holds either. F32, F16, BF16 and F64 are read. Names may carry the prefix `transformer.`;
+/// the buffers `h.*.attn.bias` and `h.*.attn.masked_bias` are passed over; `lm_head.weight` must equal
+/// `wte.weight` bit by bit. The four linear weights lie in x out there as they do here, so nothing is
+/// transposed.
 class Gpt2Weights {
  public:
-  /// Opens and checks everything against a model's units: one pass over the file. Throws Error(data) with every
-  /// tensor that is missing, extra, of another shape or type, and names the first value that is not finite.
+  /// Opens and checks everything against a model's units: one pass over the file. Throws Error(data) with
+  /// every tensor that is missing, extra, of another shape or type, and names the first value that is not
+  /// finite.
   static Gpt2Weights open(std::filesystem::path const& path, std::vector<UnitSpec> const& units) {
     auto state = std::make_shared<State>();
     state->name = detail::path_text(path);
@@ -72,11 +74,12 @@ class Gpt2Weights {
   /// The path, for messages.
   std::string const& name() const noexcept { return state_->name; }
 
-  /// Hands out the weights to `fill` of a trainer whose model has the units that were given to `open`. Keeps the
-  /// files open; may be called from several threads.
+  /// Hands out the weights to `fill` of a trainer whose model has the units that were given to `open`. Keeps
+  /// the files open; may be called from several threads.
   ParameterSource source() const {
     return [state = state_](int unit, int parameter, std::int64_t offset, std::span<float> out) {
-      Location const& at = state->locations[static_cast<std::size_t>(unit)][static_cast<std::size_t>(parameter)];
+      Location const& at =
+          state->locations[static_cast<std::size_t>(unit)][static_cast<std::size_t>(parameter)];
       at.file->read_as_float(at.tensor, offset, out);
     };
   }
@@ -90,18 +93,22 @@ class Gpt2Weights {
   struct State {
     std::string name;
     std::vector<std::unique_ptr<SafetensorsFile>> files;
-    std::map<std::string, Location> tensors;  // by their names in the files
+    std::map<std::string, Location> tensors;       // by their names in the files
     std::vector<std::vector<Location>> locations;  // by unit and parameter
     std::string prefix;
 
-    [[noreturn]] void fail(std::string const& text) const { throw Error(ErrorKind::data, name + ": " + text); }
+    [[noreturn]] void fail(std::string const& text) const {
+      throw Error(ErrorKind::data, name + ": " + text);
+    }
 
     void add(std::filesystem::path const& path) {
       std::error_code code;
       if (std::filesystem::is_directory(path, code)) {
         for (char const* inside : {"model.safetensors", "model.safetensors.index.json"})
           if (std::filesystem::exists(path / inside, code)) return add(path / inside);
-        fail("the folder holds neither model.safetensors nor model.safetensors.index.json; name a weights file");
+        fail(
+            "the folder holds neither model.safetensors nor model.safetensors.index.json; name a weights "
+            "file");
       }
       if (path.native().ends_with(".json")) return add_index(path);
       SafetensorsFile const& file = open_part(path);
@@ -120,7 +127,9 @@ class Gpt2Weights {
       nlohmann::json const index = nlohmann::json::parse(text, text + bytes.size(), nullptr, false);
       auto const map = index.is_object() ? index.find("weight_map") : index.end();
       if (!index.is_object() || map == index.end() || !map->is_object() || map->empty())
-        fail("is no index of safetensors files, it lacks a weight_map; name a .safetensors file or a whole index");
+        fail(
+            "is no index of safetensors files, it lacks a weight_map; name a .safetensors file or a whole "
+            "index");
       std::map<std::string, SafetensorsFile const*> parts;
       for (auto const& [tensor, part] : map->items()) {
         std::string const file = part.is_string() ? part.get<std::string>() : std::string();
@@ -196,8 +205,8 @@ class Gpt2Weights {
           SafetensorsEntry const& entry = entry_of(found->second);
           auto const extents = extents_of(parameter.shape);
           if (entry.shape != extents)
-            misshapen.push_back(tensor + " has shape " + detail::shape_text(entry.shape) + ", the model wants " +
-                                detail::shape_text(extents));
+            misshapen.push_back(tensor + " has shape " + detail::shape_text(entry.shape) +
+                                ", the model wants " + detail::shape_text(extents));
           if (entry.type != "F32" && entry.type != "F16" && entry.type != "BF16" && entry.type != "F64")
             mistyped.push_back(tensor + " is " + std::string(entry.type));
           locations[unit].push_back(found->second);
@@ -230,8 +239,8 @@ class Gpt2Weights {
       SafetensorsEntry const& entry = entry_of(head->second);
       SafetensorsEntry const& embedding = entry_of(tokens->second);
       if (entry.shape != embedding.shape)
-        fail("lm_head.weight has shape " + detail::shape_text(entry.shape) + ", the model wants that of wte.weight, " +
-             detail::shape_text(embedding.shape));
+        fail("lm_head.weight has shape " + detail::shape_text(entry.shape) +
+             ", the model wants that of wte.weight, " + detail::shape_text(embedding.shape));
       std::vector<float> own(chunk), tied(chunk);
       for (std::int64_t at = 0; at < entry.elements(); at += chunk) {
         auto const count = static_cast<std::size_t>(std::min(chunk, entry.elements() - at));
@@ -251,12 +260,14 @@ class Gpt2Weights {
         for (Location const& at : unit) {
           std::int64_t const elements = entry_of(at).elements();
           for (std::int64_t first = 0; first < elements; first += chunk) {
-            auto const part = std::span(values).first(static_cast<std::size_t>(std::min(chunk, elements - first)));
+            auto const part =
+                std::span(values).first(static_cast<std::size_t>(std::min(chunk, elements - first)));
             at.file->read_as_float(at.tensor, first, part);
             for (std::size_t i = 0; i < part.size(); ++i)
               if (!std::isfinite(part[i]))
                 fail("tensor " + at.tensor + " holds " + std::to_string(part[i]) + " at element " +
-                     std::to_string(first + static_cast<std::int64_t>(i)) + "; these weights cannot be trained");
+                     std::to_string(first + static_cast<std::int64_t>(i)) +
+                     "; these weights cannot be trained");
           }
         }
     }
@@ -271,11 +282,12 @@ class Gpt2Weights {
 
 /// Writes a model's parameters, fp32 at their logical shapes under their own names, a tied head once: what
 /// Gpt2Weights and Hugging Face read. The file appears whole or not at all; the old one stays until then. One
-/// parameter is in memory at a time. Give `sink()` to `collect` of a trainer, then `commit()`, both on rank 0.
-/// Throws Error(failed) with path and reason.
+/// parameter is in memory at a time. Give `sink()` to `collect` of a trainer, then `commit()`, both on rank
+/// 0. Throws Error(failed) with path and reason.
 class WeightsWriter {
  public:
-  WeightsWriter(std::filesystem::path const& path, std::vector<UnitSpec> const& units) : writer_(path, specs(units)) {}
+  WeightsWriter(std::filesystem::path const& path, std::vector<UnitSpec> const& units)
+      : writer_(path, specs(units)) {}
 
   ParameterSink sink() {
     return [this](ParameterSpec const& parameter, std::span<float const> values) {

@@ -20,8 +20,8 @@
 
 namespace tessera::inline v0 {
 
-/// GPT-2 as units `embedding`, `h.0` .. `h.{L-1}`, `head`; parameter names and shapes are Hugging Face's, the four
-/// linear weights lie in x out (Conv1D). Throws Error(config) for sizes that cannot be.
+/// GPT-2 as units `embedding`, `h.0` .. `h.{L-1}`, `head`; parameter names and shapes are Hugging Face's, the
+/// four linear weights lie in x out (Conv1D). Throws Error(config) for sizes that cannot be.
 class Gpt2 {
  public:
   explicit Gpt2(Gpt2Options options = {}) : options_(options) {
@@ -38,8 +38,9 @@ class Gpt2 {
     if (options.channels % options.heads != 0)
       throw Error(ErrorKind::config, "Gpt2: " + std::to_string(options.heads) + " heads do not divide " +
                                          std::to_string(options.channels) + " channels (" +
-                                         std::to_string(options.channels) + " / " + std::to_string(options.heads) +
-                                         " leaves " + std::to_string(options.channels % options.heads) +
+                                         std::to_string(options.channels) + " / " +
+                                         std::to_string(options.heads) + " leaves " +
+                                         std::to_string(options.channels % options.heads) +
                                          "); choose channels as a multiple of heads");
   }
 
@@ -47,7 +48,8 @@ class Gpt2 {
   std::int64_t vocabulary() const { return options_.vocabulary; }
   std::int64_t positions() const { return options_.positions; }
 
-  /// Training FLOPs a token: 6N + 12 L C T, with N all parameters (PaLM, appendix B; the tied embedding once).
+  /// Training FLOPs a token: 6N + 12 L C T, with N all parameters (PaLM, appendix B; the tied embedding
+  /// once).
   double flops_per_token(std::int64_t sequence) const {
     return 6.0 * static_cast<double>(parameter_count(units({1, 1}))) +
            12.0 * static_cast<double>(options_.layers * options_.channels * sequence);
@@ -62,8 +64,9 @@ class Gpt2 {
 
     UnitSpec embedding;
     embedding.name = "embedding";
-    embedding.parameters = {{"wte.weight", {options_.vocabulary, c}, normal, true, true, {Split::Kind::dim, 0}},
-                            {"wpe.weight", {options_.positions, c}, normal, true}};
+    embedding.parameters = {
+        {"wte.weight", {options_.vocabulary, c}, normal, true, true, {Split::Kind::dim, 0}},
+        {"wpe.weight", {options_.positions, c}, normal, true}};
     embedding.output = {b, t, c};
     embedding.input_gradient = false;
     embedding.backward_reads_weights = false;
@@ -88,18 +91,12 @@ class Gpt2 {
           {name("mlp.c_proj.weight"), {4 * c, c}, residual, true, true, {Split::Kind::dim, 0}},
           {name("mlp.c_proj.bias"), {c}}};
       block.output = {b, t, c};
-      block.saved = {{"ln_1", {b, t, c}},
-                     {"ln_1.mean", {b, t}, true},
-                     {"ln_1.rstd", {b, t}, true},
-                     {"qkv", {b, t, 3 * c}},
-                     {"attention", {b, t, c}},
-                     {"attention.logsumexp", {b, options_.heads, t}, true},
-                     {"residual", {b, t, c}},
-                     {"ln_2", {b, t, c}},
-                     {"ln_2.mean", {b, t}, true},
-                     {"ln_2.rstd", {b, t}, true},
-                     {"fc", {b, t, 4 * c}},
-                     {"gelu", {b, t, 4 * c}, false, true}};
+      block.saved = {{"ln_1", {b, t, c}},         {"ln_1.mean", {b, t}, true},
+                     {"ln_1.rstd", {b, t}, true}, {"qkv", {b, t, 3 * c}},
+                     {"attention", {b, t, c}},    {"attention.logsumexp", {b, options_.heads, t}, true},
+                     {"residual", {b, t, c}},     {"ln_2", {b, t, c}},
+                     {"ln_2.mean", {b, t}, true}, {"ln_2.rstd", {b, t}, true},
+                     {"fc", {b, t, 4 * c}},       {"gelu", {b, t, 4 * c}, false, true}};
       block.backward = {{"d_fc", {b, t, 4 * c}},
                         {"d_ln", {b, t, c}},
                         {"d_residual", {b, t, c}},
@@ -220,16 +217,17 @@ class Gpt2 {
   void block_forward(Pass<Place, T>& pass) const {
     Context<Place>& context = pass.context();
     int const heads = static_cast<int>(options_.heads);
-    ops::layer_norm_forward(context, rows(pass.input), pass.weight(ln_1_weight), pass.weight(ln_1_bias), epsilon,
-                            rows(pass.saved(ln_1)), pass.statistic(ln_1_mean), pass.statistic(ln_1_rstd));
+    ops::layer_norm_forward(context, rows(pass.input), pass.weight(ln_1_weight), pass.weight(ln_1_bias),
+                            epsilon, rows(pass.saved(ln_1)), pass.statistic(ln_1_mean),
+                            pass.statistic(ln_1_rstd));
     ops::linear_forward(context, rows(pass.saved(ln_1)), pass.weight(attn_weight), pass.weight(attn_bias),
                         rows(pass.saved(qkv)));  // (BT,3C)
     ops::attention_forward(context, pass.saved(qkv), heads, pass.saved(attention), pass.statistic(logsumexp));
     ops::linear_residual_forward(context, rows(pass.saved(attention)), pass.weight(proj_weight),
                                  pass.weight(proj_bias), rows(pass.input), rows(pass.saved(residual)));
     ops::layer_norm_forward(context, rows(pass.saved(residual)), pass.weight(ln_2_weight),
-                            pass.weight(ln_2_bias), epsilon, rows(pass.saved(ln_2)), pass.statistic(ln_2_mean),
-                            pass.statistic(ln_2_rstd));
+                            pass.weight(ln_2_bias), epsilon, rows(pass.saved(ln_2)),
+                            pass.statistic(ln_2_mean), pass.statistic(ln_2_rstd));
     ops::linear_gelu_forward(context, rows(pass.saved(ln_2)), pass.weight(fc_weight), pass.weight(fc_bias),
                              rows(pass.saved(fc)), rows(pass.saved(gelu)));  // (BT,4C)
     if (pass.output)
@@ -264,8 +262,9 @@ class Gpt2 {
   template <class Place, class T>
   void head_forward(Pass<Place, T>& pass) const {
     Context<Place>& context = pass.context();
-    ops::layer_norm_forward(context, rows(pass.input), pass.weight(ln_f_weight), pass.weight(ln_f_bias), epsilon,
-                            rows(pass.saved(ln_f)), pass.statistic(ln_f_mean), pass.statistic(ln_f_rstd));
+    ops::layer_norm_forward(context, rows(pass.input), pass.weight(ln_f_weight), pass.weight(ln_f_bias),
+                            epsilon, rows(pass.saved(ln_f)), pass.statistic(ln_f_mean),
+                            pass.statistic(ln_f_rstd));
     ops::linear_transposed_forward(context, rows(pass.saved(ln_f)), pass.borrowed[0], pass.saved(logits));
     ops::cross_entropy(context, pass.saved(logits), flat(pass.targets), pass.losses, pass.training,
                        pass.gradient_scale);  // logits become their gradient

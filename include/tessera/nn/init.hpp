@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Initial weights: a pure function of the seed, the parameter and the element, so that they depend on no world,
-// stage, precision or thread.
+// Initial weights: a pure function of the seed, the parameter and the element, so that they depend on no
+// world, stage, precision or thread.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@ namespace tessera::inline v0 {
 
 namespace detail {
 
-/// ln(x) for a positive normal float, by range reduction to [sqrt(1/2), sqrt(2)) and the series of atanh; within
-/// 1e-6 of the true value. Explicit fma only, so it gives the same bits with every compiler.
+/// ln(x) for a positive normal float, by range reduction to [sqrt(1/2), sqrt(2)) and the series of atanh;
+/// within 1e-6 of the true value. Explicit fma only, so it gives the same bits with every compiler.
 inline float log_formula(float x) {
   std::uint32_t const bits = std::bit_cast<std::uint32_t>(x);
   std::int32_t const exponent = static_cast<std::int32_t>(bits - 0x3f3504f3u) >> 23;
@@ -31,8 +31,8 @@ inline float log_formula(float x) {
   return std::fma(static_cast<float>(exponent), 0.69314718f, series * s);
 }
 
-/// The standard normal quantile of u = (k + 0.5) / 2^32 is a function of x = 2u - 1 and w = -ln(1 - x^2). The tail
-/// 1 - |x| is formed from the integer, so no digits cancel.
+/// The standard normal quantile of u = (k + 0.5) / 2^32 is a function of x = 2u - 1 and w = -ln(1 - x^2). The
+/// tail 1 - |x| is formed from the integer, so no digits cancel.
 inline float quantile_tail(std::uint32_t k) {
   std::uint32_t const folded = k ^ static_cast<std::uint32_t>(static_cast<std::int32_t>(k) >> 31);
   return std::fma(static_cast<float>(static_cast<std::int32_t>(folded)), 0x1p-31f, 0x1p-32f);

@@ -45,8 +45,8 @@ struct ParameterSpec {
   std::string name;
   Shape shape;
   Init init = Init::zeros();
-  bool decay = false;      ///< takes weight decay
-  bool trainable = true;   ///< false: frozen, no gradient and no update
+  bool decay = false;     ///< takes weight decay
+  bool trainable = true;  ///< false: frozen, no gradient and no update
   Split split = {};
 };
 
@@ -78,12 +78,12 @@ struct UnitSpec {
   bool recomputable = true;              ///< Recompute<Block> and <Every> may rebuild its saved tensors
 };
 
-/// What every model provides. `forward`, `recompute`, `backward_input` and `backward_weight` are templates over
-/// the place and the number format; they are written with `ops/` and only enqueue. The last unit writes one loss
-/// a token (see Pass::losses).
+/// What every model provides. `forward`, `recompute`, `backward_input` and `backward_weight` are templates
+/// over the place and the number format; they are written with `ops/` and only enqueue. The last unit writes
+/// one loss a token (see Pass::losses).
 template <class M>
-concept Model = std::copy_constructible<M> && requires(M const& model, MicroBatch shape, int unit,
-                                                       Pass<Cpu, float>& pass) {
+concept Model = std::copy_constructible<M> &&
+    requires(M const& model, MicroBatch shape, int unit, Pass<Cpu, float>& pass) {
   { model.units(shape) } -> std::same_as<std::vector<UnitSpec>>;
   { model.vocabulary() } -> std::convertible_to<std::int64_t>;
   { model.positions() } -> std::convertible_to<std::int64_t>;
@@ -97,8 +97,7 @@ concept Model = std::copy_constructible<M> && requires(M const& model, MicroBatc
 using ParameterSource =
     std::function<void(int unit, int parameter, std::int64_t offset, std::span<float> out)>;
 /// Receives one parameter's logical values, row-major.
-using ParameterSink =
-    std::function<void(ParameterSpec const& parameter, std::span<float const> values)>;
+using ParameterSink = std::function<void(ParameterSpec const& parameter, std::span<float const> values)>;
 
 /// The number of logical parameters of a unit list: borrowed ones are counted once, at their owner.
 inline std::int64_t parameter_count(std::vector<UnitSpec> const& units) {
@@ -121,10 +120,13 @@ struct UnitFunctions {
 template <class M, class Place, class T>
 constexpr UnitFunctions<Place, T> unit_functions() {
   using P = Pass<Place, T>;
-  return {[](void const* model, int unit, P& pass) { static_cast<M const*>(model)->forward(unit, pass); },
-          [](void const* model, int unit, P& pass) { static_cast<M const*>(model)->recompute(unit, pass); },
-          [](void const* model, int unit, P& pass) { static_cast<M const*>(model)->backward_input(unit, pass); },
-          [](void const* model, int unit, P& pass) { static_cast<M const*>(model)->backward_weight(unit, pass); }};
+  return {
+      [](void const* model, int unit, P& pass) { static_cast<M const*>(model)->forward(unit, pass); },
+      [](void const* model, int unit, P& pass) { static_cast<M const*>(model)->recompute(unit, pass); },
+      [](void const* model, int unit, P& pass) { static_cast<M const*>(model)->backward_input(unit, pass); },
+      [](void const* model, int unit, P& pass) {
+        static_cast<M const*>(model)->backward_weight(unit, pass);
+      }};
 }
 
 }  // namespace tessera::inline v0

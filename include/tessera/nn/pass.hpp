@@ -12,8 +12,8 @@
 
 namespace tessera::inline v0 {
 
-/// Handed to a unit's functions by the executor. All views are logical shapes; a view that the running verb may
-/// not touch is empty (weights outside an acquired region, gradients outside backward).
+/// Handed to a unit's functions by the executor. All views are logical shapes; a view that the running verb
+/// may not touch is empty (weights outside an acquired region, gradients outside backward).
 template <class Place, class T>
 struct Pass {
   using Stat = compute_t<T>;
@@ -32,12 +32,12 @@ struct Pass {
   /// False in evaluation: nothing that only backward needs has to be written.
   bool training = true;
 
-  std::vector<Tensor<T const, Place>> weights;    // owned parameters
-  std::vector<Tensor<T const, Place>> borrowed;   // borrowed parameters
-  std::vector<Tensor<T, Place>> gradients;        // of owned parameters: overwritten, rounded once
-  std::vector<Tensor<Stat, Place>> lent;          // of borrowed parameters: overwritten by the borrower
-  std::vector<Tensor<Stat, Place>> partials;      // of owned parameters that were lent: what the borrower left
-  std::vector<Tensor<T, Place>> saved_values;     // entry i is empty where saved[i] is a statistic
+  std::vector<Tensor<T const, Place>> weights;   // owned parameters
+  std::vector<Tensor<T const, Place>> borrowed;  // borrowed parameters
+  std::vector<Tensor<T, Place>> gradients;       // of owned parameters: overwritten, rounded once
+  std::vector<Tensor<Stat, Place>> lent;         // of borrowed parameters: overwritten by the borrower
+  std::vector<Tensor<Stat, Place>> partials;     // of owned parameters that were lent: what the borrower left
+  std::vector<Tensor<T, Place>> saved_values;    // entry i is empty where saved[i] is a statistic
   std::vector<Tensor<Stat, Place>> saved_statistics;
   std::vector<Tensor<T, Place>> backward_values;  // likewise for backward
   std::vector<Tensor<Stat, Place>> backward_statistics;

@@ -25,13 +25,13 @@ struct AdamWOptions {
 /// The factors of one step in the type S that the update computes in, formed once from doubles.
 template <class S>
 struct AdamWFactors {
-  S gradient;            ///< factor of every gradient: loss scale, token count and clipping together
-  S keep;                ///< 1 - learning rate x weight decay
+  S gradient;  ///< factor of every gradient: loss scale, token count and clipping together
+  S keep;      ///< 1 - learning rate x weight decay
   S beta1, one_minus_beta1;
   S beta2, one_minus_beta2;
-  S root_correction;     ///< 1 / sqrt(1 - beta2^t)
+  S root_correction;  ///< 1 / sqrt(1 - beta2^t)
   S epsilon;
-  S minus_step;          ///< -learning rate / (1 - beta1^t)
+  S minus_step;  ///< -learning rate / (1 - beta1^t)
 };
 
 /// beta1_power and beta2_power are beta^t of this update, t from 1.
@@ -53,11 +53,14 @@ namespace detail {
 
 // The scalar forms of what cpu::Packet has; found by the formula below when V is float or double.
 TESSERA_HOST_DEVICE inline float zero_below(float x, float bound) { return std::fabs(x) < bound ? 0.0f : x; }
-TESSERA_HOST_DEVICE inline double zero_below(double x, double bound) { return std::fabs(x) < bound ? 0.0 : x; }
+TESSERA_HOST_DEVICE inline double zero_below(double x, double bound) {
+  return std::fabs(x) < bound ? 0.0 : x;
+}
 
 /// Loshchilov and Hutter, arXiv 1711.05101, algorithm 2, with PyTorch's order: decay first, then the step.
-/// Every a*b + c is an explicit fma, so contraction by a compiler changes nothing; moments below 2^-100 become 0,
-/// so that denormals neither cost time nor differ between devices. V is float, double or a packet of them.
+/// Every a*b + c is an explicit fma, so contraction by a compiler changes nothing; moments below 2^-100
+/// become 0, so that denormals neither cost time nor differ between devices. V is float, double or a packet
+/// of them.
 template <class V, class S>
 TESSERA_HOST_DEVICE inline void adamw_formula(V gradient, V& weight, V& first, V& second,
                                               AdamWFactors<S> const& by) {
@@ -79,8 +82,9 @@ TESSERA_HOST_DEVICE inline void adamw_formula(V gradient, V& weight, V& first, V
 namespace ops {
 
 /// One AdamW update of n elements: reads the gradient (type G), updates master and both moments (type S), and
-/// stores the new weights as `weights` (type T) when that is not the master itself. Moves 28 bytes an element in
-/// fp32, 30 with separate 16-bit weights. Does nothing while `*skip` is not 0; factors are read when it runs.
+/// stores the new weights as `weights` (type T) when that is not the master itself. Moves 28 bytes an element
+/// in fp32, 30 with separate 16-bit weights. While `*skip` is not 0 it changes nothing: separate weights are
+/// stored from the master as it is, so that they are always valid. Factors are read when it runs.
 template <class G, class S, class T>
 void adamw(Context<Cpu>& context, std::int64_t elements, G const* gradient, S* master, S* first, S* second,
            T* weights, AdamWFactors<S> const* factors, std::int64_t const* skip) {
@@ -88,7 +92,12 @@ void adamw(Context<Cpu>& context, std::int64_t elements, G const* gradient, S* m
   bool const separate = static_cast<void*>(weights) != static_cast<void*>(master) && weights != nullptr;
   double const bytes = n * (sizeof(G) + 6.0 * sizeof(S) + (separate ? sizeof(T) : 0.0));
   context.enqueue({"adamw", 14.0 * n, bytes}, [&] {
-    if (*skip) return;
+    if (*skip) {
+      if (separate)
+        cpu::transform<S>(
+            context.pool(), elements, [](auto p, auto& w) { w = p; }, static_cast<S const*>(master), weights);
+      return;
+    }
     AdamWFactors<S> const by = *factors;
     if (separate) {
       cpu::transform<S>(
@@ -101,8 +110,8 @@ void adamw(Context<Cpu>& context, std::int64_t elements, G const* gradient, S* m
     } else {
       cpu::transform<S>(
           context.pool(), elements,
-          [&by](auto g, auto& p, auto& m, auto& v) { v0::detail::adamw_formula(g, p, m, v, by); }, gradient, master,
-          first, second);
+          [&by](auto g, auto& p, auto& m, auto& v) { v0::detail::adamw_formula(g, p, m, v, by); }, gradient,
+          master, first, second);
     }
   });
 }

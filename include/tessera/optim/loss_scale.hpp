@@ -14,9 +14,9 @@ namespace tessera::inline v0 {
 
 /// The numbers of LossScale. All scales are powers of two, so that scaling changes no bit but the exponent.
 struct LossScaleOptions {
-  double initial = 65536.0;         ///< the first scale of Dynamic, the only one of Static
+  double initial = 65536.0;             ///< the first scale of Dynamic, the only one of Static
   std::int64_t growth_interval = 2000;  ///< good steps before the scale doubles
-  double minimum = 1.0;             ///< Dynamic never goes below; overflow at the minimum is reported as such
+  double minimum = 1.0;  ///< Dynamic never goes below; overflow at the minimum is reported as such
   double maximum = 0x1p24;
 };
 
@@ -25,8 +25,8 @@ struct StepRule {
   LossScaleKind loss_scale = LossScaleKind::none;
   LossScaleOptions scale;
   AdamWOptions adamw;
-  double clip = 0.0;           ///< largest norm of the gradient; 0: no clipping
-  std::int64_t tokens = 0;     ///< G T, of the global batch, masked ones included
+  double clip = 0.0;        ///< largest norm of the gradient; 0: no clipping
+  std::int64_t tokens = 0;  ///< G T, of the global batch, masked ones included
 };
 
 /// Before the first micro-batch: fixes the factor that every loss gradient of this attempt carries.
@@ -38,9 +38,9 @@ inline void begin_step(StepState& state, StepRule const& rule, double learning_r
 }
 
 /// After the last fold. `square_sum` is that of the gradient as it was folded (scaled, over G T tokens), in
-/// double; `loss_sum` and `unmasked` are over the global batch. Decides skip or apply, and forms the factor that
-/// the update multiplies gradients with: exact token count, loss scale and clip coefficient
-/// min(1, clip / (norm + 1e-6)) in one. A step without a single unmasked token is applied with factor 0.
+/// double; `loss_sum` and `unmasked` are over the global batch. Decides skip or apply, and forms the factor
+/// that the update multiplies gradients with: exact token count, loss scale and clip coefficient min(1, clip
+/// / (norm + 1e-6)) in one. A step without a single unmasked token is applied with factor 0.
 inline void finish_step(StepState& state, StepRule const& rule, double square_sum, double loss_sum,
                         std::int64_t unmasked) {
   ++state.attempted;
@@ -50,8 +50,7 @@ inline void finish_step(StepState& state, StepRule const& rule, double square_su
   double const exact = unmasked > 0 ? static_cast<double>(rule.tokens) / counted / state.used_scale : 0.0;
   state.norm = std::sqrt(square_sum) * exact;
   bool const finite = std::isfinite(square_sum);
-  double const coefficient =
-      rule.clip > 0.0 && finite ? std::min(1.0, rule.clip / (state.norm + 1e-6)) : 1.0;
+  double const coefficient = rule.clip > 0.0 && finite ? std::min(1.0, rule.clip / (state.norm + 1e-6)) : 1.0;
   state.gradient_factor_double = exact * coefficient;
   state.gradient_factor = static_cast<float>(state.gradient_factor_double);
 

@@ -11,9 +11,9 @@ namespace tessera::inline v0 {
 /// How the learning rate changes after the warm-up.
 enum class RateShape : std::uint8_t { constant, linear, cosine };
 
-/// The learning rate as a pure function of the step. `warmup_steps` rise linearly from rate / warmup_steps to the
-/// rate; then constant, or linear or half a cosine down to `final_fraction` of it at `total_steps` (which linear
-/// and cosine need).
+/// The learning rate as a pure function of the step. `warmup_steps` rise linearly from rate / warmup_steps to
+/// the rate; then constant, or linear or half a cosine down to `final_fraction` of it at `total_steps` (which
+/// linear and cosine need).
 struct RateSchedule {
   double learning_rate = 3e-4;
   RateShape shape = RateShape::constant;
@@ -26,9 +26,10 @@ struct RateSchedule {
     if (step < warmup_steps)
       return learning_rate * static_cast<double>(step + 1) / static_cast<double>(warmup_steps);
     if (shape == RateShape::constant || total_steps <= warmup_steps) return learning_rate;
-    double const way = std::fmin(1.0, static_cast<double>(step - warmup_steps) /
-                                          static_cast<double>(total_steps - warmup_steps));
-    double const kept = shape == RateShape::linear ? 1.0 - way : 0.5 * (1.0 + std::cos(std::numbers::pi * way));
+    double const way = std::fmin(
+        1.0, static_cast<double>(step - warmup_steps) / static_cast<double>(total_steps - warmup_steps));
+    double const kept =
+        shape == RateShape::linear ? 1.0 - way : 0.5 * (1.0 + std::cos(std::numbers::pi * way));
     return learning_rate * (final_fraction + (1.0 - final_fraction) * kept);
   }
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scalars that change from step to step. They live beside the model's state, on its device, so that a step
-// can be recorded once and replayed.
+// The scalars that change from step to step. They live beside the model's state, on its device, so that a
+// step can be recorded once and replayed.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +20,13 @@ struct StepState {
   std::int64_t skips_in_row = 0;  ///< overflows since the last applied update
 
   // Results of the last step.
-  double loss = 0.0;             ///< mean over the unmasked tokens of the global batch
-  double norm = 0.0;             ///< of the whole gradient, unscaled
-  std::int64_t unmasked = 0;     ///< tokens that counted, over all ranks
-  std::int64_t skipped = 0;      ///< 1: the gradient was not finite and nothing was updated
-  std::int64_t bad_unit = -1;    ///< where the first value that is not finite lies: unit ...
-  std::int64_t bad_element = -1; ///< ... and element of its flat buffer
-  double used_scale = 1.0;       ///< the loss scale that this step's gradients carry
+  double loss = 0.0;              ///< mean over the unmasked tokens of the global batch
+  double norm = 0.0;              ///< of the whole gradient, unscaled
+  std::int64_t unmasked = 0;      ///< tokens that counted, over all ranks
+  std::int64_t skipped = 0;       ///< 1: the gradient was not finite and nothing was updated
+  std::int64_t bad_unit = -1;     ///< where the first value that is not finite lies: unit ...
+  std::int64_t bad_element = -1;  ///< ... and element of its flat buffer
+  double used_scale = 1.0;        ///< the loss scale that this step's gradients carry
 
   // What the update reads, formed once so that every rank and device uses the same bits.
   float gradient_factor = 1.0f;  ///< G T / unmasked / loss scale x clip coefficient

@@ -34,8 +34,8 @@ constexpr Range intersect(Range a, Range b) {
   return {begin, end > begin ? end : begin};
 }
 
-/// One unit's flat buffer: decayed parameters first, then undecayed, then frozen, each parameter aligned, the tail
-/// padded. Only the padding depends on the world.
+/// One unit's flat buffer: decayed parameters first, then undecayed, then frozen, each parameter aligned, the
+/// tail padded. Only the padding depends on the world.
 struct UnitLayout {
   std::vector<Range> parameters;  ///< logical elements, in the order of UnitSpec::parameters
   std::vector<Range> gaps;        ///< everything that is no parameter's: stays zero
@@ -79,7 +79,8 @@ inline void check_units(std::vector<UnitSpec> const& units) {
   auto const fail = [](UnitSpec const& unit, std::string const& what) {
     throw Error(ErrorKind::config, "model: unit '" + unit.name + "' " + what, -1, unit.name);
   };
-  if (units.empty()) throw Error(ErrorKind::config, "model: it has no units; return at least one from units()");
+  if (units.empty())
+    throw Error(ErrorKind::config, "model: it has no units; return at least one from units()");
   std::vector<std::string> names;
   for (UnitSpec const& unit : units) {
     for (ParameterSpec const& parameter : unit.parameters) {
@@ -89,10 +90,9 @@ inline void check_units(std::vector<UnitSpec> const& units) {
       names.push_back(parameter.name);
     }
     for (Borrow const& borrow : unit.borrows) {
-      bool const exists = borrow.unit >= 0 && borrow.unit < static_cast<int>(units.size()) &&
-                          borrow.parameter >= 0 &&
-                          borrow.parameter < static_cast<int>(
-                                                 units[static_cast<std::size_t>(borrow.unit)].parameters.size());
+      bool const exists =
+          borrow.unit >= 0 && borrow.unit < static_cast<int>(units.size()) && borrow.parameter >= 0 &&
+          borrow.parameter < static_cast<int>(units[static_cast<std::size_t>(borrow.unit)].parameters.size());
       if (!exists)
         fail(unit, "borrows parameter " + std::to_string(borrow.parameter) + " of unit " +
                        std::to_string(borrow.unit) + ", which does not exist");
@@ -104,7 +104,8 @@ inline void check_units(std::vector<UnitSpec> const& units) {
   std::sort(names.begin(), names.end());
   auto const twice = std::adjacent_find(names.begin(), names.end());
   if (twice != names.end())
-    throw Error(ErrorKind::config, "model: parameter '" + *twice + "' is declared twice; names must be unique");
+    throw Error(ErrorKind::config,
+                "model: parameter '" + *twice + "' is declared twice; names must be unique");
 }
 
 }  // namespace tessera::inline v0

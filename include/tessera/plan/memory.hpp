@@ -26,8 +26,8 @@ struct IntervalPlan {
   std::int64_t bytes = 0;             ///< the end of the highest buffer
 };
 
-/// Places every interval so that no two that meet in time overlap in memory: largest first, each at the lowest
-/// offset of the tightest gap that holds it. Deterministic; O(n^2) in the number of intervals.
+/// Places every interval so that no two that meet in time overlap in memory: largest first, each at the
+/// lowest offset of the tightest gap that holds it. Deterministic; O(n^2) in the number of intervals.
 inline IntervalPlan plan_intervals(std::vector<Interval> const& intervals) {
   IntervalPlan plan;
   plan.offsets.assign(intervals.size(), -1);
@@ -53,9 +53,8 @@ inline IntervalPlan plan_intervals(std::vector<Interval> const& intervals) {
     plan.offsets[index] = best < 0 ? cursor : best;
     plan.bytes = std::max(plan.bytes, plan.offsets[index] + bytes);
     auto const position =
-        std::lower_bound(placed.begin(), placed.end(), index, [&](std::size_t a, std::size_t b) {
-          return plan.offsets[a] < plan.offsets[b];
-        });
+        std::lower_bound(placed.begin(), placed.end(), index,
+                         [&](std::size_t a, std::size_t b) { return plan.offsets[a] < plan.offsets[b]; });
     placed.insert(position, index);
   }
   return plan;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a model's units, a recipe's table and a step's shape to a program: schedule, buffers and their offsets.
-// Pure: no device, no allocation of model memory; the executor, `plan` and the tests read the same result.
+// From a model's units, a recipe's table and a step's shape to a program: schedule, buffers and their
+// offsets. Pure: no device, no allocation of model memory; the executor, `plan` and the tests read the same
+// result.
 #pragma once
 
 #include <algorithm>
@@ -31,8 +32,9 @@ struct StepShape {
   int accumulation = 1;
   int world = 1;
   int rank = 0;
-  std::int64_t bucket_bytes = 0;     ///< contributions wait until so many bytes can travel together; 0: each unit
-  int recompute_every = 1;           ///< blocks rebuilt together under Recompute<Every>
+  std::int64_t bucket_bytes =
+      0;                    ///< contributions wait until so many bytes can travel together; 0: each unit
+  int recompute_every = 1;  ///< blocks rebuilt together under Recompute<Every>
   std::int64_t workspace_bytes = 0;  ///< what the device's operations need (Context::workspace_bytes)
 
   /// Samples of one optimizer step over all ranks: micro-batch x accumulation x world.
@@ -98,14 +100,17 @@ struct StepPlan {
     if (sharding == Sharding::root && !is_root()) return {};
     return {0, flat.padded};
   }
-  /// The part of the gradient whose norm this rank computes: its shard, or all of it where one rank has it all.
+  /// The part of the gradient whose norm this rank computes: its shard, or all of it where one rank has it
+  /// all.
   Range normed(int unit) const {
     return held(recipe.placement.optimizer == Sharding::root ? Sharding::root : Sharding::sharded, unit);
   }
   /// The part that this rank updates.
   Range updated(int unit) const { return held(recipe.placement.optimizer, unit); }
   /// The buffer that holds the folded gradient, and the range of the unit that lies in it.
-  BufferKind gradient_kind() const { return accumulates ? BufferKind::accumulator : BufferKind::contribution; }
+  BufferKind gradient_kind() const {
+    return accumulates ? BufferKind::accumulator : BufferKind::contribution;
+  }
   Range gradient_range(int unit) const {
     return accumulates ? held(recipe.placement.accumulator == Sharding::sharded ? Sharding::sharded
                                                                                 : Sharding::replicated,
@@ -115,14 +120,16 @@ struct StepPlan {
   DType gradient_type() const { return accumulates ? recipe.types.accumulator : recipe.types.contribution; }
   /// The optimizer updates the weights themselves: same format, same place.
   bool weights_are_master() const {
-    return recipe.types.parameter == recipe.types.master && recipe.placement.optimizer_tier == recipe.placement.parameters_tier;
+    return recipe.types.parameter == recipe.types.master &&
+           recipe.placement.optimizer_tier == recipe.placement.parameters_tier;
   }
   bool streams() const { return recipe.placement.optimizer_tier != Tier::device; }
 };
 
 /// Looks at every entry of a training step after it has run: `buffers` holds the address of each buffer of
 /// `plan.train`, null where a buffer is never used. For comparisons and tests; it must change nothing.
-using StepObserver = std::function<void(StepPlan const& plan, Entry const& entry, std::span<std::byte* const> buffers)>;
+using StepObserver =
+    std::function<void(StepPlan const& plan, Entry const& entry, std::span<std::byte* const> buffers)>;
 
 namespace detail {
 
@@ -148,7 +155,8 @@ class Generator {
     }
     if (training_) {
       micro_ = -1;
-      for (int unit = 0; unit < units(); ++unit) emit(Verb::norm, unit, Lane::compute, {gradient(unit)}, {partials()});
+      for (int unit = 0; unit < units(); ++unit)
+        emit(Verb::norm, unit, Lane::compute, {gradient(unit)}, {partials()});
       emit(Verb::norm, -1, Lane::communication, {partials()}, {partials(), state()});
       for (int unit = 0; unit < units(); ++unit) update(unit);
     }
@@ -181,7 +189,7 @@ class Generator {
   bool rebuilt(int unit) const {
     RecomputeKind const kind = plan_.recipe.recompute;
     return training_ && (kind == RecomputeKind::block || kind == RecomputeKind::every) &&
-           plan_.unit(unit).recomputable;
+           plan_.unit(unit).recomputable && !plan_.unit(unit).saved.empty();
   }
   bool drops(int unit, std::size_t saved) const {
     if (!training_ || rebuilt(unit)) return true;
@@ -222,8 +230,8 @@ class Generator {
       } else if (drops_some(unit)) {
         works.push_back({Verb::recompute, unit, {}});
       }
-      works.push_back({Verb::backward_input, unit,
-                       plan_.unit(unit).backward_reads_weights ? weights_of(unit) : List{}});
+      works.push_back(
+          {Verb::backward_input, unit, plan_.unit(unit).backward_reads_weights ? weights_of(unit) : List{}});
       works.push_back({Verb::backward_weight, unit, {}});
     }
     return works;
@@ -232,7 +240,8 @@ class Generator {
   // ---- entries --------------------------------------------------------------------------------------------
 
   void emit(Verb verb, int unit, Lane lane, List reads, List writes) {
-    program_.schedule.entries.push_back({verb, unit, micro_, lane, std::move(reads), std::move(writes), {}, false});
+    program_.schedule.entries.push_back(
+        {verb, unit, micro_, lane, std::move(reads), std::move(writes), {}, false});
   }
 
   void acquire(Work const& work) {
@@ -350,7 +359,8 @@ class Generator {
                           placement().optimizer_tier);
       writes.push_back(updated);
     }
-    emit(Verb::update, unit, plan_.streams() ? Lane::host : Lane::compute, {source, state()}, std::move(writes));
+    emit(Verb::update, unit, plan_.streams() ? Lane::host : Lane::compute, {source, state()},
+         std::move(writes));
     bool const travels = world() > 1 && !gathers_weights() && placement().optimizer != Sharding::replicated;
     if (travels || plan_.streams()) {
       List reads = updated >= 0 ? List{updated} : plan_.streams() ? optimizer(unit) : List{};
@@ -409,12 +419,13 @@ class Generator {
     return list;
   }
 
-  /// Where a borrower leaves its gradient: the owner's contribution itself when the formats agree and it is the
-  /// first to borrow, else a buffer of its own (and the first one's, to which it is added).
+  /// Where a borrower leaves its gradient: the owner's contribution itself when the formats agree and it is
+  /// the first to borrow, else a buffer of its own (and the first one's, to which it is added).
   List lent(int unit, int borrow) {
     Borrow const& what = plan_.unit(unit).borrows[static_cast<std::size_t>(borrow)];
-    std::int64_t const bytes = plan_.unit(what.unit).parameters[static_cast<std::size_t>(what.parameter)].shape.elements() *
-                               size(plan_.recipe.types.accumulator);
+    std::int64_t const bytes =
+        plan_.unit(what.unit).parameters[static_cast<std::size_t>(what.parameter)].shape.elements() *
+        size(plan_.recipe.types.accumulator);
     auto const [first_unit, first_borrow] = first_backward_borrower(what);
     bool const first = first_unit == unit && first_borrow == borrow;
     bool const in_place = plan_.recipe.types.contribution == plan_.recipe.types.accumulator;
@@ -432,7 +443,8 @@ class Generator {
     for (int unit = units() - 1; unit >= 0; --unit)
       for (std::size_t index = 0; index < plan_.unit(unit).borrows.size(); ++index) {
         Borrow const& other = plan_.unit(unit).borrows[index];
-        if (other.unit == what.unit && other.parameter == what.parameter) return {unit, static_cast<int>(index)};
+        if (other.unit == what.unit && other.parameter == what.parameter)
+          return {unit, static_cast<int>(index)};
       }
     return {-1, -1};
   }
@@ -460,7 +472,8 @@ class Generator {
       for (int moment : {0, 1})
         persistent(Kind::moments, unit, moment, held * size(recipe.types.master), placement().optimizer_tier);
       if (plan_.accumulates) {
-        persistent(Kind::accumulator, unit, 0, plan_.gradient_range(unit).size() * size(recipe.types.accumulator));
+        persistent(Kind::accumulator, unit, 0,
+                   plan_.gradient_range(unit).size() * size(recipe.types.accumulator));
       } else {
         persistent(Kind::contribution, unit, 0, flat.padded * size(recipe.types.contribution));
       }
@@ -504,13 +517,15 @@ class Generator {
     }
   }
 
-  /// For each buffer the others that have some of its bytes at another time, where not one lane alone touches both.
+  /// For each buffer the others that have some of its bytes at another time, where not one lane alone touches
+  /// both.
   std::vector<List> sharing() const {
     auto const& buffers = program_.buffers;
     std::vector<unsigned> lanes(buffers.size(), 0u);
     for (Entry const& entry : program_.schedule.entries)
       for (auto const* list : {&entry.reads, &entry.writes})
-        for (int const buffer : *list) lanes[static_cast<std::size_t>(buffer)] |= 1u << static_cast<unsigned>(entry.lane);
+        for (int const buffer : *list)
+          lanes[static_cast<std::size_t>(buffer)] |= 1u << static_cast<unsigned>(entry.lane);
     std::vector<List> others(buffers.size());
     for (std::size_t a = 0; a < buffers.size(); ++a) {
       if (buffers[a].persistent || buffers[a].offset < 0) continue;

@@ -34,22 +34,27 @@ struct MemoryReport {
   std::array<std::int64_t, 3> total{};  ///< by Tier
 };
 
-/// parameters, gradients, optimizer (master weights and moments), activations (everything that lives for a part
-/// of a step only: activations, gathered weights, contributions on their way, exchange buffers), workspace, and
-/// bookkeeping (tokens, losses, partial sums, scalars).
+/// parameters, gradients, optimizer (master weights and moments), activations (everything that lives for a
+/// part of a step only: activations, gathered weights, contributions on their way, exchange buffers),
+/// workspace, and bookkeeping (tokens, losses, partial sums, scalars).
 inline MemoryReport memory_report(StepPlan const& plan) {
   MemoryReport report;
-  report.categories = {{"parameters", {}}, {"gradients", {}}, {"optimizer", {}},
+  report.categories = {{"parameters", {}},  {"gradients", {}}, {"optimizer", {}},
                        {"activations", {}}, {"workspace", {}}, {"bookkeeping", {}}};
   auto const category = [](BufferKind kind) -> std::size_t {
     switch (kind) {
-      case BufferKind::parameters: return 0;
+      case BufferKind::parameters:
+        return 0;
       case BufferKind::contribution:
-      case BufferKind::accumulator: return 1;
+      case BufferKind::accumulator:
+        return 1;
       case BufferKind::master:
-      case BufferKind::moments: return 2;
-      case BufferKind::workspace: return 4;
-      default: return 5;
+      case BufferKind::moments:
+        return 2;
+      case BufferKind::workspace:
+        return 4;
+      default:
+        return 5;
     }
   };
   report.total = plan.arena_bytes;
@@ -113,17 +118,16 @@ struct Advice {
 };
 
 /// Tries, in this order, what costs the least: rebuilding activations, then sharding more, both together.
-inline Advice advise(UnitLister const& units, RecipeTable const& recipe, StepShape const& shape, std::int64_t limit,
-                     std::int64_t positions) {
+inline Advice advise(UnitLister const& units, RecipeTable const& recipe, StepShape const& shape,
+                     std::int64_t limit, std::int64_t positions) {
   Advice advice;
   std::vector<std::string> const recomputes = {std::string(recipe.names.recompute), "gelu", "block"};
   for (int stage = std::max(recipe.stage, 0); stage <= 3 && !advice.recipe; ++stage) {
     if (shape.world == 1 && stage > std::max(recipe.stage, 0)) break;
     for (std::string const& recompute : recomputes) {
       SlotNames names = recipe.names;
-      std::string const sharding = stage == std::max(recipe.stage, 0)
-                                       ? std::string(recipe.names.sharding)
-                                       : "zs" + std::to_string(stage);
+      std::string const sharding = stage == std::max(recipe.stage, 0) ? std::string(recipe.names.sharding)
+                                                                      : "zs" + std::to_string(stage);
       names.sharding = sharding;
       names.recompute = recompute;
       RecipeTable const candidate = parse_recipe(names);
@@ -145,9 +149,9 @@ inline Advice advise(UnitLister const& units, RecipeTable const& recipe, StepSha
   return advice;
 }
 
-/// Throws Error(out_of_memory) when the ranks of this process plan more than `limit` bytes (0: what the machine
-/// has free now). The text holds the bytes of one rank by category, the nearest recipe that fits, and the largest
-/// batch and sequence that do.
+/// Throws Error(out_of_memory) when the ranks of this process plan more than `limit` bytes (0: what the
+/// machine has free now). The text holds the bytes of one rank by category, the nearest recipe that fits, and
+/// the largest batch and sequence that do.
 inline void refuse_if_too_big(UnitLister const& units, StepPlan const& plan, RecipeTable const& recipe,
                               std::int64_t limit, std::int64_t positions) {
   if (limit <= 0) limit = detail::available_host_memory();
@@ -155,17 +159,19 @@ inline void refuse_if_too_big(UnitLister const& units, StepPlan const& plan, Rec
   std::int64_t const wanted = process_bytes(units, recipe, shape);
   if (wanted <= limit) return;
   MemoryReport const report = memory_report(plan);
-  std::string text = "out of memory: " + std::to_string(shape.world) + (shape.world == 1 ? " rank plans " : " ranks plan ") +
-                     bytes_text(wanted) + " (" + std::to_string(wanted) + " bytes) and " + bytes_text(limit) +
+  std::string text = "out of memory: " + std::to_string(shape.world) +
+                     (shape.world == 1 ? " rank plans " : " ranks plan ") + bytes_text(wanted) + " (" +
+                     std::to_string(wanted) + " bytes) and " + bytes_text(limit) +
                      " are available; one rank:";
   for (MemoryCategory const& category : report.categories)
     text += " " + category.name + " " +
             bytes_text(category.bytes[0] + category.bytes[1] + category.bytes[2]) + ",";
   text.back() = ';';
   Advice const advice = advise(units, recipe, shape, limit, positions);
-  text += advice.recipe ? " nearest recipe that fits: sharding " + std::string(advice.recipe->names.sharding) +
-                              ", recompute " + std::string(advice.recipe->names.recompute)
-                        : std::string(" no sharding or recompute fits at this batch");
+  text += advice.recipe
+              ? " nearest recipe that fits: sharding " + std::string(advice.recipe->names.sharding) +
+                    ", recompute " + std::string(advice.recipe->names.recompute)
+              : std::string(" no sharding or recompute fits at this batch");
   text += advice.batch > 0 ? "; largest batch that fits: " + std::to_string(advice.batch)
                            : std::string("; no batch fits at this sequence");
   text += advice.sequence > 0 ? "; longest sequence that fits: " + std::to_string(advice.sequence)

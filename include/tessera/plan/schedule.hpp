@@ -30,19 +30,32 @@ enum class Verb : std::uint8_t {
 
 constexpr std::string_view name_of(Verb verb) {
   switch (verb) {
-    case Verb::acquire: return "acquire";
-    case Verb::forward: return "forward";
-    case Verb::recompute: return "recompute";
-    case Verb::backward_input: return "backward_input";
-    case Verb::backward_weight: return "backward_weight";
-    case Verb::release: return "release";
-    case Verb::reduce: return "reduce";
-    case Verb::fold: return "fold";
-    case Verb::gather: return "gather";
-    case Verb::norm: return "norm";
-    case Verb::stream: return "stream";
-    case Verb::update: return "update";
-    case Verb::publish: return "publish";
+    case Verb::acquire:
+      return "acquire";
+    case Verb::forward:
+      return "forward";
+    case Verb::recompute:
+      return "recompute";
+    case Verb::backward_input:
+      return "backward_input";
+    case Verb::backward_weight:
+      return "backward_weight";
+    case Verb::release:
+      return "release";
+    case Verb::reduce:
+      return "reduce";
+    case Verb::fold:
+      return "fold";
+    case Verb::gather:
+      return "gather";
+    case Verb::norm:
+      return "norm";
+    case Verb::stream:
+      return "stream";
+    case Verb::update:
+      return "update";
+    case Verb::publish:
+      return "publish";
   }
   return "?";
 }
@@ -52,10 +65,14 @@ enum class Lane : std::uint8_t { compute, communication, copy, host };
 
 constexpr std::string_view name_of(Lane lane) {
   switch (lane) {
-    case Lane::compute: return "compute";
-    case Lane::communication: return "communication";
-    case Lane::copy: return "copy";
-    case Lane::host: return "host";
+    case Lane::compute:
+      return "compute";
+    case Lane::communication:
+      return "communication";
+    case Lane::copy:
+      return "copy";
+    case Lane::host:
+      return "host";
   }
   return "?";
 }
@@ -86,11 +103,10 @@ enum class BufferKind : std::uint8_t {
 };
 
 constexpr std::string_view name_of(BufferKind kind) {
-  constexpr std::string_view names[] = {"parameters", "gathered",  "contribution",    "lent",     "staging",
-                                        "accumulator", "output",   "saved",           "dropped",  "output_gradient",
-                                        "backward",   "spare_output", "landing",      "updated",  "master",
-                                        "moments",    "state",     "partials",        "batch",    "losses",
-                                        "workspace"};
+  constexpr std::string_view names[] = {
+      "parameters", "gathered", "contribution",    "lent",     "staging",      "accumulator", "output",
+      "saved",      "dropped",  "output_gradient", "backward", "spare_output", "landing",     "updated",
+      "master",     "moments",  "state",           "partials", "batch",        "losses",      "workspace"};
   return names[static_cast<std::size_t>(kind)];
 }
 
@@ -106,17 +122,17 @@ struct Entry {
   bool signals = false;     ///< some later entry of another lane waits for this one
 };
 
-/// A whole step. `last_micro_batch` is the index of the first entry of the last micro-batch: from there on every
-/// buffer has the longest life it has in any micro-batch.
+/// A whole step. `last_micro_batch` is the index of the first entry of the last micro-batch: from there on
+/// every buffer has the longest life it has in any micro-batch.
 struct Schedule {
   std::vector<Entry> entries;
   std::size_t last_micro_batch = 0;
 };
 
-/// Orders entries of different lanes: an entry waits for the last writer of all it touches, for the readers of all
-/// it overwrites, and, where it overwrites bytes that another buffer had before (`sharing[b]` lists the buffers
-/// that overlap buffer b), for all that touched that one. Of each lane it waits for the latest entry alone, and
-/// only where no earlier entry of its own lane did.
+/// Orders entries of different lanes: an entry waits for the last writer of all it touches, for the readers
+/// of all it overwrites, and, where it overwrites bytes that another buffer had before (`sharing[b]` lists
+/// the buffers that overlap buffer b), for all that touched that one. Of each lane it waits for the latest
+/// entry alone, and only where no earlier entry of its own lane did.
 inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sharing) {
   constexpr std::size_t lanes = 4;
   using Latest = std::array<int, lanes>;  // an entry of each lane, -1: none
@@ -154,9 +170,9 @@ inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sha
   }
 }
 
-/// A 64-bit FNV-1a hash of verbs, units, micro-batches, lanes and buffers: ranks compare it before step 1, and
-/// rows with equal hashes run the same program. Waits are left out: they follow from these and from where the
-/// buffers lie, which under the root optimizer is not the same on all ranks.
+/// A 64-bit FNV-1a hash of verbs, units, micro-batches, lanes and buffers: ranks compare it before step 1,
+/// and rows with equal hashes run the same program. Waits are left out: they follow from these and from where
+/// the buffers lie, which under the root optimizer is not the same on all ranks.
 inline std::uint64_t hash_of(Schedule const& schedule) {
   std::uint64_t hash = 14695981039346656037ull;
   auto const mix = [&](std::int64_t value) {

@@ -18,7 +18,8 @@ inline std::optional<std::string> unsupported_reason(RecipeTable const& recipe) 
     return "offload " + std::string(recipe.names.offload) +
            " is not part of this build; use offload none or cpu_optimizer";
   if (recipe.axes.tensor || recipe.axes.pipeline)
-    return "parallel " + std::string(recipe.names.parallel) + " is not part of this build; use data parallelism only";
+    return "parallel " + std::string(recipe.names.parallel) +
+           " is not part of this build; use data parallelism only";
   return std::nullopt;
 }
 

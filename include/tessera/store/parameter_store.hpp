@@ -128,12 +128,14 @@ class ParameterStore {
     PlacementTable const& placement = plan_.recipe.placement;
     bool const first = micro_batch == 0;
     bool const to_root = placement.exchange == Exchange::reduce_to_root;
-    bool const exchanged = plan_.shape.world > 1 && (to_root || plan_.recipe.reduction == ReductionKind::ordered ||
-                                                     placement.gradients == Sharding::sharded);
+    bool const exchanged =
+        plan_.shape.world > 1 && (to_root || plan_.recipe.reduction == ReductionKind::ordered ||
+                                  placement.gradients == Sharding::sharded);
     if (to_root && exchanged && !plan_.is_root()) return;
     Range const target = !exchanged || to_root ? Range{0, layout.padded} : layout.shard_of(plan_.shape.rank);
     int pieces = 1;
-    if (exchanged && (to_root || plan_.recipe.reduction == ReductionKind::ordered)) pieces = plan_.shape.world;
+    if (exchanged && (to_root || plan_.recipe.reduction == ReductionKind::ordered))
+      pieces = plan_.shape.world;
     T const* const from =
         reinterpret_cast<T const*>(bytes(exchanged ? Kind::staging : Kind::contribution, unit));
     S* const to = gradient_as_sums(unit, target.begin);
@@ -156,12 +158,15 @@ class ParameterStore {
     Tensor<float, Place> const partials{own_share() + norm_offset_[static_cast<std::size_t>(unit)],
                                         {part.size() / shard_alignment}};
     if (plan_.accumulates)
-      norm_of(unit, part, Tensor<S const, Place>{pointer<S>(Kind::accumulator, unit) + at, {part.size()}}, partials);
+      norm_of(unit, part, Tensor<S const, Place>{pointer<S>(Kind::accumulator, unit) + at, {part.size()}},
+              partials);
     else
-      norm_of(unit, part, Tensor<T const, Place>{pointer<T>(Kind::contribution, unit) + at, {part.size()}}, partials);
+      norm_of(unit, part, Tensor<T const, Place>{pointer<T>(Kind::contribution, unit) + at, {part.size()}},
+              partials);
   }
 
-  /// The end of the gradient: exchanges norm partials, losses and counts, and decides the update (finish_step).
+  /// The end of the gradient: exchanges norm partials, losses and counts, and decides the update
+  /// (finish_step).
   void finish() {
     int const world = plan_.shape.world;
     std::byte* const own = reinterpret_cast<std::byte*>(own_share());
@@ -170,9 +175,9 @@ class ParameterStore {
       all = own + share_bytes_;
       transport_.all_gather(own, all, share_bytes_, tag("norm", -1, -1));
     }
-    context_.enqueue({"finish_step", static_cast<double>(norm_blocks_ * world),
-                      static_cast<double>(share_bytes_ * world)},
-                     [&] { finish_from(all, world); });
+    context_.enqueue(
+        {"finish_step", static_cast<double>(norm_blocks_ * world), static_cast<double>(share_bytes_ * world)},
+        [&] { finish_from(all, world); });
   }
 
   /// Moves the gradient to the place of the optimizer.
@@ -199,10 +204,12 @@ class ParameterStore {
     PlacementTable const& placement = plan_.recipe.placement;
     UnitLayout const& layout = plan_.layout(unit);
     Range const part = plan_.updated(unit);
-    if (plan_.streams() && part.size()) {
-      T* const to = weights_as<T>(unit) + (part.begin - plan_.held(placement.parameters, unit).begin);
+    Range const changed = intersect(part, {0, layout.undecayed.end});  // the rest is frozen or padding
+    if (plan_.streams() && changed.size()) {
+      T* const to = weights_as<T>(unit) + (changed.begin - plan_.held(placement.parameters, unit).begin);
       bool const same = plan_.recipe.types.parameter == plan_.recipe.types.master;
-      copy(pointer<T>(same ? Kind::master : Kind::updated, unit), to, part.size());
+      copy(pointer<T>(same ? Kind::master : Kind::updated, unit) + (changed.begin - part.begin), to,
+           changed.size());
     }
     if (plan_.shape.world == 1 || placement.parameters == Sharding::sharded) return;
     if (placement.optimizer == Sharding::root)
@@ -242,7 +249,8 @@ class ParameterStore {
         constexpr std::int64_t chunk = 16384;
         context_.pool().parallel_for((whole.size() + chunk - 1) / chunk, [&](std::int64_t task, int) {
           Range const part = intersect(whole, {whole.begin + task * chunk, whole.begin + (task + 1) * chunk});
-          Range const in_weights = intersect(part, kept), in_master = master ? intersect(part, updated) : Range{};
+          Range const in_weights = intersect(part, kept),
+                      in_master = master ? intersect(part, updated) : Range{};
           if (!in_weights.size() && !in_master.size()) return;
           std::array<float, chunk> values;
           source(unit, parameter, part.begin - whole.begin,
@@ -256,8 +264,8 @@ class ParameterStore {
     }
   }
 
-  /// Hands every parameter's logical master values to `sink` on rank 0, in the order of names. All ranks call it
-  /// together; the others' sinks are not called. One unit at a time is gathered, into memory of its own.
+  /// Hands every parameter's logical master values to `sink` on rank 0, in the order of names. All ranks call
+  /// it together; the others' sinks are not called. One unit at a time is gathered, into memory of its own.
   void collect(ParameterSink const& sink) {
     settle();
     struct Named {
@@ -267,7 +275,8 @@ class ParameterStore {
     std::vector<Named> order;
     for (int unit = 0; unit < plan_.units_count(); ++unit)
       for (int parameter = 0; parameter < static_cast<int>(plan_.unit(unit).parameters.size()); ++parameter)
-        order.push_back({&plan_.unit(unit).parameters[static_cast<std::size_t>(parameter)].name, unit, parameter});
+        order.push_back(
+            {&plan_.unit(unit).parameters[static_cast<std::size_t>(parameter)].name, unit, parameter});
     std::sort(order.begin(), order.end(), [](Named const& a, Named const& b) { return *a.name < *b.name; });
 
     std::vector<S> gathered;
@@ -370,15 +379,15 @@ class ParameterStore {
     UnitLayout const& layout = plan_.layout(unit);
     Range const part = plan_.updated(unit);
     if (part.size() == 0) return;
-    G const* const gradient = plan_.streams()
-                                  ? pointer<G const>(Kind::landing, unit)
-                                  : pointer<G const>(plan_.gradient_kind(), unit) +
-                                        (part.begin - plan_.gradient_range(unit).begin);
+    G const* const gradient = plan_.streams() ? pointer<G const>(Kind::landing, unit)
+                                              : pointer<G const>(plan_.gradient_kind(), unit) +
+                                                    (part.begin - plan_.gradient_range(unit).begin);
     S* const master = master_of(unit);
     T* weights = nullptr;
     if (plan_.recipe.types.parameter != plan_.recipe.types.master || !plan_.weights_are_master()) {
       if (!plan_.streams())
-        weights = weights_as<T>(unit) + (part.begin - plan_.held(plan_.recipe.placement.parameters, unit).begin);
+        weights =
+            weights_as<T>(unit) + (part.begin - plan_.held(plan_.recipe.placement.parameters, unit).begin);
       else if (plan_.recipe.types.parameter != plan_.recipe.types.master)
         weights = pointer<T>(Kind::updated, unit);
     }
@@ -408,19 +417,21 @@ class ParameterStore {
     return reinterpret_cast<std::int64_t*>(tail(share) + 2 * plan_.shape.accumulation);
   }
 
-  /// Sums in the one order that is the same for every world and stage: units, then blocks, in double; losses in
-  /// the order of micro-batches.
+  /// Sums in the one order that is the same for every world and stage: units, then blocks, in double; losses
+  /// in the order of micro-batches.
   void finish_from(std::byte* shares, int world) {
     bool const root_only = plan_.recipe.placement.optimizer == Sharding::root;
     double square_sum = 0.0, loss = 0.0;
     std::int64_t unmasked = 0;
     for (int unit = 0; unit < plan_.units_count(); ++unit)
       for (int rank = 0; rank < (root_only ? 1 : world); ++rank) {
-        auto const* const partials = reinterpret_cast<float const*>(shares + rank * share_bytes_) +
-                                     norm_offset_of(unit);
-        std::int64_t const blocks = (root_only || world == 1 ? plan_.layout(unit).padded : plan_.layout(unit).shard) /
-                                    shard_alignment;
-        for (std::int64_t block = 0; block < blocks; ++block) square_sum += static_cast<double>(partials[block]);
+        auto const* const partials =
+            reinterpret_cast<float const*>(shares + rank * share_bytes_) + norm_offset_of(unit);
+        std::int64_t const blocks =
+            (root_only || world == 1 ? plan_.layout(unit).padded : plan_.layout(unit).shard) /
+            shard_alignment;
+        for (std::int64_t block = 0; block < blocks; ++block)
+          square_sum += static_cast<double>(partials[block]);
       }
     StepState& now = state();
     now.bad_unit = now.bad_element = -1;
@@ -430,7 +441,8 @@ class ParameterStore {
         loss += slot[0];
         unmasked += *reinterpret_cast<std::int64_t const*>(slot + 1);
       }
-    for (int rank = 0; rank < world; ++rank) {  // backward visits the last unit first: that one was first to fail
+    for (int rank = 0; rank < world;
+         ++rank) {  // backward visits the last unit first: that one was first to fail
       std::int64_t const* const bad = bad_of(shares + rank * share_bytes_);
       if (bad[0] > now.bad_unit || (bad[0] == now.bad_unit && bad[0] >= 0 && bad[1] < now.bad_element)) {
         now.bad_unit = bad[0];
@@ -445,7 +457,8 @@ class ParameterStore {
 
   /// Partials lie in the same order on every rank, whatever the rank's own part is.
   std::int64_t norm_offset_of(int unit) const {
-    if (plan_.recipe.placement.optimizer != Sharding::root) return norm_offset_[static_cast<std::size_t>(unit)];
+    if (plan_.recipe.placement.optimizer != Sharding::root)
+      return norm_offset_[static_cast<std::size_t>(unit)];
     std::int64_t blocks = 0;
     for (int before = 0; before < unit; ++before) blocks += plan_.layout(before).padded / shard_alignment;
     return blocks;

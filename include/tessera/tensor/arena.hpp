@@ -2,14 +2,13 @@
 // One mapping of host memory per place and rank, sized by the plan before step 1 and never grown.
 #pragma once
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <sys/mman.h>
 #include <utility>
 
 #include "tessera/core/error.hpp"
@@ -28,16 +27,15 @@ constexpr std::int64_t round_up(std::int64_t value, std::int64_t step) {
 }
 
 /// Owns `bytes` of zeroed host memory; pages are touched on first use, in huge pages where the system offers
-/// them. `view` hands out parts at planned offsets and remembers the highest byte handed out, so that a plan can
-/// be held against what was really used. Throws Error(out_of_memory) when the mapping is refused.
+/// them. `view` hands out parts at planned offsets and remembers the highest byte handed out, so that a plan
+/// can be held against what was really used. Throws Error(out_of_memory) when the mapping is refused.
 class HostArena {
  public:
   HostArena() = default;
   explicit HostArena(std::int64_t bytes) : bytes_(round_up(bytes, arena_granularity)) {
     if (bytes_ == 0) return;
-    void* const address =
-        ::mmap(nullptr, static_cast<std::size_t>(bytes_), PROT_READ | PROT_WRITE,
-               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* const address = ::mmap(nullptr, static_cast<std::size_t>(bytes_), PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (address == MAP_FAILED)
       throw Error(ErrorKind::out_of_memory, "cannot map an arena of " + std::to_string(bytes_) + " bytes: " +
                                                 std::strerror(errno) + "; choose a smaller batch or model");

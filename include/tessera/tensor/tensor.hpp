@@ -11,8 +11,8 @@
 
 namespace tessera::inline v0 {
 
-/// A contiguous row-major view of `shape().elements()` values of T at Place. Copying copies the view. An empty
-/// tensor has no data and stands for "not given".
+/// A contiguous row-major view of `shape().elements()` values of T at Place. Copying copies the view. An
+/// empty tensor has no data and stands for "not given".
 template <class T, class Place = Cpu>
 class Tensor {
  public:
@@ -23,7 +23,7 @@ class Tensor {
   constexpr Tensor(T* data, Shape shape) : data_(data), shape_(shape) {}
   /// A view of mutable values is also a view of constant ones.
   template <class U>
-    requires std::is_same_v<T, U const>
+  requires std::is_same_v<T, U const>
   constexpr Tensor(Tensor<U, Place> other) : data_(other.data()), shape_(other.shape()) {}
 
   constexpr T* data() const { return data_; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A trainer whose recipe is chosen at run time. Declared here, compiled once in the library tessera::recipes, so
-// that a program which compares a hundred recipes compiles in a second.
+// A trainer whose recipe is chosen at run time. Declared here, compiled once in the library tessera::recipes,
+// so that a program which compares a hundred recipes compiles in a second.
 #pragma once
 
 #include <cstdint>
@@ -36,9 +36,9 @@ class AnyTrainer {
   virtual void record(Recorder& recorder) = 0;
 };
 
-/// A GPT-2 trainer for any legal recipe that this build can run: `options.batch` and `options.sequence` must be
-/// set. All ranks call it together. Throws Error(config) with the rule for an illegal recipe, Error(unsupported)
-/// for one that is not part of this build, Error(out_of_memory) for one that does not fit.
+/// A GPT-2 trainer for any legal recipe that this build can run: `options.batch` and `options.sequence` must
+/// be set. All ranks call it together. Throws Error(config) with the rule for an illegal recipe,
+/// Error(unsupported) for one that is not part of this build, Error(out_of_memory) for one that does not fit.
 std::unique_ptr<AnyTrainer> make_trainer(Gpt2Options const& model, RecipeTable const& recipe, comm::Comm comm,
                                          TrainerOptions const& options);
 
@@ -49,8 +49,8 @@ double gpt2_flops_per_token(Gpt2Options const& model, std::int64_t sequence);
 /// The numbers of a CPU plan from a trainer's options (threads, workspace).
 StepShape cpu_step_shape(TrainerOptions const& options, int rank, int world);
 
-/// The recipes that `compare`, the benchmarks and the equivalence tests run: every sharding x precision x offload
-/// that this build has, other slots at their defaults. Each is the table of a Trainer type.
+/// The recipes that `compare`, the benchmarks and the equivalence tests run: every sharding x precision x
+/// offload that this build has, other slots at their defaults. Each is the table of a Trainer type.
 std::vector<RecipeTable> const& registered_recipes();
 
 }  // namespace tessera::inline v0

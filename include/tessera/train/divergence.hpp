@@ -3,6 +3,7 @@
 #pragma once
 
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -21,8 +22,9 @@
 namespace tessera::inline v0 {
 
 /// Records what a run's steps produce, in blocks of shard_alignment elements, under names that depend on no
-/// sharding, world or accumulation, so that any two runs over the same global batches can be compared. All ranks
-/// of a run share one trace. Keeps 8 bytes for every value of every micro-batch: for small models and few steps.
+/// sharding, world or accumulation, so that any two runs over the same global batches can be compared. All
+/// ranks of a run share one trace. Keeps 8 bytes for every value of every micro-batch: for small models and
+/// few steps.
 class StepTrace {
  public:
   /// What one rank gives to `observe`. The trace must outlive the trainer.
@@ -43,8 +45,9 @@ class StepTrace {
                data(BufferKind::contribution, type, 0));
       } else if (entry.verb == Verb::norm) {
         Range const part = plan.normed(unit);
-        record(plan, {step, gradient, 0, unit}, unit, part, plan.gradient_type(),
-               data(plan.gradient_kind(), plan.gradient_type(), part.begin - plan.gradient_range(unit).begin));
+        record(
+            plan, {step, gradient, 0, unit}, unit, part, plan.gradient_type(),
+            data(plan.gradient_kind(), plan.gradient_type(), part.begin - plan.gradient_range(unit).begin));
       } else if (entry.verb == Verb::update) {
         Range const part = plan.updated(unit);
         bool const apart = !plan.weights_are_master();
@@ -77,12 +80,15 @@ class StepTrace {
   enum Phase : int { contribution, gradient, weights };
   /// step, phase, micro-batch of the global batch, unit in the order of the phase.
   using Place = std::tuple<std::int64_t, int, std::int64_t, int>;
-  using Block = std::tuple<std::int64_t, int, std::int64_t, int, std::int64_t>;  // and the number of the block
+  using Block =
+      std::tuple<std::int64_t, int, std::int64_t, int, std::int64_t>;  // and the number of the block
 
-  void record(StepPlan const& plan, Place const& place, int unit, Range part, DType type, std::byte const* data) {
+  void record(StepPlan const& plan, Place const& place, int unit, Range part, DType type,
+              std::byte const* data) {
     std::lock_guard const lock(mutex_);
     if (units_.empty())
-      for (int index = 0; index < plan.units_count(); ++index) units_.push_back({plan.unit(index), plan.layout(index)});
+      for (int index = 0; index < plan.units_count(); ++index)
+        units_.push_back({plan.unit(index), plan.layout(index)});
     for (std::int64_t begin = part.begin; begin < part.end; begin += shard_alignment) {
       Range const block = intersect({begin, begin + shard_alignment}, {0, plan.layout(unit).elements});
       if (!block.size()) break;
@@ -98,10 +104,14 @@ class StepTrace {
 
   static double value(DType type, std::byte const* data, std::int64_t index) {
     switch (type) {
-      case DType::f64: return reinterpret_cast<double const*>(data)[index];
-      case DType::f16: return static_cast<double>(reinterpret_cast<half const*>(data)[index]);
-      case DType::bf16: return static_cast<double>(reinterpret_cast<bfloat16 const*>(data)[index]);
-      default: return static_cast<double>(reinterpret_cast<float const*>(data)[index]);
+      case DType::f64:
+        return reinterpret_cast<double const*>(data)[index];
+      case DType::f16:
+        return static_cast<double>(reinterpret_cast<half const*>(data)[index]);
+      case DType::bf16:
+        return static_cast<double>(reinterpret_cast<bfloat16 const*>(data)[index]);
+      default:
+        return static_cast<double>(reinterpret_cast<float const*>(data)[index]);
     }
   }
 
@@ -109,6 +119,7 @@ class StepTrace {
                                         std::vector<double> const& b) const {
     for (std::size_t index = 0; index < a.size(); ++index) {
       if (std::bit_cast<std::uint64_t>(a[index]) == std::bit_cast<std::uint64_t>(b[index])) continue;
+      if (std::isnan(a[index]) && std::isnan(b[index])) continue;  // their bits are no result
       char text[64];
       std::snprintf(text, sizeof text, ": %.17g against %.17g", a[index], b[index]);
       return name(key, std::get<4>(key) * shard_alignment + static_cast<std::int64_t>(index)) + text;
@@ -122,7 +133,8 @@ class StepTrace {
     auto const& [unit, layout] = units_[static_cast<std::size_t>(order < 0 ? -order : order)];
     std::string text = "step " + std::to_string(step + 1) + ", ";
     text += phase == contribution ? "contribution of micro-batch " + std::to_string(micro)
-                                  : phase == gradient ? "gradient" : "weights after the update";
+            : phase == gradient   ? "gradient"
+                                  : "weights after the update";
     for (std::size_t index = 0; index < layout.parameters.size(); ++index)
       if (layout.parameters[index].begin <= element && element < layout.parameters[index].end)
         return text + ", " + unit.parameters[index].name + ", element " +

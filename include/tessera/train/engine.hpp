@@ -65,17 +65,17 @@ StepShape step_shape(TrainerOptions const& options, int rank, int world) {
 template <class Place, class T>
 class Engine {
  public:
-  /// Refuses what does not fit (Error(out_of_memory)) before anything is allocated; compares the schedule's hash
-  /// over all ranks; fills the weights from the seed.
+  /// Refuses what does not fit (Error(out_of_memory)) before anything is allocated; compares the schedule's
+  /// hash over all ranks; fills the weights from the seed.
   Engine(ErasedModel<Place, T> model, RecipeTable const& recipe, TrainerOptions const& options,
          comm::Transport& transport);
 
-  /// One optimizer step. Throws Error(usage or data) for a batch of another shape or with impossible tokens; what
-  /// fails inside the step is thrown by the ticket, and then by every later step.
+  /// One optimizer step. Throws Error(usage or data) for a batch of another shape or with impossible tokens;
+  /// what fails inside the step is thrown by the ticket, and then by every later step.
   Ticket step(Batch const& batch);
 
-  /// The mean loss over a batch's unmasked tokens, over all ranks: forward only, changes nothing. All ranks call
-  /// it together.
+  /// The mean loss over a batch's unmasked tokens, over all ranks: forward only, changes nothing. All ranks
+  /// call it together.
   double evaluate(Batch const& batch);
 
   void settle() { store_.settle(); }
@@ -124,8 +124,8 @@ class Engine {
 namespace detail {
 
 template <class Place, class T>
-StepPlan checked_plan(ErasedModel<Place, T> const& model, RecipeTable const& recipe, TrainerOptions const& options,
-                      comm::Transport& transport) {
+StepPlan checked_plan(ErasedModel<Place, T> const& model, RecipeTable const& recipe,
+                      TrainerOptions const& options, comm::Transport& transport) {
   check_supported(recipe);
   StepShape const shape = step_shape<Place>(options, transport.rank(), transport.world());
   StepPlan plan = make_plan(model.units({shape.batch, shape.sequence}), recipe, shape);
@@ -149,12 +149,14 @@ inline std::uint64_t hash_of_numbers(TrainerOptions const& options, StepPlan con
     hash = (hash ^ bits) * 1099511628211ull;
     hash ^= hash >> 29;
   };
-  for (double const number : {options.learning_rate, options.beta1, options.beta2, options.epsilon, options.weight_decay,
-                              options.clip, options.final_fraction, options.loss_scale.initial,
-                              options.loss_scale.minimum, options.loss_scale.maximum})
+  for (double const number :
+       {options.learning_rate, options.beta1, options.beta2, options.epsilon, options.weight_decay,
+        options.clip, options.final_fraction, options.loss_scale.initial, options.loss_scale.minimum,
+        options.loss_scale.maximum})
     mix(number);
-  for (std::int64_t const number : {options.warmup_steps, options.total_steps, options.loss_scale.growth_interval,
-                                    options.skips_allowed, plan.shape.batch, plan.shape.sequence})
+  for (std::int64_t const number :
+       {options.warmup_steps, options.total_steps, options.loss_scale.growth_interval, options.skips_allowed,
+        plan.shape.batch, plan.shape.sequence})
     mix(number);
   mix(options.seed);
   mix(options.schedule);
@@ -176,8 +178,8 @@ inline StepRule step_rule(RecipeTable const& recipe, TrainerOptions const& optio
 }  // namespace detail
 
 template <class Place, class T>
-Engine<Place, T>::Engine(ErasedModel<Place, T> model, RecipeTable const& recipe, TrainerOptions const& options,
-                         comm::Transport& transport)
+Engine<Place, T>::Engine(ErasedModel<Place, T> model, RecipeTable const& recipe,
+                         TrainerOptions const& options, comm::Transport& transport)
     : model_(std::move(model)),
       options_(options),
       transport_(transport),
@@ -191,7 +193,8 @@ Engine<Place, T>::Engine(ErasedModel<Place, T> model, RecipeTable const& recipe,
       train_(plan_, plan_.train, memory_, model_.functions, model_.object.get()),
       evaluate_(plan_, plan_.evaluate, memory_, model_.functions, model_.object.get()) {
   comm::agree(transport_, hash_of(plan_.train.schedule), "step schedule");
-  comm::agree(transport_, detail::hash_of_numbers(options, plan_), "numbers of the run (model sizes, batch, optimizer, seed)");
+  comm::agree(transport_, detail::hash_of_numbers(options, plan_),
+              "numbers of the run (model sizes, batch, optimizer, seed)");
   fill([this](int unit, int parameter, std::int64_t offset, std::span<float> out) {
     initial_values(options_.seed, unit, parameter,
                    plan_.unit(unit).parameters[static_cast<std::size_t>(parameter)].init, offset, out);
@@ -217,9 +220,10 @@ template <class Place, class T>
 void Engine<Place, T>::check(Batch const& batch, int accumulation) const {
   StepShape const& shape = plan_.shape;
   auto const fail = [&](char const* what, std::int64_t has, std::int64_t wants) {
-    throw Error(ErrorKind::usage, std::string("batch: ") + what + " is " + std::to_string(has) +
-                                      ", but this trainer was planned for " + std::to_string(wants) +
-                                      "; make a trainer for each batch shape",
+    throw Error(ErrorKind::usage,
+                std::string("batch: ") + what + " is " + std::to_string(has) +
+                    ", but this trainer was planned for " + std::to_string(wants) +
+                    "; make a trainer for each batch shape",
                 transport_.rank());
   };
   if (batch.batch != shape.batch) fail("the micro-batch", batch.batch, shape.batch);
@@ -231,9 +235,10 @@ void Engine<Place, T>::check(Batch const& batch, int accumulation) const {
   if (static_cast<std::int64_t>(batch.targets.size()) != elements)
     fail("the number of targets", static_cast<std::int64_t>(batch.targets.size()), elements);
   auto const impossible = [&](char const* what, std::int64_t at, std::int32_t value) {
-    throw Error(ErrorKind::data, std::string("batch: ") + what + " " + std::to_string(at) + " is " +
-                                     std::to_string(value) + ", but the model's vocabulary is " +
-                                     std::to_string(model_.vocabulary) + "; choose a larger vocabulary or other data",
+    throw Error(ErrorKind::data,
+                std::string("batch: ") + what + " " + std::to_string(at) + " is " + std::to_string(value) +
+                    ", but the model's vocabulary is " + std::to_string(model_.vocabulary) +
+                    "; choose a larger vocabulary or other data",
                 transport_.rank());
   };
   for (std::int64_t at = 0; at < elements; ++at) {
@@ -248,9 +253,9 @@ template <class Place, class T>
 void Engine<Place, T>::load(Batch const& batch) {
   std::byte* const to = memory_.train(plan_.train.find(BufferKind::batch, -1));
   std::size_t const bytes = batch.tokens.size() * sizeof(std::int32_t);
-  std::size_t const half_way = static_cast<std::size_t>(plan_.shape.accumulation * plan_.shape.batch *
-                                                        plan_.shape.sequence) *
-                               sizeof(std::int32_t);
+  std::size_t const half_way =
+      static_cast<std::size_t>(plan_.shape.accumulation * plan_.shape.batch * plan_.shape.sequence) *
+      sizeof(std::int32_t);
   std::memcpy(to, batch.tokens.data(), bytes);
   std::memcpy(to + half_way, batch.targets.data(), bytes);
 }
@@ -296,8 +301,17 @@ Ticket Engine<Place, T>::step(Batch const& batch) {
                       "; lower the learning rate or use Precision<bfloat16>",
                   transport_.rank(), done.overflow);
     return Ticket(std::move(done));
+  } catch (std::exception const& error) {
+    failure_ = std::current_exception();
+    // The others wait for this rank, which may read the ticket late or never. All of them see the same
+    // divergence.
+    auto const* const known = dynamic_cast<Error const*>(&error);
+    if (!known || (known->kind() != ErrorKind::peer_lost && known->kind() != ErrorKind::diverged))
+      transport_.poison(error.what());
+    return Ticket(failure_);
   } catch (...) {
     failure_ = std::current_exception();
+    transport_.poison("a step threw something that is no std::exception");
     return Ticket(failure_);
   }
 }

@@ -17,8 +17,8 @@
 
 namespace tessera::inline v0 {
 
-/// Executes one program (train or evaluate) of a plan, entry by entry in list order, which respects every wait on
-/// a device whose work is done when a call returns.
+/// Executes one program (train or evaluate) of a plan, entry by entry in list order, which respects every
+/// wait on a device whose work is done when a call returns.
 template <class Place, class T>
 class Executor {
  public:
@@ -36,7 +36,8 @@ class Executor {
   }
 
   /// Runs the whole program. Throws what a collective throws.
-  void run(Context<Place>& context, Store& store, comm::Transport& transport, StepObserver const& observer = {}) {
+  void run(Context<Place>& context, Store& store, comm::Transport& transport,
+           StepObserver const& observer = {}) {
     for (Entry const& entry : program_.schedule.entries) {
       transport.heartbeat();
       run(entry, context, store);
@@ -62,11 +63,20 @@ class Executor {
   Pass<Place, T>* pass_of(Entry const& entry) {
     std::size_t list = 0;
     switch (entry.verb) {
-      case Verb::forward: list = 0; break;
-      case Verb::recompute: list = 1; break;
-      case Verb::backward_input: list = 2; break;
-      case Verb::backward_weight: list = 3; break;
-      default: return nullptr;
+      case Verb::forward:
+        list = 0;
+        break;
+      case Verb::recompute:
+        list = 1;
+        break;
+      case Verb::backward_input:
+        list = 2;
+        break;
+      case Verb::backward_weight:
+        list = 3;
+        break;
+      default:
+        return nullptr;
     }
     return &passes_[list][static_cast<std::size_t>(entry.unit)];
   }
@@ -76,7 +86,8 @@ class Executor {
     for (auto const* list : {&entry.reads, &entry.writes})
       for (int const buffer : *list) {
         Buffer const& about = program_.at(buffer);
-        if (about.kind == kind && about.unit == unit && (index < 0 || about.index == index)) return address(buffer);
+        if (about.kind == kind && about.unit == unit && (index < 0 || about.index == index))
+          return address(buffer);
       }
     return nullptr;
   }
@@ -115,11 +126,13 @@ class Executor {
       if (entry.verb == Verb::backward_input)
         pass.input_gradient = tensor<T>(touched(entry, Kind::output_gradient, unit - 1, 0), shape);
     }
-    pass.output = tensor<T>(touched(entry, entry.verb == Verb::recompute ? Kind::spare_output : Kind::output, unit, 0),
-                            spec.output);
+    pass.output =
+        tensor<T>(touched(entry, entry.verb == Verb::recompute ? Kind::spare_output : Kind::output, unit, 0),
+                  spec.output);
     pass.output_gradient = tensor<T const>(touched(entry, Kind::output_gradient, unit, 0), spec.output);
 
-    auto const activations = [&](std::vector<ActivationSpec> const& specs, Kind kind, auto& values, auto& statistics) {
+    auto const activations = [&](std::vector<ActivationSpec> const& specs, Kind kind, auto& values,
+                                 auto& statistics) {
       for (int index = 0; index < static_cast<int>(specs.size()); ++index) {
         ActivationSpec const& kept = specs[static_cast<std::size_t>(index)];
         std::byte* data = touched(entry, kind, unit, index);
@@ -140,15 +153,17 @@ class Executor {
       else
         pass.gradient_scale = &state->backward_scale;
     }
-    if (std::byte* const contribution = touched(entry, Kind::contribution, unit, 0)) bind_gradients(pass, entry, contribution);
+    if (std::byte* const contribution = touched(entry, Kind::contribution, unit, 0))
+      bind_gradients(pass, entry, contribution);
   }
 
   void bind_gradients(Pass<Place, T>& pass, Entry const& entry, std::byte* contribution) {
     int const unit = entry.unit;
     UnitSpec const& spec = plan_.unit(unit);
     for (std::size_t index = 0; index < spec.parameters.size(); ++index)
-      pass.gradients.push_back({reinterpret_cast<T*>(contribution) + plan_.layout(unit).parameters[index].begin,
-                                spec.parameters[index].shape});
+      pass.gradients.push_back(
+          {reinterpret_cast<T*>(contribution) + plan_.layout(unit).parameters[index].begin,
+           spec.parameters[index].shape});
     if (entry.verb != Verb::backward_weight) return;
     for (int borrow = 0; borrow < static_cast<int>(spec.borrows.size()); ++borrow) {
       Borrow const& what = spec.borrows[static_cast<std::size_t>(borrow)];
@@ -171,7 +186,8 @@ class Executor {
         plan_.layout(what.unit).parameters[static_cast<std::size_t>(what.parameter)].begin;
     return owner + begin * static_cast<std::int64_t>(sizeof(S));
   }
-  /// What borrowers left of an owned parameter's gradient: in place, or in the buffer of the last unit's borrow.
+  /// What borrowers left of an owned parameter's gradient: in place, or in the buffer of the last unit's
+  /// borrow.
   Tensor<S, Place> left_by_borrowers(Entry const& entry, int unit, int parameter) const {
     for (int other = plan_.units_count() - 1; other > unit; --other)
       for (int borrow = 0; borrow < static_cast<int>(plan_.unit(other).borrows.size()); ++borrow) {
@@ -192,20 +208,35 @@ class Executor {
       case Verb::forward:
       case Verb::recompute:
       case Verb::backward_input:
-      case Verb::backward_weight: compute(entry, context, store); break;
-      case Verb::release: break;
-      case Verb::reduce: store.reduce(entry.unit, entry.micro_batch); break;
-      case Verb::fold: store.fold(entry.unit, entry.micro_batch); break;
-      case Verb::gather: store.gather(entry.unit); break;
+      case Verb::backward_weight:
+        compute(entry, context, store);
+        break;
+      case Verb::release:
+        break;
+      case Verb::reduce:
+        store.reduce(entry.unit, entry.micro_batch);
+        break;
+      case Verb::fold:
+        store.fold(entry.unit, entry.micro_batch);
+        break;
+      case Verb::gather:
+        store.gather(entry.unit);
+        break;
       case Verb::norm:
         if (entry.unit >= 0)
           store.norm(entry.unit);
         else
           store.finish();
         break;
-      case Verb::stream: store.stream(entry.unit); break;
-      case Verb::update: store.update(entry.unit); break;
-      case Verb::publish: store.publish(entry.unit); break;
+      case Verb::stream:
+        store.stream(entry.unit);
+        break;
+      case Verb::update:
+        store.update(entry.unit);
+        break;
+      case Verb::publish:
+        store.publish(entry.unit);
+        break;
     }
   }
 
@@ -216,20 +247,27 @@ class Executor {
     auto const* const tokens = pointer<std::int32_t>(Kind::batch, -1);
     pass.device = &context;
     pass.tokens = {tokens + entry.micro_batch * elements, {shape.batch, shape.sequence}};
-    pass.targets = {tokens + (shape.accumulation + entry.micro_batch) * elements, {shape.batch, shape.sequence}};
+    pass.targets = {tokens + (shape.accumulation + entry.micro_batch) * elements,
+                    {shape.batch, shape.sequence}};
     bool const last_unit = entry.unit + 1 == plan_.units_count();
     bool const cheap = entry.verb == Verb::recompute && plan_.recipe.recompute == RecomputeKind::gelu;
     switch (entry.verb) {
-      case Verb::forward: functions_.forward(model_, entry.unit, pass); break;
-      case Verb::recompute: (cheap ? functions_.recompute : functions_.forward)(model_, entry.unit, pass); break;
-      case Verb::backward_input: functions_.backward_input(model_, entry.unit, pass); break;
+      case Verb::forward:
+        functions_.forward(model_, entry.unit, pass);
+        break;
+      case Verb::recompute:
+        (cheap ? functions_.recompute : functions_.forward)(model_, entry.unit, pass);
+        break;
+      case Verb::backward_input:
+        functions_.backward_input(model_, entry.unit, pass);
+        break;
       default:
         functions_.backward_weight(model_, entry.unit, pass);
         complete(entry, context);
     }
     if (entry.verb == Verb::forward && last_unit)
-      ops::sum_losses(context, pass.losses, pass.targets.reshaped({elements}), store.loss_slot(entry.micro_batch),
-                      store.count_slot(entry.micro_batch));
+      ops::sum_losses(context, pass.losses, pass.targets.reshaped({elements}),
+                      store.loss_slot(entry.micro_batch), store.count_slot(entry.micro_batch));
   }
 
   /// After backward_weight: later borrowers join the first, and what is no trainable parameter's stays zero.
@@ -240,13 +278,15 @@ class Executor {
       Tensor<S, Place> const left =
           left_by_borrowers(entry, spec.borrows[borrow].unit, spec.borrows[borrow].parameter);
       if (left.data() != pass.lent[borrow].data())
-        ops::fold(context, left.reshaped({left.elements()}), pass.lent[borrow].data(), 1, left.elements(), false);
+        ops::fold(context, left.reshaped({left.elements()}), pass.lent[borrow].data(), 1, left.elements(),
+                  false);
     }
     T* const contribution = pointer<T>(Kind::contribution, entry.unit);
     UnitLayout const& layout = plan_.layout(entry.unit);
     auto const clear = [&](Range range) {
       if (range.size())
-        ops::fill(context, Tensor<T, Place>{contribution + range.begin, {range.size()}}, static_cast<T>(0.0f));
+        ops::fill(context, Tensor<T, Place>{contribution + range.begin, {range.size()}},
+                  static_cast<T>(0.0f));
     };
     for (Range const& gap : layout.gaps) clear(gap);
     clear(layout.frozen);

@@ -32,26 +32,26 @@ struct TrainerOptions {
   int accumulation = 1;       ///< micro-batches a rank and step; taken from the first batch with `batch`
 
   std::uint64_t seed = 1;
-  int threads = 0;                     ///< of this rank; 0: the machine's cores over the ranks, at least 1
-  std::int64_t bucket_bytes = 0;       ///< contributions wait until so many bytes can travel together
-  int recompute_every = 2;             ///< blocks rebuilt together under Recompute<Every>
-  std::int64_t memory_limit = 0;       ///< bytes that all ranks of this process may plan; 0: what is available
-  LossScaleOptions loss_scale = {};         ///< for fp16
-  std::int64_t skips_allowed = 50;     ///< overflows in a row before the run is given up
+  int threads = 0;                   ///< of this rank; 0: the machine's cores over the ranks, at least 1
+  std::int64_t bucket_bytes = 0;     ///< contributions wait until so many bytes can travel together
+  int recompute_every = 2;           ///< blocks rebuilt together under Recompute<Every>
+  std::int64_t memory_limit = 0;     ///< bytes that all ranks of this process may plan; 0: what is available
+  LossScaleOptions loss_scale = {};  ///< for fp16
+  std::int64_t skips_allowed = 50;   ///< overflows in a row before the run is given up
 };
 
 /// What one optimizer step did. Equal on every rank but for the seconds.
 struct StepReport {
-  std::int64_t step = 0;      ///< from 1; skipped steps count
-  double loss = 0.0;          ///< mean over the unmasked tokens of the global batch, before the update
-  double grad_norm = 0.0;     ///< of the whole gradient, unscaled, before clipping
+  std::int64_t step = 0;   ///< from 1; skipped steps count
+  double loss = 0.0;       ///< mean over the unmasked tokens of the global batch, before the update
+  double grad_norm = 0.0;  ///< of the whole gradient, unscaled, before clipping
   double learning_rate = 0.0;
-  double scale = 1.0;         ///< the loss scale of this step's gradients
-  bool skipped = false;       ///< the gradient overflowed and nothing was updated
-  std::string overflow;       ///< the tensor in which the first value that is not finite was found
-  std::int64_t tokens = 0;    ///< of the global batch
-  std::int64_t unmasked = 0;  ///< of those, the ones that counted
-  double seconds = 0.0;       ///< on this rank, from the batch to the report
+  double scale = 1.0;           ///< the loss scale of this step's gradients
+  bool skipped = false;         ///< the gradient overflowed and nothing was updated
+  std::string overflow;         ///< the tensor in which the first value that is not finite was found
+  std::int64_t tokens = 0;      ///< of the global batch
+  std::int64_t unmasked = 0;    ///< of those, the ones that counted
+  double seconds = 0.0;         ///< on this rank, from the batch to the report
   std::int64_t comm_bytes = 0;  ///< sent by this rank
   double comm_seconds = 0.0;    ///< spent in collectives
   double comm_waiting = 0.0;    ///< of those, waiting for other ranks

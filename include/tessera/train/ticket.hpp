@@ -9,8 +9,8 @@
 
 namespace tessera::inline v0 {
 
-/// A step that was started. `get` waits for that step only and throws what went wrong in it. On the CPU the work
-/// is done when the ticket exists.
+/// A step that was started. `get` waits for that step only and throws what went wrong in it. On the CPU the
+/// work is done when the ticket exists.
 class Ticket {
  public:
   explicit Ticket(StepReport report) : report_(std::move(report)) {}

@@ -52,7 +52,8 @@ inline void check_options(TrainerOptions const& options, std::int64_t positions)
   auto const number = [&](char const* name, double value, double least, double below) {
     if (!(value >= least && value < below))
       fail(std::string("options: ") + name + " is " + std::to_string(value) + "; it must be from " +
-           std::to_string(least) + " to below " + (below < 1e300 ? std::to_string(below) : std::string("infinity")));
+           std::to_string(least) + " to below " +
+           (below < 1e300 ? std::to_string(below) : std::string("infinity")));
   };
   double const infinity = std::numeric_limits<double>::infinity();
   number("learning_rate", options.learning_rate, 0.0, infinity);
@@ -60,11 +61,14 @@ inline void check_options(TrainerOptions const& options, std::int64_t positions)
   number("beta2", options.beta2, 0.0, 1.0);
   number("epsilon", options.epsilon, 0.0, infinity);
   if (options.epsilon < 0x1p-126)
-    fail("options: epsilon is 0 or not a normal number in fp32, and a weight without gradient would become 0 / 0; use 1e-8");
+    fail(
+        "options: epsilon is 0 or not a normal number in fp32, and a weight without gradient would become 0 "
+        "/ 0; use 1e-8");
   number("weight_decay", options.weight_decay, 0.0, infinity);
   number("clip", options.clip, 0.0, infinity);
   auto const count = [&](char const* name, std::int64_t value) {
-    if (value < 1) fail(std::string("options: ") + name + " is " + std::to_string(value) + "; it must be at least 1");
+    if (value < 1)
+      fail(std::string("options: ") + name + " is " + std::to_string(value) + "; it must be at least 1");
   };
   count("batch", options.batch);
   count("sequence", options.sequence);
@@ -76,13 +80,14 @@ inline void check_options(TrainerOptions const& options, std::int64_t positions)
          "; it must be a power of two");
   if (options.sequence > positions)
     fail("the sequence " + std::to_string(options.sequence) + " is beyond the model's " +
-         std::to_string(positions) + " positions; shorten the sequence or choose a model with more positions");
+         std::to_string(positions) +
+         " positions; shorten the sequence or choose a model with more positions");
 }
 
 }  // namespace detail
 
-/// Trains a model under one recipe. A type that holds no more than the type: the engine behind it is shared by all
-/// recipes of one device and compute type. `Recipe` is a Config made by Resolved.
+/// Trains a model under one recipe. A type that holds no more than the type: the engine behind it is shared
+/// by all recipes of one device and compute type. `Recipe` is a Config made by Resolved.
 template <class M, class Recipe>
 class BasicTrainer : public rules<Recipe> {
  public:
@@ -90,8 +95,9 @@ class BasicTrainer : public rules<Recipe> {
   using recipe_type = Recipe;
   static constexpr RecipeTable recipe = recipe_table<Recipe>;
 
-  /// Plans, allocates and fills the weights from the seed, unless `options.batch` is 0: then at the first step,
-  /// whose batch gives the shape. All ranks construct it together. Throws Error(config or out_of_memory).
+  /// Plans, allocates and fills the weights from the seed, unless `options.batch` is 0: then at the first
+  /// step, whose batch gives the shape. All ranks construct it together. Throws Error(config or
+  /// out_of_memory).
   BasicTrainer(M model, comm::Comm comm, TrainerOptions options = {})
       : model_(std::move(model)), comm_(std::move(comm)), options_(options) {
     if (options_.batch > 0) start();
@@ -129,12 +135,14 @@ class BasicTrainer : public rules<Recipe> {
 
   void start() {
     detail::check_options(options_, model_.positions());
-    engine_ = std::make_unique<Engine<Place, T>>(detail::erase<Place, T>(model_), recipe, options_, comm_.transport());
+    engine_ = std::make_unique<Engine<Place, T>>(detail::erase<Place, T>(model_), recipe, options_,
+                                                 comm_.transport());
   }
   Engine<Place, T>& started() {
     if (!engine_)
-      throw Error(ErrorKind::usage,
-                  "this trainer has no batch shape yet; set options.batch and options.sequence, or step first");
+      throw Error(
+          ErrorKind::usage,
+          "this trainer has no batch shape yet; set options.batch and options.sequence, or step first");
     return *engine_;
   }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program of somebody else's: it includes the door and prints the version.
-#include <tessera/tessera.hpp>
-
 #include <cstdio>
+
+#include <tessera/tessera.hpp>
 
 #include "second.hpp"
 

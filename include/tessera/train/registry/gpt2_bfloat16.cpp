@@ -6,7 +6,7 @@ namespace tessera::inline v0 {
 namespace detail {
 
 template std::unique_ptr<AnyTrainer> make_gpt2<bfloat16>(Gpt2Options const&, RecipeTable const&, comm::Comm,
-                                                   TrainerOptions const&);
+                                                         TrainerOptions const&);
 
 }  // namespace detail
 }  // namespace tessera::inline v0

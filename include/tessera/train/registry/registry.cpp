@@ -40,10 +40,14 @@ std::unique_ptr<AnyTrainer> make_trainer(Gpt2Options const& model, RecipeTable c
   check_supported(recipe);
   detail::check_options(options, Gpt2(model).positions());
   switch (recipe.types.activation) {
-    case DType::f64: return detail::make_gpt2<double>(model, recipe, std::move(comm), options);
-    case DType::f16: return detail::make_gpt2<half>(model, recipe, std::move(comm), options);
-    case DType::bf16: return detail::make_gpt2<bfloat16>(model, recipe, std::move(comm), options);
-    default: return detail::make_gpt2<float>(model, recipe, std::move(comm), options);
+    case DType::f64:
+      return detail::make_gpt2<double>(model, recipe, std::move(comm), options);
+    case DType::f16:
+      return detail::make_gpt2<half>(model, recipe, std::move(comm), options);
+    case DType::bf16:
+      return detail::make_gpt2<bfloat16>(model, recipe, std::move(comm), options);
+    default:
+      return detail::make_gpt2<float>(model, recipe, std::move(comm), options);
   }
 }
 

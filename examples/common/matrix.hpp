@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+// The matrix of recipes and shapes that compare trains and plan plans: its flags and its rows.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/io/results.hpp"
+#include "tessera/plan/support.hpp"
+#include "tessera/policy/parse.hpp"
+#include "tessera/policy/rules.hpp"
+#include "tessera/policy/table.hpp"
+#include "tessera/train/any_trainer.hpp"
+
+#include "common/batches.hpp"
+#include "common/command_line.hpp"
+#include "common/models.hpp"
+
+namespace tessera::inline v0 {
+namespace cli {
+
+inline constexpr std::int64_t default_batch = 4;
+
+/// The offloads of the recipes that this build has.
+inline Names built_offloads() {
+  Names names;
+  for (RecipeTable const& recipe : registered_recipes()) names.emplace_back(recipe.names.offload);
+  return distinct(names);
+}
+
+/// The lists of the command line. An empty list of a slot means its default.
+struct MatrixFlags {
+  std::vector<ModelChoice> models = {model_choice("--models", "tiny")};
+  std::vector<int> ranks = {4};
+  std::vector<std::int64_t> batches;  ///< empty: derived or `default_batch`
+  std::vector<std::int64_t> sequences = {128};
+  std::vector<std::int64_t> accumulations;  ///< empty: derived or 1
+  std::optional<std::int64_t> global_batch;
+
+  Names stages = {"dp", "zs0", "zs1", "zs2", "zs3"};
+  Names precisions = {"fp32", "fp16", "bf16"};
+  Names offloads = built_offloads();
+  Names recomputes, reductions, captures, attentions;
+};
+
+inline void add_matrix_flags(CommandLine& line, MatrixFlags& flags) {
+  auto const slot = [&line](std::string const& names, std::string const& shown, Names const& choices,
+                            Names& value, std::string const& help) {
+    line.list(names, "NAME,...", shown, help, [choices, &value](std::string const& flag, Names const& items) {
+      value.clear();
+      for (auto const& item : items) value.push_back(cli::choice(flag, item, choices));
+      value = distinct(value);
+    });
+  };
+  line.group("Matrix (lists)");
+  line.values("--models,--model", "MODEL,...", "tiny",
+              "tiny, gpt2, gpt2-medium, gpt2-large, gpt2-xl, or layers=L,heads=H,channels=C[,positions=P]",
+              [&](std::string const& flag, Names const& values) { flags.models = model_list(flag, values); });
+  line.whole_list("--ranks,--gpus", flags.ranks, "ranks, here threads of this process", 1, 64);
+  line.whole_list("--batch,--batch-size", flags.batches, "samples of a rank and micro-batch; 4, or derived",
+                  1, 1 << 20);
+  line.whole_list("--sequence,--seq-length", flags.sequences, "tokens of a sample", 1, 1 << 20);
+  line.whole_list("--accumulation,--grad-accum", flags.accumulations,
+                  "micro-batches of a rank and step; 1, or derived", 1, 1 << 20);
+  line.list("--stages,--stage,--strategies", "STAGE,...", "dp,0,1,2,3",
+            "ZeRO stages, or dp for the classic trainer; also ddp, zero1, zero2, zero3",
+            [&](std::string const& flag, Names const& items) {
+              flags.stages.clear();
+              for (auto const& item : items) flags.stages.push_back(stage_choice(flag, item));
+              flags.stages = distinct(flags.stages);
+            });
+  slot("--precisions,--precision", "fp32,fp16,bf16", slot_choices<slot::precision>(), flags.precisions,
+       "fp32, fp16, bf16, fp64; tf32 needs CUDA");
+  line.list("--offloads,--offload,--offload-strategies", "NAME,...", joined(built_offloads(), ","),
+            "none, cpu_optimizer, cpu_full, nvme_optimizer, nvme, infinity",
+            [&](std::string const& flag, Names const& items) {
+              flags.offloads.clear();
+              for (auto const& item : items) flags.offloads.push_back(offload_choice(flag, item));
+              flags.offloads = distinct(flags.offloads);
+            });
+  slot("--recompute", "none", slot_choices<slot::recompute>(), flags.recomputes, "none, gelu, block, every");
+  slot("--reduction", "ordered", slot_choices<slot::reduction>(), flags.reductions, "ordered, fast");
+  slot("--capture", "eager", slot_choices<slot::capture>(), flags.captures, "eager; graph needs CUDA");
+  slot("--attention", "auto", slot_choices<slot::attention>(), flags.attentions,
+       "auto, reference, fused; cudnn needs CUDA");
+  line.custom("--global-batch", "N", "", "samples of a step over all ranks; settles batch or accumulation",
+              [&](std::string const& flag, std::string const& value) {
+                flags.global_batch = whole_number(flag, value, 1, (std::int64_t{1} << 31) - 1);
+              });
+}
+
+/// One row before it is planned or measured.
+struct Point {
+  ModelChoice model;
+  BatchRelation split;
+  std::int64_t sequence = 0;
+  RecipeTable recipe;
+  std::string experiment;
+  std::optional<std::string> refusal;  ///< the rule, or the missing part of the build
+
+  int world() const { return static_cast<int>(split.ranks); }
+  /// "dp", "0", "1", "2" or "3".
+  std::string stage() const { return recipe.stage < 0 ? "dp" : std::to_string(recipe.stage); }
+  /// A heading: everything but sharding and offload.
+  std::string group() const {
+    SlotNames const& names = recipe.names;
+    std::string text = model.name + ", " + std::string(names.precision) + ", " + std::to_string(split.ranks) +
+                       (split.ranks == 1 ? " rank" : " ranks") + ", batch " + std::to_string(split.batch) +
+                       ", sequence " + std::to_string(sequence) + ", accumulation " +
+                       std::to_string(split.accumulation) + ", global batch " +
+                       std::to_string(split.global());
+    if (names.recompute != "none") text += ", recompute " + std::string(names.recompute);
+    if (names.reduction != "ordered") text += ", reduction " + std::string(names.reduction);
+    if (names.capture != "eager") text += ", capture " + std::string(names.capture);
+    if (names.attention != "auto") text += ", attention " + std::string(names.attention);
+    return text;
+  }
+};
+
+namespace detail {
+
+/// The batch when only the global batch is given: the largest one up to the default that suits all rank
+/// counts, so that every row sees the same micro-batches and ends with the same weights.
+inline std::int64_t common_batch(MatrixFlags const& flags) {
+  for (std::int64_t batch = default_batch; batch > 1; --batch)
+    if (std::all_of(flags.ranks.begin(), flags.ranks.end(),
+                    [&](int ranks) { return *flags.global_batch % (batch * ranks) == 0; }))
+      return batch;
+  return 1;
+}
+
+/// The micro-batches of one rank count. A list that was not given is derived from the global batch.
+inline std::vector<BatchRelation> relations(MatrixFlags const& flags, int ranks) {
+  using Given = std::vector<std::optional<std::int64_t>>;
+  auto const given = [](std::vector<std::int64_t> const& list) {
+    return list.empty() ? Given{std::nullopt} : Given(list.begin(), list.end());
+  };
+  bool const underived = flags.global_batch && flags.batches.empty() && flags.accumulations.empty();
+  std::int64_t const standard = underived ? common_batch(flags) : default_batch;
+  std::vector<BatchRelation> found;
+  for (auto const batch : given(flags.batches))
+    for (auto const accumulation : given(flags.accumulations))
+      found.push_back(batch_relation(flags.global_batch, ranks, batch, accumulation, standard));
+  return found;
+}
+
+inline std::string name_of_point(MatrixFlags const& flags, Point const& point) {
+  SlotNames const& names = point.recipe.names;
+  std::string name = results::experiment_name({.stage = point.stage(),
+                                               .precision = std::string(names.precision),
+                                               .world = point.split.ranks,
+                                               .batch = point.split.batch,
+                                               .sequence = point.sequence,
+                                               .offload = std::string(names.offload),
+                                               .accumulation = point.split.accumulation});
+  // What these names do not say is added where rows of one matrix differ in it.
+  auto const add = [&](Names const& list, std::string_view value, char const* tag) {
+    if (list.size() > 1 && list.front() != value) name.append(tag).append(value);
+  };
+  add(flags.recomputes, names.recompute, "_recompute-");
+  add(flags.reductions, names.reduction, "_reduction-");
+  add(flags.captures, names.capture, "_capture-");
+  add(flags.attentions, names.attention, "_attention-");
+  if (flags.models.size() > 1) name += "_" + point.model.name;
+  return name;
+}
+
+inline Names or_default(Names const& names) { return names.empty() ? Names{""} : names; }
+
+}  // namespace detail
+
+/// All rows, in the order of the table. `vocabulary` is that of the flag (0: not given), `text_vocabulary`
+/// that of the data. Throws Error(config) for a relation or a size that cannot be.
+inline std::vector<Point> make_matrix(MatrixFlags const& flags, std::int64_t vocabulary,
+                                      std::int64_t text_vocabulary = 256) {
+  std::vector<Point> points;
+  Point point;
+  auto const add_recipe = [&](SlotNames const& names) {
+    point.recipe = parse_recipe(names);
+    point.refusal.reset();
+    if (auto const rule = broken_rule(point.recipe))
+      point.refusal = std::string(*rule);
+    else if (auto const missing = unsupported_reason(point.recipe))
+      point.refusal = missing;
+    else
+      point.refusal = model_refusal(point.model);
+    point.experiment = detail::name_of_point(flags, point);
+    points.push_back(point);
+  };
+  auto const add_slots = [&] {
+    for (auto const& precision : flags.precisions)
+      for (auto const& recompute : detail::or_default(flags.recomputes))
+        for (auto const& reduction : detail::or_default(flags.reductions))
+          for (auto const& capture : detail::or_default(flags.captures))
+            for (auto const& attention : detail::or_default(flags.attentions))
+              for (auto const& offload : flags.offloads)
+                for (auto const& stage : flags.stages) {
+                  SlotNames names;
+                  names.sharding = stage;
+                  names.precision = precision;
+                  names.offload = offload;
+                  names.recompute = recompute;
+                  names.reduction = reduction;
+                  names.capture = capture;
+                  names.attention = attention;
+                  add_recipe(names);
+                }
+  };
+  for (auto const& model : flags.models)
+    for (int const ranks : flags.ranks)
+      for (auto const& split : detail::relations(flags, ranks))
+        for (std::int64_t const sequence : flags.sequences) {
+          point.model = with_sizes(model, sequence, vocabulary, text_vocabulary);
+          point.split = split;
+          point.sequence = sequence;
+          check_magnitude(point.model, split.batch * split.accumulation, sequence);
+          add_slots();
+        }
+  return points;
+}
+
+/// The fields that say which row this is, into a row of results.
+inline void describe_point(results::Row& row, Point const& point) {
+  SlotNames const& names = point.recipe.names;
+  row["experiment"] = point.experiment;
+  row["model"] = point.model.name;
+  row["stage"] = point.recipe.stage < 0 ? results::Row("dp") : results::Row(point.recipe.stage);
+  row["sharding"] = names.sharding;
+  row["precision"] = names.precision;
+  row["offload"] = names.offload;
+  row["recompute"] = names.recompute;
+  row["reduction"] = names.reduction;
+  row["capture"] = names.capture;
+  row["attention"] = names.attention;
+  row["world"] = point.world();
+  row["batch"] = point.split.batch;
+  row["sequence"] = point.sequence;
+  row["accumulation"] = point.split.accumulation;
+  row["global_batch"] = point.split.global();
+}
+
+/// The options of a trainer of this row.
+inline TrainerOptions options_of(Point const& point, TrainerOptions options) {
+  options.batch = point.split.batch;
+  options.sequence = point.sequence;
+  options.accumulation = static_cast<int>(point.split.accumulation);
+  return options;
+}
+
+}  // namespace cli
+}  // namespace tessera::inline v0

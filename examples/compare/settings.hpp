@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// What compare was asked for.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "tessera/train/options.hpp"
+
+#include "common/matrix.hpp"
+#include "common/run_flags.hpp"
+
+namespace tessera::inline v0 {
+namespace compare {
+
+using cli::Point;
+
+struct Settings {
+  cli::MatrixFlags matrix;
+  std::int64_t steps = 20;
+  std::int64_t warmup = 5;
+  int repeat = 1;
+  double min_time = 0.0;
+
+  cli::DataFlags data;
+  TrainerOptions trainer;
+
+  std::filesystem::path nvme_path;
+  std::filesystem::path output_dir = "results";
+  std::filesystem::path json, csv;  ///< empty: not named
+  std::string format = "rows";
+  bool list = false;
+};
+
+}  // namespace compare
+}  // namespace tessera::inline v0

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plan of one row: bytes by place and category, whether it fits, and what else would.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/plan/report.hpp"
+#include "tessera/train/options.hpp"
+
+#include "common/matrix.hpp"
+
+namespace tessera::inline v0 {
+namespace planning {
+
+using cli::Point;
+
+/// What the rows must fit into.
+struct Limit {
+  std::int64_t bytes = 0;
+  bool per_rank = false;  ///< of each rank, whatever the place; else of all ranks together, in one machine
+};
+
+/// A planned row.
+struct Planned {
+  Point point;
+  std::string status;  ///< fits, oom or refused
+  std::string reason;
+  std::int64_t params = 0;
+  MemoryReport memory;             ///< of rank 0, which holds the most
+  std::int64_t all_ranks = 0;      ///< bytes of all ranks together
+  std::int64_t largest_batch = 0;  ///< that fits with the same recipe and sequence; 0: none
+  std::int64_t longest_sequence = 0;
+  std::string schedule_hash;
+
+  bool fits() const { return status == "fits"; }
+  std::int64_t on(Tier tier) const { return memory.total[static_cast<std::size_t>(tier)]; }
+};
+
+/// Plans one row. `search` also looks for the largest batch and sequence. Allocates no memory of the model.
+Planned plan_point(Point const& point, TrainerOptions const& options, Limit const& limit, bool search);
+
+/// The row to use among those of one group: it fits and costs the least; nothing when none fits. Rebuilding
+/// activations costs more than sharding, offload more than both.
+Planned const* pick(std::vector<Planned> const& rows, std::string const& family);
+
+/// Model, precision and shape: what a pick is made within.
+std::string family(Point const& point);
+
+}  // namespace planning
+}  // namespace tessera::inline v0

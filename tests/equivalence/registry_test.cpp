@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every registered recipe through AnyTrainer: planned bytes are used bytes, refusals come before memory is
+// taken, and divergence ends a run.
+#include <set>
+#include <string>
+
+#include <doctest/doctest.h>
+
+#include "tessera/train/any_trainer.hpp"
+
+#include "support/runs.hpp"
+
+namespace {
+
+using namespace support;
+
+template <class F>
+std::string refusal(ErrorKind kind, F const& call) {
+  try {
+    call();
+  } catch (Error const& error) {
+    CHECK(error.kind() == kind);
+    return error.what();
+  }
+  return "no error";
+}
+
+bool says(std::string const& text, std::string const& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("every registered recipe uses exactly the bytes it planned") {
+  std::set<std::string> names;
+  for (RecipeTable const& table : registered_recipes()) {
+    INFO(to_string(table));
+    CHECK(names.insert(to_string(table)).second);
+    CHECK(parse_recipe(table.names) == table);
+    Run run;
+    run.split = {3, 2};
+    run.steps = 1;
+    tessera::run(3, [&](comm::Comm comm) {
+      TrainerOptions const options = options_of(run);
+      auto const trainer = make_trainer(tiny, table, comm, options);
+      (void)trainer->step(make_batch(0, comm.rank(), run.split, run.batch, run.sequence, run.vocabulary))
+          .get();
+      StepShape const shape = cpu_step_shape(options, comm.rank(), comm.world());
+      StepPlan const plan = make_plan(gpt2_units(tiny)({shape.batch, shape.sequence}), table, shape);
+      for (Tier const tier : {Tier::device, Tier::host, Tier::nvme}) {
+        CHECK(trainer->peak_bytes(tier) == plan.arena_bytes[static_cast<std::size_t>(tier)]);
+        CHECK(trainer->plan().arena_bytes[static_cast<std::size_t>(tier)] == trainer->peak_bytes(tier));
+      }
+    });
+  }
+  CHECK(names.size() >= 8);  // 30, or the reduced set of a sanitizer build
+}
+
+TEST_CASE("a recipe that breaks a rule or is not in this build is refused in words") {
+  TrainerOptions options;
+  options.batch = 1;
+  options.sequence = 8;
+  auto const made = [&](RecipeTable const& table) {
+    return make_trainer(tiny, table, comm::Comm(), options);
+  };
+  CHECK(says(
+      refusal(ErrorKind::config, [&] { made(recipe("zs0", "fp16", "none", "none", "ordered", "none")); }),
+      "Precision<half> without a loss scale"));
+  CHECK(says(refusal(ErrorKind::unsupported, [&] { made(recipe("zs0", "fp32", "nvme_optimizer")); }),
+             "offload nvme_optimizer"));
+  options.sequence = 41;
+  CHECK(says(refusal(ErrorKind::config, [&] { made(recipe("zs0")); }),
+             "the sequence 41 is beyond the model's 40 positions"));
+}
+
+TEST_CASE("a huge model is refused at once and its advice trains") {
+  Gpt2Options const xl{.layers = 48, .heads = 25, .channels = 1600};
+  TrainerOptions options;
+  options.batch = 4;
+  options.sequence = 1024;
+  options.threads = 1;
+  options.memory_limit = std::int64_t{8} << 30;
+  std::string const text = refusal(ErrorKind::out_of_memory, [&] {
+    tessera::run(8, [&](comm::Comm comm) { (void)make_trainer(xl, recipe("zs0"), comm, options); });
+  });
+  CHECK(says(text, "8 ranks plan "));
+  CHECK(says(text, "no batch fits at this sequence"));
+
+  // A model whose batch is too big: the batch that the text names does train within the same limit.
+  options.batch = 64;
+  options.sequence = 40;
+  options.memory_limit = std::int64_t{12} << 20;
+  std::string const tight = refusal(ErrorKind::out_of_memory,
+                                    [&] { (void)make_trainer(tiny, recipe("zs0"), comm::Comm(), options); });
+  std::string const words = "largest batch that fits: ";
+  REQUIRE(says(tight, words));
+  options.batch = std::stoll(tight.substr(tight.find(words) + words.size()));
+  CHECK(options.batch < 64);
+  auto const trainer = make_trainer(tiny, recipe("zs0"), comm::Comm(), options);
+  CHECK(trainer->peak_bytes(Tier::device) <= options.memory_limit);
+  CHECK(trainer->step(make_batch(0, 0, {}, static_cast<int>(options.batch), 40, tiny.vocabulary)).get().loss >
+        0.0);
+}
+
+TEST_CASE("too many overflows in a row end the run on every rank with the tensor's name") {
+  std::vector<std::string> texts(2);
+  std::string const thrown = refusal(ErrorKind::diverged, [&] {
+    tessera::run(2, [&](comm::Comm comm) {
+      Run run;
+      run.split = {2, 1};
+      run.options.loss_scale.initial = 0x1p24;
+      run.options.loss_scale.minimum = 0x1p24;
+      run.options.skips_allowed = 2;
+      auto const trainer = make_trainer(tiny, recipe("zs1", "fp16"), comm, options_of(run));
+      auto const batch = make_batch(0, comm.rank(), run.split, run.batch, run.sequence, run.vocabulary);
+      for (int step = 0; step < 2; ++step) CHECK(trainer->step(batch).get().skipped);
+      Ticket const last = trainer->step(batch);
+      texts[static_cast<std::size_t>(comm.rank())] = refusal(ErrorKind::diverged, [&] { (void)last.get(); });
+      CHECK_THROWS_AS(trainer->step(batch).get(), Error);
+      CHECK_THROWS_AS(trainer->evaluate(batch), Error);
+      (void)last.get();
+    });
+  });
+  CHECK(says(thrown, "the gradient overflowed 3 steps in a row"));
+  CHECK(says(texts[0], ".weight"));
+  CHECK(texts[0] == texts[1]);
+}
+
+TEST_CASE("a rank with a bad token is named and the others lose it") {
+  std::string const text = refusal(ErrorKind::data, [&] {
+    tessera::run(3, [&](comm::Comm comm) {
+      Run run;
+      run.split = {3, 1};
+      auto const trainer = make_trainer(tiny, recipe("zs2"), comm, options_of(run));
+      Batch batch = make_batch(0, comm.rank(), run.split, run.batch, run.sequence, run.vocabulary);
+      if (comm.rank() == 2) batch.tokens[5] = 61;
+      try {
+        (void)trainer->step(batch).get();
+      } catch (PeerLost const& error) {
+        CHECK(comm.rank() != 2);
+        CHECK(error.rank() == 2);
+        throw;
+      }
+    });
+  });
+  CHECK(says(text, "token 5 is 61, but the model's vocabulary is 61"));
+}

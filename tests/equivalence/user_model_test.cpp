@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model that the library does not know, under every sharding, by typed trainers: the engine's promises are
+// not GPT-2's alone. Two borrowers of one parameter and frozen parameters are part of it.
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tessera/train/trainer.hpp"
+
+#include "support/runs.hpp"
+#include "support/tied_model.hpp"
+
+namespace {
+
+using namespace support;
+
+Run usual() {
+  Run run;
+  run.split = {1, 4};
+  run.vocabulary = TiedModel{}.words;
+  run.batch = 2;
+  run.options.learning_rate = 2e-2;
+  run.options.weight_decay = 0.2;
+  run.options.loss_scale.initial = 0x1p8;
+  return run;
+}
+
+template <class... Policies>
+Outcome run_with(Run const& run) {
+  return train(run, [](comm::Comm const& comm, TrainerOptions const& options) {
+    return std::make_unique<Trainer<TiedModel, Policies...>>(TiedModel{}, comm, options);
+  });
+}
+
+template <class Format>
+void same_under_every_sharding() {
+  Run const alone = usual();
+  using P = Precision<Format>;
+  Outcome const want = run_with<P>(alone);
+  CHECK(want.losses.back() < want.losses.front());
+  CHECK_FALSE(want.skipped.back());
+  Run run = alone;
+  run.split = {2, 2};
+  CHECK(run_with<P, RootOptimizer>(run) == want);
+  CHECK(run_with<P, ZeroStage<0>>(run) == want);
+  CHECK(run_with<P, ZeroStage<1>>(run) == want);
+  CHECK(run_with<P, ZeroStage<2>>(run) == want);
+  CHECK(run_with<P, ZeroStage<3>>(run) == want);
+  run.split = {4, 1};
+  CHECK(run_with<P, RootOptimizer, Offload<Cpu>>(run) == want);
+  CHECK(run_with<P, ZeroStage<0>, Offload<Cpu>>(run) == want);
+  CHECK(run_with<P, ZeroStage<2>, Offload<Cpu>>(run) == want);
+  CHECK(run_with<P, ZeroStage<3>, Offload<Cpu>>(run) == want);
+  run.options.recompute_every = 3;
+  CHECK(run_with<P, ZeroStage<3>, Recompute<Every>>(run) == want);
+  CHECK(run_with<P, ZeroStage<1>, Recompute<Block>>(run) == want);
+  CHECK(run_with<P, Recompute<Gelu>>(run) == want);
+}
+
+}  // namespace
+
+TEST_CASE("a user model trains to the same bits under every sharding in fp32") {
+  same_under_every_sharding<float>();
+}
+TEST_CASE("a user model trains to the same bits under every sharding in fp16") {
+  same_under_every_sharding<half>();
+}
+
+TEST_CASE("all borrowers reach the owner's gradient in 16 bits as in fp32") {
+  // fp32 borrowers write into the owner's contribution, 16-bit ones into buffers of their own.
+  auto const table_gradient = []<class Format>(Format) {
+    Run run = usual();
+    run.split = {1, 2};
+    Trainer<TiedModel, Precision<Format>> trainer(TiedModel{}, comm::Comm(), options_of(run));
+    std::vector<float> gradient;
+    trainer.observe([&](StepPlan const& plan, Entry const& entry, std::span<std::byte* const> buffers) {
+      if (entry.verb != Verb::norm || entry.unit != TiedModel::embedding) return;
+      auto const* const from = reinterpret_cast<float const*>(
+          buffers[static_cast<std::size_t>(plan.train.find(BufferKind::accumulator, entry.unit))]);
+      gradient.assign(from, from + plan.layout(entry.unit).parameters[0].size());
+    });
+    StepReport const report =
+        trainer.step(make_batch(0, 0, run.split, run.batch, run.sequence, run.vocabulary));
+    for (float& value : gradient) value /= static_cast<float>(report.scale);
+    return gradient;
+  };
+  std::vector<float> const want = table_gradient(0.0f), got = table_gradient(half(0.0f));
+  REQUIRE(want.size() == static_cast<std::size_t>(29 * 23));
+  REQUIRE(got.size() == want.size());
+  double difference = 0.0, whole = 0.0;
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    difference += std::pow(static_cast<double>(want[i] - got[i]), 2);
+    whole += std::pow(static_cast<double>(want[i]), 2);
+  }
+  CHECK(std::sqrt(difference / whole) < 5e-3);
+}
+
+TEST_CASE_TEMPLATE("frozen parameters stay bit-equal and take no decay", Sharding, ZeroStage<0>,
+                   ZeroStage<3>) {
+  tessera::run(2, [](comm::Comm comm) {
+    Run run = usual();
+    run.split = {2, 1};
+    TrainerOptions options = options_of(run);
+    options.learning_rate = 0.5;
+    Trainer<TiedModel, Precision<half>, Sharding, Offload<Cpu>> trainer(TiedModel{}, comm, options);
+    using Values = std::vector<std::pair<std::string, std::vector<float>>>;
+    auto const values = [&] {
+      Values all;
+      trainer.collect([&](ParameterSpec const& parameter, std::span<float const> of) {
+        all.emplace_back((parameter.trainable ? "" : "frozen:") + parameter.name,
+                         std::vector<float>(of.begin(), of.end()));
+      });
+      return all;
+    };
+    Values const before = values();
+    for (int step = 0; step < 2; ++step)
+      trainer.step(make_batch(step, comm.rank(), run.split, run.batch, run.sequence, run.vocabulary)).get();
+    Values const after = values();
+    if (!comm.is_root()) return;
+    REQUIRE(before.size() == 17);
+    int frozen = 0;
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      bool const is_frozen = before[i].first.starts_with("frozen:");
+      INFO(before[i].first);
+      CHECK((before[i].second == after[i].second) == is_frozen);
+      frozen += is_frozen;
+    }
+    CHECK(frozen == 2);
+  });
+}
+
+TEST_CASE("a rank that throws mid-step is named and its error is what run throws") {
+  std::vector<std::string> heard(3);
+  std::vector<int> lost(3, -1);
+  auto const go = [&] {
+    tessera::run(3, [&](comm::Comm comm) {
+      Run run = usual();
+      run.split = {3, 1};
+      TiedModel model;
+      auto const batch = make_batch(0, comm.rank(), run.split, run.batch, run.sequence, run.vocabulary);
+      if (comm.rank() == 1) model.throw_in_unit = TiedModel::frozen;
+      Trainer<TiedModel, ZeroStage<3>> trainer(model, comm, options_of(run));
+      try {
+        trainer.step(batch).get();
+      } catch (PeerLost const& error) {
+        heard[static_cast<std::size_t>(comm.rank())] = error.what();
+        lost[static_cast<std::size_t>(comm.rank())] = error.rank();
+        CHECK_THROWS_AS(trainer.step(batch).get(), PeerLost);  // and again at every later step
+        CHECK_THROWS_AS(trainer.evaluate(batch), PeerLost);
+        throw;
+      } catch (std::runtime_error const& error) {
+        heard[static_cast<std::size_t>(comm.rank())] = error.what();
+        CHECK_THROWS_WITH(trainer.step(batch).get(), "the model of this rank throws in unit 3");
+        throw;
+      }
+    });
+  };
+  std::string thrown;
+  try {
+    go();
+  } catch (Error const& error) {
+    thrown = error.what();
+    CHECK(error.rank() == 1);
+    CHECK(error.kind() == ErrorKind::failed);
+  }
+  CHECK(thrown == "rank 1: the model of this rank throws in unit 3");
+  CHECK(heard[1] == "the model of this rank throws in unit 3");
+  for (std::size_t rank : {0u, 2u}) {
+    CHECK(lost[rank] == 1);
+    CHECK(heard[rank].find("rank 1 is lost: ") == 0);
+    CHECK(heard[rank].find("the model of this rank throws in unit 3") != std::string::npos);
+  }
+}
+
+TEST_CASE("a failed step whose ticket nobody reads still frees the other ranks") {
+  std::atomic<bool> lost = false;
+  auto const go = [&] {
+    tessera::run(2, [&](comm::Comm comm) {
+      Run run = usual();
+      run.split = {2, 1};
+      TiedModel model;
+      if (comm.rank() == 1) model.throw_in_unit = TiedModel::memory;
+      Trainer<TiedModel> trainer(model, comm, options_of(run));
+      Ticket const ticket =
+          trainer.step(make_batch(0, comm.rank(), run.split, run.batch, run.sequence, run.vocabulary));
+      if (comm.rank() == 0) CHECK_THROWS_AS(ticket.get(), PeerLost);
+      if (comm.rank() == 0) lost = true;
+      for (int waited = 0; waited < 5000 && !lost; ++waited)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      CHECK(lost);  // long before the timeout
+      ticket.get();
+    });
+  };
+  CHECK_THROWS_WITH(go(), "rank 1: the model of this rank throws in unit 1");
+}
+
+TEST_CASE("ranks that were given different numbers refuse to start") {
+  auto const go = [](auto const& change) {
+    tessera::run(2, [&](comm::Comm comm) {
+      Run run = usual();
+      run.split = {2, 1};
+      TiedModel model;
+      TrainerOptions options = options_of(run);
+      if (comm.rank() == 1) change(model, options);
+      Trainer<TiedModel> trainer(model, comm, options);
+    });
+  };
+  CHECK_NOTHROW(go([](TiedModel&, TrainerOptions& options) { options.threads = 2; }));
+  CHECK_THROWS_AS(go([](TiedModel&, TrainerOptions& options) { options.seed = 3; }), Error);
+  CHECK_THROWS_AS(go([](TiedModel&, TrainerOptions& options) { options.batch = 3; }), Error);
+  CHECK_THROWS_AS(go([](TiedModel&, TrainerOptions& options) { options.learning_rate = 1e-3; }), Error);
+  CHECK_THROWS_AS(go([](TiedModel& model, TrainerOptions&) { model.hidden = 38; }), Error);
+  CHECK_THROWS_AS(go([](TiedModel&, TrainerOptions& options) { options.accumulation = 2; }), Error);
+}

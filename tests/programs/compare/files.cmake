@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+# cmake -DPROGRAM=compare -DWORK=folder -P files.cmake
+# Which files appear under which names, what stdout gets, and the spellings of flags.
+include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
+set(one ${brief} --ranks 2 --precisions fp32 --offloads none)
+
+# Without names: the two files and a step log for every run.
+passes(${one} --stages 0,3 --repeat 2)
+file(GLOB_RECURSE found RELATIVE "${WORK}/results" "${WORK}/results/*")
+list(SORT found)
+expect("files" "compare.csv;compare.json;zs0_fp32_ranks2_bs2_sl16/run1/step_log.csv;zs0_fp32_ranks2_bs2_sl16/run2/step_log.csv;zs3_fp32_ranks2_bs2_sl16/run1/step_log.csv;zs3_fp32_ranks2_bs2_sl16/run2/step_log.csv"
+       "${found}")
+file(STRINGS "${WORK}/results/compare.csv" lines)
+list(LENGTH lines count)
+expect("lines of compare.csv" 3 "${count}")
+list(GET lines 0 head)
+if(NOT head MATCHES "^experiment,model,params,stage,sharding,precision,offload,")
+  message(SEND_ERROR "compare.csv begins with ${head}")
+endif()
+file(STRINGS "${WORK}/results/zs3_fp32_ranks2_bs2_sl16/run2/step_log.csv" lines)
+list(GET lines 0 head)
+list(GET lines 4 last)
+list(LENGTH lines count)
+expect("lines of a step log" 5 "${count}")
+expect("a step log's head" "global_step,step_time_s,tokens_per_sec,gpu_max_mem_mb,loss,grad_norm,lr,scale,skipped" "${head}")
+if(NOT last MATCHES "^4,[0-9.e-]+,[0-9.e+]+,[0-9.]+,[0-9.]+,[0-9.]+,0.001,1.0,0$")
+  message(SEND_ERROR "a step log ends with ${last}")
+endif()
+file(REMOVE_RECURSE "${WORK}/results")
+
+# Elsewhere.
+passes(${one} --stages 1 --output-dir a/b)
+if(NOT EXISTS "${WORK}/a/b/compare.json" OR EXISTS "${WORK}/results")
+  message(SEND_ERROR "--output-dir a/b did not hold the files")
+endif()
+
+# Named ones, and no others.
+passes(${one} --stages 1 --csv named.csv)
+file(GLOB found RELATIVE "${WORK}" "${WORK}/*")
+list(SORT found)
+expect("files" "a;empty.txt;named.csv;short.txt;text.txt" "${found}")
+
+# stdout holds nothing but the data, the rest goes to stderr.
+run(${one} --stages 1 --json -)
+expect("exit code" 0 "${code}")
+field(status "${output}" rows 0 status)
+expect("status" ok "${status}")
+if(NOT errors MATCHES "rows: 1 ok")
+  message(SEND_ERROR "the table is not on stderr: ${errors}")
+endif()
+
+# Flat: one array of plain rows.
+passes(${one} --stages 1 --format flat --json flat.json)
+file(READ "${WORK}/flat.json" json)
+field(experiment "${json}" 0 experiment)
+field(version "${json}" 0 schema_version)
+expect("the flat row" "1 zs1_fp32_ranks2_bs2_sl16" "${version} ${experiment}")
+string(JSON kind ERROR_VARIABLE error TYPE "${json}" 0 losses)
+if(error STREQUAL "NOTFOUND")
+  message(SEND_ERROR "a flat row has an array")
+endif()
+
+# Other spellings, and the last of equal flags.
+passes(--data text.txt --models "layers=2,heads=2,channels=32" --gpus 2 --batch-size 2 --seq-length 16 --grad-accum 2
+       --num-steps 3 --warmup-steps 1 --strategies ddp,zero2 --precision bf16 --offload-strategies none cpu
+       --steps 7 --steps 2 --json alias.json)
+file(READ "${WORK}/alias.json" json)
+set(found "")
+foreach(index RANGE 3)
+  field(experiment "${json}" rows ${index} experiment)
+  list(APPEND found ${experiment})
+endforeach()
+expect("experiments" "zs0_bf16_ranks2_bs2_sl16_acc2;zs2_bf16_ranks2_bs2_sl16_acc2;zs0_bf16_ranks2_bs2_sl16_offcpu_acc2;zs2_bf16_ranks2_bs2_sl16_offcpu_acc2"
+       "${found}")
+string(JSON count LENGTH "${json}" rows 0 losses)
+expect("steps" 3 "${count}")
+
+# A longer row, by time; sequential data; a fixed number of threads.
+passes(${one} --stages 0 --min-time 0.2 --order sequential --threads 2 --json long.json)
+file(READ "${WORK}/long.json" json)
+field(seconds "${json}" rows 0 train_time_s)
+if(seconds LESS 0.2)
+  message(SEND_ERROR "--min-time 0.2 timed ${seconds} s")
+endif()
+
+# Texts.
+passes(--list)
+if(NOT output MATCHES "sharding zs3, precision bf16" OR NOT output MATCHES "30 recipes")
+  message(SEND_ERROR "--list: ${output}")
+endif()
+passes(--help)
+foreach(part "Matrix" "Optimizer" "Output" "--offloads" "Examples:" "130 and 143")
+  string(FIND "${output}" "${part}" at)
+  if(at EQUAL -1)
+    message(SEND_ERROR "--help lacks ${part}")
+  endif()
+endforeach()
+passes(--version)
+if(NOT output MATCHES "^compare \\(tessera [0-9]+\\.[0-9]+\\.[0-9]+\\)\n$")
+  message(SEND_ERROR "--version: ${output}")
+endif()

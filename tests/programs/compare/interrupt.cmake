@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+# cmake -DPROGRAM=compare -DWORK=folder -P interrupt.cmake
+# Ctrl-C and SIGTERM end the row after its step; what was measured is written, the exit code is 130 or 143.
+include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
+
+foreach(signal INT TERM)
+  if(signal STREQUAL "INT")
+    set(wanted 130)
+  else()
+    set(wanted 143)
+  endif()
+  file(REMOVE "${WORK}/out.txt")
+  # The first row is brief; the signal comes when its line is there and the second row runs.
+  execute_process(
+    COMMAND sh -c "program=$1; shift
+                   \"$program\" \"$@\" > out.txt 2> err.txt & pid=$!
+                   tries=0
+                   until grep -q '^.1/3.' out.txt 2>/dev/null; do
+                     tries=$((tries + 1)); [ $tries -lt 600 ] || { kill -9 $pid; exit 99; }
+                     sleep 0.05
+                   done
+                   sleep 0.3; kill -${signal} $pid
+                   wait $pid"
+            sh "${PROGRAM}" --model "layers=4,heads=4,channels=128" --data text.txt --sequence 64 --batch 4 --warmup 0
+            --ranks 2 --stages 0 --precisions fp32,bf16,fp16 --offloads none --min-time 2 --steps 1 --json ${signal}.json
+    WORKING_DIRECTORY "${WORK}" RESULT_VARIABLE code)
+  file(READ "${WORK}/err.txt" errors)
+  expect("exit code after SIG${signal} (${errors})" "${wanted}" "${code}")
+  file(READ "${WORK}/${signal}.json" json)
+  foreach(index RANGE 2)
+    field(status_${index} "${json}" rows ${index} status)
+    field(reason_${index} "${json}" rows ${index} reason)
+  endforeach()
+  expect("statuses after SIG${signal}" "ok failed failed" "${status_0} ${status_1} ${status_2}")
+  if(NOT reason_1 MATCHES "^interrupted by SIG${signal} after step [0-9]+" OR
+     NOT reason_2 MATCHES "^not run: interrupted by SIG${signal}")
+    message(SEND_ERROR "SIG${signal}: ${reason_1}; ${reason_2}")
+  endif()
+endforeach()

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+# cmake -DPROGRAM=compare -DWORK=folder -P refusals.cmake
+# Wrong command lines, settings, data and outputs: which exit code and which words, and nothing left behind.
+include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
+
+# Flags.
+refuses(2 "--setps;--steps" --setps 3)
+refuses(2 "'-x'" -x)
+refuses(2 "'-steps';--steps" -steps 3)
+refuses(2 "'tiny';values follow their flag" tiny)
+refuses(2 "'steps';--steps" steps 3)
+refuses(2 "--steps needs a value" --steps)
+refuses(2 "--steps needs a value;'--json'" --steps --json)
+refuses(2 "--list takes no value" --list=yes)
+refuses(2 "--json has an empty value" --json=)
+
+# Choices, with the nearest.
+refuses(2 "--stages;'4'" --stages 0,4)
+refuses(2 "--stages;'zero5'" --strategies zero5)
+refuses(2 "--precisions;'fp166';'fp16'" --precisions fp166)
+refuses(2 "--offloads;'cpu_optimiser';'cpu_optimizer'" --offloads cpu_optimiser)
+refuses(2 "--recompute;'blok';'block'" --recompute blok)
+refuses(2 "--reduction;'orderd';'ordered'" --reduction orderd)
+refuses(2 "--capture;'grph';'graph'" --capture grph)
+refuses(2 "--attention;'fusd';'fused'" --attention fusd)
+refuses(2 "--order;'shufled';'shuffled'" --order shufled)
+refuses(2 "--schedule;'cosin';'cosine'" --schedule cosin)
+refuses(2 "--format;'row';'rows'" --format row)
+refuses(2 "--models;'gpt2-mediun';'gpt2-medium'" --model gpt2-mediun)
+refuses(2 "--models;lacks heads" --model "layers=1,channels=8")
+refuses(2 "--models;lacks heads" --model "layers=1,heads=1,channels=8,layers=2")
+refuses(2 "--models channels;0" --model "layers=1,heads=1,channels=0")
+refuses(2 "--stages;empty item" --stages 0,,1)
+refuses(3 "3 heads do not divide 8 channels;channels=6 and channels=9" --model "layers=1,heads=3,channels=8")
+
+# Numbers.
+foreach(flag --batch --sequence --accumulation --ranks --steps --repeat --global-batch --vocabulary)
+  foreach(value 0 -1 nan inf 1.5 4x 0x10 1e3 99999999999999999999)
+    refuses(2 "${flag};${value}" ${flag} ${value})
+  endforeach()
+endforeach()
+foreach(flag --warmup --seed --threads --learning-rate-warmup)
+  foreach(value -1 nan 1.5 4x 99999999999999999999)
+    refuses(2 "${flag};${value}" ${flag} ${value})
+  endforeach()
+endforeach()
+foreach(flag --learning-rate --beta1 --beta2 --epsilon --weight-decay --clip --min-time)
+  foreach(value nan inf -1 1e999 abc 0x1p3)
+    refuses(2 "${flag};${value}" ${flag} ${value})
+  endforeach()
+endforeach()
+refuses(2 "--beta1;below 1" --beta1 1)
+refuses(2 "--ranks;64" --ranks 65)
+
+# The batch, with its equation and the nearest numbers.
+refuses(3 "--global-batch 6;ranks 4 x accumulation 1 = 6;--global-batch 4 and 8" --data text.txt --ranks 4
+        --global-batch 6)
+refuses(3 "--global-batch 10;batch 2 x ranks 2 x accumulation 3 = 12;--global-batch 12" --data text.txt --ranks 2
+        --batch 2 --accumulation 3 --global-batch 10)
+refuses(3 "--global-batch 2;batch 4 x ranks 1 x accumulation = 2;--global-batch 4" --data text.txt --ranks 1 --batch 4
+        --global-batch 2)
+refuses(3 "2147483647" --data text.txt --batch 1000000 --accumulation 1000000)
+refuses(3 "10^15" --data text.txt --model gpt2-xl --batch 1000000 --sequence 1024)
+
+# The model and its data.
+refuses(3 "--sequence 1025;1024 positions of gpt2" --data text.txt --model gpt2 --sequence 1025)
+refuses(3 "--sequence 17;16 positions" --data text.txt --model "layers=1,heads=1,channels=8,positions=16" --sequence 17)
+refuses(4 "text.txt: token;beyond the vocabulary of 50;--vocabulary" ${small} --data text.txt --vocabulary 50)
+refuses(4 "short.txt: too little data, 2 tokens present, 17 needed" ${small} --data short.txt)
+refuses(4 "empty.txt: the file is empty" ${small} --data empty.txt)
+refuses(4 "absent.txt: no such file" ${small} --data absent.txt)
+refuses(2 "--nvme-path absent" ${small} --data text.txt --nvme-path absent)
+
+# Outputs, before the first step.
+refuses(1 "no/such/out.json;does not exist" ${brief} --json no/such/out.json)
+refuses(1 "no/out.csv;does not exist" ${brief} --csv no/out.csv)
+refuses(1 "is a folder" ${brief} --json .)
+refuses(1 "text.txt;not a folder" ${brief} --output-dir text.txt)
+refuses(2 "the same file" ${brief} --json out --csv out)
+file(MAKE_DIRECTORY "${WORK}/results/compare.json")
+refuses(1 "compare.json;is a folder" ${brief})
+file(REMOVE_RECURSE "${WORK}/results")
+file(MAKE_DIRECTORY "${WORK}/results")
+file(WRITE "${WORK}/results/zs0_fp32_ranks2_bs2_sl16" "in the way")
+refuses(1 "zs0_fp32_ranks2_bs2_sl16;not a folder" ${brief} --ranks 2 --stages 0 --precisions fp32 --offloads none)

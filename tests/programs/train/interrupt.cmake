@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+# cmake -DPROGRAM=train -DWORK=folder -P interrupt.cmake
+# Ctrl-C and SIGTERM end a run after its step, with its weights saved.
+include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
+
+foreach(signal INT TERM)
+  if(signal STREQUAL "INT")
+    set(wanted 130)
+  else()
+    set(wanted 143)
+  endif()
+  execute_process(
+    COMMAND sh -c "program=$1; shift
+                   \"$program\" \"$@\" > out.txt 2> err.txt & pid=$!
+                   tries=0
+                   until grep -q '\"step\":3,' log.jsonl 2>/dev/null; do
+                     tries=$((tries + 1)); [ $tries -lt 600 ] || { kill -9 $pid; exit 99; }
+                     sleep 0.05
+                   done
+                   kill -${signal} $pid
+                   wait $pid"
+            sh "${PROGRAM}" ${small} --ranks 2 --stage 2 --steps 100000000 --log log.jsonl --save ${signal}.safetensors
+    WORKING_DIRECTORY "${WORK}" RESULT_VARIABLE code)
+  if(NOT code STREQUAL "${wanted}")
+    file(READ "${WORK}/err.txt" errors)
+    message(SEND_ERROR "SIG${signal} ended the run with ${code}, not ${wanted}: ${errors}")
+  endif()
+  file(READ "${WORK}/out.txt" output)
+  if(NOT output MATCHES "interrupted by SIG${signal} after step [0-9]+ of 100000000")
+    message(SEND_ERROR "SIG${signal}: the run printed ${output}")
+  endif()
+  passes(${small} --steps 0 --init ${signal}.safetensors)
+  file(STRINGS "${WORK}/log.jsonl" last REGEX "\"summary\"")
+  string(JSON interrupted GET "${last}" summary interrupted)
+  if(NOT interrupted STREQUAL "ON")
+    message(SEND_ERROR "the log's summary says interrupted ${interrupted}")
+  endif()
+  file(REMOVE "${WORK}/log.jsonl")
+endforeach()

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+# cmake -DPROGRAM=train -DWORK=folder -P weights.cmake
+# Weights in and out: round trips are exact, bad files are refused by name, a failed save keeps the old file.
+include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
+
+function(expect_same a b)
+  file(SHA256 "${WORK}/${a}" first)
+  file(SHA256 "${WORK}/${b}" second)
+  if(NOT first STREQUAL second)
+    message(SEND_ERROR "${a} and ${b} differ")
+  endif()
+endfunction()
+
+# The initial weights depend on the seed alone.
+passes(${small} --steps 0 --save start.safetensors --seed 5)
+passes(${small} --steps 0 --save again.safetensors --seed 5 --ranks 3 --stage 3 --precision bf16)
+expect_same(start.safetensors again.safetensors)
+passes(${small} --steps 0 --save other.safetensors --seed 6)
+file(SHA256 "${WORK}/start.safetensors" start)
+file(SHA256 "${WORK}/other.safetensors" other)
+if(start STREQUAL other)
+  message(SEND_ERROR "two seeds gave the same weights")
+endif()
+# No data is needed for that, nor read.
+passes(--model "layers=1,heads=2,channels=8,positions=16" --sequence 8 --steps 0 --save no-data.safetensors --seed 5)
+expect_same(start.safetensors no-data.safetensors)
+
+# In and out again, under every sharding.
+foreach(stage dp 0 1 2 3)
+  passes(${small} --steps 0 --ranks 2 --stage ${stage} --init start.safetensors --save copy.safetensors --seed 9)
+  expect_same(start.safetensors copy.safetensors)
+endforeach()
+# Over itself.
+passes(${small} --steps 0 --init copy.safetensors --save copy.safetensors)
+expect_same(start.safetensors copy.safetensors)
+
+# What was trained and saved goes on as if nothing had been: the first loss after is the loss after the last step.
+passes(${small} --steps 3 --save three.safetensors --validation text.txt --log first.jsonl)
+passes(${small} --steps 1 --learning-rate 0 --init three.safetensors --validation text.txt --log second.jsonl --ranks 2
+       --batch 1)
+foreach(log first second)
+  file(STRINGS "${WORK}/${log}.jsonl" line REGEX "validation_loss")
+  string(JSON ${log}_loss GET "${line}" validation_loss)
+endforeach()
+if(NOT first_loss STREQUAL second_loss)
+  message(SEND_ERROR "validation loss ${first_loss} when saved, ${second_loss} when loaded")
+endif()
+
+# Bad files. sed changes a header in place, to the same length.
+refuses(4 "absent.safetensors" ${small} --init absent.safetensors)
+refuses(4 "text.txt" ${small} --init text.txt)
+shell("head -c -1 start.safetensors > cut.safetensors; head -c 5 start.safetensors > stub.safetensors; : > empty.safetensors")
+refuses(4 "cut.safetensors" ${small} --init cut.safetensors)
+refuses(4 "stub.safetensors" ${small} --init stub.safetensors)
+refuses(4 "empty.safetensors" ${small} --init empty.safetensors)
+function(bad name from to)
+  execute_process(COMMAND sed "s/${from}/${to}/" "${WORK}/start.safetensors" OUTPUT_FILE "${WORK}/${name}.safetensors"
+                  COMMAND_ERROR_IS_FATAL ANY)
+  file(SHA256 "${WORK}/${name}.safetensors" changed)
+  if(changed STREQUAL "${start}")
+    message(FATAL_ERROR "sed changed nothing for ${name}")
+  endif()
+  refuses(4 "${name}.safetensors;${ARGV3}" ${small} --init ${name}.safetensors)
+endfunction()
+set(ENV{LC_ALL} C)
+bad(overlapping "\\[96,864\\]" "\\[92,860\\]" "c_attn.weight")
+bad(backwards "\\[96,864\\]" "\\[964,86\\]" "c_attn.weight")
+bad(lying "\"shape\":\\[8,24\\]" "\"shape\":\\[9,24\\]" "c_attn.weight")
+bad(turned "\"shape\":\\[8,24\\]" "\"shape\":\\[24,8\\]" "h.0.attn.c_attn.weight has shape [24, 8], the model wants [8, 24]")
+bad(renamed "\"ln_f.bias\"" "\"ln_g.bias\"" "missing: ln_f.bias [8];not of the model: ln_g.bias [8]")
+bad(typed "\"dtype\":\"F32\"" "\"dtype\":\"I32\"" "I32")
+bad(unknown "\"dtype\":\"F32\"" "\"dtype\":\"X32\"" "X32")
+bad(json "\"dtype\":" "\"dtype\";" "")
+bad(deep "\"shape\":\\[8,24\\]" "\"shape\":\\[\\[\\[\\[" "")
+refuses(4 "vocabulary 256;vocabulary 300;wte.weight" ${small} --vocabulary 300 --init start.safetensors)
+refuses(4 "layers=1;layers=2;missing: h.1.ln_1.weight [8]" --model "layers=2,heads=2,channels=8,positions=16"
+        --sequence 8 --data text.txt --init start.safetensors)
+
+# A save that fails keeps the old file whole and leaves nothing beside it.
+file(GLOB before "${WORK}/*" "${WORK}/.*")
+execute_process(COMMAND sh -c "trap '' XFSZ; ulimit -f 4; exec \"$@\"" sh "${PROGRAM}" ${small} --steps 1
+                               --save start.safetensors
+                WORKING_DIRECTORY "${WORK}" OUTPUT_VARIABLE output ERROR_VARIABLE errors RESULT_VARIABLE code)
+if(NOT code STREQUAL "1" OR NOT errors MATCHES "^error: start.safetensors: cannot write [^\n]*\n$")
+  message(SEND_ERROR "a full disk gave ${code}: ${errors}")
+endif()
+file(SHA256 "${WORK}/start.safetensors" after)
+if(NOT after STREQUAL start)
+  message(SEND_ERROR "a failed save damaged the old file")
+endif()
+file(GLOB left "${WORK}/*" "${WORK}/.*")
+if(NOT left STREQUAL before)
+  message(SEND_ERROR "a failed save left files: ${left}")
+endif()
+refuses(1 "/dev/full;disk is full" ${small} -q --steps 1 --save /dev/full)
+refuses(1 "/dev/full;disk is full" ${small} -q --steps 1 --log /dev/full)
+
+# What diverges is not saved.
+refuses(7 "the loss of step;not finite;nothing was saved" ${small} -q --steps 50 --learning-rate 1e30 --save start.safetensors)
+file(SHA256 "${WORK}/start.safetensors" after)
+if(NOT after STREQUAL start)
+  message(SEND_ERROR "a diverged run was saved")
+endif()

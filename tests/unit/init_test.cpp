@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// Initial weights: a pure function of seed, parameter and element, and a normal distribution.
+#include "tessera/nn/init.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <span>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+namespace {
+
+using namespace tessera;
+
+std::vector<float> drawn(std::uint64_t seed, int unit, int parameter, std::int64_t offset, std::int64_t count,
+                         Init const& init = Init::normal(0.02)) {
+  std::vector<float> values(static_cast<std::size_t>(count), -7.0f);
+  initial_values(seed, unit, parameter, init, offset, values);
+  return values;
+}
+
+}  // namespace
+
+TEST_CASE("initial values do not depend on how they are cut") {
+  std::vector<float> const whole = drawn(1, 3, 4, 0, 5000);
+  std::mt19937 bits(7);
+  for (int round = 0; round < 50; ++round)
+    for (std::int64_t at = 0; at < 5000;) {
+      std::int64_t const count = std::min<std::int64_t>(1 + bits() % (round < 25 ? 9 : 700), 5000 - at);
+      std::vector<float> const piece = drawn(1, 3, 4, at, count);
+      REQUIRE(std::equal(piece.begin(), piece.end(), whole.begin() + at));
+      at += count;
+    }
+  CHECK(drawn(1, 3, 4, 17, 0).empty());
+  // Far into a parameter, where the counter needs more than 32 bits.
+  std::int64_t const far = (std::int64_t{1} << 35) + 13;
+  std::vector<float> const there = drawn(1, 3, 4, far, 300), later = drawn(1, 3, 4, far + 100, 200);
+  CHECK(std::equal(later.begin(), later.end(), there.begin() + 100));
+  CHECK(drawn(1, 3, 4, (std::int64_t{1} << 34) + 8, 100) != drawn(1, 3, 4, 8, 100));
+}
+
+TEST_CASE("seeds units and parameters draw different values") {
+  std::vector<float> const one = drawn(1, 0, 0, 0, 400);
+  CHECK(drawn(1, 0, 0, 0, 400) == one);
+  for (auto const& other : {drawn(2, 0, 0, 0, 400), drawn(1, 1, 0, 0, 400), drawn(1, 0, 1, 0, 400),
+                            drawn(std::uint64_t{1} << 32 | 1, 0, 0, 0, 400), drawn(1, 0, 0, 400, 400)}) {
+    int equal = 0;
+    for (std::size_t i = 0; i < one.size(); ++i) equal += one[i] == other[i];
+    CHECK(equal <= 1);
+  }
+}
+
+TEST_CASE("zeros and ones are just that") {
+  CHECK(drawn(1, 0, 0, 3, 100, Init::zeros()) == std::vector<float>(100, 0.0f));
+  CHECK(drawn(1, 0, 0, 3, 100, Init::ones()) == std::vector<float>(100, 1.0f));
+}
+
+TEST_CASE("initial values are normal with the deviation asked for") {
+  constexpr std::int64_t n = 1 << 20;
+  std::vector<float> const values = drawn(42, 1, 2, 0, n, Init::normal(0.5));
+  double sum = 0, square = 0, cube = 0, fourth = 0;
+  for (float const value : values) {
+    double const z = static_cast<double>(value) / 0.5;
+    sum += z;
+    square += z * z;
+    cube += z * z * z;
+    fourth += z * z * z * z;
+  }
+  double const count = static_cast<double>(n);
+  // Five standard errors of each moment of n normal values.
+  CHECK(std::fabs(sum / count) < 5 / std::sqrt(count));
+  CHECK(std::fabs(square / count - 1) < 5 * std::sqrt(2 / count));
+  CHECK(std::fabs(cube / count) < 5 * std::sqrt(15 / count));
+  CHECK(std::fabs(fourth / count - 3) < 5 * std::sqrt(96 / count));
+  // No lag: neighbours, and words of one Philox block, are uncorrelated.
+  for (std::size_t const lag : {1u, 2u, 4u, 64u}) {
+    double product = 0;
+    for (std::size_t i = lag; i < values.size(); ++i)
+      product += static_cast<double>(values[i]) * static_cast<double>(values[i - lag]) * 4;
+    CHECK(std::fabs(product / count) < 5 / std::sqrt(count));
+  }
+}
+
+TEST_CASE("every drawn value is the normal quantile of its word") {
+  // values[i] must be the quantile of (word + 0.5) / 2^32, whatever loop computed it.
+  PhiloxKey const key = philox_key(9);
+  std::vector<float> const values = drawn(9, 5, 6, 0, 1 << 18, Init::normal(1.0));
+  double worst = 0, farthest = 0;
+  for (std::int64_t i = 0; i < 1 << 18; ++i) {
+    std::uint32_t const word = philox4x32({{static_cast<std::uint32_t>(i / 4), 5u, 6u, 1u}}, key).word[i % 4];
+    double const z = static_cast<double>(values[static_cast<std::size_t>(i)]);
+    // Probability beyond |z| against the smaller side of the word, relative to it times the slope d ln q /
+    // dz.
+    double const side = (static_cast<double>(word < 0x80000000u ? word : ~word) + 0.5) * 0x1p-32;
+    double const beyond = 0.5 * std::erfc(std::fabs(z) / std::sqrt(2.0));
+    REQUIRE((word < 0x80000000u ? z <= 0 : z >= 0));
+    double const density = std::exp(-0.5 * z * z) / std::sqrt(2 * M_PI);
+    worst = std::max(worst, std::fabs(beyond - side) / density);  // the error of z itself
+    farthest = std::max(farthest, std::fabs(z));
+  }
+  CHECK(worst < 4e-6);
+  CHECK(farthest > 4.0);
+}
+
+TEST_CASE("the outermost words give the outermost quantiles") {
+  // (0 + 0.5) / 2^32 is 6.34 deviations out: no draw of a test meets it, so the parts are called by hand.
+  auto const at = [](std::uint32_t word) {
+    float const x = detail::quantile_x(word), w = detail::quantile_w(word);
+    return static_cast<double>(w >= 5.0f ? detail::quantile_far(x, w) : detail::quantile_near(x, w));
+  };
+  for (std::uint32_t const word : {0u, 1u, 2u, 1000u, 1u << 20, 1u << 24, 1u << 30, (1u << 31) - 1}) {
+    double const side = (static_cast<double>(word) + 0.5) * 0x1p-32;
+    double const z = at(word);
+    double const density = std::exp(-0.5 * z * z) / std::sqrt(2 * M_PI);
+    INFO(word, " at ", z);
+    // The formula is made for tails down to 2^-24; the 64 words beyond, one value in 2^26, are off by less
+    // than 0.05 %.
+    CHECK(std::fabs(0.5 * std::erfc(-z / std::sqrt(2.0)) - side) / density < (word < 64 ? 3e-3 : 1e-5));
+    CHECK(at(~word) == -z);  // symmetric to the bit
+  }
+  CHECK(at(0) < -6.2);
+  CHECK(at(0) > -6.4);
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a step must not do: read on the host, synchronise, allocate. And its operations as numbers.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tessera/nn/gpt2.hpp"
+#include "tessera/train/trainer.hpp"
+
+#include "support/runs.hpp"
+#include "unit/allocation_support.hpp"
+
+namespace {
+
+using namespace support;
+
+using Gpt2Engine = Engine<Cpu, float>;
+
+ErasedModel<Cpu, float> erased(Gpt2Options const& options) {
+  return detail::erase<Cpu, float>(Gpt2(options));
+}
+
+struct Notes final : Recorder {
+  void operation(Operation const& operation) override {
+    flops += operation.flops;
+    bytes += operation.bytes;
+    ++count[operation.name];
+  }
+  void violation(char const* what) override { violations.push_back(what); }
+
+  double flops = 0, bytes = 0;
+  std::map<std::string, int> count;
+  std::vector<std::string> violations;
+};
+
+/// Allocations of a step on all ranks, first and later ones.
+std::vector<std::int64_t> allocations_of_steps(RecipeTable const& table, Run run) {
+  std::vector<std::int64_t> counts;
+  tessera::run(run.split.ranks, [&](comm::Comm comm) {
+    Gpt2Engine engine(erased(tiny), table, options_of(run), comm.transport());
+    for (int step = 0; step < 3; ++step) {
+      Batch const batch =
+          make_batch(step, comm.rank(), run.split, run.batch, run.sequence, run.vocabulary, run.mask_every);
+      std::int64_t before = 0;
+      comm.transport().barrier();
+      if (comm.is_root()) before = allocation_support::count();
+      comm.transport().barrier();
+      Ticket const ticket = engine.step(batch);
+      comm.transport().barrier();
+      if (comm.is_root()) counts.push_back(allocation_support::count() - before);
+      comm.transport().barrier();
+      CHECK(ticket.get().loss > 0.0);
+    }
+  });
+  return counts;
+}
+
+}  // namespace
+
+TEST_CASE("a recorded step breaks no rule and its operations add up to the formula") {
+  // Big enough that the products dominate: norms, GELU, the optimizer and the classifier are a few percent.
+  Gpt2Options const model{.layers = 4, .heads = 4, .channels = 256, .positions = 128, .vocabulary = 1024};
+  Run run;
+  run.batch = 4;
+  run.sequence = 128;
+  comm::Comm comm;
+  Gpt2Engine engine(erased(model), recipe("zs0"), options_of(run), comm.transport());
+  std::int64_t const attempted = engine.state().attempted;
+  Notes notes;
+  engine.record(notes);
+  CHECK(notes.violations.empty());
+  CHECK(engine.state().attempted == attempted);  // nothing ran
+
+  double const tokens = 4.0 * 128;
+  double const formula = Gpt2(model).flops_per_token(128) * tokens;
+  // The formula counts the positions table as if it were multiplied, which is only looked up, and attention
+  // as if it were not causal; the list counts what really runs, its small operations too.
+  double const positions = 6.0 * 128 * 256 * tokens;
+  CHECK(notes.flops / (formula - positions) > 0.97);
+  CHECK(notes.flops / (formula - positions) < 1.06);
+  CHECK(notes.count["adamw"] > 0);
+  CHECK(notes.count["finish_step"] == 1);
+  CHECK(notes.count["cross_entropy"] == 1);
+  CHECK(notes.bytes > 4.0 * static_cast<double>(parameter_count(Gpt2(model).units({1, 1}))));
+
+  Notes rebuilt;
+  Gpt2Engine again(erased(model), recipe("zs0", "fp32", "none", "block"), options_of(run), comm.transport());
+  again.record(rebuilt);
+  CHECK(rebuilt.violations.empty());
+  CHECK(rebuilt.flops / notes.flops > 1.2);  // nearly one more forward in three
+  CHECK(rebuilt.flops / notes.flops < 1.4);
+}
+
+TEST_CASE("a recorder hears of synchronisation") {
+  Notes notes;
+  Context<Cpu> context(1, {}, &notes);
+  context.synchronize();
+  CHECK(notes.violations == std::vector<std::string>{"synchronize"});
+}
+
+TEST_CASE("no step allocates not even the first") {
+  std::vector<std::int64_t> const none(3, 0);
+  Run run;
+  run.options.clip = 1.0;
+  run.split = {1, 2};
+  CHECK(allocations_of_steps(recipe("zs0"), run) == none);
+  run.options.threads = 2;
+  CHECK(allocations_of_steps(recipe("zs0", "fp32", "cpu_optimizer"), run) == none);
+  run.split = {4, 2};
+  run.options.threads = 1;
+  for (std::string_view const sharding : shardings) {
+    INFO(std::string(sharding));
+    CHECK(allocations_of_steps(recipe(sharding), run) == none);
+    CHECK(allocations_of_steps(recipe(sharding, "fp32", "cpu_optimizer", "every", "fast"), run) == none);
+  }
+  run.options.threads = 2;
+  CHECK(allocations_of_steps(recipe("zs3"), run) == none);
+}

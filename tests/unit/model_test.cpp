@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// GPT-2 as a list of units: names and shapes of the files, what decays, what is tied, which sizes are
+// refused.
+#include <set>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tessera/nn/gpt2.hpp"
+#include "tessera/plan/layout.hpp"
+
+#include "support/tied_model.hpp"
+
+namespace {
+
+using namespace tessera;
+
+std::string refusal(Gpt2Options const& options) {
+  try {
+    Gpt2 model(options);
+  } catch (Error const& error) {
+    CHECK(error.kind() == ErrorKind::config);
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("GPT-2 has the names shapes and decay of its files") {
+  Gpt2 const model({.layers = 2, .heads = 3, .channels = 12, .positions = 7, .vocabulary = 11});
+  auto const units = model.units({2, 5});
+  REQUIRE(units.size() == 4);
+  std::vector<std::string> lines;
+  for (UnitSpec const& unit : units)
+    for (ParameterSpec const& parameter : unit.parameters) {
+      lines.push_back(parameter.name + " " + to_string(parameter.shape));
+      CHECK(parameter.decay == (parameter.shape.dims() == 2));  // embeddings included
+      CHECK(parameter.trainable);
+    }
+  auto const block = [](std::string const& name) {
+    return std::vector<std::string>{name + ".ln_1.weight [12]",
+                                    name + ".ln_1.bias [12]",
+                                    name + ".attn.c_attn.weight [12, 36]",
+                                    name + ".attn.c_attn.bias [36]",
+                                    name + ".attn.c_proj.weight [12, 12]",
+                                    name + ".attn.c_proj.bias [12]",
+                                    name + ".ln_2.weight [12]",
+                                    name + ".ln_2.bias [12]",
+                                    name + ".mlp.c_fc.weight [12, 48]",
+                                    name + ".mlp.c_fc.bias [48]",
+                                    name + ".mlp.c_proj.weight [48, 12]",
+                                    name + ".mlp.c_proj.bias [12]"};
+  };
+  std::vector<std::string> want{"wte.weight [11, 12]", "wpe.weight [7, 12]"};
+  for (std::string const& name : {std::string("h.0"), std::string("h.1")})
+    for (std::string const& row : block(name)) want.push_back(row);
+  want.insert(want.end(), {"ln_f.weight [12]", "ln_f.bias [12]"});
+  CHECK(lines == want);
+
+  // The head borrows the token embedding; blocks keep 16 C and a little for backward; the head keeps logits.
+  REQUIRE(units.back().borrows.size() == 1);
+  CHECK(units.back().borrows[0].unit == 0);
+  CHECK(units.back().borrows[0].parameter == 0);
+  CHECK(units.back().output.dims() == 0);
+  CHECK(units[1].output == Shape{2, 5, 12});
+  CHECK_NOTHROW(check_units(units));
+  int cheap = 0;
+  for (ActivationSpec const& saved : units[1].saved) cheap += saved.cheap;
+  CHECK(cheap == 1);
+}
+
+TEST_CASE("projections to the residual start smaller with depth") {
+  Gpt2 const model({.layers = 8, .heads = 2, .channels = 8});
+  for (UnitSpec const& unit : model.units({1, 1}))
+    for (ParameterSpec const& parameter : unit.parameters) {
+      if (parameter.shape.dims() != 2) {
+        CHECK(parameter.init.kind != Init::Kind::normal);
+        continue;
+      }
+      bool const residual = parameter.name.find("c_proj") != std::string::npos;
+      CHECK(parameter.init.deviation == doctest::Approx(residual ? 0.005 : 0.02));
+    }
+}
+
+TEST_CASE("impossible sizes of GPT-2 are refused with their numbers") {
+  CHECK(refusal({.heads = 5, .channels = 64}).find("5 heads do not divide 64 channels") != std::string::npos);
+  CHECK(refusal({.layers = 0}).find("layers is 0") != std::string::npos);
+  CHECK(refusal({.positions = -3}).find("positions is -3") != std::string::npos);
+  CHECK(refusal({.vocabulary = std::int64_t{1} << 40}).find("vocabulary is 1099511627776") !=
+        std::string::npos);
+  CHECK(refusal({}) == "");
+}
+
+TEST_CASE("the FLOPs of a token are six a parameter and attention's") {
+  Gpt2 const model;
+  CHECK(model.flops_per_token(1024) == 6.0 * 124439808 + 12.0 * 12 * 768 * 1024);
+}
+
+TEST_CASE("parameter names are unique and counts are logical") {
+  std::set<std::string> names;
+  auto const units = support::TiedModel{}.units({3, 4});
+  std::int64_t count = 0;
+  for (UnitSpec const& unit : units)
+    for (ParameterSpec const& parameter : unit.parameters) {
+      CHECK(names.insert(parameter.name).second);
+      count += parameter.shape.elements();
+    }
+  CHECK(parameter_count(units) == count);
+}

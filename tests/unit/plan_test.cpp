@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layouts, and plans in bytes: what shards, what moves to the host, what is refused and what is advised
+// instead.
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tessera/nn/gpt2.hpp"
+#include "tessera/plan/report.hpp"
+#include "tessera/plan/support.hpp"
+
+#include "support/runs.hpp"
+#include "support/tied_model.hpp"
+
+namespace {
+
+using namespace support;
+
+UnitLister lister(Gpt2Options const& options) {
+  return [model = Gpt2(options)](MicroBatch shape) { return model.units(shape); };
+}
+
+StepShape shape_of(int world, int accumulation = 1, std::int64_t batch = 2, std::int64_t sequence = 64) {
+  StepShape shape;
+  shape.batch = batch;
+  shape.sequence = sequence;
+  shape.accumulation = accumulation;
+  shape.world = world;
+  shape.workspace_bytes = 1 << 16;
+  return shape;
+}
+
+StepPlan plan_of(Gpt2Options const& model, RecipeTable const& table, StepShape const& shape) {
+  return make_plan(lister(model)({shape.batch, shape.sequence}), table, shape);
+}
+
+std::int64_t state_bytes(StepPlan const& plan, char const* name, Tier tier = Tier::device) {
+  for (MemoryCategory const& category : memory_report(plan).categories)
+    if (category.name == name) return category.bytes[static_cast<std::size_t>(tier)];
+  FAIL("no category ", name);
+  return 0;
+}
+
+std::int64_t all_state(StepPlan const& plan) {
+  return state_bytes(plan, "parameters") + state_bytes(plan, "gradients") + state_bytes(plan, "optimizer");
+}
+
+Gpt2Options const small{.layers = 4, .heads = 4, .channels = 256, .positions = 128, .vocabulary = 4096};
+Gpt2Options const xl{.layers = 48, .heads = 25, .channels = 1600};
+
+}  // namespace
+
+TEST_CASE("the named GPT-2 sizes have their published parameter counts") {
+  auto const count = [](Gpt2Options const& options) { return parameter_count(Gpt2(options).units({1, 1})); };
+  CHECK(count({}) == 124'439'808);
+  CHECK(count({.layers = 24, .heads = 16, .channels = 1024}) == 354'823'168);
+  CHECK(count({.layers = 36, .heads = 20, .channels = 1280}) == 774'030'080);
+  CHECK(count(xl) == 1'557'611'200);
+}
+
+TEST_CASE("a unit lies decayed then undecayed then frozen and shards at multiples of 4096") {
+  for (auto const& units :
+       {Gpt2(tiny).units({1, 8}), Gpt2(Gpt2Options{}).units({1, 8}), TiedModel{}.units({1, 8})})
+    for (UnitSpec const& unit : units) {
+      UnitLayout const alone = layout_of(unit, 1);
+      for (int const world : {1, 2, 3, 4, 7, 8, 64}) {
+        UnitLayout const layout = layout_of(unit, world);
+        INFO(unit.name, " over ", world);
+        // Only the tail padding depends on the world.
+        CHECK(layout.parameters == alone.parameters);
+        CHECK(layout.decayed == alone.decayed);
+        CHECK(layout.undecayed == alone.undecayed);
+        CHECK(layout.frozen == alone.frozen);
+        CHECK(layout.elements == alone.elements);
+        // Shards cover the buffer in order.
+        CHECK(layout.shard % shard_alignment == 0);
+        CHECK(layout.padded == layout.shard * world);
+        CHECK(layout.padded >= layout.elements);
+        CHECK(layout.padded - layout.elements < world * shard_alignment);
+        CHECK(layout.shard_of(0).begin == 0);
+        for (int rank = 1; rank < world; ++rank)
+          CHECK(layout.shard_of(rank).begin == layout.shard_of(rank - 1).end);
+        CHECK(layout.shard_of(world - 1).end == layout.padded);
+        // The groups follow each other, and every parameter lies in its own.
+        CHECK(layout.decayed.begin == 0);
+        CHECK(layout.undecayed.begin == layout.decayed.end);
+        CHECK(layout.frozen.begin == layout.undecayed.end);
+        CHECK(layout.frozen.end == layout.elements);
+        std::vector<Range> pieces = layout.gaps;
+        for (std::size_t index = 0; index < unit.parameters.size(); ++index) {
+          ParameterSpec const& spec = unit.parameters[index];
+          Range const lies = layout.parameters[index];
+          CHECK(lies.size() == spec.shape.elements());
+          CHECK(lies.begin % parameter_alignment == 0);
+          Range const group = !spec.trainable ? layout.frozen
+                              : spec.decay    ? layout.decayed
+                                              : layout.undecayed;
+          CHECK(intersect(lies, group) == lies);
+          pieces.push_back(lies);
+        }
+        // Parameters and gaps are all of it, without overlap.
+        std::sort(pieces.begin(), pieces.end(), [](Range a, Range b) { return a.begin < b.begin; });
+        std::int64_t at = 0;
+        for (Range const& piece : pieces) {
+          CHECK(piece.begin == at);
+          at = piece.end;
+        }
+        CHECK(at == layout.padded);
+      }
+    }
+}
+
+TEST_CASE("a defective unit list is refused by name") {
+  auto const text = [](std::vector<UnitSpec> const& units) {
+    try {
+      check_units(units);
+    } catch (Error const& error) {
+      CHECK(error.kind() == ErrorKind::config);
+      return std::string(error.what());
+    }
+    return std::string("nothing");
+  };
+  auto units = TiedModel{}.units({1, 4});
+  CHECK(text(units) == "nothing");
+  CHECK(text({}).find("no units") != std::string::npos);
+  units[TiedModel::plain].parameters[0].name = "table";
+  CHECK(text(units).find("'table' is declared twice") != std::string::npos);
+  units = TiedModel{}.units({1, 4});
+  units[TiedModel::memory].borrows[0].parameter = 9;
+  CHECK(text(units).find("unit 'memory' borrows parameter 9 of unit 0, which does not exist") !=
+        std::string::npos);
+  units = TiedModel{}.units({1, 4});
+  units[TiedModel::memory].borrows[0].unit = TiedModel::plain;
+  CHECK(text(units).find("does not come before it") != std::string::npos);
+  units = TiedModel{}.units({1, 4});
+  units[TiedModel::plain].parameters[2].shape = {3, 0};
+  CHECK(text(units).find("'plain.up' of shape [3, 0]") != std::string::npos);
+}
+
+TEST_CASE("the categories of a plan add up to its arenas") {
+  for (std::string_view const sharding : shardings)
+    for (std::string_view const precision : {"fp32", "fp16", "bf16", "fp64"})
+      for (std::string_view const offload : {"none", "cpu_optimizer"})
+        for (int const world : {1, 3})
+          for (int const rank : {0, world - 1}) {
+            StepShape shape = shape_of(world, 2);
+            shape.rank = rank;
+            StepPlan const plan = plan_of(tiny, recipe(sharding, precision, offload), shape);
+            MemoryReport const report = memory_report(plan);
+            for (std::size_t tier = 0; tier < 3; ++tier) {
+              std::int64_t sum = 0;
+              for (MemoryCategory const& category : report.categories) {
+                CHECK(category.bytes[tier] >= 0);
+                sum += category.bytes[tier];
+              }
+              CHECK(sum == report.total[tier]);
+              CHECK(report.total[tier] == plan.arena_bytes[tier]);
+            }
+            CHECK(plan.arena_bytes[static_cast<std::size_t>(Tier::nvme)] == 0);
+          }
+}
+
+TEST_CASE("state shrinks with the stage as ZeRO promises") {
+  auto const plan = [](std::string_view sharding, std::string_view precision = "fp32", int accumulation = 1) {
+    return plan_of(small, recipe(sharding, precision), shape_of(4, accumulation));
+  };
+  auto const quarter = [](std::int64_t part, std::int64_t whole) {
+    return static_cast<double>(part) == doctest::Approx(static_cast<double>(whole) / 4).epsilon(0.05);
+  };
+  for (std::string_view const precision : {"fp32", "bf16"}) {
+    StepPlan const zs0 = plan("zs0", precision, 2), zs1 = plan("zs1", precision, 2),
+                   zs2 = plan("zs2", precision, 2), zs3 = plan("zs3", precision, 2);
+    CHECK(quarter(state_bytes(zs1, "optimizer"), state_bytes(zs0, "optimizer")));
+    CHECK(state_bytes(zs1, "parameters") == state_bytes(zs0, "parameters"));
+    CHECK(state_bytes(zs1, "gradients") == state_bytes(zs0, "gradients"));
+    CHECK(quarter(state_bytes(zs2, "gradients"), state_bytes(zs0, "gradients")));
+    CHECK(state_bytes(zs2, "parameters") == state_bytes(zs0, "parameters"));
+    CHECK(quarter(state_bytes(zs3, "parameters"), state_bytes(zs0, "parameters")));
+    CHECK(quarter(all_state(zs3), all_state(zs0)));
+    CHECK(all_state(zs1) < all_state(zs0));
+    CHECK(all_state(zs2) < all_state(zs1));
+    CHECK(all_state(zs3) < all_state(zs2));
+  }
+  // fp32 stage 0: parameters, gradient and two moments, 16 bytes a parameter and little more.
+  std::int64_t const count = parameter_count(Gpt2(small).units({1, 1}));
+  CHECK(static_cast<double>(all_state(plan("zs0"))) ==
+        doctest::Approx(16.0 * static_cast<double>(count)).epsilon(0.02));
+  // The root of dp holds the optimizer, the others none.
+  StepShape shape = shape_of(4);
+  CHECK(state_bytes(plan_of(small, recipe("dp"), shape), "optimizer") ==
+        state_bytes(plan("zs0"), "optimizer"));
+  shape.rank = 1;
+  CHECK(state_bytes(plan_of(small, recipe("dp"), shape), "optimizer") == 0);
+}
+
+TEST_CASE("offload moves the optimizer to the host and nothing else") {
+  for (std::string_view const sharding : shardings) {
+    StepPlan const here = plan_of(small, recipe(sharding, "bf16"), shape_of(4));
+    StepPlan const there = plan_of(small, recipe(sharding, "bf16", "cpu_optimizer"), shape_of(4));
+    CHECK(state_bytes(there, "optimizer") == 0);
+    CHECK(state_bytes(there, "optimizer", Tier::host) == state_bytes(here, "optimizer"));
+    CHECK(state_bytes(there, "parameters") == state_bytes(here, "parameters"));
+    CHECK(state_bytes(there, "gradients") == state_bytes(here, "gradients"));
+    CHECK(there.arena_bytes[0] < here.arena_bytes[0]);
+    CHECK(here.arena_bytes[1] == 0);
+  }
+}
+
+TEST_CASE("recomputation saves activations and stretches save more or less") {
+  Gpt2Options deep = small;
+  deep.layers = 12;
+  StepShape shape = shape_of(1, 1, 8, 128);
+  auto const activations = [&](char const* recompute, int every = 1) {
+    shape.recompute_every = every;
+    return state_bytes(plan_of(deep, recipe("zs0", "fp32", "none", recompute), shape), "activations");
+  };
+  CHECK(activations("gelu") < activations("none"));
+  CHECK(activations("block") < activations("gelu"));
+  CHECK(activations("every", 1) == activations("block"));
+  CHECK(activations("every", 2) != activations("block"));
+}
+
+TEST_CASE("huge models are planned in milliseconds without touching memory") {
+  Gpt2Options wide{.layers = 8, .heads = 16, .channels = 1024, .positions = 8192};
+  for (Gpt2Options const& model : {xl, wide})
+    for (std::string_view const sharding : {"zs0", "zs3"}) {
+      auto const start = std::chrono::steady_clock::now();
+      StepPlan const plan = plan_of(model, recipe(sharding, "bf16"), shape_of(8, 4, 8, 1024));
+      double const seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      INFO("seconds: ", seconds, ", bytes: ", plan.arena_bytes[0]);
+      CHECK(seconds < 2.0);  // milliseconds with optimisation; sanitizers and busy machines get room
+      CHECK(plan.arena_bytes[0] > std::int64_t{1} << 30);
+    }
+}
+
+TEST_CASE("a plan that does not fit is refused with bytes and suggestions that fit") {
+  RecipeTable const table = recipe("zs0");
+  StepShape const shape = shape_of(4, 1, 8, 96);
+  UnitLister const units = lister(small);
+  StepPlan const plan = make_plan(units({shape.batch, shape.sequence}), table, shape);
+  std::int64_t const wanted = process_bytes(units, table, shape);
+  CHECK_NOTHROW(refuse_if_too_big(units, plan, table, wanted, small.positions));
+  CHECK_NOTHROW(refuse_if_too_big(units, plan, table, 0, small.positions));  // what the machine has
+
+  int with_recipe = 0, with_batch = 0;
+  for (double const part : {0.95, 0.8, 0.6, 0.4, 0.2, 0.01}) {
+    std::int64_t const limit = static_cast<std::int64_t>(static_cast<double>(wanted) * part);
+    std::string text;
+    try {
+      refuse_if_too_big(units, plan, table, limit, small.positions);
+    } catch (Error const& error) {
+      CHECK(error.kind() == ErrorKind::out_of_memory);
+      text = error.what();
+    }
+    INFO(text);
+    CHECK(text.find("(" + std::to_string(wanted) + " bytes)") != std::string::npos);
+    CHECK(text.find('\n') == std::string::npos);
+    for (char const* category : {"parameters ", "gradients ", "optimizer ", "activations ", "workspace "})
+      CHECK(text.find(category) != std::string::npos);
+    auto const after = [&](std::string const& words) {
+      auto const at = text.find(words);
+      return at == std::string::npos
+                 ? std::string()
+                 : text.substr(at + words.size(),
+                               text.find_first_of(",;", at + words.size()) - at - words.size());
+    };
+    std::string const sharding = after("nearest recipe that fits: sharding "),
+                      recompute = after(", recompute ");
+    CHECK(sharding.empty() == (text.find("no sharding or recompute fits") != std::string::npos));
+    if (!sharding.empty()) {
+      ++with_recipe;
+      CHECK(process_bytes(units, recipe(sharding, "fp32", "none", recompute), shape) <= limit);
+    }
+    std::string const batch = after("largest batch that fits: "),
+                      sequence = after("longest sequence that fits: ");
+    StepShape other = shape;
+    if (!batch.empty()) {
+      ++with_batch;
+      other.batch = std::atoll(batch.c_str());
+      CHECK(other.batch >= 1);
+      CHECK(other.batch < shape.batch);
+      CHECK(process_bytes(units, table, other) <= limit);
+      ++other.batch;
+      CHECK(process_bytes(units, table, other) > limit);
+    } else {
+      CHECK(text.find("no batch fits") != std::string::npos);
+      other.batch = 1;
+      CHECK(process_bytes(units, table, other) > limit);
+    }
+    other = shape;
+    if (!sequence.empty()) {
+      other.sequence = std::atoll(sequence.c_str());
+      CHECK(other.sequence < shape.sequence);
+      CHECK(process_bytes(units, table, other) <= limit);
+      ++other.sequence;
+      CHECK(process_bytes(units, table, other) > limit);
+    } else {
+      CHECK(text.find("no sequence fits") != std::string::npos);
+    }
+  }
+  CHECK(with_recipe >= 2);
+  CHECK(with_batch >= 1);
+}
+
+TEST_CASE("the bytes of a process count the root of dp once") {
+  StepShape shape = shape_of(3);
+  RecipeTable const table = recipe("dp");
+  auto const rank_bytes = [&](int rank) {
+    shape.rank = rank;
+    StepPlan const plan = plan_of(tiny, table, shape);
+    return plan.arena_bytes[0] + plan.arena_bytes[1];
+  };
+  CHECK(process_bytes(lister(tiny), table, shape) == rank_bytes(0) + rank_bytes(1) + rank_bytes(2));
+  CHECK(rank_bytes(0) > rank_bytes(1));
+}
+
+TEST_CASE("what this build cannot run is said with the way out") {
+  CHECK_FALSE(unsupported_reason(recipe("zs3", "fp16", "cpu_optimizer")));
+  CHECK(unsupported_reason(recipe("zs3", "fp16", "cpu_full")).value_or("").find("cpu_optimizer") !=
+        std::string::npos);
+  CHECK(unsupported_reason(recipe("zs1", "fp32", "nvme_optimizer")));
+  SlotNames cuda;
+  cuda.device = "cuda";
+  CHECK(unsupported_reason(parse_recipe(cuda)).value_or("").find("On<Cpu>") != std::string::npos);
+  CHECK_THROWS_AS(check_supported(parse_recipe(cuda)), Error);
+}
+
+TEST_CASE("bytes read well") {
+  CHECK(bytes_text(640) == "640 B");
+  CHECK(bytes_text(std::int64_t{123} << 17) == "15.4 MiB");
+  CHECK(bytes_text(std::int64_t{3} << 29) == "1.50 GiB");
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// The store alone, without a model's code: weights go in by fill and come out by collect under every
+// placement; gather, exchange, fold, norm and update do what the table says.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tessera/store/parameter_store.hpp"
+
+#include "support/runs.hpp"
+#include "support/tied_model.hpp"
+
+namespace {
+
+using namespace support;
+
+/// One rank's store with everything it stands on.
+struct Shop {
+  Shop(RecipeTable const& table, comm::Transport& transport, int accumulation = 1)
+      : plan(make_plan(TiedModel{}.units({1, 4}), table, shape(transport, accumulation))),
+        memory(plan),
+        context(1,
+                {memory.train(plan.train.find(BufferKind::workspace, -1)), Context<Cpu>::workspace_bytes(1)}),
+        rule(rule_of(table, plan)),
+        store(plan, memory, context, transport, rule) {}
+
+  static StepShape shape(comm::Transport& transport, int accumulation) {
+    StepShape shape;
+    shape.batch = 1;
+    shape.sequence = 4;
+    shape.accumulation = accumulation;
+    shape.world = transport.world();
+    shape.rank = transport.rank();
+    shape.workspace_bytes = static_cast<std::int64_t>(Context<Cpu>::workspace_bytes(1));
+    return shape;
+  }
+  static StepRule rule_of(RecipeTable const& table, StepPlan const& plan) {
+    StepRule rule;
+    rule.loss_scale = table.loss_scale;
+    rule.tokens = plan.shape.global_batch() * plan.shape.sequence;
+    return rule;
+  }
+
+  template <class T>
+  T* buffer(BufferKind kind, int unit, int index = 0) {
+    return reinterpret_cast<T*>(memory.train(plan.train.find(kind, unit, index)));
+  }
+
+  StepPlan plan;
+  StepMemory<Cpu> memory;
+  Context<Cpu> context;
+  StepRule rule;
+  ParameterStore<Cpu, float> store;
+};
+
+float value_of(int unit, int parameter, std::int64_t element) {
+  return static_cast<float>(1000 * unit + 100 * parameter) + static_cast<float>(element) * 0.125f;
+}
+
+void fill(Shop& shop) {
+  shop.store.fill([](int unit, int parameter, std::int64_t offset, std::span<float> out) {
+    for (std::size_t i = 0; i < out.size(); ++i)
+      out[i] = value_of(unit, parameter, offset + static_cast<std::int64_t>(i));
+  });
+}
+
+/// The contribution of micro-batch m: integers, so that every order of summation is exact.
+float contribution_of(int micro, int unit, std::int64_t element) {
+  return static_cast<float>((micro + 1) * (unit + 2)) * static_cast<float>(element % 7 - 3);
+}
+
+/// Carries out what the schedule says after each backward, for all micro-batches, up to the norm.
+void exchange(Shop& shop) {
+  for (Entry const& entry : shop.plan.train.schedule.entries) {
+    if (entry.verb == Verb::backward_weight) {
+      UnitLayout const& layout = shop.plan.layout(entry.unit);
+      float* const to = shop.buffer<float>(BufferKind::contribution, entry.unit);
+      std::fill(to, to + layout.padded, 0.0f);
+      int const micro = entry.micro_batch * shop.plan.shape.world + shop.plan.shape.rank;
+      for (std::int64_t i = 0; i < layout.undecayed.end; ++i) to[i] = contribution_of(micro, entry.unit, i);
+    }
+    if (entry.verb == Verb::reduce) shop.store.reduce(entry.unit, entry.micro_batch);
+    if (entry.verb == Verb::fold) shop.store.fold(entry.unit, entry.micro_batch);
+    if (entry.verb == Verb::gather) shop.store.gather(entry.unit);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("weights come out in the order of names as they went in") {
+  for (std::string_view const sharding : shardings)
+    for (std::string_view const offload : {"none", "cpu_optimizer"})
+      for (int const ranks : {1, 2, 5})
+        tessera::run(ranks, [&](comm::Comm comm) {
+          Shop shop(recipe(sharding, "fp32", offload), comm.transport());
+          fill(shop);
+          std::vector<std::string> names;
+          bool right = true;
+          shop.store.collect([&](ParameterSpec const& spec, std::span<float const> values) {
+            names.push_back(spec.name);
+            right &= static_cast<std::int64_t>(values.size()) == spec.shape.elements();
+            for (int unit = 0; unit < shop.plan.units_count(); ++unit)
+              for (std::size_t p = 0; p < shop.plan.unit(unit).parameters.size(); ++p)
+                if (shop.plan.unit(unit).parameters[p].name == spec.name)
+                  for (std::size_t i = 0; i < values.size(); ++i)
+                    right &= values[i] == value_of(unit, static_cast<int>(p), static_cast<std::int64_t>(i));
+          });
+          CHECK(right);
+          CHECK(names.size() == (comm.is_root() ? 17u : 0u));  // others hear nothing
+          CHECK(std::is_sorted(names.begin(), names.end()));
+        });
+}
+
+TEST_CASE("an acquired unit is whole and its padding stays zero") {
+  tessera::run(3, [](comm::Comm comm) {
+    Shop shop(recipe("zs3"), comm.transport());
+    fill(shop);
+    for (Entry const& entry : shop.plan.train.schedule.entries) {
+      if (entry.verb != Verb::acquire) continue;
+      std::byte* const gathered = shop.memory.train(entry.writes.front());
+      shop.store.acquire(entry.unit, gathered, 0);
+      UnitLayout const& layout = shop.plan.layout(entry.unit);
+      std::vector<float> want(static_cast<std::size_t>(layout.padded), 0.0f);
+      for (std::size_t p = 0; p < layout.parameters.size(); ++p)
+        for (std::int64_t i = layout.parameters[p].begin; i < layout.parameters[p].end; ++i)
+          want[static_cast<std::size_t>(i)] =
+              value_of(entry.unit, static_cast<int>(p), i - layout.parameters[p].begin);
+      CHECK(std::memcmp(gathered, want.data(), want.size() * sizeof(float)) == 0);
+    }
+  });
+}
+
+TEST_CASE("every exchange folds all micro-batches of all ranks where the gradient is needed") {
+  for (std::string_view const sharding : shardings)
+    for (std::string_view const reduction : {"ordered", "fast"})
+      for (int const ranks : {1, 3})
+        for (int const accumulation : {1, 2})
+          tessera::run(ranks, [&](comm::Comm comm) {
+            Shop shop(recipe(sharding, "fp32", "none", "none", reduction), comm.transport(), accumulation);
+            fill(shop);
+            shop.store.begin_step(1e-3);
+            exchange(shop);
+            INFO(std::string(sharding), " ", std::string(reduction), " ranks ", ranks, " accumulation ",
+                 accumulation);
+            double squares = 0.0;
+            for (int unit = 0; unit < shop.plan.units_count(); ++unit) {
+              UnitLayout const& layout = shop.plan.layout(unit);
+              // The part that this rank updates, and all of it where gradients are gathered.
+              bool const all = sharding == "zs0" || ranks == 1;
+              Range const part = all ? Range{0, layout.padded} : shop.plan.updated(unit);
+              float const* const from =
+                  shop.buffer<float>(shop.plan.gradient_kind(), unit) - shop.plan.gradient_range(unit).begin;
+              bool right = true;
+              for (std::int64_t i = 0; i < layout.padded; ++i) {
+                float want = 0.0f;
+                if (i < layout.undecayed.end)
+                  for (int micro = 0; micro < ranks * accumulation; ++micro)
+                    want += contribution_of(micro, unit, i);
+                squares += static_cast<double>(want) * static_cast<double>(want);
+                if (part.begin <= i && i < part.end) right &= from[i] == want;
+              }
+              CHECK(right);
+              shop.store.norm(unit);
+            }
+            for (int micro = 0; micro < accumulation; ++micro) {
+              *shop.store.loss_slot(micro) = 1.5;
+              *shop.store.count_slot(micro) = 4;
+            }
+            shop.store.finish();
+            StepState const& state = shop.store.state();
+            CHECK(state.norm == doctest::Approx(std::sqrt(squares)).epsilon(1e-7));
+            CHECK(state.unmasked == 4 * ranks * accumulation);
+            CHECK(state.loss == 1.5 / 4);
+            CHECK(state.bad_unit == -1);
+          });
+}
+
+TEST_CASE("a value that is not finite is found on any rank and named") {
+  for (std::string_view const sharding : shardings)
+    tessera::run(3, [&](comm::Comm comm) {
+      Shop shop(recipe(sharding), comm.transport());
+      fill(shop);
+      shop.store.begin_step(1e-3);
+      exchange(shop);
+      Range const lies = shop.plan.layout(TiedModel::plain).parameters[TiedModel::f_up];
+      int const plain = TiedModel::plain;
+      for (auto const& [unit, element] : {std::pair{0, std::int64_t{3}}, std::pair{plain, lies.begin + 17},
+                                          std::pair{plain, lies.end - 1}}) {
+        Range const part = shop.plan.normed(unit);
+        if (element < part.begin || element >= part.end) continue;
+        float* const gradient =
+            shop.buffer<float>(shop.plan.gradient_kind(), unit) - shop.plan.gradient_range(unit).begin;
+        gradient[element] = std::nanf("");
+      }
+      for (int unit = 0; unit < shop.plan.units_count(); ++unit) shop.store.norm(unit);
+      shop.store.finish();
+      CHECK(shop.store.state().bad_unit == TiedModel::plain);  // backward meets it before the embedding
+      CHECK(shop.store.state().bad_element == lies.begin + 17);
+      CHECK(shop.store.name_at(shop.store.state().bad_unit, shop.store.state().bad_element) == "plain.up");
+      CHECK(shop.store.name_at(TiedModel::plain, shop.plan.layout(TiedModel::plain).padded - 1) == "plain");
+      CHECK(shop.store.name_at(-1, 0) == "");
+    });
+}
+
+TEST_CASE("planned bytes are handed out to the byte") {
+  for (std::string_view const sharding : shardings)
+    for (std::string_view const offload : {"none", "cpu_optimizer"})
+      tessera::run(2, [&](comm::Comm comm) {
+        Shop shop(recipe(sharding, "fp32", offload), comm.transport(), 2);
+        for (Tier const tier : {Tier::device, Tier::host, Tier::nvme})
+          CHECK(shop.memory.high_water(tier) == shop.plan.arena_bytes[static_cast<std::size_t>(tier)]);
+      });
+}
+
+TEST_CASE("an arena refuses what the plan did not hold") {
+  HostArena arena(1000);
+  CHECK(arena.bytes() == arena_granularity);
+  CHECK(arena.high_water() == 0);
+  CHECK(arena.view(256, 100) == arena.base() + 256);
+  CHECK(arena.high_water() == 512);
+  CHECK_THROWS_AS(arena.view(4000, 200), Error);
+  CHECK_THROWS_AS(arena.view(-1, 2), Error);
+  CHECK(arena.high_water() == 512);
+  HostArena const none(0);
+  CHECK(none.base() == nullptr);
+}
