@@ -6,8 +6,8 @@
 
 #include "common/command_line.hpp"
 #include "common/program.hpp"
-#include "train/session.hpp"
 #include "train/settings.hpp"
+#include "train/training.hpp"
 
 namespace cli = tessera::cli;
 
@@ -34,7 +34,7 @@ int train(int argc, char const* const* argv) {
   (void)tessera::comm::from_environment();  // refuses to run N times beside itself
   cli::Settings const settings = cli::resolve(line, flags);
   if (!settings.quiet) std::cout << cli::box_of(settings, line).text() << std::flush;
-  return cli::Session(settings, cli::command_text(argc, argv)).run();
+  return cli::Training(settings, cli::command_text(argc, argv)).run();
 }
 
 }  // namespace
