@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+// One training run: the ranks, their steps, validation, the log, the bar and the weights at the end.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include "tessera/comm/run.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/data/batch.hpp"
+#include "tessera/io/gpt2_weights.hpp"
+#include "tessera/io/hash.hpp"
+#include "tessera/io/step_log.hpp"
+#include "tessera/train/any_trainer.hpp"
+
+#include "common/machine.hpp"
+#include "common/program.hpp"
+#include "common/terminal.hpp"
+#include "train/settings.hpp"
+
+namespace tessera::inline v0 {
+namespace cli {
+
+/// Everything that a run was made with, for the first line of its log.
+inline Json config_json(Settings const& settings) {
+  Gpt2Options const& sizes = settings.model.options;
+  TrainerOptions const& options = settings.options;
+  SlotNames const& names = settings.recipe.names;
+  Json config = Json::object();
+  config["model"] = settings.model.name;
+  config["layers"] = sizes.layers;
+  config["heads"] = sizes.heads;
+  config["channels"] = sizes.channels;
+  config["positions"] = sizes.positions;
+  config["vocabulary"] = sizes.vocabulary;
+  config["params"] = parameter_count(gpt2_units(sizes)({1, 1}));
+  config["stage"] = settings.recipe.stage < 0 ? Json("dp") : Json(settings.recipe.stage);
+  for (auto const& [key, value] : {std::pair("device", names.device),
+                                   {"sharding", names.sharding},
+                                   {"precision", names.precision},
+                                   {"loss_scale", names.loss_scale},
+                                   {"offload", names.offload},
+                                   {"recompute", names.recompute},
+                                   {"reduction", names.reduction},
+                                   {"communication", names.communication},
+                                   {"capture", names.capture},
+                                   {"attention", names.attention},
+                                   {"parallel", names.parallel}})
+    config[key] = std::string(value);
+  config["world"] = settings.relation.ranks;
+  config["batch"] = settings.relation.batch;
+  config["sequence"] = options.sequence;
+  config["accumulation"] = settings.relation.accumulation;
+  config["global_batch"] = settings.relation.global();
+  config["data"] = or_null(settings.data_text);
+  config["order"] = tessera::name_of(settings.data.order);
+  config["validation"] = settings.validation ? Json(settings.validation->description()) : Json(nullptr);
+  config["validate_every"] = settings.validate_every;
+  config["steps"] = settings.steps;
+  config["learning_rate"] = options.learning_rate;
+  config["beta1"] = options.beta1;
+  config["beta2"] = options.beta2;
+  config["epsilon"] = options.epsilon;
+  config["weight_decay"] = options.weight_decay;
+  config["clip"] = options.clip;
+  config["schedule"] = name_of(options.schedule);
+  config["warmup_steps"] = options.warmup_steps;
+  config["init"] = settings.init.empty() ? Json(nullptr) : Json(settings.init.string());
+  config["save"] = settings.save.empty() ? Json(nullptr) : Json(settings.save.string());
+  config["seed"] = options.seed;
+  config["threads"] = options.threads;
+  return config;
+}
+
+/// A run over all ranks. What the ranks share is read-only or a gate; what rank 0 alone touches says so.
+class Training {
+ public:
+  Training(Settings const& settings, std::string command)
+      : settings_(settings),
+        command_(std::move(command)),
+        units_(gpt2_units(settings.model.options)({1, 1})),
+        terminal_(Terminal::of(STDOUT_FILENO)),
+        bar_(std::cout, settings.quiet ? Terminal{} : terminal_) {
+    if (!settings.init.empty()) init_ = Gpt2Weights::open(settings.init, units_).source();
+  }
+
+  /// Trains and saves; gives the exit code.
+  int run() {
+    Interrupt const interrupt;
+    if (settings_.steps == 0) step_gate_.say(0, false);
+    RunOptions options;
+    options.stuck = [](std::string const& text) {
+      print_error(text);
+      std::_Exit(tessera::exit_code(ErrorKind::peer_lost));
+    };
+    tessera::run(
+        static_cast<int>(settings_.relation.ranks), [this](comm::Comm& comm) { train(comm); }, options);
+    return done_ < settings_.steps ? Interrupt::exit_code() : 0;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  // ---- on every rank ------------------------------------------------------------------------------------
+
+  void train(comm::Comm const& comm) {
+    bool const root = comm.is_root();
+    std::optional<StepGate::Keeper> steps_keeper, validation_keeper;
+    if (root) {
+      steps_keeper.emplace(step_gate_);
+      validation_keeper.emplace(validation_gate_);
+    }
+    auto const trainer = make_trainer(settings_.model.options, settings_.recipe, comm, settings_.options);
+    if (init_) trainer->fill(init_);
+    if (root) begin(*trainer);
+    std::optional<Loader> loader, validation;
+    if (settings_.source)
+      loader.emplace(*settings_.source, settings_.loader(comm.rank(), settings_.data.order));
+    if (settings_.validation)
+      validation.emplace(*settings_.validation, settings_.loader(comm.rank(), Order::sequential));
+
+    for (std::int64_t step = 0; step_gate_.goes(step); ++step) {
+      StepReport const report = trainer->step(loader->load(step));
+      if (root) record(report);
+      bool const due = settings_.validate_every > 0 && (step + 1) % settings_.validate_every == 0;
+      if (validation && (due || step + 1 == settings_.steps)) validate(*trainer, *validation, root, step + 1);
+      if (root) step_gate_.say(step + 1, step + 1 < settings_.steps && !Interrupt::caught());
+    }
+    finish(*trainer, root);
+  }
+
+  /// The mean loss over all samples of the validation data. The last batch is filled with masked samples.
+  void validate(AnyTrainer& trainer, Loader& loader, bool root, std::int64_t after_step) {
+    auto const start = Clock::now();
+    LoaderOptions const& shape = loader.options();
+    BatchSplit const split{shape.batch, shape.accumulation, shape.world};
+    std::int64_t const samples = loader.samples(),
+                       batches = (samples + split.global_batch() - 1) / split.global_batch();
+    double sum = 0.0;
+    std::int64_t index = 0;
+    for (; index < batches && validation_gate_.goes(validated_[shape.rank]); ++index) {
+      ++validated_[shape.rank];
+      Batch batch = loader.load(index);
+      std::int64_t const counted = std::min(split.global_batch(), samples - index * split.global_batch());
+      for (int a = 0; a < shape.accumulation; ++a)
+        for (int b = 0; b < shape.batch; ++b) {
+          if (split.position(index, shape.rank, a) + b < samples) continue;
+          auto const row = batch.targets.begin() + (std::int64_t{a} * shape.batch + b) * shape.sequence;
+          std::fill(row, row + shape.sequence, -1);
+        }
+      sum += trainer.evaluate(batch) * static_cast<double>(counted);
+      if (root) validation_gate_.say(validated_[shape.rank], !Interrupt::caught());
+    }
+    if (!root || index < batches) return;  // interrupted: a part of the mean says nothing
+    double const loss = sum / static_cast<double>(samples);
+    double const seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    if (log_)
+      log_->note({{"validation_loss", loss},
+                  {"after_step", after_step},
+                  {"samples", samples},
+                  {"tokens", samples * shape.sequence},
+                  {"ms", seconds * 1e3}});
+    say("validation after step " + std::to_string(after_step) + " | loss " + fixed(loss, 4) + " | " +
+        grouped(samples * shape.sequence) + " tokens | " + fixed(seconds * 1e3, 1) + " ms");
+    if (!std::isfinite(loss))
+      throw Error(ErrorKind::diverged,
+                  "the validation loss is not finite after step " + std::to_string(after_step) +
+                      "; lower --learning-rate, or give --clip 1",
+                  0);
+  }
+
+  /// Collects the weights once, for the file and for the hash.
+  void finish(AnyTrainer& trainer, bool root) {
+    if (root) bar_.clear();
+    if (settings_.save.empty() && settings_.log.empty()) {
+      if (root) summarize({});
+      return;
+    }
+    if (!root) return trainer.collect([](ParameterSpec const&, std::span<float const>) {});
+    WeightsHash hash;
+    std::optional<WeightsWriter> writer;
+    if (!settings_.save.empty()) writer.emplace(settings_.save, units_);
+    ParameterSink const sink = writer ? writer->sink() : ParameterSink();
+    trainer.collect([&](ParameterSpec const& parameter, std::span<float const> values) {
+      hash.add(parameter.name, parameter.shape, values);
+      if (sink) sink(parameter, values);
+    });
+    if (writer) writer->commit();
+    summarize(hash.digest());
+  }
+
+  // ---- on rank 0 only -----------------------------------------------------------------------------------
+
+  void say(std::string const& text) {
+    if (settings_.quiet) return;
+    bar_.clear();
+    std::cout << text << std::endl;
+  }
+
+  void begin(AnyTrainer const& trainer) {
+    std::int64_t const device = trainer.plan().arena_bytes[static_cast<std::size_t>(Tier::device)];
+    std::int64_t const host = trainer.plan().arena_bytes[static_cast<std::size_t>(Tier::host)];
+    say("memory of rank 0: " + bytes_text(device) + (host > 0 ? ", on the host " + bytes_text(host) : ""));
+    if (!settings_.log.empty()) {
+      log_.emplace(settings_.log);
+      log_->note({{"schema_version", 1},
+                  {"command", command_},
+                  {"config", config_json(settings_)},
+                  {"planned_bytes", {{"device", device}, {"host", host}}},
+                  {"environment", environment()}});
+    }
+    bar_.start("train", settings_.steps);
+  }
+
+  void record(StepReport const& report) {
+    done_ = report.step;
+    double const rate = report.tokens_per_second();
+    if (done_ == 1) first_loss_ = report.loss;
+    last_loss_ = report.loss;
+    if (done_ > 1 || settings_.steps == 1) {  // the first step warms caches up
+      ++timed_;
+      seconds_ += report.seconds;
+      tokens_ += report.tokens;
+    }
+    if (log_)
+      log_->write({report.step, report.loss, report.grad_norm, report.learning_rate, report.scale,
+                   report.skipped, rate, report.seconds * 1e3});
+    if (!settings_.quiet) {
+      // Elsewhere than on a terminal: the first ten steps, a hundred lines for the rest, the last, and what
+      // is wrong.
+      std::int64_t const every = std::max<std::int64_t>(1, settings_.steps / 100);
+      bool const due = done_ <= 10 || done_ % every == 0 || done_ == settings_.steps;
+      if (report.skipped || (!bar_.interactive() && due)) {
+        bar_.clear();
+        std::cout << report << std::endl;
+      }
+      bar_.show(done_, seconds_ > 0.0 ? static_cast<double>(tokens_) / seconds_ : rate,
+                "loss " + fixed(report.loss, 4));
+    }
+    if (!std::isfinite(report.loss))
+      throw Error(
+          ErrorKind::diverged,
+          "the loss of step " + std::to_string(report.step) + " is not finite" +
+              (report.overflow.empty() ? std::string()
+                                       : ", and the gradient of " + report.overflow + " is not either") +
+              "; lower --learning-rate, give --clip 1, or use another --precision than " +
+              std::string(settings_.recipe.names.precision) +
+              (settings_.save.empty() ? "" : "; nothing was saved"),
+          0, report.overflow);
+  }
+
+  void summarize(std::string const& weights_hash) {
+    bool const interrupted = done_ < settings_.steps;
+    double const rate = seconds_ > 0.0 ? static_cast<double>(tokens_) / seconds_ : 0.0;
+    if (log_) {
+      Json summary = {{"steps_done", done_}, {"interrupted", interrupted}};
+      summary["first_loss"] = done_ > 0 ? Json(first_loss_) : Json(nullptr);
+      summary["final_loss"] = done_ > 0 ? Json(last_loss_) : Json(nullptr);
+      summary["avg_tokens_per_sec"] = timed_ > 0 ? Json(rate) : Json(nullptr);
+      summary["weights_hash"] = weights_hash;
+      log_->note({{"summary", std::move(summary)}});
+    }
+    if (interrupted)
+      say("interrupted by " + Interrupt::name() + " after step " + std::to_string(done_) + " of " +
+          std::to_string(settings_.steps));
+    if (done_ > 0)
+      say("trained " + grouped(done_) + (done_ == 1 ? " step" : " steps") + " | loss " +
+          fixed(first_loss_, 4) + " -> " + fixed(last_loss_, 4) + " | " +
+          grouped(static_cast<std::int64_t>(rate)) + " tok/s");
+    if (!settings_.save.empty()) say("saved " + settings_.save.string() + " | weights " + weights_hash);
+  }
+
+  Settings const& settings_;
+  std::string command_;
+  std::vector<UnitSpec> units_;
+  ParameterSource init_;
+  StepGate step_gate_, validation_gate_;
+  std::vector<std::int64_t> validated_ =
+      std::vector<std::int64_t>(64, 0);  // batches so far, each rank its own
+
+  Terminal terminal_;
+  Progress bar_;
+  std::optional<JsonlLog> log_;
+  std::int64_t done_ = 0, timed_ = 0, tokens_ = 0;
+  double first_loss_ = 0.0, last_loss_ = 0.0, seconds_ = 0.0;
+};
+
+}  // namespace cli
+}  // namespace tessera::inline v0
