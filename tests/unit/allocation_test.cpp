@@ -67,6 +67,15 @@ void* operator new(std::size_t bytes) { return allocate(bytes, alignof(std::max_
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return allocate(bytes, static_cast<std::size_t>(alignment));
 }
+// The forms that do not throw too (std::stable_sort asks for one): a sanitizer wants both halves of a pair replaced.
+void* operator new(std::size_t bytes, std::nothrow_t const&) noexcept {
+  try {
+    return allocate(bytes, alignof(std::max_align_t));
+  } catch (std::bad_alloc const&) {
+    return nullptr;
+  }
+}
+void operator delete(void* memory, std::nothrow_t const&) noexcept { std::free(memory); }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }

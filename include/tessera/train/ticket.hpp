@@ -16,11 +16,16 @@ class Ticket {
   explicit Ticket(StepReport report) : report_(std::move(report)) {}
   explicit Ticket(std::exception_ptr failure) : failure_(std::move(failure)) {}
 
-  StepReport const& get() const {
+  StepReport const& get() const& {
     if (failure_) std::rethrow_exception(failure_);
     return report_;
   }
-  operator StepReport const&() const { return get(); }
+  /// By value from a ticket that is about to go, as in `step(batch).get()`, so that no reference dangles.
+  StepReport get() && {
+    if (failure_) std::rethrow_exception(failure_);
+    return std::move(report_);
+  }
+  operator StepReport() const { return get(); }
 
  private:
   StepReport report_;

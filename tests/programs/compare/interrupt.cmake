@@ -21,7 +21,7 @@ foreach(signal INT TERM)
                    done
                    sleep 0.3; kill -${signal} $pid
                    wait $pid"
-            sh "${PROGRAM}" --model "layers=4,heads=4,channels=128" --data text.txt --sequence 64 --batch 4 --warmup 0
+            sh "${PROGRAM}" --model "layers=1,heads=2,channels=32" --data text.txt --sequence 32 --batch 2 --warmup 0
             --ranks 2 --stages 0 --precisions fp32,bf16,fp16 --offloads none --min-time 2 --steps 1 --json ${signal}.json
     WORKING_DIRECTORY "${WORK}" RESULT_VARIABLE code)
   file(READ "${WORK}/err.txt" errors)
