@@ -67,7 +67,8 @@ void* operator new(std::size_t bytes) { return allocate(bytes, alignof(std::max_
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return allocate(bytes, static_cast<std::size_t>(alignment));
 }
-// The forms that do not throw too (std::stable_sort asks for one): a sanitizer wants both halves of a pair replaced.
+// The forms that do not throw too, as std::stable_sort asks for one: a sanitizer wants both halves of a pair
+// replaced.
 void* operator new(std::size_t bytes, std::nothrow_t const&) noexcept {
   try {
     return allocate(bytes, alignof(std::max_align_t));

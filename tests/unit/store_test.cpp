@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <string>
 #include <utility>
@@ -132,7 +131,8 @@ TEST_CASE("an acquired unit is whole and its padding stays zero") {
         for (std::int64_t i = layout.parameters[p].begin; i < layout.parameters[p].end; ++i)
           want[static_cast<std::size_t>(i)] =
               value_of(entry.unit, static_cast<int>(p), i - layout.parameters[p].begin);
-      CHECK(std::memcmp(gathered, want.data(), want.size() * sizeof(float)) == 0);
+      auto const* const got = reinterpret_cast<float const*>(gathered);
+      CHECK(std::equal(want.begin(), want.end(), got));
     }
   });
 }
