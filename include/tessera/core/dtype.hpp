@@ -40,8 +40,7 @@ TESSERA_HOST_DEVICE constexpr float half_bits_to_float(std::uint16_t half_bits) 
   std::uint32_t const sign = static_cast<std::uint32_t>(half_bits & 0x8000u) << 16;
   std::uint32_t const exponent = (half_bits >> 10) & 0x1fu;
   std::uint32_t mantissa = half_bits & 0x3ffu;
-  if (exponent == 0x1fu)  // infinity, or a NaN, made quiet as the hardware does
-    return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13) | (mantissa ? 0x400000u : 0u));
+  if (exponent == 0x1fu) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
   if (exponent != 0) return std::bit_cast<float>(sign | ((exponent + 112u) << 23) | (mantissa << 13));
   if (mantissa == 0) return std::bit_cast<float>(sign);
   std::uint32_t shift = 0;
