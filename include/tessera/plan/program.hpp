@@ -119,10 +119,7 @@ struct StepPlan {
   }
   DType gradient_type() const { return accumulates ? recipe.types.accumulator : recipe.types.contribution; }
   /// The optimizer updates the weights themselves: same format, same place.
-  bool weights_are_master() const {
-    return recipe.types.parameter == recipe.types.master &&
-           recipe.placement.optimizer_tier == recipe.placement.parameters_tier;
-  }
+  bool weights_are_master() const { return !has_separate_master(recipe); }
   bool streams() const { return recipe.placement.optimizer_tier != Tier::device; }
 };
 
