@@ -24,7 +24,8 @@ if(TESSERA_NATIVE)
   include(CheckCXXCompilerFlag)
   check_cxx_compiler_flag(-march=native TESSERA_HAS_MARCH_NATIVE)
   if(TESSERA_HAS_MARCH_NATIVE)
-    target_compile_options(tessera_native INTERFACE -march=native)
+    target_compile_options(tessera_native INTERFACE
+      $<$<COMPILE_LANGUAGE:CXX>:-march=native> $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-march=native>)
   else()
     message(STATUS "tessera: TESSERA_NATIVE is on, but this compiler does not know -march=native")
   endif()
@@ -32,16 +33,21 @@ endif()
 
 add_library(tessera_dev_flags INTERFACE)
 if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
-  target_compile_options(tessera_dev_flags INTERFACE -Wall -Wextra -Wpedantic)
+  # nvcc breaks -Wpedantic with its own line directives.
+  target_compile_options(tessera_dev_flags INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic> $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>)
   if(TESSERA_WARNINGS_AS_ERRORS)
-    target_compile_options(tessera_dev_flags INTERFACE -Werror)
+    target_compile_options(tessera_dev_flags INTERFACE
+      $<$<COMPILE_LANGUAGE:CXX>:-Werror> $<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings>)
   endif()
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # AVX-512 intrinsics raise hundreds of false alarms of these two, even from system headers.
-  target_compile_options(tessera_dev_flags INTERFACE -Wno-maybe-uninitialized -Wno-uninitialized)
+  target_compile_options(tessera_dev_flags INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized;-Wno-uninitialized>
+    $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wno-maybe-uninitialized,-Wno-uninitialized>)
   if(CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-    target_compile_options(tessera_dev_flags INTERFACE -Wno-restrict)  # false on "text" + string, GCC bug 105651
+    target_compile_options(tessera_dev_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)  # false on "text" + string, GCC bug 105651
   endif()
 endif()
 

@@ -2,12 +2,28 @@
 # tessera::recipes: every registered recipe, compiled once.
 include_guard(DIRECTORY)
 
+if(TESSERA_CUDA)
+  file(GLOB tessera_cuda_recipe_sources CONFIGURE_DEPENDS include/tessera/train/registry/*.cu)
+  set(tessera_other_ranks gpus)
+  if(TARGET tessera_nccl)
+    set(tessera_other_ranks without_nccl)
+  endif()
+  list(FILTER tessera_cuda_recipe_sources EXCLUDE REGEX "/${tessera_other_ranks}\\.cu$")
+  list(FILTER tessera_recipe_sources EXCLUDE REGEX "/without_cuda\\.cpp$")
+  list(APPEND tessera_recipe_sources ${tessera_cuda_recipe_sources})
+endif()
 add_library(tessera_recipes STATIC ${tessera_recipe_sources})
 add_library(tessera::recipes ALIAS tessera_recipes)
 set_target_properties(tessera_recipes PROPERTIES EXPORT_NAME recipes POSITION_INDEPENDENT_CODE ON)
 target_link_libraries(tessera_recipes
   PUBLIC tessera::tessera $<BUILD_INTERFACE:tessera_native>
   PRIVATE $<BUILD_INTERFACE:tessera_dev_flags> $<BUILD_INTERFACE:tessera_io_libraries>)
+if(TESSERA_CUDA)
+  target_link_libraries(tessera_recipes PUBLIC tessera::cuda)
+  if(TARGET tessera_nccl)
+    target_link_libraries(tessera_recipes PUBLIC tessera::nccl)
+  endif()
+endif()
 if(NOT (TESSERA_BUILD_RECIPES OR TESSERA_INSTALL_RECIPES))
   set_target_properties(tessera_recipes PROPERTIES EXCLUDE_FROM_ALL ON)
 endif()

@@ -3,12 +3,14 @@
 // with the equation, its numbers and the nearest that do.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <optional>
 #include <string>
 
 #include "tessera/core/error.hpp"
+#include "tessera/train/options.hpp"
 
 namespace tessera::inline v0 {
 namespace cli {
@@ -26,16 +28,23 @@ struct BatchRelation {
   }
 };
 
-/// Refuses products beyond 2^31 - 1 sequences a step.
+/// The most sequences of a step.
+inline constexpr std::int64_t most_sequences = std::numeric_limits<std::int32_t>::max();
+
+/// Refuses products beyond 2^31 - 1 sequences a step, and more micro-batches than a schedule holds.
 inline BatchRelation checked_relation(BatchRelation relation) {
   std::int64_t product = 0;
-  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
   if (__builtin_mul_overflow(relation.batch, relation.ranks, &product) ||
-      __builtin_mul_overflow(product, relation.accumulation, &product) || product > most)
+      __builtin_mul_overflow(product, relation.accumulation, &product) || product > most_sequences)
     throw Error(ErrorKind::config, "--batch " + std::to_string(relation.batch) + " x --ranks " +
                                        std::to_string(relation.ranks) + " x --accumulation " +
                                        std::to_string(relation.accumulation) +
                                        " is more than 2147483647 sequences a step; lower one of them");
+  if (relation.accumulation > most_accumulation)
+    throw Error(ErrorKind::config, relation.text() + " needs more than the " +
+                                       std::to_string(most_accumulation) +
+                                       " micro-batches that a step may have; give a larger --batch or more "
+                                       "--ranks");
   return relation;
 }
 
@@ -49,11 +58,16 @@ inline BatchRelation batch_relation(std::optional<std::int64_t> global, std::int
   if (!global) return checked_relation({batch.value_or(default_batch), ranks, accumulation.value_or(1)});
   std::int64_t const wanted = *global;
   auto const number = [](std::int64_t value) { return std::to_string(value); };
-  auto const fail = [&](std::string const& equation, std::int64_t unit) {
-    std::int64_t const below = wanted / unit * unit, above = below + unit;
-    throw Error(ErrorKind::config, "--global-batch " + number(wanted) + " is impossible: " + equation +
-                                       "; the nearest are --global-batch " +
-                                       (below > 0 ? number(below) + " and " : std::string()) + number(above));
+  // The nearest of unit, 2 unit, ... `times` unit.
+  auto const fail = [&](std::string const& equation, std::int64_t unit, std::int64_t times) {
+    std::int64_t const most = std::min(times, most_sequences / unit);
+    std::int64_t const below = std::min(wanted / unit, most), above = std::min(below + 1, most);
+    bool const both = below > 0 && above > below;
+    throw Error(ErrorKind::config,
+                "--global-batch " + number(wanted) + " is impossible: " + equation +
+                    (both ? "; the nearest are --global-batch " + number(below * unit) + " and "
+                          : std::string("; the nearest is --global-batch ")) +
+                    number(above * unit));
   };
   if (batch && accumulation) {
     BatchRelation const relation = checked_relation({*batch, ranks, *accumulation});
@@ -68,14 +82,14 @@ inline BatchRelation batch_relation(std::optional<std::int64_t> global, std::int
     if (wanted % unit != 0)
       fail("batch " + number(*batch) + " x ranks " + number(ranks) + " x accumulation = " + number(wanted) +
                " needs accumulation " + number(wanted) + " / " + number(unit),
-           unit);
+           unit, most_accumulation);
     return checked_relation({*batch, ranks, wanted / unit});
   }
   std::int64_t const unit = checked_relation({1, ranks, accumulation.value_or(1)}).global();
   if (wanted % unit != 0)
     fail("batch x ranks " + number(ranks) + " x accumulation " + number(accumulation.value_or(1)) + " = " +
              number(wanted) + " needs batch " + number(wanted) + " / " + number(unit),
-         unit);
+         unit, most_sequences);
   std::int64_t each = wanted / unit;  // samples of a rank
   if (accumulation) return checked_relation({each, ranks, *accumulation});
   std::int64_t largest = 1;

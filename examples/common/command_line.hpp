@@ -151,7 +151,13 @@ class CommandLine {
     for (auto const& entry : entries_)
       if (entry.option->count() > 0) entry.accept(entry.name, given[entry.option]);
     if (help) std::cout << help_text();
-    if (version_asked) std::cout << program_ << " (tessera " << version << ")\n";
+    if (version_asked) {
+      std::cout << program_ << " (tessera " << version;
+#if defined(TESSERA_GIT_HASH)
+      std::cout << ", git " << TESSERA_GIT_HASH;
+#endif
+      std::cout << ")\n";
+    }
     return !help && !version_asked;
   }
 

@@ -35,12 +35,13 @@ inline Names built_offloads() {
 /// The lists of the command line. An empty list of a slot means its default.
 struct MatrixFlags {
   std::vector<ModelChoice> models = {model_choice("--models", "tiny")};
-  std::vector<int> ranks = {4};
   std::vector<std::int64_t> batches;  ///< empty: derived or `default_batch`
   std::vector<std::int64_t> sequences = {128};
   std::vector<std::int64_t> accumulations;  ///< empty: derived or 1
   std::optional<std::int64_t> global_batch;
 
+  std::string device = std::string(default_device());
+  std::vector<int> ranks = default_ranks(device);
   Names stages = {"dp", "zs0", "zs1", "zs2", "zs3"};
   Names precisions = {"fp32", "fp16", "bf16"};
   Names offloads = built_offloads();
@@ -57,15 +58,20 @@ inline void add_matrix_flags(CommandLine& line, MatrixFlags& flags) {
     });
   };
   line.group("Matrix (lists)");
+  line.custom("--device", joined(slot_choices<slot::device>(), "|").c_str(), flags.device,
+              "where ranks compute: threads of this process, or a GPU each",
+              [&](std::string const& flag, std::string const& value) {
+                flags.device = cli::choice(flag, value, slot_choices<slot::device>());
+              });
   line.values("--models,--model", "MODEL,...", "tiny",
               "tiny, gpt2, gpt2-medium, gpt2-large, gpt2-xl, or layers=L,heads=H,channels=C[,positions=P]",
               [&](std::string const& flag, Names const& values) { flags.models = model_list(flag, values); });
-  line.whole_list("--ranks,--gpus", flags.ranks, "ranks, here threads of this process", 1, 64);
+  line.whole_list("--ranks,--gpus", flags.ranks, "ranks: threads of this process, or GPUs", 1, 64);
   line.whole_list("--batch,--batch-size", flags.batches, "samples of a rank and micro-batch; 4, or derived",
                   1, 1 << 20);
   line.whole_list("--sequence,--seq-length", flags.sequences, "tokens of a sample", 1, 1 << 20);
   line.whole_list("--accumulation,--grad-accum", flags.accumulations,
-                  "micro-batches of a rank and step; 1, or derived", 1, 1 << 20);
+                  "micro-batches of a rank and step; 1, or derived", 1, most_accumulation);
   line.list("--stages,--stage,--strategies", "STAGE,...", "dp,0,1,2,3",
             "ZeRO stages, or dp for the classic trainer; also ddp, zero1, zero2, zero3",
             [&](std::string const& flag, Names const& items) {
@@ -152,6 +158,7 @@ inline std::string name_of_point(MatrixFlags const& flags, Point const& point) {
   SlotNames const& names = point.recipe.names;
   std::string name = results::experiment_name({.stage = point.stage(),
                                                .precision = std::string(names.precision),
+                                               .gpus = names.device == "cuda",
                                                .world = point.split.ranks,
                                                .batch = point.split.batch,
                                                .sequence = point.sequence,
@@ -184,7 +191,7 @@ inline std::vector<Point> make_matrix(MatrixFlags const& flags, std::int64_t voc
     point.refusal.reset();
     if (auto const rule = broken_rule(point.recipe))
       point.refusal = std::string(*rule);
-    else if (auto const missing = unsupported_reason(point.recipe))
+    else if (auto const missing = unavailable_reason(point.recipe))
       point.refusal = missing;
     else
       point.refusal = model_refusal(point.model);
@@ -200,6 +207,7 @@ inline std::vector<Point> make_matrix(MatrixFlags const& flags, std::int64_t voc
               for (auto const& offload : flags.offloads)
                 for (auto const& stage : flags.stages) {
                   SlotNames names;
+                  names.device = flags.device;
                   names.sharding = stage;
                   names.precision = precision;
                   names.offload = offload;
@@ -228,6 +236,7 @@ inline void describe_point(results::Row& row, Point const& point) {
   SlotNames const& names = point.recipe.names;
   row["experiment"] = point.experiment;
   row["model"] = point.model.name;
+  row["device"] = names.device;
   row["stage"] = point.recipe.stage < 0 ? results::Row("dp") : results::Row(point.recipe.stage);
   row["sharding"] = names.sharding;
   row["precision"] = names.precision;
@@ -235,7 +244,8 @@ inline void describe_point(results::Row& row, Point const& point) {
   row["recompute"] = names.recompute;
   row["reduction"] = names.reduction;
   row["capture"] = names.capture;
-  row["attention"] = names.attention;
+  row["attention"] =
+      point.recipe.attention == AttentionKind::automatic ? "fused" : names.attention;  // what ran
   row["world"] = point.world();
   row["batch"] = point.split.batch;
   row["sequence"] = point.sequence;

@@ -74,6 +74,8 @@ inline Known const* find_known(std::string_view text) {
   return nullptr;
 }
 
+inline constexpr std::int64_t most_channels = 65536;
+
 inline ModelChoice sizes_choice(std::string const& flag, std::string const& text) {
   ModelChoice model;
   model.options = {0, 0, 0, 0, 0};
@@ -85,7 +87,7 @@ inline ModelChoice sizes_choice(std::string const& flag, std::string const& text
       refuse(flag + ": " + in_quotes(item) + " has no number; write " + key + "=N");
     std::int64_t const most = key == "layers"      ? 1000
                               : key == "positions" ? (std::int64_t{1} << 31) - 1
-                                                   : 65536;
+                                                   : most_channels;
     std::int64_t const number =
         whole_number(flag + " " + key, std::string_view(item).substr(equals + 1), 1, most);
     std::int64_t& field = key == "layers"     ? model.options.layers
@@ -108,13 +110,13 @@ inline ModelChoice sizes_choice(std::string const& flag, std::string const& text
                ",channels=" + std::to_string(sizes.channels) +
                (sizes.positions > 0 ? ",positions=" + std::to_string(sizes.positions) : "");
   if (sizes.channels % sizes.heads != 0) {
-    std::int64_t const below = sizes.channels / sizes.heads * sizes.heads;
-    throw Error(ErrorKind::config,
-                flag + ": " + std::to_string(sizes.heads) + " heads do not divide " +
-                    std::to_string(sizes.channels) + " channels (remainder " +
-                    std::to_string(sizes.channels - below) + "); the nearest that fit are channels=" +
-                    (below > 0 ? std::to_string(below) + " and channels=" : std::string()) +
-                    std::to_string(below + sizes.heads));
+    std::int64_t const below = sizes.channels / sizes.heads * sizes.heads, above = below + sizes.heads;
+    std::string nearest = std::to_string(below > 0 ? below : above);
+    if (below > 0 && above <= most_channels) nearest += " and channels=" + std::to_string(above);
+    throw Error(ErrorKind::config, flag + ": " + std::to_string(sizes.heads) + " heads do not divide " +
+                                       std::to_string(sizes.channels) + " channels (remainder " +
+                                       std::to_string(sizes.channels - below) +
+                                       "); the nearest that fit are channels=" + nearest);
   }
   return model;
 }

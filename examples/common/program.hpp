@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The frame of a program: what it throws becomes one line on stderr and an exit code; Ctrl-C and SIGTERM once
-// let it finish its step, twice end it now.
+// let it finish its step, again half a second later or more end it now.
 #pragma once
 
 #include <atomic>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <ctime>
 #include <exception>
 #include <iostream>
 #include <new>
@@ -33,6 +34,7 @@ inline void print_error(std::string_view text) {
 /// not be written is a failure too.
 template <class Body>
 int guarded(Body&& body) {
+  ::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is then an error of its write
   try {
     int const code = body();
     std::cout.flush();
@@ -55,18 +57,24 @@ int guarded(Body&& body) {
 
 namespace detail {
 
-// A signal handler can reach nothing but what is static.
-inline std::atomic<int> signal_caught{0};
-static_assert(std::atomic<int>::is_always_lock_free);
+// A signal handler can reach nothing but what is static. The first signal: its milliseconds and its number.
+inline std::atomic<std::int64_t> signal_caught{0};
+static_assert(std::atomic<std::int64_t>::is_always_lock_free);
 
 extern "C" inline void tessera_program_signal(int number) {
-  int none = 0;
-  if (!signal_caught.compare_exchange_strong(none, number)) ::_exit(128 + number);
+  timespec time{};
+  ::clock_gettime(CLOCK_MONOTONIC, &time);
+  std::int64_t const now = std::int64_t{time.tv_sec} * 1000 + time.tv_nsec / 1000000;
+  std::int64_t first = 0;
+  if (signal_caught.compare_exchange_strong(first, now * 256 + number)) return;
+  // timeout(1) and some shells send the same signal twice at once, to the process and to its group.
+  if (now - first / 256 >= 500) ::_exit(128 + number);
 }
 
 }  // namespace detail
 
-/// While it lives, the first SIGINT or SIGTERM is only noted and the second one ends the process.
+/// While it lives, the first SIGINT or SIGTERM is only noted; one that comes half a second later or more ends
+/// the process.
 class Interrupt {
  public:
   Interrupt() {
@@ -84,12 +92,14 @@ class Interrupt {
     ::sigaction(SIGTERM, &old_term_, nullptr);
   }
 
-  static bool caught() { return detail::signal_caught.load() != 0; }
+  static bool caught() { return number() != 0; }
   /// 130 or 143; 0 when no signal came.
-  static int exit_code() { return caught() ? 128 + detail::signal_caught.load() : 0; }
-  static std::string name() { return detail::signal_caught.load() == SIGTERM ? "SIGTERM" : "SIGINT"; }
+  static int exit_code() { return caught() ? 128 + number() : 0; }
+  static std::string name() { return number() == SIGTERM ? "SIGTERM" : "SIGINT"; }
 
  private:
+  static int number() { return static_cast<int>(detail::signal_caught.load() % 256); }
+
   struct sigaction old_int_ {};
   struct sigaction old_term_ {};
 };

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "tessera/train/options.hpp"
 
 #include "common/command_line.hpp"
+#include "common/outputs.hpp"
 
 namespace tessera::inline v0 {
 namespace cli {
@@ -38,18 +40,29 @@ inline void add_data_flags(CommandLine& line, DataFlags& flags) {
               });
 }
 
+/// What is read as data.
+inline std::vector<NamedPath> data_paths(DataFlags const& flags) {
+  std::vector<NamedPath> paths;
+  for (auto const& path : flags.paths) paths.emplace_back("--data", path);
+  if (paths.empty()) paths.emplace_back("--data", default_data_path);
+  return paths;
+}
+
 /// The optimizer's flags, straight into the options of a trainer. `warmup_name` is the flag for the steps
 /// over which the learning rate rises.
 inline void add_optimizer_flags(CommandLine& line, TrainerOptions& options, std::string const& warmup_name) {
+  using Float = std::numeric_limits<float>;  // in which the update computes
+  Range const number{.least = 0.0, .most = Float::max()};
   line.group("Optimizer (AdamW)");
-  line.real("--learning-rate,--lr", options.learning_rate, "the highest learning rate", at_least(0.0));
+  line.real("--learning-rate,--lr", options.learning_rate, "the highest learning rate", number);
   line.real("--beta1", options.beta1, "decay of the first moment",
             {.least = 0.0, .most = 1.0, .open_above = true});
   line.real("--beta2", options.beta2, "decay of the second moment",
             {.least = 0.0, .most = 1.0, .open_above = true});
-  line.real("--epsilon", options.epsilon, "added to the root of the second moment", at_least(0.0));
-  line.real("--weight-decay", options.weight_decay, "on matrices only", at_least(0.0));
-  line.real("--clip", options.clip, "largest gradient norm; 0 clips nothing", at_least(0.0));
+  line.real("--epsilon", options.epsilon, "added to the root of the second moment",
+            {.least = Float::min(), .most = Float::max()});
+  line.real("--weight-decay", options.weight_decay, "on matrices only", number);
+  line.real("--clip", options.clip, "largest gradient norm; 0 clips nothing", number);
   line.custom("--schedule", "constant|linear|cosine", "constant",
               "how the learning rate goes on after its warm-up",
               [&](std::string const& flag, std::string const& value) {

@@ -171,6 +171,7 @@ class Table {
     std::string header;
     bool right = true;
     int importance = 1;
+    std::size_t width = 0;  ///< the least
   };
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
@@ -188,10 +189,12 @@ class Table {
     lines_.push_back({Kind::text, std::move(cells), std::move(text), {}});
   }
 
-  std::string text(Terminal const& terminal) const {
+  /// Not `headed`: rows that go on from an earlier table.
+  std::string text(Terminal const& terminal, bool headed = true) const {
     std::vector<std::size_t> widths;
     for (std::size_t i = 0; i < columns_.size(); ++i) {
-      std::size_t width = columns_[i].header.size() + (columns_[i].right ? 1 : 0);
+      std::size_t width =
+          std::max(columns_[i].header.size() + (columns_[i].right ? 1 : 0), columns_[i].width);
       for (auto const& line : lines_)
         if (i < line.cells.size()) width = std::max(width, line.cells[i].size());
       widths.push_back(width);
@@ -216,7 +219,7 @@ class Table {
         finish(header);
         continue;
       }
-      if (out.empty()) finish(header);
+      if (out.empty() && headed) finish(header);
       std::string text;
       for (std::size_t i = 0; i < line.cells.size(); ++i)
         if (shown[i]) text += cell(i, line.cells[i], line.kind == Kind::row && line.marked[i]);

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/comm/environment.hpp"
 #include "tessera/data/batch.hpp"
 #include "tessera/io/hash.hpp"
 #include "tessera/train/any_trainer.hpp"
@@ -240,6 +241,7 @@ int run(int argc, char const* const* argv) {
   declare(line, settings);
   if (!line.parse(argc, argv)) return 0;
   if (settings.list) return list_recipes();
+  (void)comm::from_environment();  // refuses to run N times beside itself
   check_nvme_path(settings);
   DataSets data(settings);
   std::vector<Point> const points =

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <deque>
 #include <mutex>
 #include <numeric>
 #include <unistd.h>
@@ -20,6 +21,7 @@
 
 #include "common/machine.hpp"
 #include "common/program.hpp"
+#include "common/weights.hpp"
 
 namespace tessera::inline v0 {
 namespace compare {
@@ -62,8 +64,8 @@ class Training {
       cli::print_error(text);
       ::_exit(exit_code(ErrorKind::peer_lost));
     };
-    tessera::run(
-        point_.world(), [this](comm::Comm& comm) { rank(comm); }, options);
+    run_ranks(
+        point_.recipe, point_.world(), [this](comm::Comm& comm) { rank(comm); }, options);
     for (RankTotals const& totals : ranks_) {
       done_.peak_device = std::max(done_.peak_device, totals.peak_device);
       done_.arena_device = std::max(done_.arena_device, totals.arena_device);
@@ -96,27 +98,39 @@ class Training {
                           .seed = settings_.trainer.seed});
     RankTotals& totals = ranks_[static_cast<std::size_t>(comm.rank())];
     if (root) last_ = Clock::now();
-    for (std::int64_t step = 0; gate_.goes(step); ++step) {
-      StepReport const report = trainer->step(loader.load(step)).get();
-      if (step >= settings_.warmup) {
-        totals.bytes += report.comm_bytes;
-        totals.comm_s += report.comm_seconds;
-        totals.waiting_s += report.comm_waiting;
+    std::deque<Ticket> under_way;
+    std::int64_t read = 0;
+    auto const read_all_but = [&](std::size_t kept) {
+      for (; under_way.size() > kept; under_way.pop_front(), ++read) {
+        StepReport const report = under_way.front().get();
+        if (read >= settings_.warmup) {
+          totals.bytes += report.comm_bytes;
+          totals.comm_s += report.comm_seconds;
+          totals.waiting_s += report.comm_waiting;
+        }
+        if (root) note(read, report);
       }
-      if (root) gate_.say(step + 1, note(step, report));
+    };
+    for (std::int64_t step = 0; gate_.goes(step); ++step) {
+      under_way.push_back(trainer->step(loader.load(step)));
+      read_all_but(steps_read_late(point_.recipe));
+      if (root) gate_.say(step + 1, goes_on(step + 1));
     }
+    read_all_but(0);
+    if (root) done_.cpu_seconds = cli::cpu_seconds() - cpu_before_;
     totals.peak_device = trainer->peak_bytes(Tier::device);
     totals.arena_device = trainer->plan().arena_bytes[static_cast<std::size_t>(Tier::device)];
     totals.arena_host = trainer->plan().arena_bytes[static_cast<std::size_t>(Tier::host)];
     WeightsHash hash;
     trainer->collect([&](ParameterSpec const& parameter, std::span<float const> values) {
+      cli::check_finite(parameter, values);
       hash.add(parameter.name, parameter.shape, values);
     });
     if (root) done_.weights_hash = hash.digest();
   }
 
-  /// Rank 0 after a step: the log and the clocks. Returns whether there is another step.
-  bool note(std::int64_t step, StepReport const& report) {
+  /// Rank 0 with the report of a step: the log and the clocks.
+  void note(std::int64_t step, StepReport const& report) {
     auto const now = Clock::now();
     double const took = seconds(last_, now);
     last_ = now;
@@ -133,16 +147,17 @@ class Training {
       done_.step_seconds.push_back(took);
       done_.train_s += took;
     }
-    std::int64_t const planned = fixed_ > 0 ? fixed_ : settings_.warmup + settings_.steps;
-    bool more = done < planned;
-    if (fixed_ == 0 && done_.train_s < settings_.min_time) more = true;
-    if (observer_) observer_(done, std::max(planned, done + (more ? 1 : 0)), rate, report.loss);
-    if (more && cli::Interrupt::caught()) {
-      done_.interrupted = true;
-      more = false;
-    }
-    if (!more) done_.cpu_seconds = cli::cpu_seconds() - cpu_before_;
-    return more;
+    if (observer_) observer_(done, std::max(planned(), done), rate, report.loss);
+  }
+
+  std::int64_t planned() const { return fixed_ > 0 ? fixed_ : settings_.warmup + settings_.steps; }
+
+  /// Rank 0 after `begun` steps were begun: whether there is another.
+  bool goes_on(std::int64_t begun) {
+    bool const more = begun < planned() || (fixed_ == 0 && done_.train_s < settings_.min_time);
+    if (!more || !cli::Interrupt::caught()) return more;
+    done_.interrupted = true;
+    return false;
   }
 
   Point const& point_;
@@ -177,7 +192,7 @@ void add_plan(Measured& row, Point const& point, TrainerOptions const& options, 
   row.params = parameter_count(list);
   if (point.refusal) return;
   // Rank 0 holds the most: shards are equal, and under the root optimizer it is the root.
-  StepShape const shape = cpu_step_shape(cli::options_of(point, options), 0, point.world());
+  StepShape const shape = step_shape(point.recipe, cli::options_of(point, options), 0, point.world());
   StepPlan const plan = make_plan(std::move(list), point.recipe, shape);
   row.planned_device = plan.arena_bytes[static_cast<std::size_t>(Tier::device)];
   row.planned_host = plan.arena_bytes[static_cast<std::size_t>(Tier::host)];

@@ -7,6 +7,7 @@
 
 #include "tessera/io/file.hpp"
 
+#include "common/outputs.hpp"
 #include "compare/report.hpp"
 
 namespace tessera::inline v0 {
@@ -44,15 +45,18 @@ std::string json_text(Settings const& settings, results::Document const& documen
 }  // namespace
 
 void check_outputs(Settings const& settings, std::vector<Point> const& points) {
-  if (!settings.json.empty() && settings.json == settings.csv)
-    throw Error(ErrorKind::usage, "--json and --csv name the same file " +
-                                      v0::detail::path_text(settings.json) + "; give each its own");
+  std::vector<cli::NamedPath> const inputs = cli::data_paths(settings.data);
   if (is_named(settings)) {
+    std::vector<cli::NamedPath> const outputs = {{"--json", settings.json}, {"--csv", settings.csv}};
+    cli::check_distinct(outputs);
+    cli::check_apart(outputs, inputs);
     for (auto const& path : {settings.json, settings.csv})
       if (!path.empty() && path != "-") check_writable(path);
     return;
   }
+  auto const check_file = [&](fs::path const& path) { cli::check_apart({{"--output-dir", path}}, inputs); };
   check_writable_folder(settings.output_dir);
+  for (char const* name : {"compare.json", "compare.csv"}) check_file(settings.output_dir / name);
   std::error_code code;
   if (!fs::exists(settings.output_dir, code)) return;
   for (char const* name : {"compare.json", "compare.csv"}) check_writable(settings.output_dir / name);
@@ -61,6 +65,7 @@ void check_outputs(Settings const& settings, std::vector<Point> const& points) {
     for (int run = 1; run <= settings.repeat; ++run) {
       fs::path const folder = run_folder(settings, point, run);
       check_writable_folder(folder);
+      check_file(folder / "step_log.csv");
       if (fs::exists(folder, code)) check_writable(folder / "step_log.csv");
     }
   }

@@ -56,7 +56,7 @@ Slot slot_report(std::string_view SlotNames::*field) {
       names.*field = name;
       RecipeTable const recipe = parse_recipe(names);
       auto const rule = broken_rule(recipe);
-      auto const now = rule ? std::optional<std::string>(*rule) : unsupported_reason(recipe);
+      auto const now = rule ? std::optional<std::string>(*rule) : unavailable_reason(recipe);
       if (!reason || !now) reason = now;
       if (!now) break;
     }

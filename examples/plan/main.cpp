@@ -31,6 +31,7 @@ constexpr char examples[] = R"(Examples:
   plan --model gpt2-medium --precisions bf16 --json plan.json
 
 Nothing is allocated and no device is needed. Without --memory the limit is what this machine has available.
+A + behind the largest batch or sequence: more may fit; ?: a search that took too long.
 Exit codes: 0 when some recipe fits, 5 when none does, 2 usage, 3 settings or no recipe of this build.
 )";
 
@@ -82,8 +83,12 @@ Json to_json(Planned const& row, Limit const& limit, Planned const* picked) {
     places[place_names[tier]] = std::move(place);
   }
   json["bytes"] = std::move(places);
-  json["largest_batch"] = row.largest_batch > 0 ? Json(row.largest_batch) : Json(nullptr);
-  json["longest_sequence"] = row.longest_sequence > 0 ? Json(row.longest_sequence) : Json(nullptr);
+  auto const found = [&](std::string const& name, Largest const& largest) {
+    json[name] = largest.value > 0 ? Json(largest.value) : Json(nullptr);
+    json[name + "_exact"] = largest.exact;  // else more may fit
+  };
+  found("largest_batch", row.largest_batch);
+  found("longest_sequence", row.longest_sequence);
   json["schedule_hash"] = row.schedule_hash;
   return json;
 }
@@ -94,50 +99,51 @@ std::string size_text(std::int64_t bytes) {
   return cli::fixed(static_cast<double>(bytes) / 1024.0, 1) + " KiB";
 }
 
-std::string count_text(std::int64_t value) { return value > 0 ? std::to_string(value) : std::string("none"); }
+/// "37", "none"; "37+" when more may fit.
+std::string count_text(Largest const& found) {
+  if (found.value == 0) return found.exact ? "none" : "?";
+  return std::to_string(found.value) + (found.exact ? "" : "+");
+}
 
-std::string table_text(std::vector<Planned> const& rows, Settings const& settings,
-                       cli::Terminal const& terminal) {
+/// The lines of one row, under its group's heading where it is the first. Rows are shown as they come, so the
+/// widths do not depend on the others.
+std::string row_text(Planned const& row, bool first, Settings const& settings,
+                     cli::Terminal const& terminal) {
+  constexpr std::size_t size = 11;  // "1023.5 MiB "
   std::vector<cli::Table::Column> columns = {
-      {"stage", false, 100}, {"offload", false, 100}, {"place", false, 9}};
+      {"stage", false, 100}, {"offload", false, 100, 13}, {"place", false, 9, 6}};
   for (char const* name : {"parameters", "gradients", "optimizer", "activations"})
-    columns.push_back({name, true, 5});
-  columns.push_back({"workspace", true, 2});
-  columns.push_back({"bookkeeping", true, 1});
-  columns.push_back({"a rank", true, 90});
-  columns.push_back({"all ranks", true, 8});
+    columns.push_back({name, true, 5, size});
+  columns.push_back({"workspace", true, 2, size});
+  columns.push_back({"bookkeeping", true, 1, size});
+  columns.push_back({"a rank", true, 90, size});
+  columns.push_back({"all ranks", true, 8, size});
   columns.push_back({"fits", false, 100});
   if (!settings.no_search) {
     columns.push_back({"batch up to", true, 7});
     columns.push_back({"sequence up to", true, 6});
   }
   cli::Table table(std::move(columns));
-  std::string group;
-  for (Planned const& row : rows) {
-    if (row.point.group() != group) table.heading(group = row.point.group());
-    cli::Names const head = {std::string(row.point.recipe.names.sharding),
-                             std::string(row.point.recipe.names.offload)};
-    if (row.status == "refused") {
-      table.text_row(head, "refused: " + row.reason);
-      continue;
+  if (first) table.heading(row.point.group());
+  cli::Names const head = {std::string(row.point.recipe.names.sharding),
+                           std::string(row.point.recipe.names.offload)};
+  if (row.status == "refused") table.text_row(head, "refused: " + row.reason);
+  for (std::size_t tier = 0; tier < 3 && row.status != "refused"; ++tier) {
+    if (tier > 0 && row.memory.total[tier] == 0) continue;
+    cli::Names cells = tier == 0 ? head : cli::Names{"", ""};
+    cells.emplace_back(place_names[tier]);
+    for (auto const& category : row.memory.categories)
+      cells.push_back(category.bytes[tier] == 0 ? "-" : size_text(category.bytes[tier]));
+    cells.push_back(size_text(row.memory.total[tier]));
+    cells.push_back(tier == 0 ? size_text(row.all_ranks) : "");
+    cells.push_back(tier == 0 ? (row.fits() ? "yes" : "no") : "");
+    if (!settings.no_search) {
+      cells.push_back(tier == 0 ? count_text(row.largest_batch) : "");
+      cells.push_back(tier == 0 ? count_text(row.longest_sequence) : "");
     }
-    for (std::size_t tier = 0; tier < 3; ++tier) {
-      if (tier > 0 && row.memory.total[tier] == 0) continue;
-      cli::Names cells = tier == 0 ? head : cli::Names{"", ""};
-      cells.emplace_back(place_names[tier]);
-      for (auto const& category : row.memory.categories)
-        cells.push_back(category.bytes[tier] == 0 ? "-" : size_text(category.bytes[tier]));
-      cells.push_back(size_text(row.memory.total[tier]));
-      cells.push_back(tier == 0 ? size_text(row.all_ranks) : "");
-      cells.push_back(tier == 0 ? (row.fits() ? "yes" : "no") : "");
-      if (!settings.no_search) {
-        cells.push_back(tier == 0 ? count_text(row.largest_batch) : "");
-        cells.push_back(tier == 0 ? count_text(row.longest_sequence) : "");
-      }
-      table.row(std::move(cells));
-    }
+    table.row(std::move(cells));
   }
-  return table.text(terminal);
+  return table.text(terminal, first);
 }
 
 std::string picks_text(std::vector<Planned> const& rows) {
@@ -166,13 +172,10 @@ std::string picks_text(std::vector<Planned> const& rows) {
         nearest = &other;
     out +=
         "nothing fits " + label + ": the smallest is " + nearest->point.experiment + ", " + nearest->reason;
-    out += nearest->largest_batch > 0
-               ? "; largest batch that fits it: " + std::to_string(nearest->largest_batch)
-               : "";
-    out += nearest->longest_sequence > 0 ? "; longest sequence: " + std::to_string(nearest->longest_sequence)
-                                         : "";
-    out += nearest->largest_batch + nearest->longest_sequence == 0 &&
-                   nearest->point.recipe.recompute == RecomputeKind::none
+    Largest const &batch = nearest->largest_batch, &sequence = nearest->longest_sequence;
+    out += batch.value > 0 ? "; largest batch that fits it: " + batch.text() : "";
+    out += sequence.value > 0 ? "; longest sequence: " + sequence.text() : "";
+    out += batch.value + sequence.value == 0 && nearest->point.recipe.recompute == RecomputeKind::none
                ? "; try --recompute block, more --ranks or --stages 3"
                : "";
     out += "\n";
@@ -215,16 +218,17 @@ int run(int argc, char const* const* argv) {
   bool const available = limit.bytes == 0;
   if (available) limit.bytes = v0::detail::available_host_memory();
 
-  std::vector<Planned> rows;
-  for (Point const& point : points)
-    rows.push_back(plan_point(point, settings.trainer, limit, !settings.no_search));
-
   std::ostream& log = stdout_is_data ? std::cerr : std::cout;
   cli::Terminal const terminal = cli::Terminal::of(stdout_is_data ? 2 : 1);
   log << "limit: " << bytes_text(limit.bytes) << (limit.per_rank ? " for each rank" : " for all ranks")
-      << (available ? ", what this machine has available" : "") << "; bytes are of one rank, the largest\n\n"
-      << table_text(rows, settings, terminal) << "\n"
-      << picks_text(rows) << warnings_text(rows);
+      << (available ? ", what this machine has available" : "") << "; bytes are of one rank, the largest\n";
+  std::vector<Planned> rows;
+  for (Point const& point : points) {
+    bool const first = rows.empty() || rows.back().point.group() != point.group();
+    rows.push_back(plan_point(point, settings.trainer, limit, !settings.no_search));
+    log << (first ? "\n" : "") << row_text(rows.back(), first, settings, terminal) << std::flush;
+  }
+  log << "\n" << picks_text(rows) << warnings_text(rows);
   if (!settings.json.empty()) {
     Json document = Json::object();
     document["schema_version"] = results::schema_version;

@@ -14,15 +14,6 @@ namespace planning {
 
 namespace {
 
-/// The bytes that count against the limit.
-std::int64_t counted(UnitLister const& units, RecipeTable const& recipe, StepShape const& shape,
-                     Limit const& limit) {
-  if (!limit.per_rank) return process_bytes(units, recipe, shape);
-  StepPlan const plan = make_plan(units({shape.batch, shape.sequence}), recipe, shape);
-  return plan.arena_bytes[static_cast<std::size_t>(Tier::device)] +
-         plan.arena_bytes[static_cast<std::size_t>(Tier::host)];
-}
-
 std::string hexadecimal(std::uint64_t value) {
   char text[24];
   std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
@@ -49,12 +40,12 @@ Planned plan_point(Point const& point, TrainerOptions const& options, Limit cons
     return row;
   }
   UnitLister const units = gpt2_units(point.model.options);
-  StepShape const shape = cpu_step_shape(cli::options_of(point, options), 0, point.world());
+  StepShape const shape = step_shape(point.recipe, cli::options_of(point, options), 0, point.world());
   StepPlan const plan = make_plan(units({shape.batch, shape.sequence}), point.recipe, shape);
   row.memory = memory_report(plan);
   row.schedule_hash = hexadecimal(hash_of(plan.train.schedule));
-  row.all_ranks = process_bytes(units, point.recipe, shape);
-  std::int64_t const wanted = limit.per_rank ? row.on(Tier::device) + row.on(Tier::host) : row.all_ranks;
+  row.all_ranks = process_bytes(units, point.recipe, shape, rank_bytes(plan));
+  std::int64_t const wanted = limit.per_rank ? rank_bytes(plan) : row.all_ranks;
   row.status = wanted <= limit.bytes ? "fits" : "oom";
   if (!row.fits()) {
     row.reason = (limit.per_rank     ? "a rank plans "
@@ -63,16 +54,14 @@ Planned plan_point(Point const& point, TrainerOptions const& options, Limit cons
                  bytes_text(wanted) + ", the limit is " + bytes_text(limit.bytes);
   }
   if (!search) return row;
-  auto const with = [&](std::int64_t StepShape::*field, std::int64_t value) {
-    StepShape other = shape;
-    other.*field = value;
-    return counted(units, point.recipe, other, limit);
+  auto const counted = [&](StepShape const& other) {
+    if (!limit.per_rank) return process_bytes(units, point.recipe, other);
+    return rank_bytes(make_plan(units({other.batch, other.sequence}), point.recipe, other, false));
   };
-  row.largest_batch = largest_that_fits(limit.bytes, 1 << 16,
-                                        [&](std::int64_t batch) { return with(&StepShape::batch, batch); });
-  row.longest_sequence =
-      largest_that_fits(limit.bytes, point.model.options.positions,
-                        [&](std::int64_t sequence) { return with(&StepShape::sequence, sequence); });
+  constexpr double seconds = 0.5;
+  row.largest_batch = largest_batch(shape, row.fits(), limit.bytes, Deadline(seconds), counted);
+  row.longest_sequence = longest_sequence(shape, row.fits(), point.model.options.positions, limit.bytes,
+                                          Deadline(seconds), counted);
   return row;
 }
 

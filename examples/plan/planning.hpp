@@ -30,17 +30,18 @@ struct Planned {
   std::string status;  ///< fits, oom or refused
   std::string reason;
   std::int64_t params = 0;
-  MemoryReport memory;             ///< of rank 0, which holds the most
-  std::int64_t all_ranks = 0;      ///< bytes of all ranks together
-  std::int64_t largest_batch = 0;  ///< that fits with the same recipe and sequence; 0: none
-  std::int64_t longest_sequence = 0;
+  MemoryReport memory;         ///< of rank 0, which holds the most
+  std::int64_t all_ranks = 0;  ///< bytes of all ranks together
+  Largest largest_batch;       ///< that fits with the same recipe and sequence
+  Largest longest_sequence;    ///< that fits with the same recipe and batch
   std::string schedule_hash;
 
   bool fits() const { return status == "fits"; }
   std::int64_t on(Tier tier) const { return memory.total[static_cast<std::size_t>(tier)]; }
 };
 
-/// Plans one row. `search` also looks for the largest batch and sequence. Allocates no memory of the model.
+/// Plans one row. `search` also looks for the largest batch and sequence, half a second each. Allocates no
+/// memory of the model.
 Planned plan_point(Point const& point, TrainerOptions const& options, Limit const& limit, bool search);
 
 /// The row to use among those of one group: it fits and costs the least; nothing when none fits. Rebuilding

@@ -13,6 +13,7 @@
 #include "tessera/data/batch.hpp"
 #include "tessera/data/tokens.hpp"
 #include "tessera/io/file.hpp"
+#include "tessera/io/gpt2_weights.hpp"
 #include "tessera/plan/support.hpp"
 #include "tessera/policy/parse.hpp"
 #include "tessera/policy/rules.hpp"
@@ -22,6 +23,7 @@
 #include "common/batches.hpp"
 #include "common/command_line.hpp"
 #include "common/models.hpp"
+#include "common/outputs.hpp"
 #include "common/run_flags.hpp"
 #include "common/terminal.hpp"
 #include "common/values.hpp"
@@ -34,6 +36,7 @@ struct TrainFlags {
   std::string model = "tiny";
   int ranks = 1;
   std::int64_t batch = 8, sequence = 128, accumulation = 1, global_batch = 0;
+  std::string device = std::string(default_device());
   std::string stage = "0", precision = "fp32", offload = "none";
   std::string recompute, reduction, capture, attention;  ///< empty: the slot's default
   DataFlags data;
@@ -55,7 +58,7 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
   line.whole("--ranks", flags.ranks, "workers, each with its own memory", 1, 64);
   line.whole("--batch", flags.batch, "sequences of a rank and micro-batch", 1, 1 << 30);
   line.whole("--sequence", flags.sequence, "tokens of a sequence", 1, 1 << 30);
-  line.whole("--accumulation", flags.accumulation, "micro-batches of a rank and step", 1, 1 << 30);
+  line.whole("--accumulation", flags.accumulation, "micro-batches of a rank and step", 1, most_accumulation);
   line.custom("--global-batch", "N", "", "sequences of a step; batch or accumulation follow from it",
               [&](std::string const& flag, std::string const& value) {
                 flags.global_batch = whole_number(flag, value, 1, (std::int64_t{1} << 31) - 1);
@@ -76,6 +79,8 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
         [choices](std::string const& flag, std::string const& given) { return choice(flag, given, choices); },
         value);
   };
+  slot_of("--device", slot_choices<slot::device>(), flags.device, flags.device.c_str(),
+          "where ranks compute: threads of this process, or a GPU each");
   policy("--stage", "dp|0|1|2|3", flags.stage, "ZeRO stage; dp: rank 0 updates and broadcasts", stage_choice,
          flags.stage);
   slot_of("--precision", slot_choices<slot::precision>(), flags.precision, "fp32",
@@ -84,9 +89,10 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
          "which state lies outside the device", offload_choice, flags.offload);
   slot_of("--recompute", slot_choices<slot::recompute>(), flags.recompute, "none",
           "what backward computes again");
-  slot_of("--reduction", slot_choices<slot::reduction>(), flags.reduction, "ordered",
+  slot_of("--reduction", slot_choices<slot::reduction>(), flags.reduction, "ordered; on GPUs fast",
           "ordered: the same bits for every stage, world and split");
-  slot_of("--capture", slot_choices<slot::capture>(), flags.capture, "eager", "graph needs CUDA");
+  slot_of("--capture", slot_choices<slot::capture>(), flags.capture, "eager; on GPUs graph",
+          "graph: the whole step as one CUDA graph");
   slot_of("--attention", slot_choices<slot::attention>(), flags.attention, "auto", "which attention runs");
 
   add_data_flags(line, flags.data);
@@ -124,7 +130,6 @@ struct Settings {
   std::optional<TokenSource> source;  ///< none when nothing is trained and no data was named
   std::optional<TokenSource> validation;
   std::int64_t steps = 0;
-  std::int64_t steps_per_epoch = 0;
   std::int64_t validate_every = 0;
   std::filesystem::path init, save, log;
   std::string data_text;    ///< what the data is, in words
@@ -144,6 +149,7 @@ struct Settings {
 
 inline RecipeTable recipe_of(TrainFlags const& flags) {
   SlotNames names;
+  names.device = flags.device;
   names.sharding = flags.stage == "0" ? "zs0" : std::string_view(flags.stage);
   names.precision = flags.precision;
   names.offload = flags.offload;
@@ -153,7 +159,7 @@ inline RecipeTable recipe_of(TrainFlags const& flags) {
   names.attention = flags.attention;
   RecipeTable const recipe = parse_recipe(names);
   if (auto const rule = broken_rule(recipe)) throw Error(ErrorKind::config, std::string(*rule));
-  check_supported(recipe);
+  if (auto const reason = unavailable_reason(recipe)) throw Error(ErrorKind::unsupported, *reason);
   return recipe;
 }
 
@@ -172,27 +178,19 @@ inline TokenSource first_samples(TokenSource const& source, std::int64_t samples
 }
 
 /// Refuses an output that is one of the inputs, or another output.
-inline void check_apart(Settings const& settings, TrainFlags const& flags) {
-  auto const same = [](std::filesystem::path const& a, std::filesystem::path const& b) {
-    std::error_code code;
-    return !a.empty() && !b.empty() &&
-           (std::filesystem::equivalent(a, b, code) || a.lexically_normal() == b.lexically_normal());
-  };
-  auto const refuse_same = [&](char const* output, std::filesystem::path const& path, char const* input,
-                               std::filesystem::path const& other) {
-    if (same(path, other) && std::filesystem::is_regular_file(other))
-      refuse(std::string(output) + " and " + input + " are both " + in_quotes(path.string()) +
-             "; writing one would destroy the other, give two names");
-  };
-  for (auto const& path : flags.data.paths) {
-    refuse_same("--log", settings.log, "--data", path);
-    refuse_same("--save", settings.save, "--data", path);
-  }
-  refuse_same("--log", settings.log, "--init", settings.init);
-  refuse_same("--log", settings.log, "--validation", flags.validation);
-  refuse_same("--save", settings.save, "--validation", flags.validation);
-  if (!settings.log.empty() && same(settings.log, settings.save))
-    refuse("--log and --save are both " + in_quotes(settings.log.string()) + "; give two names");
+inline void check_outputs(Settings const& settings, TrainFlags const& flags) {
+  NamedPath const log("--log", settings.log), save("--save", settings.save);
+  check_distinct({log, save});
+  check_apart({log, save}, data_paths(flags.data));
+  if (!flags.validation.empty()) check_apart({log, save}, {{"--validation", flags.validation}});
+  if (settings.init.empty()) return;
+  NamedPath const init("--init", settings.init);
+  std::vector<NamedPath> weights{init};
+  if (!init.is_folder())
+    for (auto const& file : weights_files(settings.init)) weights.emplace_back("--init", file);
+  // One file of weights may be saved over: it is replaced whole, after the last step.
+  check_apart({log}, weights);
+  if (init.is_folder() || weights.size() > 2) check_apart({save}, weights);
 }
 
 /// Settles and checks everything that can be known before the first step. Throws Error.
@@ -225,7 +223,7 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   settings.options.accumulation = static_cast<int>(settings.relation.accumulation);
   settings.options.sequence = flags.sequence;
   bool const trains = !(line.given("--steps") && flags.steps == 0);
-  check_apart(settings, flags);
+  check_outputs(settings, flags);
   if (!settings.save.empty()) check_writable(settings.save);
   if (!settings.log.empty()) check_writable(settings.log);
 
@@ -247,10 +245,9 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
       settings.source = first_samples(*settings.source, flags.samples, flags.sequence);
       settings.data_text += ", the first " + grouped(flags.samples) + " samples";
     }
-    Loader const loader(*settings.source, settings.loader(0, flags.data.order));
-    settings.steps_per_epoch = loader.steps_per_epoch();
+    Loader::check(*settings.source, settings.loader(0, flags.data.order));
   }
-  if (settings.validation) Loader(*settings.validation, settings.loader(0, Order::sequential));
+  if (settings.validation) Loader::check(*settings.validation, settings.loader(0, Order::sequential));
   settings.steps = flags.steps;
   settings.length_from = line.given("--steps") ? "flag" : "default";
   if (!line.given("--steps") && (flags.epochs > 0 || flags.samples > 0)) {

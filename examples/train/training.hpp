@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <deque>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -25,6 +26,7 @@
 #include "common/machine.hpp"
 #include "common/program.hpp"
 #include "common/terminal.hpp"
+#include "common/weights.hpp"
 #include "train/settings.hpp"
 
 namespace tessera::inline v0 {
@@ -102,8 +104,9 @@ class Training {
       print_error(text);
       std::_Exit(tessera::exit_code(ErrorKind::peer_lost));
     };
-    tessera::run(
-        static_cast<int>(settings_.relation.ranks), [this](comm::Comm& comm) { train(comm); }, options);
+    run_ranks(
+        settings_.recipe, static_cast<int>(settings_.relation.ranks),
+        [this](comm::Comm& comm) { train(comm); }, options);
     return done_ < settings_.steps ? Interrupt::exit_code() : 0;
   }
 
@@ -128,14 +131,34 @@ class Training {
     if (settings_.validation)
       validation.emplace(*settings_.validation, settings_.loader(comm.rank(), Order::sequential));
 
+    std::deque<Ticket> under_way;
+    auto const read_all_but = [&](std::size_t kept) {
+      for (; under_way.size() > kept; under_way.pop_front())
+        if (StepReport const report = read(under_way.front()); root) record(report);
+    };
     for (std::int64_t step = 0; step_gate_.goes(step); ++step) {
-      StepReport const report = trainer->step(loader->load(step));
-      if (root) record(report);
+      under_way.push_back(trainer->step(loader->load(step)));
+      read_all_but(steps_read_late(settings_.recipe));
       bool const due = settings_.validate_every > 0 && (step + 1) % settings_.validate_every == 0;
-      if (validation && (due || step + 1 == settings_.steps)) validate(*trainer, *validation, root, step + 1);
+      if (validation && (due || step + 1 == settings_.steps)) {
+        read_all_but(0);
+        validate(*trainer, *validation, root, step + 1);
+      }
       if (root) step_gate_.say(step + 1, step + 1 < settings_.steps && !Interrupt::caught());
     }
+    read_all_but(0);
     finish(*trainer, root);
+  }
+
+  /// The report of a step. A run that diverged says what became of --save.
+  StepReport read(Ticket const& ticket) const {
+    try {
+      return ticket.get();
+    } catch (Error const& error) {
+      if (error.kind() != ErrorKind::diverged || settings_.save.empty()) throw;
+      throw Error(error.kind(), std::string(error.what()) + "; nothing was saved", error.rank(),
+                  error.unit());
+    }
   }
 
   /// The mean loss over all samples of the validation data. The last batch is filled with masked samples.
@@ -178,19 +201,16 @@ class Training {
                   0);
   }
 
-  /// Collects the weights once, for the file and for the hash.
+  /// Collects the weights once, for the file and for the hash. Weights that are not finite end the run.
   void finish(AnyTrainer& trainer, bool root) {
     if (root) bar_.clear();
-    if (settings_.save.empty() && settings_.log.empty()) {
-      if (root) summarize({});
-      return;
-    }
     if (!root) return trainer.collect([](ParameterSpec const&, std::span<float const>) {});
     WeightsHash hash;
     std::optional<WeightsWriter> writer;
     if (!settings_.save.empty()) writer.emplace(settings_.save, units_);
     ParameterSink const sink = writer ? writer->sink() : ParameterSink();
     trainer.collect([&](ParameterSpec const& parameter, std::span<float const> values) {
+      check_finite(parameter, values, settings_.save.empty() ? "" : "; nothing was saved");
       hash.add(parameter.name, parameter.shape, values);
       if (sink) sink(parameter, values);
     });

@@ -15,6 +15,7 @@ enum class DType : std::uint8_t;
 enum class ErrorKind;
 class Error;
 class PeerLost;
+enum class Lane : std::uint8_t;
 struct Operation;
 class Recorder;
 template <class Place>
@@ -113,7 +114,9 @@ struct Pipeline;
 }  // namespace axis
 
 // tensor/
-class HostArena;
+template <class Memory>
+class Arena;
+struct HostMemory;
 template <class T, class Place>
 class Tensor;
 
@@ -157,6 +160,10 @@ struct StepRule;
 enum class RateShape : std::uint8_t;
 struct RateSchedule;
 struct StepState;
+struct NormRange;
+struct LossSum;
+struct BadElement;
+struct StepShares;
 
 // data/
 struct Batch;
@@ -206,8 +213,11 @@ struct StepPlan;
 struct MemoryCategory;
 struct MemoryReport;
 struct Advice;
+struct Largest;
+class Deadline;
+class Deadline;
+struct Largest;
 enum class Verb : std::uint8_t;
-enum class Lane : std::uint8_t;
 enum class BufferKind : std::uint8_t;
 struct Entry;
 struct Schedule;
@@ -229,6 +239,7 @@ template <class Place, class T>
 class Executor;
 struct TrainerOptions;
 struct StepReport;
+class StepInFlight;
 class Ticket;
 template <class M, class Recipe>
 class BasicTrainer;

@@ -3,6 +3,7 @@
 // included by name.
 #pragma once
 
+#include "tessera/comm/board.hpp"
 #include "tessera/comm/communicator.hpp"
 #include "tessera/comm/environment.hpp"
 #include "tessera/comm/run.hpp"
@@ -37,6 +38,8 @@
 #include "tessera/ops/norm.hpp"
 #include "tessera/ops/operand.hpp"
 #include "tessera/optim/adamw.hpp"
+#include "tessera/optim/adamw_formula.hpp"
+#include "tessera/optim/finish.hpp"
 #include "tessera/optim/loss_scale.hpp"
 #include "tessera/optim/schedule.hpp"
 #include "tessera/optim/step_state.hpp"
@@ -45,6 +48,7 @@
 #include "tessera/plan/program.hpp"
 #include "tessera/plan/report.hpp"
 #include "tessera/plan/schedule.hpp"
+#include "tessera/plan/step_plan.hpp"
 #include "tessera/plan/support.hpp"
 #include "tessera/policy/attention.hpp"
 #include "tessera/policy/capture.hpp"

@@ -13,17 +13,17 @@ inline constexpr ts::RecipeTable recipe = ts::recipe_table<typename ts::Resolved
 template <class... Policies>
 inline constexpr ts::PlacementTable placement = recipe<Policies...>.placement;
 
-// Sharding: parameters, gradients, accumulator, optimizer, exchange, a full buffer for gradients.
+// Sharding: parameters, gradients, accumulator, optimizer, exchange.
 static_assert(placement<ts::ZeroStage<0>> ==
-              ts::PlacementTable{replicated, replicated, replicated, replicated, all_reduce, true});
+              ts::PlacementTable{replicated, replicated, replicated, replicated, all_reduce});
 static_assert(placement<ts::ZeroStage<1>> ==
-              ts::PlacementTable{replicated, replicated, replicated, sharded, reduce_scatter, true});
+              ts::PlacementTable{replicated, replicated, replicated, sharded, reduce_scatter});
 static_assert(placement<ts::ZeroStage<2>> ==
-              ts::PlacementTable{replicated, sharded, sharded, sharded, reduce_scatter, false});
+              ts::PlacementTable{replicated, sharded, sharded, sharded, reduce_scatter});
 static_assert(placement<ts::ZeroStage<3>> ==
-              ts::PlacementTable{sharded, sharded, sharded, sharded, reduce_scatter, false});
+              ts::PlacementTable{sharded, sharded, sharded, sharded, reduce_scatter});
 static_assert(placement<ts::RootOptimizer> ==
-              ts::PlacementTable{replicated, replicated, replicated, root, reduce_to_root, true});
+              ts::PlacementTable{replicated, replicated, root, root, reduce_to_root});
 static_assert(recipe<ts::ZeroStage<3>>.stage == 3 && recipe<ts::RootOptimizer>.stage == -1);
 static_assert(recipe<ts::ZeroStage<1>>.names.sharding == "zs1" &&
               recipe<ts::RootOptimizer>.names.sharding == "dp");

@@ -43,7 +43,7 @@ TEST_CASE("every registered recipe uses exactly the bytes it planned") {
       auto const trainer = make_trainer(tiny, table, comm, options);
       (void)trainer->step(make_batch(0, comm.rank(), run.split, run.batch, run.sequence, run.vocabulary))
           .get();
-      StepShape const shape = cpu_step_shape(options, comm.rank(), comm.world());
+      StepShape const shape = step_shape(table, options, comm.rank(), comm.world());
       StepPlan const plan = make_plan(gpt2_units(tiny)({shape.batch, shape.sequence}), table, shape);
       for (Tier const tier : {Tier::device, Tier::host, Tier::nvme}) {
         CHECK(trainer->peak_bytes(tier) == plan.arena_bytes[static_cast<std::size_t>(tier)]);

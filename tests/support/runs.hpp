@@ -129,11 +129,11 @@ std::string hash_weights(AnyKindOfTrainer& trainer) {
 }
 
 /// Trains `run.steps` steps on every rank, evaluates one batch, and returns what rank 0 saw. `make(comm,
-/// options)` returns a pointer to a trainer.
-template <class Make>
-Outcome train(Run const& run, Make const& make) {
+/// options)` returns a pointer to a trainer, `launch(ranks, fn)` calls fn on every rank.
+template <class Make, class Launch>
+Outcome train(Run const& run, Make const& make, Launch const& launch) {
   Outcome outcome;
-  tessera::run(run.split.ranks, [&](comm::Comm comm) {
+  launch(run.split.ranks, [&](comm::Comm comm) {
     auto const trainer = make(comm, options_of(run));
     if (run.trace) trainer->observe(run.trace->observer());
     for (int step = 0; step < run.steps; ++step) {
@@ -154,6 +154,10 @@ Outcome train(Run const& run, Make const& make) {
     outcome.weights = hash;
   });
   return outcome;
+}
+template <class Make>
+Outcome train(Run const& run, Make const& make) {
+  return train(run, make, [](int ranks, auto const& fn) { tessera::run(ranks, fn); });
 }
 
 }  // namespace support

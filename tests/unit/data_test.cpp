@@ -131,9 +131,16 @@ TEST_CASE("a token beyond the vocabulary names file and index and token") {
   write(folder / "small.bin", u16({39}));
   CHECK_ERROR(data, ts::TokenSource::open({folder / "small.bin", folder / "b.bin"}, {.vocabulary = 40}),
               "b.bin", "token 40 at index 70001", "vocabulary of 40");
+  CHECK_ERROR(
+      data, ts::TokenSource::open(write(folder / "c.bin", llmc(20240801, 7, 1, u32({4'000'000'000u})))),
+      "token 4000000000 at index 0", "vocabulary of 128256, and no vocabulary reaches it; give other data");
   CHECK_ERROR(data,
-              ts::TokenSource::open(write(folder / "c.bin", llmc(20240801, 7, 1, u32({4'000'000'000u})))),
-              "token 4000000000 at index 0", "vocabulary of 128256");
+              ts::TokenSource::open(write(folder / "c.bin", llmc(20240801, 7, 1, u32({2'147'483'646u})))),
+              "--vocabulary 2147483647");
+  CHECK_ERROR(data,
+              ts::TokenSource::open(write(folder / "c.bin", llmc(20240801, 7, 1, u32({2'147'483'647u}))),
+                                    {.vocabulary = 2'147'483'647}),
+              "no vocabulary reaches it");
   CHECK_ERROR(usage, ts::TokenSource::open(folder / "b.bin", {.vocabulary = -1}), "vocabulary is -1");
 }
 
@@ -251,6 +258,13 @@ TEST_CASE("a batch by hand") {
   CHECK(Tokens(batch.micro_tokens(1).begin(), batch.micro_tokens(1).end()) == Tokens{9, 10, 11});
   CHECK(Tokens(batch.micro_targets(0).begin(), batch.micro_targets(0).end()) == Tokens{7, 8, 9});
   CHECK(loader.load(2).tokens == Tokens{0, 1, 2, 3, 4, 5});  // wrapped
+}
+
+TEST_CASE("a loader is checked without its memory") {
+  auto const source = counting(13);
+  ts::LoaderOptions const huge{.batch = 1 << 14, .sequence = 12, .accumulation = 8000};  // 12 GiB
+  ts::Loader::check(source, huge);
+  CHECK_ERROR(data, ts::Loader::check(source, {.batch = 1, .sequence = 13}), "too little data");
 }
 
 TEST_CASE("a masked target does not count") {

@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <unistd.h>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -83,6 +84,16 @@ Thrown thrown_by(Work&& work) {
     return {error.kind(), error.what()};
   }
   return {};
+}
+
+/// The same for a user who is not root, since root may write anywhere.
+template <class Work>
+Thrown thrown_as_nobody(Work&& work) {
+  bool const root = ::geteuid() == 0;
+  if (root) REQUIRE(::seteuid(65534) == 0);
+  auto thrown = thrown_by(work);
+  if (root) REQUIRE(::seteuid(0) == 0);
+  return thrown;
 }
 
 inline bool has(std::string_view text, std::string_view part) {

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole-or-nothing files: commit, abandon, failure in the middle, links, devices, early refusals.
+#include <csignal>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <signal.h>
 #include <stdexcept>
 #include <string>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <utility>
@@ -24,19 +28,10 @@
 namespace ts = tessera;
 using file_support::read;
 using file_support::TemporaryFolder;
+using file_support::thrown_as_nobody;
 using file_support::write;
 
 namespace {
-
-/// Runs `work` as a user who is not root, since root may write anywhere.
-template <class Work>
-file_support::Thrown thrown_as_nobody(Work&& work) {
-  bool const root = ::geteuid() == 0;
-  if (root) REQUIRE(::seteuid(65534) == 0);
-  auto thrown = file_support::thrown_by(work);
-  if (root) REQUIRE(::seteuid(0) == 0);
-  return thrown;
-}
 
 /// While it lives, files of this process end at `bytes`: writing further fails as on a full disk.
 class SizeLimit {
@@ -175,6 +170,45 @@ TEST_CASE("a link is followed and the mode of the old file kept") {
   CHECK((status.st_mode & 0777u) == 0640u);
 }
 
+TEST_CASE("a pipe or socket by its name and a link to nothing are refused without waiting") {
+  TemporaryFolder folder;
+  auto const pipe = folder / "pipe", plug = folder / "socket", link = folder / "link";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  int const socket = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  REQUIRE(plug.native().copy(address.sun_path, sizeof address.sun_path - 1) == plug.native().size());
+  REQUIRE(::bind(socket, reinterpret_cast<sockaddr const*>(&address), sizeof address) == 0);
+  std::filesystem::create_symlink("nowhere", link);
+  for (auto const& refused : {std::function<void(std::filesystem::path const&)>(ts::check_writable),
+                              {[](std::filesystem::path const& path) { ts::write_file(path, "text"); }},
+                              {[](std::filesystem::path const& path) { ts::JsonlLog log(path); }}}) {
+    CHECK_ERROR(failed, refused(pipe), "pipe: is a named pipe", "give the name of a file");
+    CHECK_ERROR(failed, refused(plug), "socket: is a socket", "give the name of a file");
+    CHECK_ERROR(failed, refused(link), "link: is a link to nowhere, which does not exist");
+  }
+  ::close(socket);
+  CHECK(std::filesystem::is_symlink(link));
+  CHECK(folder.entries() == 3);
+}
+
+TEST_CASE("an open pipe is written as /dev/stdout is, and one without a reader is an error") {
+  auto* const before = std::signal(SIGPIPE, SIG_IGN);  // an error, not an end
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  std::string const path = "/dev/fd/" + std::to_string(ends[1]);
+  ts::check_writable(path);
+  ts::write_file(path, "text");
+  char text[8] = {};
+  CHECK(::read(ends[0], text, sizeof text) == 4);
+  CHECK(std::string(text) == "text");
+  ::close(ends[0]);
+  CHECK_ERROR(failed, ts::write_file(path, "text"), path.c_str(),
+              "cannot");  // open or write: as the system has it
+  ::close(ends[1]);
+  std::signal(SIGPIPE, before);
+}
+
 TEST_CASE("a path that cannot be written is refused early and leaves nothing") {
   TemporaryFolder folder;
   ts::check_writable(folder / "new.json");
@@ -223,6 +257,11 @@ TEST_CASE("output folders are checked without creating them") {
   auto const closed = thrown_as_nobody([&] { ts::check_writable_folder(folder / "a/b"); });
   ::chmod(folder.path().c_str(), 0755);
   CHECK(file_support::has(closed.text, "a/b: cannot create files in " + folder.path().string()));
+  ::chmod(folder.path().c_str(), 0600);
+  auto const hidden = thrown_as_nobody([&] { ts::check_writable_folder(folder / "a/b"); });
+  ::chmod(folder.path().c_str(), 0755);
+  CHECK(file_support::has(hidden.text,
+                          "a/b: cannot look at " + (folder / "a/b").string() + " (Permission denied)"));
   ts::make_folder(folder / "a/b/c");
   ts::make_folder(folder / "a/b/c");
   CHECK(std::filesystem::is_directory(folder / "a/b/c"));

@@ -219,6 +219,20 @@ TEST_CASE("gpt2 weights in parts are read through their index") {
   CHECK_ERROR(data, open(index([](std::size_t) { return "../outside.safetensors"; }, 3)), "h.0.ln_1.weight",
               "same folder");
   CHECK_ERROR(data, open(index(right, tensors.size() - 1)), tensors.back().name.c_str(), "weight_map");
+
+  // What is read, for whoever must not write it.
+  auto const path = index(right, tensors.size());
+  std::vector<std::filesystem::path> const files{path, folder / right(0), folder / right(9)};
+  CHECK(tessera::weights_files(path) == files);
+  CHECK(tessera::weights_files(folder / right(0)) == std::vector{folder / right(0)});
+  CHECK(tessera::weights_files(folder / "absent.json") == std::vector{folder / "absent.json"});
+
+  // One tensor twice: which part has the right one?
+  std::vector<Stored> third(tensors.begin() + 8, tensors.end());
+  write_file_of(folder / right(9), third);
+  std::string const part = right(9);
+  CHECK_ERROR(data, open(path), part.c_str(), tensors[8].name.c_str(),
+              "which weight_map gives to another part");
   for (char const* junk : {"", "{", "[]", "{}", "{\"weight_map\": 3}", "{\"weight_map\": {}}"})
     CHECK_ERROR(data, open(file_support::write(folder / "junk.json", junk)), "junk.json");
 }
@@ -228,6 +242,11 @@ TEST_CASE("gpt2 weights that are no file or damaged are refused with their name"
   auto const open = [&](std::filesystem::path const& path) { Gpt2Weights::open(path, units_of(sizes)); };
   CHECK_ERROR(data, open(folder / "absent.safetensors"), "absent.safetensors");
   CHECK_ERROR(data, open(folder.path()), "model.safetensors.index.json");
+  std::filesystem::permissions(folder.path(),
+                               std::filesystem::perms(0600));  // its names are not to be asked for
+  auto const closed = file_support::thrown_as_nobody([&] { open(folder.path()); });
+  std::filesystem::permissions(folder.path(), std::filesystem::perms(0755));
+  CHECK(file_support::has(closed.text, "cannot look into the folder (Permission denied)"));
   auto const whole = file_support::read(write_file_of(folder / "cut.safetensors", tensors_of(sizes)));
   for (std::size_t const size : {std::size_t{0}, std::size_t{7}, std::size_t{100}, whole.size() - 1})
     CHECK_ERROR(data, open(file_support::write(folder / "cut.safetensors", whole.substr(0, size))),

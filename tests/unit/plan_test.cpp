@@ -307,6 +307,47 @@ TEST_CASE("a plan that does not fit is refused with bytes and suggestions that f
   CHECK(with_batch >= 1);
 }
 
+TEST_CASE("searches end where the bytes, the search or the time does") {
+  StepShape shape = shape_of(1, 1, 4, 96);
+  int asked = 0;
+  auto const bytes_of = [&](StepShape const& other) {
+    ++asked;
+    return 10 * other.batch + other.sequence;
+  };
+  Deadline const later(3600.0), now(0.0);
+  auto const batch = [&](bool fits, std::int64_t limit) {
+    return largest_batch(shape, fits, limit, later, bytes_of);
+  };
+  CHECK(batch(true, 96 + 370).value == 37);
+  CHECK(batch(true, 96 + 379).text() == "37");
+  CHECK(batch(true, 96 + 40).value == 4);
+  CHECK(batch(false, 96 + 30).value == 3);
+  CHECK(batch(false, 96 + 9).value == 0);
+  CHECK(batch(false, 96 + 9).exact);
+  CHECK(batch(true, 1 << 30).text() == "at least 65536");
+  shape.sequence = 1 << 20;  // no micro-batch takes more than 2^28 tokens
+  CHECK(batch(true, std::int64_t{1} << 40).text() == "256");
+  shape.sequence = 96;
+  CHECK(longest_sequence(shape, true, 1024, 1 << 30, later, bytes_of).text() == "1024");
+  CHECK(longest_sequence(shape, true, 1024, 40 + 700, later, bytes_of).text() == "700");
+  CHECK(longest_sequence(shape, false, 1024, 40 + 50, later, bytes_of).text() == "50");
+  asked = 0;
+  CHECK(largest_batch(shape, true, 1 << 30, now, bytes_of).text() == "at least 4");
+  CHECK(asked == 0);
+}
+
+TEST_CASE("a plan for its bytes alone has the bytes of the whole plan") {
+  for (std::string_view const sharding : {"dp", "zs0", "zs2", "zs3"})
+    for (std::string_view const recompute : {"none", "block"})
+      for (int const accumulation : {1, 2, 5}) {
+        RecipeTable const table = recipe(sharding, "fp16", "cpu_optimizer", recompute);
+        StepShape const shape = shape_of(4, accumulation);
+        StepPlan const plan = plan_of(tiny, table, shape);
+        auto const units = lister(tiny)({shape.batch, shape.sequence});
+        CHECK(make_plan(units, table, shape, false).arena_bytes == plan.arena_bytes);
+      }
+}
+
 TEST_CASE("the bytes of a process count the root of dp once") {
   StepShape shape = shape_of(3);
   RecipeTable const table = recipe("dp");
@@ -324,10 +365,22 @@ TEST_CASE("what this build cannot run is said with the way out") {
   CHECK(unsupported_reason(recipe("zs3", "fp16", "cpu_full")).value_or("").find("cpu_optimizer") !=
         std::string::npos);
   CHECK(unsupported_reason(recipe("zs1", "fp32", "nvme_optimizer")));
-  SlotNames cuda;
-  cuda.device = "cuda";
-  CHECK(unsupported_reason(parse_recipe(cuda)).value_or("").find("On<Cpu>") != std::string::npos);
-  CHECK_THROWS_AS(check_supported(parse_recipe(cuda)), Error);
+  auto const reason = [](auto&& change) {
+    RecipeTable table = recipe("zs1", "bf16");
+    change(table);
+    return unsupported_reason(table).value_or("");
+  };
+  CHECK(reason([](RecipeTable&) {}).empty());
+  CHECK(reason([](RecipeTable& table) { table.types.wire = DType::f32; }).find("precision bf16") !=
+        std::string::npos);
+  CHECK(reason([](RecipeTable& table) { table.placement.parameters = Sharding::sharded; }).find("zs1") !=
+        std::string::npos);
+  CHECK(reason([](RecipeTable& table) {
+          table.placement.exchange = Exchange::all_reduce;
+        }).find("sharding") != std::string::npos);
+  RecipeTable wide = recipe("zs1", "bf16");
+  wide.types.wire = DType::f32;
+  CHECK_THROWS_AS(check_supported(wide), Error);
 }
 
 TEST_CASE("bytes read well") {

@@ -4,7 +4,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <fstream>
 #include <memory>
+#include <string>
+#include <sys/resource.h>
 #include <thread>
 #include <vector>
 
@@ -79,3 +82,33 @@ TEST_CASE("pool is created and destroyed without work") {
   for (int round = 0; round < 50; ++round) ThreadPool pool(3);
   CHECK(ThreadPool(0).threads() == 1);
 }
+
+// A sanitizer's own memory does not fit into any limit.
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define TESSERA_TEST_SANITIZED
+#endif
+#endif
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(TESSERA_TEST_SANITIZED)
+TEST_CASE("a pool whose threads do not all start is an error, and those that did have ended") {
+  std::int64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  REQUIRE(pages > 0);
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_AS, &before) == 0);
+  // Room for the stacks of a few threads.
+  rlimit const tight{static_cast<rlim_t>(pages) * 4096 + (rlim_t{64} << 20), before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_AS, &tight) == 0);
+  std::string text;
+  try {
+    ThreadPool pool(500);
+  } catch (tessera::Error const& error) {
+    CHECK(error.kind() == tessera::ErrorKind::failed);
+    text = error.what();
+  }
+  REQUIRE(::setrlimit(RLIMIT_AS, &before) == 0);
+  INFO(text);
+  CHECK(text.find("asked for 500 threads and the system started ") != std::string::npos);
+  CHECK(text.find("; lower --threads") != std::string::npos);
+}
+#endif

@@ -116,6 +116,11 @@ TEST_CASE("a damaged file is refused with file and tensor and numbers") {
     CHECK_ERROR(data, open("{\"\xff\":{}}", 0), "no JSON");
     CHECK(open("{}", 0).tensors().empty());
     CHECK(open("{}   ", 0).tensors().empty());
+    // The parser alone would take a NUL for the end of the text.
+    for (std::string const after : {std::string("\0", 1), std::string(" \0 ", 3), std::string("\0garbage", 8),
+                                    std::string("\n"), std::string("\t "), std::string("\0}", 2)})
+      CHECK_ERROR(data, open("{}" + after, 0), "bad.safetensors: the header goes on after its JSON");
+    CHECK_ERROR(data, open("{}x", 0), "no JSON");
   }
   SUBCASE("fields") {
     CHECK_ERROR(data, open("{\"w\":3}", 0), "tensor w is the number 3", "an object is needed");
@@ -168,6 +173,10 @@ TEST_CASE("a damaged file is refused with file and tensor and numbers") {
     CHECK_ERROR(data, one("F32", "[4294967296,4294967296]", "[0,0]", 0), "shape too large to count",
                 "[4294967296, 4294967296]");
     CHECK_ERROR(data, one("F32", "[2305843009213693952,2]", "[0,0]", 0), "shape too large to count");
+    std::string many = "[2";
+    for (int dim = 1; dim < 300'000; ++dim) many += ",1";
+    CHECK_ERROR(data, one("F32", many + "]", "[0,4]", 4),
+                "of shape [2, 1, 1, 1, 1, 1, 1, 1, ... 300,000 dims] and dtype F32 takes 8 bytes");
     CHECK(one("F32", "[4611686018427387904,4,0]", "[0,0]", 0).at("w").elements() == 0);
     CHECK_ERROR(data, one("F32", "[1]", "[0,4]", 9), "tensors take 4 bytes", "holds 9",
                 "belongs to no tensor");

@@ -170,8 +170,8 @@ TEST_CASE("every exchange folds all micro-batches of all ranks where the gradien
               shop.store.norm(unit);
             }
             for (int micro = 0; micro < accumulation; ++micro) {
-              *shop.store.loss_slot(micro) = 1.5;
-              *shop.store.count_slot(micro) = 4;
+              shop.store.loss_slot(micro)->loss = 1.5;
+              shop.store.loss_slot(micro)->unmasked = 4;
             }
             shop.store.finish();
             StepState const& state = shop.store.state();
@@ -221,7 +221,7 @@ TEST_CASE("planned bytes are handed out to the byte") {
 
 TEST_CASE("an arena refuses what the plan did not hold") {
   HostArena arena(1000);
-  CHECK(arena.bytes() == arena_granularity);
+  CHECK(arena.bytes() == HostMemory::granularity);
   CHECK(arena.high_water() == 0);
   CHECK(arena.view(256, 100) == arena.base() + 256);
   CHECK(arena.high_water() == 512);

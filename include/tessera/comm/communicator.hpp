@@ -10,9 +10,11 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -136,6 +138,8 @@ class Transport {
   int rank() const noexcept { return rank_; }
   int world() const noexcept { return world_; }
   bool is_root() const noexcept { return rank_ == 0; }
+  /// The index of this rank's device on its host.
+  virtual int local_rank() const noexcept { return rank_; }
   /// "single", "threads", ... for reports.
   virtual std::string_view name() const noexcept = 0;
 
@@ -173,8 +177,9 @@ class Transport {
     perform(request, buffer, buffer, rank_ == root ? (world_ - 1) * bytes : 0);
   }
 
-  /// Every rank's buffer becomes the sum of all. 16-bit formats are summed in fp32 and rounded once. The
-  /// order of the sum is the transport's: rank order for threads, any order elsewhere.
+  /// Every rank's buffer becomes the sum of all. The order of the sum is the transport's: rank order for
+  /// threads, any order elsewhere. 16-bit formats are summed in fp32 and rounded once by threads; a library
+  /// may round every partial sum.
   void all_reduce(DType dtype, void* buffer, std::int64_t count, CollectiveId const& id = {}) {
     auto const size = static_cast<std::int64_t>(size_of(dtype));
     Request const request = make(Collective::all_reduce, id, count * size, -1, dtype);
@@ -206,6 +211,11 @@ class Transport {
 
   /// Says that this rank is alive although it is far from the next collective: restarts the others' timeout.
   virtual void heartbeat() noexcept {}
+  /// Returns once `done()`, which asks a device about work enqueued before; asks every 50 us at the least.
+  /// Transports that enqueue on devices throw PeerLost when another rank keeps the work from ending.
+  virtual void await(std::function<bool()> const& done, char const* /*what*/) {
+    while (!done()) std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
   /// Gives the communicator up: every rank that waits in it or enters it throws PeerLost with this rank and
   /// cause.
   virtual void poison(char const* cause) noexcept = 0;
@@ -225,6 +235,11 @@ class Transport {
   /// recv.
   virtual double exchange(Request const& request, void const* send, void* recv) = 0;
 
+  /// Stores the watch word before a collective; device transports store it in stream order.
+  virtual void note(Request const& request) {
+    word_->store(watch_word(request.sequence, request.collective), std::memory_order_release);
+  }
+
   static double seconds_since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
   }
@@ -242,7 +257,7 @@ class Transport {
 
   void perform(Request const& request, void const* send, void* recv, std::int64_t sent) {
     sequence_ = request.sequence;
-    word_->store(watch_word(request.sequence, request.collective), std::memory_order_release);
+    note(request);
     auto const start = Clock::now();
     double const waited = exchange(request, send, recv);
     traffic_.bytes_sent += sent;

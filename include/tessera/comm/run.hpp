@@ -107,11 +107,21 @@ inline void watch_threads(comm::detail::ThreadGroup& group, RunOptions const& op
   group.await_leavers(std::nullopt, text, rank);
 }
 
-inline void run_threads(int ranks, std::function<void(comm::Comm&)> const& fn, RunOptions const& options) {
+/// One rank's end of a group of threads.
+using MakeTransport =
+    std::function<std::shared_ptr<comm::Transport>(std::shared_ptr<comm::detail::ThreadGroup> const&, int)>;
+
+inline std::shared_ptr<comm::Transport> host_transport(
+    std::shared_ptr<comm::detail::ThreadGroup> const& group, int rank) {
+  return std::make_shared<comm::Threads>(group, rank);
+}
+
+inline void run_threads(int ranks, std::function<void(comm::Comm&)> const& fn, RunOptions const& options,
+                        MakeTransport const& make = host_transport) {
   auto const group = comm::detail::make_group(ranks, {options.timeout});
   // Here and not in the threads: a handle that goes away counts as its rank leaving.
   std::vector<comm::Comm> handles;
-  for (int rank = 0; rank < ranks; ++rank) handles.emplace_back(std::make_shared<comm::Threads>(group, rank));
+  for (int rank = 0; rank < ranks; ++rank) handles.emplace_back(make(group, rank));
   FirstCause cause;
   auto const body = [&](int rank) {
     try {

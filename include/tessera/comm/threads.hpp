@@ -117,6 +117,17 @@ class ThreadGroup {
     return std::chrono::duration<double>(Clock::now() - start).count();
   }
 
+  /// What ended the communicator, if anything did: the lost rank, -1 if ranks disagreed, and the text.
+  std::optional<std::pair<int, std::string>> fault() const {
+    if (!ended_.load(std::memory_order_acquire)) return std::nullopt;
+    std::lock_guard lock(mutex_);
+    return std::pair(fault_.rank, fault_.text);
+  }
+  bool has_left(int rank) const {
+    std::lock_guard lock(mutex_);
+    return member(rank).left;
+  }
+
   /// Ends the communicator for all; true if nothing had ended it before.
   bool lose(int rank, std::string text) {
     {
@@ -310,6 +321,7 @@ class ThreadGroup {
 
   void set_fault(int rank, std::string text, bool mismatch) {
     fault_ = {true, mismatch, rank, std::move(text), Clock::now()};
+    ended_.store(true, std::memory_order_release);
   }
 
   void blame_leaver(int rank) {
@@ -351,6 +363,7 @@ class ThreadGroup {
   std::uint64_t meetings_ = 0;
   std::uint64_t partings_ = 0;
   Fault fault_;
+  std::atomic<bool> ended_{false};
 };
 
 }  // namespace detail
@@ -378,6 +391,8 @@ class Threads final : public Transport {
   std::string where(int rank) const override { return group_->where(rank); }
 
  private:
+  friend class Nccl;  // exchanges host memory like this
+
   double exchange(Request const& request, void const* send, void* recv) override {
     double waited = group_->meet(rank(), request, send, recv);
     if (request.bytes == 0) return waited;

@@ -2,7 +2,6 @@
 // The number formats: two 16-bit storage types, the names of all formats, and the type that sums them.
 #pragma once
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -14,9 +13,15 @@ namespace tessera::inline v0 {
 
 namespace detail {
 
+/// std::bit_cast, which device code may not call.
+template <class To, class From>
+TESSERA_HOST_DEVICE constexpr To bit_cast(From from) {
+  return __builtin_bit_cast(To, from);
+}
+
 /// IEEE binary32 to binary16, round to nearest even; overflow gives infinity, NaN stays NaN.
 TESSERA_HOST_DEVICE constexpr std::uint16_t float_to_half_bits(float value) {
-  std::uint32_t const bits = std::bit_cast<std::uint32_t>(value);
+  std::uint32_t const bits = bit_cast<std::uint32_t>(value);
   std::uint32_t const sign = (bits >> 16) & 0x8000u;
   std::uint32_t const magnitude = bits & 0x7fffffffu;
   if (magnitude >= 0x7f800000u)  // infinity or NaN
@@ -40,20 +45,20 @@ TESSERA_HOST_DEVICE constexpr float half_bits_to_float(std::uint16_t half_bits) 
   std::uint32_t const sign = static_cast<std::uint32_t>(half_bits & 0x8000u) << 16;
   std::uint32_t const exponent = (half_bits >> 10) & 0x1fu;
   std::uint32_t mantissa = half_bits & 0x3ffu;
-  if (exponent == 0x1fu) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
-  if (exponent != 0) return std::bit_cast<float>(sign | ((exponent + 112u) << 23) | (mantissa << 13));
-  if (mantissa == 0) return std::bit_cast<float>(sign);
+  if (exponent == 0x1fu) return bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
+  if (exponent != 0) return bit_cast<float>(sign | ((exponent + 112u) << 23) | (mantissa << 13));
+  if (mantissa == 0) return bit_cast<float>(sign);
   std::uint32_t shift = 0;
   while ((mantissa & 0x400u) == 0) {
     mantissa <<= 1;
     ++shift;
   }
-  return std::bit_cast<float>(sign | ((113u - shift) << 23) | ((mantissa & 0x3ffu) << 13));
+  return bit_cast<float>(sign | ((113u - shift) << 23) | ((mantissa & 0x3ffu) << 13));
 }
 
 /// IEEE binary32 to bfloat16, round to nearest even; NaN stays NaN (quiet).
 TESSERA_HOST_DEVICE constexpr std::uint16_t float_to_bfloat16_bits(float value) {
-  std::uint32_t const bits = std::bit_cast<std::uint32_t>(value);
+  std::uint32_t const bits = bit_cast<std::uint32_t>(value);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>((bits >> 16) | 0x40u);
   return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
@@ -79,7 +84,7 @@ struct bfloat16 {
       : bits(detail::float_to_bfloat16_bits(value)) {}
   TESSERA_HOST_DEVICE constexpr explicit bfloat16(double value) : bfloat16(static_cast<float>(value)) {}
   TESSERA_HOST_DEVICE constexpr operator float() const {
-    return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+    return detail::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
   }
 };
 

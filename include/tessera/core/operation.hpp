@@ -2,7 +2,29 @@
 // One operation as data, and who may listen instead of running it.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
 namespace tessera::inline v0 {
+
+/// Entries of one lane run in order; entries of different lanes run together unless a wait orders them.
+enum class Lane : std::uint8_t { compute, communication, copy, host };
+inline constexpr std::size_t lane_count = 4;
+
+constexpr std::string_view name_of(Lane lane) {
+  switch (lane) {
+    case Lane::compute:
+      return "compute";
+    case Lane::communication:
+      return "communication";
+    case Lane::copy:
+      return "copy";
+    case Lane::host:
+      return "host";
+  }
+  return "?";
+}
 
 /// What an operation is about to do: its name, its floating-point operations, and the bytes it reads and
 /// writes at least once. `name` outlives the program's operations (a string literal).

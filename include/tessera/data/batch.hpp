@@ -86,6 +86,9 @@ class Loader {
   }
   Loader(TokenSource&&, LoaderOptions) = delete;
 
+  /// Throws what the constructor throws for its arguments, and takes no memory.
+  static void check(TokenSource const& source, LoaderOptions const& options) { checked(options, source); }
+
   LoaderOptions const& options() const noexcept { return options_; }
   /// Samples in an epoch.
   std::int64_t samples() const noexcept { return order_.samples(); }
@@ -151,7 +154,7 @@ class Loader {
   Iterator end() { return {this, (options_.first_step / steps_per_epoch() + 1) * steps_per_epoch()}; }
 
  private:
-  static LoaderOptions checked(LoaderOptions const& options, TokenSource const& source) {
+  static LoaderOptions const& checked(LoaderOptions const& options, TokenSource const& source) {
     auto const positive = [](char const* what, std::int64_t value) {
       if (value < 1)
         throw Error(ErrorKind::usage,

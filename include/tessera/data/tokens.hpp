@@ -239,10 +239,12 @@ class TokenSource {
       std::int64_t const index = first_beyond(segment);
       if (index < 0) continue;
       std::int64_t const token = token_at(segment, index);
-      throw Error(ErrorKind::data, segment.name + ": token " + std::to_string(token) + " at index " +
-                                       std::to_string(index) + " is beyond the vocabulary of " +
-                                       std::to_string(vocabulary_) + "; give --vocabulary " +
-                                       std::to_string(token + 1) + " or more, or other data");
+      throw Error(ErrorKind::data,
+                  segment.name + ": token " + std::to_string(token) + " at index " + std::to_string(index) +
+                      " is beyond the vocabulary of " + std::to_string(vocabulary_) +
+                      (token < largest
+                           ? "; give --vocabulary " + std::to_string(token + 1) + " or more, or other data"
+                           : std::string(", and no vocabulary reaches it; give other data")));
     }
   }
 

@@ -77,13 +77,20 @@ inline Destination inspect_destination(std::filesystem::path const& path) {
   if (path.empty()) throw Error(ErrorKind::usage, "an empty output path was given; name a file");
   Destination found{path};
   struct stat status {};
+  std::error_code code;
+  auto const refuse = [&](std::string const& what) {
+    throw Error(ErrorKind::failed, path_text(path) + what);
+  };
   if (::stat(path.c_str(), &status) == 0) {
-    if (S_ISDIR(status.st_mode))
-      throw Error(ErrorKind::failed, path_text(path) + ": is a folder; give the name of a file in it");
+    if (S_ISDIR(status.st_mode)) refuse(": is a folder; give the name of a file in it");
+    if (S_ISSOCK(status.st_mode))
+      refuse(": is a socket, which is no place for a file; give the name of a file");
+    // A pipe that this process was given, such as /dev/stdout, has no path of its own.
+    if (S_ISFIFO(status.st_mode) && std::filesystem::exists(std::filesystem::canonical(path, code), code))
+      refuse(": is a named pipe, which may never have a reader; give the name of a file");
     found.exists = true;
     found.stream = !S_ISREG(status.st_mode);
     found.mode = status.st_mode & 07777u;
-    std::error_code code;
     if (!found.stream && std::filesystem::is_symlink(path, code)) {
       found.path = std::filesystem::canonical(path, code);
       if (code) file_error(path, "follow the link", code.value());
@@ -91,16 +98,24 @@ inline Destination inspect_destination(std::filesystem::path const& path) {
     if (::faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) != 0) file_error(path, "write", errno);
     return found;
   }
-  int const code = errno;
-  if (code != ENOENT) file_error(path, "write", code);
-  if (!path.has_filename())
-    throw Error(ErrorKind::failed,
-                path_text(path) + ": is a folder that does not exist; give the name of a file");
+  int const reason = errno;
+  if (reason != ENOENT) file_error(path, "write", reason);
+  if (!path.has_filename()) refuse(": is a folder that does not exist; give the name of a file");
+  if (std::filesystem::is_symlink(path, code))
+    refuse(": is a link to " + path_text(std::filesystem::read_symlink(path, code)) +
+           ", which does not exist; create that file first, or remove the link");
   std::filesystem::path const folder = folder_of(path);
   if (::stat(folder.c_str(), &status) != 0)
     throw Error(ErrorKind::failed, path_text(path) + ": cannot write, the folder " + path_text(folder) +
                                        " does not exist (" + errno_text(errno) + "); create it first");
   return found;
+}
+
+/// Opens a device or a pipe to write to, without waiting for a reader. errno holds the reason otherwise.
+inline Descriptor open_stream(std::filesystem::path const& path) {
+  Descriptor file(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
+  if (file) ::fcntl(file.get(), F_SETFL, 0);  // a write may wait
+  return file;
 }
 
 }  // namespace detail
@@ -129,12 +144,16 @@ inline void check_writable_folder(std::filesystem::path const& folder) {
   if (folder.empty()) throw Error(ErrorKind::usage, "an empty output folder was given; name a folder");
   std::filesystem::path nearest = folder;
   std::error_code code;
-  while (std::filesystem::status(nearest, code).type() == std::filesystem::file_type::not_found) {
+  auto type = std::filesystem::status(nearest, code).type();
+  while (type == std::filesystem::file_type::not_found) {
     std::filesystem::path const above = nearest.parent_path();
     if (above == nearest) break;
     nearest = above.empty() ? std::filesystem::path(".") : above;
+    type = std::filesystem::status(nearest, code).type();
   }
-  if (!std::filesystem::is_directory(nearest, code))
+  if (type == std::filesystem::file_type::none)
+    detail::file_error(folder, "look at " + detail::path_text(nearest), code.value());
+  if (type != std::filesystem::file_type::directory)
     throw Error(ErrorKind::failed, detail::path_text(folder) + ": cannot be used as an output folder, " +
                                        detail::path_text(nearest) + " is not a folder");
   auto const [file, temporary] = detail::create_temporary(nearest);
@@ -152,16 +171,16 @@ inline void make_folder(std::filesystem::path const& folder) {
 
 /// A file that appears whole or not at all. Bytes go to a temporary name in the same folder; `commit()`
 /// syncs, renames over the old file and syncs the folder. Without a commit, by an exception or by
-/// destruction, the temporary is removed and the old file stays as it was. A link is followed; devices and
-/// pipes (/dev/stdout) get their bytes directly. Errors are Error(failed) with path, operation and the
-/// system's reason. Not for several threads at once.
+/// destruction, the temporary is removed and the old file stays as it was. A link to a file is followed, one
+/// to nothing refused; devices and /dev/stdout get their bytes directly; named pipes and sockets are refused.
+/// Errors are Error(failed) with path, operation and the system's reason. Not for several threads at once.
 class AtomicFile {
  public:
   /// Throws when the folder does not exist or cannot be written.
   explicit AtomicFile(std::filesystem::path path)
       : path_(std::move(path)), destination_(detail::inspect_destination(path_)) {
     if (destination_.stream) {
-      file_ = detail::Descriptor(::open(path_.c_str(), O_WRONLY | O_CLOEXEC));
+      file_ = detail::open_stream(path_);
       if (!file_) detail::file_error(path_, "open for writing", errno);
     } else {
       std::tie(file_, temporary_) = detail::create_temporary(detail::folder_of(destination_.path));

@@ -52,6 +52,30 @@ inline void append_names(std::string& text, char const* what, std::vector<std::s
 
 }  // namespace detail
 
+/// The files that Gpt2Weights::open reads of a path, as far as they can be told without checking them: the
+/// file, an index and its parts, or what a folder holds of these.
+inline std::vector<std::filesystem::path> weights_files(std::filesystem::path const& path) {
+  std::error_code code;
+  if (std::filesystem::is_directory(path, code)) {
+    std::vector<std::filesystem::path> all;
+    for (char const* inside : {"model.safetensors", "model.safetensors.index.json"})
+      for (auto& file : weights_files(path / inside)) all.push_back(std::move(file));
+    return all;
+  }
+  std::vector<std::filesystem::path> files{path};
+  if (!path.native().ends_with(".json") || !std::filesystem::is_regular_file(path, code)) return files;
+  FileBytes const bytes = FileBytes::open(path);
+  auto const* const text = reinterpret_cast<char const*>(bytes.data());
+  nlohmann::json const index = nlohmann::json::parse(text, text + bytes.size(), nullptr, false);
+  auto const map = index.is_object() ? index.find("weight_map") : index.end();
+  if (map == index.end() || !map->is_object()) return files;
+  std::set<std::string> parts;
+  for (auto const& part : *map)
+    if (part.is_string()) parts.insert(part.get<std::string>());
+  for (auto const& part : parts) files.push_back(path.parent_path() / part);
+  return files;
+}
+
 /// The weights of a GPT-2 to read: a `.safetensors` file, a `model.safetensors.index.json` with its parts, or
 /// a folder that holds either. F32, F16, BF16 and F64 are read. Names may carry the prefix `transformer.`;
 /// the buffers `h.*.attn.bias` and `h.*.attn.masked_bias` are passed over; `lm_head.weight` must equal
@@ -104,8 +128,10 @@ class Gpt2Weights {
     void add(std::filesystem::path const& path) {
       std::error_code code;
       if (std::filesystem::is_directory(path, code)) {
-        for (char const* inside : {"model.safetensors", "model.safetensors.index.json"})
+        for (char const* inside : {"model.safetensors", "model.safetensors.index.json"}) {
           if (std::filesystem::exists(path / inside, code)) return add(path / inside);
+          if (code) fail("cannot look into the folder (" + code.message() + "); give one that may be read");
+        }
         fail(
             "the folder holds neither model.safetensors nor model.safetensors.index.json; name a weights "
             "file");
@@ -144,9 +170,12 @@ class Gpt2Weights {
       }
       for (auto const& [file, opened] : parts)
         for (SafetensorsEntry const& entry : opened->tensors())
-          if (!tensors.count(entry.name))
+          if (auto const named = tensors.find(entry.name); named == tensors.end())
             fail(detail::printable(file) + " holds " + detail::printable(entry.name) +
                  ", which weight_map does not name; the parts are of another index");
+          else if (named->second.file != opened)
+            fail(detail::printable(file) + " holds " + detail::printable(entry.name) +
+                 ", which weight_map gives to another part; the parts are of different downloads");
     }
 
     static SafetensorsEntry const& entry_of(Location const& at) { return at.file->at(at.tensor); }

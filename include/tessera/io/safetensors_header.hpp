@@ -72,10 +72,14 @@ namespace detail {
 
 inline constexpr std::uint64_t safetensors_header_limit = 100'000'000;
 
-/// "[2, 3]".
+/// "[2, 3]"; of more than 8 dims the first ones and their number, "[1, 2, 3, 4, 5, 6, 7, 8, ... 300,000
+/// dims]".
 inline std::string shape_text(std::span<std::int64_t const> shape) {
+  constexpr std::size_t most = 8;
   std::string text = "[";
-  for (std::int64_t const extent : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(extent);
+  for (std::int64_t const extent : shape.first(std::min(shape.size(), most)))
+    text += (text.size() > 1 ? ", " : "") + std::to_string(extent);
+  if (shape.size() > most) text += ", ... " + with_commas(static_cast<std::int64_t>(shape.size())) + " dims";
   return text + "]";
 }
 
@@ -300,6 +304,12 @@ inline SafetensorsHeader parse_safetensors(std::span<std::byte const> bytes, std
   header.data_offset = static_cast<std::int64_t>(sizeof length + length);
   detail::SafetensorsEvents events(header, file);
   nlohmann::json::sax_parse(text, text + length, &events);
+  // The parser takes a NUL for the end, and other white space than spaces.
+  std::string_view const json(text, length);
+  if (json[json.find_last_not_of(' ')] != '}' || json.find('\0') != json.npos)
+    fail(
+        "the header goes on after its JSON with something else than spaces; the file is damaged, copy it "
+        "again");
   events.refuse_duplicates();
   detail::check_safetensors_layout(header, static_cast<std::int64_t>(bytes.size()) - header.data_offset,
                                    file);

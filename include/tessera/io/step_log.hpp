@@ -37,9 +37,9 @@ class JsonlLog {
  public:
   /// Starts the file anew, or goes on after its lines with `append`.
   explicit JsonlLog(std::filesystem::path path, bool append = false) : path_(std::move(path)) {
-    detail::inspect_destination(path_);
+    bool const stream = detail::inspect_destination(path_).stream;
     int const flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (append ? 0 : O_TRUNC);
-    file_ = detail::Descriptor(::open(path_.c_str(), flags, 0666));
+    file_ = stream ? detail::open_stream(path_) : detail::Descriptor(::open(path_.c_str(), flags, 0666));
     if (!file_) detail::file_error(path_, "open the log", errno);
   }
 

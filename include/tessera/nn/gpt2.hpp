@@ -17,6 +17,7 @@
 #include "tessera/ops/gelu.hpp"
 #include "tessera/ops/layer_norm.hpp"
 #include "tessera/ops/linear.hpp"
+#include "tessera/tensor/arena.hpp"
 
 namespace tessera::inline v0 {
 
@@ -25,14 +26,14 @@ namespace tessera::inline v0 {
 class Gpt2 {
  public:
   explicit Gpt2(Gpt2Options options = {}) : options_(options) {
-    auto const need = [](char const* name, std::int64_t value) {
-      if (value < 1 || value > (std::int64_t{1} << 31) - 1)
+    auto const need = [](char const* name, std::int64_t value, std::int64_t most = 2147483647) {
+      if (value < 1 || value > most)
         throw Error(ErrorKind::config, std::string("Gpt2: ") + name + " is " + std::to_string(value) +
-                                           "; it must be from 1 to 2147483647");
+                                           "; it must be from 1 to " + std::to_string(most));
     };
     need("layers", options.layers);
     need("heads", options.heads);
-    need("channels", options.channels);
+    need("channels", options.channels, 1 << 24);
     need("positions", options.positions);
     need("vocabulary", options.vocabulary);
     if (options.channels % options.heads != 0)
@@ -109,10 +110,11 @@ class Gpt2 {
     head.name = "head";
     head.parameters = {{"ln_f.weight", {c}, Init::ones()}, {"ln_f.bias", {c}}};
     head.borrows = {{0, 0}};  // wte
-    head.saved = {{"ln_f", {b, t, c}},
-                  {"ln_f.mean", {b, t}, true},
-                  {"ln_f.rstd", {b, t}, true},
-                  {"logits", {b * t, options_.vocabulary}}};
+    head.saved = {
+        {"ln_f", {b, t, c}},
+        {"ln_f.mean", {b, t}, true},
+        {"ln_f.rstd", {b, t}, true},
+        {"logits", {b * t, round_up(options_.vocabulary, 64)}}};  // padded: see linear_transposed_forward
     head.backward = {{"d_ln", {b, t, c}}};
     head.recomputable = false;
     units.push_back(head);
@@ -266,7 +268,8 @@ class Gpt2 {
                             epsilon, rows(pass.saved(ln_f)), pass.statistic(ln_f_mean),
                             pass.statistic(ln_f_rstd));
     ops::linear_transposed_forward(context, rows(pass.saved(ln_f)), pass.borrowed[0], pass.saved(logits));
-    ops::cross_entropy(context, pass.saved(logits), flat(pass.targets), pass.losses, pass.training,
+    ops::cross_entropy(context, pass.saved(logits), options_.vocabulary, flat(pass.targets), pass.losses,
+                       pass.training,
                        pass.gradient_scale);  // logits become their gradient
   }
 

@@ -11,26 +11,36 @@
 namespace tessera::inline v0 {
 namespace ops {
 
-/// losses[m] = logsumexp(logits[m]) - logits[m][targets[m]], in compute_t<T>. logits (M,V), targets (M),
-/// losses (M). With `gradient`, the logits become (softmax - one hot) * *gradient_scale, read when the
-/// operation runs; without, they stay and gradient_scale may be null. A negative target masks its row: loss
-/// 0, gradient 0. One read of memory and one write.
+/// losses[m] = logsumexp(logits[m]) - logits[m][targets[m]], in compute_t<T>. logits (M,P) with P >= V, of
+/// which the first V columns count and the others are neither read nor written; targets (M), losses (M). With
+/// `gradient`, the logits become (softmax - one hot) * *gradient_scale, read when the operation runs;
+/// without, they stay and gradient_scale may be null. A negative target masks its row: loss 0, gradient 0.
+/// One read of memory and one write.
 template <class T, class P>
-void cross_entropy(Context<P>& context, Tensor<T, P> logits, In<std::int32_t, P> targets,
-                   Out<compute_t<T>, P> losses, bool gradient, compute_t<T> const* gradient_scale) {
+void cross_entropy(Context<P>& context, Tensor<T, P> logits, std::int64_t vocabulary,
+                   In<std::int32_t, P> targets, Out<compute_t<T>, P> losses, bool gradient,
+                   compute_t<T> const* gradient_scale) {
   std::int64_t const rows = logits.shape().rows();
-  detail::expect(detail::is_vector(targets.shape(), rows) && detail::is_vector(losses.shape(), rows),
-                 "cross_entropy", "logits (M,V), targets (M), losses (M)", logits.shape(), targets.shape(),
-                 losses.shape());
+  detail::expect(vocabulary >= 1 && vocabulary <= logits.shape().columns() &&
+                     detail::is_vector(targets.shape(), rows) && detail::is_vector(losses.shape(), rows),
+                 "cross_entropy", "logits (M,P) with P >= V, targets (M), losses (M)", logits.shape(),
+                 targets.shape(), losses.shape());
   Operation const operation{
       "cross_entropy", (gradient ? 6.0 : 3.0) * static_cast<double>(logits.shape().elements()),
       detail::bytes_of(logits, targets, losses) + (gradient ? detail::bytes_of(logits) : 0.0)};
   if constexpr (std::is_same_v<P, Cpu>)
     context.enqueue(operation, [&] {
-      cpu::cross_entropy<T>(context, logits, targets, losses, gradient, gradient_scale);
+      cpu::cross_entropy<T>(context, logits, vocabulary, targets, losses, gradient, gradient_scale);
     });
   else
-    cuda_cross_entropy(context, operation, logits, targets, losses, gradient, gradient_scale);
+    cuda_cross_entropy(context, operation, logits, vocabulary, targets, losses, gradient, gradient_scale);
+}
+
+/// The same for logits (M,V) without padding.
+template <class T, class P>
+void cross_entropy(Context<P>& context, Tensor<T, P> logits, In<std::int32_t, P> targets,
+                   Out<compute_t<T>, P> losses, bool gradient, compute_t<T> const* gradient_scale) {
+  cross_entropy(context, logits, logits.shape().columns(), targets, losses, gradient, gradient_scale);
 }
 
 /// *loss = the sum of losses (M) in order, in double; *unmasked = how many targets (M) are not negative. Both

@@ -2,11 +2,11 @@
 // The loss scale of fp16 and the end of a step's gradient: norm, clip factor, skip or apply.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
-#include "tessera/optim/adamw.hpp"
+#include "tessera/config.hpp"
+#include "tessera/optim/adamw_formula.hpp"
 #include "tessera/optim/step_state.hpp"
 #include "tessera/policy/table.hpp"
 
@@ -30,7 +30,7 @@ struct StepRule {
 };
 
 /// Before the first micro-batch: fixes the factor that every loss gradient of this attempt carries.
-inline void begin_step(StepState& state, StepRule const& rule, double learning_rate) {
+TESSERA_HOST_DEVICE inline void begin_step(StepState& state, StepRule const& rule, double learning_rate) {
   state.learning_rate = learning_rate;
   state.used_scale = rule.loss_scale == LossScaleKind::none ? 1.0 : state.loss_scale;
   state.backward_scale_double = state.used_scale / static_cast<double>(rule.tokens);
@@ -41,8 +41,8 @@ inline void begin_step(StepState& state, StepRule const& rule, double learning_r
 /// double; `loss_sum` and `unmasked` are over the global batch. Decides skip or apply, and forms the factor
 /// that the update multiplies gradients with: exact token count, loss scale and clip coefficient min(1, clip
 /// / (norm + 1e-6)) in one. A step without a single unmasked token is applied with factor 0.
-inline void finish_step(StepState& state, StepRule const& rule, double square_sum, double loss_sum,
-                        std::int64_t unmasked) {
+TESSERA_HOST_DEVICE inline void finish_step(StepState& state, StepRule const& rule, double square_sum,
+                                            double loss_sum, std::int64_t unmasked) {
   ++state.attempted;
   state.unmasked = unmasked;
   double const counted = static_cast<double>(unmasked);
@@ -50,25 +50,32 @@ inline void finish_step(StepState& state, StepRule const& rule, double square_su
   double const exact = unmasked > 0 ? static_cast<double>(rule.tokens) / counted / state.used_scale : 0.0;
   state.norm = std::sqrt(square_sum) * exact;
   bool const finite = std::isfinite(square_sum);
-  double const coefficient = rule.clip > 0.0 && finite ? std::min(1.0, rule.clip / (state.norm + 1e-6)) : 1.0;
-  state.gradient_factor_double = exact * coefficient;
-  state.gradient_factor = static_cast<float>(state.gradient_factor_double);
+  double const limit = rule.clip / (state.norm + 1e-6);
+  state.gradient_factor = rule.clip > 0.0 && finite && limit < 1.0 ? exact * limit : exact;
 
-  state.skipped = !finite && rule.loss_scale != LossScaleKind::none;
+  state.skipped = !finite;
   if (state.skipped) {
     ++state.skips_in_row;
     state.good_steps = 0;
+    double const lower = state.loss_scale / 2.0;
     if (rule.loss_scale == LossScaleKind::dynamic)
-      state.loss_scale = std::max(rule.scale.minimum, state.loss_scale / 2.0);
+      state.loss_scale = lower > rule.scale.minimum ? lower : rule.scale.minimum;
     return;
   }
   state.skips_in_row = 0;
   ++state.applied;
   state.beta1_power *= rule.adamw.beta1;
   state.beta2_power *= rule.adamw.beta2;
+  for (int group : {0, 1}) {
+    state.factors[group] = adamw_factors<float>(rule.adamw, state.learning_rate, state.beta1_power,
+                                                state.beta2_power, state.gradient_factor, group == 0);
+    state.factors_double[group] = adamw_factors<double>(rule.adamw, state.learning_rate, state.beta1_power,
+                                                        state.beta2_power, state.gradient_factor, group == 0);
+  }
   if (rule.loss_scale == LossScaleKind::dynamic && ++state.good_steps >= rule.scale.growth_interval) {
     state.good_steps = 0;
-    state.loss_scale = std::min(rule.scale.maximum, state.loss_scale * 2.0);
+    double const higher = state.loss_scale * 2.0;
+    state.loss_scale = higher < rule.scale.maximum ? higher : rule.scale.maximum;
   }
 }
 

@@ -4,6 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
+
+#include "tessera/config.hpp"
+#include "tessera/optim/adamw_formula.hpp"
 
 namespace tessera::inline v0 {
 
@@ -29,10 +33,29 @@ struct StepState {
   double used_scale = 1.0;        ///< the loss scale that this step's gradients carry
 
   // What the update reads, formed once so that every rank and device uses the same bits.
-  float gradient_factor = 1.0f;  ///< G T / unmasked / loss scale x clip coefficient
-  float backward_scale = 1.0f;   ///< loss scale / (G T): the factor of every loss gradient
+  float backward_scale = 1.0f;  ///< loss scale / (G T): the factor of every loss gradient
   double backward_scale_double = 1.0;
-  double gradient_factor_double = 1.0;
+  double gradient_factor = 1.0;         ///< G T / unmasked / loss scale x clip coefficient
+  AdamWFactors<float> factors[2] = {};  ///< of parameters that decay, and of the others
+  AdamWFactors<double> factors_double[2] = {};
 };
+
+/// The factor of every loss gradient, in the type that the step computes in.
+template <class S>
+TESSERA_HOST_DEVICE inline S* backward_scale_of(StepState* state) {
+  if constexpr (std::is_same_v<S, double>)
+    return &state->backward_scale_double;
+  else
+    return &state->backward_scale;
+}
+
+/// The two AdamWFactors in the type of the optimizer.
+template <class S>
+TESSERA_HOST_DEVICE inline AdamWFactors<S>* factors_of(StepState* state) {
+  if constexpr (std::is_same_v<S, double>)
+    return state->factors_double;
+  else
+    return state->factors;
+}
 
 }  // namespace tessera::inline v0

@@ -73,20 +73,34 @@ inline UnitLayout layout_of(UnitSpec const& unit, int world) {
   return layout;
 }
 
-/// Checks a unit list once: names are unique, borrows point at earlier or later units that exist, shapes are
-/// positive. Throws Error(config) naming the unit.
+/// Checks a unit list once: names are unique, borrows point at earlier units that exist, extents are positive
+/// and no tensor is beyond any machine. Throws Error(config) naming the unit.
 inline void check_units(std::vector<UnitSpec> const& units) {
   auto const fail = [](UnitSpec const& unit, std::string const& what) {
     throw Error(ErrorKind::config, "model: unit '" + unit.name + "' " + what, -1, unit.name);
   };
   if (units.empty())
     throw Error(ErrorKind::config, "model: it has no units; return at least one from units()");
+  auto const check = [&](UnitSpec const& unit, char const* what, std::string const& name,
+                         Shape const& shape) {
+    double elements = 1.0;
+    bool positive = true;
+    for (int dim = 0; dim < shape.dims(); ++dim) {
+      positive &= shape[dim] >= 1;
+      elements *= static_cast<double>(shape[dim]);
+    }
+    std::string const has =
+        std::string("has ") + what + " '" + name + "' of shape " + to_string(shape) + "; ";
+    if (!positive) fail(unit, has + "every extent must be at least 1");
+    if (elements > 0x1p44) fail(unit, has + "a tensor may have up to 2^44 elements");
+  };
   std::vector<std::string> names;
   for (UnitSpec const& unit : units) {
+    check(unit, "tensor", "output", unit.output);
+    for (ActivationSpec const& kept : unit.saved) check(unit, "activation", kept.name, kept.shape);
+    for (ActivationSpec const& kept : unit.backward) check(unit, "activation", kept.name, kept.shape);
     for (ParameterSpec const& parameter : unit.parameters) {
-      if (parameter.shape.elements() < 1)
-        fail(unit, "has parameter '" + parameter.name + "' of shape " + to_string(parameter.shape) +
-                       "; every extent must be at least 1");
+      check(unit, "parameter", parameter.name, parameter.shape);
       names.push_back(parameter.name);
     }
     for (Borrow const& borrow : unit.borrows) {

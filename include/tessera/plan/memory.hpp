@@ -37,25 +37,31 @@ inline IntervalPlan plan_intervals(std::vector<Interval> const& intervals) {
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return intervals[a].bytes > intervals[b].bytes; });
 
-  std::vector<std::size_t> placed;  // by offset
+  struct Placed {
+    std::int64_t offset, end;
+    int first, last;
+  };
+  std::vector<Placed> placed;  // by offset
   for (std::size_t const index : order) {
-    std::int64_t const bytes = round_up(intervals[index].bytes, arena_alignment);
+    Interval const& life = intervals[index];
+    std::int64_t const bytes = round_up(life.bytes, arena_alignment);
     std::int64_t best = -1, best_gap = 0, cursor = 0;
-    for (std::size_t const other : placed) {
-      if (!intervals[index].meets(intervals[other])) continue;
-      std::int64_t const gap = plan.offsets[other] - cursor;
+    for (Placed const& other : placed) {
+      if (other.first > life.last || life.first > other.last) continue;
+      std::int64_t const gap = other.offset - cursor;
       if (gap >= bytes && (best < 0 || gap < best_gap)) {
         best = cursor;
         best_gap = gap;
+        if (gap == bytes) break;
       }
-      cursor = std::max(cursor, plan.offsets[other] + round_up(intervals[other].bytes, arena_alignment));
+      cursor = std::max(cursor, other.end);
     }
-    plan.offsets[index] = best < 0 ? cursor : best;
-    plan.bytes = std::max(plan.bytes, plan.offsets[index] + bytes);
-    auto const position =
-        std::lower_bound(placed.begin(), placed.end(), index,
-                         [&](std::size_t a, std::size_t b) { return plan.offsets[a] < plan.offsets[b]; });
-    placed.insert(position, index);
+    std::int64_t const offset = best < 0 ? cursor : best;
+    plan.offsets[index] = offset;
+    plan.bytes = std::max(plan.bytes, offset + bytes);
+    auto const position = std::lower_bound(placed.begin(), placed.end(), offset,
+                                           [](Placed const& a, std::int64_t at) { return a.offset < at; });
+    placed.insert(position, {offset, offset + bytes, life.first, life.last});
   }
   return plan;
 }

@@ -5,128 +5,22 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <map>
-#include <span>
-#include <string>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "tessera/core/place.hpp"
 #include "tessera/nn/model.hpp"
+#include "tessera/optim/finish.hpp"
 #include "tessera/optim/step_state.hpp"
 #include "tessera/plan/layout.hpp"
 #include "tessera/plan/memory.hpp"
 #include "tessera/plan/schedule.hpp"
+#include "tessera/plan/step_plan.hpp"
 #include "tessera/policy/table.hpp"
 
 namespace tessera::inline v0 {
-
-/// The numbers of a step. `batch` is the micro-batch of one rank.
-struct StepShape {
-  std::int64_t batch = 0;
-  std::int64_t sequence = 0;
-  int accumulation = 1;
-  int world = 1;
-  int rank = 0;
-  std::int64_t bucket_bytes =
-      0;                    ///< contributions wait until so many bytes can travel together; 0: each unit
-  int recompute_every = 1;  ///< blocks rebuilt together under Recompute<Every>
-  std::int64_t workspace_bytes = 0;  ///< what the device's operations need (Context::workspace_bytes)
-
-  /// Samples of one optimizer step over all ranks: micro-batch x accumulation x world.
-  constexpr std::int64_t global_batch() const { return batch * accumulation * world; }
-};
-
-/// One buffer of a program.
-struct Buffer {
-  BufferKind kind{};
-  int unit = -1;
-  int index = 0;
-  std::int64_t bytes = 0;
-  Tier tier = Tier::device;
-  bool persistent = false;   ///< lives from construction on; the others live between their first and last use
-  std::int64_t offset = -1;  ///< in its tier's arena; -1: never used
-};
-
-/// A schedule with its buffers placed.
-struct Program {
-  Schedule schedule;
-  std::vector<Buffer> buffers;
-  std::array<std::int64_t, 3> persistent_bytes{};  ///< by Tier
-  std::array<std::int64_t, 3> arena_bytes{};       ///< by Tier: persistent and shared part together
-
-  /// The index of a buffer, or -1.
-  int find(BufferKind kind, int unit, int index = 0) const {
-    auto const found = index_.find({kind, unit, index});
-    return found == index_.end() ? -1 : found->second;
-  }
-  Buffer const& at(int buffer) const { return buffers[static_cast<std::size_t>(buffer)]; }
-
-  int add(Buffer const& buffer) {
-    auto const [found, added] =
-        index_.try_emplace({buffer.kind, buffer.unit, buffer.index}, static_cast<int>(buffers.size()));
-    if (added) buffers.push_back(buffer);
-    return found->second;
-  }
-
- private:
-  std::map<std::tuple<BufferKind, int, int>, int> index_;
-};
-
-/// Everything that is fixed before step 1.
-struct StepPlan {
-  std::vector<UnitSpec> units;
-  std::vector<UnitLayout> layouts;
-  RecipeTable recipe;  ///< its placement is already that of `shape.world`
-  StepShape shape;
-  bool accumulates = false;  ///< gradients fold into an accumulator; else the contribution is the gradient
-  Program train;
-  Program evaluate;
-  std::array<std::int64_t, 3> arena_bytes{};  ///< by Tier, for both programs
-
-  int units_count() const { return static_cast<int>(units.size()); }
-  UnitLayout const& layout(int unit) const { return layouts[static_cast<std::size_t>(unit)]; }
-  UnitSpec const& unit(int unit) const { return units[static_cast<std::size_t>(unit)]; }
-  bool is_root() const { return shape.rank == 0; }
-
-  /// What this rank holds of a state that lies in this way over the ranks.
-  Range held(Sharding sharding, int unit) const {
-    UnitLayout const& flat = layout(unit);
-    if (sharding == Sharding::sharded) return flat.shard_of(shape.rank);
-    if (sharding == Sharding::root && !is_root()) return {};
-    return {0, flat.padded};
-  }
-  /// The part of the gradient whose norm this rank computes: its shard, or all of it where one rank has it
-  /// all.
-  Range normed(int unit) const {
-    return held(recipe.placement.optimizer == Sharding::root ? Sharding::root : Sharding::sharded, unit);
-  }
-  /// The part that this rank updates.
-  Range updated(int unit) const { return held(recipe.placement.optimizer, unit); }
-  /// The buffer that holds the folded gradient, and the range of the unit that lies in it.
-  BufferKind gradient_kind() const {
-    return accumulates ? BufferKind::accumulator : BufferKind::contribution;
-  }
-  Range gradient_range(int unit) const {
-    return accumulates ? held(recipe.placement.accumulator == Sharding::sharded ? Sharding::sharded
-                                                                                : Sharding::replicated,
-                              unit)
-                       : Range{0, layout(unit).padded};
-  }
-  DType gradient_type() const { return accumulates ? recipe.types.accumulator : recipe.types.contribution; }
-  /// The optimizer updates the weights themselves: same format, same place.
-  bool weights_are_master() const { return !has_separate_master(recipe); }
-  bool streams() const { return recipe.placement.optimizer_tier != Tier::device; }
-};
-
-/// Looks at every entry of a training step after it has run: `buffers` holds the address of each buffer of
-/// `plan.train`, null where a buffer is never used. For comparisons and tests; it must change nothing.
-using StepObserver =
-    std::function<void(StepPlan const& plan, Entry const& entry, std::span<std::byte* const> buffers)>;
 
 namespace detail {
 
@@ -135,10 +29,11 @@ class Generator {
  public:
   Generator(StepPlan const& plan, bool training) : plan_(plan), training_(training) {}
 
-  Program run() {
+  /// Not `whole`: the last micro-batch alone, without waits. It has every buffer at its place.
+  Program run(bool whole) {
     add_persistent();
     int const micro_batches = training_ ? plan_.shape.accumulation : 1;
-    for (micro_ = 0; micro_ < micro_batches; ++micro_) {
+    for (micro_ = whole ? 0 : micro_batches - 1; micro_ < micro_batches; ++micro_) {
       last_ = micro_ + 1 == micro_batches;
       acquisitions_.assign(plan_.units.size(), -1);
       program_.schedule.last_micro_batch = program_.schedule.entries.size();
@@ -155,10 +50,11 @@ class Generator {
       for (int unit = 0; unit < units(); ++unit)
         emit(Verb::norm, unit, Lane::compute, {gradient(unit)}, {partials()});
       emit(Verb::norm, -1, Lane::communication, {partials()}, {partials(), state()});
+      if (plan_.streams()) emit(Verb::stream, -1, Lane::copy, {state()}, {host_state()});
       for (int unit = 0; unit < units(); ++unit) update(unit);
     }
     place();
-    connect(program_.schedule, sharing());
+    if (whole) connect(program_.schedule, sharing());
     return std::move(program_);
   }
 
@@ -356,8 +252,8 @@ class Generator {
                           placement().optimizer_tier);
       writes.push_back(updated);
     }
-    emit(Verb::update, unit, plan_.streams() ? Lane::host : Lane::compute, {source, state()},
-         std::move(writes));
+    emit(Verb::update, unit, plan_.streams() ? Lane::host : Lane::compute,
+         {source, plan_.streams() ? host_state() : state()}, std::move(writes));
     bool const travels = world() > 1 && !gathers_weights() && placement().optimizer != Sharding::replicated;
     if (travels || plan_.streams()) {
       List reads = updated >= 0 ? List{updated} : plan_.streams() ? optimizer(unit) : List{};
@@ -382,6 +278,7 @@ class Generator {
   }
 
   int state() { return program_.find(Kind::state, -1); }
+  int host_state() { return program_.find(Kind::host_state, -1); }
   int partials() { return program_.find(Kind::partials, -1); }
   int batch() { return program_.find(Kind::batch, -1); }
   int losses() { return program_.find(Kind::losses, -1); }
@@ -458,7 +355,6 @@ class Generator {
   void add_persistent() {
     RecipeTable const& recipe = plan_.recipe;
     StepShape const& shape = plan_.shape;
-    std::int64_t norm_blocks = 0;
     for (int unit = 0; unit < units(); ++unit) {
       UnitLayout const& flat = plan_.layout(unit);
       std::int64_t const held = plan_.updated(unit).size();
@@ -470,15 +366,19 @@ class Generator {
         persistent(Kind::moments, unit, moment, held * size(recipe.types.master), placement().optimizer_tier);
       if (plan_.accumulates) {
         persistent(Kind::accumulator, unit, 0,
-                   plan_.gradient_range(unit).size() * size(recipe.types.accumulator));
+                   plan_.gradient_range(unit).size() * size(recipe.types.accumulator),
+                   placement().accumulator_tier);
       } else {
         persistent(Kind::contribution, unit, 0, flat.padded * size(recipe.types.contribution));
       }
-      norm_blocks += (placement().optimizer == Sharding::root ? flat.padded : flat.shard) / shard_alignment;
     }
-    std::int64_t const block = exchange_block_bytes(norm_blocks, shape.accumulation);
-    persistent(Kind::partials, -1, 0, block * (world() > 1 ? world() + 1 : 1));
+    std::int64_t const share = share_bytes(plan_.norm_blocks(), shape.accumulation);
+    persistent(Kind::partials, -1, 0,
+               share * (world() > 1 ? world() + 1 : 1) +
+                   static_cast<std::int64_t>(sizeof(NormRange)) * plan_.units_count());
     persistent(Kind::state, -1, 0, static_cast<std::int64_t>(sizeof(StepState)));
+    if (plan_.streams())
+      persistent(Kind::host_state, -1, 0, static_cast<std::int64_t>(sizeof(StepState)), Tier::host);
     persistent(Kind::batch, -1, 0, 2 * 4 * shape.accumulation * shape.batch * shape.sequence);
     persistent(Kind::losses, -1, 0, shape.batch * shape.sequence * size(recipe.types.accumulator));
     persistent(Kind::workspace, -1, 0, shape.workspace_bytes);
@@ -523,28 +423,27 @@ class Generator {
       for (auto const* list : {&entry.reads, &entry.writes})
         for (int const buffer : *list)
           lanes[static_cast<std::size_t>(buffer)] |= 1u << static_cast<unsigned>(entry.lane);
+    std::vector<std::size_t> placed;
+    for (std::size_t index = 0; index < buffers.size(); ++index)
+      if (!buffers[index].persistent && buffers[index].offset >= 0) placed.push_back(index);
+    auto const begins = [&](std::size_t index) {
+      return std::pair(buffers[index].tier, buffers[index].offset);
+    };
+    std::sort(placed.begin(), placed.end(),
+              [&](std::size_t a, std::size_t b) { return begins(a) < begins(b); });
     std::vector<List> others(buffers.size());
-    for (std::size_t a = 0; a < buffers.size(); ++a) {
-      if (buffers[a].persistent || buffers[a].offset < 0) continue;
-      for (std::size_t b = a + 1; b < buffers.size(); ++b) {
+    for (std::size_t at = 0; at < placed.size(); ++at) {
+      std::size_t const a = placed[at];
+      auto const end = std::pair(buffers[a].tier, buffers[a].offset + buffers[a].bytes);
+      for (std::size_t next = at + 1; next < placed.size() && begins(placed[next]) < end; ++next) {
+        std::size_t const b = placed[next];
         unsigned const both = lanes[a] | lanes[b];
-        if (buffers[b].persistent || buffers[b].offset < 0 || (both & (both - 1u)) == 0) continue;
-        bool const overlap = buffers[a].tier == buffers[b].tier &&
-                             buffers[a].offset < buffers[b].offset + buffers[b].bytes &&
-                             buffers[b].offset < buffers[a].offset + buffers[a].bytes;
-        if (!overlap) continue;
+        if ((both & (both - 1u)) == 0 || buffers[b].bytes == 0) continue;
         others[a].push_back(static_cast<int>(b));
         others[b].push_back(static_cast<int>(a));
       }
     }
     return others;
-  }
-
- public:
-  /// One rank's share of the exchange that ends a step: norm partials, then loss sums and counts of its
-  /// micro-batches, then the first element that is not finite.
-  static std::int64_t exchange_block_bytes(std::int64_t norm_blocks, int accumulation) {
-    return round_up(4 * norm_blocks, 8) + 16 * accumulation + 16;
   }
 
  private:
@@ -562,8 +461,10 @@ class Generator {
 }  // namespace detail
 
 /// The plan of one rank. Takes milliseconds and touches no device. `units` must be what the model lists for
-/// {shape.batch, shape.sequence}. Throws Error(config) for a defective unit list.
-inline StepPlan make_plan(std::vector<UnitSpec> units, RecipeTable const& recipe, StepShape const& shape) {
+/// {shape.batch, shape.sequence}. Not `whole`: the bytes are the same, but the schedules hold the last
+/// micro-batch alone, without waits. Throws Error(config) for a defective unit list.
+inline StepPlan make_plan(std::vector<UnitSpec> units, RecipeTable const& recipe, StepShape const& shape,
+                          bool whole = true) {
   check_units(units);
   StepPlan plan;
   plan.units = std::move(units);
@@ -576,8 +477,8 @@ inline StepPlan make_plan(std::vector<UnitSpec> units, RecipeTable const& recipe
                        plan.recipe.placement.exchange == Exchange::reduce_to_root;
   plan.accumulates = shape.accumulation > 1 || plan.recipe.placement.gradients == Sharding::sharded ||
                      (mixed && shape.world > 1 && ordered);
-  plan.train = detail::Generator(plan, true).run();
-  plan.evaluate = detail::Generator(plan, false).run();
+  plan.train = detail::Generator(plan, true).run(whole);
+  plan.evaluate = detail::Generator(plan, false).run(whole);
   for (std::size_t tier = 0; tier < 3; ++tier)
     plan.arena_bytes[tier] = std::max(plan.train.arena_bytes[tier], plan.evaluate.arena_bytes[tier]);
   return plan;

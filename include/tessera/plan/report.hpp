@@ -2,7 +2,9 @@
 // A plan in bytes: by category and tier, what fits, and what to do when it does not.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <functional>
@@ -82,49 +84,111 @@ inline std::string bytes_text(std::int64_t bytes) {
   return text;
 }
 
+/// The bytes of memory that one rank plans, on the device and on the host.
+inline std::int64_t rank_bytes(StepPlan const& plan) {
+  return plan.arena_bytes[static_cast<std::size_t>(Tier::device)] +
+         plan.arena_bytes[static_cast<std::size_t>(Tier::host)];
+}
+
 /// The bytes of host memory that all ranks of one process plan together. Ranks differ only under the root
-/// optimizer, whose root holds the most.
-inline std::int64_t process_bytes(UnitLister const& units, RecipeTable const& recipe, StepShape shape) {
+/// optimizer, whose root holds the most. `root`: the bytes of rank 0, where they are known.
+inline std::int64_t process_bytes(UnitLister const& units, RecipeTable const& recipe, StepShape shape,
+                                  std::optional<std::int64_t> root = std::nullopt) {
   std::int64_t sum = 0;
   int const kinds = recipe.placement.optimizer == Sharding::root && shape.world > 1 ? 2 : 1;
   for (int kind = 0; kind < kinds; ++kind) {
     shape.rank = kind;
-    StepPlan const plan = make_plan(units({shape.batch, shape.sequence}), recipe, shape);
-    std::int64_t const rank = plan.arena_bytes[static_cast<std::size_t>(Tier::device)] +
-                              plan.arena_bytes[static_cast<std::size_t>(Tier::host)];
-    sum += rank * (kinds == 1 ? shape.world : kind == 0 ? 1 : shape.world - 1);
+    std::int64_t const bytes =
+        kind == 0 && root ? *root
+                          : rank_bytes(make_plan(units({shape.batch, shape.sequence}), recipe, shape, false));
+    sum += bytes * (kinds == 1 ? shape.world : kind == 0 ? 1 : shape.world - 1);
   }
   return sum;
 }
 
-/// The largest value for which `bytes_of(value)` stays within `limit`, or 0; `bytes_of` must not fall.
-inline std::int64_t largest_that_fits(std::int64_t limit, std::int64_t most,
-                                      std::function<std::int64_t(std::int64_t)> const& bytes_of) {
-  std::int64_t fits = 0, step = 1;
-  while (fits + step <= most && bytes_of(fits + step) <= limit) {
-    fits += step;
-    step *= 2;
-  }
+/// Searches plan again and again, which for a thousand layers takes long. They stop when their time is over.
+class Deadline {
+ public:
+  explicit Deadline(double seconds)
+      : end_(Clock::now() +
+             std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds))) {}
+  bool over() const { return Clock::now() >= end_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point end_;
+};
+
+/// What a search found.
+struct Largest {
+  std::int64_t value = 0;  ///< 0: nothing that fits
+  bool exact = true;       ///< false: the search stopped early, and more may fit
+
+  /// "37", "at least 65536".
+  std::string text() const { return (exact ? "" : "at least ") + std::to_string(value); }
+};
+
+/// The largest `field` of a shape, up to `most`, whose `bytes_of(shape)` stay within `limit`. They must not
+/// fall. `fits`: the shape itself does; else it does not.
+inline Largest largest_that_fits(StepShape shape, std::int64_t StepShape::*field, bool fits,
+                                 std::int64_t most, std::int64_t limit, Deadline const& deadline,
+                                 std::function<std::int64_t(StepShape const&)> const& bytes_of) {
+  Largest found{fits ? shape.*field : 0, true};
+  if (!fits) most = std::min(most, shape.*field - 1);
+  auto const goes = [&](std::int64_t value) {
+    if (value > most || !found.exact) return false;
+    found.exact = !deadline.over();
+    shape.*field = value;
+    return found.exact && bytes_of(shape) <= limit;
+  };
+  std::int64_t step = 1;
+  for (; goes(found.value + step); step *= 2) found.value += step;
   for (; step > 0; step /= 2)
-    if (fits + step <= most && bytes_of(fits + step) <= limit) fits += step;
-  return fits;
+    if (goes(found.value + step)) found.value += step;
+  return found;
+}
+
+/// A trainer takes up to 2^28 tokens a micro-batch.
+inline constexpr std::int64_t most_tokens = std::int64_t{1} << 28;
+
+/// The largest micro-batch of the same sequence. The search ends at 65536.
+inline Largest largest_batch(StepShape const& shape, bool fits, std::int64_t limit, Deadline const& deadline,
+                             std::function<std::int64_t(StepShape const&)> const& bytes_of) {
+  constexpr std::int64_t end = 1 << 16;
+  Largest found = largest_that_fits(shape, &StepShape::batch, fits,
+                                    std::min(end, most_tokens / shape.sequence), limit, deadline, bytes_of);
+  found.exact = found.exact && found.value < end;
+  return found;
+}
+
+/// The longest sequence of the same micro-batch.
+inline Largest longest_sequence(StepShape const& shape, bool fits, std::int64_t positions, std::int64_t limit,
+                                Deadline const& deadline,
+                                std::function<std::int64_t(StepShape const&)> const& bytes_of) {
+  return largest_that_fits(shape, &StepShape::sequence, fits, std::min(positions, most_tokens / shape.batch),
+                           limit, deadline, bytes_of);
 }
 
 /// What would fit in place of a plan that does not.
 struct Advice {
   std::optional<RecipeTable> recipe;  ///< the nearest one that fits with the same batch and sequence
-  std::int64_t batch = 0;             ///< the largest micro-batch of the same recipe and sequence; 0: none
-  std::int64_t sequence = 0;          ///< the largest sequence of the same recipe and batch; 0: none
+  bool tried_all = true;              ///< false: time was over before all recipes were tried
+  Largest batch, sequence;            ///< the other and the recipe as they are
 };
 
 /// Tries, in this order, what costs the least: rebuilding activations, then sharding more, both together.
+/// Takes at most about 2 s: each of its three searches may use a third of that.
 inline Advice advise(UnitLister const& units, RecipeTable const& recipe, StepShape const& shape,
                      std::int64_t limit, std::int64_t positions) {
+  constexpr double seconds = 2.0 / 3.0;
   Advice advice;
+  Deadline const deadline(seconds);
   std::vector<std::string> const recomputes = {std::string(recipe.names.recompute), "gelu", "block"};
   for (int stage = std::max(recipe.stage, 0); stage <= 3 && !advice.recipe; ++stage) {
     if (shape.world == 1 && stage > std::max(recipe.stage, 0)) break;
     for (std::string const& recompute : recomputes) {
+      advice.tried_all = advice.tried_all && !deadline.over();
+      if (!advice.tried_all) break;
       SlotNames names = recipe.names;
       std::string const sharding = stage == std::max(recipe.stage, 0) ? std::string(recipe.names.sharding)
                                                                       : "zs" + std::to_string(stage);
@@ -136,27 +200,21 @@ inline Advice advise(UnitLister const& units, RecipeTable const& recipe, StepSha
       break;
     }
   }
-  advice.batch = largest_that_fits(limit, 1 << 16, [&](std::int64_t batch) {
-    StepShape other = shape;
-    other.batch = batch;
-    return process_bytes(units, recipe, other);
-  });
-  advice.sequence = largest_that_fits(limit, positions, [&](std::int64_t sequence) {
-    StepShape other = shape;
-    other.sequence = sequence;
-    return process_bytes(units, recipe, other);
-  });
+  auto const bytes_of = [&](StepShape const& other) { return process_bytes(units, recipe, other); };
+  advice.batch = largest_batch(shape, false, limit, Deadline(seconds), bytes_of);
+  advice.sequence = longest_sequence(shape, false, positions, limit, Deadline(seconds), bytes_of);
   return advice;
 }
 
 /// Throws Error(out_of_memory) when the ranks of this process plan more than `limit` bytes (0: what the
 /// machine has free now). The text holds the bytes of one rank by category, the nearest recipe that fits, and
-/// the largest batch and sequence that do.
+/// the largest batch and sequence that do, as far as they are found in 2 s.
 inline void refuse_if_too_big(UnitLister const& units, StepPlan const& plan, RecipeTable const& recipe,
                               std::int64_t limit, std::int64_t positions) {
   if (limit <= 0) limit = detail::available_host_memory();
   StepShape const& shape = plan.shape;
-  std::int64_t const wanted = process_bytes(units, recipe, shape);
+  std::int64_t const wanted =
+      process_bytes(units, recipe, shape, shape.rank == 0 ? std::optional(rank_bytes(plan)) : std::nullopt);
   if (wanted <= limit) return;
   MemoryReport const report = memory_report(plan);
   std::string text = "out of memory: " + std::to_string(shape.world) +
@@ -168,14 +226,16 @@ inline void refuse_if_too_big(UnitLister const& units, StepPlan const& plan, Rec
             bytes_text(category.bytes[0] + category.bytes[1] + category.bytes[2]) + ",";
   text.back() = ';';
   Advice const advice = advise(units, recipe, shape, limit, positions);
-  text += advice.recipe
-              ? " nearest recipe that fits: sharding " + std::string(advice.recipe->names.sharding) +
-                    ", recompute " + std::string(advice.recipe->names.recompute)
-              : std::string(" no sharding or recompute fits at this batch");
-  text += advice.batch > 0 ? "; largest batch that fits: " + std::to_string(advice.batch)
-                           : std::string("; no batch fits at this sequence");
-  text += advice.sequence > 0 ? "; longest sequence that fits: " + std::to_string(advice.sequence)
-                              : std::string("; no sequence fits at this batch");
+  text +=
+      advice.recipe ? " nearest recipe that fits: sharding " + std::string(advice.recipe->names.sharding) +
+                          ", recompute " + std::string(advice.recipe->names.recompute)
+      : advice.tried_all ? std::string(" no sharding or recompute fits at this batch")
+                         : std::string(" to find a recipe that fits takes longer, the program plan does it");
+  auto const found = [](char const* which, Largest const& largest, char const* none) {
+    return largest.value > 0 ? which + largest.text() : std::string(largest.exact ? none : "");
+  };
+  text += found("; largest batch that fits: ", advice.batch, "; no batch fits at this sequence");
+  text += found("; longest sequence that fits: ", advice.sequence, "; no sequence fits at this batch");
   throw Error(ErrorKind::out_of_memory, text, shape.rank);
 }
 

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/core/operation.hpp"
+
 namespace tessera::inline v0 {
 
 /// What an entry does to its unit.
@@ -23,7 +25,7 @@ enum class Verb : std::uint8_t {
   fold,             ///< add contributions to the gradient, in the order of micro-batches
   gather,           ///< hand folded gradients back to every rank
   norm,             ///< square sums of the gradient; unit -1: the global norm, clip factor and loss scale
-  stream,           ///< move the gradient to the place of the optimizer
+  stream,           ///< move the gradient, or with unit -1 the scalars, to the place of the optimizer
   update,           ///< AdamW
   publish           ///< hand updated weights to every rank that holds them
 };
@@ -60,23 +62,6 @@ constexpr std::string_view name_of(Verb verb) {
   return "?";
 }
 
-/// Entries of one lane run in order; entries of different lanes run together unless a wait orders them.
-enum class Lane : std::uint8_t { compute, communication, copy, host };
-
-constexpr std::string_view name_of(Lane lane) {
-  switch (lane) {
-    case Lane::compute:
-      return "compute";
-    case Lane::communication:
-      return "communication";
-    case Lane::copy:
-      return "copy";
-    case Lane::host:
-      return "host";
-  }
-  return "?";
-}
-
 /// What a buffer holds.
 enum class BufferKind : std::uint8_t {
   parameters,       ///< T, whole unit or shard: what the rank keeps
@@ -96,6 +81,7 @@ enum class BufferKind : std::uint8_t {
   master,           ///< compute type: the weights that the optimizer updates
   moments,          ///< compute type, index 0 and 1: first and second moment
   state,            ///< StepState
+  host_state,       ///< its copy at the place of the optimizer
   partials,         ///< norm partials and per-rank sums, before and after their exchange
   batch,            ///< tokens and targets of the step
   losses,           ///< one loss a token
@@ -104,9 +90,10 @@ enum class BufferKind : std::uint8_t {
 
 constexpr std::string_view name_of(BufferKind kind) {
   constexpr std::string_view names[] = {
-      "parameters", "gathered", "contribution",    "lent",     "staging",      "accumulator", "output",
-      "saved",      "dropped",  "output_gradient", "backward", "spare_output", "landing",     "updated",
-      "master",     "moments",  "state",           "partials", "batch",        "losses",      "workspace"};
+      "parameters", "gathered", "contribution",    "lent",       "staging",      "accumulator", "output",
+      "saved",      "dropped",  "output_gradient", "backward",   "spare_output", "landing",     "updated",
+      "master",     "moments",  "state",           "host_state", "partials",     "batch",       "losses",
+      "workspace"};
   return names[static_cast<std::size_t>(kind)];
 }
 
@@ -134,7 +121,7 @@ struct Schedule {
 /// the buffers that overlap buffer b), for all that touched that one. Of each lane it waits for the latest
 /// entry alone, and only where no earlier entry of its own lane did.
 inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sharing) {
-  constexpr std::size_t lanes = 4;
+  constexpr std::size_t lanes = lane_count;
   using Latest = std::array<int, lanes>;  // an entry of each lane, -1: none
   constexpr Latest none{-1, -1, -1, -1};
   std::vector<Latest> written(sharing.size(), none), read(sharing.size(), none);

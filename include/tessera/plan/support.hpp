@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this build can run of what is legal.
+// What engines can run of what is legal.
 #pragma once
 
 #include <optional>
@@ -10,16 +10,47 @@
 
 namespace tessera::inline v0 {
 
-/// Why this build cannot run a legal recipe, with the way out; nothing when it can.
+/// Why no engine can run a legal recipe, with the way out; nothing when one can.
 inline std::optional<std::string> unsupported_reason(RecipeTable const& recipe) {
-  if (recipe.device != Cpu::name)
-    return "device " + std::string(recipe.device) + " is not part of this build; use On<Cpu>";
-  if (recipe.placement.parameters_tier != Tier::device || recipe.placement.optimizer_tier == Tier::nvme)
-    return "offload " + std::string(recipe.names.offload) +
+  PlacementTable const& placement = recipe.placement;
+  DTypes const& types = recipe.types;
+  auto const name = [](std::string_view slot, std::string_view value) {
+    return std::string(slot) + " " + std::string(value);
+  };
+  if (placement.parameters_tier != Tier::device || placement.optimizer_tier == Tier::nvme ||
+      placement.accumulator_tier == Tier::nvme)
+    return name("offload", recipe.names.offload) +
            " is not part of this build; use offload none or cpu_optimizer";
   if (recipe.axes.tensor || recipe.axes.pipeline)
-    return "parallel " + std::string(recipe.names.parallel) +
-           " is not part of this build; use data parallelism only";
+    return name("parallel", recipe.names.parallel) + " is not part of this build; use data parallelism only";
+  DType const sums = types.activation == DType::f64 ? DType::f64 : DType::f32;
+  if (types.parameter != types.activation || types.contribution != types.activation ||
+      types.wire != types.contribution || types.accumulator != sums || types.master != sums)
+    return name("precision", recipe.names.precision) +
+           " mixes formats that no engine runs; parameters, activations, contributions and the wire share "
+           "one, "
+           "and sums and master weights are " +
+           std::string(name_of(sums));
+  bool const sharded = placement.optimizer == Sharding::sharded, root = placement.optimizer == Sharding::root;
+  Exchange const exchange = sharded ? Exchange::reduce_scatter
+                            : root  ? Exchange::reduce_to_root
+                                    : Exchange::all_reduce;
+  auto const follows = [&](Sharding state, bool optional) {
+    return state == placement.optimizer || (optional && state == Sharding::replicated);
+  };
+  bool const fits = placement.exchange == exchange && follows(placement.parameters, true) &&
+                    follows(placement.gradients, true) && placement.accumulator != Sharding::root &&
+                    placement.gradients != Sharding::root && placement.parameters != Sharding::root &&
+                    placement.accumulator == placement.gradients &&
+                    (placement.parameters != Sharding::sharded || placement.gradients == Sharding::sharded);
+  bool const fits_root = root && placement.exchange == exchange && placement.accumulator == Sharding::root &&
+                         placement.gradients == Sharding::replicated &&
+                         placement.parameters == Sharding::replicated;
+  if (root ? !fits_root : !fits)
+    return name("sharding", recipe.names.sharding) +
+           " places state as no engine runs it; a sharded state needs all later ones of parameters, "
+           "gradients "
+           "and optimizer sharded too, and the exchange that goes with the optimizer";
   return std::nullopt;
 }
 

@@ -35,7 +35,6 @@ struct ZeroStage {
     recipe.placement.accumulator = from(2);
     recipe.placement.parameters = from(3);
     recipe.placement.exchange = N >= 1 ? Exchange::reduce_scatter : Exchange::all_reduce;
-    recipe.placement.gradients_full = N <= 1;
   }
 };
 
@@ -48,6 +47,7 @@ struct RootOptimizer {
   static constexpr void describe(RecipeTable& recipe) {
     recipe.stage = -1;
     recipe.placement.optimizer = Sharding::root;
+    recipe.placement.accumulator = Sharding::root;
     recipe.placement.exchange = Exchange::reduce_to_root;
   }
 };

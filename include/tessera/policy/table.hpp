@@ -124,8 +124,6 @@ struct PlacementTable {
   Sharding accumulator = Sharding::replicated;
   Sharding optimizer = Sharding::replicated;
   Exchange exchange = Exchange::all_reduce;
-  bool gradients_full =
-      true;  ///< every rank has a buffer for the whole gradient (stage 1: also, though it scatters)
   Tier parameters_tier = Tier::device;
   Tier accumulator_tier = Tier::device;
   Tier optimizer_tier = Tier::device;

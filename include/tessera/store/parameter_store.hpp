@@ -6,7 +6,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <exception>
 #include <functional>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,6 +20,7 @@
 #include "tessera/ops/fold.hpp"
 #include "tessera/ops/norm.hpp"
 #include "tessera/optim/adamw.hpp"
+#include "tessera/optim/finish.hpp"
 #include "tessera/optim/loss_scale.hpp"
 #include "tessera/optim/step_state.hpp"
 #include "tessera/plan/program.hpp"
@@ -59,12 +63,13 @@ class StepMemory {
   }
 
   DeviceArena<Place> device_;
-  HostArena host_;
+  OffloadArena<Place> host_;
   std::vector<std::byte*> train_, evaluate_;
 };
 
 /// Carries out the verbs that move or change state. Every member but `fill`, `collect` and `settle` only
-/// enqueues (collectives block on the CPU) and allocates nothing.
+/// enqueues (collectives block on the CPU) and allocates nothing. Host tasks refer to it: it stays where it
+/// is.
 template <class Place, class T>
 class ParameterStore {
  public:
@@ -74,22 +79,41 @@ class ParameterStore {
   ParameterStore(StepPlan const& plan, StepMemory<Place> const& memory, Context<Place>& context,
                  comm::Transport& transport, StepRule const& rule)
       : plan_(plan), memory_(memory), context_(context), transport_(transport), rule_(rule) {
-    std::int64_t blocks = 0;
+    std::vector<NormRange> const ranges = plan_.norm_ranges();
+    int const world = plan_.shape.world;
+    shares_.bytes = share_bytes(plan_.norm_blocks(), plan_.shape.accumulation);
+    shares_.sums = share_sums_offset(plan_.norm_blocks());
+    shares_.unit_count = plan_.units_count();
+    shares_.ranks = world;
+    shares_.norm_ranks = plan_.recipe.placement.optimizer == Sharding::root ? 1 : world;
+    shares_.accumulation = plan_.shape.accumulation;
+    std::byte* const own = pointer<std::byte>(plan_.train.find(Kind::partials, -1));
+    shares_.first = world > 1 ? own + shares_.bytes : own;
+    std::byte* const table = shares_.first + world * shares_.bytes;
+    shares_.units = reinterpret_cast<NormRange const*>(table);
+    own_ = shares_;
+    own_.first = own;
     for (int unit = 0; unit < plan_.units_count(); ++unit) {
-      norm_offset_.push_back(blocks);
-      blocks += plan_.normed(unit).size() / shard_alignment;
+      norm_offset_.push_back(ranges[static_cast<std::size_t>(unit)].offset);
+      host_updates_.push_back({this, unit});
     }
-    // Under the root optimizer the other ranks send an empty share of the same size.
-    std::int64_t share = blocks;
-    if (plan_.recipe.placement.optimizer == Sharding::root) {
-      share = 0;
-      for (UnitLayout const& layout : plan_.layouts) share += layout.padded / shard_alignment;
-    }
-    norm_blocks_ = share;
-    share_bytes_ = detail::Generator::exchange_block_bytes(share, plan_.shape.accumulation);
+    if (context_.recorder()) return;
+    std::size_t const bytes = ranges.size() * sizeof(NormRange);
+    std::byte* const draft = context_.draft(table, bytes);
+    std::memcpy(draft, ranges.data(), bytes);
+    context_.commit(table, draft, bytes);
   }
+  ParameterStore(ParameterStore const&) = delete;
+  ParameterStore& operator=(ParameterStore const&) = delete;
 
-  StepState& state() const { return *pointer<StepState>(plan_.train.find(Kind::state, -1)); }
+  /// A copy of the scalars; waits for everything enqueued.
+  StepState state() {
+    StepState copy;
+    std::memcpy(&copy, context_.host_view(state_address(), sizeof copy), sizeof copy);
+    return copy;
+  }
+  /// Where they are: memory of the place.
+  StepState* state_address() const { return pointer<StepState>(plan_.train.find(Kind::state, -1)); }
 
   // ---- verbs ----------------------------------------------------------------------------------------------
 
@@ -155,7 +179,7 @@ class ParameterStore {
     Range const part = plan_.normed(unit);
     if (part.size() == 0) return;
     std::int64_t const at = part.begin - plan_.gradient_range(unit).begin;
-    Tensor<float, Place> const partials{own_share() + norm_offset_[static_cast<std::size_t>(unit)],
+    Tensor<float, Place> const partials{own_.partials(0) + norm_offset_[static_cast<std::size_t>(unit)],
                                         {part.size() / shard_alignment}};
     if (plan_.accumulates)
       norm_of(unit, part, Tensor<S const, Place>{pointer<S>(Kind::accumulator, unit) + at, {part.size()}},
@@ -168,20 +192,18 @@ class ParameterStore {
   /// The end of the gradient: exchanges norm partials, losses and counts, and decides the update
   /// (finish_step).
   void finish() {
-    int const world = plan_.shape.world;
-    std::byte* const own = reinterpret_cast<std::byte*>(own_share());
-    std::byte* all = own;
-    if (world > 1) {
-      all = own + share_bytes_;
-      transport_.all_gather(own, all, share_bytes_, tag("norm", -1, -1));
-    }
-    context_.enqueue(
-        {"finish_step", static_cast<double>(norm_blocks_ * world), static_cast<double>(share_bytes_ * world)},
-        [&] { finish_from(all, world); });
+    if (plan_.shape.world > 1)
+      transport_.all_gather(own_.first, shares_.first, shares_.bytes, tag("norm", -1, -1));
+    ops::finish_step(context_, shares_, state_address(), rule_);
   }
 
-  /// Moves the gradient to the place of the optimizer.
+  /// Moves the gradient to the place of the optimizer; with unit -1 the scalars.
   void stream(int unit) {
+    if (unit < 0) {
+      copy(reinterpret_cast<std::byte const*>(state_address()), bytes(Kind::host_state, -1),
+           static_cast<std::int64_t>(sizeof(StepState)));
+      return;
+    }
     Range const part = plan_.updated(unit);
     if (part.size() == 0) return;
     std::int64_t const at = part.begin - plan_.gradient_range(unit).begin;
@@ -191,12 +213,17 @@ class ParameterStore {
       copy(pointer<T>(Kind::contribution, unit) + at, pointer<T>(Kind::landing, unit), part.size());
   }
 
-  /// AdamW on this rank's part of a unit.
+  /// AdamW on this rank's part of a unit, where its optimizer is.
   void update(int unit) {
-    if (plan_.accumulates)
-      update_from<S>(unit);
-    else
-      update_from<T>(unit);
+    if (plan_.updated(unit).size() == 0) return;
+    if (!plan_.streams()) {
+      update_on(context_, state_address(), unit);
+      return;
+    }
+    double const elements = static_cast<double>(plan_.updated(unit).size());
+    double const bytes = static_cast<double>(size_of_gradient()) + 6.0 * sizeof(S) + sizeof(T);
+    context_.host_task({"host_adamw", 14.0 * elements, bytes * elements}, &ParameterStore::run_host_update,
+                       &host_updates_[static_cast<std::size_t>(unit)]);
   }
 
   /// Brings updated weights back from the place of the optimizer, and to every rank that holds them.
@@ -219,15 +246,11 @@ class ParameterStore {
                             bytes_of<T>(layout.shard), tag("publish", unit, -1));
   }
 
-  /// Where one micro-batch leaves its loss sum and token count.
-  double* loss_slot(int micro_batch) const { return tail(own_share_bytes()) + 2 * micro_batch; }
-  std::int64_t* count_slot(int micro_batch) const {
-    return reinterpret_cast<std::int64_t*>(loss_slot(micro_batch) + 1);
-  }
-  /// Before a step: no value is known to be bad yet.
+  /// Where one micro-batch leaves its loss sum and token count: memory of the place.
+  LossSum* loss_slot(int micro_batch) const { return own_.losses(0) + micro_batch; }
+  /// Before a step: fixes its scalars; no value is known to be bad yet.
   void begin_step(double learning_rate) {
-    tessera::begin_step(state(), rule_, learning_rate);
-    bad_of(own_share_bytes())[0] = bad_of(own_share_bytes())[1] = -1;
+    ops::begin_step(context_, state_address(), own_.bad(0), rule_, learning_rate);
   }
 
   // ---- outside steps --------------------------------------------------------------------------------------
@@ -242,30 +265,22 @@ class ParameterStore {
     for (int unit = 0; unit < plan_.units_count(); ++unit) {
       Range const kept = plan_.held(placement.parameters, unit);
       Range const updated = plan_.updated(unit);
-      T* const weights = weights_as<T>(unit);
-      S* const master = plan_.weights_are_master() ? nullptr : pointer<S>(Kind::master, unit);
-      for (int parameter = 0; parameter < static_cast<int>(plan_.unit(unit).parameters.size()); ++parameter) {
-        Range const whole = plan_.layout(unit).parameters[static_cast<std::size_t>(parameter)];
-        constexpr std::int64_t chunk = 16384;
-        context_.pool().parallel_for((whole.size() + chunk - 1) / chunk, [&](std::int64_t task, int) {
-          Range const part = intersect(whole, {whole.begin + task * chunk, whole.begin + (task + 1) * chunk});
-          Range const in_weights = intersect(part, kept),
-                      in_master = master ? intersect(part, updated) : Range{};
-          if (!in_weights.size() && !in_master.size()) return;
-          std::array<float, chunk> values;
-          source(unit, parameter, part.begin - whole.begin,
-                 std::span(values).first(static_cast<std::size_t>(part.size())));
-          for (std::int64_t i = in_weights.begin; i < in_weights.end; ++i)
-            weights[i - kept.begin] = static_cast<T>(values[static_cast<std::size_t>(i - part.begin)]);
-          for (std::int64_t i = in_master.begin; i < in_master.end; ++i)
-            master[i - updated.begin] = static_cast<S>(values[static_cast<std::size_t>(i - part.begin)]);
-        });
-      }
+      bool const apart = !plan_.weights_are_master() && updated.size() > 0;
+      std::size_t const weight_bytes = static_cast<std::size_t>(bytes_of<T>(kept.size()));
+      std::size_t const master_bytes = static_cast<std::size_t>(apart ? bytes_of<S>(updated.size()) : 0);
+      std::byte* const master_place = apart ? bytes(Kind::master, unit) : nullptr;
+      std::byte* const weight_draft = context_.draft(weights(unit), weight_bytes);
+      std::byte* const master_draft = apart ? context_.draft(master_place, master_bytes) : nullptr;
+      form(source, unit, kept, reinterpret_cast<T*>(weight_draft), updated,
+           reinterpret_cast<S*>(master_draft));
+      context_.commit(weights(unit), weight_draft, weight_bytes);
+      if (apart) context_.commit(master_place, master_draft, master_bytes);
     }
   }
 
   /// Hands every parameter's logical master values to `sink` on rank 0, in the order of names. All ranks call
-  /// it together; the others' sinks are not called. One unit at a time is gathered, into memory of its own.
+  /// it together; the others' sinks are not called. Waits for everything enqueued; takes host memory for one
+  /// unit and one parameter at a time, outside the arenas.
   void collect(ParameterSink const& sink) {
     settle();
     struct Named {
@@ -281,18 +296,20 @@ class ParameterStore {
 
     std::vector<S> gathered;
     std::vector<float> values;
+    S const* whole = nullptr;
     int in_memory = -1;
     for (Named const& next : order) {
       UnitLayout const& layout = plan_.layout(next.unit);
-      S const* whole = master_of(next.unit);
-      if (plan_.recipe.placement.optimizer == Sharding::sharded) {
-        if (in_memory != next.unit) {
+      if (in_memory != next.unit) {
+        whole = reinterpret_cast<S const*>(context_.host_view(
+            master_of(next.unit), static_cast<std::size_t>(bytes_of<S>(plan_.updated(next.unit).size()))));
+        if (plan_.recipe.placement.optimizer == Sharding::sharded) {
           gathered.resize(plan_.is_root() ? static_cast<std::size_t>(layout.padded) : 0);
           transport_.gather(0, whole, gathered.data(), bytes_of<S>(layout.shard),
                             tag("collect", next.unit, -1));
-          in_memory = next.unit;
+          whole = gathered.data();
         }
-        whole = gathered.data();
+        in_memory = next.unit;
       }
       if (!plan_.is_root()) continue;
       Range const part = layout.parameters[static_cast<std::size_t>(next.parameter)];
@@ -300,6 +317,7 @@ class ParameterStore {
       for (std::int64_t i = 0; i < part.size(); ++i)
         values[static_cast<std::size_t>(i)] = static_cast<float>(whole[part.begin + i]);
       sink(plan_.unit(next.unit).parameters[static_cast<std::size_t>(next.parameter)], values);
+      transport_.heartbeat();  // a slow disk is no dead rank
     }
   }
 
@@ -359,109 +377,84 @@ class ParameterStore {
   template <class U>
   void norm_of(int unit, Range part, Tensor<U const, Place> values, Tensor<float, Place> partials) {
     ops::norm_partials(context_, values, partials);
-    std::int64_t* const bad = bad_of(own_share_bytes());
-    context_.enqueue({"find_bad", 0.0, 4.0 * static_cast<double>(partials.elements())}, [=] {
-      for (std::int64_t block = 0; block < partials.elements(); ++block) {
-        if (std::isfinite(partials.data()[block])) continue;
-        std::int64_t const begin = block * shard_alignment;
-        std::int64_t const end = std::min(begin + shard_alignment, part.size());
-        std::int64_t element = begin;
-        while (element < end && std::isfinite(static_cast<S>(values.data()[element]))) ++element;
-        bad[0] = unit;
-        bad[1] = part.begin + (element < end ? element : begin);
-        return;
-      }
-    });
+    ops::find_bad(context_, values, partials, unit, part.begin, own_.bad(0));
   }
 
-  template <class G>
-  void update_from(int unit) {
+  /// What a host task needs to know of its unit.
+  struct HostUpdate {
+    ParameterStore* store;
+    int unit;
+  };
+  static void run_host_update(Context<Cpu>& host, void* data) {
+    HostUpdate const& task = *static_cast<HostUpdate const*>(data);
+    StepState* const state = reinterpret_cast<StepState*>(task.store->bytes(Kind::host_state, -1));
+    task.store->update_on(host, state, task.unit);
+  }
+
+  /// The update on the context of its place, with that place's copy of the scalars.
+  template <class P>
+  void update_on(Context<P>& context, StepState* state, int unit) {
+    if (plan_.accumulates)
+      update_from<S>(context, state, unit);
+    else
+      update_from<T>(context, state, unit);
+  }
+
+  template <class G, class P>
+  void update_from(Context<P>& context, StepState* state, int unit) {
     UnitLayout const& layout = plan_.layout(unit);
     Range const part = plan_.updated(unit);
-    if (part.size() == 0) return;
     G const* const gradient = plan_.streams() ? pointer<G const>(Kind::landing, unit)
                                               : pointer<G const>(plan_.gradient_kind(), unit) +
                                                     (part.begin - plan_.gradient_range(unit).begin);
     S* const master = master_of(unit);
     T* weights = nullptr;
-    if (plan_.recipe.types.parameter != plan_.recipe.types.master || !plan_.weights_are_master()) {
+    if (!plan_.weights_are_master()) {
       if (!plan_.streams())
         weights =
             weights_as<T>(unit) + (part.begin - plan_.held(plan_.recipe.placement.parameters, unit).begin);
       else if (plan_.recipe.types.parameter != plan_.recipe.types.master)
         weights = pointer<T>(Kind::updated, unit);
     }
-    for (std::size_t group : {0u, 1u}) {
+    for (int group : {0, 1}) {
       Range const now = intersect(part, group == 0 ? layout.decayed : layout.undecayed);
       if (!now.size()) continue;
       std::int64_t const at = now.begin - part.begin;
-      AdamWFactors<S>* const factors = &factors_[group];
-      auto const adamw = [&, weights = weights ? weights + at : nullptr](Context<Cpu>& on) {
-        ops::adamw(on, now.size(), gradient + at, master + at, pointer<S>(Kind::moments, unit, 0) + at,
-                   pointer<S>(Kind::moments, unit, 1) + at, weights, factors, &state().skipped);
-      };
-      if (plan_.streams())
-        context_.host_task({"host_update", 0.0, 0.0}, adamw);
-      else
-        adamw(context_);
+      ops::adamw(context, now.size(), gradient + at, master + at, pointer<S>(Kind::moments, unit, 0) + at,
+                 pointer<S>(Kind::moments, unit, 1) + at, weights ? weights + at : nullptr,
+                 static_cast<AdamWFactors<S> const*>(factors_of<S>(state) + group),
+                 static_cast<std::int64_t const*>(&state->skipped));
     }
   }
 
-  // One rank's share of the exchange: floats, then (loss, count) a micro-batch, then (unit, element).
-  float* own_share() const { return pointer<float>(plan_.train.find(Kind::partials, -1)); }
-  std::byte* own_share_bytes() const { return reinterpret_cast<std::byte*>(own_share()); }
-  double* tail(std::byte* share) const {
-    return reinterpret_cast<double*>(share + round_up(4 * norm_blocks_, 8));
-  }
-  std::int64_t* bad_of(std::byte* share) const {
-    return reinterpret_cast<std::int64_t*>(tail(share) + 2 * plan_.shape.accumulation);
-  }
-
-  /// Sums in the one order that is the same for every world and stage: units, then blocks, in double; losses
-  /// in the order of micro-batches.
-  void finish_from(std::byte* shares, int world) {
-    bool const root_only = plan_.recipe.placement.optimizer == Sharding::root;
-    double square_sum = 0.0, loss = 0.0;
-    std::int64_t unmasked = 0;
-    for (int unit = 0; unit < plan_.units_count(); ++unit)
-      for (int rank = 0; rank < (root_only ? 1 : world); ++rank) {
-        auto const* const partials =
-            reinterpret_cast<float const*>(shares + rank * share_bytes_) + norm_offset_of(unit);
-        std::int64_t const blocks =
-            (root_only || world == 1 ? plan_.layout(unit).padded : plan_.layout(unit).shard) /
-            shard_alignment;
-        for (std::int64_t block = 0; block < blocks; ++block)
-          square_sum += static_cast<double>(partials[block]);
-      }
-    StepState& now = state();
-    now.bad_unit = now.bad_element = -1;
-    for (int micro = 0; micro < plan_.shape.accumulation; ++micro)
-      for (int rank = 0; rank < world; ++rank) {
-        double const* const slot = tail(shares + rank * share_bytes_) + 2 * micro;
-        loss += slot[0];
-        unmasked += *reinterpret_cast<std::int64_t const*>(slot + 1);
-      }
-    for (int rank = 0; rank < world;
-         ++rank) {  // backward visits the last unit first: that one was first to fail
-      std::int64_t const* const bad = bad_of(shares + rank * share_bytes_);
-      if (bad[0] > now.bad_unit || (bad[0] == now.bad_unit && bad[0] >= 0 && bad[1] < now.bad_element)) {
-        now.bad_unit = bad[0];
-        now.bad_element = bad[1];
-      }
+  /// Fills the parts of a unit that this rank keeps as weights and as master weights (or null).
+  void form(ParameterSource const& source, int unit, Range kept, T* weights, Range updated, S* master) {
+    constexpr std::int64_t chunk = 16384;
+    std::exception_ptr thrown;
+    std::mutex mutex;
+    for (int parameter = 0; parameter < static_cast<int>(plan_.unit(unit).parameters.size()); ++parameter) {
+      Range const whole = plan_.layout(unit).parameters[static_cast<std::size_t>(parameter)];
+      context_.host().pool().parallel_for((whole.size() + chunk - 1) / chunk, [&](std::int64_t task, int) {
+        Range const part = intersect(whole, {whole.begin + task * chunk, whole.begin + (task + 1) * chunk});
+        Range const in_weights = intersect(part, kept),
+                    in_master = master ? intersect(part, updated) : Range{};
+        if (!in_weights.size() && !in_master.size()) return;
+        std::array<float, chunk> values;
+        try {
+          source(unit, parameter, part.begin - whole.begin,
+                 std::span(values).first(static_cast<std::size_t>(part.size())));
+        } catch (...) {
+          std::lock_guard const lock(mutex);
+          if (!thrown) thrown = std::current_exception();
+          return;
+        }
+        for (std::int64_t i = in_weights.begin; i < in_weights.end; ++i)
+          weights[i - kept.begin] = static_cast<T>(values[static_cast<std::size_t>(i - part.begin)]);
+        for (std::int64_t i = in_master.begin; i < in_master.end; ++i)
+          master[i - updated.begin] = static_cast<S>(values[static_cast<std::size_t>(i - part.begin)]);
+      });
+      if (thrown) std::rethrow_exception(thrown);
     }
-    finish_step(now, rule_, square_sum, loss, unmasked);
-    for (bool const decayed : {true, false})
-      factors_[decayed ? 0 : 1] = adamw_factors<S>(rule_.adamw, now.learning_rate, now.beta1_power,
-                                                   now.beta2_power, now.gradient_factor_double, decayed);
-  }
-
-  /// Partials lie in the same order on every rank, whatever the rank's own part is.
-  std::int64_t norm_offset_of(int unit) const {
-    if (plan_.recipe.placement.optimizer != Sharding::root)
-      return norm_offset_[static_cast<std::size_t>(unit)];
-    std::int64_t blocks = 0;
-    for (int before = 0; before < unit; ++before) blocks += plan_.layout(before).padded / shard_alignment;
-    return blocks;
   }
 
   StepPlan const& plan_;
@@ -469,10 +462,10 @@ class ParameterStore {
   Context<Place>& context_;
   comm::Transport& transport_;
   StepRule const& rule_;
+  StepShares shares_;  // of all ranks
+  StepShares own_;     // this rank's, as a world of one
   std::vector<std::int64_t> norm_offset_;
-  std::int64_t norm_blocks_ = 0;
-  std::int64_t share_bytes_ = 0;
-  std::array<AdamWFactors<S>, 2> factors_{};
+  std::vector<HostUpdate> host_updates_;
 };
 
 }  // namespace tessera::inline v0

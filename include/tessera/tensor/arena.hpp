@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One mapping of host memory per place and rank, sized by the plan before step 1 and never grown.
+// One range of memory per tier and rank, sized by the plan before step 1 and never grown.
 #pragma once
 
 #include <algorithm>
@@ -18,37 +18,29 @@ namespace tessera::inline v0 {
 
 /// Every buffer of an arena starts at a multiple of this, in bytes.
 inline constexpr std::int64_t arena_alignment = 256;
-/// Arenas are rounded up to this many bytes.
-inline constexpr std::int64_t arena_granularity = 4096;
 
 /// `value` rounded up to a multiple of `step`.
 constexpr std::int64_t round_up(std::int64_t value, std::int64_t step) {
   return (value + step - 1) / step * step;
 }
 
-/// Owns `bytes` of zeroed host memory; pages are touched on first use, in huge pages where the system offers
-/// them. `view` hands out parts at planned offsets and remembers the highest byte handed out, so that a plan
-/// can be held against what was really used. Throws Error(out_of_memory) when the mapping is refused.
-class HostArena {
+/// Owns one zeroed range of memory of a kind. `view` hands out parts at planned offsets and remembers the
+/// highest byte handed out, so that a plan can be held against what was really used. `Memory` maps bytes and
+/// gives them back; its `map` throws Error(out_of_memory).
+template <class Memory>
+class Arena {
  public:
-  HostArena() = default;
-  explicit HostArena(std::int64_t bytes) : bytes_(round_up(bytes, arena_granularity)) {
-    if (bytes_ == 0) return;
-    void* const address = ::mmap(nullptr, static_cast<std::size_t>(bytes_), PROT_READ | PROT_WRITE,
-                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (address == MAP_FAILED)
-      throw Error(ErrorKind::out_of_memory, "cannot map an arena of " + std::to_string(bytes_) + " bytes: " +
-                                                std::strerror(errno) + "; choose a smaller batch or model");
-    base_ = static_cast<std::byte*>(address);
-    if (bytes_ >= (std::int64_t{4} << 20)) ::madvise(base_, static_cast<std::size_t>(bytes_), MADV_HUGEPAGE);
+  Arena() = default;
+  explicit Arena(std::int64_t bytes) : bytes_(round_up(bytes, Memory::granularity)) {
+    if (bytes_ > 0) base_ = Memory::map(bytes_);
   }
-  HostArena(HostArena&& other) noexcept { swap(other); }
-  HostArena& operator=(HostArena&& other) noexcept {
+  Arena(Arena&& other) noexcept { swap(other); }
+  Arena& operator=(Arena&& other) noexcept {
     swap(other);
     return *this;
   }
-  ~HostArena() {
-    if (base_) ::munmap(base_, static_cast<std::size_t>(bytes_));
+  ~Arena() {
+    if (base_) Memory::unmap(base_, bytes_);
   }
 
   std::int64_t bytes() const { return bytes_; }
@@ -67,7 +59,7 @@ class HostArena {
   }
 
  private:
-  void swap(HostArena& other) noexcept {
+  void swap(Arena& other) noexcept {
     std::swap(base_, other.base_);
     std::swap(bytes_, other.bytes_);
     std::swap(high_water_, other.high_water_);
@@ -78,17 +70,39 @@ class HostArena {
   std::int64_t high_water_ = 0;
 };
 
+/// Host memory whose pages are touched on first use, in huge pages where the system offers them.
+struct HostMemory {
+  static constexpr std::int64_t granularity = 4096;
+
+  static std::byte* map(std::int64_t bytes) {
+    void* const address = ::mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (address == MAP_FAILED)
+      throw Error(ErrorKind::out_of_memory, "cannot map an arena of " + std::to_string(bytes) + " bytes: " +
+                                                std::strerror(errno) + "; choose a smaller batch or model");
+    if (bytes >= (std::int64_t{4} << 20)) ::madvise(address, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
+    return static_cast<std::byte*>(address);
+  }
+  static void unmap(std::byte* base, std::int64_t bytes) noexcept {
+    ::munmap(base, static_cast<std::size_t>(bytes));
+  }
+};
+using HostArena = Arena<HostMemory>;
+
 namespace detail {
 template <class Place>
-struct arena_of;
+struct memory_of;
 template <>
-struct arena_of<Cpu> {
-  using type = HostArena;
+struct memory_of<Cpu> {
+  using device = HostMemory;
+  using host = HostMemory;
 };
 }  // namespace detail
 
-/// The arena of the device's own memory.
+/// The arena of a device's own memory, and that of the host memory which a step on that device offloads to.
 template <class Place>
-using DeviceArena = typename detail::arena_of<Place>::type;
+using DeviceArena = Arena<typename detail::memory_of<Place>::device>;
+template <class Place>
+using OffloadArena = Arena<typename detail::memory_of<Place>::host>;
 
 }  // namespace tessera::inline v0

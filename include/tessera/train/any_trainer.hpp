@@ -3,11 +3,17 @@
 // so that a program which compares a hundred recipes compiles in a second.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/comm/communicator.hpp"
+#include "tessera/comm/run.hpp"
 #include "tessera/data/batch.hpp"
 #include "tessera/nn/gpt2_options.hpp"
 #include "tessera/plan/report.hpp"
@@ -42,12 +48,28 @@ class AnyTrainer {
 std::unique_ptr<AnyTrainer> make_trainer(Gpt2Options const& model, RecipeTable const& recipe, comm::Comm comm,
                                          TrainerOptions const& options);
 
+/// Why this library cannot run a legal recipe, with the way out; nothing when it can.
+std::optional<std::string> unavailable_reason(RecipeTable const& recipe);
+
+/// The device that programs use unless told otherwise: "cuda" in a library built with it, else "cpu".
+std::string_view default_device();
+/// The rank counts that `compare` takes unless told otherwise: 4 threads, or 1, 2 and 4 of the GPUs there
+/// are.
+std::vector<int> default_ranks(std::string_view device);
+/// How many steps a program lets run on before it reads their tickets: 0 where steps are done at once.
+std::size_t steps_read_late(RecipeTable const& recipe);
+
+/// tessera::run on the recipe's device: a thread a rank, each with a device of its own. Throws
+/// Error(unsupported) where that device is not part of this library, and what tessera::run throws.
+void run_ranks(RecipeTable const& recipe, int ranks, std::function<void(comm::Comm&)> const& fn,
+               RunOptions const& options = {});
+
 /// The units of a GPT-2, for plans.
 UnitLister gpt2_units(Gpt2Options const& model);
 /// Its training FLOPs a token at a sequence length, for utilisation.
 double gpt2_flops_per_token(Gpt2Options const& model, std::int64_t sequence);
-/// The numbers of a CPU plan from a trainer's options (threads, workspace).
-StepShape cpu_step_shape(TrainerOptions const& options, int rank, int world);
+/// The numbers of a plan for the recipe's device from a trainer's options (threads, workspace).
+StepShape step_shape(RecipeTable const& recipe, TrainerOptions const& options, int rank, int world);
 
 /// The recipes that `compare`, the benchmarks and the equivalence tests run: every sharding x precision x
 /// offload that this build has, other slots at their defaults. Each is the table of a Trainer type.

@@ -2,9 +2,11 @@
 // The code that runs every recipe of one device and one compute type.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -55,8 +57,8 @@ StepShape step_shape(TrainerOptions const& options, int rank, int world) {
   shape.rank = rank;
   shape.bucket_bytes = options.bucket_bytes;
   shape.recompute_every = std::max(1, options.recompute_every);
-  shape.workspace_bytes =
-      static_cast<std::int64_t>(Context<Place>::workspace_bytes(threads_of_rank(options.threads, world)));
+  shape.workspace_bytes = static_cast<std::int64_t>(
+      Context<Place>::workspace_bytes(threads_of_rank(options.threads, world), shape.batch * shape.sequence));
   return shape;
 }
 
@@ -70,29 +72,45 @@ class Engine {
   Engine(ErasedModel<Place, T> model, RecipeTable const& recipe, TrainerOptions const& options,
          comm::Transport& transport);
 
-  /// One optimizer step. Throws Error(usage or data) for a batch of another shape or with impossible tokens;
-  /// what fails inside the step is thrown by the ticket, and then by every later step.
+  Engine(Engine const&) = delete;
+  Engine& operator=(Engine const&) = delete;
+  /// Tickets that were not read can no longer be.
+  ~Engine() { abandon_flights(); }
+
+  /// One optimizer step: enqueued, not awaited, on a device that works on its own; the batch may be reused at
+  /// once. Throws Error(usage or data) for a batch of another shape or with impossible tokens; what fails
+  /// inside the step is thrown by the ticket, and then by every later step.
   Ticket step(Batch const& batch);
 
   /// The mean loss over a batch's unmasked tokens, over all ranks: forward only, changes nothing. All ranks
-  /// call it together.
+  /// call it together. Waits for its result.
   double evaluate(Batch const& batch);
 
   void settle() { store_.settle(); }
-  /// Calls the observer after every entry of every later step; an empty one ends that.
-  void observe(StepObserver observer) { observer_ = std::move(observer); }
-  /// Replaces all weights; moments, step count and loss scale start anew.
+  /// Calls the observer after every entry of every later step; an empty one ends that. Throws
+  /// Error(unsupported) where the host cannot read a step's buffers.
+  void observe(StepObserver observer) {
+    if (!Context<Place>::immediate)
+      throw Error(ErrorKind::unsupported,
+                  "steps on device " + std::string(Place::name) +
+                      " cannot be observed: their buffers are not the host's; observe "
+                      "the same recipe with On<Cpu>");
+    observer_ = std::move(observer);
+  }
+  /// Replaces all weights; moments, step count and loss scale start anew. Local: every rank must do it.
   void fill(ParameterSource const& source);
   /// Hands all weights to rank 0's sink, in the order of names.
   void collect(ParameterSink const& sink) { store_.collect(sink); }
 
   StepPlan const& plan() const { return plan_; }
   StepMemory<Place> const& memory() const { return memory_; }
-  StepState const& state() const { return store_.state(); }
+  StepState state() { return store_.state(); }
 
   /// Runs a step on a recording context: every operation is reported to the recorder and nothing is computed.
-  /// For a world of one.
+  /// Throws Error(usage) for a world beyond one, whose ranks would wait for each other.
   void record(Recorder& recorder) {
+    if (transport_.world() > 1)
+      throw Error(ErrorKind::usage, "only a world of one can be recorded; make a trainer with one rank");
     Context<Place> context(1, {}, &recorder);
     Store store(plan_, memory_, context, transport_, rule_);
     train_.run(context, store, transport_);
@@ -101,13 +119,37 @@ class Engine {
  private:
   using Store = ParameterStore<Place, T>;
 
+  using Clock = std::chrono::steady_clock;
+
+  /// A step on its way: what is known at once, and where the rest arrives.
+  struct Flight final : StepInFlight {
+    StepReport const& wait() override {
+      if (engine) engine->land(*this);
+      if (failure) std::rethrow_exception(failure);
+      return report;
+    }
+    Engine* engine = nullptr;  ///< null: landed
+    int slot = 0;
+    StepReport report;
+    std::exception_ptr failure;
+  };
+  static constexpr int slots =
+      Context<Place>::immediate ? 0 : static_cast<int>(Context<Place>::arrival_slots);
+
   void load(Batch const& batch);
   void check(Batch const& batch, int accumulation) const;
-  StepReport report(std::chrono::steady_clock::time_point start, comm::Traffic const& before) const;
+  void admit(Batch const& batch, int accumulation);
+  bool enqueue(Batch const& batch);
+  Ticket depart(StepReport begun);
+  void land(Flight& flight);
+  void abandon_flights();
+  void conclude(StepReport& report, StepState const& state) const;
+  void give_up(char const* cause);
 
   ErasedModel<Place, T> model_;
   TrainerOptions options_;
   comm::Transport& transport_;
+  int device_;
   StepPlan plan_;
   StepMemory<Place> memory_;
   Context<Place> context_;
@@ -117,11 +159,22 @@ class Engine {
   Executor<Place, T> train_;
   Executor<Place, T> evaluate_;
   StepObserver observer_;
+  std::array<std::shared_ptr<Flight>, static_cast<std::size_t>(slots)> flights_;
+  int next_slot_ = 0;
+  comm::Traffic traffic_;  // of the last step whose schedule was walked
+  std::int64_t attempted_ = 0;
   std::exception_ptr failure_;
   bool filled_ = false;
 };
 
 namespace detail {
+
+/// Makes a rank's device current for the calling thread.
+template <class Place>
+int select_device(int device) {
+  Context<Place>::select(device);
+  return device;
+}
 
 template <class Place, class T>
 StepPlan checked_plan(ErasedModel<Place, T> const& model, RecipeTable const& recipe,
@@ -129,8 +182,10 @@ StepPlan checked_plan(ErasedModel<Place, T> const& model, RecipeTable const& rec
   check_supported(recipe);
   StepShape const shape = step_shape<Place>(options, transport.rank(), transport.world());
   StepPlan plan = make_plan(model.units({shape.batch, shape.sequence}), recipe, shape);
-  refuse_if_too_big(model.units, plan, recipe, options.memory_limit, model.positions);
-  transport.barrier({"plan"});  // no rank takes memory while another still asks what is free
+  // One rank of each host asks what is free, for all; the others do not take memory before it has.
+  if (transport.local_rank() == 0)
+    refuse_if_too_big(model.units, plan, recipe, options.memory_limit, model.positions);
+  transport.barrier({"plan"});
   return plan;
 }
 
@@ -183,6 +238,7 @@ Engine<Place, T>::Engine(ErasedModel<Place, T> model, RecipeTable const& recipe,
     : model_(std::move(model)),
       options_(options),
       transport_(transport),
+      device_(detail::select_device<Place>(transport.local_rank())),
       plan_(detail::checked_plan(model_, recipe, options, transport)),
       memory_(plan_),
       context_(threads_of_rank(options.threads, transport.world()), detail::workspace_of(plan_, memory_)),
@@ -203,16 +259,20 @@ Engine<Place, T>::Engine(ErasedModel<Place, T> model, RecipeTable const& recipe,
 
 template <class Place, class T>
 void Engine<Place, T>::fill(ParameterSource const& source) {
+  detail::select_device<Place>(device_);
+  settle();
   store_.fill(source);
-  StepState& state = store_.state();
-  state = StepState{};
+  StepState state;
   if (rule_.loss_scale != LossScaleKind::none) state.loss_scale = rule_.scale.initial;
+  std::byte* const draft = context_.draft(store_.state_address(), sizeof state);
+  std::memcpy(draft, &state, sizeof state);
+  context_.commit(store_.state_address(), draft, sizeof state);
+  // A new arena is zero already, and untouched pages cost no time before step 1.
   for (Buffer const& buffer : plan_.train.buffers)
-    if (buffer.kind == BufferKind::moments) {
-      int const index = plan_.train.find(buffer.kind, buffer.unit, buffer.index);
-      // Untouched pages of an arena are zero already; writing them would only take time before step 1.
-      if (filled_) std::memset(memory_.train(index), 0, static_cast<std::size_t>(buffer.bytes));
-    }
+    if (filled_ && buffer.kind == BufferKind::moments)
+      context_.clear(memory_.train(plan_.train.find(buffer.kind, buffer.unit, buffer.index)),
+                     static_cast<std::size_t>(buffer.bytes));
+  attempted_ = 0;
   filled_ = true;
 }
 
@@ -249,6 +309,17 @@ void Engine<Place, T>::check(Batch const& batch, int accumulation) const {
   }
 }
 
+/// With other ranks in this step already, a batch that cannot be used ends the run.
+template <class Place, class T>
+void Engine<Place, T>::admit(Batch const& batch, int accumulation) {
+  try {
+    check(batch, accumulation);
+  } catch (Error const& error) {
+    if (transport_.world() > 1) give_up(error.what());
+    throw;
+  }
+}
+
 template <class Place, class T>
 void Engine<Place, T>::load(Batch const& batch) {
   std::byte* const to = memory_.train(plan_.train.find(BufferKind::batch, -1));
@@ -256,15 +327,13 @@ void Engine<Place, T>::load(Batch const& batch) {
   std::size_t const half_way =
       static_cast<std::size_t>(plan_.shape.accumulation * plan_.shape.batch * plan_.shape.sequence) *
       sizeof(std::int32_t);
-  std::memcpy(to, batch.tokens.data(), bytes);
-  std::memcpy(to + half_way, batch.targets.data(), bytes);
+  context_.upload(to, batch.tokens.data(), bytes);
+  context_.upload(to + half_way, batch.targets.data(), bytes);
 }
 
+/// What the scalars of a finished step say; throws Error(diverged) when the run cannot go on.
 template <class Place, class T>
-StepReport Engine<Place, T>::report(std::chrono::steady_clock::time_point start,
-                                    comm::Traffic const& before) const {
-  StepState const& state = store_.state();
-  StepReport report;
+void Engine<Place, T>::conclude(StepReport& report, StepState const& state) const {
   report.step = state.attempted;
   report.loss = state.loss;
   report.grad_norm = state.norm;
@@ -274,52 +343,131 @@ StepReport Engine<Place, T>::report(std::chrono::steady_clock::time_point start,
   if (state.bad_unit >= 0) report.overflow = store_.name_at(state.bad_unit, state.bad_element);
   report.tokens = rule_.tokens;
   report.unmasked = state.unmasked;
-  comm::Traffic const& now = transport_.traffic();
-  report.comm_bytes = now.bytes_sent - before.bytes_sent;
-  report.comm_seconds = now.seconds - before.seconds;
-  report.comm_waiting = now.waiting - before.waiting;
-  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  return report;
+  if (!report.skipped) return;
+  char scale[32];
+  std::snprintf(scale, sizeof scale, "%g", report.scale);
+  if (rule_.loss_scale == LossScaleKind::none)
+    throw Error(ErrorKind::diverged,
+                "the gradient is not finite in step " + std::to_string(report.step) + ", first in " +
+                    report.overflow + "; the weights are as they were before that step; lower the learning " +
+                    "rate or set clip",
+                transport_.rank(), report.overflow);
+  if (state.skips_in_row > options_.skips_allowed)
+    throw Error(ErrorKind::diverged,
+                "the gradient overflowed " + std::to_string(state.skips_in_row) +
+                    " steps in a row, the last time in " + report.overflow + " at loss scale " + scale +
+                    " in step " + std::to_string(report.step) +
+                    "; lower the learning rate or use Precision<bfloat16>",
+                transport_.rank(), report.overflow);
+}
+
+/// Keeps what is being handled for every later step. The others wait for this rank, which may read the ticket
+/// late or never; all of them see the same divergence.
+template <class Place, class T>
+void Engine<Place, T>::give_up(char const* cause) {
+  failure_ = std::current_exception();
+  try {
+    throw;
+  } catch (Error const& error) {
+    if (error.kind() != ErrorKind::peer_lost && error.kind() != ErrorKind::diverged) transport_.poison(cause);
+  } catch (...) {
+    transport_.poison(cause);
+  }
+}
+
+/// Says whether the schedule was walked: a graph is walked once.
+template <class Place, class T>
+bool Engine<Place, T>::enqueue(Batch const& batch) {
+  load(batch);
+  store_.begin_step(rates_.at(attempted_));
+  ++attempted_;
+  return context_.replay(0, plan_.recipe.capture == CaptureKind::graph,
+                         [&] { train_.run(context_, store_, transport_, observer_); });
 }
 
 template <class Place, class T>
 Ticket Engine<Place, T>::step(Batch const& batch) {
   if (failure_) return Ticket(failure_);
-  auto const start = std::chrono::steady_clock::now();
-  check(batch, plan_.shape.accumulation);
+  detail::select_device<Place>(device_);
+  auto const start = Clock::now();
+  admit(batch, plan_.shape.accumulation);
   comm::Traffic const before = transport_.traffic();
   try {
-    load(batch);
-    store_.begin_step(rates_.at(store_.state().attempted));
-    train_.run(context_, store_, transport_, observer_);
-    StepReport done = report(start, before);
-    if (store_.state().skips_in_row > options_.skips_allowed)
-      throw Error(ErrorKind::diverged,
-                  "the gradient overflowed " + std::to_string(store_.state().skips_in_row) +
-                      " steps in a row, the last time in " + done.overflow + " at loss scale " +
-                      std::to_string(done.scale) + " in step " + std::to_string(done.step) +
-                      "; lower the learning rate or use Precision<bfloat16>",
-                  transport_.rank(), done.overflow);
-    return Ticket(std::move(done));
+    if constexpr (slots > 0) {
+      auto const& oldest = flights_[static_cast<std::size_t>(next_slot_)];
+      if (oldest && oldest->engine) land(*oldest);
+      if (failure_) return Ticket(failure_);
+      context_.embark(next_slot_);
+    }
+    if (enqueue(batch)) {
+      comm::Traffic const& now = transport_.traffic();
+      traffic_ = {now.bytes_sent - before.bytes_sent, now.collectives - before.collectives,
+                  now.seconds - before.seconds, now.waiting - before.waiting};
+    }
+    StepReport begun;
+    begun.comm_bytes = traffic_.bytes_sent;
+    begun.comm_seconds = traffic_.seconds;
+    begun.comm_waiting = traffic_.waiting;
+    if constexpr (slots > 0) {
+      return depart(std::move(begun));
+    } else {
+      conclude(begun, store_.state());
+      begun.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+      return Ticket(std::move(begun));
+    }
   } catch (std::exception const& error) {
-    failure_ = std::current_exception();
-    // The others wait for this rank, which may read the ticket late or never. All of them see the same
-    // divergence.
-    auto const* const known = dynamic_cast<Error const*>(&error);
-    if (!known || (known->kind() != ErrorKind::peer_lost && known->kind() != ErrorKind::diverged))
-      transport_.poison(error.what());
-    return Ticket(failure_);
+    give_up(error.what());
   } catch (...) {
-    failure_ = std::current_exception();
-    transport_.poison("a step threw something that is no std::exception");
-    return Ticket(failure_);
+    give_up("a step threw something that is no std::exception");
+  }
+  return Ticket(failure_);
+}
+
+/// The scalars of the step follow it to the host; the ticket waits for them.
+template <class Place, class T>
+Ticket Engine<Place, T>::depart(StepReport begun) {
+  auto flight = std::make_shared<Flight>();
+  flight->engine = this;
+  flight->slot = next_slot_;
+  flight->report = std::move(begun);
+  context_.depart(next_slot_, store_.state_address(), sizeof(StepState));
+  flights_[static_cast<std::size_t>(next_slot_)] = flight;
+  next_slot_ = (next_slot_ + 1) % slots;
+  return Ticket(std::shared_ptr<StepInFlight>(std::move(flight)));
+}
+
+template <class Place, class T>
+void Engine<Place, T>::land(Flight& flight) {
+  flight.engine = nullptr;
+  try {
+    detail::select_device<Place>(device_);
+    transport_.await([&] { return context_.arrived(flight.slot); }, "the end of a step");
+    context_.raise();
+    StepState state;
+    std::memcpy(&state, context_.cargo(flight.slot), sizeof state);
+    flight.report.seconds = context_.seconds(flight.slot);
+    conclude(flight.report, state);
+  } catch (std::exception const& error) {
+    give_up(error.what());
+    flight.failure = failure_;
+  }
+}
+
+template <class Place, class T>
+void Engine<Place, T>::abandon_flights() {
+  for (auto const& flight : flights_) {
+    if (!flight || !flight->engine) continue;
+    flight->engine = nullptr;
+    flight->failure = std::make_exception_ptr(
+        Error(ErrorKind::usage, "this ticket was read after its trainer had gone; read it before"));
   }
 }
 
 template <class Place, class T>
 double Engine<Place, T>::evaluate(Batch const& batch) {
   if (failure_) std::rethrow_exception(failure_);
-  check(batch, batch.accumulation);
+  detail::select_device<Place>(device_);
+  admit(batch, batch.accumulation);
   settle();
   struct Sums {
     double loss, counted;
@@ -334,8 +482,11 @@ double Engine<Place, T>::evaluate(Batch const& batch) {
     one.tokens.assign(tokens.begin(), tokens.end());
     one.targets.assign(targets.begin(), targets.end());
     load(one);
-    evaluate_.run(context_, store_, transport_);
-    Sums const own{*store_.loss_slot(0), static_cast<double>(*store_.count_slot(0))};
+    context_.replay(1, plan_.recipe.capture == CaptureKind::graph,
+                    [&] { evaluate_.run(context_, store_, transport_); });
+    LossSum sum;
+    std::memcpy(&sum, context_.host_view(store_.loss_slot(0), sizeof sum), sizeof sum);
+    Sums const own{sum.loss, static_cast<double>(sum.unmasked)};
     transport_.all_gather(&own, all.data(), sizeof own, {"evaluate", "head", micro});
     for (Sums const& sums : all) {  // in the order of micro-batches, whatever the world
       loss += sums.loss;

@@ -17,8 +17,8 @@
 
 namespace tessera::inline v0 {
 
-/// Executes one program (train or evaluate) of a plan, entry by entry in list order, which respects every
-/// wait on a device whose work is done when a call returns.
+/// Executes one program (train or evaluate) of a plan, entry by entry in list order: lanes and waits are the
+/// context's to keep, and a device whose work is done when a call returns needs neither.
 template <class Place, class T>
 class Executor {
  public:
@@ -35,14 +35,21 @@ class Executor {
       if (Pass<Place, T>* const pass = pass_of(entries[index])) bind(*pass, entries[index]);
   }
 
-  /// Runs the whole program. Throws what a collective throws.
+  /// Enqueues the whole program, each entry on its lane after those it waits for. Throws what a collective
+  /// throws.
   void run(Context<Place>& context, Store& store, comm::Transport& transport,
            StepObserver const& observer = {}) {
+    int index = 0;
     for (Entry const& entry : program_.schedule.entries) {
       transport.heartbeat();
+      context.begin(index, entry.lane, entry.waits);
+      transport.on_stream(context.native_stream());
       run(entry, context, store);
+      context.end(index, entry.signals);
       if (observer) observer(plan_, entry, memory_.train());
+      ++index;
     }
+    transport.on_stream(nullptr);
   }
 
  private:
@@ -145,13 +152,9 @@ class Executor {
     activations(spec.backward, Kind::backward, pass.backward_values, pass.backward_statistics);
 
     if (unit + 1 == plan_.units_count()) {
-      std::int64_t const tokens = plan_.shape.batch * plan_.shape.sequence;
-      pass.losses = {pointer<S>(Kind::losses, -1), {tokens}};
-      StepState const* const state = pointer<StepState>(Kind::state, -1);
-      if constexpr (std::is_same_v<S, double>)
-        pass.gradient_scale = &state->backward_scale_double;
-      else
-        pass.gradient_scale = &state->backward_scale;
+      Shape const tokens{plan_.shape.batch * plan_.shape.sequence};
+      pass.losses = Tensor<S, Place>(pointer<S>(Kind::losses, -1), tokens);
+      pass.gradient_scale = backward_scale_of<S>(pointer<StepState>(Kind::state, -1));
     }
     if (std::byte* const contribution = touched(entry, Kind::contribution, unit, 0))
       bind_gradients(pass, entry, contribution);
@@ -265,9 +268,10 @@ class Executor {
         functions_.backward_weight(model_, entry.unit, pass);
         complete(entry, context);
     }
-    if (entry.verb == Verb::forward && last_unit)
-      ops::sum_losses(context, pass.losses, pass.targets.reshaped({elements}),
-                      store.loss_slot(entry.micro_batch), store.count_slot(entry.micro_batch));
+    if (entry.verb == Verb::forward && last_unit) {
+      LossSum* const slot = store.loss_slot(entry.micro_batch);
+      ops::sum_losses(context, pass.losses, pass.targets.reshaped({elements}), &slot->loss, &slot->unmasked);
+    }
   }
 
   /// After backward_weight: later borrowers join the first, and what is no trainable parameter's stays zero.

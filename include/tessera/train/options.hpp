@@ -13,6 +13,9 @@
 
 namespace tessera::inline v0 {
 
+/// The most micro-batches of a step: its schedule is a list that holds each of them.
+inline constexpr int most_accumulation = 16384;
+
 /// Everything about a trainer that is a number. All ranks pass the same.
 struct TrainerOptions {
   double learning_rate = 3e-4;

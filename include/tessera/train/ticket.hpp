@@ -3,33 +3,41 @@
 #pragma once
 
 #include <exception>
+#include <memory>
 #include <utility>
 
 #include "tessera/train/options.hpp"
 
 namespace tessera::inline v0 {
 
+/// A step that a device is still working on.
+class StepInFlight {
+ public:
+  virtual ~StepInFlight() = default;
+  /// Waits for this step, the first time; throws what went wrong in it.
+  virtual StepReport const& wait() = 0;
+};
+
 /// A step that was started. `get` waits for that step only and throws what went wrong in it. On the CPU the
-/// work is done when the ticket exists.
+/// work is done when the ticket exists. Read it before the trainer goes.
 class Ticket {
  public:
   explicit Ticket(StepReport report) : report_(std::move(report)) {}
   explicit Ticket(std::exception_ptr failure) : failure_(std::move(failure)) {}
+  explicit Ticket(std::shared_ptr<StepInFlight> in_flight) : in_flight_(std::move(in_flight)) {}
 
   StepReport const& get() const& {
     if (failure_) std::rethrow_exception(failure_);
-    return report_;
+    return in_flight_ ? in_flight_->wait() : report_;
   }
   /// By value from a ticket that is about to go, as in `step(batch).get()`, so that no reference dangles.
-  StepReport get() && {
-    if (failure_) std::rethrow_exception(failure_);
-    return std::move(report_);
-  }
+  StepReport get() && { return static_cast<Ticket const&>(*this).get(); }
   operator StepReport() const { return get(); }
 
  private:
   StepReport report_;
   std::exception_ptr failure_;
+  std::shared_ptr<StepInFlight> in_flight_;
 };
 
 }  // namespace tessera::inline v0

@@ -83,6 +83,39 @@ if(seconds LESS 0.2)
   message(SEND_ERROR "--min-time 0.2 timed ${seconds} s")
 endif()
 
+# The build that results name is the one that --version names.
+file(READ "${WORK}/long.json" json)
+field(hash "${json}" environment git_hash)
+passes(--version)
+if(hash AND NOT output MATCHES ", git ${hash}\\)")
+  message(SEND_ERROR "the git hash is ${hash}, --version says ${output}")
+endif()
+
+# A row that trains but ends with weights that are not finite has failed, and so has one without its threads.
+run(${one} --stages 0 --steps 1 --warmup 0 --learning-rate 3e38 --weight-decay 1e38 --clip 0 --json infinite.json)
+expect("exit code" 1 "${code}")
+file(READ "${WORK}/infinite.json" json)
+field(status "${json}" rows 0 status)
+field(reason "${json}" rows 0 reason)
+expect("status of infinite weights" failed "${status}")
+if(NOT reason MATCHES "not finite after the last step: h.0.attn.c_attn.bias holds")
+  message(SEND_ERROR "the reason is ${reason}")
+endif()
+set(limited "ulimit -s 8192; ulimit -v 1500000; exec \"$@\"")
+execute_process(COMMAND sh -c "${limited}" sh "${PROGRAM}" --version RESULT_VARIABLE code OUTPUT_QUIET ERROR_QUIET)
+if(code STREQUAL "0")  # a sanitizer does not start within the limit
+  execute_process(COMMAND sh -c "${limited}" sh "${PROGRAM}" ${one} --stages 0 --threads 120 --json threads.json
+                  WORKING_DIRECTORY "${WORK}" OUTPUT_QUIET RESULT_VARIABLE code)
+  expect("exit code" 1 "${code}")
+  file(READ "${WORK}/threads.json" json)
+  field(status "${json}" rows 0 status)
+  field(reason "${json}" rows 0 reason)
+  expect("status without threads" failed "${status}")
+  if(NOT reason MATCHES "asked for 120 threads and the system started [0-9]+ .*lower --threads")
+    message(SEND_ERROR "the reason is ${reason}")
+  endif()
+endif()
+
 # Texts.
 passes(--list)
 if(NOT output MATCHES "sharding zs3, precision bf16" OR NOT output MATCHES "30 recipes")
@@ -96,6 +129,6 @@ foreach(part "Matrix" "Optimizer" "Output" "--offloads" "Examples:" "130 and 143
   endif()
 endforeach()
 passes(--version)
-if(NOT output MATCHES "^compare \\(tessera [0-9]+\\.[0-9]+\\.[0-9]+\\)\n$")
+if(NOT output MATCHES "^compare \\(tessera [0-9]+\\.[0-9]+\\.[0-9]+(, git [0-9a-f]+)?\\)\n$")
   message(SEND_ERROR "--version: ${output}")
 endif()

@@ -49,6 +49,11 @@ foreach(flag --learning-rate --beta1 --beta2 --epsilon --weight-decay --clip --m
     refuses(2 "${flag};${value}" ${flag} ${value})
   endforeach()
 endforeach()
+foreach(flag --learning-rate --epsilon --weight-decay --clip)
+  refuses(2 "${flag} is 1e39;3.40282e+38" ${flag} 1e39)  # beyond fp32
+endforeach()
+refuses(2 "--epsilon is 0;1.17549e-38" --epsilon 0)
+refuses(2 "--accumulation is 16385;1 to 16384" --accumulation 16385)
 refuses(2 "--beta1;below 1" --beta1 1)
 refuses(2 "--ranks;64" --ranks 65)
 
@@ -59,7 +64,8 @@ refuses(3 "--global-batch 10;batch 2 x ranks 2 x accumulation 3 = 12;--global-ba
         --batch 2 --accumulation 3 --global-batch 10)
 refuses(3 "--global-batch 2;batch 4 x ranks 1 x accumulation = 2;--global-batch 4" --data text.txt --ranks 1 --batch 4
         --global-batch 2)
-refuses(3 "2147483647" --data text.txt --batch 1000000 --accumulation 1000000)
+refuses(3 "2147483647" --data text.txt --batch 1000000 --accumulation 16384)
+refuses(3 "16384 micro-batches" --data text.txt --ranks 1 --batch 1 --global-batch 16385)
 refuses(3 "10^15" --data text.txt --model gpt2-xl --batch 1000000 --sequence 1024)
 
 # The model and its data.
@@ -77,9 +83,32 @@ refuses(1 "no/out.csv;does not exist" ${brief} --csv no/out.csv)
 refuses(1 "is a folder" ${brief} --json .)
 refuses(1 "text.txt;not a folder" ${brief} --output-dir text.txt)
 refuses(2 "the same file" ${brief} --json out --csv out)
+refuses(2 "--json 'out';--csv './out';the same file" ${brief} --json out --csv ./out)
+refuses(2 "--json './text.txt';--data 'text.txt';same file" ${brief} --json ./text.txt)
+refuses(2 "--csv 'text.txt';--data 'text.txt';same file" ${brief} --csv text.txt)
+file(MAKE_DIRECTORY "${WORK}/corpus")
+file(COPY_FILE "${WORK}/text.txt" "${WORK}/corpus/compare.csv")
+refuses(2 "--csv 'corpus/new';--data 'corpus';outside" ${brief} --data corpus --csv corpus/new)
+refuses(2 "--output-dir 'corpus/compare.json';--data 'corpus';outside" ${brief} --data corpus --output-dir corpus)
+refuses(2 "--output-dir 'corpus/compare.csv';--data 'corpus/compare.csv';same file" ${brief} --data corpus/compare.csv
+        --output-dir corpus)
+set(log "corpus/zs0_fp32_ranks2_bs2_sl16/run1/step_log.csv")
+file(MAKE_DIRECTORY "${WORK}/corpus/zs0_fp32_ranks2_bs2_sl16/run1")
+file(COPY_FILE "${WORK}/text.txt" "${WORK}/${log}")
+refuses(2 "--output-dir '${log}';--data '${log}';same file" ${brief} --ranks 2 --stages 0 --precisions fp32
+        --offloads none --data ${log} --output-dir corpus)
 file(MAKE_DIRECTORY "${WORK}/results/compare.json")
 refuses(1 "compare.json;is a folder" ${brief})
 file(REMOVE_RECURSE "${WORK}/results")
 file(MAKE_DIRECTORY "${WORK}/results")
 file(WRITE "${WORK}/results/zs0_fp32_ranks2_bs2_sl16" "in the way")
 refuses(1 "zs0_fp32_ranks2_bs2_sl16;not a folder" ${brief} --ranks 2 --stages 0 --precisions fp32 --offloads none)
+
+# A launch of several processes is no launch of several worlds.
+set(ENV{RANK} 1)
+refuses(3 "WORLD_SIZE is not set" ${brief})
+set(ENV{WORLD_SIZE} 2)
+set(ENV{LOCAL_RANK} 1)
+set(ENV{MASTER_ADDR} 127.0.0.1)
+refuses(3 "torchrun: rank 1 of 2;--ranks" ${brief})
+passes(--list)

@@ -68,6 +68,28 @@ passes(${row} --batch ${batch} --no-search)
 run(${row} --batch ${beyond} --no-search)
 expect("exit code beyond the largest batch" 5 "${code}")
 
+# A search that met its own end says so; one that met a real end does not.
+passes(${small} --ranks 1 --stages 0 --precisions fp32 --offloads none --memory 900000GB --json open.json)
+file(READ "${WORK}/open.json" json)
+foreach(pair "largest_batch 65536" "largest_batch_exact OFF" "longest_sequence 1024" "longest_sequence_exact ON")
+  string(REPLACE " " ";" pair "${pair}")
+  list(POP_FRONT pair key)
+  field(value "${json}" rows 0 ${key})
+  expect("${key}" "${pair}" "${value}")
+endforeach()
+if(NOT output MATCHES " 65536[+] +1024\n")
+  message(SEND_ERROR "the open end is not shown: ${output}")
+endif()
+
+# A thousand layers: the searches have an end, and rows come one by one.
+execute_process(COMMAND "${PROGRAM}" --model "layers=1000,heads=2,channels=64" --stages 0,3 --precisions fp32
+                        --offloads none --memory 1GiB --json rows.json
+                WORKING_DIRECTORY "${WORK}" TIMEOUT 60 OUTPUT_VARIABLE output RESULT_VARIABLE code ERROR_QUIET)
+expect("exit code for a thousand layers" 5 "${code}")
+execute_process(COMMAND sh -c "'${PROGRAM}' --model layers=1000,heads=2,channels=64 --memory 1GiB 2> err.txt | grep -m 1 '^zs0'"
+                WORKING_DIRECTORY "${WORK}" TIMEOUT 60 OUTPUT_VARIABLE output RESULT_VARIABLE code)
+expect("exit code of looking at the first rows" 0 "${code}")
+
 # Limits.
 refuses(5 "no recipe fits 1.00 GiB" ${large} --memory 1GiB)
 passes(${large} --memory-per-rank 64GiB)

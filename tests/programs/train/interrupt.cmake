@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DPROGRAM=train -DWORK=folder -P interrupt.cmake
-# Ctrl-C and SIGTERM end a run after its step, with its weights saved.
+# Ctrl-C and SIGTERM end a run after its step, with its weights saved. The same signal again at once is the same wish:
+# timeout(1) signals the process and its group.
 include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
 
 foreach(signal INT TERM)
@@ -17,7 +18,7 @@ foreach(signal INT TERM)
                      tries=$((tries + 1)); [ $tries -lt 600 ] || { kill -9 $pid; exit 99; }
                      sleep 0.05
                    done
-                   kill -${signal} $pid
+                   kill -${signal} $pid; kill -${signal} $pid
                    wait $pid"
             sh "${PROGRAM}" ${small} --ranks 2 --stage 2 --steps 100000000 --log log.jsonl --save ${signal}.safetensors
     WORKING_DIRECTORY "${WORK}" RESULT_VARIABLE code)
@@ -37,3 +38,18 @@ foreach(signal INT TERM)
   endif()
   file(REMOVE "${WORK}/log.jsonl")
 endforeach()
+
+# A later one ends the run at once, also where it cannot go on: here nobody reads its log.
+execute_process(
+  COMMAND sh -c "( sh -c 'echo $$ > pid; exec \"$@\"' sh \"$@\"; echo $? > code ) | sleep 60 &
+                 sleep 2; pid=$(cat pid); kill -TERM $pid; sleep 0.1; kill -TERM $pid; sleep 0.1
+                 kill -0 $pid || exit 98
+                 sleep 0.8; kill -TERM $pid
+                 tries=0
+                 until [ -s code ]; do tries=$((tries + 1)); [ $tries -lt 100 ] || exit 99; sleep 0.1; done"
+          sh "${PROGRAM}" ${small} -q --steps 100000000 --log /dev/stdout
+  WORKING_DIRECTORY "${WORK}" RESULT_VARIABLE code OUTPUT_FILE "${WORK}/out.txt" ERROR_VARIABLE errors)
+file(READ "${WORK}/code" ended)
+if(NOT code STREQUAL "0" OR NOT ended MATCHES "^143")
+  message(SEND_ERROR "three signals gave ${code}, ${ended}: ${errors}")
+endif()

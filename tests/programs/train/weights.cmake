@@ -78,7 +78,7 @@ refuses(4 "layers=1;layers=2;missing: h.1.ln_1.weight [8]" --model "layers=2,hea
 
 # A save that fails keeps the old file whole and leaves nothing beside it.
 file(GLOB before "${WORK}/*" "${WORK}/.*")
-execute_process(COMMAND sh -c "trap '' XFSZ; ulimit -f 4; exec \"$@\"" sh "${PROGRAM}" ${small} --steps 1
+execute_process(COMMAND sh -c "ulimit -f 4; exec \"$@\"" sh "${PROGRAM}" ${small} --steps 1
                                --save start.safetensors
                 WORKING_DIRECTORY "${WORK}" OUTPUT_VARIABLE output ERROR_VARIABLE errors RESULT_VARIABLE code)
 if(NOT code STREQUAL "1" OR NOT errors MATCHES "^error: start.safetensors: cannot write [^\n]*\n$")
@@ -95,9 +95,57 @@ endif()
 refuses(1 "/dev/full;disk is full" ${small} -q --steps 1 --save /dev/full)
 refuses(1 "/dev/full;disk is full" ${small} -q --steps 1 --log /dev/full)
 
+# What can be written but never will be: refused before the first step, without waiting for a reader.
+shell("mkfifo pipe; ln -s nowhere dangling")
+refuses(1 "pipe;named pipe" ${small} --steps 1 --save pipe)
+refuses(1 "pipe;named pipe" ${small} --steps 1 --log pipe)
+refuses(1 "dangling;a link to nowhere" ${small} --steps 1 --save dangling)
+refuses(1 "dangling;a link to nowhere" ${small} --steps 1 --log dangling)
+shell("rm pipe dangling")
+# A pipe that the program was given is no file by its name.
+shell("'${PROGRAM}' -q --model layers=1,heads=2,channels=8,positions=16 --sequence 8 --steps 0 --seed 5 \
+       --save /dev/stdout | cat > piped.safetensors")
+expect_same(start.safetensors piped.safetensors)
+
 # What diverges is not saved.
-refuses(7 "the loss of step;not finite;nothing was saved" ${small} -q --steps 50 --learning-rate 1e30 --save start.safetensors)
+refuses(7 "not finite in step;nothing was saved" ${small} -q --steps 50 --learning-rate 1e30 --save start.safetensors)
 file(SHA256 "${WORK}/start.safetensors" after)
 if(NOT after STREQUAL start)
   message(SEND_ERROR "a diverged run was saved")
 endif()
+# The last step's own update is in no loss: the weights say it.
+foreach(more "" "--log;infinite.jsonl" "--ranks;2;--stage;3")
+  refuses(7 "not finite after the last step: h.0.attn.c_attn.bias holds;--learning-rate;nothing was saved" ${small} -q
+          --steps 1 --learning-rate 3e38 --weight-decay 1e38 --save start.safetensors ${more})
+endforeach()
+refuses(7 "not finite after the last step: h.0.attn.c_attn.bias holds" ${small} -q --steps 1 --learning-rate 3e38
+        --weight-decay 1e38)
+file(SHA256 "${WORK}/start.safetensors" after)
+if(NOT after STREQUAL start)
+  message(SEND_ERROR "weights that are not finite were saved")
+endif()
+
+# Neither output may be a part of the weights that are read, nor lie beside them in a folder that is.
+file(MAKE_DIRECTORY "${WORK}/hub")
+file(COPY_FILE "${WORK}/start.safetensors" "${WORK}/hub/part.safetensors")
+set(map "")
+foreach(tensor ln_f.bias ln_f.weight wpe.weight wte.weight h.0.ln_1.weight h.0.ln_1.bias h.0.ln_2.weight h.0.ln_2.bias
+               h.0.attn.c_attn.weight h.0.attn.c_attn.bias h.0.attn.c_proj.weight h.0.attn.c_proj.bias
+               h.0.mlp.c_fc.weight h.0.mlp.c_fc.bias h.0.mlp.c_proj.weight h.0.mlp.c_proj.bias)
+  list(APPEND map "\"${tensor}\": \"part.safetensors\"")
+endforeach()
+list(JOIN map "," map)
+file(WRITE "${WORK}/hub/model.safetensors.index.json" "{\"weight_map\": {${map}}}")
+set(index hub/model.safetensors.index.json)
+passes(${small} --steps 0 --init hub --save copy.safetensors)
+expect_same(start.safetensors copy.safetensors)
+foreach(output --log --save)
+  refuses(2 "${output} 'hub/part.safetensors';--init;same file" ${small} --steps 1 --init ${index}
+          ${output} hub/part.safetensors)
+  refuses(2 "${output} 'hub/part.safetensors';--init 'hub';outside" ${small} --steps 1 --init hub
+          ${output} hub/part.safetensors)
+  refuses(2 "${output} './${index}';--init;same file" ${small} --steps 1 --init ${index} ${output} ./${index})
+  refuses(2 "${output} 'hub/new';--init 'hub';outside" ${small} --steps 1 --init hub ${output} hub/new)
+endforeach()
+refuses(2 "--log 'copy.safetensors';--init;same file" ${small} --steps 1 --init copy.safetensors --log copy.safetensors)
+expect_same(start.safetensors hub/part.safetensors)

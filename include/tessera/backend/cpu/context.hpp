@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string>
 #include <utility>
@@ -24,16 +25,19 @@ class Context<Cpu> {
   /// What one worker has: packed operands, tiles of sums, attention's tiles.
   static constexpr std::size_t scratch_bytes = std::size_t{3} << 20;
 
-  /// Bytes of workspace that a context with this many threads needs.
-  static constexpr std::size_t workspace_bytes(int threads) {
+  /// Bytes of workspace that a context with this many threads needs for micro-batches of so many tokens.
+  static constexpr std::size_t workspace_bytes(int threads, std::int64_t /*tokens*/ = 0) {
     return static_cast<std::size_t>(threads < 1 ? 1 : threads) * scratch_bytes + alignment;
   }
 
-  /// `workspace` stays the caller's and must outlive the context; with a recorder it may be empty. Throws
-  /// Error(usage) when it is too small.
+  /// Makes the device of a rank current for this thread: there is one.
+  static void select(int /*device*/) {}
+
+  /// `workspace` stays the caller's and must outlive the context. It may be empty with a recorder, and for
+  /// operations that take elements one by one. Throws Error(usage) when it is too small.
   Context(int threads, std::span<std::byte> workspace, Recorder* recorder = nullptr)
       : recorder_(recorder), pool_(recorder ? 1 : threads) {
-    if (recorder) return;
+    if (recorder || workspace.empty()) return;
     if (workspace.size() < workspace_bytes(pool_.threads()))
       throw Error(ErrorKind::usage, "the CPU context has " + std::to_string(workspace.size()) +
                                         " bytes of workspace for " + std::to_string(pool_.threads()) +
@@ -65,12 +69,49 @@ class Context<Cpu> {
   }
 
   /// Host code that joins a step in the order of its lane: runs after everything enqueued before it, and
-  /// before everything enqueued after. The only way for it. Here, inline; `work` receives the context of the
-  /// host.
-  template <class F>
-  void host_task(Operation const& operation, F&& work) noexcept {
-    enqueue(operation, [&] { work(*this); });
+  /// before everything enqueued after. The only way for it. Here, inline. `work` receives the context of the
+  /// host; what `data` points at must live as long as the step may be repeated.
+  void host_task(Operation const& operation, void (*work)(Context<Cpu>& host, void* data),
+                 void* data) noexcept {
+    if (recorder_)
+      recorder_->operation(operation);
+    else
+      work(*this, data);
   }
+
+  // ---- what a device that works on its own needs; here every call has done its work when it returns
+  // --------
+
+  /// Steps are done when they were enqueued: their results can be read at once.
+  static constexpr bool immediate = true;
+  static constexpr std::size_t arrival_slots = 0;
+  /// Later operations belong to a lane, after the entries in `waits`, until `end`.
+  void begin(int /*entry*/, Lane, std::span<int const> /*waits*/) noexcept {}
+  void end(int /*entry*/, bool /*signals*/) noexcept {}
+  /// Where device transports enqueue now; null: their buffers are host memory.
+  void* native_stream() const noexcept { return nullptr; }
+  /// Enqueues a program whose body is the same every time it is asked for. Says whether the body ran.
+  template <class F>
+  bool replay(std::size_t /*program*/, bool /*graph*/, F&& body) {
+    std::forward<F>(body)();
+    return true;
+  }
+  /// Copies host bytes to the place in the order of the compute lane; `from` may be reused at once.
+  void upload(void* to, void const* from, std::size_t bytes) noexcept { std::memcpy(to, from, bytes); }
+
+  // ---- outside steps
+  // ---------------------------------------------------------------------------------------
+
+  /// Bytes of the place as the host reads them, after everything enqueued; valid until the next such call.
+  std::byte const* host_view(void const* from, std::size_t /*bytes*/) {
+    return static_cast<std::byte const*>(from);
+  }
+  /// Host memory in which bytes of the place are formed; `commit` puts them there.
+  std::byte* draft(void* to, std::size_t /*bytes*/) { return static_cast<std::byte*>(to); }
+  void commit(void* /*to*/, std::byte const* /*draft*/, std::size_t /*bytes*/) {}
+  void clear(void* to, std::size_t bytes) { std::memset(to, 0, bytes); }
+  /// The context of the host, whose threads form drafts and run host tasks.
+  Context<Cpu>& host() noexcept { return *this; }
 
   /// Everything enqueued is done: nothing to wait for here. A step never calls it.
   void synchronize() noexcept {

@@ -45,13 +45,13 @@ S log_sum_exp(T const* row, std::int64_t n) {
 }
 
 template <class T>
-void cross_entropy(Context<Cpu>& context, Tensor<T> logits, ConstTensor<std::int32_t> targets,
+void cross_entropy(Context<Cpu>& context, Tensor<T> logits, std::int64_t n, ConstTensor<std::int32_t> targets,
                    Tensor<compute_t<T>> losses, bool gradient, compute_t<T> const* gradient_scale) {
   using S = compute_t<T>;
-  std::int64_t const n = logits.shape().columns();
+  std::int64_t const pitch = logits.shape().columns();
   S const scale = gradient ? *gradient_scale : S(0);
   context.pool().parallel_for(logits.shape().rows(), [&](std::int64_t row, int) {
-    T* const values = logits.data() + row * n;
+    T* const values = logits.data() + row * pitch;
     std::int64_t const target = targets.data()[row];
     if (target < 0) {
       losses.data()[row] = S(0);

@@ -94,12 +94,12 @@ void linear_residual_forward(Context<Cpu>& context, ConstTensor<T> x, ConstTenso
                          }));
 }
 
-/// y (m, n) = a (m, depth) op(b): what the plain products share.
+/// y (m, n) = a (m, depth) op(b): what the plain products share. y may have more columns than n, which stay.
 template <class T, class Y>
-void plain_product(Context<Cpu>& context, Matrix<T> a, Matrix<T> b, std::int64_t depth, Tensor<Y> y) {
+void plain_product(Context<Cpu>& context, Matrix<T> a, Matrix<T> b, std::int64_t n, std::int64_t depth,
+                   Tensor<Y> y) {
   using S = compute_t<T>;
-  std::int64_t const n = y.shape().columns();
-  product<S>(context, a, b, y.shape().rows(), n, depth, store_into<S>(y.data(), n));
+  product<S>(context, a, b, y.shape().rows(), n, depth, store_into<S>(y.data(), y.shape().columns()));
 }
 
 template <class T>

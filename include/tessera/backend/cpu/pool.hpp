@@ -6,9 +6,14 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <type_traits>
+#include <utility>
 #include <vector>
+
+#include "tessera/core/error.hpp"
 
 namespace tessera::inline v0 {
 namespace cpu {
@@ -19,12 +24,18 @@ namespace cpu {
 /// worker that is not scheduled in time is not waited for: the others finish its tasks.
 class ThreadPool {
  public:
-  explicit ThreadPool(int threads) : threads_(std::max(1, std::min(threads, max_threads))) {
-    if (threads_ == 1) return;
-    cursors_ = std::make_unique<Cursor[]>(static_cast<std::size_t>(threads_));
-    workers_.reserve(static_cast<std::size_t>(threads_ - 1));
-    for (int worker = 1; worker < threads_; ++worker)
-      workers_.emplace_back([this, worker] { serve(worker); });
+  /// Throws Error(failed) when the system starts fewer threads than that; those that it started have ended.
+  explicit ThreadPool(int threads) : ThreadPool(std::in_place, threads) {
+    // The pool exists from here on: an exception runs its destructor, which joins.
+    try {
+      for (int worker = 1; worker < threads_; ++worker)
+        workers_.emplace_back([this, worker] { serve(worker); });
+    } catch (std::system_error const& error) {
+      throw Error(ErrorKind::failed, "a rank asked for " + std::to_string(threads_) +
+                                         " threads and the system started " +
+                                         std::to_string(workers_.size() + 1) + " (" + error.code().message() +
+                                         "); lower --threads, or raise ulimit -u");
+    }
   }
   ThreadPool(ThreadPool const&) = delete;
   ThreadPool& operator=(ThreadPool const&) = delete;
@@ -52,6 +63,13 @@ class ThreadPool {
   }
 
  private:
+  /// A pool without its threads.
+  ThreadPool(std::in_place_t, int threads) : threads_(std::max(1, std::min(threads, max_threads))) {
+    if (threads_ == 1) return;
+    cursors_ = std::make_unique<Cursor[]>(static_cast<std::size_t>(threads_));
+    workers_.reserve(static_cast<std::size_t>(threads_ - 1));
+  }
+
   static constexpr int max_threads = 4096;
   // The state is one word, so that a worker enters a loop only while it is open: bits 0 to 13 count the
   // workers inside, bit 14 is "open", bit 15 is "stop", the rest numbers the loops.

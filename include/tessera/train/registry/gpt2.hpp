@@ -2,9 +2,11 @@
 // What the sources of tessera::recipes share: an AnyTrainer around one engine, one source per type.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <utility>
 
+#include "tessera/comm/run.hpp"
 #include "tessera/nn/gpt2.hpp"
 #include "tessera/train/any_trainer.hpp"
 #include "tessera/train/trainer.hpp"
@@ -12,12 +14,12 @@
 namespace tessera::inline v0 {
 namespace detail {
 
-template <class T>
+template <class Place, class T>
 class Gpt2Trainer final : public AnyTrainer {
  public:
   Gpt2Trainer(Gpt2Options const& model, RecipeTable const& recipe, comm::Comm comm,
               TrainerOptions const& options)
-      : comm_(std::move(comm)), engine_(erase<Cpu, T>(Gpt2(model)), recipe, options, comm_.transport()) {}
+      : comm_(std::move(comm)), engine_(erase<Place, T>(Gpt2(model)), recipe, options, comm_.transport()) {}
 
   Ticket step(Batch const& batch) override { return engine_.step(batch); }
   double evaluate(Batch const& batch) override { return engine_.evaluate(batch); }
@@ -31,23 +33,54 @@ class Gpt2Trainer final : public AnyTrainer {
 
  private:
   comm::Comm comm_;
-  Engine<Cpu, T> engine_;
+  Engine<Place, T> engine_;
 };
 
-template <class T>
+template <class Place, class T>
 std::unique_ptr<AnyTrainer> make_gpt2(Gpt2Options const& model, RecipeTable const& recipe, comm::Comm comm,
                                       TrainerOptions const& options) {
-  return std::make_unique<Gpt2Trainer<T>>(model, recipe, std::move(comm), options);
+  return std::make_unique<Gpt2Trainer<Place, T>>(model, recipe, std::move(comm), options);
 }
 
-extern template std::unique_ptr<AnyTrainer> make_gpt2<float>(Gpt2Options const&, RecipeTable const&,
-                                                             comm::Comm, TrainerOptions const&);
-extern template std::unique_ptr<AnyTrainer> make_gpt2<double>(Gpt2Options const&, RecipeTable const&,
-                                                              comm::Comm, TrainerOptions const&);
-extern template std::unique_ptr<AnyTrainer> make_gpt2<half>(Gpt2Options const&, RecipeTable const&,
-                                                            comm::Comm, TrainerOptions const&);
-extern template std::unique_ptr<AnyTrainer> make_gpt2<bfloat16>(Gpt2Options const&, RecipeTable const&,
-                                                                comm::Comm, TrainerOptions const&);
+/// The maker for the format that a recipe computes in.
+template <class Place>
+std::unique_ptr<AnyTrainer> make_gpt2_of(Gpt2Options const& model, RecipeTable const& recipe, comm::Comm comm,
+                                         TrainerOptions const& options) {
+  switch (recipe.types.activation) {
+    case DType::f64:
+      return make_gpt2<Place, double>(model, recipe, std::move(comm), options);
+    case DType::f16:
+      return make_gpt2<Place, half>(model, recipe, std::move(comm), options);
+    case DType::bf16:
+      return make_gpt2<Place, bfloat16>(model, recipe, std::move(comm), options);
+    default:
+      return make_gpt2<Place, float>(model, recipe, std::move(comm), options);
+  }
+}
+
+/// What the library offers of one device.
+struct DeviceRecipes {
+  std::unique_ptr<AnyTrainer> (*make)(Gpt2Options const& model, RecipeTable const& recipe, comm::Comm comm,
+                                      TrainerOptions const& options);
+  StepShape (*shape)(TrainerOptions const& options, int rank, int world);
+  int (*devices)();  ///< of this machine
+  void (*run)(int ranks, std::function<void(comm::Comm&)> const& fn, RunOptions const& options);
+};
+
+/// tessera::run with a GPU for each rank.
+void run_on_gpus(int ranks, std::function<void(comm::Comm&)> const& fn, RunOptions const& options);
+
+/// The GPU's, or null in a library that was built without CUDA.
+DeviceRecipes const* cuda_recipes();
+
+extern template std::unique_ptr<AnyTrainer> make_gpt2<Cpu, float>(Gpt2Options const&, RecipeTable const&,
+                                                                  comm::Comm, TrainerOptions const&);
+extern template std::unique_ptr<AnyTrainer> make_gpt2<Cpu, double>(Gpt2Options const&, RecipeTable const&,
+                                                                   comm::Comm, TrainerOptions const&);
+extern template std::unique_ptr<AnyTrainer> make_gpt2<Cpu, half>(Gpt2Options const&, RecipeTable const&,
+                                                                 comm::Comm, TrainerOptions const&);
+extern template std::unique_ptr<AnyTrainer> make_gpt2<Cpu, bfloat16>(Gpt2Options const&, RecipeTable const&,
+                                                                     comm::Comm, TrainerOptions const&);
 
 }  // namespace detail
 }  // namespace tessera::inline v0

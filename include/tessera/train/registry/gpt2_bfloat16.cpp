@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine and GPT-2's units in bfloat16.
+// The engine and GPT-2's units in bfloat16 on the CPU.
 #include "tessera/train/registry/gpt2.hpp"
 
 namespace tessera::inline v0 {
 namespace detail {
 
-template std::unique_ptr<AnyTrainer> make_gpt2<bfloat16>(Gpt2Options const&, RecipeTable const&, comm::Comm,
-                                                         TrainerOptions const&);
+template std::unique_ptr<AnyTrainer> make_gpt2<Cpu, bfloat16>(Gpt2Options const&, RecipeTable const&,
+                                                              comm::Comm, TrainerOptions const&);
 
 }  // namespace detail
 }  // namespace tessera::inline v0

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine and GPT-2's units in half.
+// The engine and GPT-2's units in half on the CPU.
 #include "tessera/train/registry/gpt2.hpp"
 
 namespace tessera::inline v0 {
 namespace detail {
 
-template std::unique_ptr<AnyTrainer> make_gpt2<half>(Gpt2Options const&, RecipeTable const&, comm::Comm,
-                                                     TrainerOptions const&);
+template std::unique_ptr<AnyTrainer> make_gpt2<Cpu, half>(Gpt2Options const&, RecipeTable const&, comm::Comm,
+                                                          TrainerOptions const&);
 
 }  // namespace detail
 }  // namespace tessera::inline v0

@@ -34,21 +34,62 @@ std::vector<RecipeTable> const& registered_recipes() {
   return recipes;
 }
 
+namespace detail {
+namespace {
+
+DeviceRecipes const* cpu_recipes() {
+  static DeviceRecipes const recipes{&make_gpt2_of<Cpu>, &step_shape<Cpu>, [] { return 64; },
+                                     [](int ranks, std::function<void(comm::Comm&)> const& fn,
+                                        RunOptions const& options) { tessera::run(ranks, fn, options); }};
+  return &recipes;
+}
+
+DeviceRecipes const* recipes_of(RecipeTable const& recipe) {
+  if (recipe.device == Cpu::name) return cpu_recipes();
+  return recipe.device == Cuda::name ? cuda_recipes() : nullptr;
+}
+
+DeviceRecipes const& need_recipes_of(RecipeTable const& recipe) {
+  if (auto const reason = unavailable_reason(recipe)) throw Error(ErrorKind::unsupported, *reason);
+  return *recipes_of(recipe);
+}
+
+}  // namespace
+}  // namespace detail
+
 std::unique_ptr<AnyTrainer> make_trainer(Gpt2Options const& model, RecipeTable const& recipe, comm::Comm comm,
                                          TrainerOptions const& options) {
   if (auto const rule = broken_rule(recipe)) throw Error(ErrorKind::config, std::string(*rule));
-  check_supported(recipe);
+  detail::DeviceRecipes const& recipes = detail::need_recipes_of(recipe);
   detail::check_options(options, Gpt2(model).positions());
-  switch (recipe.types.activation) {
-    case DType::f64:
-      return detail::make_gpt2<double>(model, recipe, std::move(comm), options);
-    case DType::f16:
-      return detail::make_gpt2<half>(model, recipe, std::move(comm), options);
-    case DType::bf16:
-      return detail::make_gpt2<bfloat16>(model, recipe, std::move(comm), options);
-    default:
-      return detail::make_gpt2<float>(model, recipe, std::move(comm), options);
-  }
+  return recipes.make(model, recipe, std::move(comm), options);
+}
+
+std::optional<std::string> unavailable_reason(RecipeTable const& recipe) {
+  if (!detail::recipes_of(recipe))
+    return "device " + std::string(recipe.device) +
+           " is not part of this build; use device cpu, or build with -DTESSERA_CUDA=ON";
+  return unsupported_reason(recipe);
+}
+
+std::string_view default_device() { return detail::cuda_recipes() ? Cuda::name : Cpu::name; }
+
+std::vector<int> default_ranks(std::string_view device) {
+  if (device == Cpu::name) return {4};
+  RecipeTable on_device;
+  on_device.device = device;
+  auto const* const recipes = detail::recipes_of(on_device);
+  std::vector<int> ranks{1};
+  for (int const more : {2, 4})
+    if (recipes && recipes->devices() >= more) ranks.push_back(more);
+  return ranks;
+}
+
+std::size_t steps_read_late(RecipeTable const& recipe) { return recipe.device == Cpu::name ? 0 : 2; }
+
+void run_ranks(RecipeTable const& recipe, int ranks, std::function<void(comm::Comm&)> const& fn,
+               RunOptions const& options) {
+  detail::need_recipes_of(recipe).run(ranks, fn, options);
 }
 
 UnitLister gpt2_units(Gpt2Options const& model) {
@@ -59,8 +100,9 @@ double gpt2_flops_per_token(Gpt2Options const& model, std::int64_t sequence) {
   return Gpt2(model).flops_per_token(sequence);
 }
 
-StepShape cpu_step_shape(TrainerOptions const& options, int rank, int world) {
-  return step_shape<Cpu>(options, rank, world);
+StepShape step_shape(RecipeTable const& recipe, TrainerOptions const& options, int rank, int world) {
+  auto const* const recipes = detail::recipes_of(recipe);
+  return (recipes ? recipes : detail::cpu_recipes())->shape(options, rank, world);
 }
 
 }  // namespace tessera::inline v0

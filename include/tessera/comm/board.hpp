@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the ranks of one host show each other while their GPUs work: how far they are, and who is lost.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <fcntl.h>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include "tessera/comm/communicator.hpp"
+#include "tessera/comm/threads.hpp"
+#include "tessera/core/error.hpp"
+
+namespace tessera::inline v0 {
+namespace comm {
+namespace detail {
+
+/// One rank's page. Only that rank and its GPU write it.
+struct alignas(4096) Board {
+  std::atomic<std::uint64_t> word{0};            ///< the watch word
+  std::atomic<std::uint64_t> reached_device{0};  ///< collectives that its GPU has reached, replays too
+  std::atomic<std::uint64_t> reached_host{0};    ///< collectives of host memory that it has reached
+  std::atomic<std::uint64_t> beats{0};           ///< heartbeats
+  std::atomic<std::uint32_t> failed{0};          ///< the two members below hold a fault
+  std::atomic<std::uint32_t> left{0};            ///< it will enter no collective any more
+  std::int32_t lost = -1;
+  char text[2048] = {};
+
+  std::uint64_t reached() const {
+    return reached_device.load(std::memory_order_relaxed) + reached_host.load(std::memory_order_relaxed);
+  }
+};
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "processes and a GPU share these words");
+static_assert(sizeof(Board) == 4096);
+
+/// Which collective has which number, for texts. Numbers of captured graphs come back in every replay, so
+/// those are kept for good; of the others only the last ones.
+class History {
+ public:
+  void put(Request const& request, bool captured) {
+    std::lock_guard lock(mutex_);
+    if (captured) captured_.emplace_back();
+    Entry& entry = captured ? captured_.back() : recent_[request.sequence % recent];
+    entry.request = request;
+    copy(entry.operation, request.id.operation);
+    copy(entry.unit, request.id.unit);
+    last_ = request.sequence;
+  }
+
+  /// "17, all_gather of 64 bytes (publish h.3)".
+  std::string text(std::uint64_t word) const {
+    std::lock_guard lock(mutex_);
+    std::uint64_t const sequence = sequence_of(word);
+    std::string result = std::to_string(sequence) + ", ";
+    Entry const* const entry = find(sequence);
+    if (!entry || entry->request.collective != collective_of(word))
+      return result + std::string(name_of(collective_of(word)));
+    Request request = entry->request;
+    request.id.operation = entry->operation;
+    request.id.unit = entry->unit;
+    return result + describe(request);
+  }
+  std::string last_unit() const {
+    std::lock_guard lock(mutex_);
+    Entry const* const entry = find(last_);
+    return entry ? entry->unit : "";
+  }
+
+ private:
+  static constexpr std::size_t recent = 512;
+  struct Entry {
+    Request request;
+    char operation[32] = {};
+    char unit[64] = {};
+  };
+
+  template <std::size_t Room>
+  static void copy(char (&to)[Room], char const* from) {
+    std::size_t const length = from ? ::strnlen(from, Room - 1) : 0;
+    if (length) std::memcpy(to, from, length);
+    to[length] = '\0';
+  }
+
+  Entry const* find(std::uint64_t sequence) const {
+    auto const kept = std::lower_bound(
+        captured_.begin(), captured_.end(), sequence,
+        [](Entry const& entry, std::uint64_t number) { return entry.request.sequence < number; });
+    if (kept != captured_.end() && kept->request.sequence == sequence) return &*kept;
+    Entry const& entry = recent_[sequence % recent];
+    return sequence > 0 && entry.request.sequence == sequence ? &entry : nullptr;
+  }
+
+  mutable std::mutex mutex_;
+  std::vector<Entry> recent_ = std::vector<Entry>(recent);
+  std::vector<Entry> captured_;
+  std::uint64_t last_ = 0;
+};
+
+/// The boards of a world, and the fault that ends it. May be used from any thread.
+class Peers {
+ public:
+  Peers(Peers const&) = delete;
+  Peers& operator=(Peers const&) = delete;
+  virtual ~Peers() = default;
+
+  virtual int world() const noexcept = 0;
+  /// Null for a rank that this one cannot see.
+  virtual Board* board(int rank) const noexcept = 0;
+  /// What the numbers of a rank's collectives stand for, as far as this one knows.
+  virtual History& history(int rank) const noexcept = 0;
+  virtual bool has_left(int rank) const = 0;
+  /// A process that ended without leaving.
+  virtual bool died(int rank) const = 0;
+  /// The lost rank, -1 if none can be named, and what it did.
+  virtual std::optional<std::pair<int, std::string>> fault() const = 0;
+  /// Ends the communicator for all ranks that see this one, unless it has ended.
+  virtual void lose(int lost, std::string const& text) = 0;
+  /// `rank` is alive.
+  virtual void hear(int rank) noexcept = 0;
+  virtual void leave() noexcept = 0;
+
+ protected:
+  Peers() = default;
+};
+
+/// What the threads of one process show each other.
+struct ThreadBoards {
+  explicit ThreadBoards(int world)
+      : boards(std::make_unique<Board[]>(static_cast<std::size_t>(world))),
+        histories(std::make_unique<History[]>(static_cast<std::size_t>(world))) {}
+  std::unique_ptr<Board[]> boards;
+  std::unique_ptr<History[]> histories;
+};
+
+/// Ranks that are threads of one process.
+class ThreadPeers final : public Peers {
+ public:
+  ThreadPeers(std::shared_ptr<ThreadGroup> group, std::shared_ptr<ThreadBoards> shared)
+      : group_(std::move(group)), shared_(std::move(shared)) {}
+
+  int world() const noexcept override { return group_->world(); }
+  Board* board(int rank) const noexcept override { return &shared_->boards[static_cast<std::size_t>(rank)]; }
+  History& history(int rank) const noexcept override {
+    return shared_->histories[static_cast<std::size_t>(rank)];
+  }
+  bool has_left(int rank) const override { return group_->has_left(rank); }
+  bool died(int) const override { return false; }
+  std::optional<std::pair<int, std::string>> fault() const override { return group_->fault(); }
+  void lose(int lost, std::string const& text) override { group_->lose(lost, text); }
+  void hear(int rank) noexcept override { group_->hear(rank); }
+  void leave() noexcept override {}  // the group's own handle does
+
+ private:
+  std::shared_ptr<ThreadGroup> group_;
+  std::shared_ptr<ThreadBoards> shared_;
+};
+
+/// Ranks that are processes. Each makes one page of shared memory under a random name, tells the others the
+/// name (`see`) and then removes it (`hide`), so that nothing stays behind when processes are killed. Each
+/// holds a lock on its page, which the system drops when the process ends.
+class ProcessPeers final : public Peers {
+ public:
+  using Name = char[48];
+
+  ProcessPeers(int rank, int world) : rank_(rank), pages_(static_cast<std::size_t>(world)) {
+    std::uint64_t random = 0;
+    if (::getrandom(&random, sizeof random, 0) != static_cast<ssize_t>(sizeof random)) refuse("name");
+    std::snprintf(name_, sizeof name_, "/tessera-%ld-%016llx", static_cast<long>(::getpid()),
+                  static_cast<unsigned long long>(random));
+    Page& own = pages_[static_cast<std::size_t>(rank)];
+    own.file = ::shm_open(name_, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (own.file < 0) refuse("create");
+    if (::flock(own.file, LOCK_EX | LOCK_NB) != 0 || ::ftruncate(own.file, sizeof(Board)) != 0 ||
+        !own.map(PROT_READ | PROT_WRITE)) {
+      int const code = errno;
+      hide();
+      errno = code;
+      refuse("set up");
+    }
+    new (own.board.load()) Board;
+  }
+  ~ProcessPeers() override { hide(); }
+
+  Name const& name() const noexcept { return name_; }
+  /// Opens another rank's page; a rank of another host stays unseen.
+  void see(int rank, char const* name) {
+    Page& page = pages_[static_cast<std::size_t>(rank)];
+    if (rank == rank_) return;
+    page.file = ::shm_open(name, O_RDONLY | O_CLOEXEC, 0);
+    if (page.file >= 0) page.map(PROT_READ);
+  }
+  void hide() noexcept {
+    if (!hidden_) ::shm_unlink(name_);
+    hidden_ = true;
+  }
+
+  int world() const noexcept override { return static_cast<int>(pages_.size()); }
+  Board* board(int rank) const noexcept override {
+    return pages_[static_cast<std::size_t>(rank)].board.load(std::memory_order_acquire);
+  }
+  /// Its own for all: processes of one launch run the same program.
+  History& history(int) const noexcept override { return history_; }
+  bool has_left(int rank) const override {
+    Board const* const at = board(rank);
+    return at && at->left.load(std::memory_order_acquire);
+  }
+  bool died(int rank) const override {
+    Page const& page = pages_[static_cast<std::size_t>(rank)];
+    if (rank == rank_ || !board(rank) || has_left(rank)) return false;
+    if (::flock(page.file, LOCK_SH | LOCK_NB) != 0) return false;
+    ::flock(page.file, LOCK_UN);
+    return !has_left(rank);
+  }
+  std::optional<std::pair<int, std::string>> fault() const override {
+    Board const* found = nullptr;
+    for (int rank = 0; rank < world(); ++rank) {
+      Board const* const at = board(rank);
+      if (!at || !at->failed.load(std::memory_order_acquire)) continue;
+      if (!found || at->lost == rank) found = at;  // what a rank says of itself comes first
+    }
+    if (!found) return std::nullopt;
+    return std::pair(static_cast<int>(found->lost), std::string(found->text));
+  }
+  void lose(int lost, std::string const& text) override {
+    std::lock_guard lock(mutex_);
+    if (fault()) return;
+    Board& own = *board(rank_);
+    own.lost = lost;
+    std::size_t const length = std::min(text.size(), sizeof own.text - 1);
+    std::memcpy(own.text, text.data(), length);
+    own.text[length] = '\0';
+    own.failed.store(1, std::memory_order_release);
+  }
+  void hear(int) noexcept override {}
+  void leave() noexcept override { board(rank_)->left.store(1, std::memory_order_release); }
+
+ private:
+  struct Page {
+    Page() = default;
+    Page(Page const&) = delete;
+    Page& operator=(Page const&) = delete;
+    ~Page() {
+      if (board.load()) ::munmap(board.load(), sizeof(Board));
+      if (file >= 0) ::close(file);
+    }
+    /// The last step: other threads see the file with the board.
+    bool map(int access) {
+      void* const at = ::mmap(nullptr, sizeof(Board), access, MAP_SHARED, file, 0);
+      if (at == MAP_FAILED) return false;
+      board.store(static_cast<Board*>(at), std::memory_order_release);
+      return true;
+    }
+    int file = -1;
+    std::atomic<Board*> board{nullptr};
+  };
+
+  [[noreturn]] void refuse(char const* what) const {
+    throw Error(ErrorKind::failed,
+                std::string("cannot ") + what + " a page of shared memory for rank " + std::to_string(rank_) +
+                    " in /dev/shm: " + std::strerror(errno) + "; free or mount it",
+                rank_);
+  }
+
+  int rank_;
+  Name name_;
+  bool hidden_ = false;
+  std::vector<Page> pages_;
+  mutable History history_;
+  std::mutex mutex_;
+};
+
+}  // namespace detail
+}  // namespace comm
+}  // namespace tessera::inline v0

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// AdamW as a formula: the same bits on every place, instruction set and compiler.
+#pragma once
+
+#include <cmath>
+
+#include "tessera/config.hpp"
+
+namespace tessera::inline v0 {
+
+/// The numbers of AdamW. `weight_decay` applies to parameters of two dims (matrices and embeddings).
+struct AdamWOptions {
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 0.01;
+};
+
+/// The factors of one step in the type S that the update computes in, formed once from doubles.
+template <class S>
+struct AdamWFactors {
+  S gradient;  ///< factor of every gradient: loss scale, token count and clipping together
+  S keep;      ///< 1 - learning rate x weight decay
+  S beta1, one_minus_beta1;
+  S beta2, one_minus_beta2;
+  S root_correction;  ///< 1 / sqrt(1 - beta2^t)
+  S epsilon;
+  S minus_step;  ///< -learning rate / (1 - beta1^t)
+};
+
+/// beta1_power and beta2_power are beta^t of this update, t from 1.
+template <class S>
+TESSERA_HOST_DEVICE AdamWFactors<S> adamw_factors(AdamWOptions const& options, double learning_rate,
+                                                  double beta1_power, double beta2_power,
+                                                  double gradient_factor, bool decayed) {
+  return {static_cast<S>(gradient_factor),
+          static_cast<S>(decayed ? std::fma(-learning_rate, options.weight_decay, 1.0) : 1.0),
+          static_cast<S>(options.beta1),
+          static_cast<S>(1.0 - options.beta1),
+          static_cast<S>(options.beta2),
+          static_cast<S>(1.0 - options.beta2),
+          static_cast<S>(1.0 / std::sqrt(1.0 - beta2_power)),
+          static_cast<S>(options.epsilon),
+          static_cast<S>(-learning_rate / (1.0 - beta1_power))};
+}
+
+namespace detail {
+
+// The scalar forms of what cpu::Packet has; found by the formula below when V is float or double.
+TESSERA_HOST_DEVICE inline float zero_below(float x, float bound) { return std::fabs(x) < bound ? 0.0f : x; }
+TESSERA_HOST_DEVICE inline double zero_below(double x, double bound) {
+  return std::fabs(x) < bound ? 0.0 : x;
+}
+
+// Loshchilov and Hutter, arXiv 1711.05101, algorithm 2, with PyTorch's order: decay first, then the step.
+// Every a*b + c is an explicit fma, so contraction by a compiler changes nothing; moments below 2^-100 become
+// 0, so that denormals neither cost time nor differ between devices. V is float, double or a packet of them.
+// The text is a macro because nvcc refuses one function for a GPU's scalars and a CPU's vector registers.
+#define TESSERA_ADAMW_FORMULA(V, S)                                        \
+  using std::fma;                                                          \
+  using std::sqrt;                                                         \
+  constexpr S tiny = static_cast<S>(0x1p-100);                             \
+  V const g = gradient * V(by.gradient);                                   \
+  V const share = V(by.one_minus_beta1) * g;                               \
+  V const square = V(by.one_minus_beta2) * g * g;                          \
+  first = zero_below(fma(V(by.beta1), first, share), V(tiny));             \
+  second = zero_below(fma(V(by.beta2), second, square), V(tiny));          \
+  V const bound = fma(sqrt(second), V(by.root_correction), V(by.epsilon)); \
+  V const kept = weight * V(by.keep);                                      \
+  weight = fma(V(by.minus_step), first / bound, kept);
+
+/// One element, on any place.
+template <class S>
+TESSERA_HOST_DEVICE inline void adamw_formula(S gradient, S& weight, S& first, S& second,
+                                              AdamWFactors<S> const& by) {
+  TESSERA_ADAMW_FORMULA(S, S)
+}
+
+/// As many elements as a register of the CPU holds.
+template <class V, class S>
+inline void adamw_formula_of_packet(V gradient, V& weight, V& first, V& second, AdamWFactors<S> const& by) {
+  TESSERA_ADAMW_FORMULA(V, S)
+}
+
+#undef TESSERA_ADAMW_FORMULA
+
+}  // namespace detail
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// The two ends of a step as operations: the scalars that backward reads, and, from what all ranks found in
+// their part of the gradient, the scalars that the update reads.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "tessera/backend/cpu/context.hpp"
+#include "tessera/config.hpp"
+#include "tessera/core/dtype.hpp"
+#include "tessera/core/operation.hpp"
+#include "tessera/core/place.hpp"
+#include "tessera/optim/loss_scale.hpp"
+#include "tessera/optim/step_state.hpp"
+#include "tessera/tensor/tensor.hpp"
+
+namespace tessera::inline v0 {
+
+/// Where the norm partials of one unit lie in the share of each rank, which holds equal parts of the unit in
+/// rank order.
+struct NormRange {
+  std::int64_t offset = 0;  ///< in partials
+  std::int64_t blocks = 0;  ///< of one rank
+};
+
+/// The loss sum and the count of unmasked tokens of one micro-batch of one rank.
+struct LossSum {
+  double loss = 0.0;
+  std::int64_t unmasked = 0;
+};
+
+/// The first value that is not finite in a rank's part of the gradient, in the order that backward meets it.
+struct BadElement {
+  std::int64_t unit = -1;
+  std::int64_t element = -1;
+};
+
+/// What all ranks found, rank after rank: norm partials of their part of the gradient (float), one LossSum a
+/// micro-batch, one BadElement. All addresses are of the place.
+struct StepShares {
+  std::byte* first = nullptr;  ///< the share of rank 0
+  std::int64_t bytes = 0;      ///< of one share
+  std::int64_t sums = 0;       ///< where the LossSums of a share begin; a multiple of 8
+  NormRange const* units = nullptr;
+  int unit_count = 0;
+  int ranks = 1;
+  int norm_ranks = 1;  ///< ranks that hold a part of the gradient: the first ones
+  int accumulation = 1;
+
+  TESSERA_HOST_DEVICE float* partials(int rank) const {
+    return reinterpret_cast<float*>(first + rank * bytes);
+  }
+  TESSERA_HOST_DEVICE LossSum* losses(int rank) const {
+    return reinterpret_cast<LossSum*>(first + rank * bytes + sums);
+  }
+  TESSERA_HOST_DEVICE BadElement* bad(int rank) const {
+    return reinterpret_cast<BadElement*>(losses(rank) + accumulation);
+  }
+};
+
+/// Bytes of one rank's share; `sums` is where its LossSums begin.
+constexpr std::int64_t share_sums_offset(std::int64_t norm_blocks) { return (4 * norm_blocks + 7) / 8 * 8; }
+constexpr std::int64_t share_bytes(std::int64_t norm_blocks, int accumulation) {
+  return share_sums_offset(norm_blocks) + static_cast<std::int64_t>(sizeof(LossSum)) * accumulation +
+         static_cast<std::int64_t>(sizeof(BadElement));
+}
+
+namespace detail {
+
+/// The squares are summed in double in this many lanes: block b of a unit belongs to lane b modulo lanes. A
+/// lane adds units, then blocks, in order; lanes are added pairwise. So the sum depends on no world.
+inline constexpr int norm_lanes = 256;
+
+TESSERA_HOST_DEVICE inline double square_sum_of_lane(StepShares const& shares, int lane) {
+  double sum = 0.0;
+  for (int unit = 0; unit < shares.unit_count; ++unit) {
+    NormRange const range = shares.units[unit];
+    for (std::int64_t block = lane; block < range.blocks * shares.norm_ranks; block += norm_lanes) {
+      int const rank = static_cast<int>(block / range.blocks);
+      sum += static_cast<double>(shares.partials(rank)[range.offset + block - rank * range.blocks]);
+    }
+  }
+  return sum;
+}
+
+/// Losses in the order of micro-batches, the bad element that backward met first, and the decision.
+TESSERA_HOST_DEVICE inline void finish_from(StepShares const& shares, StepState& state, StepRule const& rule,
+                                            double square_sum) {
+  double loss = 0.0;
+  std::int64_t unmasked = 0;
+  for (int micro = 0; micro < shares.accumulation; ++micro)
+    for (int rank = 0; rank < shares.ranks; ++rank) {
+      loss += shares.losses(rank)[micro].loss;
+      unmasked += shares.losses(rank)[micro].unmasked;
+    }
+  BadElement first;
+  for (int rank = 0; rank < shares.norm_ranks; ++rank) {
+    BadElement const bad = *shares.bad(rank);  // backward visits the last unit first
+    if (bad.unit > first.unit || (bad.unit == first.unit && bad.unit >= 0 && bad.element < first.element))
+      first = bad;
+  }
+  state.bad_unit = first.unit;
+  state.bad_element = first.element;
+  finish_step(state, rule, square_sum, loss, unmasked);
+}
+
+}  // namespace detail
+
+namespace ops {
+
+/// Fixes the scalars of an attempt before its first micro-batch and forgets this rank's last BadElement.
+/// `state` and `own` are of the place.
+template <class P>
+void begin_step(Context<P>& context, StepState* state, BadElement* own, StepRule const& rule,
+                double learning_rate) {
+  Operation const operation{"begin_step", 0.0, static_cast<double>(sizeof(StepState))};
+  if constexpr (std::is_same_v<P, Cpu>)
+    context.enqueue(operation, [&] {
+      *own = {};
+      v0::begin_step(*state, rule, learning_rate);
+    });
+  else
+    cuda_begin_step(context, operation, state, own, rule, learning_rate);
+}
+
+/// Where a partial of values (n) is not finite, notes the first such value: *bad = {unit, begin + its index};
+/// otherwise leaves *bad. partials (ceil(n/4096)) are those of norm_partials. Reads the partials, and a block
+/// of values when one is found.
+template <class T, class P>
+void find_bad(Context<P>& context, Tensor<T, P> values, Tensor<float, P> partials, std::int64_t unit,
+              std::int64_t begin, BadElement* bad) {
+  Operation const operation{"find_bad", 0.0, static_cast<double>(partials.bytes())};
+  if constexpr (std::is_same_v<P, Cpu>)
+    context.enqueue(operation, [&] {
+      for (std::int64_t block = 0; block < partials.elements(); ++block) {
+        if (std::isfinite(partials.data()[block])) continue;
+        std::int64_t const first = block * 4096, end = std::min(first + 4096, values.elements());
+        std::int64_t index = first;
+        while (index < end &&
+               std::isfinite(static_cast<compute_t<std::remove_const_t<T>>>(values.data()[index])))
+          ++index;
+        *bad = {unit, begin + (index < end ? index : first)};  // else the squares overflowed
+        return;
+      }
+    });
+  else
+    cuda_find_bad(context, operation, values, partials, unit, begin, bad);
+}
+
+/// Reads all shares and decides the update (v0::finish_step). Sums in double, in an order that depends on the
+/// units alone. Reads `ranks` shares.
+template <class P>
+void finish_step(Context<P>& context, StepShares const& shares, StepState* state, StepRule const& rule) {
+  Operation const operation{"finish_step", static_cast<double>(shares.sums / 4 * shares.ranks),
+                            static_cast<double>(shares.bytes * shares.ranks)};
+  if constexpr (std::is_same_v<P, Cpu>)
+    context.enqueue(operation, [&] {
+      double lanes[v0::detail::norm_lanes];
+      for (int lane = 0; lane < v0::detail::norm_lanes; ++lane)
+        lanes[lane] = v0::detail::square_sum_of_lane(shares, lane);
+      for (int half = v0::detail::norm_lanes / 2; half > 0; half /= 2)
+        for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+      v0::detail::finish_from(shares, *state, rule, lanes[0]);
+    });
+  else
+    cuda_finish_step(context, operation, shares, state, rule);
+}
+
+}  // namespace ops
+}  // namespace tessera::inline v0

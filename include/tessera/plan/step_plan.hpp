@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is fixed before step 1, as data: the numbers of a step, buffers, programs, and who holds which part.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <span>
+#include <tuple>
+#include <vector>
+
+#include "tessera/core/place.hpp"
+#include "tessera/nn/model.hpp"
+#include "tessera/optim/finish.hpp"
+#include "tessera/plan/layout.hpp"
+#include "tessera/plan/schedule.hpp"
+#include "tessera/policy/table.hpp"
+
+namespace tessera::inline v0 {
+
+/// The numbers of a step. `batch` is the micro-batch of one rank.
+struct StepShape {
+  std::int64_t batch = 0;
+  std::int64_t sequence = 0;
+  int accumulation = 1;
+  int world = 1;
+  int rank = 0;
+  std::int64_t bucket_bytes =
+      0;                    ///< contributions wait until so many bytes can travel together; 0: each unit
+  int recompute_every = 1;  ///< blocks rebuilt together under Recompute<Every>
+  std::int64_t workspace_bytes = 0;  ///< what the device's operations need (Context::workspace_bytes)
+
+  /// Samples of one optimizer step over all ranks: micro-batch x accumulation x world.
+  constexpr std::int64_t global_batch() const { return batch * accumulation * world; }
+};
+
+/// One buffer of a program.
+struct Buffer {
+  BufferKind kind{};
+  int unit = -1;
+  int index = 0;
+  std::int64_t bytes = 0;
+  Tier tier = Tier::device;
+  bool persistent = false;   ///< lives from construction on; the others live between their first and last use
+  std::int64_t offset = -1;  ///< in its tier's arena; -1: never used
+};
+
+/// A schedule with its buffers placed.
+struct Program {
+  Schedule schedule;
+  std::vector<Buffer> buffers;
+  std::array<std::int64_t, 3> persistent_bytes{};  ///< by Tier
+  std::array<std::int64_t, 3> arena_bytes{};       ///< by Tier: persistent and shared part together
+
+  /// The index of a buffer, or -1.
+  int find(BufferKind kind, int unit, int index = 0) const {
+    auto const found = index_.find({kind, unit, index});
+    return found == index_.end() ? -1 : found->second;
+  }
+  Buffer const& at(int buffer) const { return buffers[static_cast<std::size_t>(buffer)]; }
+
+  int add(Buffer const& buffer) {
+    auto const [found, added] =
+        index_.try_emplace({buffer.kind, buffer.unit, buffer.index}, static_cast<int>(buffers.size()));
+    if (added) buffers.push_back(buffer);
+    return found->second;
+  }
+
+ private:
+  std::map<std::tuple<BufferKind, int, int>, int> index_;
+};
+
+/// Everything that is fixed before step 1.
+struct StepPlan {
+  std::vector<UnitSpec> units;
+  std::vector<UnitLayout> layouts;
+  RecipeTable recipe;  ///< its placement is already that of `shape.world`
+  StepShape shape;
+  bool accumulates = false;  ///< gradients fold into an accumulator; else the contribution is the gradient
+  Program train;
+  Program evaluate;
+  std::array<std::int64_t, 3> arena_bytes{};  ///< by Tier, for both programs
+
+  int units_count() const { return static_cast<int>(units.size()); }
+  UnitLayout const& layout(int unit) const { return layouts[static_cast<std::size_t>(unit)]; }
+  UnitSpec const& unit(int unit) const { return units[static_cast<std::size_t>(unit)]; }
+  bool is_root() const { return shape.rank == 0; }
+
+  /// What this rank holds of a state that lies in this way over the ranks.
+  Range held(Sharding sharding, int unit) const {
+    UnitLayout const& flat = layout(unit);
+    if (sharding == Sharding::sharded) return flat.shard_of(shape.rank);
+    if (sharding == Sharding::root && !is_root()) return {};
+    return {0, flat.padded};
+  }
+  /// The part of the gradient whose norm this rank computes: its shard, or all of it where one rank has it
+  /// all.
+  Range normed(int unit) const {
+    return held(recipe.placement.optimizer == Sharding::root ? Sharding::root : Sharding::sharded, unit);
+  }
+  /// Where each unit's norm partials lie in the share of every rank.
+  std::vector<NormRange> norm_ranges() const {
+    std::vector<NormRange> ranges;
+    std::int64_t offset = 0;
+    for (UnitLayout const& flat : layouts) {
+      bool const whole = recipe.placement.optimizer == Sharding::root;
+      std::int64_t const blocks = (whole ? flat.padded : flat.shard) / shard_alignment;
+      ranges.push_back({offset, blocks});
+      offset += blocks;
+    }
+    return ranges;
+  }
+  /// The norm partials of one rank's share.
+  std::int64_t norm_blocks() const {
+    NormRange const last = norm_ranges().back();
+    return last.offset + last.blocks;
+  }
+  /// The part that this rank updates.
+  Range updated(int unit) const { return held(recipe.placement.optimizer, unit); }
+  /// The buffer that holds the folded gradient, and the range of the unit that lies in it.
+  BufferKind gradient_kind() const {
+    return accumulates ? BufferKind::accumulator : BufferKind::contribution;
+  }
+  Range gradient_range(int unit) const {
+    return accumulates ? held(recipe.placement.accumulator, unit) : Range{0, layout(unit).padded};
+  }
+  DType gradient_type() const { return accumulates ? recipe.types.accumulator : recipe.types.contribution; }
+  /// The optimizer updates the weights themselves: same format, same place.
+  bool weights_are_master() const { return !has_separate_master(recipe); }
+  bool streams() const { return recipe.placement.optimizer_tier != Tier::device; }
+};
+
+/// Looks at every entry of a training step after it has run: `buffers` holds the address of each buffer of
+/// `plan.train`, null where a buffer is never used. For comparisons and tests; it must change nothing.
+using StepObserver =
+    std::function<void(StepPlan const& plan, Entry const& entry, std::span<std::byte* const> buffers)>;
+
+}  // namespace tessera::inline v0
