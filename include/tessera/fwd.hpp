@@ -132,6 +132,8 @@ class Comm;
 struct LaunchEnvironment;
 struct ThreadsOptions;
 class Threads;
+struct NcclOptions;
+class Nccl;
 }  // namespace comm
 
 struct RunOptions;

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+# The GPU part: tessera::cuda for On<Cuda>, and what CMake 3.25 and nvcc 13 need to compile it.
+include_guard(DIRECTORY)
+
+# CMake 3.25.1 knows no CUDA C++20 and would silently compile .cu files as C++17.
+include("${CMAKE_CURRENT_LIST_DIR}/TesseraCudaDialect.cmake")
+
+include(CheckLanguage)
+check_language(CUDA)
+if(NOT CMAKE_CUDA_COMPILER)
+  message(FATAL_ERROR "tessera: TESSERA_CUDA is on, but no nvcc was found. Put it on PATH, or pass "
+    "-DCMAKE_CUDA_COMPILER=/usr/local/cuda/bin/nvcc, or leave the GPU out: -DTESSERA_CUDA=OFF.")
+endif()
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+  # The GPU of this machine, or else Hopper: nvcc's own default is older, and "native" fails without a GPU.
+  execute_process(COMMAND nvidia-smi -L OUTPUT_VARIABLE gpus RESULT_VARIABLE status ERROR_QUIET)
+  if(status EQUAL 0 AND gpus MATCHES "GPU 0")
+    set(CMAKE_CUDA_ARCHITECTURES native)
+  else()
+    set(CMAKE_CUDA_ARCHITECTURES 90)
+  endif()
+endif()
+enable_language(CUDA)
+find_package(CUDAToolkit 13.0 REQUIRED)
+if(NOT TARGET CUDA::cublasLt)
+  message(FATAL_ERROR "tessera: the CUDA toolkit in ${CUDAToolkit_LIBRARY_ROOT} has no cuBLASLt: "
+    "apt-get install libcublas-dev-13-0")
+endif()
+
+add_library(tessera_cuda INTERFACE)
+add_library(tessera::cuda ALIAS tessera_cuda)
+set_target_properties(tessera_cuda PROPERTIES EXPORT_NAME cuda)
+target_link_libraries(tessera_cuda INTERFACE tessera::tessera CUDA::cublasLt)
+target_compile_features(tessera_cuda INTERFACE cuda_std_20)
+# Eigen's types are laid out otherwise under nvcc unless every translation unit says this.
+target_compile_definitions(tessera_cuda INTERFACE EIGEN_NO_CUDA)
+# Pragmas of g++ in the CPU's kernels, which nvcc does not know.
+target_compile_options(tessera_cuda INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:-diag-suppress=1675>)
+
+# tessera::nccl: ranks on several GPUs. Without NCCL a rank is all there is.
+find_package(NCCL QUIET)
+if(TARGET NCCL::nccl)
+  add_library(tessera_nccl INTERFACE)
+  add_library(tessera::nccl ALIAS tessera_nccl)
+  set_target_properties(tessera_nccl PROPERTIES EXPORT_NAME nccl)
+  target_link_libraries(tessera_nccl INTERFACE tessera::cuda NCCL::nccl)
+else()
+  message(STATUS "tessera: NCCL was not found, so there is no tessera::nccl: apt-get install libnccl-dev, or NCCL_ROOT")
+endif()

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// GELU in its tanh form, on one value: gelu(x) = x s with s = 1 / (1 + e^(-2u)), u = sqrt(2/pi) (x + 0.044715
+// x^3).
+#pragma once
+
+#include "tessera/backend/cpu/activation.hpp"
+
+namespace tessera::inline v0 {
+namespace cuda {
+
+namespace detail {
+
+// Roundings that the compiler may not contract: every kernel gives a value the same bits.
+__device__ __forceinline__ float multiply(float a, float b) { return __fmul_rn(a, b); }
+__device__ __forceinline__ double multiply(double a, double b) { return __dmul_rn(a, b); }
+__device__ __forceinline__ float add(float a, float b) { return __fadd_rn(a, b); }
+__device__ __forceinline__ double add(double a, double b) { return __dadd_rn(a, b); }
+__device__ __forceinline__ float multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+__device__ __forceinline__ double multiply_add(double a, double b, double c) { return __fma_rn(a, b, c); }
+__device__ __forceinline__ float exponential(float x) { return expf(x); }
+__device__ __forceinline__ double exponential(double x) { return exp(x); }
+
+/// s of the header's formula; e^(-2u) overflows to infinity, which gives s = 0.
+template <class S>
+__device__ __forceinline__ S gelu_sigmoid(S x) {
+  constexpr S root = cpu::detail::gelu_twice_root<S>, bend = root * cpu::detail::gelu_cubic<S>;
+  S const twice = multiply(x, multiply_add(multiply(x, x), bend, root));
+  return S(1) / add(S(1), exponential(-twice));
+}
+
+}  // namespace detail
+
+template <class S>
+__device__ __forceinline__ S gelu(S x) {
+  return detail::multiply(x, detail::gelu_sigmoid(x));
+}
+
+/// d gelu(x) / dx = s + x s (1 - s) 2u', 2u' = 2 sqrt(2/pi) (1 + 3 * 0.044715 x^2); s where s (1 - s) has
+/// vanished, since x 2u' may then be infinite.
+template <class S>
+__device__ __forceinline__ S gelu_derivative(S x) {
+  constexpr S root = cpu::detail::gelu_twice_root<S>, bend = S(3) * root * cpu::detail::gelu_cubic<S>;
+  S const s = detail::gelu_sigmoid(x);
+  S const slope = detail::multiply_add(detail::multiply(x, x), bend, root);
+  S const rest = detail::multiply(s, detail::add(S(1), -s));
+  return rest == S(0) ? s : detail::multiply_add(detail::multiply(x, slope), rest, s);
+}
+
+}  // namespace cuda
+}  // namespace tessera::inline v0

@@ -1,0 +1,522 @@
+// SPDX-License-Identifier: Apache-2.0
+// Causal attention on tensor cores, for 16-bit types and heads of 32, 64 or 128 channels, after
+// FlashAttention-2 (arXiv 2307.08691). The contract is in ops/attention.hpp.
+//
+// A warp owns 16 or 32 rows (queries, or keys for their gradients) and goes through the other side in order;
+// its scores stay in its registers and are the next product's operand there, rounded to T. Sums are in fp32,
+// in an order that the shape fixes. Gradients of queries and of keys are two kernels, so that no sum is
+// shared.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tessera/backend/cuda/attention_tiles.cuh"
+#include "tessera/backend/cuda/kernel.cuh"
+#include "tessera/backend/cuda/tensor_cores.cuh"
+#include "tessera/core/dtype.hpp"
+
+namespace tessera::inline v0 {
+namespace cuda {
+
+constexpr float log2_of_e = 1.44269504f;
+
+/// Rows of D values of T in shared memory, and a warp's products with them.
+template <class T, int D>
+struct HeadRows {
+  static constexpr int stride = D + 8;  // keeps rows aligned to 16 bytes and 8 of them in different banks
+  static constexpr int threads = 128;
+
+  /// Starts copies of Count rows, of which `existing` exist; the rest become zeros.
+  template <int Count>
+  static __device__ void copy(T* shared, T const* from, std::int64_t from_stride, std::int64_t existing) {
+    constexpr int step = threads / (D / 8);  // rows at once
+    static_assert(Count % step == 0);
+    int const first = threadIdx.x / (D / 8), channel = threadIdx.x % (D / 8) * 8;
+    int const rows = static_cast<int>(min(existing, std::int64_t{Count}));
+    T* const to = shared + first * stride + channel;
+    T const* const source = from + first * from_stride + channel;
+#pragma unroll
+    for (int row = 0; row < Count; row += step)
+      copy_16_bytes(to + row * stride, source + row * from_stride, first + row < rows);
+  }
+
+  /// The left operand of a product over channels 16 k and up: M tiles of 16 rows.
+  template <int M>
+  static __device__ void load_left(T const* rows, int k, unsigned (&left)[M][4]) {
+    int const lane = threadIdx.x % 32;
+#pragma unroll
+    for (int m = 0; m < M; ++m)
+      load_matrices(left[m], rows + (16 * m + lane % 16) * stride + 16 * k + lane / 16 * 8);
+  }
+
+  /// sums (16 M, 8 N) += left right^T over channels 16 k and up.
+  template <int M, int N>
+  static __device__ void multiply_channels(unsigned const (&left)[M][4], T const* right, int k,
+                                           float (&sums)[M][N][4]) {
+    int const lane = threadIdx.x % 32;
+#pragma unroll
+    for (int n = 0; n < N; n += 2) {
+      unsigned b[4];
+      load_matrices(b, right + (8 * n + lane % 8 + lane / 16 * 8) * stride + 16 * k + lane / 8 % 2 * 8);
+#pragma unroll
+      for (int m = 0; m < M; ++m) {
+        multiply_tile<T>(sums[m][n], left[m], b[0], b[1]);
+        multiply_tile<T>(sums[m][n + 1], left[m], b[2], b[3]);
+      }
+    }
+  }
+
+  /// sums (16 M, 8 N) = left right^T over all channels, both in shared memory.
+  template <int M, int N>
+  static __device__ void scores(T const* left, T const* right, float (&sums)[M][N][4]) {
+    clear(sums);
+#pragma unroll
+    for (int k = 0; k < D / 16; ++k) {
+      unsigned a[M][4];
+      load_left(left, k, a);
+      multiply_channels(a, right, k, sums);
+    }
+  }
+  /// The same with the left operand in registers.
+  template <int M, int N>
+  static __device__ void scores(unsigned const (&left)[D / 16][M][4], T const* right,
+                                float (&sums)[M][N][4]) {
+    clear(sums);
+#pragma unroll
+    for (int k = 0; k < D / 16; ++k) multiply_channels(left[k], right, k, sums);
+  }
+
+  /// sums (16 M, D) += values right: values (16 M, 8 N) from registers, rounded to T; right 8 N rows.
+  template <int M, int N>
+  static __device__ void multiply_rows(float const (&values)[M][N][4], T const* right,
+                                       float (&sums)[M][D / 8][4]) {
+    int const lane = threadIdx.x % 32;
+#pragma unroll
+    for (int k = 0; k < N / 2; ++k) {
+      unsigned a[M][4];
+#pragma unroll
+      for (int m = 0; m < M; ++m) {
+        a[m][0] = pack<T>(values[m][2 * k][0], values[m][2 * k][1]);
+        a[m][1] = pack<T>(values[m][2 * k][2], values[m][2 * k][3]);
+        a[m][2] = pack<T>(values[m][2 * k + 1][0], values[m][2 * k + 1][1]);
+        a[m][3] = pack<T>(values[m][2 * k + 1][2], values[m][2 * k + 1][3]);
+      }
+#pragma unroll
+      for (int n = 0; n < D / 8; n += 2) {
+        unsigned b[4];
+        load_transposed_matrices(b, right + (16 * k + lane % 16) * stride + 8 * n + lane / 16 * 8);
+#pragma unroll
+        for (int m = 0; m < M; ++m) {
+          multiply_tile<T>(sums[m][n], a[m], b[0], b[1]);
+          multiply_tile<T>(sums[m][n + 1], a[m], b[2], b[3]);
+        }
+      }
+    }
+  }
+
+  /// Stores a warp's sums times a factor for each row, rounded to T, by way of `shared`: room for 16 M rows
+  /// that no other warp uses.
+  template <int M>
+  static __device__ void store(float const (&sums)[M][D / 8][4], float const (&factors)[M][2], T* shared,
+                               T* to, std::int64_t to_stride, std::int64_t existing) {
+    int const lane = threadIdx.x % 32;
+    __syncwarp();
+#pragma unroll
+    for (int m = 0; m < M; ++m)
+#pragma unroll
+      for (int n = 0; n < D / 8; ++n)
+#pragma unroll
+        for (int side = 0; side < 2; ++side)
+          *reinterpret_cast<unsigned*>(shared + (16 * m + 8 * side + lane / 4) * stride + 8 * n +
+                                       lane % 4 * 2) =
+              pack<T>(sums[m][n][2 * side] * factors[m][side], sums[m][n][2 * side + 1] * factors[m][side]);
+    __syncwarp();
+    constexpr int step = 32 / (D / 8);  // rows at once
+    int const first = lane / (D / 8), channel = lane % (D / 8) * 8;
+    int const rows = static_cast<int>(min(existing, std::int64_t{16 * M}));
+#pragma unroll
+    for (int row = 0; row < 16 * M; row += step)
+      if (first + row < rows)
+        *reinterpret_cast<uint4*>(to + (first + row) * to_stride + channel) =
+            *reinterpret_cast<uint4 const*>(shared + (first + row) * stride + channel);
+  }
+
+ private:
+  template <int M, int N>
+  static __device__ void clear(float (&sums)[M][N][4]) {
+#pragma unroll
+    for (int m = 0; m < M; ++m)
+#pragma unroll
+      for (int n = 0; n < N; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums[m][n][i] = 0;
+  }
+};
+
+/// values(i, j) = `masked` where column j comes after row i + last, or with Down where row i comes after
+/// column j + last: a tile on the diagonal.
+template <bool Down, int M, int N>
+__device__ void mask_tile(float (&values)[M][N][4], std::int64_t last, float masked) {
+  int const lane = threadIdx.x % 32, row = lane / 4, column = lane % 4 * 2, shift = static_cast<int>(last);
+#pragma unroll
+  for (int m = 0; m < M; ++m)
+#pragma unroll
+    for (int n = 0; n < N; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        int const down = row + 16 * m + i / 2 * 8, across = column + 8 * n + i % 2;
+        if (Down ? down > across + shift : across > down + shift) values[m][n][i] = masked;
+      }
+}
+
+/// Over the 4 threads that share rows of a tile; each gets the result. A fixed order.
+__device__ __forceinline__ float largest_of_4(float value) {
+  value = fmaxf(value, __shfl_xor_sync(~0u, value, 1));
+  return fmaxf(value, __shfl_xor_sync(~0u, value, 2));
+}
+__device__ __forceinline__ float sum_of_4(float value) {
+  value += __shfl_xor_sync(~0u, value, 1);
+  return value + __shfl_xor_sync(~0u, value, 2);
+}
+
+/// How the forward kernel cuts a head: 128 queries a block, 32 a warp, against tiles of keys, two of them in
+/// shared memory.
+template <int D>
+struct ForwardCut {
+  static constexpr int tiles = 2;  // of 16 queries a warp
+  static constexpr int queries = 64 * tiles;
+  static constexpr int keys = D <= 64 ? 64 : 32;
+  static constexpr bool keeps_queries = D <= 64;  // in registers
+  static constexpr std::size_t shared_bytes = (queries + 4 * keys) * (D + 8) * 2;
+};
+
+template <class T, int D>
+__global__ __launch_bounds__(128) void attention_forward_mma(HeadLayout at, float scale, T const* qkv, T* out,
+                                                             float* logsumexp) {
+  using Cut = ForwardCut<D>;
+  using Rows = HeadRows<T, D>;
+  constexpr int M = Cut::tiles, N = Cut::keys / 8;
+  extern __shared__ __align__(16) unsigned char shared_bytes[];
+  T* const queries = reinterpret_cast<T*>(shared_bytes);
+  T* const stages = queries + Cut::queries * Rows::stride;
+  int const lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  std::int64_t const blocks = (at.sequence + Cut::queries - 1) / Cut::queries;
+  std::int64_t const pair = blockIdx.x / blocks, stride = 3 * at.channels;
+  std::int64_t const first = (blocks - 1 - blockIdx.x % blocks) * Cut::queries;  // the longest first
+  std::int64_t const row = first + warp * 16 * M;                                // the warp's first query
+  std::int64_t const end = min(at.sequence, first + Cut::queries);
+  T* const own = queries + warp * 16 * M * Rows::stride;
+
+  auto const copy_keys = [&](std::int64_t key, int stage) {
+    T* const to = stages + stage * 2 * Cut::keys * Rows::stride;
+    std::int64_t const offset = key * stride;
+    Rows::template copy<Cut::keys>(to, qkv + at.qkv(pair, 1) + offset, stride, at.sequence - key);
+    Rows::template copy<Cut::keys>(to + Cut::keys * Rows::stride, qkv + at.qkv(pair, 2) + offset, stride,
+                                   at.sequence - key);
+  };
+  Rows::template copy<Cut::queries>(queries, qkv + at.qkv(pair, 0) + first * stride, stride,
+                                    at.sequence - first);
+  copy_keys(0, 0);
+  commit_copies();
+
+  float const scale_of_2 = scale * log2_of_e;
+  float sums[M][D / 8][4] = {}, largest[M][2], total[M][2] = {};
+  unsigned left[Cut::keeps_queries ? D / 16 : 1][M][4];
+#pragma unroll
+  for (int m = 0; m < M; ++m) largest[m][0] = largest[m][1] = -INFINITY;
+  int stage = 0;
+  for (std::int64_t key = 0; key < end; key += Cut::keys, stage ^= 1) {
+    if (key + Cut::keys < end) copy_keys(key + Cut::keys, stage ^ 1);
+    commit_copies();
+    wait_for_copies<1>();
+    __syncthreads();
+    if constexpr (Cut::keeps_queries)
+      if (key == 0)
+#pragma unroll
+        for (int k = 0; k < D / 16; ++k) Rows::load_left(own, k, left[k]);
+    if (key < row + 16 * M) {
+      T const* const keys = stages + stage * 2 * Cut::keys * Rows::stride;
+      float scores[M][N][4];
+      if constexpr (Cut::keeps_queries)
+        Rows::scores(left, keys, scores);
+      else
+        Rows::scores(own, keys, scores);
+      if (key + Cut::keys > row + 1) mask_tile<false>(scores, row - key, -INFINITY);
+#pragma unroll
+      for (int m = 0; m < M; ++m)
+#pragma unroll
+        for (int side = 0; side < 2; ++side) {
+          float top = largest[m][side], sum = 0;
+#pragma unroll
+          for (int n = 0; n < N; ++n)
+#pragma unroll
+            for (int i = 0; i < 2; ++i) top = fmaxf(top, scores[m][n][2 * side + i]);
+          top = largest_of_4(top);
+          float const keep = exponential_of_2((largest[m][side] - top) * scale_of_2),
+                      shift = top * scale_of_2;
+#pragma unroll
+          for (int n = 0; n < N; ++n)
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+              float& score = scores[m][n][2 * side + i];
+              score = exponential_of_2(__fmaf_rn(score, scale_of_2, -shift));
+              sum += score;
+            }
+          total[m][side] = __fmaf_rn(total[m][side], keep, sum);
+          largest[m][side] = top;
+#pragma unroll
+          for (int n = 0; n < D / 8; ++n) {
+            sums[m][n][2 * side] *= keep;
+            sums[m][n][2 * side + 1] *= keep;
+          }
+        }
+      Rows::multiply_rows(scores, keys + Cut::keys * Rows::stride, sums);
+    }
+    __syncthreads();
+  }
+
+  float factors[M][2];
+#pragma unroll
+  for (int m = 0; m < M; ++m)
+#pragma unroll
+    for (int side = 0; side < 2; ++side) {
+      float const sum = sum_of_4(total[m][side]);
+      factors[m][side] = 1.0f / sum;
+      std::int64_t const query = row + 16 * m + 8 * side + lane / 4;
+      if (lane % 4 == 0 && query < at.sequence)
+        logsumexp[at.rows(pair) + query] = __fmaf_rn(largest[m][side], scale, logf(sum));
+    }
+  Rows::store(sums, factors, own, out + at.out(pair) + row * at.channels, at.channels, at.sequence - row);
+}
+
+/// attention_dots for D channels: D / 8 lanes a row, 8 channels each in order, then a fixed tree.
+template <class T, int D>
+__global__ __launch_bounds__(256) void attention_dots_mma(AttentionGradient<T> g, std::int64_t rows) {
+  constexpr int lanes = D / 8;
+  HeadLayout const& at = g.at;
+  std::int64_t const row = (static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x) / lanes;
+  float sum = 0;
+  if (row < rows) {
+    std::int64_t const from =
+        at.out(g.first_pair + row / at.sequence) + row % at.sequence * at.channels + threadIdx.x % lanes * 8;
+    auto const left = load<8, true>(g.dout + from, 8), right = load<8, true>(g.out + from, 8);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) sum = __fmaf_rn(get<float>(left.value[i]), get<float>(right.value[i]), sum);
+  }
+#pragma unroll
+  for (int step = lanes / 2; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+  if (row < rows && threadIdx.x % lanes == 0) g.dots[row] = sum;
+}
+
+/// How the gradients' kernels cut a head: rows a block, against tiles of 64 rows of the other side, two of
+/// them in shared memory, of which a warp takes `chunk` at a time.
+template <int D>
+struct GradientCut {
+  static constexpr int tiles = D <= 64 ? 2 : 1;  // of 16 rows a warp
+  static constexpr int rows = 64 * tiles;
+  static constexpr int others = 64;
+  static constexpr int chunk = 32;
+  static constexpr std::size_t shared_bytes =
+      (2 * rows + 4 * others) * (D + 8) * 2 + 4 * others * sizeof(float);
+};
+
+/// dq: the sum over keys, in order, of p (dp - dot) k, times the scale.
+template <class T, int D>
+__global__ __launch_bounds__(128) void attention_query_gradient_mma(AttentionGradient<T> g) {
+  using Cut = GradientCut<D>;
+  using Rows = HeadRows<T, D>;
+  constexpr int M = Cut::tiles, N = Cut::chunk / 8;
+  extern __shared__ __align__(16) unsigned char shared_bytes[];
+  T* const queries = reinterpret_cast<T*>(shared_bytes);
+  T* const douts = queries + Cut::rows * Rows::stride;
+  T* const stages = douts + Cut::rows * Rows::stride;
+  HeadLayout const& at = g.at;
+  int const lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  std::int64_t const blocks = (at.sequence + Cut::rows - 1) / Cut::rows;
+  std::int64_t const pair = g.first_pair + blockIdx.x / blocks, stride = 3 * at.channels;
+  std::int64_t const first = (blocks - 1 - blockIdx.x % blocks) * Cut::rows;
+  std::int64_t const row = first + warp * 16 * M, end = min(at.sequence, first + Cut::rows);
+  T* const own_queries = queries + warp * 16 * M * Rows::stride;
+  T const* const own_douts = douts + warp * 16 * M * Rows::stride;
+
+  auto const copy_keys = [&](std::int64_t key, int stage) {
+    T* const to = stages + stage * 2 * Cut::others * Rows::stride;
+    std::int64_t const offset = key * stride;
+    Rows::template copy<Cut::others>(to, g.qkv + at.qkv(pair, 1) + offset, stride, at.sequence - key);
+    Rows::template copy<Cut::others>(to + Cut::others * Rows::stride, g.qkv + at.qkv(pair, 2) + offset,
+                                     stride, at.sequence - key);
+  };
+  Rows::template copy<Cut::rows>(queries, g.qkv + at.qkv(pair, 0) + first * stride, stride,
+                                 at.sequence - first);
+  Rows::template copy<Cut::rows>(douts, g.dout + at.out(pair) + first * at.channels, at.channels,
+                                 at.sequence - first);
+  copy_keys(0, 0);
+  commit_copies();
+
+  float const scale_of_2 = g.scale * log2_of_e;
+  float lse[M][2], dot[M][2], factors[M][2], sums[M][D / 8][4] = {};
+#pragma unroll
+  for (int m = 0; m < M; ++m)
+#pragma unroll
+    for (int side = 0; side < 2; ++side) {
+      std::int64_t const query = row + 16 * m + 8 * side + lane / 4;
+      bool const exists = query < at.sequence;
+      lse[m][side] = exists ? g.logsumexp[at.rows(pair) + query] * log2_of_e : 0.0f;
+      dot[m][side] = exists ? g.dots[at.rows(pair - g.first_pair) + query] : 0.0f;
+      factors[m][side] = g.scale;
+    }
+  int stage = 0;
+  for (std::int64_t tile = 0; tile < end; tile += Cut::others, stage ^= 1) {
+    if (tile + Cut::others < end) copy_keys(tile + Cut::others, stage ^ 1);
+    commit_copies();
+    wait_for_copies<1>();
+    __syncthreads();
+    T const* const tile_keys = stages + stage * 2 * Cut::others * Rows::stride;
+#pragma unroll 1
+    for (int part = 0; part < Cut::others; part += Cut::chunk) {
+      std::int64_t const key = tile + part;
+      if (key >= row + 16 * M) break;
+      T const* const keys = tile_keys + part * Rows::stride;
+      T const* const values = keys + Cut::others * Rows::stride;
+      float scores[M][N][4], slopes[M][N][4];
+      Rows::scores(own_queries, keys, scores);
+      Rows::scores(own_douts, values, slopes);
+#pragma unroll
+      for (int m = 0; m < M; ++m)
+#pragma unroll
+        for (int n = 0; n < N; ++n)
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            slopes[m][n][i] = exponential_of_2(__fmaf_rn(scores[m][n][i], scale_of_2, -lse[m][i / 2])) *
+                              (slopes[m][n][i] - dot[m][i / 2]);
+      if (key + Cut::chunk > row + 1) mask_tile<false>(slopes, row - key, 0);
+      Rows::multiply_rows(slopes, keys, sums);
+    }
+    __syncthreads();
+  }
+  Rows::store(sums, factors, own_queries, g.dqkv + at.qkv(pair, 0) + row * stride, stride, at.sequence - row);
+}
+
+/// dk and dv: sums over the queries that see a key, in order. The tiles hold keys down and queries across, so
+/// that probabilities are the left operand of dv's product as they are.
+template <class T, int D>
+__global__ __launch_bounds__(128) void attention_key_gradient_mma(AttentionGradient<T> g) {
+  using Cut = GradientCut<D>;
+  using Rows = HeadRows<T, D>;
+  constexpr int M = Cut::tiles, N = Cut::chunk / 8;
+  extern __shared__ __align__(16) unsigned char shared_bytes[];
+  T* const keys = reinterpret_cast<T*>(shared_bytes);
+  T* const values = keys + Cut::rows * Rows::stride;
+  T* const stages = values + Cut::rows * Rows::stride;
+  float* const statistics = reinterpret_cast<float*>(stages + 4 * Cut::others * Rows::stride);
+  HeadLayout const& at = g.at;
+  int const lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  std::int64_t const blocks = (at.sequence + Cut::rows - 1) / Cut::rows;
+  std::int64_t const pair = g.first_pair + blockIdx.x / blocks, stride = 3 * at.channels;
+  std::int64_t const first = blockIdx.x % blocks * Cut::rows, row = first + warp * 16 * M;
+  T* const own_keys = keys + warp * 16 * M * Rows::stride;
+  T* const own_values = values + warp * 16 * M * Rows::stride;
+
+  auto const copy_queries = [&](std::int64_t query, int stage) {
+    T* const to = stages + stage * 2 * Cut::others * Rows::stride;
+    std::int64_t const existing = at.sequence - query;
+    Rows::template copy<Cut::others>(to, g.qkv + at.qkv(pair, 0) + query * stride, stride, existing);
+    Rows::template copy<Cut::others>(to + Cut::others * Rows::stride,
+                                     g.dout + at.out(pair) + query * at.channels, at.channels, existing);
+    // A query that does not exist has zeros everywhere: its probability is 1 and adds 1 * 0.
+    int const i = threadIdx.x % Cut::others;
+    bool const is_dot = threadIdx.x >= Cut::others, exists = i < existing;
+    float const* const from = is_dot ? g.dots + at.rows(pair - g.first_pair) : g.logsumexp + at.rows(pair);
+    copy_4_bytes(statistics + stage * 2 * Cut::others + threadIdx.x, from + query + i, exists);
+  };
+  Rows::template copy<Cut::rows>(keys, g.qkv + at.qkv(pair, 1) + first * stride, stride, at.sequence - first);
+  Rows::template copy<Cut::rows>(values, g.qkv + at.qkv(pair, 2) + first * stride, stride,
+                                 at.sequence - first);
+  copy_queries(first, 0);
+  commit_copies();
+
+  float const scale_of_2 = g.scale * log2_of_e;
+  float dkeys[M][D / 8][4] = {}, dvalues[M][D / 8][4] = {};
+  int stage = 0;
+  for (std::int64_t tile = first; tile < at.sequence; tile += Cut::others, stage ^= 1) {
+    if (tile + Cut::others < at.sequence) copy_queries(tile + Cut::others, stage ^ 1);
+    commit_copies();
+    wait_for_copies<1>();
+    __syncthreads();
+#pragma unroll 1
+    for (int part = 0; part < Cut::others; part += Cut::chunk) {
+      std::int64_t const query = tile + part;
+      if (query + Cut::chunk <= row) continue;
+      T const* const queries = stages + (stage * 2 * Cut::others + part) * Rows::stride;
+      T const* const douts = queries + Cut::others * Rows::stride;
+      float const* const lse = statistics + stage * 2 * Cut::others + part;
+      float const* const dots = lse + Cut::others;
+      float scores[M][N][4], slopes[M][N][4];
+      Rows::scores(own_keys, queries, scores);
+      Rows::scores(own_values, douts, slopes);
+#pragma unroll
+      for (int n = 0; n < N; ++n)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          int const column = 8 * n + lane % 4 * 2 + i;
+          float const shift = lse[column] * log2_of_e, dot = dots[column];
+#pragma unroll
+          for (int m = 0; m < M; ++m)
+#pragma unroll
+            for (int side = 0; side < 2; ++side) {
+              float& score = scores[m][n][2 * side + i];
+              float& slope = slopes[m][n][2 * side + i];
+              score = exponential_of_2(__fmaf_rn(score, scale_of_2, -shift));
+              slope = score * (slope - dot);
+            }
+        }
+      if (query + 1 < row + 16 * M) {
+        mask_tile<true>(scores, query - row, 0);
+        mask_tile<true>(slopes, query - row, 0);
+      }
+      Rows::multiply_rows(scores, douts, dvalues);
+      Rows::multiply_rows(slopes, queries, dkeys);
+    }
+    __syncthreads();
+  }
+  float ones[M][2], factors[M][2];
+#pragma unroll
+  for (int m = 0; m < M; ++m)
+#pragma unroll
+    for (int side = 0; side < 2; ++side) {
+      ones[m][side] = 1;
+      factors[m][side] = g.scale;
+    }
+  std::int64_t const existing = at.sequence - row;
+  Rows::store(dkeys, factors, own_keys, g.dqkv + at.qkv(pair, 1) + row * stride, stride, existing);
+  Rows::store(dvalues, ones, own_values, g.dqkv + at.qkv(pair, 2) + row * stride, stride, existing);
+}
+
+template <int D, class T>
+cudaError_t run_attention_forward_mma(cudaStream_t stream, HeadLayout const& at, std::int64_t pairs,
+                                      float scale, T const* qkv, T* out, float* logsumexp) {
+  using Cut = ForwardCut<D>;
+  std::int64_t const blocks = pairs * ((at.sequence + Cut::queries - 1) / Cut::queries);
+  cudaError_t const status = allow_shared(attention_forward_mma<T, D>, Cut::shared_bytes);
+  attention_forward_mma<T, D>
+      <<<static_cast<unsigned>(blocks), 128, Cut::shared_bytes, stream>>>(at, scale, qkv, out, logsumexp);
+  return status;
+}
+
+template <int D, class T>
+cudaError_t run_attention_gradient_mma(cudaStream_t stream, AttentionGradient<T> const& g,
+                                       std::int64_t pairs) {
+  using Cut = GradientCut<D>;
+  auto const blocks = static_cast<unsigned>(pairs * ((g.at.sequence + Cut::rows - 1) / Cut::rows));
+  cudaError_t const query_status = allow_shared(attention_query_gradient_mma<T, D>, Cut::shared_bytes);
+  cudaError_t const key_status = allow_shared(attention_key_gradient_mma<T, D>, Cut::shared_bytes);
+  std::int64_t const rows = pairs * g.at.sequence;
+  attention_dots_mma<T, D><<<blocks_for(rows * (D / 8), 256), 256, 0, stream>>>(g, rows);
+  attention_query_gradient_mma<T, D><<<blocks, 128, Cut::shared_bytes, stream>>>(g);
+  attention_key_gradient_mma<T, D><<<blocks, 128, Cut::shared_bytes, stream>>>(g);
+  return query_status != cudaSuccess ? query_status : key_status;
+}
+
+}  // namespace cuda
+}  // namespace tessera::inline v0

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products by cuBLASLt: what a product is, the algorithm chosen for it, and the cache of those choices.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <cublasLt.h>
+#include <map>
+#include <type_traits>
+#include <utility>
+
+#include "tessera/core/dtype.hpp"
+
+namespace tessera::inline v0 {
+namespace cuda {
+
+template <class T>
+inline constexpr cudaDataType_t data_type = CUDA_R_32F;
+template <>
+inline constexpr cudaDataType_t data_type<double> = CUDA_R_64F;
+template <>
+inline constexpr cudaDataType_t data_type<half> = CUDA_R_16F;
+template <>
+inline constexpr cudaDataType_t data_type<bfloat16> = CUDA_R_16BF;
+
+/// How a pointer is aligned, as far as an algorithm may depend on it: a power of two up to 16 bytes.
+inline int alignment_of(void const* pointer) {
+  auto const address = reinterpret_cast<std::uintptr_t>(pointer);
+  return address == 0 ? 16 : std::min(16, 1 << std::min(4, std::countr_zero(address)));
+}
+
+/// What is fused into a product.
+enum class Fused : std::uint8_t {
+  none,
+  bias,            // + bias, one value a column
+  gelu_derivative  // * gelu'(aux), aux shaped like y
+};
+
+/// A product y = op(a) op(b) of row-major matrices without gaps, y (rows, columns), op(a) (rows, depth),
+/// op(b) (depth, columns); a transposed operand is stored the other way round. Everything that the choice of
+/// an algorithm depends on, so equal keys have equal plans.
+struct ProductKey {
+  std::int64_t rows = 0, columns = 0, depth = 0;
+  bool a_transposed = false, b_transposed = false;
+  std::int64_t a_pitch = 0, y_pitch = 0;  // elements from row to row where that is more than a row; else 0
+  bool add = false;                       // + c, shaped like y
+  Fused fused = Fused::none;
+  cudaDataType_t in = CUDA_R_32F, out = CUDA_R_32F;
+  cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
+  int a_alignment = 16, b_alignment = 16, c_alignment = 16, y_alignment = 16, extra_alignment = 16;
+
+  auto operator<=>(ProductKey const&) const = default;
+};
+
+/// Device pointers. `c` may be y and is not read without ProductKey::add; `extra` is the bias or aux.
+struct ProductOperands {
+  void const* a = nullptr;
+  void const* b = nullptr;
+  void const* c = nullptr;
+  void const* extra = nullptr;
+  void* y = nullptr;
+};
+
+/// One algorithm with its descriptors. cuBLASLt sees column-major matrices, y^T = op(b)^T op(a)^T, because
+/// its epilogues take a bias along the contiguous dim of such a result only.
+class BlasPlan {
+ public:
+  BlasPlan(cublasLtHandle_t blas, ProductKey const& key, std::size_t workspace_bytes)
+      : scales_in_double_(key.compute == CUBLAS_COMPUTE_64F), add_(key.add), fused_(key.fused) {
+    describe(key);
+    choose(blas, key, workspace_bytes);
+  }
+
+  /// Whether cuBLASLt has an algorithm.
+  bool exists() const { return exists_; }
+
+  cublasStatus_t run(cublasLtHandle_t blas, ProductOperands const& at, void* workspace, cudaStream_t stream) {
+    point(at.extra);
+    float const one = 1, beta = add_ ? 1 : 0;
+    double const wide_one = one, wide_beta = beta;
+    void const* const c = add_ ? at.c : at.y;
+    return cublasLtMatmul(blas, &product_, scales_in_double_ ? static_cast<void const*>(&wide_one) : &one,
+                          at.b, &left_, at.a, &right_,
+                          scales_in_double_ ? static_cast<void const*>(&wide_beta) : &beta, c, &result_, at.y,
+                          &result_, &algorithm_, workspace, workspace_bytes_, stream);
+  }
+
+ private:
+  template <class V>
+  void set(cublasLtMatmulDescAttributes_t attribute, V const& value) {
+    cublasLtMatmulDescSetAttribute(&product_, attribute, &value, sizeof value);
+  }
+
+  void describe(ProductKey const& key) {
+    cublasLtMatmulDescInit(&product_, key.compute, scales_in_double_ ? CUDA_R_64F : CUDA_R_32F);
+    set(CUBLASLT_MATMUL_DESC_TRANSA, key.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, key.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+    if (key.fused == Fused::bias) set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    if (key.fused == Fused::gelu_derivative) {
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_DGELU);
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.columns);
+    }
+    layout(left_, key.in, key.columns, key.depth, key.b_transposed, 0);
+    layout(right_, key.in, key.depth, key.rows, key.a_transposed, key.a_pitch);
+    layout(result_, key.out, key.columns, key.rows, false, key.y_pitch);
+  }
+
+  /// A column-major operand of the product, or its transpose as stored.
+  static void layout(cublasLtMatrixLayoutOpaque_t& layout, cudaDataType_t type, std::int64_t rows,
+                     std::int64_t columns, bool transposed, std::int64_t pitch) {
+    if (transposed) std::swap(rows, columns);
+    cublasLtMatrixLayoutInit(&layout, type, static_cast<std::uint64_t>(rows),
+                             static_cast<std::uint64_t>(columns), std::max(rows, pitch));
+  }
+
+  /// The heuristic reads the pointer's alignment, not what it points to.
+  void point(void const* extra) {
+    if (fused_ == Fused::bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, extra);
+    if (fused_ == Fused::gelu_derivative) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, extra);
+  }
+
+  /// The heuristic's first answer among the algorithms whose sums have a fixed order: no split of the depth,
+  /// or partial sums in the compute type that a second kernel adds up.
+  void choose(cublasLtHandle_t blas, ProductKey const& key, std::size_t workspace_bytes) {
+    point(reinterpret_cast<void const*>(static_cast<std::uintptr_t>(key.extra_alignment)));
+    cublasLtMatmulPreferenceOpaque_t preference;
+    cublasLtMatmulPreferenceInit(&preference);
+    auto const prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+      cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof value);
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{workspace_bytes});
+    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+           std::uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<std::uint32_t>(key.b_alignment));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<std::uint32_t>(key.a_alignment));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<std::uint32_t>(key.c_alignment));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<std::uint32_t>(key.y_alignment));
+    cublasLtMatmulHeuristicResult_t result;
+    int found = 0;
+    cublasStatus_t const status = cublasLtMatmulAlgoGetHeuristic(blas, &product_, &left_, &right_, &result_,
+                                                                 &result_, &preference, 1, &result, &found);
+    exists_ = status == CUBLAS_STATUS_SUCCESS && found == 1 && result.state == CUBLAS_STATUS_SUCCESS;
+    if (!exists_) return;
+    algorithm_ = result.algo;
+    workspace_bytes_ = result.workspaceSize;
+  }
+
+  cublasLtMatmulDescOpaque_t product_;
+  cublasLtMatrixLayoutOpaque_t left_, right_, result_;
+  cublasLtMatmulAlgo_t algorithm_;
+  std::size_t workspace_bytes_ = 0;
+  bool scales_in_double_, add_, exists_ = false;
+  Fused fused_;
+};
+
+/// The plans of one context. A plan is made on its first use, on the host alone, so that it may also happen
+/// while a stream is captured; from then on a product costs one look-up and one cublasLtMatmul.
+class BlasPlans {
+ public:
+  BlasPlans() = default;
+  /// Plans use up to so much of the workspace that they are run with; another budget is another choice.
+  BlasPlans(cublasLtHandle_t blas, std::size_t workspace_bytes)
+      : blas_(blas), workspace_bytes_(workspace_bytes) {}
+
+  /// The plan of a product, or null where cuBLASLt has none. A function of the key, the device and the
+  /// library's version.
+  BlasPlan* find(ProductKey const& key) {
+    auto const [entry, made] = plans_.try_emplace(key, blas_, key, workspace_bytes_);
+    return entry->second.exists() ? &entry->second : nullptr;
+  }
+
+  cublasStatus_t run(BlasPlan& plan, ProductOperands const& at, void* workspace, cudaStream_t stream) {
+    return plan.run(blas_, at, workspace, stream);
+  }
+
+ private:
+  cublasLtHandle_t blas_ = nullptr;
+  std::size_t workspace_bytes_ = 0;
+  std::map<ProductKey, BlasPlan> plans_;
+};
+
+}  // namespace cuda
+}  // namespace tessera::inline v0

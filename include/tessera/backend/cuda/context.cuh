@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: Apache-2.0
+// The GPU's context: streams for the lanes of a step, a workspace, cuBLASLt, the first failure, and graphs.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <cublasLt.h>
+#include <cuda_runtime.h>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/backend/cpu/context.hpp"
+#include "tessera/backend/cuda/blas.cuh"
+#include "tessera/backend/cuda/error.cuh"
+#include "tessera/backend/cuda/memory.cuh"
+#include "tessera/core/error.hpp"
+#include "tessera/core/operation.hpp"
+#include "tessera/core/place.hpp"
+
+namespace tessera::inline v0 {
+
+namespace cuda {
+
+/// Ends a CUDA object with its scope.
+template <class Handle, auto Destroy>
+class Owned {
+ public:
+  Owned() = default;
+  explicit Owned(Handle handle) : handle_(handle) {}
+  Owned(Owned&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Owned& operator=(Owned&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~Owned() {
+    if (handle_) Destroy(handle_);
+  }
+  Handle get() const noexcept { return handle_; }
+  explicit operator bool() const noexcept { return handle_ != nullptr; }
+
+ private:
+  Handle handle_ = nullptr;
+};
+
+using Stream = Owned<cudaStream_t, &cudaStreamDestroy>;
+using Event = Owned<cudaEvent_t, &cudaEventDestroy>;
+using Graph = Owned<cudaGraphExec_t, &cudaGraphExecDestroy>;
+using Blas = Owned<cublasLtHandle_t, &cublasLtDestroy>;
+
+inline Stream make_stream() {
+  cudaStream_t stream = nullptr;
+  require(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  return Stream(stream);
+}
+inline Event make_event(unsigned flags = cudaEventDisableTiming) {
+  cudaEvent_t event = nullptr;
+  require(cudaEventCreateWithFlags(&event, flags), "cudaEventCreateWithFlags");
+  return Event(event);
+}
+
+}  // namespace cuda
+
+/// Enqueues operations on one GPU. No member but the constructor, `synchronize` and `raise` waits, allocates
+/// or throws: the first failure is kept for `raise`. Used by one thread at a time, with its device current.
+template <>
+class Context<Cuda> {
+ public:
+  using place_type = Cuda;
+  /// What cuBLASLt may use of the workspace; part of every plan, since other budgets choose other algorithms.
+  static constexpr std::size_t blas_bytes = std::size_t{64} << 20;
+
+  /// Bytes of workspace for micro-batches of so many tokens: cuBLASLt's share serves other operations too.
+  static constexpr std::size_t workspace_bytes(int /*threads*/, std::int64_t /*tokens*/) {
+    return blas_bytes;
+  }
+  /// Makes the GPU of a rank current for this thread. Throws Error(unsupported) when there is none.
+  static void select(int device) {
+    int count = 0;
+    cudaError_t const status = cudaGetDeviceCount(&count);
+    if (status != cudaSuccess || count == 0)
+      throw Error(ErrorKind::unsupported, "no CUDA device can be used: " + cuda::text_of(status) +
+                                              "; run on a machine with a GPU and its driver, or use On<Cpu>");
+    if (device >= count)
+      throw Error(ErrorKind::unsupported, "GPU " + std::to_string(device) + " was asked for, but there are " +
+                                              std::to_string(count) + "; use fewer ranks");
+    cuda::require(cudaSetDevice(device), "cudaSetDevice");
+  }
+
+  /// `workspace` is device memory that stays the caller's; `threads` work on host tasks. With a recorder
+  /// nothing is enqueued and the workspace may be empty.
+  Context(int threads, std::span<std::byte> workspace, Recorder* recorder = nullptr)
+      : recorder_(recorder), workspace_(workspace), host_(threads, {}) {
+    if (recorder) return;
+    for (cuda::Stream& lane : lanes_) lane = cuda::make_stream();
+    for (cuda::Event& event : joins_) event = cuda::make_event();
+    for (Arrival& arrival : arrivals_) {
+      arrival.begun = cuda::make_event(cudaEventDefault);
+      arrival.ended = cuda::make_event(cudaEventDefault);
+      arrival.memory = Arena<cuda::PinnedMemory>(arrival_bytes);
+    }
+    for (Upload& upload : uploads_) upload.done = cuda::make_event();
+    cublasLtHandle_t blas = nullptr;
+    cuda::require(cublasLtCreate(&blas), "cublasLtCreate");
+    blas_ = cuda::Blas(blas);
+    plans_ = cuda::BlasPlans(blas, blas_bytes < workspace.size() ? blas_bytes : workspace.size());
+  }
+  Context(Context const&) = delete;
+  Context& operator=(Context const&) = delete;
+
+  /// The stream of the lane that was begun; operations enqueue here.
+  cudaStream_t stream() const noexcept { return lanes_[lane_].get(); }
+  void* native_stream() const noexcept { return stream(); }
+  cuda::BlasPlans& plans() noexcept { return plans_; }
+  /// Device memory, aligned to 256 bytes, whose content lasts until the operation ends. For operations of the
+  /// compute lane only.
+  std::span<std::byte> workspace() const noexcept { return workspace_; }
+  Recorder* recorder() const noexcept { return recorder_; }
+
+  /// Runs a body that launches kernels or library calls on `stream()`, or reports the operation to the
+  /// recorder instead.
+  template <class F>
+  void enqueue(Operation const& operation, F&& body) noexcept {
+    if (recorder_) {
+      recorder_->operation(operation);
+      return;
+    }
+    if (failure_) return;
+    std::forward<F>(body)();
+    check(cudaGetLastError(), operation.name);
+  }
+
+  /// Keeps the first failure. `what` is a string literal.
+  template <class Status>
+  void check(Status status, char const* what) noexcept {
+    if (cuda::succeeded(status) || failure_) return;
+    failure_ = std::string("CUDA: ") + what + " failed: " + cuda::text_of(status);
+  }
+  /// Throws Error(failed) with the first failure.
+  void raise() const {
+    if (failure_) throw Error(ErrorKind::failed, *failure_);
+  }
+
+  /// Later operations go to a lane, after the entries in `waits`, until `end`, which marks the entry when
+  /// others wait for it. Entries are numbered from 0; waits name earlier ones.
+  void begin(int /*entry*/, Lane lane, std::span<int const> waits) noexcept {
+    lane_ = static_cast<std::size_t>(lane);
+    for (int const other : waits)
+      check(cudaStreamWaitEvent(stream(), marks_[static_cast<std::size_t>(other)].get(), 0),
+            "cudaStreamWaitEvent");
+  }
+  void end(int entry, bool signals) noexcept {
+    if (signals) check(cudaEventRecord(mark_of(entry), stream()), "cudaEventRecord");
+    lane_ = 0;
+  }
+
+  /// Enqueues a program of entries over all lanes between two points of the compute lane. With `graph`, its
+  /// first run is captured as a CUDA graph, instantiated and launched, and every later one is one launch: the
+  /// body must then enqueue the same every time. Says whether the body ran.
+  template <class F>
+  bool replay(std::size_t program, bool graph, F&& body) {
+    if (!graph || recorder_) {
+      fork();
+      body();
+      join();
+      return true;
+    }
+    bool const first = !graphs_[program];
+    if (first) graphs_[program] = captured(body);
+    if (graphs_[program]) check(cudaGraphLaunch(graphs_[program].get(), lanes_[0].get()), "cudaGraphLaunch");
+    return first;
+  }
+
+  /// Host code that joins a step in the order of its lane, in graphs too. `work` runs on a thread of the CUDA
+  /// driver, with the context of the host and its threads; it must not call CUDA. What `data` points at must
+  /// live as long as the step may be repeated, and names the task: a pointer given again is the same task.
+  void host_task(Operation const& operation, void (*work)(Context<Cpu>& host, void* data),
+                 void* data) noexcept {
+    enqueue(operation, [&] {
+      HostTask& task = host_tasks_[data];
+      task = {work, data, &host_};
+      check(cudaLaunchHostFunc(stream(), &run_host_task, &task), "cudaLaunchHostFunc");
+    });
+  }
+
+  /// Copies host bytes to the device in the order of the compute lane; `from` may be reused at once. Waits
+  /// only for the eighth upload before this one; pins memory when an upload is larger than those before.
+  void upload(void* to, void const* from, std::size_t bytes) noexcept {
+    Upload& next = uploads_[next_upload_];
+    next_upload_ = (next_upload_ + 1) % uploads_.size();
+    check(cudaEventSynchronize(next.done.get()), "cudaEventSynchronize");
+    if (failure_) return;
+    try {
+      if (next.memory.bytes() < static_cast<std::int64_t>(bytes))
+        next.memory = Arena<cuda::PinnedMemory>(static_cast<std::int64_t>(bytes));
+    } catch (Error const& error) {
+      failure_ = error.what();
+      return;
+    }
+    std::memcpy(next.memory.base(), from, bytes);
+    check(cudaMemcpyAsync(to, next.memory.base(), bytes, cudaMemcpyHostToDevice, lanes_[0].get()),
+          "cudaMemcpyAsync");
+    check(cudaEventRecord(next.done.get(), lanes_[0].get()), "cudaEventRecord");
+  }
+
+  // ---- results that the host reads later ------------------------------------------------------------------
+
+  /// Steps are under way when they were enqueued.
+  static constexpr bool immediate = false;
+  /// How many results may be under way, and the bytes of each.
+  static constexpr std::size_t arrival_slots = 4;
+  static constexpr std::int64_t arrival_bytes = 4096;
+
+  /// The step of a slot begins here; its slot must have been read before.
+  void embark(int slot) noexcept {
+    check(cudaEventRecord(arrivals_[static_cast<std::size_t>(slot)].begun.get(), lanes_[0].get()),
+          "cudaEventRecord");
+  }
+  /// It ends here, with up to arrival_bytes that travel to the host.
+  void depart(int slot, void const* from, std::size_t bytes) noexcept {
+    Arrival& arrival = arrivals_[static_cast<std::size_t>(slot)];
+    check(cudaMemcpyAsync(arrival.memory.base(), from, bytes, cudaMemcpyDeviceToHost, lanes_[0].get()),
+          "cudaMemcpyAsync");
+    check(cudaEventRecord(arrival.ended.get(), lanes_[0].get()), "cudaEventRecord");
+  }
+  /// Whether it has ended; a failure counts as an end.
+  bool arrived(int slot) noexcept {
+    cudaError_t const status = cudaEventQuery(arrivals_[static_cast<std::size_t>(slot)].ended.get());
+    if (status == cudaErrorNotReady && !failure_) return false;
+    if (status != cudaErrorNotReady) check(status, "a step");
+    return true;
+  }
+  std::byte const* cargo(int slot) const noexcept {
+    return arrivals_[static_cast<std::size_t>(slot)].memory.base();
+  }
+  /// From embark to depart, on the device's clock.
+  double seconds(int slot) noexcept {
+    Arrival const& arrival = arrivals_[static_cast<std::size_t>(slot)];
+    float milliseconds = 0.0f;
+    check(cudaEventElapsedTime(&milliseconds, arrival.begun.get(), arrival.ended.get()),
+          "cudaEventElapsedTime");
+    return static_cast<double>(milliseconds) * 1e-3;
+  }
+
+  // ---- outside steps
+  // ---------------------------------------------------------------------------------------
+
+  /// Bytes of the device as the host reads them, after everything enqueued; valid until the next such call.
+  std::byte const* host_view(void const* from, std::size_t bytes) {
+    synchronize();
+    raise();
+    if (is_host(from)) return static_cast<std::byte const*>(from);
+    view_.resize(bytes);
+    cuda::require(cudaMemcpy(view_.data(), from, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
+    return view_.data();
+  }
+  /// Zeroed host memory in which bytes of the device are formed; `commit` puts them there and waits for it.
+  std::byte* draft(void* to, std::size_t bytes) {
+    if (is_host(to)) return static_cast<std::byte*>(to);
+    drafts_.emplace_back(bytes);
+    return drafts_.back().data();
+  }
+  void commit(void* to, std::byte const* draft, std::size_t bytes) {
+    if (to == draft) return;
+    cuda::require(cudaMemcpy(to, draft, bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+    await_default_stream();
+    std::erase_if(drafts_, [&](std::vector<std::byte> const& each) { return each.data() == draft; });
+  }
+  void clear(void* to, std::size_t bytes) {
+    if (is_host(to))
+      std::memset(to, 0, bytes);
+    else
+      cuda::require(cudaMemset(to, 0, bytes), "cudaMemset");
+    await_default_stream();
+  }
+  /// The context of the host, whose threads form drafts and run host tasks.
+  Context<Cpu>& host() noexcept { return host_; }
+
+  /// Waits for everything enqueued. A step never calls it.
+  void synchronize() noexcept {
+    if (recorder_) {
+      recorder_->violation("synchronize");
+      return;
+    }
+    for (cuda::Stream const& lane : lanes_) check(cudaStreamSynchronize(lane.get()), "a step");
+  }
+
+ private:
+  /// One result of a step on its way to the host.
+  struct Arrival {
+    cuda::Event begun, ended;
+    Arena<cuda::PinnedMemory> memory;
+  };
+  struct Upload {
+    cuda::Event done;
+    Arena<cuda::PinnedMemory> memory;
+  };
+  struct HostTask {
+    void (*work)(Context<Cpu>&, void*) = nullptr;
+    void* data = nullptr;
+    Context<Cpu>* host = nullptr;
+  };
+  static void CUDART_CB run_host_task(void* task) {
+    HostTask const& what = *static_cast<HostTask const*>(task);
+    what.work(*what.host, what.data);
+  }
+
+  /// Copies from memory that is not pinned, and fills, may still run when their call returns, and no lane
+  /// waits for the default stream.
+  static void await_default_stream() {
+    cuda::require(cudaStreamSynchronize(cudaStreamLegacy), "cudaStreamSynchronize");
+  }
+
+  static bool is_host(void const* pointer) {
+    cudaPointerAttributes about{};
+    cuda::require(cudaPointerGetAttributes(&about, pointer), "cudaPointerGetAttributes");
+    return about.type != cudaMemoryTypeDevice;
+  }
+
+  cudaEvent_t mark_of(int entry) noexcept {
+    std::size_t const index = static_cast<std::size_t>(entry);
+    if (marks_.size() <= index) marks_.resize(index + 1);
+    if (!marks_[index]) marks_[index] = cuda::make_event();
+    return marks_[index].get();
+  }
+
+  /// All lanes start after what the compute lane has so far, and it goes on after all of them.
+  void fork() noexcept {
+    check(cudaEventRecord(joins_[0].get(), lanes_[0].get()), "cudaEventRecord");
+    for (std::size_t lane = 1; lane < lanes_.size(); ++lane)
+      check(cudaStreamWaitEvent(lanes_[lane].get(), joins_[0].get(), 0), "cudaStreamWaitEvent");
+  }
+  void join() noexcept {
+    for (std::size_t lane = 1; lane < lanes_.size(); ++lane) {
+      check(cudaEventRecord(joins_[lane].get(), lanes_[lane].get()), "cudaEventRecord");
+      check(cudaStreamWaitEvent(lanes_[0].get(), joins_[lane].get(), 0), "cudaStreamWaitEvent");
+    }
+  }
+
+  template <class F>
+  cuda::Graph captured(F& body) {
+    check(cudaStreamBeginCapture(lanes_[0].get(), cudaStreamCaptureModeThreadLocal),
+          "cudaStreamBeginCapture");
+    cudaGraph_t recorded = nullptr;
+    try {
+      fork();
+      body();
+      join();
+    } catch (...) {
+      cudaStreamEndCapture(lanes_[0].get(), &recorded);
+      if (recorded) cudaGraphDestroy(recorded);
+      throw;
+    }
+    check(cudaStreamEndCapture(lanes_[0].get(), &recorded), "cudaStreamEndCapture");
+    cudaGraphExec_t runnable = nullptr;
+    if (!failure_) check(cudaGraphInstantiate(&runnable, recorded, 0), "cudaGraphInstantiate");
+    if (recorded) cudaGraphDestroy(recorded);
+    return cuda::Graph(runnable);
+  }
+
+  Recorder* recorder_;
+  std::span<std::byte> workspace_;
+  std::array<cuda::Stream, lane_count> lanes_;
+  std::array<cuda::Event, lane_count> joins_;  // 0: the fork
+  std::size_t lane_ = 0;
+  cuda::Blas blas_;
+  cuda::BlasPlans plans_;
+  std::vector<cuda::Event> marks_;  // by entry
+  std::array<cuda::Graph, 2> graphs_;
+  std::array<Arrival, arrival_slots> arrivals_;
+  std::array<Upload, 8> uploads_;
+  std::size_t next_upload_ = 0;
+  std::map<void*, HostTask> host_tasks_;
+  std::vector<std::byte> view_;
+  std::vector<std::vector<std::byte>> drafts_;
+  std::optional<std::string> failure_;
+  Context<Cpu> host_;
+};
+
+}  // namespace tessera::inline v0

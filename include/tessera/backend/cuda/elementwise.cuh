@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+// Folding, norms, conversion, GELU and inspection of flat arrays on the GPU. The contracts are in the ops
+// headers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "tessera/backend/cuda/activation.cuh"
+#include "tessera/backend/cuda/context.cuh"
+#include "tessera/backend/cuda/kernel.cuh"
+#include "tessera/core/operation.hpp"
+#include "tessera/tensor/tensor.hpp"
+
+namespace tessera::inline v0 {
+namespace cuda {
+
+// What run_transform applies to each element.
+struct Assign {
+  template <class S>
+  __device__ __forceinline__ void operator()(S from, S& to) const {
+    to = from;
+  }
+};
+template <class S>
+struct Constant {
+  S value;
+  __device__ __forceinline__ void operator()(S& to) const { to = value; }
+};
+struct AssignGelu {
+  template <class S>
+  __device__ __forceinline__ void operator()(S before, S& after) const {
+    after = gelu(before);
+  }
+};
+
+template <class T>
+void run_fill(cudaStream_t stream, std::int64_t elements, T* to, compute_t<T> value) {
+  run_transform<compute_t<T>>(stream, elements, Constant<compute_t<T>>{value}, to);
+}
+
+/// to = from in another format. Doubles on either side are converted without a detour through float.
+template <class S, class D>
+void run_convert(cudaStream_t stream, std::int64_t elements, S const* from, D* to) {
+  using C = std::conditional_t<std::is_same_v<S, double> || std::is_same_v<D, double>, double, float>;
+  run_transform<C>(stream, elements, Assign{}, from, to);
+}
+
+// ---- folding --------------------------------------------------------------------------------------------
+
+/// What a sum of pieces starts from.
+enum class FoldStart { zero, target, first_piece };
+
+template <class S, int N, int Groups, bool Whole, class T, class D>
+__device__ __forceinline__ void fold_groups(std::int64_t elements, T const* pieces, std::int64_t count,
+                                            std::int64_t stride, FoldStart start, D* to) {
+  Batch<S, N, Groups> sums{};
+  auto const each = [&](auto const& work) {
+#pragma unroll
+    for (int group = 0; group < Groups; ++group)
+#pragma unroll
+      for (int k = 0; k < N; ++k) work(group, k);
+  };
+  auto const start_with = [&](auto const& batch) {
+    each([&](int group, int k) { sums.pack[group].value[k] = get<S>(batch.pack[group].value[k]); });
+  };
+  if (start == FoldStart::target)
+    start_with(load_batch<N, Groups, Whole>(static_cast<D const*>(to), elements));
+  else if (start == FoldStart::first_piece)
+    start_with(load_batch<N, Groups, Whole>(pieces, elements));
+#pragma unroll 4
+  for (std::int64_t piece = start == FoldStart::first_piece ? 1 : 0; piece < count; ++piece) {
+    auto const more = load_batch<N, Groups, Whole>(pieces + piece * stride, elements);
+    each([&](int group, int k) { sums.pack[group].value[k] += get<S>(more.pack[group].value[k]); });
+  }
+  Batch<D, N, Groups> result;
+  each([&](int group, int k) { result.pack[group].value[k] = put<D>(sums.pack[group].value[k]); });
+  store_batch<N, Groups, Whole>(to, result, elements);
+}
+
+template <class S, int N, int Groups, class T, class D>
+__global__ __launch_bounds__(elementwise_threads) void fold_kernel(std::int64_t elements, bool packed,
+                                                                   T const* pieces, std::int64_t count,
+                                                                   std::int64_t stride, FoldStart start,
+                                                                   D* to) {
+  if (packed && start_of_group<N, Groups>(Groups - 1) + N <= elements)
+    fold_groups<S, N, Groups, true>(elements, pieces, count, stride, start, to);
+  else
+    fold_groups<S, N, Groups, false>(elements, pieces, count, stride, start, to);
+}
+
+/// Adds `count` pieces, `stride` elements apart, in order, in S; rounds once. `to` may be the first piece
+/// where the types are the same.
+template <class S, class T, class D>
+void run_fold(cudaStream_t stream, std::int64_t elements, T const* pieces, std::int64_t count,
+              std::int64_t stride, FoldStart start, D* to) {
+  constexpr int n = pack_width<T, D>, groups = 2;
+  if (elements == 0) return;
+  bool const packed = takes_packs<n>(pieces, to) && (count < 2 || stride % n == 0);
+  fold_kernel<S, n, groups>
+      <<<blocks_for(elements, elementwise_threads * n * groups), elementwise_threads, 0, stream>>>(
+          elements, packed, pieces, count, stride, start, to);
+}
+
+// ---- norms ----------------------------------------------------------------------------------------------
+
+inline constexpr int norm_threads = 64;
+inline constexpr int norm_lanes = 16;
+inline constexpr int norm_block = 4096;
+
+/// Sums of squares of 4096 elements each, 16 lanes to one: lane l adds the elements l modulo 16 in order, one
+/// fma each, and the lanes are added pairwise, as on the CPU.
+template <class T, class Q>
+__global__ __launch_bounds__(norm_threads) void norm_partials_kernel(T const* values, std::int64_t elements,
+                                                                     Q* partials) {
+  using S = compute_t<T>;
+  constexpr int steps = norm_block / norm_lanes, loads = 128 / sizeof(T);  // 128 bytes at once
+  int const lane = static_cast<int>(threadIdx.x) % norm_lanes;
+  std::int64_t const index =
+      static_cast<std::int64_t>(blockIdx.x) * (norm_threads / norm_lanes) + threadIdx.x / norm_lanes;
+  std::int64_t const left = elements - index * norm_block;
+  T const* const from = values + index * norm_block + lane;
+  S sum(0);
+  if (left >= norm_block) {
+    for (int begin = 0; begin < steps; begin += loads) {
+      T at_once[loads];
+#pragma unroll
+      for (int step = 0; step < loads; ++step) at_once[step] = from[(begin + step) * norm_lanes];
+#pragma unroll
+      for (int step = 0; step < loads; ++step) {
+        S const value = get<S>(at_once[step]);
+        sum = detail::multiply_add(value, value, sum);
+      }
+    }
+  } else {
+    for (std::int64_t i = 0; lane + i < left; i += norm_lanes) {
+      S const value = get<S>(from[i]);
+      sum = detail::multiply_add(value, value, sum);
+    }
+  }
+#pragma unroll
+  for (int distance = norm_lanes / 2; distance > 0; distance /= 2)
+    sum += __shfl_down_sync(0xffffffffu, sum, distance, norm_lanes);
+  if (lane == 0 && left > 0) partials[index] = put<Q>(sum);
+}
+
+// ---- inspection -----------------------------------------------------------------------------------------
+
+template <class T, int N, bool Whole>
+__device__ __forceinline__ void find_non_finite(T const* values, std::int64_t elements,
+                                                unsigned long long* index) {
+  constexpr int groups = 4;
+  auto const batch = load_batch<N, groups, Whole>(values, elements);
+  unsigned long long found = ~0ull;
+#pragma unroll
+  for (int group = groups - 1; group >= 0; --group)
+#pragma unroll
+    for (int k = N - 1; k >= 0; --k)
+      if (!isfinite(get<compute_t<T>>(batch.pack[group].value[k])))
+        found = static_cast<unsigned long long>(start_of_group<N, groups>(group) + k);
+  if (found < *static_cast<unsigned long long volatile*>(index)) atomicMin(index, found);
+}
+
+/// The smallest index of a value that is not finite; *index must hold -1, all ones, which stays if there is
+/// none.
+template <class T>
+__global__ __launch_bounds__(elementwise_threads) void find_non_finite_kernel(T const* values,
+                                                                              std::int64_t elements,
+                                                                              bool packed,
+                                                                              unsigned long long* index) {
+  constexpr int n = pack_width<T>;
+  if (packed && start_of_group<n, 4>(3) + n <= elements)
+    find_non_finite<T, n, true>(values, elements, index);
+  else
+    find_non_finite<T, n, false>(values, elements, index);
+}
+
+}  // namespace cuda
+
+template <class S, class D>
+void cuda_convert(Context<Cuda>& context, Operation const& operation, Tensor<S const, Cuda> from,
+                  Tensor<D, Cuda> to) {
+  context.enqueue(operation,
+                  [&] { cuda::run_convert(context.stream(), to.elements(), from.data(), to.data()); });
+}
+
+template <class T>
+void cuda_fill(Context<Cuda>& context, Operation const& operation, Tensor<T, Cuda> to, compute_t<T> value) {
+  context.enqueue(operation, [&] { cuda::run_fill(context.stream(), to.elements(), to.data(), value); });
+}
+
+/// Either end may be pinned host memory.
+template <class T>
+void cuda_copy(Context<Cuda>& context, Operation const& operation, Tensor<T const, Cuda> from,
+               Tensor<T, Cuda> to) {
+  context.enqueue(operation, [&] {
+    if (to.elements() == 0 || from.data() == to.data()) return;
+    context.check(cudaMemcpyAsync(to.data(), from.data(), static_cast<std::size_t>(to.bytes()),
+                                  cudaMemcpyDefault, context.stream()),
+                  "cudaMemcpyAsync");
+  });
+}
+
+/// The same bits as on the CPU. Reads every piece once, however many there are.
+template <class T>
+void cuda_fold(Context<Cuda>& context, Operation const& operation, Tensor<compute_t<T>, Cuda> accumulator,
+               T const* pieces, int count, std::int64_t stride, bool first) {
+  context.enqueue(operation, [&] {
+    cuda::run_fold<compute_t<T>>(context.stream(), accumulator.elements(), pieces, count, stride,
+                                 first ? cuda::FoldStart::first_piece : cuda::FoldStart::target,
+                                 accumulator.data());
+  });
+}
+
+template <class T>
+void cuda_gelu_forward(Context<Cuda>& context, Operation const& operation, Tensor<T const, Cuda> pre,
+                       Tensor<T, Cuda> y) {
+  context.enqueue(operation, [&] {
+    cuda::run_transform<compute_t<T>>(context.stream(), y.elements(), cuda::AssignGelu{}, pre.data(),
+                                      y.data());
+  });
+}
+
+/// The same bits as on the CPU.
+template <class T, class Q>
+void cuda_norm_partials(Context<Cuda>& context, Operation const& operation, Tensor<T const, Cuda> values,
+                        Tensor<Q, Cuda> partials) {
+  context.enqueue(operation, [&] {
+    constexpr std::int64_t each = std::int64_t{cuda::norm_block} * cuda::norm_threads / cuda::norm_lanes;
+    std::int64_t const n = values.elements();
+    if (n == 0) return;
+    cuda::norm_partials_kernel<<<cuda::blocks_for(n, each), cuda::norm_threads, 0, context.stream()>>>(
+        values.data(), n, partials.data());
+  });
+}
+
+/// `index` is device memory.
+template <class T>
+void cuda_first_non_finite(Context<Cuda>& context, Operation const& operation, Tensor<T const, Cuda> values,
+                           std::int64_t* index) {
+  context.enqueue(operation, [&] {
+    constexpr int n = cuda::pack_width<T>;
+    context.check(cudaMemsetAsync(index, 0xff, sizeof *index, context.stream()), "cudaMemsetAsync");
+    if (values.elements() == 0) return;
+    cuda::find_non_finite_kernel<<<cuda::blocks_for(values.elements(), cuda::elementwise_threads * n * 4),
+                                   cuda::elementwise_threads, 0, context.stream()>>>(
+        values.data(), values.elements(), cuda::takes_packs<n>(values.data()),
+        reinterpret_cast<unsigned long long*>(index));
+  });
+}
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the CUDA libraries report, as text.
+#pragma once
+
+#include <cstdint>
+#include <cublasLt.h>
+#include <cuda_runtime.h>
+#include <string>
+#include <type_traits>
+
+#include "tessera/core/error.hpp"
+
+namespace tessera::inline v0 {
+namespace cuda {
+
+inline std::string text_of(cudaError_t status) {
+  return std::string(cudaGetErrorName(status)) + " (" + cudaGetErrorString(status) + ")";
+}
+inline std::string text_of(cublasStatus_t status) {
+  return std::string(cublasLtGetStatusName(status)) + " (" + cublasLtGetStatusString(status) + ")";
+}
+
+constexpr bool succeeded(cudaError_t status) { return status == cudaSuccess; }
+constexpr bool succeeded(cublasStatus_t status) { return status == CUBLAS_STATUS_SUCCESS; }
+
+/// Throws Error(out_of_memory) for a refused allocation and Error(failed) for the rest, with the call. For
+/// code outside steps; inside, Context<Cuda>::check keeps the first failure for the ticket.
+template <class Status>
+void require(Status status, char const* what) {
+  if (succeeded(status)) return;
+  ErrorKind kind = ErrorKind::failed;
+  if constexpr (std::is_same_v<Status, cudaError_t>)
+    if (status == cudaErrorMemoryAllocation) kind = ErrorKind::out_of_memory;
+  throw Error(kind, std::string("CUDA: ") + what + " failed: " + text_of(status));
+}
+
+}  // namespace cuda
+}  // namespace tessera::inline v0

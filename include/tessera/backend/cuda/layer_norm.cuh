@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layer normalisation on the GPU. The contracts are in ops/layer_norm.hpp.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "tessera/backend/cuda/activation.cuh"
+#include "tessera/backend/cuda/context.cuh"
+#include "tessera/backend/cuda/kernel.cuh"
+#include "tessera/core/operation.hpp"
+#include "tessera/tensor/tensor.hpp"
+
+namespace tessera::inline v0 {
+namespace cuda {
+
+// A row is spread over the threads of one threadIdx.y: pack p of a thread is pack p * blockDim.x +
+// threadIdx.x of the row. The shape alone decides how, so that the sums do not depend on addresses; `Whole`
+// says that rows consist of packs and start where packs may.
+
+/// The pack at a position of a row; what lies beyond the row is zero.
+template <int N, bool Whole, class T>
+__device__ __forceinline__ Pack<T, N> load_of_row(T const* row, std::int64_t position, std::int64_t columns) {
+  if constexpr (Whole)
+    return position < columns ? load<N, true>(row + position, N) : Pack<T, N>{};
+  else
+    return load<N, false>(row + position, columns - position);
+}
+template <int N, bool Whole, class T>
+__device__ __forceinline__ void store_of_row(T* row, Pack<T, N> const& pack, std::int64_t position,
+                                             std::int64_t columns) {
+  if (!Whole || position < columns) store<N, Whole>(row + position, pack, columns - position);
+}
+
+/// The most threads of a row, and the packs that each keeps in registers.
+inline constexpr int norm_row_threads = 512;
+inline constexpr int norm_forward_packs = 4;
+template <class T>
+inline constexpr int norm_backward_packs = sizeof(T) == 4 ? 4 : 2;
+
+/// How many warps share a row of so many columns, and how many rows a block of `threads` then takes.
+template <class T>
+dim3 norm_block_shape(std::int64_t columns, int packs, int threads) {
+  std::int64_t const of_warp = std::int64_t{32} * packs * pack_width<T>;
+  int const warps =
+      static_cast<int>(std::clamp<std::int64_t>((columns + of_warp - 1) / of_warp, 1, norm_row_threads / 32));
+  return dim3(static_cast<unsigned>(32 * warps), static_cast<unsigned>(std::max(1, threads / 32 / warps)));
+}
+
+// ---- forward --------------------------------------------------------------------------------------------
+
+/// A row for each threadIdx.y. Rows that fit stay in registers; longer ones are read three times.
+template <class T, bool Whole>
+__global__ __launch_bounds__(norm_row_threads) void layer_norm_forward_kernel(
+    std::int64_t rows, std::int64_t columns, T const* x, T const* gamma, T const* beta, compute_t<T> epsilon,
+    T* y, compute_t<T>* mean, compute_t<T>* rstd) {
+  using S = compute_t<T>;
+  constexpr int n = pack_width<T>, packs = norm_forward_packs;
+  std::int64_t const own = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+  std::int64_t const row = own < rows ? own : rows - 1;  // absent rows repeat the last one and write nothing
+  std::int64_t const span = static_cast<std::int64_t>(blockDim.x) * packs * n;
+  T const* const from = x + row * columns;
+  S values[packs][n];
+  std::int64_t loaded = -1;
+  // work(begin) with the values of [begin, begin + span) at hand.
+  auto const for_spans = [&](auto const& work) {
+    for (std::int64_t begin = 0; begin < columns; begin += span) {
+      if (begin != loaded) {
+        Pack<T, n> stored[packs];
+#pragma unroll
+        for (int p = 0; p < packs; ++p)
+          stored[p] = load_of_row<n, Whole>(
+              from, begin + (static_cast<std::int64_t>(p) * blockDim.x + threadIdx.x) * n, columns);
+#pragma unroll
+        for (int p = 0; p < packs; ++p)
+#pragma unroll
+          for (int k = 0; k < n; ++k) values[p][k] = get<S>(stored[p].value[k]);
+        loaded = begin;
+      }
+      work(begin);
+    }
+  };
+  auto const sum_over_row = [&](auto const& term) {
+    S sum(0);
+    for_spans([&](std::int64_t begin) {
+#pragma unroll
+      for (int p = 0; p < packs; ++p) {
+        std::int64_t const position = begin + (static_cast<std::int64_t>(p) * blockDim.x + threadIdx.x) * n;
+#pragma unroll
+        for (int k = 0; k < n; ++k)
+          if (position + (Whole ? 0 : k) < columns) sum += term(values[p][k]);
+      }
+    });
+    return reduce_row<Sum>(sum);
+  };
+  S const average = sum_over_row([](S value) { return value; }) / S(columns);
+  S const squares = sum_over_row([average](S value) { return (value - average) * (value - average); });
+  S const scale = S(1) / sqrt(squares / S(columns) + epsilon);
+  if (own >= rows) return;
+  if (threadIdx.x == 0) {
+    mean[row] = average;
+    rstd[row] = scale;
+  }
+  for_spans([&](std::int64_t begin) {
+#pragma unroll
+    for (int p = 0; p < packs; ++p) {
+      std::int64_t const position = begin + (static_cast<std::int64_t>(p) * blockDim.x + threadIdx.x) * n;
+      Pack<T, n> const gammas = load_of_row<n, Whole>(gamma, position, columns);
+      Pack<T, n> const betas = load_of_row<n, Whole>(beta, position, columns);
+      Pack<T, n> result;
+#pragma unroll
+      for (int k = 0; k < n; ++k)
+        result.value[k] = put<T>(detail::multiply_add((values[p][k] - average) * scale,
+                                                      get<S>(gammas.value[k]), get<S>(betas.value[k])));
+      store_of_row<n, Whole>(y + row * columns, result, position, columns);
+    }
+  });
+}
+
+// ---- backward -------------------------------------------------------------------------------------------
+
+/// The operands of the backward pass; `residual` may be null.
+template <class T>
+struct NormGradient {
+  std::int64_t rows, columns;
+  T const *dy, *x, *gamma;
+  compute_t<T> const *mean, *rstd;
+  T const* residual;
+  T* dx;
+};
+
+/// dx of one value, from the row's means of dy gamma and of -dy gamma times the normalised value.
+template <class S>
+__device__ __forceinline__ S norm_slope(S scaled, S normal, S sum_mean, S minus_dot_mean, S scale) {
+  return detail::multiply_add(normal, minus_dot_mean, scaled - sum_mean) * scale;
+}
+
+/// Blocks of rows in one read: dx, and the block's shares of dgamma and dbeta, of which partials
+/// (2,blocks,columns) receive one row each. A row is one threadIdx.y's and stays in registers; each
+/// threadIdx.y adds its rows in order, then those sums are added in order.
+template <class T, bool Whole>
+__global__ __launch_bounds__(norm_row_threads) void layer_norm_backward_kernel(NormGradient<T> g,
+                                                                               std::int64_t rows_of_block,
+                                                                               compute_t<T>* partials) {
+  using S = compute_t<T>;
+  constexpr int n = pack_width<T>, packs = norm_backward_packs<T>;
+  constexpr int shared_threads = 256;  // of blocks with several rows at once
+  __shared__ S shared[shared_threads * packs * n];
+  int const columns = static_cast<int>(g.columns), span = static_cast<int>(blockDim.x) * packs * n;
+  auto const position = [](int p) { return static_cast<int>((p * blockDim.x + threadIdx.x) * n); };
+  Pack<T, n> gammas[packs];
+#pragma unroll
+  for (int p = 0; p < packs; ++p) gammas[p] = load_of_row<n, Whole>(g.gamma, position(p), columns);
+  S dgamma[packs][n] = {}, dbeta[packs][n] = {};
+
+  std::int64_t const first = blockIdx.x * rows_of_block, end = min(first + rows_of_block, g.rows);
+  for (std::int64_t base = first; base < end; base += blockDim.y) {
+    std::int64_t const row = base + threadIdx.y;
+    bool const present = row < end;  // an absent row has no columns and adds zeros
+    int const here = present ? columns : 0;
+    std::int64_t const at = row * g.columns;
+    S const center = present ? g.mean[row] : S(0), scale = present ? g.rstd[row] : S(0);
+    Pack<T, n> slopes[packs], inputs[packs], residuals[packs];
+#pragma unroll
+    for (int p = 0; p < packs; ++p) {
+      slopes[p] = load_of_row<n, Whole>(g.dy + at, position(p), here);
+      inputs[p] = load_of_row<n, Whole>(g.x + at, position(p), here);
+    }
+    if (g.residual)
+#pragma unroll
+      for (int p = 0; p < packs; ++p)
+        residuals[p] = load_of_row<n, Whole>(g.residual + at, position(p), here);
+
+    S sums[2] = {S(0), S(0)};  // of dy gamma, and of that times the normalised value
+#pragma unroll
+    for (int p = 0; p < packs; ++p)
+#pragma unroll
+      for (int k = 0; k < n; ++k) {
+        S const slope = get<S>(slopes[p].value[k]), scaled = slope * get<S>(gammas[p].value[k]);
+        S const normal = (get<S>(inputs[p].value[k]) - center) * scale;
+        sums[0] += scaled;
+        sums[1] += scaled * normal;
+        dgamma[p][k] += slope * normal;
+        dbeta[p][k] += slope;
+      }
+    reduce_row<Sum>(sums);
+    S const sum_mean = sums[0] / S(columns), minus_dot_mean = -sums[1] / S(columns);
+#pragma unroll
+    for (int p = 0; p < packs; ++p) {
+      Pack<T, n> result;
+#pragma unroll
+      for (int k = 0; k < n; ++k) {
+        S const scaled = get<S>(slopes[p].value[k]) * get<S>(gammas[p].value[k]);
+        S const normal = (get<S>(inputs[p].value[k]) - center) * scale;
+        S value = norm_slope(scaled, normal, sum_mean, minus_dot_mean, scale);
+        if (g.residual) value += get<S>(residuals[p].value[k]);
+        result.value[k] = put<T>(value);
+      }
+      store_of_row<n, Whole>(g.dx + at, result, position(p), here);
+    }
+  }
+
+  auto const finish = [&](S const(&sums)[packs][n], S* to) {
+    __syncthreads();
+#pragma unroll
+    for (int p = 0; p < packs; ++p)
+#pragma unroll
+      for (int k = 0; k < n; ++k) {
+        int const column = position(p) + k;
+        if (blockDim.y > 1)
+          shared[threadIdx.y * span + column] = sums[p][k];
+        else if (column < columns)
+          to[column] = sums[p][k];
+      }
+    if (blockDim.y == 1) return;
+    __syncthreads();
+    for (int column = threadIdx.y * blockDim.x + threadIdx.x; column < columns;
+         column += blockDim.x * blockDim.y) {
+      S sum(0);
+      for (int y = 0; y < static_cast<int>(blockDim.y); ++y) sum += shared[y * span + column];
+      to[column] = sum;
+    }
+  };
+  finish(dgamma, partials + blockIdx.x * g.columns);
+  finish(dbeta, partials + (gridDim.x + blockIdx.x) * g.columns);
+}
+
+/// to[blockIdx.y] (columns) = the sums of partials[blockIdx.y] (count,columns) over rows, rounded once: each
+/// 32nd row in order, then those sums in order.
+template <class T>
+__global__ __launch_bounds__(1024) void norm_scale_gradient_kernel(compute_t<T> const* partials,
+                                                                   std::int64_t count, std::int64_t columns,
+                                                                   T* dgamma, T* dbeta) {
+  using S = compute_t<T>;
+  __shared__ S shared[32][33];
+  std::int64_t const column = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x;
+  S const* const from = partials + blockIdx.y * count * columns;
+  S sum(0);
+  if (column < columns)
+    for (std::int64_t row = threadIdx.y; row < count; row += 32) sum += from[row * columns + column];
+  shared[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y != 0 || column >= columns) return;
+  sum = S(0);
+#pragma unroll
+  for (int y = 0; y < 32; ++y) sum += shared[y][threadIdx.x];
+  (blockIdx.y == 0 ? dgamma : dbeta)[column] = put<T>(sum);
+}
+
+// ---- backward of rows that do not fit into registers ----------------------------------------------------
+
+/// dgamma and dbeta, 32 columns a block of 32 x 16 threads: each threadIdx.y adds every 16th row, in blocks
+/// of 64 of its rows, then those sums are added in order.
+template <class T>
+__global__ __launch_bounds__(512) void long_norm_scale_gradient_kernel(NormGradient<T> g, T* dgamma,
+                                                                       T* dbeta) {
+  using S = compute_t<T>;
+  constexpr int strands = 16, row_block = 64;
+  __shared__ S shared[2][strands][32];
+  std::int64_t const column = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x;
+  S sums[2] = {S(0), S(0)};
+  if (column < g.columns)
+    for (std::int64_t block = threadIdx.y; block < g.rows; block += strands * row_block) {
+      S parts[2] = {S(0), S(0)};
+      for (std::int64_t row = block; row < min(block + strands * row_block, g.rows); row += strands) {
+        std::int64_t const at = row * g.columns + column;
+        S const slope = get<S>(g.dy[at]);
+        parts[0] += slope * ((get<S>(g.x[at]) - g.mean[row]) * g.rstd[row]);
+        parts[1] += slope;
+      }
+      sums[0] += parts[0];
+      sums[1] += parts[1];
+    }
+  for (int which = 0; which < 2; ++which) shared[which][threadIdx.y][threadIdx.x] = sums[which];
+  __syncthreads();
+  if (threadIdx.y >= 2 || column >= g.columns) return;
+  S sum(0);
+  for (int strand = 0; strand < strands; ++strand) sum += shared[threadIdx.y][strand][threadIdx.x];
+  (threadIdx.y == 0 ? dgamma : dbeta)[column] = put<T>(sum);
+}
+
+/// dx, a row a block, read twice.
+template <class T>
+__global__ __launch_bounds__(norm_row_threads) void long_norm_input_gradient_kernel(NormGradient<T> g) {
+  using S = compute_t<T>;
+  std::int64_t const at = blockIdx.x * g.columns;
+  S const center = g.mean[blockIdx.x], scale = g.rstd[blockIdx.x];
+  S sums[2] = {S(0), S(0)};
+  for (std::int64_t column = threadIdx.x; column < g.columns; column += blockDim.x) {
+    S const scaled = get<S>(g.dy[at + column]) * get<S>(g.gamma[column]);
+    sums[0] += scaled;
+    sums[1] += scaled * ((get<S>(g.x[at + column]) - center) * scale);
+  }
+  reduce_row<Sum>(sums);
+  S const sum_mean = sums[0] / S(g.columns), minus_dot_mean = -sums[1] / S(g.columns);
+  for (std::int64_t column = threadIdx.x; column < g.columns; column += blockDim.x) {
+    S const scaled = get<S>(g.dy[at + column]) * get<S>(g.gamma[column]);
+    S const normal = (get<S>(g.x[at + column]) - center) * scale;
+    S value = norm_slope(scaled, normal, sum_mean, minus_dot_mean, scale);
+    if (g.residual) value += get<S>(g.residual[at + column]);
+    g.dx[at + column] = put<T>(value);
+  }
+}
+
+template <class T>
+void run_long_norm_backward(cudaStream_t stream, NormGradient<T> const& g, T* dgamma, T* dbeta) {
+  long_norm_scale_gradient_kernel<<<blocks_for(g.columns, 32), dim3(32, 16), 0, stream>>>(g, dgamma, dbeta);
+  if (g.rows > 0)
+    long_norm_input_gradient_kernel<<<static_cast<unsigned>(g.rows), norm_row_threads, 0, stream>>>(g);
+}
+
+template <class T>
+void run_norm_backward(Context<Cuda>& context, NormGradient<T> const& g, T* dgamma, T* dbeta) {
+  using S = compute_t<T>;
+  constexpr int n = pack_width<T>, packs = norm_backward_packs<T>;
+  constexpr std::int64_t most_blocks = 264;  // two for each multiprocessor of a Hopper GPU
+  if (g.columns > std::int64_t{norm_row_threads} * packs * n)
+    return run_long_norm_backward(context.stream(), g, dgamma, dbeta);
+  dim3 const block = norm_block_shape<T>(g.columns, packs, 256);
+  std::int64_t const groups = block.y, steps = (g.rows + groups * most_blocks - 1) / (groups * most_blocks);
+  std::int64_t const rows_of_block = std::max<std::int64_t>(1, steps) * groups;
+  unsigned const blocks = blocks_for(g.rows, rows_of_block);
+  bool const whole = g.columns % n == 0 && takes_packs<n>(g.dy, g.x, g.gamma, g.residual, g.dx);
+  S* const partials = reinterpret_cast<S*>(context.workspace().data());  // at most 35 MB
+  if (blocks > 0 && whole)
+    layer_norm_backward_kernel<T, true><<<blocks, block, 0, context.stream()>>>(g, rows_of_block, partials);
+  else if (blocks > 0)
+    layer_norm_backward_kernel<T, false><<<blocks, block, 0, context.stream()>>>(g, rows_of_block, partials);
+  norm_scale_gradient_kernel<<<dim3(blocks_for(g.columns, 32), 2), dim3(32, 32), 0, context.stream()>>>(
+      partials, blocks, g.columns, dgamma, dbeta);
+}
+
+}  // namespace cuda
+
+/// Rows of up to 16384 channels in 16 bits (8192 in fp32, 4096 in fp64) are read once, longer ones three
+/// times.
+template <class T>
+void cuda_layer_norm_forward(Context<Cuda>& context, Operation const& operation, Tensor<T const, Cuda> x,
+                             Tensor<T const, Cuda> gamma, Tensor<T const, Cuda> beta, double epsilon,
+                             Tensor<T, Cuda> y, Tensor<compute_t<T>, Cuda> mean,
+                             Tensor<compute_t<T>, Cuda> rstd) {
+  context.enqueue(operation, [&] {
+    constexpr int n = cuda::pack_width<T>;
+    std::int64_t const rows = x.shape().rows(), columns = x.shape().columns();
+    if (rows == 0) return;
+    dim3 const block = cuda::norm_block_shape<T>(columns, cuda::norm_forward_packs, 128);
+    bool const whole =
+        columns % n == 0 && cuda::takes_packs<n>(x.data(), gamma.data(), beta.data(), y.data());
+    auto* const kernel =
+        whole ? &cuda::layer_norm_forward_kernel<T, true> : &cuda::layer_norm_forward_kernel<T, false>;
+    kernel<<<cuda::blocks_for(rows, block.y), block, 0, context.stream()>>>(
+        rows, columns, x.data(), gamma.data(), beta.data(), static_cast<compute_t<T>>(epsilon), y.data(),
+        mean.data(), rstd.data());
+  });
+}
+
+/// Rows of up to 8192 channels (2048 in fp64) are read once. dgamma and dbeta are sums over up to 264 blocks
+/// of rows, in the workspace, then over those blocks; longer rows take two more reads.
+template <class T>
+void cuda_layer_norm_backward(Context<Cuda>& context, Operation const& operation, Tensor<T const, Cuda> dy,
+                              Tensor<T const, Cuda> x, Tensor<T const, Cuda> gamma,
+                              Tensor<compute_t<T> const, Cuda> mean, Tensor<compute_t<T> const, Cuda> rstd,
+                              Tensor<T const, Cuda> residual_gradient, Tensor<T, Cuda> dx,
+                              Tensor<T, Cuda> dgamma, Tensor<T, Cuda> dbeta) {
+  context.enqueue(operation, [&] {
+    cuda::NormGradient<T> const gradient{
+        x.shape().rows(), x.shape().columns(),      dy.data(), x.data(), gamma.data(), mean.data(),
+        rstd.data(),      residual_gradient.data(), dx.data()};
+    if (gradient.columns > 0) cuda::run_norm_backward(context, gradient, dgamma.data(), dbeta.data());
+  });
+}
+
+}  // namespace tessera::inline v0

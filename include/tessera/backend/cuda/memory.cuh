@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory of a GPU, and the pinned host memory that it reads and writes while it works.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <cuda_runtime.h>
+#include <string>
+
+#include "tessera/backend/cuda/error.cuh"
+#include "tessera/core/place.hpp"
+#include "tessera/tensor/arena.hpp"
+
+namespace tessera::inline v0 {
+namespace cuda {
+
+/// Memory of the current GPU. Mapping waits for the GPU, once, to zero it.
+struct DeviceMemory {
+  static constexpr std::int64_t granularity = std::int64_t{2} << 20;
+
+  static std::byte* map(std::int64_t bytes) {
+    void* address = nullptr;
+    cudaError_t const status = cudaMalloc(&address, static_cast<std::size_t>(bytes));
+    if (status != cudaSuccess)
+      throw Error(ErrorKind::out_of_memory, "cannot allocate an arena of " + std::to_string(bytes) +
+                                                " bytes on the GPU: " + text_of(status) +
+                                                "; choose a smaller batch or model");
+    require(cudaMemset(address, 0, static_cast<std::size_t>(bytes)), "cudaMemset");
+    require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    return static_cast<std::byte*>(address);
+  }
+  static void unmap(std::byte* base, std::int64_t) noexcept { cudaFree(base); }
+};
+
+/// Host memory that the GPU reaches by the same addresses.
+struct PinnedMemory {
+  static constexpr std::int64_t granularity = 4096;
+
+  static std::byte* map(std::int64_t bytes) {
+    void* address = nullptr;
+    cudaError_t const status = cudaMallocHost(&address, static_cast<std::size_t>(bytes));
+    if (status != cudaSuccess)
+      throw Error(ErrorKind::out_of_memory,
+                  "cannot pin " + std::to_string(bytes) + " bytes of host memory: " + text_of(status) +
+                      "; choose a smaller model, or raise the limit of locked memory");
+    std::memset(address, 0, static_cast<std::size_t>(bytes));
+    return static_cast<std::byte*>(address);
+  }
+  static void unmap(std::byte* base, std::int64_t) noexcept { cudaFreeHost(base); }
+};
+
+}  // namespace cuda
+
+namespace detail {
+template <>
+struct memory_of<Cuda> {
+  using device = cuda::DeviceMemory;
+  using host = cuda::PinnedMemory;
+};
+}  // namespace detail
+
+}  // namespace tessera::inline v0

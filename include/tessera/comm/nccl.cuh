@@ -1,0 +1,447 @@
+// SPDX-License-Identifier: Apache-2.0
+// NCCL between GPUs, one a rank: ranks are threads of one process (`run_gpus`), or processes of a launcher.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cuda_runtime.h>
+#include <functional>
+#include <memory>
+#include <nccl.h>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tessera/backend/cuda/context.cuh"
+#include "tessera/backend/cuda/error.cuh"
+#include "tessera/comm/board.hpp"
+#include "tessera/comm/communicator.hpp"
+#include "tessera/comm/environment.hpp"
+#include "tessera/comm/nccl_link.cuh"
+#include "tessera/comm/run.hpp"
+#include "tessera/comm/threads.hpp"
+#include "tessera/core/dtype.hpp"
+#include "tessera/core/error.hpp"
+
+namespace tessera::inline v0 {
+
+namespace comm {
+
+/// One GPU's rank. With a stream (`on_stream`) buffers are device memory and a collective only enqueues: no
+/// wait for the GPU, no allocation once NCCL has connected, and capturable in a CUDA graph whose capture mode
+/// is thread-local; a process that replays graphs destroys them before this transport. Without a stream
+/// buffers are host memory and collectives block: threads exchange it themselves, processes through the GPUs.
+/// Wait for streams that hold collectives with `await`, which throws PeerLost when a rank is lost or nothing
+/// moves for the timeout. The device of the rank must be current in the calling thread. `where` reads the
+/// numbers of other processes in this one's own list.
+class Nccl final : public Transport {
+ public:
+  /// A rank that is a thread; `connect` from that thread.
+  Nccl(std::shared_ptr<detail::ThreadGroup> const& group, std::shared_ptr<detail::ThreadBoards> const& shared,
+       int rank, std::chrono::duration<double> timeout)
+      : Transport(rank, group->world(), shared->boards[static_cast<std::size_t>(rank)].word),
+        device_(rank),
+        board_(shared->boards[static_cast<std::size_t>(rank)]),
+        threads_(std::in_place, group, rank),
+        link_(std::make_shared<detail::NcclLink>(std::make_shared<detail::ThreadPeers>(group, shared), rank,
+                                                 device_, timeout)) {}
+  /// A rank that is a process.
+  Nccl(std::shared_ptr<detail::ProcessPeers> const& peers, int rank, int device,
+       std::chrono::duration<double> timeout)
+      : Transport(rank, peers->world(), peers->board(rank)->word),
+        device_(device),
+        board_(*peers->board(rank)),
+        processes_(peers),
+        link_(std::make_shared<detail::NcclLink>(peers, rank, device, timeout)) {}
+  ~Nccl() override {
+    link_->peers().leave();
+    if (watcher_.joinable()) {
+      if (link_->close())
+        watcher_.join();
+      else
+        watcher_.detach();  // holds the link
+    }
+    if (!words_) return;
+    int current = device_;
+    cudaGetDevice(&current);
+    cudaSetDevice(device_);
+    cudaDeviceSynchronize();  // kernels that wait for peers have ended; later ones still write the word
+    cudaHostUnregister(&board_);
+    cudaSetDevice(current);
+  }
+
+  /// Makes the rank's GPU current for this thread and meets all other ranks, which call it too. `place` ends
+  /// the sentence "waits for all ranks to join".
+  void connect(ncclUniqueId const& id, std::string const& place) {
+    Context<Cuda>::select(device_);
+    stream_ = cuda::make_stream();
+    event_ = cuda::make_event();
+    small_ = allocate(small_bytes);
+    cuda::require(cudaMemsetAsync(small_.get(), 0, small_bytes, stream_.get()), "cudaMemsetAsync");
+    cuda::require(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
+    cuda::require(cudaHostRegister(&board_, sizeof board_, cudaHostRegisterPortable | cudaHostRegisterMapped),
+                  "cudaHostRegister");
+    words_ = &board_;
+    void* seen = nullptr;
+    cuda::require(cudaHostGetDevicePointer(&seen, words_, 0), "cudaHostGetDevicePointer");
+    words_ = seen;
+    if (world() == 1) return;
+    watcher_ = std::thread([link = link_] { link->watch(); });
+    link_->join(id, place);
+    if (processes_) meet_processes();
+  }
+
+  std::string_view name() const noexcept override { return "nccl"; }
+  int local_rank() const noexcept override { return device_; }
+  void heartbeat() noexcept override {
+    board_.beats.fetch_add(1, std::memory_order_relaxed);
+    link_->peers().hear(rank());
+  }
+  void await(std::function<bool()> const& done, char const* what) override { link_->await(done, what); }
+  void poison(char const* cause) noexcept override {
+    try {
+      link_->peers().lose(rank(), cause && *cause ? cause : "it gave up without a reason");
+    } catch (...) {  // no memory for the text
+      link_->peers().leave();
+    }
+    link_->wake();
+  }
+  std::uint64_t word(int rank) const noexcept override {
+    detail::Board const* const board = link_->peers().board(rank);
+    return board ? board->word.load(std::memory_order_acquire) : 0;
+  }
+  std::string where(int rank) const override { return link_->where(rank); }
+
+ private:
+  using Word = unsigned long long;
+  using Memory = cuda::Owned<void*, &cudaFree>;
+  static constexpr std::size_t small_bytes = 512;  ///< the counter, and from byte 256 what barriers add up
+
+  static Memory allocate(std::size_t bytes) {
+    void* memory = nullptr;
+    cuda::require(cudaMalloc(&memory, bytes), "cudaMalloc");
+    return Memory(memory);
+  }
+
+  void note(Request const& request) override {
+    auto* const stream = static_cast<cudaStream_t>(request.stream);
+    if (!stream) {
+      link_->history().put(request, false);
+      board_.reached_host.fetch_add(1, std::memory_order_relaxed);
+      return Transport::note(request);
+    }
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    cuda::require(cudaStreamIsCapturing(stream, &capture), "cudaStreamIsCapturing");
+    link_->history().put(request, capture == cudaStreamCaptureStatusActive);
+    auto const at = [&](auto& member) {
+      auto const offset = reinterpret_cast<std::byte*>(&member) - reinterpret_cast<std::byte*>(&board_);
+      return reinterpret_cast<Word*>(static_cast<std::byte*>(words_) + offset);
+    };
+    cuda::reach_collective<Word><<<1, 1, 0, stream>>>(static_cast<Word*>(small_.get()),
+                                                      at(board_.reached_device), at(board_.word),
+                                                      watch_word(request.sequence, request.collective));
+    cuda::require(cudaGetLastError(), "reach_collective");
+  }
+
+  double exchange(Request const& request, void const* send, void* recv) override {
+    if (request.stream)
+      enqueue(request, send, recv, static_cast<cudaStream_t>(request.stream));
+    else if (threads_)
+      return threads_->exchange(request, send, recv);
+    else
+      exchange_through_gpu(request, static_cast<std::byte const*>(send), static_cast<std::byte*>(recv));
+    return 0;
+  }
+
+  void enqueue(Request const& request, void const* send, void* recv, cudaStream_t stream) {
+    std::int64_t const bytes = request.bytes;
+    auto const count = static_cast<std::size_t>(bytes);
+    auto const* const from = static_cast<std::byte const*>(send);
+    auto* const to = static_cast<std::byte*>(recv);
+    if (world() == 1) return copy(to, from, count, stream);
+    if (bytes == 0) return meet(stream);
+    switch (request.collective) {
+      case Collective::all_to_all:
+        copy(to + rank() * bytes, from + rank() * bytes, count, stream);
+        return link_->enqueue([&](ncclComm_t communicator) {
+          return with_peers([&](int to_peer, int from_peer) {
+            ncclResult_t const sent =
+                ncclSend(from + to_peer * bytes, count, ncclInt8, to_peer, communicator, stream);
+            if (sent != ncclSuccess) return sent;
+            return ncclRecv(to + from_peer * bytes, count, ncclInt8, from_peer, communicator, stream);
+          });
+        });
+      case Collective::gather:
+        if (rank() != request.root)
+          return link_->enqueue([&](ncclComm_t communicator) {
+            return ncclSend(from, count, ncclInt8, request.root, communicator, stream);
+          });
+        copy(to + rank() * bytes, from, count, stream);
+        return link_->enqueue([&](ncclComm_t communicator) {
+          return with_peers([&](int, int peer) {
+            return ncclRecv(to + peer * bytes, count, ncclInt8, peer, communicator, stream);
+          });
+        });
+      case Collective::all_gather:
+        return link_->enqueue([&](ncclComm_t communicator) {
+          return ncclAllGather(send, recv, count, ncclInt8, communicator, stream);
+        });
+      case Collective::broadcast:
+        return link_->enqueue([&](ncclComm_t communicator) {
+          return ncclBroadcast(send, recv, count, ncclInt8, request.root, communicator, stream);
+        });
+      case Collective::all_reduce:
+        return link_->enqueue([&](ncclComm_t communicator) {
+          return ncclAllReduce(send, recv, count / size_of(request.dtype), type_of(request.dtype), ncclSum,
+                               communicator, stream);
+        });
+      case Collective::reduce_scatter:
+        return link_->enqueue([&](ncclComm_t communicator) {
+          return ncclReduceScatter(send, recv, count / size_of(request.dtype), type_of(request.dtype),
+                                   ncclSum, communicator, stream);
+        });
+      case Collective::none:
+      case Collective::barrier:
+        break;
+    }
+  }
+
+  /// Later work of the stream starts when every rank's stream has come here.
+  void meet(cudaStream_t stream) {
+    void* const sum = static_cast<std::byte*>(small_.get()) + 256;
+    link_->enqueue([&](ncclComm_t communicator) {
+      return ncclAllReduce(sum, sum, 1, ncclInt32, ncclSum, communicator, stream);
+    });
+  }
+
+  /// Calls body(peer to send to, peer to receive from) W-1 times, so that in each round all ranks send to
+  /// different ones.
+  template <class Body>
+  ncclResult_t with_peers(Body const& body) const {
+    for (int step = 1; step < world(); ++step) {
+      ncclResult_t const status = body((rank() + step) % world(), (rank() + world() - step) % world());
+      if (status != ncclSuccess) return status;
+    }
+    return ncclSuccess;
+  }
+
+  static void copy(void* to, void const* from, std::size_t bytes, cudaStream_t stream) {
+    if (to == from || bytes == 0) return;
+    cuda::require(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
+  }
+
+  static ncclDataType_t type_of(DType dtype) {
+    switch (dtype) {
+      case DType::f64:
+        return ncclFloat64;
+      case DType::f32:
+      case DType::tf32:
+        return ncclFloat32;
+      case DType::f16:
+        return ncclFloat16;
+      case DType::bf16:
+        return ncclBfloat16;
+    }
+    return ncclFloat32;
+  }
+
+  /// Host memory in chunks through `staging_`: up, the collective, down.
+  void exchange_through_gpu(Request const& request, std::byte const* send, std::byte* recv) {
+    std::size_t const half = std::max(std::size_t{4} << 20, static_cast<std::size_t>(world()) * 256);
+    if (!staging_) staging_ = allocate(2 * half);
+    bool const in_place =
+        request.collective == Collective::broadcast || request.collective == Collective::all_reduce;
+    bool const all = request.collective == Collective::all_to_all;
+    int const up = all || request.collective == Collective::reduce_scatter ? world() : 1;
+    int down = all || request.collective == Collective::all_gather ? world() : 1;
+    if (request.collective == Collective::gather) down = rank() == request.root ? world() : 0;
+    auto* const in = static_cast<std::byte*>(staging_.get());
+    auto* const out = in_place ? in : in + half;
+    cudaStream_t const stream = stream_.get();
+    std::int64_t const room = static_cast<std::int64_t>(half) / world() / 256 * 256;
+    Request part = request;
+    for (std::int64_t at = 0; at == 0 || at < request.bytes; at += room) {
+      part.bytes = std::min(room, request.bytes - at);
+      auto const count = static_cast<std::size_t>(part.bytes);
+      for (int peer = 0; peer < up; ++peer)
+        copy(in + peer * part.bytes, send + peer * request.bytes + at, count, stream);
+      enqueue(part, in, out, stream);
+      cuda::require(cudaEventRecord(event_.get(), stream), "cudaEventRecord");
+      await([&] { return arrived(); }, name_of(request.collective).data());
+      for (int peer = 0; peer < down; ++peer)
+        copy(recv + peer * request.bytes + at, out + peer * part.bytes, count, stream);
+      cuda::require(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    }
+  }
+  bool arrived() const {
+    cudaError_t const status = cudaEventQuery(event_.get());
+    if (status == cudaErrorNotReady) return false;
+    cuda::require(status, "cudaEventQuery");
+    return true;
+  }
+
+  /// Tells all ranks the name of this one's page and opens those of this host.
+  void meet_processes() {
+    using Name = detail::ProcessPeers::Name;
+    std::vector<std::array<char, sizeof(Name)>> names(static_cast<std::size_t>(world()));
+    all_gather(processes_->name(), names.data(), sizeof(Name), {"connect"});
+    for (int peer = 0; peer < world(); ++peer)
+      processes_->see(peer, names[static_cast<std::size_t>(peer)].data());
+    barrier({"connect"});
+    processes_->hide();
+    reset_traffic();
+  }
+
+  int device_;
+  detail::Board& board_;
+  std::optional<Threads> threads_;
+  std::shared_ptr<detail::ProcessPeers> processes_;
+  std::shared_ptr<detail::NcclLink> link_;
+  std::thread watcher_;
+  void* words_ = nullptr;  ///< the board as the GPU sees it
+  cuda::Stream stream_;
+  cuda::Event event_;
+  Memory small_;
+  Memory staging_;
+};
+
+namespace detail {
+
+/// Where the processes of a launch meet: the variable NCCL_COMM_ID if it is set, else the master's address
+/// and port, and the port beside it where the launcher itself listens on that one.
+inline std::string nccl_address(LaunchEnvironment const& launch, char const* set_already) {
+  if (set_already && *set_already) return set_already;
+  if (launch.master_address.empty())
+    throw Error(ErrorKind::config,
+                describe(launch) + " does not say where ranks meet; set MASTER_ADDR to the host of rank 0, " +
+                    "and MASTER_PORT, on every rank",
+                launch.rank);
+  int port = launch.master_port > 0 ? launch.master_port : 29500;
+  if (launch.master_port_taken) port += port < 65535 ? 1 : -1;
+  bool const six = launch.master_address.find(':') != std::string::npos && launch.master_address[0] != '[';
+  return (six ? "[" + launch.master_address + "]" : launch.master_address) + ":" + std::to_string(port);
+}
+
+/// The GPU of a process: its local rank, or the only one where the launcher shows each process its own.
+inline int device_of(LaunchEnvironment const& launch, int devices) {
+  if (devices == 1 && launch.world > 1) return 0;
+  if (launch.local_rank < 0)
+    throw Error(ErrorKind::config,
+                describe(launch) +
+                    " does not say which GPU this rank has: its rank on this host is unknown; " +
+                    "set MPI_LOCALRANKID or SLURM_LOCALID, or show each process one GPU only",
+                launch.rank);
+  if (launch.local_rank >= devices)
+    throw Error(ErrorKind::unsupported,
+                describe(launch) + ": this host has " + std::to_string(devices) +
+                    (devices == 1 ? " GPU" : " GPUs") + "; start at most so many ranks on it",
+                launch.rank);
+  return launch.local_rank;
+}
+
+/// Throws Error(unsupported) when there is none.
+inline int count_devices() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) Context<Cuda>::select(0);  // says why
+  return count;
+}
+
+inline ncclUniqueId make_id() {
+  ncclUniqueId id{};
+  ncclResult_t const status = ncclGetUniqueId(&id);
+  if (status != ncclSuccess)
+    throw Error(ErrorKind::failed, "NCCL: ncclGetUniqueId failed: " + text_of(status, nullptr));
+  return id;
+}
+
+/// NCCL_COMM_ID, which makes NCCL itself meet at an address, for as long as ranks join.
+class MeetingPoint {
+ public:
+  explicit MeetingPoint(std::string const& address) : own_(!std::getenv(variable)) {
+    if (own_) ::setenv(variable, address.c_str(), 1);
+  }
+  MeetingPoint(MeetingPoint const&) = delete;
+  MeetingPoint& operator=(MeetingPoint const&) = delete;
+  ~MeetingPoint() {
+    if (own_) ::unsetenv(variable);
+  }
+
+ private:
+  static constexpr char const* variable = "NCCL_COMM_ID";
+  bool own_;
+};
+
+}  // namespace detail
+
+/// A communicator of GPUs for what started this process, whose GPU becomes current for the calling thread: a
+/// world of one without a launcher. Ranks meet at MASTER_ADDR and MASTER_PORT, or the next port where the
+/// launcher listens on that one; NCCL_COMM_ID=HOST:PORT overrides both. While it joins, it sets that variable
+/// for NCCL: call it before other threads read the environment. Throws Error(config) when the launch is
+/// incomplete, Error(unsupported) without a GPU for this rank, and PeerLost when ranks do not come.
+inline Comm nccl_from_environment(GetEnvironment const& get, NcclOptions const& options = {}) {
+  LaunchEnvironment const launch = launch_environment(get);
+  int const device = detail::device_of(launch, detail::count_devices());
+  auto const peers = std::make_shared<detail::ProcessPeers>(launch.rank, launch.world);
+  auto const transport = std::make_shared<Nccl>(peers, launch.rank, device, options.timeout);
+  if (launch.world == 1) {
+    transport->connect({}, "");
+    return Comm(transport);
+  }
+  std::string const address = detail::nccl_address(launch, get("NCCL_COMM_ID"));
+  detail::MeetingPoint const meeting(address);
+  transport->connect(detail::make_id(), " at " + address);
+  return Comm(transport);
+}
+inline Comm nccl_from_environment(NcclOptions const& options = {}) {
+  return nccl_from_environment([](char const* name) -> char const* { return std::getenv(name); }, options);
+}
+
+}  // namespace comm
+
+namespace detail {
+
+inline void run_gpu_threads(int ranks, std::function<void(comm::Comm&)> const& fn,
+                            RunOptions const& options) {
+  int const devices = comm::detail::count_devices();
+  if (ranks > devices)
+    throw Error(ErrorKind::unsupported, std::to_string(ranks) +
+                                            " ranks were asked for, and this machine has " +
+                                            std::to_string(devices) + (devices == 1 ? " GPU" : " GPUs") +
+                                            "; choose at most so many ranks");
+  ncclUniqueId const id = ranks > 1 ? comm::detail::make_id() : ncclUniqueId{};
+  auto const shared = std::make_shared<comm::detail::ThreadBoards>(std::max(ranks, 1));
+  auto const make = [&](std::shared_ptr<comm::detail::ThreadGroup> const& group, int rank) {
+    return std::make_shared<comm::Nccl>(group, shared, rank, options.timeout);
+  };
+  auto const body = [&](comm::Comm& handle) {
+    static_cast<comm::Nccl&>(handle.transport()).connect(id, "");
+    fn(handle);
+  };
+  if (ranks == 1) {
+    comm::Comm handle(make(comm::detail::make_group(1, {options.timeout}), 0));
+    return body(handle);
+  }
+  run_threads(ranks, body, options, make);
+}
+
+}  // namespace detail
+
+/// The same as `run`, with a GPU for each rank: rank r has GPU r, which is current in its thread. Throws
+/// Error(unsupported) when there are fewer GPUs than ranks.
+template <class Fn>
+requires std::invocable<Fn&, comm::Comm&>
+void run_gpus(int ranks, Fn&& fn, RunOptions const& options = {}) {
+  detail::run_gpu_threads(
+      ranks, [&fn](comm::Comm& handle) { fn(handle); }, options);
+}
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank's NCCL communicator, the thread that watches it, and how it is given up when another rank is lost.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <cuda_runtime.h>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <nccl.h>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "tessera/comm/board.hpp"
+#include "tessera/comm/communicator.hpp"
+#include "tessera/comm/threads.hpp"
+#include "tessera/core/error.hpp"
+
+#if NCCL_VERSION_CODE < NCCL_VERSION(2, 19, 0)
+#error "tessera needs NCCL 2.19 or newer"
+#endif
+
+namespace tessera::inline v0 {
+
+namespace cuda {
+
+/// Writes a rank's watch word and counts it, in stream order: the counter tells replays of one graph apart.
+/// One thread. A template, so that programs of several sources hold one kernel.
+template <class Word>
+__global__ void reach_collective(Word* counter, Word volatile* reached, Word volatile* word, Word value) {
+  *word = value;
+  *reached = atomicAdd(counter, Word{1}) + 1;
+  __threadfence_system();
+}
+
+}  // namespace cuda
+
+namespace comm {
+
+struct NcclOptions {
+  /// Seconds that a rank waits for enqueued work while no rank that it can see reaches a collective.
+  std::chrono::duration<double> timeout{300.0};
+};
+
+namespace detail {
+
+inline std::string text_of(ncclResult_t status, ncclComm_t communicator) {
+  char const* const last = ncclGetLastError(communicator);
+  return std::string(ncclGetErrorString(status)) + (last && *last ? std::string(": ") + last : "");
+}
+
+/// One rank's NCCL communicator and the thread that watches it. The communicator does not block, so that it
+/// can be given up at any time, also while it connects. The watcher alone ends it: as soon as a rank is lost,
+/// which also ends kernels that wait for that rank, or when the transport goes.
+class NcclLink {
+ public:
+  NcclLink(std::shared_ptr<Peers> peers, int rank, int device, std::chrono::duration<double> timeout)
+      : peers_(std::move(peers)), rank_(rank), device_(device), timeout_(timeout) {}
+
+  Peers& peers() const noexcept { return *peers_; }
+  History& history() const noexcept { return peers_->history(rank_); }
+
+  /// Joins all ranks; `watcher` must run `watch` already.
+  void join(ncclUniqueId const& id, std::string const& place) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    ncclResult_t status;
+    {
+      std::lock_guard lock(calls_);
+      status = ncclCommInitRankConfig(&communicator_, peers_->world(), id, rank_, &config);
+    }
+    settle(status, ("all " + std::to_string(peers_->world()) + " ranks to join" + place).c_str());
+    joined_.store(true, std::memory_order_release);
+  }
+
+  /// Enqueues what `calls(communicator)` asks NCCL for, as one group.
+  template <class Calls>
+  void enqueue(Calls const& calls) {
+    check();
+    ncclResult_t status = ncclSuccess;
+    {
+      std::lock_guard lock(calls_);
+      if (communicator_) status = ncclGroupStart();
+      if (communicator_ && status == ncclSuccess) {
+        ncclResult_t const asked = calls(communicator_);
+        status = ncclGroupEnd();
+        if (asked != ncclSuccess && asked != ncclInProgress) status = asked;
+      }
+    }
+    settle(status, "NCCL to enqueue");
+    check();
+  }
+
+  /// Throws PeerLost once the communicator has ended.
+  void check() const {
+    if (auto const fault = peers_->fault()) raise(fault->first, fault->second);
+  }
+
+  void await(std::function<bool()> const& done, char const* what) {
+    Patience patience(*this);
+    while (!done()) {
+      auto const now = Clock::now();
+      if (now - patience.start < std::chrono::microseconds(50)) {
+        std::this_thread::yield();
+        continue;
+      }
+      check();
+      patience.look(now, what);
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+    check();  // kernels that were given up end too
+  }
+
+  std::string where(int rank) const {
+    Board const* const board = peers_->board(rank);
+    if (!board) return "on another host, where it cannot be seen";
+    std::uint64_t const word = board->word.load(std::memory_order_acquire);
+    return word == 0 ? "before its first collective" : "at collective " + peers_->history(rank).text(word);
+  }
+
+  /// The watcher's thread: ends when the communicator has ended.
+  void watch() {
+    cudaSetDevice(device_);
+    std::unique_lock lock(watcher_);
+    while (!closing_ && !lost()) wake_.wait_for(lock, std::chrono::milliseconds(50));
+    lock.unlock();
+    last_place();
+    end();
+    lock.lock();
+    ended_ = true;
+    lock.unlock();
+    wake_.notify_all();
+  }
+  void wake() noexcept { wake_.notify_all(); }
+  /// Ends the communicator; false if that takes longer than 5 s, as it does while a graph or another process
+  /// still holds it.
+  bool close() {
+    std::unique_lock lock(watcher_);
+    closing_ = true;
+    wake_.notify_all();
+    return wake_.wait_for(lock, std::chrono::seconds(5), [&] { return ended_; });
+  }
+
+ private:
+  /// How long a rank has waited without seeing anything move.
+  struct Patience {
+    explicit Patience(NcclLink& of) : link(of), start(Clock::now()), moved(start), seen(of.movement()) {}
+
+    void look(Clock::time_point now, char const* what) {
+      link.peers_->hear(link.rank_);  // it has a timeout of its own
+      if (auto const current = link.movement(); current != seen) {
+        seen = current;
+        moved = now;
+        return;
+      }
+      std::chrono::duration<double> const quiet = now - moved;
+      if (quiet > std::min(link.timeout_, std::chrono::duration<double>(1.0))) link.blame_leavers();
+      if (quiet > link.timeout_) link.blame(what);
+    }
+
+    NcclLink& link;
+    Clock::time_point start;
+    Clock::time_point moved;
+    std::uint64_t seen;
+  };
+
+  /// Changes whenever a rank that can be seen gives a sign of life.
+  std::uint64_t movement() const {
+    std::uint64_t sum = 0;
+    for (int rank = 0; rank < peers_->world(); ++rank)
+      if (Board const* const board = peers_->board(rank))
+        sum += board->reached() + board->beats.load(std::memory_order_relaxed);
+    return sum;
+  }
+
+  std::string name() const { return "rank " + std::to_string(rank_); }
+
+  /// Where this rank was when the communicator ended: kernels that are given up let later ones go on.
+  std::string last_place() const {
+    std::lock_guard lock(place_);
+    if (last_place_.empty()) last_place_ = where(rank_);
+    return last_place_;
+  }
+
+  [[noreturn]] void raise(int lost, std::string const& text) const {
+    std::string const who = lost < 0        ? "the communicator has ended: "
+                            : lost == rank_ ? name() + " was given up: "
+                                            : "rank " + std::to_string(lost) + " is lost: ";
+    throw PeerLost(who + text + " [" + name() + " was " + last_place() + "]", lost, history().last_unit());
+  }
+
+  /// A rank that left before it reached what this one waits for will never reach it.
+  void blame_leavers() {
+    std::uint64_t const own = peers_->board(rank_)->reached();
+    for (int rank = 0; rank < peers_->world(); ++rank) {
+      Board const* const board = peers_->board(rank);
+      if (rank == rank_ || !board || !peers_->has_left(rank) || board->reached() >= own) continue;
+      peers_->lose(rank,
+                   "it left " + where(rank) + ", while others went on; every rank must run the same steps");
+    }
+  }
+
+  void blame_dead() {
+    for (int rank = 0; rank < peers_->world(); ++rank)
+      if (peers_->died(rank))
+        peers_->lose(rank, "its process ended without leaving; it was last seen " + where(rank));
+  }
+
+  /// Time is up: the rank that has reached fewest collectives is lost, or else one that is in another one.
+  void blame(char const* what) {
+    auto const reached = [&](int rank) { return peers_->board(rank)->reached(); };
+    auto const word = [&](int rank) { return peers_->board(rank)->word.load(std::memory_order_acquire); };
+    int behind = rank_;
+    int ahead = rank_;
+    int elsewhere = -1;
+    for (int rank = 0; rank < peers_->world(); ++rank) {
+      if (!peers_->board(rank)) continue;
+      if (reached(rank) < reached(behind)) behind = rank;
+      if (reached(rank) > reached(ahead)) ahead = rank;
+      if (word(rank) != word(rank_)) elsewhere = rank;
+    }
+    int const lost = reached(behind) < reached(ahead) ? behind : elsewhere;
+    std::string const waited = "gave no sign of life for " + seconds_text(timeout_.count()) + " while " +
+                               name() + " waited for " + what;
+    std::string const text =
+        lost < 0 ? "no rank " + waited + " " + where(rank_) + "; no rank that can be seen is behind"
+                 : "it " + waited + "; it was last seen " + where(lost) + "; rank " + std::to_string(ahead) +
+                       " is " + where(ahead);
+    peers_->lose(lost, text + "; if the GPUs only compute for longer, raise the timeout");
+  }
+
+  /// Waits until NCCL has done what it was asked for.
+  void settle(ncclResult_t status, char const* what) {
+    if (status == ncclInProgress)
+      await(
+          [&] {
+            std::lock_guard lock(calls_);
+            if (!communicator_) return true;
+            ncclResult_t const asked = ncclCommGetAsyncError(communicator_, &status);
+            if (asked != ncclSuccess) status = asked;
+            return status != ncclInProgress;
+          },
+          what);
+    if (status == ncclSuccess || status == ncclInProgress) return;
+    blame_dead();  // a peer's death shows as an error of the connection
+    check();
+    std::string const text = failure(status);
+    if (status == ncclRemoteError) peers_->lose(-1, text);
+    check();
+    throw Error(ErrorKind::failed,
+                "NCCL failed while " + name() + " waited for " + what + ": " + text + " [" + name() +
+                    " was " + where(rank_) + "]",
+                rank_, history().last_unit());
+  }
+
+  std::string failure(ncclResult_t status) {
+    std::lock_guard lock(calls_);
+    return text_of(status, communicator_);
+  }
+
+  /// What the watcher looks for: true once a rank is lost.
+  bool lost() {
+    if (peers_->fault()) return true;
+    blame_dead();
+    ncclResult_t status = ncclSuccess;
+    {
+      std::lock_guard lock(calls_);
+      if (communicator_) ncclCommGetAsyncError(communicator_, &status);
+    }
+    failures_ = status == ncclSuccess || status == ncclInProgress ? 0 : failures_ + 1;
+    // At the second look: if a process died, its lock has gone by then, and it is named.
+    if (failures_ >= 2 && joined_.load(std::memory_order_acquire))
+      peers_->lose(-1, "NCCL reports on " + name() + ": " + failure(status));
+    return peers_->fault().has_value();
+  }
+
+  void end() {
+    ncclComm_t communicator = nullptr;
+    {
+      std::lock_guard lock(calls_);
+      std::swap(communicator, communicator_);
+    }
+    if (!communicator) return;
+    if (joined_.load(std::memory_order_acquire) && finalize(communicator))
+      ncclCommDestroy(communicator);
+    else
+      ncclCommAbort(communicator);
+  }
+
+  /// Sends what is still on its way, for at most 3 s; false if something keeps this rank's kernels from
+  /// ending.
+  bool finalize(ncclComm_t communicator) const {
+    if (peers_->fault()) return false;
+    auto const start = Clock::now();
+    ncclResult_t status = ncclCommFinalize(communicator);
+    while (status == ncclInProgress && !peers_->fault() && Clock::now() - start < std::chrono::seconds(3)) {
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+      ncclResult_t const asked = ncclCommGetAsyncError(communicator, &status);
+      if (asked != ncclSuccess) status = asked;
+    }
+    return status == ncclSuccess;
+  }
+
+  std::shared_ptr<Peers> peers_;
+  int const rank_;
+  int const device_;
+  std::chrono::duration<double> const timeout_;
+  std::mutex calls_;  ///< held while NCCL is called, never while anything waits
+  ncclComm_t communicator_ = nullptr;
+  std::atomic<bool> joined_{false};
+  std::mutex watcher_;
+  std::condition_variable wake_;
+  bool closing_ = false;
+  bool ended_ = false;
+  int failures_ = 0;
+  mutable std::mutex place_;
+  mutable std::string last_place_;
+};
+
+}  // namespace detail
+}  // namespace comm
+}  // namespace tessera::inline v0

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stands for gpus.cu in a library that was built without NCCL.
+#include "tessera/train/registry/gpt2.hpp"
+
+namespace tessera::inline v0 {
+namespace detail {
+
+void run_on_gpus(int ranks, std::function<void(comm::Comm&)> const& fn, RunOptions const& options) {
+  if (ranks > 1)
+    throw Error(ErrorKind::unsupported,
+                std::to_string(ranks) +
+                    " ranks on GPUs need NCCL, and this build has none; use one rank, or "
+                    "install NCCL and build again");
+  tessera::run(1, fn, options);
+}
+
+}  // namespace detail
+}  // namespace tessera::inline v0

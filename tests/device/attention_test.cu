@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+// Causal attention on a GPU against the CPU form, over types, lengths, widths and counts of heads; bits
+// against a second run.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tessera/backend/cuda/attention.cuh"
+#include "tessera/ops/attention.hpp"
+
+#include "device/device.hpp"
+#include "unit/reference.hpp"
+
+using namespace tessera;
+using reference::Array;
+using reference::Machine;
+using test::Gpu;
+using test::OnGpu;
+
+namespace {
+
+struct Size {
+  std::int64_t samples, sequence;
+  int heads;
+  std::int64_t head;
+  std::int64_t channels() const { return heads * head; }
+};
+
+std::string text(Size size) {
+  return std::to_string(size.samples) + " " + std::to_string(size.sequence) + " " +
+         std::to_string(size.heads) + " " + std::to_string(size.head);
+}
+
+/// The largest |got - want| / (floor + |want|); infinite where a result is no number.
+template <class T>
+double distance(Array<T> const& got, Array<T> const& want, double floor) {
+  double worst = got.values.size() == want.values.size() ? 0 : std::numeric_limits<double>::infinity();
+  for (std::int64_t i = 0; i < want.shape.elements(); ++i) {
+    double const difference = std::fabs(got[i] - want[i]) / (floor + std::fabs(want[i]));
+    worst = std::isfinite(difference) ? std::max(worst, difference) : std::numeric_limits<double>::infinity();
+  }
+  return worst;
+}
+
+template <class T>
+Array<T> poison(Shape const& shape) {
+  return Array<T>(shape, T(std::numeric_limits<float>::quiet_NaN()));
+}
+
+template <class T>
+struct Attended {
+  Array<T> out, dqkv;
+  Array<compute_t<T>> logsumexp;
+};
+
+/// Forward and backward on the CPU.
+template <class T>
+Attended<T> attend(Machine& machine, Size size, Array<T>& qkv, Array<T>& dout) {
+  std::int64_t const b = size.samples, t = size.sequence, c = size.channels();
+  Attended<T> result{Array<T>({b, t, c}), Array<T>({b, t, 3 * c}), Array<compute_t<T>>({b, size.heads, t})};
+  ops::attention_forward(machine.context, qkv.view(), size.heads, result.out.view(), result.logsumexp.view());
+  ops::attention_backward(machine.context, dout.view(), qkv.view(), result.out.view(),
+                          result.logsumexp.view(), size.heads, result.dqkv.view());
+  return result;
+}
+
+/// The same on the GPU, into outputs that held NaN; the gradient starts from the CPU's results where given.
+template <class T>
+Attended<T> attend(Gpu& gpu, Size size, Array<T> const& qkv, Array<T> const& dout,
+                   Attended<T> const* start = nullptr) {
+  using S = compute_t<T>;
+  std::int64_t const b = size.samples, t = size.sequence, c = size.channels();
+  OnGpu<T> gqkv(qkv), gdout(dout), out(poison<T>({b, t, c})), dqkv(poison<T>({b, t, 3 * c}));
+  OnGpu<S> logsumexp(poison<S>({b, size.heads, t}));
+  ops::attention_forward(gpu.context, gqkv.cview(), size.heads, out.view(), logsumexp.view());
+  gpu.finish();
+  OnGpu<T> from_out(start ? start->out : out.back());
+  OnGpu<S> from_logsumexp(start ? start->logsumexp : logsumexp.back());
+  ops::attention_backward(gpu.context, gdout.cview(), gqkv.cview(), from_out.cview(), from_logsumexp.cview(),
+                          size.heads, dqkv.view());
+  gpu.finish();
+  return {out.back(), dqkv.back(), logsumexp.back()};
+}
+
+/// `range` of the values; results are compared on the scale of `floor`.
+template <class T>
+void attention_matches(Machine& machine, Gpu& gpu, Size size, double range = 1.5, double floor = 1.0) {
+  using S = compute_t<T>;
+  CAPTURE(text(size));
+  std::int64_t const c = size.channels();
+  Array<T> qkv = reference::random<T>({size.samples, size.sequence, 3 * c}, 1, range),
+           dout = reference::random<T>({size.samples, size.sequence, c}, 2);
+  Attended<T> const want = attend(machine, size, qkv, dout);
+  Attended<T> const got = attend(gpu, size, qkv, dout, &want), again = attend(gpu, size, qkv, dout, &want);
+  CHECK(distance(got.out, want.out, floor) < reference::tolerance<T>());
+  CHECK(distance(got.logsumexp, want.logsumexp, floor) < reference::tolerance<S>());
+  CHECK(distance(got.dqkv, want.dqkv, 2 * floor) < 2 * reference::tolerance<T>());
+  CHECK(reference::same_bits(got.out.values, again.out.values));
+  CHECK(reference::same_bits(got.logsumexp.values, again.logsumexp.values));
+  CHECK(reference::same_bits(got.dqkv.values, again.dqkv.values));
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("on a GPU, attention matches the CPU", T, float, double, tessera::half, bfloat16) {
+  TESSERA_NEEDS_GPU();
+  Machine machine(2);
+  Gpu gpu;
+  int turn = 0;
+  for (std::int64_t sequence : {1, 7, 64, 65, 129, 300})
+    for (std::int64_t head : {1, 8, 20, 32, 64, 96, 128}) {
+      attention_matches<T>(machine, gpu, {turn % 3 + 1, sequence, turn % 5 + 1, head});
+      ++turn;
+    }
+}
+
+TEST_CASE_TEMPLATE("on a GPU, attention with very wide heads and with long sequences", T, float, double,
+                   tessera::half, bfloat16) {
+  TESSERA_NEEDS_GPU();
+  Machine machine(2);
+  Gpu gpu;
+  attention_matches<T>(machine, gpu, {1, 70, 2, 300});
+  attention_matches<T>(machine, gpu, {1, 1100, 2, 64});
+  attention_matches<T>(machine, gpu, {1, 1025, 1, 24});
+}
+
+TEST_CASE_TEMPLATE("on a GPU, attention with scores up to 50", T, float, double, tessera::half, bfloat16) {
+  TESSERA_NEEDS_GPU();
+  Machine machine(2);
+  Gpu gpu;
+  for (std::int64_t head : {20, 32, 64, 128})
+    attention_matches<T>(machine, gpu, {2, 200, 3, head}, 7.0, 50.0);
+}
+
+TEST_CASE_TEMPLATE("on a GPU, attention does not look ahead", T, float, double, tessera::half, bfloat16) {
+  TESSERA_NEEDS_GPU();
+  Gpu gpu;
+  for (std::int64_t head : {8, 64}) {
+    CAPTURE(head);
+    Size const size{1, 200, 2, head};
+    std::int64_t const t = size.sequence, c = size.channels(), changed = 66;
+    Array<T> qkv = reference::random<T>({1, t, 3 * c}, 1), dout = reference::random<T>({1, t, c}, 2);
+    Array<T> const first = attend(gpu, size, qkv, dout).out;
+    for (std::int64_t i = changed * 3 * c; i < t * 3 * c; ++i)
+      qkv.at(i) = T(static_cast<float>(7.0 - qkv[i]));
+    Array<T> const second = attend(gpu, size, qkv, dout).out;
+    int wrong = 0, same = 0;
+    for (std::int64_t i = 0; i < changed * c; ++i) wrong += second[i] != first[i];
+    for (std::int64_t i = changed * c; i < t * c; ++i) same += second[i] == first[i];
+    CHECK(wrong == 0);
+    CHECK(same < t * c / 20);
+    // NaN reaches no tile of 64 rows before it, and every row after.
+    for (std::int64_t i = changed * 3 * c; i < (changed + 1) * 3 * c; ++i)
+      qkv.at(i) = T(std::numeric_limits<float>::quiet_NaN());
+    Array<T> const third = attend(gpu, size, qkv, dout).out;
+    for (std::int64_t i = 0; i < t * c; ++i)
+      wrong += i < 64 * c ? third[i] != first[i] : i >= changed * c && !std::isnan(third[i]);
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE_TEMPLATE("on a GPU, attention on tensor cores matches attention in tiles", T, tessera::half,
+                   bfloat16) {
+  TESSERA_NEEDS_GPU();
+  Gpu gpu;
+  for (Size size : {Size{2, 1024, 3, 64}, Size{1, 1000, 2, 128}, Size{3, 777, 4, 32}}) {
+    CAPTURE(text(size));
+    std::int64_t const b = size.samples, t = size.sequence, c = size.channels(), pairs = b * size.heads;
+    Array<T> const qkv = reference::random<T>({b, t, 3 * c}, 1, 2.0),
+                   dout = reference::random<T>({b, t, c}, 2);
+    OnGpu<T> gqkv(qkv), gdout(dout), out(poison<T>({b, t, c})), other_out(poison<T>({b, t, c})),
+        dqkv(poison<T>({b, t, 3 * c})), other_dqkv(poison<T>({b, t, 3 * c}));
+    OnGpu<float> lse(poison<float>({pairs, t})), other_lse(poison<float>({pairs, t})),
+        dots(poison<float>({pairs, t}));
+    cuda::HeadLayout const at{t, c, size.head, size.heads};
+    float const scale = 1.0f / std::sqrt(static_cast<float>(size.head));
+    cudaStream_t const stream = gpu.context.stream();
+    T const* const from = gqkv.cview().data();
+    cuda::AttentionGradient<T> gradient{.at = at,
+                                        .first_pair = 0,
+                                        .scale = scale,
+                                        .dout = gdout.cview().data(),
+                                        .qkv = from,
+                                        .out = other_out.cview().data(),
+                                        .logsumexp = other_lse.cview().data(),
+                                        .dots = dots.view().data(),
+                                        .dqkv = other_dqkv.view().data()};
+    REQUIRE(cuda::run_attention_forward_tiles<64>(stream, at, pairs, scale, from, other_out.view().data(),
+                                                  other_lse.view().data()) == cudaSuccess);
+    REQUIRE(cuda::run_attention_gradient_tiles<64>(stream, gradient, pairs) == cudaSuccess);
+    REQUIRE(cuda::uses_mma<T>(at, from, out.cview().data()));
+    REQUIRE(cuda::run_attention_forward(stream, at, pairs, from, out.view().data(), lse.view().data()) ==
+            cudaSuccess);
+    gradient.dqkv = dqkv.view().data();
+    REQUIRE(cuda::run_attention_gradient(stream, gradient, pairs) == cudaSuccess);
+    REQUIRE(cudaGetLastError() == cudaSuccess);
+    gpu.finish();
+    CHECK(distance(out.back(), other_out.back(), 1.0) < reference::tolerance<T>());
+    CHECK(distance(lse.back(), other_lse.back(), 1.0) < reference::tolerance<float>());
+    CHECK(distance(dqkv.back(), other_dqkv.back(), 2.0) < 2 * reference::tolerance<T>());
+  }
+}
+
+TEST_CASE_TEMPLATE("on a GPU, attention takes operands that are not aligned", T, float, double, tessera::half,
+                   bfloat16) {
+  using S = compute_t<T>;
+  TESSERA_NEEDS_GPU();
+  Machine machine(2);
+  Gpu gpu;
+  Size const size{1, 100, 2, 64};
+  std::int64_t const t = size.sequence, c = size.channels();
+  Array<T> qkv = reference::random<T>({1, t, 3 * c}, 1, 1.5), dout = reference::random<T>({1, t, c}, 2);
+  Attended<T> const want = attend(machine, size, qkv, dout);
+  // Each buffer has one element before the tensor.
+  auto const shifted = [](Array<T> const& from) {
+    Array<T> result({from.shape.elements() + 1});
+    std::copy(from.values.begin(), from.values.end(), result.values.begin() + 1);
+    return result;
+  };
+  auto const unshifted = [](OnGpu<T> const& from, Shape const& shape) {
+    Array<T> const all = from.back();
+    Array<T> result(shape);
+    result.values.assign(all.values.begin() + 1, all.values.end());
+    return result;
+  };
+  OnGpu<T> gqkv(shifted(qkv)), gdout(shifted(dout)), out(poison<T>({t * c + 1})),
+      dqkv(poison<T>({3 * t * c + 1}));
+  OnGpu<S> lse(poison<S>({1, 2, t}));
+  Tensor<T const, Cuda> const from(gqkv.cview().data() + 1, qkv.shape),
+      from_out(out.cview().data() + 1, dout.shape);
+  ops::attention_forward(gpu.context, from, size.heads, Tensor<T, Cuda>(out.view().data() + 1, dout.shape),
+                         lse.view());
+  ops::attention_backward(gpu.context, Tensor<T const, Cuda>(gdout.cview().data() + 1, dout.shape), from,
+                          from_out, lse.cview(), size.heads,
+                          Tensor<T, Cuda>(dqkv.view().data() + 1, qkv.shape));
+  gpu.finish();
+  CHECK(distance(unshifted(out, dout.shape), want.out, 1.0) < reference::tolerance<T>());
+  CHECK(distance(lse.back(), want.logsumexp, 1.0) < reference::tolerance<S>());
+  CHECK(distance(unshifted(dqkv, qkv.shape), want.dqkv, 2.0) < 2 * reference::tolerance<T>());
+}
+
+TEST_CASE_TEMPLATE("on a GPU, attention's gradient has the same bits in a small workspace", T, float, double,
+                   tessera::half, bfloat16) {
+  using S = compute_t<T>;
+  TESSERA_NEEDS_GPU();
+  Gpu gpu;
+  Size const size{3, 129, 3, 32};
+  std::int64_t const c = size.channels(), t = size.sequence;
+  Array<T> const qkv = reference::random<T>({3, t, 3 * c}, 1), dout = reference::random<T>({3, t, c}, 2);
+  Attended<T> const whole = attend(gpu, size, qkv, dout);
+  OnGpu<T> gqkv(qkv), gdout(dout), out(whole.out), dqkv(poison<T>({3, t, 3 * c}));
+  OnGpu<S> logsumexp(whole.logsumexp);
+  Context<Cuda> small(1, gpu.workspace.span().first(static_cast<std::size_t>(4 * t) * sizeof(S)));
+  ops::attention_backward(small, gdout.cview(), gqkv.cview(), out.cview(), logsumexp.cview(), size.heads,
+                          dqkv.view());
+  small.synchronize();
+  small.raise();
+  CHECK(reference::same_bits(dqkv.back().values, whole.dqkv.values));
+}

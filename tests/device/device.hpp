@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the tests on a GPU share: a context with its workspace, device copies of arrays, and the way to skip.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cuda_runtime.h>
+#include <span>
+
+#include <doctest/doctest.h>
+
+#include "tessera/backend/cuda/context.cuh"
+
+#include "device/skip.hpp"
+#include "unit/reference.hpp"
+
+namespace test {
+
+using namespace tessera;
+
+/// Device memory that ends with its scope.
+class DeviceBytes {
+ public:
+  explicit DeviceBytes(std::size_t bytes) : bytes_(bytes) {
+    cuda::require(cudaMalloc(&data_, bytes ? bytes : 1), "cudaMalloc");
+  }
+  DeviceBytes(DeviceBytes const&) = delete;
+  DeviceBytes& operator=(DeviceBytes const&) = delete;
+  ~DeviceBytes() { cudaFree(data_); }
+  std::byte* data() const { return static_cast<std::byte*>(data_); }
+  std::span<std::byte> span() const { return {data(), bytes_}; }
+
+ private:
+  void* data_ = nullptr;
+  std::size_t bytes_;
+};
+
+/// A GPU context for micro-batches of up to `tokens` tokens, with its workspace.
+struct Gpu {
+  explicit Gpu(std::int64_t tokens = 1 << 16)
+      : workspace(Context<Cuda>::workspace_bytes(1, tokens)), context(1, workspace.span()) {}
+  /// Waits for everything enqueued; throws the first failure.
+  void finish() {
+    context.synchronize();
+    context.raise();
+  }
+  DeviceBytes workspace;
+  Context<Cuda> context;
+};
+
+/// A device copy of an array.
+template <class T>
+class OnGpu {
+ public:
+  explicit OnGpu(reference::Array<T> const& from)
+      : shape_(from.shape), memory_(from.values.size() * sizeof(T)) {
+    cuda::require(cudaMemcpy(memory_.data(), from.values.data(), from.values.size() * sizeof(T),
+                             cudaMemcpyHostToDevice),
+                  "cudaMemcpy");
+    cuda::require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // no lane waits for the default stream
+  }
+  Tensor<T, Cuda> view() { return {reinterpret_cast<T*>(memory_.data()), shape_}; }
+  Tensor<T const, Cuda> cview() const { return {reinterpret_cast<T const*>(memory_.data()), shape_}; }
+  /// The values now; wait for the work first.
+  reference::Array<T> back() const {
+    reference::Array<T> result(shape_);
+    cuda::require(cudaMemcpy(result.values.data(), memory_.data(), result.values.size() * sizeof(T),
+                             cudaMemcpyDeviceToHost),
+                  "cudaMemcpy");
+    return result;
+  }
+
+ private:
+  Shape shape_;
+  DeviceBytes memory_;
+};
+
+}  // namespace test

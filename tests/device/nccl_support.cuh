@@ -1,0 +1,463 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the tests of NCCL share: data, every collective, outcomes of a world with a lost rank.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <netinet/in.h>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <signal.h>
+#include <spawn.h>
+#include <stdexcept>
+#include <string>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tessera/comm/board.hpp"
+#include "tessera/comm/communicator.hpp"
+#include "tessera/comm/environment.hpp"
+#include "tessera/comm/nccl.cuh"
+#include "tessera/comm/run.hpp"
+#include "tessera/core/dtype.hpp"
+#include "tessera/core/error.hpp"
+
+#include "device/skip.hpp"
+
+extern char** environ;
+
+namespace {
+
+namespace ts = tessera;
+using namespace std::chrono_literals;
+using ts::comm::Collective;
+using ts::comm::Comm;
+using ts::comm::Transport;
+using Bytes = std::vector<std::byte>;
+using Clock = std::chrono::steady_clock;
+
+/// Device memory that ends with its scope.
+class DeviceBytes {
+ public:
+  explicit DeviceBytes(std::size_t bytes) {
+    void* memory = nullptr;
+    ts::cuda::require(cudaMalloc(&memory, bytes), "cudaMalloc");
+    memory_ = ts::cuda::Owned<void*, &cudaFree>(memory);
+  }
+  std::byte* data() const { return static_cast<std::byte*>(memory_.get()); }
+
+ private:
+  ts::cuda::Owned<void*, &cudaFree> memory_;
+};
+
+bool holds(std::string const& text, std::string const& part) { return text.find(part) != text.npos; }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// One collective and its buffers.
+struct Case {
+  Collective collective;
+  ts::DType dtype;
+  std::int64_t count;  ///< elements of one piece
+  int root;
+  bool in_place;
+
+  std::int64_t piece() const { return count * static_cast<std::int64_t>(size_of(dtype)); }
+  std::string text() const {
+    return std::string(name_of(collective)) + " of " + std::to_string(count) + " " +
+           std::string(name_of(dtype)) + ", root " + std::to_string(root) + (in_place ? ", in place" : "");
+  }
+};
+
+std::vector<Case> all_cases(int world) {
+  std::vector<Case> cases;
+  for (std::int64_t const count : {0, 1, 7, 1023, 4099, (1 << 18) + 3}) {
+    int const last = world - 1;
+    cases.push_back({Collective::all_to_all, ts::DType::f32, count, -1, false});
+    cases.push_back({Collective::all_to_all, ts::DType::f16, count, -1, false});
+    for (bool const in_place : {false, true}) {
+      cases.push_back({Collective::all_gather, ts::DType::bf16, count, -1, in_place});
+      cases.push_back({Collective::gather, ts::DType::f16, count, last, in_place});
+      cases.push_back({Collective::gather, ts::DType::f64, count, 0, in_place});
+      for (ts::DType const dtype : {ts::DType::f32, ts::DType::f16, ts::DType::bf16, ts::DType::f64})
+        cases.push_back({Collective::reduce_scatter, dtype, count, -1, in_place});
+    }
+    for (ts::DType const dtype :
+         {ts::DType::f32, ts::DType::f16, ts::DType::bf16, ts::DType::f64, ts::DType::tf32})
+      cases.push_back({Collective::all_reduce, dtype, count, -1, true});
+    cases.push_back({Collective::broadcast, ts::DType::f16, count, last, true});
+    cases.push_back({Collective::broadcast, ts::DType::f32, count, 0, true});
+    cases.push_back({Collective::barrier, ts::DType::f32, 0, -1, false});
+  }
+  return cases;
+}
+
+/// What a rank holds before a collective: small whole numbers, whose sums are exact in every type and order,
+/// and poison where results go.
+struct Buffers {
+  Bytes send, recv;
+
+  Buffers() = default;
+  Buffers(Case const& of, int rank, int world, unsigned seed) {
+    auto const whole = static_cast<std::size_t>(of.piece() * world);
+    send.assign(whole, std::byte{0xff});
+    recv.assign(whole, std::byte{0xff});
+    std::mt19937 random(seed * 64 + static_cast<unsigned>(rank));
+    std::uniform_int_distribution<int> small(-8, 8);
+    auto const put = [&](auto zero) {
+      using T = decltype(zero);
+      for (std::size_t at = 0; at + sizeof(T) <= whole; at += sizeof(T)) {
+        T const value = static_cast<T>(static_cast<float>(small(random)));
+        std::memcpy(send.data() + at, &value, sizeof value);
+      }
+    };
+    switch (of.dtype) {
+      case ts::DType::f64:
+        put(double{});
+        break;
+      case ts::DType::f16:
+        put(ts::half{});
+        break;
+      case ts::DType::bf16:
+        put(ts::bfloat16{});
+        break;
+      default:
+        put(float{});
+    }
+    if (!of.in_place) return;
+    // In place, `recv` holds everything; a reduce_scatter's `send` does.
+    if (of.collective == Collective::all_gather || of.collective == Collective::gather) {
+      auto const at = static_cast<std::size_t>(rank * of.piece());
+      std::copy_n(send.begin(), of.piece(), recv.begin() + static_cast<std::ptrdiff_t>(at));
+    } else if (of.collective != Collective::reduce_scatter) {
+      recv = send;
+    }
+  }
+  bool operator==(Buffers const&) const = default;
+};
+
+void perform(Transport& transport, Case const& what, std::byte* send, std::byte* recv) {
+  std::int64_t const own = transport.rank() * what.piece();
+  switch (what.collective) {
+    case Collective::all_to_all:
+      return transport.all_to_all(send, recv, what.piece(), {"test", "unit"});
+    case Collective::all_gather:
+      return transport.all_gather(what.in_place ? recv + own : send, recv, what.piece(), {"test", "unit"});
+    case Collective::gather:
+      return transport.gather(what.root, what.in_place ? recv + own : send, recv, what.piece(),
+                              {"test", "unit"});
+    case Collective::broadcast:
+      return transport.broadcast(what.root, recv, what.piece(), {"test", "unit"});
+    case Collective::all_reduce:
+      return transport.all_reduce(what.dtype, recv, what.count, {"test", "unit"});
+    case Collective::reduce_scatter:
+      return transport.reduce_scatter(what.dtype, send, what.in_place ? send + own : recv, what.count,
+                                      {"test", "unit"});
+    default:
+      transport.barrier({"test", "unit"});
+  }
+}
+
+/// What every rank holds after each case, by the exchange between threads; [rank][case].
+struct Expected {
+  std::vector<std::vector<Buffers>> buffers;
+  std::vector<ts::comm::Traffic> traffic;
+};
+
+Expected expected_of(int world, std::vector<Case> const& cases, unsigned seed) {
+  Expected result;
+  result.buffers.resize(static_cast<std::size_t>(world));
+  result.traffic.resize(static_cast<std::size_t>(world));
+  ts::run(world, [&](Comm& comm) {
+    auto const rank = static_cast<std::size_t>(comm.rank());
+    for (std::size_t index = 0; index < cases.size(); ++index) {
+      Buffers own(cases[index], comm.rank(), world, seed + static_cast<unsigned>(index));
+      perform(comm.transport(), cases[index], own.send.data(), own.recv.data());
+      result.buffers[rank].push_back(std::move(own));
+    }
+    result.traffic[rank] = comm.transport().traffic();
+  });
+  return result;
+}
+
+/// A rank's buffers of all cases on its GPU, in one allocation.
+class OnDevice {
+ public:
+  OnDevice(std::vector<Case> const& cases, int rank, int world, unsigned seed) {
+    std::size_t bytes = 0;
+    for (std::size_t index = 0; index < cases.size(); ++index) {
+      start_.emplace_back(cases[index], rank, world, seed + static_cast<unsigned>(index));
+      at_.push_back(bytes);
+      bytes += 2 * room(start_.back());
+    }
+    memory_.emplace(bytes);
+  }
+  std::byte* send(std::size_t index) const { return memory_->data() + at_[index]; }
+  std::byte* recv(std::size_t index) const { return send(index) + room(start_[index]); }
+  void reset() const {
+    for (std::size_t index = 0; index < start_.size(); ++index) {
+      upload(send(index), start_[index].send);
+      upload(recv(index), start_[index].recv);
+    }
+  }
+  Buffers now(std::size_t index) const {
+    Buffers result = start_[index];
+    download(result.send, send(index));
+    download(result.recv, recv(index));
+    return result;
+  }
+
+ private:
+  static std::size_t room(Buffers const& of) { return (of.send.size() + 511) / 256 * 256; }
+  static void upload(std::byte* to, Bytes const& from) {
+    ts::cuda::require(cudaMemcpy(to, from.data(), from.size(), cudaMemcpyHostToDevice), "cudaMemcpy");
+  }
+  static void download(Bytes& to, std::byte const* from) {
+    ts::cuda::require(cudaMemcpy(to.data(), from, to.size(), cudaMemcpyDeviceToHost), "cudaMemcpy");
+  }
+  std::vector<Buffers> start_;
+  std::vector<std::size_t> at_;
+  std::optional<DeviceBytes> memory_;
+};
+
+/// Texts of what differs, from all ranks.
+class Differences {
+ public:
+  void add(int rank, std::string const& what) {
+    std::lock_guard lock(mutex_);
+    if (texts_.size() < 20) texts_.push_back("rank " + std::to_string(rank) + ": " + what);
+  }
+  std::string text() const {
+    std::string all;
+    for (auto const& text : texts_) all += text + "\n";
+    return all;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::string> texts_;
+};
+
+/// Waits as a ticket does.
+void finish(Transport& transport, cudaStream_t stream) {
+  ts::cuda::Event const event = ts::cuda::make_event();
+  ts::cuda::require(cudaEventRecord(event.get(), stream), "cudaEventRecord");
+  transport.await(
+      [&] {
+        cudaError_t const status = cudaEventQuery(event.get());
+        if (status != cudaErrorNotReady) ts::cuda::require(status, "cudaEventQuery");
+        return status == cudaSuccess;
+      },
+      "the test");
+}
+
+/// Captures what body() enqueues on the stream.
+ts::cuda::Graph capture(cudaStream_t stream, std::function<void()> const& body) {
+  ts::cuda::require(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
+                    "cudaStreamBeginCapture");
+  cudaGraph_t graph = nullptr;
+  try {
+    body();
+  } catch (...) {
+    cudaStreamEndCapture(stream, &graph);
+    if (graph) cudaGraphDestroy(graph);
+    throw;
+  }
+  ts::cuda::require(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+  cudaGraphExec_t exec = nullptr;
+  cudaError_t const status = cudaGraphInstantiate(&exec, graph, 0);
+  cudaGraphDestroy(graph);
+  ts::cuda::require(status, "cudaGraphInstantiate");
+  return ts::cuda::Graph(exec);
+}
+
+void compare_with_threads(int world) {
+  CAPTURE(world);
+  auto const cases = all_cases(world);
+  unsigned const seed = std::random_device{}();
+  CAPTURE(seed);
+  Expected const expected = expected_of(world, cases, seed);
+  Differences differences;
+  ts::run_gpus(world, [&](Comm& comm) {
+    Transport& transport = comm.transport();
+    int const rank = comm.rank();
+    auto const& mine = expected.buffers[static_cast<std::size_t>(rank)];
+    auto const check = [&](std::string const& how, auto const& buffers) {
+      for (std::size_t index = 0; index < cases.size(); ++index)
+        if (!(buffers(index) == mine[index])) differences.add(rank, how + cases[index].text());
+    };
+    if (transport.name() != "nccl")
+      differences.add(rank, "the transport is " + std::string(transport.name()));
+    if (transport.local_rank() != rank) differences.add(rank, "it has another GPU");
+
+    // Host memory.
+    for (std::size_t index = 0; index < cases.size(); ++index) {
+      Buffers own(cases[index], rank, world, seed + static_cast<unsigned>(index));
+      perform(transport, cases[index], own.send.data(), own.recv.data());
+      if (!(own == mine[index])) differences.add(rank, "host memory: " + cases[index].text());
+    }
+
+    // A stream, eagerly.
+    ts::cuda::Stream const stream = ts::cuda::make_stream();
+    OnDevice const device(cases, rank, world, seed);
+    device.reset();
+    transport.reset_traffic();
+    auto const enqueue = [&] {
+      transport.on_stream(stream.get());
+      for (std::size_t index = 0; index < cases.size(); ++index)
+        perform(transport, cases[index], device.send(index), device.recv(index));
+      transport.on_stream(nullptr);
+    };
+    enqueue();
+    finish(transport, stream.get());
+    check("stream: ", [&](std::size_t index) { return device.now(index); });
+    auto const& traffic = expected.traffic[static_cast<std::size_t>(rank)];
+    if (transport.traffic().bytes_sent != traffic.bytes_sent) differences.add(rank, "bytes sent");
+    if (transport.traffic().collectives != traffic.collectives) differences.add(rank, "collectives");
+
+    // A graph, three times.
+    {
+      auto const graph = capture(stream.get(), enqueue);
+      for (int replay = 0; replay < 3; ++replay) {
+        device.reset();
+        transport.barrier();  // GPUs write into each other's buffers
+        ts::cuda::require(cudaGraphLaunch(graph.get(), stream.get()), "cudaGraphLaunch");
+        finish(transport, stream.get());
+        check("replay " + std::to_string(replay) + ": ",
+              [&](std::size_t index) { return device.now(index); });
+      }
+      if (world > 1 && ts::comm::collective_of(transport.word(rank)) != Collective::barrier)
+        differences.add(rank, "its word is not that of the last collective");
+      if (!holds(transport.where((rank + 1) % world), "collective"))
+        differences.add(rank, "where: " + transport.where((rank + 1) % world));
+    }
+    transport.barrier();
+  });
+  CHECK(differences.text() == "");
+}
+
+/// What ranks and caller saw of a run that failed.
+struct Outcome {
+  struct Lost {
+    int rank;
+    std::string text;
+    double seconds;  ///< from the call to the throw
+  };
+  std::map<int, Lost> lost;  ///< PeerLost, by the rank that caught it
+  std::string text;
+  ts::ErrorKind kind = ts::ErrorKind::usage;
+};
+
+Outcome outcome_of(int world, std::function<void(Transport&)> const& body, double timeout) {
+  Outcome outcome;
+  std::mutex mutex;
+  ts::RunOptions options;
+  options.timeout = std::chrono::duration<double>(timeout);
+  try {
+    ts::run_gpus(
+        world,
+        [&](Comm& comm) {
+          auto const start = Clock::now();
+          try {
+            body(comm.transport());
+          } catch (ts::PeerLost const& lost) {
+            std::lock_guard lock(mutex);
+            outcome.lost[comm.rank()] = {lost.rank(), lost.what(), seconds_since(start)};
+            throw;
+          }
+        },
+        options);
+  } catch (ts::Error const& error) {
+    outcome.kind = error.kind();
+    outcome.text = error.what();
+  }
+  return outcome;
+}
+
+struct Sum {
+  explicit Sum(std::int64_t elements = 1 << 16)
+      : count(elements),
+        memory(static_cast<std::size_t>(elements) * sizeof(float)),
+        stream(ts::cuda::make_stream()) {
+    ts::cuda::require(cudaMemset(memory.data(), 0, static_cast<std::size_t>(elements) * sizeof(float)),
+                      "cudaMemset");
+    ts::cuda::require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  }
+  void enqueue(Transport& transport, char const* unit) const {
+    transport.on_stream(stream.get());
+    transport.all_reduce(ts::DType::f32, memory.data(), count, {"reduce", unit, 3});
+    transport.on_stream(nullptr);
+  }
+  std::int64_t count;
+  DeviceBytes memory;
+  ts::cuda::Stream stream;
+};
+
+/// A child process of this program that runs one case, as a launcher would start it.
+pid_t start_child(int rank, int world, int port, std::string const& mode) {
+  std::map<std::string, std::string> const set = {
+      {"RANK", std::to_string(rank)},       {"WORLD_SIZE", std::to_string(world)},
+      {"LOCAL_RANK", std::to_string(rank)}, {"LOCAL_WORLD_SIZE", std::to_string(world)},
+      {"MASTER_ADDR", "127.0.0.1"},         {"MASTER_PORT", std::to_string(port)},
+      {"TESSERA_NCCL_TEST", mode}};
+  std::vector<std::string> variables;
+  for (char** at = environ; *at; ++at) {
+    std::string const variable = *at;
+    if (!set.count(variable.substr(0, variable.find('=')))) variables.push_back(variable);
+  }
+  for (auto const& [name, value] : set) variables.push_back(name + "=" + value);
+  std::vector<char*> environment;
+  for (auto& variable : variables) environment.push_back(variable.data());
+  environment.push_back(nullptr);
+  std::vector<std::string> words = {"nccl_child", "--no-skip", "--test-case=a rank that is a process"};
+  std::vector<char*> arguments;
+  for (auto& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  pid_t child = -1;
+  REQUIRE(posix_spawn(&child, "/proc/self/exe", nullptr, nullptr, arguments.data(), environment.data()) == 0);
+  return child;
+}
+
+/// The exit code, 128 + the signal, or -1 for a child that had to be killed after a minute.
+int end_of(pid_t child) {
+  auto const start = Clock::now();
+  int status = 0;
+  bool killed = false;
+  while (waitpid(child, &status, WNOHANG) == 0) {
+    if (!killed && seconds_since(start) > 60) killed = kill(child, SIGKILL) == 0;
+    std::this_thread::sleep_for(10ms);
+  }
+  if (killed) return -1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+int free_port() {
+  int const socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  REQUIRE(bind(socket, reinterpret_cast<sockaddr*>(&address), length) == 0);
+  REQUIRE(getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length) == 0);
+  ::close(socket);
+  return ntohs(address.sin_port);
+}
+
+}  // namespace

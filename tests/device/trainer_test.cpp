@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole training runs on a GPU: against the CPU, and against themselves to the bit.
+#include <cmath>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tessera/train/any_trainer.hpp"
+
+#include "device/skip.hpp"
+#include "support/runs.hpp"
+
+namespace {
+
+using namespace support;
+
+/// A recipe on the GPU. Ordered, so that everything can be held against everything.
+RecipeTable on_gpu(std::string_view precision, std::string_view capture = "graph",
+                   std::string_view offload = "none", std::string_view recompute = "none",
+                   std::string_view sharding = "zs0") {
+  SlotNames names;
+  names.device = "cuda";
+  names.sharding = sharding;
+  names.precision = precision;
+  names.capture = capture;
+  names.offload = offload;
+  names.recompute = recompute;
+  names.reduction = "ordered";
+  if (precision == "fp64") names.attention = "reference";
+  return parse_recipe(names);
+}
+
+Outcome trained(RecipeTable const& table, Run const& run) {
+  return train(
+      run,
+      [&](comm::Comm comm, TrainerOptions const& options) {
+        return make_trainer(tiny, table, comm, options);
+      },
+      [&](int ranks, auto const& fn) { run_ranks(table, ranks, fn); });
+}
+
+Run some_run(int accumulation = 1) {
+  Run run;
+  run.steps = 6;
+  run.batch = 2;
+  run.split = {1, accumulation};
+  run.options.clip = 0.5;
+  run.options.learning_rate = 1e-2;
+  return run;
+}
+
+double largest_difference(std::vector<double> const& a, std::vector<double> const& b) {
+  double worst = a.size() == b.size() ? 0.0 : 1e30;
+  for (std::size_t i = 0; i < a.size() && i < b.size(); ++i) {
+    double const difference = std::fabs(a[i] - b[i]) / (1.0 + std::fabs(b[i]));
+    if (!(difference <= worst)) worst = difference;
+  }
+  return worst;
+}
+
+}  // namespace
+
+TEST_CASE("losses and norms are those of the CPU") {
+  TESSERA_NEEDS_GPU();
+  for (auto const& [precision, tolerance] :
+       {std::pair{"fp64", 1e-11}, {"fp32", 2e-5}, {"bf16", 3e-2}, {"fp16", 5e-3}})
+    for (int const accumulation : {1, 3}) {
+      INFO(precision, " accumulation ", accumulation);
+      Run const run = some_run(accumulation);
+      Outcome const gpu = trained(on_gpu(precision), run);
+      Outcome const cpu = trained(recipe("zs0", precision), run);
+      CHECK(gpu.losses.size() == 6);
+      CHECK(gpu.losses.back() != gpu.losses.front());
+      CHECK(largest_difference(gpu.losses, cpu.losses) < tolerance);
+      CHECK(largest_difference(gpu.norms, cpu.norms) < 10 * tolerance);
+      CHECK(std::fabs(gpu.evaluation - cpu.evaluation) < 10 * tolerance);
+      CHECK(gpu.scales == cpu.scales);
+    }
+}
+
+TEST_CASE("a graph has the bits of eager steps and runs repeat") {
+  TESSERA_NEEDS_GPU();
+  for (std::string_view const precision : {"fp32", "bf16", "fp16"})
+    for (int const accumulation : {1, 2}) {
+      INFO(std::string(precision), " accumulation ", accumulation);
+      Outcome const graph = trained(on_gpu(precision), some_run(accumulation));
+      CHECK(graph == trained(on_gpu(precision), some_run(accumulation)));
+      CHECK(graph == trained(on_gpu(precision, "eager"), some_run(accumulation)));
+    }
+}
+
+TEST_CASE("every split over GPUs and every stage has the same bits") {
+  for (int const ranks : {2, 4}) {
+    TESSERA_NEEDS_GPUS(ranks);
+    for (std::string_view const precision : {"fp32", "bf16", "fp16"}) {
+      Run run = some_run(4);
+      Outcome const alone = trained(on_gpu(precision), run);
+      run.split = {ranks, 4 / ranks};
+      for (std::string_view const sharding : shardings)
+        for (std::string_view const capture : {"graph", "eager"})
+          for (std::string_view const offload : {"none", "cpu_optimizer"}) {
+            INFO(std::string(precision), " ", std::string(sharding), " ", std::string(capture), " ",
+                 std::string(offload), " ranks ", ranks);
+            CHECK(alone == trained(on_gpu(precision, capture, offload, "none", sharding), run));
+          }
+    }
+  }
+}
+
+TEST_CASE("fast sums over GPUs stay close to the CPU's") {
+  TESSERA_NEEDS_GPUS(2);
+  Run run = some_run(1);
+  run.split = {2, 1};
+  for (std::string_view const sharding : shardings) {
+    INFO(std::string(sharding));
+    SlotNames names = on_gpu("fp32", "graph", "none", "none", sharding).names;
+    names.reduction = "fast";
+    Outcome const gpu = trained(parse_recipe(names), run);
+    Outcome const cpu = trained(recipe(sharding, "fp32"), run);
+    CHECK(largest_difference(gpu.losses, cpu.losses) < 2e-5);
+    CHECK(largest_difference(gpu.norms, cpu.norms) < 2e-4);
+  }
+}
+
+TEST_CASE("offload and recomputation change no bit") {
+  TESSERA_NEEDS_GPU();
+  for (std::string_view const precision : {"fp32", "bf16", "fp16"}) {
+    INFO(std::string(precision));
+    Outcome const plain = trained(on_gpu(precision), some_run(2));
+    for (std::string_view const capture : {"graph", "eager"})
+      CHECK(plain == trained(on_gpu(precision, capture, "cpu_optimizer"), some_run(2)));
+    for (std::string_view const recompute : {"gelu", "block", "every"})
+      CHECK(plain == trained(on_gpu(precision, "graph", "none", recompute), some_run(2)));
+  }
+}
+
+TEST_CASE("an overflow on the GPU is skipped and named") {
+  TESSERA_NEEDS_GPU();
+  Run run = some_run();
+  run.options.loss_scale.initial = 0x1p24;
+  Outcome const gpu = trained(on_gpu("fp16"), run);
+  CHECK(gpu.skipped.front());
+  CHECK(gpu.overflows.front() != "");
+  CHECK(gpu.scales[1] == gpu.scales[0] / 2);
+}
+
+TEST_CASE("tickets are read late and in any order") {
+  TESSERA_NEEDS_GPU();
+  Run const run = some_run();
+  std::vector<double> losses;
+  comm::Comm const comm;
+  auto const trainer = make_trainer(tiny, on_gpu("fp32"), comm, options_of(run));
+  std::vector<Ticket> tickets;
+  for (int step = 0; step < 12; ++step)
+    tickets.push_back(trainer->step(
+        make_batch(step, 0, run.split, run.batch, run.sequence, run.vocabulary, run.mask_every)));
+  for (int step = 11; step >= 0; --step)
+    CHECK(tickets[static_cast<std::size_t>(step)].get().step == step + 1);
+  Outcome const at_once = trained(on_gpu("fp32"), run);
+  for (std::size_t step = 0; step < at_once.losses.size(); ++step)
+    CHECK(tickets[step].get().loss == at_once.losses[step]);
+}
+
+TEST_CASE("the arenas hold what was planned and a plan that is too big is refused") {
+  TESSERA_NEEDS_GPU();
+  Run const run = some_run();
+  auto const trainer =
+      make_trainer(tiny, on_gpu("bf16", "graph", "cpu_optimizer"), comm::Comm(), options_of(run));
+  for (Tier const tier : {Tier::device, Tier::host})
+    CHECK(trainer->peak_bytes(tier) == trainer->plan().arena_bytes[static_cast<std::size_t>(tier)]);
+  TrainerOptions huge = options_of(run);
+  huge.batch = 1 << 20;
+  huge.sequence = tiny.positions;
+  CHECK_THROWS_AS(make_trainer(tiny, on_gpu("fp32"), comm::Comm(), huge), Error);
+}
