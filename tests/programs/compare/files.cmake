@@ -104,14 +104,14 @@ endif()
 set(limited "ulimit -s 8192; ulimit -v 1500000; exec \"$@\"")
 execute_process(COMMAND sh -c "${limited}" sh "${PROGRAM}" --version RESULT_VARIABLE code OUTPUT_QUIET ERROR_QUIET)
 if(code STREQUAL "0")  # a sanitizer does not start within the limit
-  execute_process(COMMAND sh -c "${limited}" sh "${PROGRAM}" ${one} --stages 0 --threads 120 --json threads.json
+  execute_process(COMMAND sh -c "${limited}" sh "${PROGRAM}" ${one} --stages 0 --ranks 1 --threads 240 --json threads.json
                   WORKING_DIRECTORY "${WORK}" OUTPUT_QUIET RESULT_VARIABLE code)
   expect("exit code" 1 "${code}")
   file(READ "${WORK}/threads.json" json)
   field(status "${json}" rows 0 status)
   field(reason "${json}" rows 0 reason)
   expect("status without threads" failed "${status}")
-  if(NOT reason MATCHES "asked for 120 threads and the system started [0-9]+ .*lower --threads")
+  if(NOT reason MATCHES "asked for 240 threads and the system started [0-9]+ .*lower --threads")
     message(SEND_ERROR "the reason is ${reason}")
   endif()
 endif()
