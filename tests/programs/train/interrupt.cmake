@@ -41,15 +41,18 @@ endforeach()
 
 # A later one ends the run at once, also where it cannot go on: here nobody reads its log.
 execute_process(
-  COMMAND sh -c "( sh -c 'echo $$ > pid; exec \"$@\"' sh \"$@\"; echo $? > code ) | sleep 60 &
-                 sleep 2; pid=$(cat pid); kill -TERM $pid; sleep 0.1; kill -TERM $pid; sleep 0.1
+  COMMAND sh -c "{ ( sh -c 'echo $$ > pid; exec \"$@\"' sh \"$@\"; echo $? > code ) | sleep 30; } > out.txt 2> err.txt &
+                 sleep 2; pid=$(cat pid); before=none
+                 until now=$(cut -d' ' -f14,15 /proc/$pid/stat); [ \"$now\" = \"$before\" ]; do before=$now; sleep 1; done
+                 kill -TERM $pid; sleep 0.1; kill -TERM $pid; sleep 0.1
                  kill -0 $pid || exit 98
                  sleep 0.8; kill -TERM $pid
                  tries=0
                  until [ -s code ]; do tries=$((tries + 1)); [ $tries -lt 100 ] || exit 99; sleep 0.1; done"
           sh "${PROGRAM}" ${small} -q --steps 100000000 --log /dev/stdout
-  WORKING_DIRECTORY "${WORK}" RESULT_VARIABLE code OUTPUT_FILE "${WORK}/out.txt" ERROR_VARIABLE errors)
+  WORKING_DIRECTORY "${WORK}" RESULT_VARIABLE code ERROR_QUIET)
 file(READ "${WORK}/code" ended)
+file(READ "${WORK}/err.txt" errors)
 if(NOT code STREQUAL "0" OR NOT ended MATCHES "^143")
   message(SEND_ERROR "three signals gave ${code}, ${ended}: ${errors}")
 endif()
