@@ -198,7 +198,8 @@ void add_plan(Measured& row, Point const& point, TrainerOptions const& options, 
   row.planned_host = plan.arena_bytes[static_cast<std::size_t>(Tier::host)];
   row.schedule_hash = hexadecimal(hash_of(plan.train.schedule));
   if (refuse)
-    refuse_if_too_big(units, plan, point.recipe, options.memory_limit, point.model.options.positions);
+    refuse_if_too_big(units, plan, point.recipe, memory_limit(point.recipe.device, options.memory_limit),
+                      point.model.options.positions);
 }
 
 /// Repeats of one row are the same computation, to the bit.

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "tessera/detail/host_memory.hpp"
 #include "tessera/io/file.hpp"
 
 #include "common/command_line.hpp"
@@ -30,7 +29,8 @@ constexpr char examples[] = R"(Examples:
   plan --model gpt2 --stages 3 --recompute none,gelu,block --memory-per-rank 8GiB
   plan --model gpt2-medium --precisions bf16 --json plan.json
 
-Nothing is allocated and no device is needed. Without --memory the limit is what this machine has available.
+Nothing is allocated and no device is needed. Without a limit it is what this machine has available:
+of the host for all ranks, of a GPU for each.
 A + behind the largest batch or sequence: more may fit; ?: a search that took too long.
 Exit codes: 0 when some recipe fits, 5 when none does, 2 usage, 3 settings or no recipe of this build.
 )";
@@ -52,7 +52,8 @@ void declare(cli::CommandLine& line, Settings& settings) {
               });
   line.group("Limits");
   line.bytes("--memory", settings.memory, "what all ranks together may take, such as 64GiB");
-  line.bytes("--memory-per-rank", settings.memory_per_rank, "what each rank may take");
+  line.bytes("--memory-per-rank", settings.memory_per_rank,
+             "what each rank may take; of its GPU, where it has one");
   line.whole("--threads", settings.trainer.threads, "threads of a rank; 0 shares the cores", 0, 1024);
   line.group("Output");
   line.path("--json", "FILE", settings.json, "write the plans here; - is stdout");
@@ -202,6 +203,15 @@ std::string warnings_text(std::vector<Planned> const& rows) {
   return out;
 }
 
+/// What the device of the recipes has free: each rank's GPU, or the host for all.
+Limit free_now(std::string_view device) {
+  MemoryLimit const free = memory_limit(device, 0);
+  if (device == Cpu::name) return {free.host, false};
+  if (free.device > 0) return {free.device, true};
+  throw Error(ErrorKind::usage, "this machine has no device " + std::string(device) +
+                                    " whose memory could be the limit; give --memory-per-rank or --memory");
+}
+
 int run(int argc, char const* const* argv) {
   Settings settings;
   cli::CommandLine line("plan", "Says how many bytes every recipe needs, which fit, and which to pick.",
@@ -216,7 +226,7 @@ int run(int argc, char const* const* argv) {
   Limit limit{settings.memory_per_rank > 0 ? settings.memory_per_rank : settings.memory,
               settings.memory_per_rank > 0};
   bool const available = limit.bytes == 0;
-  if (available) limit.bytes = v0::detail::available_host_memory();
+  if (available) limit = free_now(points.front().recipe.device);
 
   std::ostream& log = stdout_is_data ? std::cerr : std::cout;
   cli::Terminal const terminal = cli::Terminal::of(stdout_is_data ? 2 : 1);

@@ -44,8 +44,12 @@ Planned plan_point(Point const& point, TrainerOptions const& options, Limit cons
   StepPlan const plan = make_plan(units({shape.batch, shape.sequence}), point.recipe, shape);
   row.memory = memory_report(plan);
   row.schedule_hash = hexadecimal(hash_of(plan.train.schedule));
-  row.all_ranks = process_bytes(units, point.recipe, shape, rank_bytes(plan));
-  std::int64_t const wanted = limit.per_rank ? rank_bytes(plan) : row.all_ranks;
+  row.all_ranks = footprint(units, point.recipe, shape, &plan).total;
+  // A rank's device has memory of its own or shares the host's with what is offloaded.
+  auto const of_rank = [&](StepPlan const& one) {
+    return shape.own_memory ? one.arena_bytes[static_cast<std::size_t>(Tier::device)] : rank_bytes(one);
+  };
+  std::int64_t const wanted = limit.per_rank ? of_rank(plan) : row.all_ranks;
   row.status = wanted <= limit.bytes ? "fits" : "oom";
   if (!row.fits()) {
     row.reason = (limit.per_rank     ? "a rank plans "
@@ -54,14 +58,16 @@ Planned plan_point(Point const& point, TrainerOptions const& options, Limit cons
                  bytes_text(wanted) + ", the limit is " + bytes_text(limit.bytes);
   }
   if (!search) return row;
-  auto const counted = [&](StepShape const& other) {
-    if (!limit.per_rank) return process_bytes(units, point.recipe, other);
-    return rank_bytes(make_plan(units({other.batch, other.sequence}), point.recipe, other, false));
+  auto const fits = [&](StepShape const& other) {
+    return limit.bytes >=
+           (limit.per_rank
+                ? of_rank(make_plan(units({other.batch, other.sequence}), point.recipe, other, false))
+                : footprint(units, point.recipe, other).total);
   };
   constexpr double seconds = 0.5;
-  row.largest_batch = largest_batch(shape, row.fits(), limit.bytes, Deadline(seconds), counted);
-  row.longest_sequence = longest_sequence(shape, row.fits(), point.model.options.positions, limit.bytes,
-                                          Deadline(seconds), counted);
+  row.largest_batch = largest_batch(shape, row.fits(), Deadline(seconds), fits);
+  row.longest_sequence =
+      longest_sequence(shape, row.fits(), point.model.options.positions, Deadline(seconds), fits);
   return row;
 }
 

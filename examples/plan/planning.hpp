@@ -21,7 +21,7 @@ using cli::Point;
 /// What the rows must fit into.
 struct Limit {
   std::int64_t bytes = 0;
-  bool per_rank = false;  ///< of each rank, whatever the place; else of all ranks together, in one machine
+  bool per_rank = false;  ///< of each rank (on a GPU: of its memory); else of all ranks together, wherever
 };
 
 /// A planned row.

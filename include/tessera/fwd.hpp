@@ -214,6 +214,8 @@ struct Program;
 struct StepPlan;
 struct MemoryCategory;
 struct MemoryReport;
+struct MemoryLimit;
+struct Footprint;
 struct Advice;
 struct Largest;
 class Deadline;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The door: everything that needs Eigen and threads alone. Headers of io/ bring JSON and hashing and are
-// included by name.
+// The door: everything that a training program needs, with Eigen and threads alone. Included by name are the
+// headers of io/, which bring JSON and hashing, train/any_trainer.hpp, which needs tessera::recipes, and
+// train/divergence.hpp, which compares two runs tensor by tensor.
 #pragma once
 
 #include "tessera/comm/board.hpp"
@@ -70,8 +71,6 @@
 #include "tessera/store/parameter_store.hpp"
 #include "tessera/tensor/arena.hpp"
 #include "tessera/tensor/tensor.hpp"
-#include "tessera/train/any_trainer.hpp"
-#include "tessera/train/divergence.hpp"
 #include "tessera/train/engine.hpp"
 #include "tessera/train/executor.hpp"
 #include "tessera/train/options.hpp"

@@ -243,16 +243,15 @@ TEST_CASE("a plan that does not fit is refused with bytes and suggestions that f
   StepShape const shape = shape_of(4, 1, 8, 96);
   UnitLister const units = lister(small);
   StepPlan const plan = make_plan(units({shape.batch, shape.sequence}), table, shape);
-  std::int64_t const wanted = process_bytes(units, table, shape);
-  CHECK_NOTHROW(refuse_if_too_big(units, plan, table, wanted, small.positions));
-  CHECK_NOTHROW(refuse_if_too_big(units, plan, table, 0, small.positions));  // what the machine has
+  std::int64_t const wanted = footprint(units, table, shape).host;
+  CHECK_NOTHROW(refuse_if_too_big(units, plan, table, {.device = 0, .host = wanted}, small.positions));
 
   int with_recipe = 0, with_batch = 0;
   for (double const part : {0.95, 0.8, 0.6, 0.4, 0.2, 0.01}) {
     std::int64_t const limit = static_cast<std::int64_t>(static_cast<double>(wanted) * part);
     std::string text;
     try {
-      refuse_if_too_big(units, plan, table, limit, small.positions);
+      refuse_if_too_big(units, plan, table, {.device = 0, .host = limit}, small.positions);
     } catch (Error const& error) {
       CHECK(error.kind() == ErrorKind::out_of_memory);
       text = error.what();
@@ -274,7 +273,7 @@ TEST_CASE("a plan that does not fit is refused with bytes and suggestions that f
     CHECK(sharding.empty() == (text.find("no sharding or recompute fits") != std::string::npos));
     if (!sharding.empty()) {
       ++with_recipe;
-      CHECK(process_bytes(units, recipe(sharding, "fp32", "none", recompute), shape) <= limit);
+      CHECK(footprint(units, recipe(sharding, "fp32", "none", recompute), shape).host <= limit);
     }
     std::string const batch = after("largest batch that fits: "),
                       sequence = after("longest sequence that fits: ");
@@ -284,21 +283,21 @@ TEST_CASE("a plan that does not fit is refused with bytes and suggestions that f
       other.batch = std::atoll(batch.c_str());
       CHECK(other.batch >= 1);
       CHECK(other.batch < shape.batch);
-      CHECK(process_bytes(units, table, other) <= limit);
+      CHECK(footprint(units, table, other).host <= limit);
       ++other.batch;
-      CHECK(process_bytes(units, table, other) > limit);
+      CHECK(footprint(units, table, other).host > limit);
     } else {
       CHECK(text.find("no batch fits") != std::string::npos);
       other.batch = 1;
-      CHECK(process_bytes(units, table, other) > limit);
+      CHECK(footprint(units, table, other).host > limit);
     }
     other = shape;
     if (!sequence.empty()) {
       other.sequence = std::atoll(sequence.c_str());
       CHECK(other.sequence < shape.sequence);
-      CHECK(process_bytes(units, table, other) <= limit);
+      CHECK(footprint(units, table, other).host <= limit);
       ++other.sequence;
-      CHECK(process_bytes(units, table, other) > limit);
+      CHECK(footprint(units, table, other).host > limit);
     } else {
       CHECK(text.find("no sequence fits") != std::string::npos);
     }
@@ -310,13 +309,15 @@ TEST_CASE("a plan that does not fit is refused with bytes and suggestions that f
 TEST_CASE("searches end where the bytes, the search or the time does") {
   StepShape shape = shape_of(1, 1, 4, 96);
   int asked = 0;
-  auto const bytes_of = [&](StepShape const& other) {
-    ++asked;
-    return 10 * other.batch + other.sequence;
+  auto const within = [&](std::int64_t limit) {
+    return [&asked, limit](StepShape const& other) {
+      ++asked;
+      return 10 * other.batch + other.sequence <= limit;
+    };
   };
   Deadline const later(3600.0), now(0.0);
   auto const batch = [&](bool fits, std::int64_t limit) {
-    return largest_batch(shape, fits, limit, later, bytes_of);
+    return largest_batch(shape, fits, later, within(limit));
   };
   CHECK(batch(true, 96 + 370).value == 37);
   CHECK(batch(true, 96 + 379).text() == "37");
@@ -328,11 +329,11 @@ TEST_CASE("searches end where the bytes, the search or the time does") {
   shape.sequence = 1 << 20;  // no micro-batch takes more than 2^28 tokens
   CHECK(batch(true, std::int64_t{1} << 40).text() == "256");
   shape.sequence = 96;
-  CHECK(longest_sequence(shape, true, 1024, 1 << 30, later, bytes_of).text() == "1024");
-  CHECK(longest_sequence(shape, true, 1024, 40 + 700, later, bytes_of).text() == "700");
-  CHECK(longest_sequence(shape, false, 1024, 40 + 50, later, bytes_of).text() == "50");
+  CHECK(longest_sequence(shape, true, 1024, later, within(1 << 30)).text() == "1024");
+  CHECK(longest_sequence(shape, true, 1024, later, within(40 + 700)).text() == "700");
+  CHECK(longest_sequence(shape, false, 1024, later, within(40 + 50)).text() == "50");
   asked = 0;
-  CHECK(largest_batch(shape, true, 1 << 30, now, bytes_of).text() == "at least 4");
+  CHECK(largest_batch(shape, true, now, within(1 << 30)).text() == "at least 4");
   CHECK(asked == 0);
 }
 
@@ -348,6 +349,33 @@ TEST_CASE("a plan for its bytes alone has the bytes of the whole plan") {
       }
 }
 
+TEST_CASE("a device with memory of its own has to hold one rank, and the host what is offloaded") {
+  StepShape shape = shape_of(3);
+  RecipeTable const table = recipe("dp", "fp32", "cpu_optimizer");
+  UnitLister const units = lister(tiny);
+  std::int64_t const together = footprint(units, table, shape).host;
+  shape.own_memory = true;
+  Footprint const apart = footprint(units, table, shape);
+  StepPlan const plan = plan_of(tiny, table, shape);
+  CHECK(apart.device == plan.arena_bytes[0]);
+  CHECK(apart.total == together);
+  CHECK(apart.host > 0);
+  CHECK(apart.host <= together - apart.device);
+  CHECK_NOTHROW(refuse_if_too_big(units, plan, table, {apart.device, apart.host}, tiny.positions));
+  auto const refused = [&](MemoryLimit const& limit) {
+    try {
+      refuse_if_too_big(units, plan, table, limit, tiny.positions);
+    } catch (Error const& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(refused({apart.device - 1, apart.host}).find("a rank plans ") != std::string::npos);
+  CHECK(refused({apart.device - 1, apart.host}).find(" on its device and ") != std::string::npos);
+  CHECK(refused({apart.device, apart.host - 1}).find("3 ranks plan ") != std::string::npos);
+  CHECK(refused({apart.device, apart.host - 1}).find(" of host memory and ") != std::string::npos);
+}
+
 TEST_CASE("the bytes of a process count the root of dp once") {
   StepShape shape = shape_of(3);
   RecipeTable const table = recipe("dp");
@@ -356,7 +384,7 @@ TEST_CASE("the bytes of a process count the root of dp once") {
     StepPlan const plan = plan_of(tiny, table, shape);
     return plan.arena_bytes[0] + plan.arena_bytes[1];
   };
-  CHECK(process_bytes(lister(tiny), table, shape) == rank_bytes(0) + rank_bytes(1) + rank_bytes(2));
+  CHECK(footprint(lister(tiny), table, shape).host == rank_bytes(0) + rank_bytes(1) + rank_bytes(2));
   CHECK(rank_bytes(0) > rank_bytes(1));
 }
 

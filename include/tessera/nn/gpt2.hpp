@@ -63,10 +63,14 @@ class Gpt2 {
     Init const residual = Init::normal(0.02 / std::sqrt(2.0 * static_cast<double>(options_.layers)));
     std::vector<UnitSpec> units;
 
+    // A vocabulary of 50257 would send a GPU's products with the embedding to kernels several times slower:
+    // rows of 16-bit logits have to be multiples of 16 bytes.
+    std::int64_t const padded = round_up(options_.vocabulary, 8);
+
     UnitSpec embedding;
     embedding.name = "embedding";
     embedding.parameters = {
-        {"wte.weight", {options_.vocabulary, c}, normal, true, true, {Split::Kind::dim, 0}},
+        {"wte.weight", {options_.vocabulary, c}, normal, true, true, {Split::Kind::dim, 0}, padded},
         {"wpe.weight", {options_.positions, c}, normal, true}};
     embedding.output = {b, t, c};
     embedding.input_gradient = false;
@@ -110,11 +114,10 @@ class Gpt2 {
     head.name = "head";
     head.parameters = {{"ln_f.weight", {c}, Init::ones()}, {"ln_f.bias", {c}}};
     head.borrows = {{0, 0}};  // wte
-    head.saved = {
-        {"ln_f", {b, t, c}},
-        {"ln_f.mean", {b, t}, true},
-        {"ln_f.rstd", {b, t}, true},
-        {"logits", {b * t, round_up(options_.vocabulary, 64)}}};  // padded: see linear_transposed_forward
+    head.saved = {{"ln_f", {b, t, c}},
+                  {"ln_f.mean", {b, t}, true},
+                  {"ln_f.rstd", {b, t}, true},
+                  {"logits", {b * t, padded}}};
     head.backward = {{"d_ln", {b, t, c}}};
     head.recomputable = false;
     units.push_back(head);

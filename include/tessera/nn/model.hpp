@@ -40,7 +40,7 @@ struct Split {
   int dim = 0;
 };
 
-/// One parameter: its file name, logical shape, start, and which updates it takes.
+/// One parameter: its file name, logical shape, start, which updates it takes, and how it lies in memory.
 struct ParameterSpec {
   std::string name;
   Shape shape;
@@ -48,6 +48,12 @@ struct ParameterSpec {
   bool decay = false;     ///< takes weight decay
   bool trainable = true;  ///< false: frozen, no gradient and no update
   Split split = {};
+  /// Of a matrix: how many rows it takes in memory, 0 for those of its shape. Rows beyond the shape are zero
+  /// in the weights and in the gradient, and no file has them.
+  std::int64_t padded_rows = 0;
+
+  /// The shape in which a unit's functions see the parameter and its gradient.
+  Shape in_memory() const { return padded_rows ? Shape{padded_rows, shape.columns()} : shape; }
 };
 
 /// A parameter of another unit that this unit reads (tied weights). Its gradient goes to the owner.

@@ -12,8 +12,9 @@
 
 namespace tessera::inline v0 {
 
-/// Handed to a unit's functions by the executor. All views are logical shapes; a view that the running verb
-/// may not touch is empty (weights outside an acquired region, gradients outside backward).
+/// Handed to a unit's functions by the executor. Activations have logical shapes, parameters those in
+/// memory (ParameterSpec::in_memory); a view that the running verb may not touch is empty (weights outside an
+/// acquired region, gradients outside backward).
 template <class Place, class T>
 struct Pass {
   using Stat = compute_t<T>;

@@ -12,9 +12,9 @@ namespace tessera::inline v0 {
 namespace ops {
 
 /// losses[m] = logsumexp(logits[m]) - logits[m][targets[m]], in compute_t<T>. logits (M,P) with P >= V, of
-/// which the first V columns count and the others are neither read nor written; targets (M), losses (M). With
-/// `gradient`, the logits become (softmax - one hot) * *gradient_scale, read when the operation runs;
-/// without, they stay and gradient_scale may be null. A negative target masks its row: loss 0, gradient 0.
+/// which the first V columns count and the others are padding; targets (M), losses (M). With `gradient`, the
+/// logits become (softmax - one hot) * *gradient_scale, read when the operation runs, and the padding 0;
+/// without, all stay and gradient_scale may be null. A negative target masks its row: loss 0, gradient 0.
 /// One read of memory and one write.
 template <class T, class P>
 void cross_entropy(Context<P>& context, Tensor<T, P> logits, std::int64_t vocabulary,

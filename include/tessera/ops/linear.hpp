@@ -73,14 +73,13 @@ void linear_residual_forward(Context<P>& context, In<T, P> x, In<T, P> w, In<T, 
     cuda_linear_residual_forward(context, operation, x, w, bias, residual, y);
 }
 
-/// y = x w^T, x (M,K), w (N,K), y (M,P) with P >= N: the head of a model whose w is the token embedding. The
-/// columns of y from N on are padding, which no operation on it reads or writes: with P a multiple of 64 its
-/// rows are aligned, without which a GPU's products run several times slower.
+/// y = x w^T, x (M,K), w (N,K), y (M,N): the head of a model whose w is the token embedding. On a GPU 16-bit
+/// products run several times slower where N is no multiple of 8.
 template <class T, class P>
 void linear_transposed_forward(Context<P>& context, In<T, P> x, In<T, P> w, Tensor<T, P> y) {
   Shape const &xs = x.shape(), &ws = w.shape(), &ys = y.shape();
-  detail::expect(xs.rows() == ys.rows() && xs.columns() == ws.columns() && ws.rows() <= ys.columns(),
-                 "linear_transposed_forward", "x (M,K), w (N,K), y (M,P) with P >= N", xs, ws, ys);
+  detail::expect(xs.rows() == ys.rows() && xs.columns() == ws.columns() && ws.rows() == ys.columns(),
+                 "linear_transposed_forward", "x (M,K), w (N,K), y (M,N)", xs, ws, ys);
   Operation const operation{"linear_transposed_forward",
                             detail::multiply_adds(xs.rows(), ws.rows(), xs.columns()),
                             detail::bytes_of(x, w, y)};
@@ -129,12 +128,12 @@ void linear_gelu_backward_input(Context<P>& context, In<T, P> dy, In<T, P> w, In
     cuda_linear_gelu_backward_input(context, operation, dy, w, pre, dpre);
 }
 
-/// dx = dy w, dy (M,P) with P >= N, w (N,K), dx (M,K): through linear_transposed_forward.
+/// dx = dy w, dy (M,N), w (N,K), dx (M,K): through linear_transposed_forward.
 template <class T, class P>
 void linear_transposed_backward_input(Context<P>& context, In<T, P> dy, In<T, P> w, Tensor<T, P> dx) {
   Shape const &dys = dy.shape(), &ws = w.shape(), &dxs = dx.shape();
-  detail::expect(dys.rows() == dxs.rows() && dys.columns() >= ws.rows() && ws.columns() == dxs.columns(),
-                 "linear_transposed_backward_input", "dy (M,P) with P >= N, w (N,K), dx (M,K)", dys, ws, dxs);
+  detail::expect(dys.rows() == dxs.rows() && dys.columns() == ws.rows() && ws.columns() == dxs.columns(),
+                 "linear_transposed_backward_input", "dy (M,N), w (N,K), dx (M,K)", dys, ws, dxs);
   Operation const operation{"linear_transposed_backward_input",
                             detail::multiply_adds(dys.rows(), dxs.columns(), ws.rows()),
                             detail::bytes_of(dy, w, dx)};
@@ -165,7 +164,7 @@ void linear_backward_weight(Context<P>& context, In<T, P> x, In<T, P> dy, Tensor
     cuda_linear_backward_weight(context, operation, x, dy, dw, dbias);
 }
 
-/// dw = dy^T x, dy (M,P) with P >= N, x (M,K), dw (N,K) of T, or of compute_t<T> where another gradient is
+/// dw = dy^T x, dy (M,N), x (M,K), dw (N,K) of T, or of compute_t<T> where another gradient is
 /// still to be added.
 template <class T, class G, class P>
 void linear_transposed_backward_weight(Context<P>& context, Tensor<T, P> dy, In<std::remove_const_t<T>, P> x,
@@ -174,9 +173,8 @@ void linear_transposed_backward_weight(Context<P>& context, Tensor<T, P> dy, In<
   static_assert(std::is_same_v<G, V> || std::is_same_v<G, compute_t<V>>,
                 "tessera: this gradient is of the operands' type or of their sum type.");
   Shape const &xs = x.shape(), &dys = dy.shape(), &dws = dw.shape();
-  detail::expect(xs.rows() == dys.rows() && dys.columns() >= dws.rows() && xs.columns() == dws.columns(),
-                 "linear_transposed_backward_weight", "dy (M,P) with P >= N, x (M,K), dw (N,K)", dys, xs,
-                 dws);
+  detail::expect(xs.rows() == dys.rows() && dys.columns() == dws.rows() && xs.columns() == dws.columns(),
+                 "linear_transposed_backward_weight", "dy (M,N), x (M,K), dw (N,K)", dys, xs, dws);
   Operation const operation{"linear_transposed_backward_weight",
                             detail::multiply_adds(dws.rows(), dws.columns(), xs.rows()),
                             detail::bytes_of(dy, x, dw)};

@@ -34,8 +34,8 @@ constexpr Range intersect(Range a, Range b) {
   return {begin, end > begin ? end : begin};
 }
 
-/// One unit's flat buffer: decayed parameters first, then undecayed, then frozen, each parameter aligned, the
-/// tail padded. Only the padding depends on the world.
+/// One unit's flat buffer: decayed parameters first, then undecayed, then frozen, each parameter aligned and
+/// followed by its padding rows, the tail padded. Only the tail depends on the world.
 struct UnitLayout {
   std::vector<Range> parameters;  ///< logical elements, in the order of UnitSpec::parameters
   std::vector<Range> gaps;        ///< everything that is no parameter's: stays zero
@@ -55,10 +55,11 @@ inline UnitLayout layout_of(UnitSpec const& unit, int world) {
     std::int64_t const begin = cursor;
     for (std::size_t index = 0; index < unit.parameters.size(); ++index) {
       if (!belongs(unit.parameters[index])) continue;
-      std::int64_t const elements = unit.parameters[index].shape.elements();
-      layout.parameters[index] = {cursor, cursor + elements};
-      std::int64_t const next = round_up(cursor + elements, parameter_alignment);
-      if (next > cursor + elements) layout.gaps.push_back({cursor + elements, next});
+      ParameterSpec const& parameter = unit.parameters[index];
+      std::int64_t const end = cursor + parameter.shape.elements();
+      std::int64_t const next = round_up(cursor + parameter.in_memory().elements(), parameter_alignment);
+      layout.parameters[index] = {cursor, end};
+      if (next > end) layout.gaps.push_back({end, next});
       cursor = next;
     }
     return Range{begin, cursor};
@@ -101,6 +102,12 @@ inline void check_units(std::vector<UnitSpec> const& units) {
     for (ActivationSpec const& kept : unit.backward) check(unit, "activation", kept.name, kept.shape);
     for (ParameterSpec const& parameter : unit.parameters) {
       check(unit, "parameter", parameter.name, parameter.shape);
+      check(unit, "parameter", parameter.name, parameter.in_memory());
+      if (parameter.padded_rows &&
+          (parameter.shape.dims() != 2 || parameter.padded_rows < parameter.shape[0]))
+        fail(unit, "has parameter '" + parameter.name + "' of shape " + to_string(parameter.shape) +
+                       " with " + std::to_string(parameter.padded_rows) +
+                       " padded rows; only a matrix has them, and no fewer than its rows");
       names.push_back(parameter.name);
     }
     for (Borrow const& borrow : unit.borrows) {

@@ -34,8 +34,9 @@ inline IntervalPlan plan_intervals(std::vector<Interval> const& intervals) {
   std::vector<std::size_t> order;
   for (std::size_t index = 0; index < intervals.size(); ++index)
     if (intervals[index].used()) order.push_back(index);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return intervals[a].bytes > intervals[b].bytes; });
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return intervals[a].bytes != intervals[b].bytes ? intervals[a].bytes > intervals[b].bytes : a < b;
+  });
 
   struct Placed {
     std::int64_t offset, end;

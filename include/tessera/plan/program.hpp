@@ -318,7 +318,7 @@ class Generator {
   List lent(int unit, int borrow) {
     Borrow const& what = plan_.unit(unit).borrows[static_cast<std::size_t>(borrow)];
     std::int64_t const bytes =
-        plan_.unit(what.unit).parameters[static_cast<std::size_t>(what.parameter)].shape.elements() *
+        plan_.unit(what.unit).parameters[static_cast<std::size_t>(what.parameter)].in_memory().elements() *
         size(plan_.recipe.types.accumulator);
     auto const [first_unit, first_borrow] = first_backward_borrower(what);
     bool const first = first_unit == unit && first_borrow == borrow;

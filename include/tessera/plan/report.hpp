@@ -8,13 +8,13 @@
 #include <cstdint>
 #include <cstdio>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "tessera/core/error.hpp"
-#include "tessera/detail/host_memory.hpp"
 #include "tessera/plan/program.hpp"
 #include "tessera/policy/parse.hpp"
 #include "tessera/policy/rules.hpp"
@@ -90,19 +90,40 @@ inline std::int64_t rank_bytes(StepPlan const& plan) {
          plan.arena_bytes[static_cast<std::size_t>(Tier::host)];
 }
 
-/// The bytes of host memory that all ranks of one process plan together. Ranks differ only under the root
-/// optimizer, whose root holds the most. `root`: the bytes of rank 0, where they are known.
-inline std::int64_t process_bytes(UnitLister const& units, RecipeTable const& recipe, StepShape shape,
-                                  std::optional<std::int64_t> root = std::nullopt) {
-  std::int64_t sum = 0;
-  int const kinds = recipe.placement.optimizer == Sharding::root && shape.world > 1 ? 2 : 1;
-  for (int kind = 0; kind < kinds; ++kind) {
-    shape.rank = kind;
-    std::int64_t const bytes =
-        kind == 0 && root ? *root
-                          : rank_bytes(make_plan(units({shape.batch, shape.sequence}), recipe, shape, false));
-    sum += bytes * (kinds == 1 ? shape.world : kind == 0 ? 1 : shape.world - 1);
-  }
+/// What ranks may take: each of its own device, and all ranks of one process together of the host.
+struct MemoryLimit {
+  std::int64_t device = std::numeric_limits<std::int64_t>::max();
+  std::int64_t host = std::numeric_limits<std::int64_t>::max();
+};
+
+/// The bytes that all ranks of one process plan, by where they have to fit.
+struct Footprint {
+  std::int64_t device = 0;  ///< of the largest rank, on a device with memory of its own; else 0
+  std::int64_t host = 0;    ///< of all ranks together
+  std::int64_t total = 0;   ///< of all ranks together, wherever
+
+  bool within(MemoryLimit const& limit) const { return device <= limit.device && host <= limit.host; }
+};
+
+/// Ranks differ only under the root optimizer, whose root holds the most. `root`: the plan of rank 0, where
+/// it is there already.
+inline Footprint footprint(UnitLister const& units, RecipeTable const& recipe, StepShape shape,
+                           StepPlan const* root = nullptr) {
+  Footprint sum;
+  auto const add = [&](StepPlan const& plan, std::int64_t ranks) {
+    std::int64_t const on_device = plan.arena_bytes[static_cast<std::size_t>(Tier::device)],
+                       on_host = plan.arena_bytes[static_cast<std::size_t>(Tier::host)];
+    if (shape.own_memory) sum.device = std::max(sum.device, on_device);
+    sum.host += ranks * (shape.own_memory ? on_host : on_device + on_host);
+    sum.total += ranks * (on_device + on_host);
+  };
+  auto const plan_of = [&](int rank) {
+    shape.rank = rank;
+    return make_plan(units({shape.batch, shape.sequence}), recipe, shape, false);
+  };
+  bool const alike = recipe.placement.optimizer != Sharding::root || shape.world == 1;
+  add(root ? *root : plan_of(0), alike ? shape.world : 1);
+  if (!alike) add(plan_of(1), shape.world - 1);
   return sum;
 }
 
@@ -128,18 +149,19 @@ struct Largest {
   std::string text() const { return (exact ? "" : "at least ") + std::to_string(value); }
 };
 
-/// The largest `field` of a shape, up to `most`, whose `bytes_of(shape)` stay within `limit`. They must not
-/// fall. `fits`: the shape itself does; else it does not.
+/// Whether a shape fits; a larger one than one that does not must not.
+using FitsFunction = std::function<bool(StepShape const&)>;
+
+/// The largest `field` of a shape, up to `most`, that fits. `fits`: the shape itself does; else it does not.
 inline Largest largest_that_fits(StepShape shape, std::int64_t StepShape::*field, bool fits,
-                                 std::int64_t most, std::int64_t limit, Deadline const& deadline,
-                                 std::function<std::int64_t(StepShape const&)> const& bytes_of) {
+                                 std::int64_t most, Deadline const& deadline, FitsFunction const& try_shape) {
   Largest found{fits ? shape.*field : 0, true};
   if (!fits) most = std::min(most, shape.*field - 1);
   auto const goes = [&](std::int64_t value) {
     if (value > most || !found.exact) return false;
     found.exact = !deadline.over();
     shape.*field = value;
-    return found.exact && bytes_of(shape) <= limit;
+    return found.exact && try_shape(shape);
   };
   std::int64_t step = 1;
   for (; goes(found.value + step); step *= 2) found.value += step;
@@ -152,21 +174,20 @@ inline Largest largest_that_fits(StepShape shape, std::int64_t StepShape::*field
 inline constexpr std::int64_t most_tokens = std::int64_t{1} << 28;
 
 /// The largest micro-batch of the same sequence. The search ends at 65536.
-inline Largest largest_batch(StepShape const& shape, bool fits, std::int64_t limit, Deadline const& deadline,
-                             std::function<std::int64_t(StepShape const&)> const& bytes_of) {
+inline Largest largest_batch(StepShape const& shape, bool fits, Deadline const& deadline,
+                             FitsFunction const& try_shape) {
   constexpr std::int64_t end = 1 << 16;
   Largest found = largest_that_fits(shape, &StepShape::batch, fits,
-                                    std::min(end, most_tokens / shape.sequence), limit, deadline, bytes_of);
+                                    std::min(end, most_tokens / shape.sequence), deadline, try_shape);
   found.exact = found.exact && found.value < end;
   return found;
 }
 
 /// The longest sequence of the same micro-batch.
-inline Largest longest_sequence(StepShape const& shape, bool fits, std::int64_t positions, std::int64_t limit,
-                                Deadline const& deadline,
-                                std::function<std::int64_t(StepShape const&)> const& bytes_of) {
+inline Largest longest_sequence(StepShape const& shape, bool fits, std::int64_t positions,
+                                Deadline const& deadline, FitsFunction const& try_shape) {
   return largest_that_fits(shape, &StepShape::sequence, fits, std::min(positions, most_tokens / shape.batch),
-                           limit, deadline, bytes_of);
+                           deadline, try_shape);
 }
 
 /// What would fit in place of a plan that does not.
@@ -179,7 +200,7 @@ struct Advice {
 /// Tries, in this order, what costs the least: rebuilding activations, then sharding more, both together.
 /// Takes at most about 2 s: each of its three searches may use a third of that.
 inline Advice advise(UnitLister const& units, RecipeTable const& recipe, StepShape const& shape,
-                     std::int64_t limit, std::int64_t positions) {
+                     MemoryLimit const& limit, std::int64_t positions) {
   constexpr double seconds = 2.0 / 3.0;
   Advice advice;
   Deadline const deadline(seconds);
@@ -195,32 +216,37 @@ inline Advice advise(UnitLister const& units, RecipeTable const& recipe, StepSha
       names.sharding = sharding;
       names.recompute = recompute;
       RecipeTable const candidate = parse_recipe(names);
-      if (broken_rule(candidate) || process_bytes(units, candidate, shape) > limit) continue;
+      if (broken_rule(candidate) || !footprint(units, candidate, shape).within(limit)) continue;
       advice.recipe = candidate;
       break;
     }
   }
-  auto const bytes_of = [&](StepShape const& other) { return process_bytes(units, recipe, other); };
-  advice.batch = largest_batch(shape, false, limit, Deadline(seconds), bytes_of);
-  advice.sequence = longest_sequence(shape, false, positions, limit, Deadline(seconds), bytes_of);
+  auto const fits = [&](StepShape const& other) { return footprint(units, recipe, other).within(limit); };
+  advice.batch = largest_batch(shape, false, Deadline(seconds), fits);
+  advice.sequence = longest_sequence(shape, false, positions, Deadline(seconds), fits);
   return advice;
 }
 
-/// Throws Error(out_of_memory) when the ranks of this process plan more than `limit` bytes (0: what the
-/// machine has free now). The text holds the bytes of one rank by category, the nearest recipe that fits, and
-/// the largest batch and sequence that do, as far as they are found in 2 s.
+/// Throws Error(out_of_memory) when the ranks of this process plan more than `limit`. The text holds the
+/// bytes of one rank by category, the nearest recipe that fits, and the largest batch and sequence that do,
+/// as far as they are found in 2 s.
 inline void refuse_if_too_big(UnitLister const& units, StepPlan const& plan, RecipeTable const& recipe,
-                              std::int64_t limit, std::int64_t positions) {
-  if (limit <= 0) limit = detail::available_host_memory();
+                              MemoryLimit const& limit, std::int64_t positions) {
   StepShape const& shape = plan.shape;
-  std::int64_t const wanted =
-      process_bytes(units, recipe, shape, shape.rank == 0 ? std::optional(rank_bytes(plan)) : std::nullopt);
-  if (wanted <= limit) return;
+  Footprint const wanted = footprint(units, recipe, shape, shape.rank == 0 ? &plan : nullptr);
+  if (wanted.within(limit)) return;
   MemoryReport const report = memory_report(plan);
-  std::string text = "out of memory: " + std::to_string(shape.world) +
-                     (shape.world == 1 ? " rank plans " : " ranks plan ") + bytes_text(wanted) + " (" +
-                     std::to_string(wanted) + " bytes) and " + bytes_text(limit) +
-                     " are available; one rank:";
+  bool const on_device = wanted.device > limit.device;
+  std::int64_t const bytes = on_device ? wanted.device : wanted.host;
+  std::string text =
+      "out of memory: " +
+      (on_device ? "a rank plans "
+                 : std::to_string(shape.world) + (shape.world == 1 ? " rank plans " : " ranks plan ")) +
+      bytes_text(bytes) + " (" + std::to_string(bytes) + " bytes)" +
+      (on_device          ? " on its device"
+       : shape.own_memory ? " of host memory"
+                          : "") +
+      " and " + bytes_text(on_device ? limit.device : limit.host) + " are available; one rank:";
   for (MemoryCategory const& category : report.categories)
     text += " " + category.name + " " +
             bytes_text(category.bytes[0] + category.bytes[1] + category.bytes[2]) + ",";

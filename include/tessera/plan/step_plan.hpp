@@ -6,9 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <span>
-#include <tuple>
 #include <vector>
 
 #include "tessera/core/place.hpp"
@@ -31,6 +29,7 @@ struct StepShape {
       0;                    ///< contributions wait until so many bytes can travel together; 0: each unit
   int recompute_every = 1;  ///< blocks rebuilt together under Recompute<Every>
   std::int64_t workspace_bytes = 0;  ///< what the device's operations need (Context::workspace_bytes)
+  bool own_memory = false;           ///< the device's memory is not the host's: each rank has one of its own
 
   /// Samples of one optimizer step over all ranks: micro-batch x accumulation x world.
   constexpr std::int64_t global_batch() const { return batch * accumulation * world; }
@@ -56,20 +55,25 @@ struct Program {
 
   /// The index of a buffer, or -1.
   int find(BufferKind kind, int unit, int index = 0) const {
-    auto const found = index_.find({kind, unit, index});
-    return found == index_.end() ? -1 : found->second;
+    std::size_t const place = static_cast<std::size_t>(unit + 1);
+    if (place < of_unit_.size())
+      for (int const buffer : of_unit_[place])
+        if (at(buffer).kind == kind && at(buffer).index == index) return buffer;
+    return -1;
   }
   Buffer const& at(int buffer) const { return buffers[static_cast<std::size_t>(buffer)]; }
 
   int add(Buffer const& buffer) {
-    auto const [found, added] =
-        index_.try_emplace({buffer.kind, buffer.unit, buffer.index}, static_cast<int>(buffers.size()));
-    if (added) buffers.push_back(buffer);
-    return found->second;
+    if (int const found = find(buffer.kind, buffer.unit, buffer.index); found >= 0) return found;
+    std::size_t const place = static_cast<std::size_t>(buffer.unit + 1);
+    if (place >= of_unit_.size()) of_unit_.resize(place + 1);
+    of_unit_[place].push_back(static_cast<int>(buffers.size()));
+    buffers.push_back(buffer);
+    return of_unit_[place].back();
   }
 
  private:
-  std::map<std::tuple<BufferKind, int, int>, int> index_;
+  std::vector<std::vector<int>> of_unit_;  // the buffers of unit - 1
 };
 
 /// Everything that is fixed before step 1.

@@ -9,10 +9,12 @@
 #include <cstring>
 #include <string>
 #include <sys/mman.h>
+#include <type_traits>
 #include <utility>
 
 #include "tessera/core/error.hpp"
 #include "tessera/core/place.hpp"
+#include "tessera/detail/host_memory.hpp"
 
 namespace tessera::inline v0 {
 
@@ -42,6 +44,9 @@ class Arena {
   ~Arena() {
     if (base_) Memory::unmap(base_, bytes_);
   }
+
+  /// Bytes that an arena may take now.
+  static std::int64_t available() { return Memory::available(); }
 
   std::int64_t bytes() const { return bytes_; }
   /// The end of the highest part handed out so far, as the plan counts it.
@@ -86,6 +91,7 @@ struct HostMemory {
   static void unmap(std::byte* base, std::int64_t bytes) noexcept {
     ::munmap(base, static_cast<std::size_t>(bytes));
   }
+  static std::int64_t available() { return detail::available_host_memory(); }
 };
 using HostArena = Arena<HostMemory>;
 
@@ -97,6 +103,9 @@ struct memory_of<Cpu> {
   using device = HostMemory;
   using host = HostMemory;
 };
+/// Whether a device's memory is another than the host's.
+template <class Place>
+inline constexpr bool has_own_memory = !std::is_same_v<typename memory_of<Place>::device, HostMemory>;
 }  // namespace detail
 
 /// The arena of a device's own memory, and that of the host memory which a step on that device offloads to.

@@ -68,6 +68,9 @@ void run_ranks(RecipeTable const& recipe, int ranks, std::function<void(comm::Co
 UnitLister gpt2_units(Gpt2Options const& model);
 /// Its training FLOPs a token at a sequence length, for utilisation.
 double gpt2_flops_per_token(Gpt2Options const& model, std::int64_t sequence);
+/// What ranks on a device may plan: `limit` bytes (see TrainerOptions::memory_limit), or with 0 what is free
+/// now, nothing where this machine or this library does not have the device.
+MemoryLimit memory_limit(std::string_view device, std::int64_t limit);
 /// The numbers of a plan for the recipe's device from a trainer's options (threads, workspace).
 StepShape step_shape(RecipeTable const& recipe, TrainerOptions const& options, int rank, int world);
 

@@ -59,7 +59,19 @@ StepShape step_shape(TrainerOptions const& options, int rank, int world) {
   shape.recompute_every = std::max(1, options.recompute_every);
   shape.workspace_bytes = static_cast<std::int64_t>(
       Context<Place>::workspace_bytes(threads_of_rank(options.threads, world), shape.batch * shape.sequence));
+  shape.own_memory = detail::has_own_memory<Place>;
   return shape;
+}
+
+/// What ranks on this place may plan: TrainerOptions::memory_limit, or what is free now.
+template <class Place>
+MemoryLimit memory_limit(std::int64_t limit) {
+  MemoryLimit found{.device = 0, .host = HostMemory::available()};
+  if constexpr (detail::has_own_memory<Place>)
+    found.device = limit > 0 ? limit : DeviceArena<Place>::available();
+  else if (limit > 0)
+    found.host = limit;
+  return found;
 }
 
 /// Holds one rank's memory and state and runs its steps. Not copyable, used by one thread at a time. The
@@ -184,7 +196,7 @@ StepPlan checked_plan(ErasedModel<Place, T> const& model, RecipeTable const& rec
   StepPlan plan = make_plan(model.units({shape.batch, shape.sequence}), recipe, shape);
   // One rank of each host asks what is free, for all; the others do not take memory before it has.
   if (transport.local_rank() == 0)
-    refuse_if_too_big(model.units, plan, recipe, options.memory_limit, model.positions);
+    refuse_if_too_big(model.units, plan, recipe, memory_limit<Place>(options.memory_limit), model.positions);
   transport.barrier({"plan"});
   return plan;
 }

@@ -112,7 +112,7 @@ class Executor {
     for (std::size_t index = 0; index < spec.parameters.size(); ++index)
       views.push_back(base ? Tensor<T const, Place>{reinterpret_cast<T const*>(base) +
                                                         plan_.layout(unit).parameters[index].begin,
-                                                    spec.parameters[index].shape}
+                                                    spec.parameters[index].in_memory()}
                            : Tensor<T const, Place>{});
     return views;
   }
@@ -166,7 +166,7 @@ class Executor {
     for (std::size_t index = 0; index < spec.parameters.size(); ++index)
       pass.gradients.push_back(
           {reinterpret_cast<T*>(contribution) + plan_.layout(unit).parameters[index].begin,
-           spec.parameters[index].shape});
+           spec.parameters[index].in_memory()});
     if (entry.verb != Verb::backward_weight) return;
     for (int borrow = 0; borrow < static_cast<int>(spec.borrows.size()); ++borrow) {
       Borrow const& what = spec.borrows[static_cast<std::size_t>(borrow)];
@@ -178,8 +178,8 @@ class Executor {
       pass.partials.push_back(left_by_borrowers(entry, unit, parameter));
   }
 
-  Shape const& shape_of(Borrow const& what) const {
-    return plan_.unit(what.unit).parameters[static_cast<std::size_t>(what.parameter)].shape;
+  Shape shape_of(Borrow const& what) const {
+    return plan_.unit(what.unit).parameters[static_cast<std::size_t>(what.parameter)].in_memory();
   }
   /// The owner's contribution as the place where its first borrower writes; only where T is S.
   std::byte* lent_in_place(Entry const& entry, Borrow const& what) const {

@@ -40,6 +40,9 @@ foreach(signal INT TERM)
 endforeach()
 
 # A later one ends the run at once, also where it cannot go on: here nobody reads its log.
+if(SIGNALS_WAIT)
+  return()
+endif()
 execute_process(
   COMMAND sh -c "{ ( sh -c 'echo $$ > pid; exec \"$@\"' sh \"$@\"; echo $? > code ) | sleep 30; } > out.txt 2> err.txt &
                  sleep 2; pid=$(cat pid); before=none

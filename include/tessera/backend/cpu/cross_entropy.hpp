@@ -53,6 +53,7 @@ void cross_entropy(Context<Cpu>& context, Tensor<T> logits, std::int64_t n, Cons
   context.pool().parallel_for(logits.shape().rows(), [&](std::int64_t row, int) {
     T* const values = logits.data() + row * pitch;
     std::int64_t const target = targets.data()[row];
+    if (gradient) std::fill(values + n, values + pitch, T(S(0)));
     if (target < 0) {
       losses.data()[row] = S(0);
       if (gradient) std::fill_n(values, n, T(S(0)));

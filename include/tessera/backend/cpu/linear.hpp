@@ -94,7 +94,7 @@ void linear_residual_forward(Context<Cpu>& context, ConstTensor<T> x, ConstTenso
                          }));
 }
 
-/// y (m, n) = a (m, depth) op(b): what the plain products share. y may have more columns than n, which stay.
+/// y (m, n) = a (m, depth) op(b): what the plain products share.
 template <class T, class Y>
 void plain_product(Context<Cpu>& context, Matrix<T> a, Matrix<T> b, std::int64_t n, std::int64_t depth,
                    Tensor<Y> y) {

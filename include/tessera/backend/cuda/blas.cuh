@@ -45,8 +45,7 @@ enum class Fused : std::uint8_t {
 struct ProductKey {
   std::int64_t rows = 0, columns = 0, depth = 0;
   bool a_transposed = false, b_transposed = false;
-  std::int64_t a_pitch = 0, y_pitch = 0;  // elements from row to row where that is more than a row; else 0
-  bool add = false;                       // + c, shaped like y
+  bool add = false;  // + c, shaped like y
   Fused fused = Fused::none;
   cudaDataType_t in = CUDA_R_32F, out = CUDA_R_32F;
   cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
@@ -103,17 +102,17 @@ class BlasPlan {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_DGELU);
       set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.columns);
     }
-    layout(left_, key.in, key.columns, key.depth, key.b_transposed, 0);
-    layout(right_, key.in, key.depth, key.rows, key.a_transposed, key.a_pitch);
-    layout(result_, key.out, key.columns, key.rows, false, key.y_pitch);
+    layout(left_, key.in, key.columns, key.depth, key.b_transposed);
+    layout(right_, key.in, key.depth, key.rows, key.a_transposed);
+    layout(result_, key.out, key.columns, key.rows, false);
   }
 
   /// A column-major operand of the product, or its transpose as stored.
   static void layout(cublasLtMatrixLayoutOpaque_t& layout, cudaDataType_t type, std::int64_t rows,
-                     std::int64_t columns, bool transposed, std::int64_t pitch) {
+                     std::int64_t columns, bool transposed) {
     if (transposed) std::swap(rows, columns);
     cublasLtMatrixLayoutInit(&layout, type, static_cast<std::uint64_t>(rows),
-                             static_cast<std::uint64_t>(columns), std::max(rows, pitch));
+                             static_cast<std::uint64_t>(columns), rows);
   }
 
   /// The heuristic reads the pointer's alignment, not what it points to.

@@ -76,6 +76,9 @@ __global__ __launch_bounds__(1024) void cross_entropy_kernel(std::int64_t column
   bool const single = thread < head + tail;
   T* const alone = values + (thread < head ? thread : columns - tail + (thread - head));
   T* const body = values + head;
+  if (gradient)
+    for (std::int64_t padding = columns + thread; padding < pitch; padding += threads)
+      values[padding] = put<T>(S(0));
 
   if (target < 0) {
     if (thread == 0) losses[row] = S(0);

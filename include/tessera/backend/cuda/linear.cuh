@@ -22,9 +22,7 @@ namespace tessera::inline v0 {
 namespace cuda {
 
 /// y = op(a) op(b), then + bias, then + residual, or times gelu'(pre); rounded once. Row-major: op(a) is
-/// (rows, depth) and stored (depth, rows) if transposed, op(b) is (depth, columns) alike. Without gaps, but
-/// for a and y where a pitch is given, the elements from one row to the next; then there is no residual and
-/// no pre.
+/// (rows, depth) and stored (depth, rows) if transposed, op(b) is (depth, columns) alike. Without gaps.
 template <class T, class Y = T>
 struct Product {
   std::int64_t rows, columns, depth;
@@ -36,7 +34,6 @@ struct Product {
   T const* bias = nullptr;      // (columns)
   Y const* residual = nullptr;  // (rows, columns), may be y
   T const* pre = nullptr;       // (rows, columns)
-  std::int64_t a_pitch = 0, y_pitch = 0;
 };
 
 // ---- the plain kernel
@@ -50,8 +47,6 @@ __global__ __launch_bounds__(256) void tiled_product(Product<T, Y> p) {
   using S = compute_t<T>;
   constexpr int tile = product_tile, step = 16;
   __shared__ S left[step][tile + 1], right[step][tile + 1];
-  std::int64_t const a_width = max(p.a_pitch, p.a_transposed ? p.rows : p.depth);
-  std::int64_t const y_width = max(p.y_pitch, p.columns);
   std::int64_t const across = (p.columns + tile - 1) / tile;
   std::int64_t const row = blockIdx.x / across * tile, column = blockIdx.x % across * tile;
   int const x = threadIdx.x % 16, y = threadIdx.x / 16;
@@ -62,7 +57,7 @@ __global__ __launch_bounds__(256) void tiled_product(Product<T, Y> p) {
       int const c = p.b_transposed ? i / step : i % tile, kb = p.b_transposed ? i % step : i / tile;
       S value(0);
       if (row + r < p.rows && k + ka < p.depth)
-        value = get<S>(p.a[p.a_transposed ? (k + ka) * a_width + row + r : (row + r) * a_width + k + ka]);
+        value = get<S>(p.a[p.a_transposed ? (k + ka) * p.rows + row + r : (row + r) * p.depth + k + ka]);
       left[ka][r] = value;
       value = S(0);
       if (column + c < p.columns && k + kb < p.depth)
@@ -86,7 +81,7 @@ __global__ __launch_bounds__(256) void tiled_product(Product<T, Y> p) {
     for (int j = 0; j < 4; ++j) {
       std::int64_t const r = row + y + 16 * i, c = column + x + 16 * j;
       if (r >= p.rows || c >= p.columns) continue;
-      std::int64_t const at = r * y_width + c;
+      std::int64_t const at = r * p.columns + c;
       S value = sums[i][j];
       if (p.bias) value += get<S>(p.bias[c]);
       if (p.residual) value += get<S>(p.residual[at]);
@@ -223,8 +218,6 @@ ProductKey key_of(Product<T, Y> const& p) {
   key.depth = p.depth;
   key.a_transposed = p.a_transposed;
   key.b_transposed = p.b_transposed;
-  key.a_pitch = p.a_pitch;
-  key.y_pitch = p.y_pitch;
   key.add = p.residual != nullptr;
   key.fused = p.bias ? Fused::bias : p.pre ? Fused::gelu_derivative : Fused::none;
   key.in = data_type<T>;
@@ -334,8 +327,7 @@ void cuda_linear_transposed_forward(Context<Cuda>& context, Operation const& ope
                                                 .a_transposed = false,
                                                 .b = w.data(),
                                                 .b_transposed = true,
-                                                .y = y.data(),
-                                                .y_pitch = y.shape().columns()});
+                                                .y = y.data()});
   });
 }
 
@@ -383,8 +375,7 @@ void cuda_linear_transposed_backward_input(Context<Cuda>& context, Operation con
                                                 .a_transposed = false,
                                                 .b = w.data(),
                                                 .b_transposed = false,
-                                                .y = dx.data(),
-                                                .a_pitch = dy.shape().columns()});
+                                                .y = dx.data()});
   });
 }
 
@@ -419,8 +410,7 @@ void cuda_linear_transposed_backward_weight(Context<Cuda>& context, Operation co
                                                    .a_transposed = true,
                                                    .b = x.data(),
                                                    .b_transposed = false,
-                                                   .y = dw.data(),
-                                                   .a_pitch = dy.shape().columns()});
+                                                   .y = dw.data()});
   });
 }
 

@@ -2,6 +2,7 @@
 // The memory of a GPU, and the pinned host memory that it reads and writes while it works.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -31,6 +32,15 @@ struct DeviceMemory {
     return static_cast<std::byte*>(address);
   }
   static void unmap(std::byte* base, std::int64_t) noexcept { cudaFree(base); }
+
+  /// What is free on the current GPU, but for what the libraries take after the arena: modules, graphs, and
+  /// cuBLASLt's and NCCL's own.
+  static std::int64_t available() {
+    constexpr std::int64_t libraries = std::int64_t{1} << 30;
+    std::size_t free = 0, total = 0;
+    require(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    return std::max<std::int64_t>(0, static_cast<std::int64_t>(free) - libraries);
+  }
 };
 
 /// Host memory that the GPU reaches by the same addresses.

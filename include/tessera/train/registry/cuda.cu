@@ -21,7 +21,7 @@ DeviceRecipes const* cuda_recipes() {
                                        int count = 0;
                                        return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
                                      },
-                                     &run_on_gpus};
+                                     &memory_limit<Cuda>, &run_on_gpus};
   return &recipes;
 }
 

@@ -63,7 +63,8 @@ struct DeviceRecipes {
   std::unique_ptr<AnyTrainer> (*make)(Gpt2Options const& model, RecipeTable const& recipe, comm::Comm comm,
                                       TrainerOptions const& options);
   StepShape (*shape)(TrainerOptions const& options, int rank, int world);
-  int (*devices)();  ///< of this machine
+  int (*devices)();                                 ///< of this machine
+  MemoryLimit (*memory_limit)(std::int64_t limit);  ///< with a device there
   void (*run)(int ranks, std::function<void(comm::Comm&)> const& fn, RunOptions const& options);
 };
 

@@ -39,19 +39,20 @@ namespace {
 
 DeviceRecipes const* cpu_recipes() {
   static DeviceRecipes const recipes{&make_gpt2_of<Cpu>, &step_shape<Cpu>, [] { return 64; },
+                                     &memory_limit<Cpu>,
                                      [](int ranks, std::function<void(comm::Comm&)> const& fn,
                                         RunOptions const& options) { tessera::run(ranks, fn, options); }};
   return &recipes;
 }
 
-DeviceRecipes const* recipes_of(RecipeTable const& recipe) {
-  if (recipe.device == Cpu::name) return cpu_recipes();
-  return recipe.device == Cuda::name ? cuda_recipes() : nullptr;
+DeviceRecipes const* recipes_of(std::string_view device) {
+  if (device == Cpu::name) return cpu_recipes();
+  return device == Cuda::name ? cuda_recipes() : nullptr;
 }
 
 DeviceRecipes const& need_recipes_of(RecipeTable const& recipe) {
   if (auto const reason = unavailable_reason(recipe)) throw Error(ErrorKind::unsupported, *reason);
-  return *recipes_of(recipe);
+  return *recipes_of(recipe.device);
 }
 
 }  // namespace
@@ -66,7 +67,7 @@ std::unique_ptr<AnyTrainer> make_trainer(Gpt2Options const& model, RecipeTable c
 }
 
 std::optional<std::string> unavailable_reason(RecipeTable const& recipe) {
-  if (!detail::recipes_of(recipe))
+  if (!detail::recipes_of(recipe.device))
     return "device " + std::string(recipe.device) +
            " is not part of this build; use device cpu, or build with -DTESSERA_CUDA=ON";
   return unsupported_reason(recipe);
@@ -76,9 +77,7 @@ std::string_view default_device() { return detail::cuda_recipes() ? Cuda::name :
 
 std::vector<int> default_ranks(std::string_view device) {
   if (device == Cpu::name) return {4};
-  RecipeTable on_device;
-  on_device.device = device;
-  auto const* const recipes = detail::recipes_of(on_device);
+  auto const* const recipes = detail::recipes_of(device);
   std::vector<int> ranks{1};
   for (int const more : {2, 4})
     if (recipes && recipes->devices() >= more) ranks.push_back(more);
@@ -92,6 +91,12 @@ void run_ranks(RecipeTable const& recipe, int ranks, std::function<void(comm::Co
   detail::need_recipes_of(recipe).run(ranks, fn, options);
 }
 
+MemoryLimit memory_limit(std::string_view device, std::int64_t limit) {
+  auto const* const recipes = detail::recipes_of(device);
+  if (recipes && recipes->devices() > 0) return recipes->memory_limit(limit);
+  return {.device = limit, .host = HostMemory::available()};
+}
+
 UnitLister gpt2_units(Gpt2Options const& model) {
   return [gpt2 = Gpt2(model)](MicroBatch shape) { return gpt2.units(shape); };
 }
@@ -101,7 +106,7 @@ double gpt2_flops_per_token(Gpt2Options const& model, std::int64_t sequence) {
 }
 
 StepShape step_shape(RecipeTable const& recipe, TrainerOptions const& options, int rank, int world) {
-  auto const* const recipes = detail::recipes_of(recipe);
+  auto const* const recipes = detail::recipes_of(recipe.device);
   return (recipes ? recipes : detail::cpu_recipes())->shape(options, rank, world);
 }
 
