@@ -131,7 +131,11 @@ std::string box_text(cli::CommandLine const& line, Settings const& settings, std
     return line.given(flag) ? "flag" : settings.matrix.global_batch ? "derived" : "default";
   };
   box.add("models", cli::joined(models, " "), origin("--models"));
-  box.add("device", "cpu, " + std::to_string(cli::core_count()) + " cores, ranks are threads", "machine");
+  std::string const& device = settings.matrix.device;
+  box.add("device",
+          device + ", " + std::to_string(cli::core_count()) + " cores, ranks are threads" +
+              (device == Cpu::name ? "" : " with a device each"),
+          origin("--device"));
   box.add("ranks", numbers(settings.matrix.ranks), origin("--ranks"));
   box.add("batch", numbers(cli::distinct(batches)), derived("--batch"));
   box.add("sequence", numbers(settings.matrix.sequences), origin("--sequence"));
