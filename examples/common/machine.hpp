@@ -24,6 +24,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/detail/host_memory.hpp"
+#include "tessera/train/any_trainer.hpp"
 #include "tessera/version.hpp"
 
 namespace tessera::inline v0 {
@@ -101,8 +102,8 @@ inline Json cpu_flags() {
   return flags;
 }
 
-/// The environment of a result file.
-inline Json environment() {
+/// The environment of a result file about a device.
+inline Json environment(DeviceFacts const& device) {
   Json found = Json::object();
   found["tessera"] = version;
 #if defined(TESSERA_GIT_HASH)
@@ -110,7 +111,8 @@ inline Json environment() {
 #else
   found["git_hash"] = nullptr;
 #endif
-  found["device"] = "cpu";
+  found["device"] = device.device;
+  found["device_models"] = device.models;
   found["compiler"] = compiler_name();
 #if defined(TESSERA_COMPILE_FLAGS)
   found["compile_flags"] = or_null(TESSERA_COMPILE_FLAGS);
@@ -127,8 +129,10 @@ inline Json environment() {
                         {"nlohmann_json", std::to_string(NLOHMANN_JSON_VERSION_MAJOR) + "." +
                                               std::to_string(NLOHMANN_JSON_VERSION_MINOR) + "." +
                                               std::to_string(NLOHMANN_JSON_VERSION_PATCH)},
-                        {"cuda", nullptr},
-                        {"nccl", nullptr},
+                        {"cuda", or_null(device.runtime)},
+                        {"cuda_driver", or_null(device.driver)},
+                        {"cublas", or_null(device.products)},
+                        {"nccl", or_null(device.transport)},
                         {"cudnn", nullptr}};
   utsname names{};
   bool const named = ::uname(&names) == 0;

@@ -263,7 +263,7 @@ int run(int argc, char const* const* argv) {
 
   results::Document document;
   document.command = cli::command_text(argc, argv);
-  document.environment = cli::environment();
+  document.environment = cli::environment(device_facts(settings.matrix.device));
   std::string schedules;
   for (Measured const& row : measured) schedules += row.schedule_hash + "\n";
   document.environment["schedule_hash"] = hash_of(schedules);

@@ -114,14 +114,21 @@ Component default_data() {
 }
 
 std::vector<Component> components(Driver const& driver) {
-  Json const machine = cli::environment();
+  Json const machine = cli::environment(device_facts(default_device()));
   std::vector<Component> all;
   all.push_back({"compiler", true, cli::compiler_name() + ", C++20"});
   all.push_back({"Eigen", true, cli::eigen_version()});
   all.push_back({"threads", true, std::to_string(cli::core_count()) + " cores for this process"});
   all.push_back(instruction_set());
   all.push_back({"CPU backend", true, std::to_string(registered_recipes().size()) + " recipes compiled in"});
-  all.push_back({"CUDA backend", false, "not part of this build; train on the CPU"});
+  DeviceFacts const gpu = device_facts(Cuda::name);
+  if (gpu.runtime.empty())
+    all.push_back(
+        {"CUDA backend", false, "not part of this build; train on the CPU, or build with -DTESSERA_CUDA=ON"});
+  else
+    all.push_back({"CUDA backend", true,
+                   "CUDA " + gpu.runtime + ", cuBLAS " + gpu.products + ", " +
+                       (gpu.transport.empty() ? "without NCCL" : "NCCL " + gpu.transport)});
   all.push_back(driver.component);
   all.push_back(probe_toolkit());
   all.push_back(probe_nccl());
@@ -135,7 +142,7 @@ std::vector<Component> components(Driver const& driver) {
 Json json_of(std::vector<Component> const& parts, Driver const& driver, std::vector<Disk> const& disks) {
   Json json = Json::object();
   json["schema_version"] = 1;
-  json["environment"] = cli::environment();
+  json["environment"] = cli::environment(device_facts(default_device()));
   json["components"] = Json::array();
   for (Component const& part : parts)
     json["components"].push_back(
@@ -178,7 +185,7 @@ std::string dotted(cli::Terminal const& terminal, Component const& part) {
 std::string report(std::vector<Component> const& parts, Driver const& driver,
                    std::vector<Disk> const& disks) {
   cli::Terminal const terminal = cli::Terminal::of(STDOUT_FILENO);
-  Json const machine = cli::environment();
+  Json const machine = cli::environment(device_facts(default_device()));
   auto const text = [&](char const* field) {
     Json const& value = machine[field];
     return value.is_string() ? value.get<std::string>()

@@ -243,7 +243,7 @@ int run(int argc, char const* const* argv) {
     Json document = Json::object();
     document["schema_version"] = results::schema_version;
     document["command"] = cli::command_text(argc, argv);
-    document["environment"] = cli::environment();
+    document["environment"] = cli::environment(device_facts(points.front().recipe.device));
     Json list = Json::array();
     for (Planned const& row : rows) list.push_back(to_json(row, limit, pick(rows, family(row.point))));
     document["rows"] = std::move(list);

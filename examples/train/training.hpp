@@ -236,7 +236,7 @@ class Training {
                   {"command", command_},
                   {"config", config_json(settings_)},
                   {"planned_bytes", {{"device", device}, {"host", host}}},
-                  {"environment", environment()}});
+                  {"environment", environment(device_facts(settings_.recipe.device))}});
     }
     bar_.start("train", settings_.steps);
   }

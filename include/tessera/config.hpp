@@ -12,13 +12,17 @@
 #error "tessera needs C++20: pass -std=c++20 (CMake: target_compile_features(app PRIVATE cxx_std_20))."
 #endif
 
+#if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ != 0)
+#error "tessera needs values that are not finite, to see overflows: compile without -ffast-math and -Ofast."
+#endif
+
 #if defined(__CUDACC__)
 #define TESSERA_HOST_DEVICE __host__ __device__
 #else
 #define TESSERA_HOST_DEVICE
 #endif
 
-// Every translation unit of a program must agree on the instruction set and on Eigen's alignment, or one
+// Every translation unit of a program must agree on the instruction set, and on whether Eigen uses it, or one
 // definition of an inline function would silently stand for two. Each unit defines `tessera_isa_<its own
 // settings>` inside the one comdat group `tessera_isa` and refers to it from outside that group. The linker
 // keeps a single group, so a unit with other settings is left with an undefined symbol that names them.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: tessera: a policy lacks name or describe(RecipeTable&). The name stands in results, and describe
-// writes what the policy decides. Add both. See docs/how-to/add-a-policy.md.
+// expect: tessera: a policy lacks a constexpr name or a constexpr describe(RecipeTable&). The name stands in
+// results, and describe writes what the policy decides, both while compiling. Add both. See
+// docs/how-to/add-a-policy.md.
 #include "support.hpp"
 
 namespace ts = tessera;

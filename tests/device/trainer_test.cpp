@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole training runs on a GPU: against the CPU, and against themselves to the bit.
+#include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -51,6 +57,11 @@ Run some_run(int accumulation = 1) {
   return run;
 }
 
+/// Batch `index` of a run.
+Batch batch_of(Run const& run, std::int64_t index, int rank = 0) {
+  return make_batch(index, rank, run.split, run.batch, run.sequence, run.vocabulary, run.mask_every);
+}
+
 double largest_difference(std::vector<double> const& a, std::vector<double> const& b) {
   double worst = a.size() == b.size() ? 0.0 : 1e30;
   for (std::size_t i = 0; i < a.size() && i < b.size(); ++i) {
@@ -91,22 +102,29 @@ TEST_CASE("a graph has the bits of eager steps and runs repeat") {
     }
 }
 
-TEST_CASE("every split over GPUs and every stage has the same bits") {
-  for (int const ranks : {2, 4}) {
-    TESSERA_NEEDS_GPUS(ranks);
-    for (std::string_view const precision : {"fp32", "bf16", "fp16"}) {
-      Run run = some_run(4);
-      Outcome const alone = trained(on_gpu(precision), run);
-      run.split = {ranks, 4 / ranks};
-      for (std::string_view const sharding : shardings)
-        for (std::string_view const capture : {"graph", "eager"})
-          for (std::string_view const offload : {"none", "cpu_optimizer"}) {
-            INFO(std::string(precision), " ", std::string(sharding), " ", std::string(capture), " ",
-                 std::string(offload), " ranks ", ranks);
-            CHECK(alone == trained(on_gpu(precision, capture, offload, "none", sharding), run));
-          }
-    }
+/// The same global batch on one GPU and on several, in every way.
+void compare_splits(int ranks) {
+  for (std::string_view const precision : {"fp32", "bf16", "fp16"}) {
+    Run run = some_run(4);
+    Outcome const alone = trained(on_gpu(precision), run);
+    run.split = {ranks, 4 / ranks};
+    for (std::string_view const sharding : shardings)
+      for (std::string_view const capture : {"graph", "eager"})
+        for (std::string_view const offload : {"none", "cpu_optimizer"}) {
+          INFO(std::string(precision), " ", std::string(sharding), " ", std::string(capture), " ",
+               std::string(offload), " ranks ", ranks);
+          CHECK(alone == trained(on_gpu(precision, capture, offload, "none", sharding), run));
+        }
   }
+}
+
+TEST_CASE("two GPUs and every stage have the bits of one") {
+  TESSERA_NEEDS_GPUS(2);
+  compare_splits(2);
+}
+TEST_CASE("four GPUs and every stage have the bits of one") {
+  TESSERA_NEEDS_GPUS(4);
+  compare_splits(4);
 }
 
 TEST_CASE("fast sums over GPUs stay close to the CPU's") {
@@ -153,14 +171,106 @@ TEST_CASE("tickets are read late and in any order") {
   comm::Comm const comm;
   auto const trainer = make_trainer(tiny, on_gpu("fp32"), comm, options_of(run));
   std::vector<Ticket> tickets;
-  for (int step = 0; step < 12; ++step)
-    tickets.push_back(trainer->step(
-        make_batch(step, 0, run.split, run.batch, run.sequence, run.vocabulary, run.mask_every)));
+  for (int step = 0; step < 12; ++step) tickets.push_back(trainer->step(batch_of(run, step)));
   for (int step = 11; step >= 0; --step)
     CHECK(tickets[static_cast<std::size_t>(step)].get().step == step + 1);
   Outcome const at_once = trained(on_gpu("fp32"), run);
   for (std::size_t step = 0; step < at_once.losses.size(); ++step)
     CHECK(tickets[step].get().loss == at_once.losses[step]);
+}
+
+TEST_CASE("a trainer may go while its steps are under way") {
+  TESSERA_NEEDS_GPU();
+  Run const run = some_run(2);
+  for (std::string_view const capture : {"graph", "eager"})
+    for (int repeat = 0; repeat < 20; ++repeat) {
+      comm::Comm const comm;
+      std::optional<Ticket> unread;
+      {
+        auto const trainer =
+            make_trainer(tiny, on_gpu("fp32", capture, "cpu_optimizer"), comm, options_of(run));
+        for (int step = 0; step < 3; ++step) unread.emplace(trainer->step(batch_of(run, step)));
+      }
+      CHECK_THROWS_WITH_AS(unread->get(), doctest::Contains("after its trainer had gone"), Error);
+    }
+}
+
+TEST_CASE("a rank that goes alone is named by the one that evaluates") {
+  TESSERA_NEEDS_GPUS(2);
+  Run run = some_run(1);
+  run.split = {2, 1};
+  RunOptions options;
+  options.timeout = std::chrono::seconds(5);
+  RecipeTable const table = on_gpu("fp32", "graph", "none", "none", "zs3");
+  auto const start = std::chrono::steady_clock::now();
+  CHECK_THROWS_AS(run_ranks(
+                      table, 2,
+                      [&](comm::Comm& comm) {
+                        auto const trainer = make_trainer(tiny, table, comm, options_of(run));
+                        trainer->step(batch_of(run, 0, comm.rank())).get();
+                        if (comm.is_root()) trainer->evaluate(batch_of(run, 1, 0));
+                      },
+                      options),
+                  PeerLost);
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(60));
+}
+
+TEST_CASE("steps that were enqueued behind a gradient that is not finite change no weight") {
+  TESSERA_NEEDS_GPU();
+  Run run = some_run(1);
+  run.options.weight_decay = 0.1;
+  for (std::string_view const capture : {"graph", "eager"}) {
+    auto const trainer = make_trainer(tiny, on_gpu("fp32", capture), comm::Comm(), options_of(run));
+    auto const& units = trainer->plan().units;
+    trainer->fill([&](int unit, int parameter, std::int64_t offset, std::span<float> out) {
+      bool const huge =
+          units[static_cast<std::size_t>(unit)].parameters[static_cast<std::size_t>(parameter)].name ==
+          "ln_f.weight";  // the squares of the head's gradient overflow
+      for (std::size_t i = 0; i < out.size(); ++i)
+        out[i] = huge ? 1e22f : 0.01f * static_cast<float>((offset + static_cast<std::int64_t>(i)) % 7 - 3);
+    });
+    std::string const before = hash_weights(*trainer);
+    Batch harmless = batch_of(run, 1);
+    std::fill(harmless.targets.begin(), harmless.targets.end(), -1);
+    Ticket const bad = trainer->step(batch_of(run, 0));
+    Ticket const next = trainer->step(harmless), last = trainer->step(harmless);
+    for (Ticket const* ticket : {&last, &next, &bad})
+      CHECK_THROWS_WITH_AS(ticket->get(), doctest::Contains("the gradient is not finite in step 1,"), Error);
+    CHECK(hash_weights(*trainer) == before);
+    trainer->fill(
+        [](int, int, std::int64_t, std::span<float> out) { std::fill(out.begin(), out.end(), 0.5f); });
+  }
+}
+
+struct Noted final : Recorder {
+  void operation(Operation const& what) override { names.emplace_back(what.name); }
+  void violation(char const* what) override { violations.emplace_back(what); }
+  std::vector<std::string> names, violations;
+};
+
+TEST_CASE("a recorded step is the CPU's and holds no violation") {
+  TESSERA_NEEDS_GPU();
+  Run const run = some_run(2);
+  for (std::string_view const offload : {"none", "cpu_optimizer"}) {
+    Noted gpu, cpu;
+    make_trainer(tiny, on_gpu("bf16", "graph", offload), comm::Comm(), options_of(run))->record(gpu);
+    make_trainer(tiny, recipe("zs0", "bf16", offload), comm::Comm(), options_of(run))->record(cpu);
+    CHECK(gpu.violations.empty());
+    CHECK(gpu.names.size() > 50);
+    CHECK(gpu.names == cpu.names);
+  }
+}
+
+TEST_CASE("a refused allocation does no harm to the next trainer") {
+  TESSERA_NEEDS_GPU();
+  Run const run = some_run();
+  TrainerOptions huge = options_of(run);
+  huge.batch = 1 << 20;
+  huge.sequence = tiny.positions;
+  huge.memory_limit = std::int64_t{1} << 50;
+  CHECK_THROWS_AS(make_trainer(tiny, on_gpu("fp32"), comm::Comm(), huge), Error);
+  auto const trainer = make_trainer(tiny, on_gpu("fp32"), comm::Comm(), options_of(run));
+  CHECK(trainer->step(batch_of(run, 0)).get().step == 1);
 }
 
 TEST_CASE("the arenas hold what was planned and a plan that is too big is refused") {

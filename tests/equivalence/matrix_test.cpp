@@ -101,18 +101,19 @@ TEST_CASE("ordered fp64 agrees over shardings too") {
 }
 
 TEST_CASE("buckets threads and recomputation change no bit") {
-  for (std::string_view const precision : {"fp32", "bf16"}) {
+  for (std::string_view const precision : {"fp32", "bf16", "fp16"}) {
     Run alone = usual();
     alone.split = {1, 4};
     RecipeTable const reference = recipe("zs0", precision);
     Outcome const want = run_with(reference, alone);
-    for (std::string_view const sharding : {"zs0", "zs1", "zs3"}) {
-      for (std::int64_t const bucket : {std::int64_t{10} << 10, std::int64_t{1} << 40}) {
-        Run run = alone;
-        run.split = {2, 2};
-        run.options.bucket_bytes = bucket;
-        check_same(want, reference, alone, recipe(sharding, precision), run);
-      }
+    for (std::string_view const sharding : shardings) {
+      for (std::int64_t const bucket : {std::int64_t{0}, std::int64_t{10} << 10, std::int64_t{1} << 40})
+        for (std::string_view const offload : {"none", "cpu_optimizer"}) {
+          Run run = alone;
+          run.split = {2, 2};
+          run.options.bucket_bytes = bucket;
+          check_same(want, reference, alone, recipe(sharding, precision, offload), run);
+        }
       for (int const threads : {2, 3}) {
         Run run = alone;
         run.split = {2, 2};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a step must not do: read on the host, synchronise, allocate. And its operations as numbers.
+// What a step must not do: ask for the host's view, synchronise, allocate. And its operations as numbers.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -96,11 +96,41 @@ TEST_CASE("a recorded step breaks no rule and its operations add up to the formu
   CHECK(rebuilt.flops / notes.flops < 1.4);
 }
 
-TEST_CASE("a recorder hears of synchronisation") {
+TEST_CASE("a recorder hears of synchronisation and of host access") {
   Notes notes;
   Context<Cpu> context(1, {}, &notes);
+  std::byte bytes[4] = {std::byte{1}, std::byte{2}, std::byte{3}, std::byte{4}};
+  std::byte const other[4] = {};
   context.synchronize();
-  CHECK(notes.violations == std::vector<std::string>{"synchronize"});
+  (void)context.host_view(bytes, sizeof bytes);
+  (void)context.draft(bytes, sizeof bytes);
+  context.commit(bytes, bytes, sizeof bytes);
+  context.clear(bytes, sizeof bytes);
+  context.upload(bytes, other, sizeof bytes);
+  CHECK(notes.violations ==
+        std::vector<std::string>{"synchronize", "host_view", "draft", "commit", "clear", "upload"});
+  CHECK(bytes[0] == std::byte{1});  // recorded, not done
+}
+
+TEST_CASE("a rank's step is recorded with its collectives and meets no other rank") {
+  Run run;
+  run.split = {3, 2};
+  for (std::string_view const sharding : shardings)
+    for (std::string_view const offload : {"none", "cpu_optimizer"}) {
+      INFO(std::string(sharding), " ", std::string(offload));
+      Notes notes;
+      comm::Traffic before, after;
+      tessera::run(3, [&](comm::Comm comm) {
+        Gpt2Engine engine(erased(tiny), recipe(sharding, "fp32", offload), options_of(run), comm.transport());
+        if (comm.rank() != 1) return;
+        before = comm.transport().traffic();
+        engine.record(notes);
+        after = comm.transport().traffic();
+      });
+      CHECK(notes.violations.empty());
+      CHECK(notes.count["all_gather"] > 0);
+      CHECK(after.collectives == before.collectives);
+    }
 }
 
 TEST_CASE("no step allocates not even the first") {

@@ -20,6 +20,7 @@
 
 #include "tessera/core/dtype.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/operation.hpp"
 
 namespace tessera::inline v0 {
 namespace comm {
@@ -321,6 +322,28 @@ class Single final : public Transport {
     return 0;
   }
 
+  std::atomic<std::uint64_t> own_word_{0};
+};
+
+/// One rank's end of nothing: collectives are reported to a recorder, by their name and the bytes of a piece,
+/// and touch no buffer.
+class RecordingTransport final : public Transport {
+ public:
+  RecordingTransport(int rank, int world, Recorder& recorder)
+      : Transport(rank, world, own_word_), recorder_(recorder) {}
+
+  std::string_view name() const noexcept override { return "recording"; }
+  void poison(char const*) noexcept override {}
+  std::uint64_t word(int) const noexcept override { return own_word_.load(std::memory_order_acquire); }
+  std::string where(int) const override { return "in a step that is only recorded"; }
+
+ private:
+  double exchange(Request const& request, void const*, void*) override {
+    recorder_.operation({name_of(request.collective).data(), 0.0, static_cast<double>(request.bytes)});
+    return 0;
+  }
+
+  Recorder& recorder_;
   std::atomic<std::uint64_t> own_word_{0};
 };
 

@@ -34,8 +34,8 @@ struct Operation {
   double bytes = 0;
 };
 
-/// Listens to a context. A context with a recorder reports each operation and does not run it; whatever a
-/// step must not do (host read, allocation, synchronisation) is reported as a violation.
+/// Listens to a context. A context with a recorder reports each operation and does not run it; a call that a
+/// step must not make (for the host's view of device memory, a wait) is reported as a violation.
 class Recorder {
  public:
   virtual ~Recorder() = default;

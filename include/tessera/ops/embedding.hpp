@@ -23,7 +23,7 @@ void embedding_forward(Context<P>& context, In<std::int32_t, P> tokens, In<T, P>
       "embedding_forward", "tokens (B,T), wte (V,C), wpe (P,C) with P >= T or none, y (B,T,C)",
       tokens.shape(), wte.shape(), wpe.shape(), y.shape());
   Operation const operation{"embedding_forward", static_cast<double>(y.shape().elements()),
-                            detail::bytes_of(tokens, y, y, y)};
+                            detail::bytes_of(tokens, y, y) + (wpe ? detail::bytes_of(y) : 0.0)};
   if constexpr (std::is_same_v<P, Cpu>)
     context.enqueue(operation, [&] { cpu::embedding_forward<T>(context, tokens, wte, wpe, y); });
   else

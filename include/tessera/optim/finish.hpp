@@ -103,8 +103,10 @@ TESSERA_HOST_DEVICE inline void finish_from(StepShares const& shares, StepState&
     if (bad.unit > first.unit || (bad.unit == first.unit && bad.unit >= 0 && bad.element < first.element))
       first = bad;
   }
-  state.bad_unit = first.unit;
-  state.bad_element = first.element;
+  if (state.stopped_at == 0) {
+    state.bad_unit = first.unit;
+    state.bad_element = first.element;
+  }
   finish_step(state, rule, square_sum, loss, unmasked);
 }
 

@@ -25,12 +25,15 @@ struct StepRule {
   LossScaleKind loss_scale = LossScaleKind::none;
   LossScaleOptions scale;
   AdamWOptions adamw;
-  double clip = 0.0;        ///< largest norm of the gradient; 0: no clipping
+  double clip = 0.0;  ///< largest norm of the gradient; 0: no clipping
+  /// Overflows in a row that a run survives; without a loss scale it survives none.
+  std::int64_t skips_allowed = 50;
   std::int64_t tokens = 0;  ///< G T, of the global batch, masked ones included
 };
 
 /// Before the first micro-batch: fixes the factor that every loss gradient of this attempt carries.
 TESSERA_HOST_DEVICE inline void begin_step(StepState& state, StepRule const& rule, double learning_rate) {
+  if (state.stopped_at > 0) return;
   state.learning_rate = learning_rate;
   state.used_scale = rule.loss_scale == LossScaleKind::none ? 1.0 : state.loss_scale;
   state.backward_scale_double = state.used_scale / static_cast<double>(rule.tokens);
@@ -40,10 +43,12 @@ TESSERA_HOST_DEVICE inline void begin_step(StepState& state, StepRule const& rul
 /// After the last fold. `square_sum` is that of the gradient as it was folded (scaled, over G T tokens), in
 /// double; `loss_sum` and `unmasked` are over the global batch. Decides skip or apply, and forms the factor
 /// that the update multiplies gradients with: exact token count, loss scale and clip coefficient min(1, clip
-/// / (norm + 1e-6)) in one. A step without a single unmasked token is applied with factor 0.
+/// / (norm + 1e-6)) in one. A step without a single unmasked token is applied with factor 0. After
+/// `stopped_at` it is skipped.
 TESSERA_HOST_DEVICE inline void finish_step(StepState& state, StepRule const& rule, double square_sum,
                                             double loss_sum, std::int64_t unmasked) {
   ++state.attempted;
+  if (state.stopped_at > 0) return;
   state.unmasked = unmasked;
   double const counted = static_cast<double>(unmasked);
   state.loss = unmasked > 0 ? loss_sum / counted : 0.0;
@@ -56,6 +61,8 @@ TESSERA_HOST_DEVICE inline void finish_step(StepState& state, StepRule const& ru
   state.skipped = !finite;
   if (state.skipped) {
     ++state.skips_in_row;
+    if (rule.loss_scale == LossScaleKind::none || state.skips_in_row > rule.skips_allowed)
+      state.stopped_at = state.attempted;
     state.good_steps = 0;
     double const lower = state.loss_scale / 2.0;
     if (rule.loss_scale == LossScaleKind::dynamic)

@@ -11,6 +11,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -204,18 +205,17 @@ inline Advice advise(UnitLister const& units, RecipeTable const& recipe, StepSha
   constexpr double seconds = 2.0 / 3.0;
   Advice advice;
   Deadline const deadline(seconds);
-  std::vector<std::string> const recomputes = {std::string(recipe.names.recompute), "gelu", "block"};
-  for (int stage = std::max(recipe.stage, 0); stage <= 3 && !advice.recipe; ++stage) {
-    if (shape.world == 1 && stage > std::max(recipe.stage, 0)) break;
-    for (std::string const& recompute : recomputes) {
+  int const own_stage = std::max(recipe.stage, 0);
+  for (int stage = own_stage; stage <= 3 && !advice.recipe; ++stage) {
+    if (shape.world == 1 && stage > own_stage) break;
+    for (std::string_view const recompute :
+         {recipe.names.recompute, std::string_view("gelu"), std::string_view("block")}) {
       advice.tried_all = advice.tried_all && !deadline.over();
       if (!advice.tried_all) break;
-      SlotNames names = recipe.names;
-      std::string const sharding = stage == std::max(recipe.stage, 0) ? std::string(recipe.names.sharding)
-                                                                      : "zs" + std::to_string(stage);
-      names.sharding = sharding;
-      names.recompute = recompute;
-      RecipeTable const candidate = parse_recipe(names);
+      // Two slots alone change: the others may hold policies that have no name on the command line.
+      RecipeTable candidate = recipe;
+      if (stage != own_stage) choose<slot::sharding>(candidate, "zs" + std::to_string(stage));
+      if (recompute != recipe.names.recompute) choose<slot::recompute>(candidate, recompute);
       if (broken_rule(candidate) || !footprint(units, candidate, shape).within(limit)) continue;
       advice.recipe = candidate;
       break;

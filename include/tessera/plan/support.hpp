@@ -26,11 +26,13 @@ inline std::optional<std::string> unsupported_reason(RecipeTable const& recipe) 
   DType const sums = types.activation == DType::f64 ? DType::f64 : DType::f32;
   if (types.parameter != types.activation || types.contribution != types.activation ||
       types.wire != types.contribution || types.accumulator != sums || types.master != sums)
-    return name("precision", recipe.names.precision) +
-           " mixes formats that no engine runs; parameters, activations, contributions and the wire share "
-           "one, "
-           "and sums and master weights are " +
-           std::string(name_of(sums));
+    return name("precision", recipe.names.precision) + " with " + name("reduction", recipe.names.reduction) +
+           " gives formats that no engine runs together: " + "activations are " +
+           std::string(name_of(types.activation)) + ", parameters " + std::string(name_of(types.parameter)) +
+           ", contributions " + std::string(name_of(types.contribution)) + ", the wire " +
+           std::string(name_of(types.wire)) + ", sums " + std::string(name_of(types.accumulator)) +
+           ", master weights " + std::string(name_of(types.master)) +
+           "; the first four must be one format, and the last two " + std::string(name_of(sums));
   bool const sharded = placement.optimizer == Sharding::sharded, root = placement.optimizer == Sharding::root;
   Exchange const exchange = sharded ? Exchange::reduce_scatter
                             : root  ? Exchange::reduce_to_root

@@ -41,8 +41,9 @@ template <class Offender>
 struct incomplete_policy {
   static_assert(
       never<Offender>,
-      "tessera: a policy lacks name or describe(RecipeTable&). The name stands in results, and describe "
-      "writes what the policy decides. Add both. See docs/how-to/add-a-policy.md.");
+      "tessera: a policy lacks a constexpr name or a constexpr describe(RecipeTable&). The name stands in "
+      "results, and describe writes what the policy decides, both while compiling. Add both. See "
+      "docs/how-to/add-a-policy.md.");
 };
 template <class Offender>
 struct invalid_policy {
@@ -78,9 +79,19 @@ concept DeclaresValid = requires {
 template <class P>
 concept Valid = !DeclaresValid<P> || P::valid;
 template <class P>
+constexpr bool described_by() {
+  RecipeTable recipe;
+  P::describe(recipe);
+  return true;
+}
+template <class P>
 concept Complete = requires(RecipeTable& recipe) {
   std::string_view(P::name);
   P::describe(recipe);
+}
+&&requires {  // both are asked while compiling
+  typename std::bool_constant<std::string_view(P::name).size() != 0>;
+  typename std::bool_constant<described_by<P>()>;
 };
 template <class P>
 concept Listed = is_listed<typename P::policy_slot, Slots>;
@@ -97,7 +108,7 @@ concept Explained = Invalid<P> && requires {
 /// The canonical spelling of a policy.
 template <class P>
 struct canonical {
-  using type = P;
+  using type = std::remove_cv_t<P>;
 };
 template <class P>
 concept HasCanonical = requires {

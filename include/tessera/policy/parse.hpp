@@ -95,6 +95,13 @@ std::string join_slots(SlotNames const& names, list<All...>) {
 /// choices.
 inline RecipeTable parse_recipe(SlotNames const& text) { return detail::parse_slots(text, Slots{}); }
 
+/// Answers one slot of a recipe anew, with the choice that a text names. What other slots' policies wrote
+/// stays, user-written ones among them. Throws as parse_recipe does.
+template <class Slot>
+void choose(RecipeTable& recipe, std::string_view text) {
+  detail::describe_choice<Slot>(recipe, detail::parse_choice<Slot>(text), typename Slot::choices{});
+}
+
 /// One line: "device cpu, sharding zs2, precision fp16, loss scale dynamic, ...".
 inline std::string to_string(RecipeTable const& recipe) { return detail::join_slots(recipe.names, Slots{}); }
 

@@ -106,8 +106,9 @@ class ParameterStore {
   ParameterStore(ParameterStore const&) = delete;
   ParameterStore& operator=(ParameterStore const&) = delete;
 
-  /// A copy of the scalars; waits for everything enqueued.
+  /// A copy of the scalars; waits as `settle` does.
   StepState state() {
+    settle();
     StepState copy;
     std::memcpy(&copy, context_.host_view(state_address(), sizeof copy), sizeof copy);
     return copy;
@@ -221,7 +222,8 @@ class ParameterStore {
       return;
     }
     double const elements = static_cast<double>(plan_.updated(unit).size());
-    double const bytes = static_cast<double>(size_of_gradient()) + 6.0 * sizeof(S) + sizeof(T);
+    bool const apart = plan_.recipe.types.parameter != plan_.recipe.types.master;
+    double const bytes = static_cast<double>(size_of_gradient()) + 6.0 * sizeof(S) + (apart ? sizeof(T) : 0);
     context_.host_task({"host_adamw", 14.0 * elements, bytes * elements}, &ParameterStore::run_host_update,
                        &host_updates_[static_cast<std::size_t>(unit)]);
   }
@@ -255,8 +257,11 @@ class ParameterStore {
 
   // ---- outside steps --------------------------------------------------------------------------------------
 
-  /// Completes what a step left under way. On the CPU every step ends complete.
-  void settle() { context_.synchronize(); }
+  /// Waits for what steps left under way; throws PeerLost when another rank keeps it from ending. On the CPU
+  /// every step ends complete.
+  void settle() {
+    transport_.await([this] { return context_.finished(); }, "the end of its steps");
+  }
 
   /// Sets all weights this rank holds (and its master weights) from a source; moments and scale start anew.
   /// Local: no rank waits for another.

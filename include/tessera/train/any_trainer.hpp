@@ -38,7 +38,7 @@ class AnyTrainer {
   virtual StepPlan const& plan() const = 0;
   /// The highest byte in use of this rank's arena of a tier; the plan says plan().arena_bytes of it.
   virtual std::int64_t peak_bytes(Tier tier) const = 0;
-  /// Runs a step on a recording context: operations are reported, nothing is computed. For a world of one.
+  /// Runs a step on a recording context: operations and collectives are reported, nothing is computed.
   virtual void record(Recorder& recorder) = 0;
 };
 
@@ -58,6 +58,15 @@ std::string_view default_device();
 std::vector<int> default_ranks(std::string_view device);
 /// How many steps a program lets run on before it reads their tickets: 0 where steps are done at once.
 std::size_t steps_read_late(RecipeTable const& recipe);
+
+/// What recipes of a device run on and with, for reports.
+struct DeviceFacts {
+  std::string device = "cpu";
+  std::vector<std::string> models;  ///< of the machine's devices, apart from its cores: "NVIDIA H200"
+  std::string driver, runtime, products, transport;  ///< versions of the device's libraries; empty: none
+};
+/// Asks the libraries and takes no device. A device that is not part of this library has its name alone.
+DeviceFacts device_facts(std::string_view device);
 
 /// tessera::run on the recipe's device: a thread a rank, each with a device of its own. Throws
 /// Error(unsupported) where that device is not part of this library, and what tessera::run throws.

@@ -2,6 +2,7 @@
 // The code that runs every recipe of one device and one compute type.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
@@ -86,8 +87,12 @@ class Engine {
 
   Engine(Engine const&) = delete;
   Engine& operator=(Engine const&) = delete;
-  /// Tickets that were not read can no longer be.
-  ~Engine() { abandon_flights(); }
+  /// Waits for the steps under way, or, when a rank is lost, for the end of the communicator. Tickets that
+  /// were not read can no longer be.
+  ~Engine() {
+    abandon_flights();
+    rest();
+  }
 
   /// One optimizer step: enqueued, not awaited, on a device that works on its own; the batch may be reused at
   /// once. Throws Error(usage or data) for a batch of another shape or with impossible tokens; what fails
@@ -98,6 +103,7 @@ class Engine {
   /// call it together. Waits for its result.
   double evaluate(Batch const& batch);
 
+  /// Waits for the steps under way; throws PeerLost when another rank keeps them from ending.
   void settle() { store_.settle(); }
   /// Calls the observer after every entry of every later step; an empty one ends that. Throws
   /// Error(unsupported) where the host cannot read a step's buffers.
@@ -118,14 +124,13 @@ class Engine {
   StepMemory<Place> const& memory() const { return memory_; }
   StepState state() { return store_.state(); }
 
-  /// Runs a step on a recording context: every operation is reported to the recorder and nothing is computed.
-  /// Throws Error(usage) for a world beyond one, whose ranks would wait for each other.
+  /// Runs a step on a recording context: every operation and every collective of this rank is reported to the
+  /// recorder, nothing is computed and no other rank is met.
   void record(Recorder& recorder) {
-    if (transport_.world() > 1)
-      throw Error(ErrorKind::usage, "only a world of one can be recorded; make a trainer with one rank");
     Context<Place> context(1, {}, &recorder);
-    Store store(plan_, memory_, context, transport_, rule_);
-    train_.run(context, store, transport_);
+    comm::RecordingTransport transport(transport_.rank(), transport_.world(), recorder);
+    Store store(plan_, memory_, context, transport, rule_);
+    train_.run(context, store, transport);
   }
 
  private:
@@ -155,6 +160,7 @@ class Engine {
   Ticket depart(StepReport begun);
   void land(Flight& flight);
   void abandon_flights();
+  void rest() noexcept;
   void conclude(StepReport& report, StepState const& state) const;
   void give_up(char const* cause);
 
@@ -194,8 +200,9 @@ StepPlan checked_plan(ErasedModel<Place, T> const& model, RecipeTable const& rec
   check_supported(recipe);
   StepShape const shape = step_shape<Place>(options, transport.rank(), transport.world());
   StepPlan plan = make_plan(model.units({shape.batch, shape.sequence}), recipe, shape);
-  // One rank of each host asks what is free, for all; the others do not take memory before it has.
-  if (transport.local_rank() == 0)
+  // Each rank asks its device what is free; where ranks share the host's memory, one of each host asks for
+  // all of them. Nobody takes memory before that.
+  if (has_own_memory<Place> || transport.local_rank() == 0)
     refuse_if_too_big(model.units, plan, recipe, memory_limit<Place>(options.memory_limit), model.positions);
   transport.barrier({"plan"});
   return plan;
@@ -238,6 +245,7 @@ inline StepRule step_rule(RecipeTable const& recipe, TrainerOptions const& optio
   rule.scale = options.loss_scale;
   rule.adamw = {options.beta1, options.beta2, options.epsilon, options.weight_decay};
   rule.clip = options.clip;
+  rule.skips_allowed = options.skips_allowed;
   rule.tokens = shape.global_batch() * shape.sequence;
   return rule;
 }
@@ -263,6 +271,9 @@ Engine<Place, T>::Engine(ErasedModel<Place, T> model, RecipeTable const& recipe,
   comm::agree(transport_, hash_of(plan_.train.schedule), "step schedule");
   comm::agree(transport_, detail::hash_of_numbers(options, plan_),
               "numbers of the run (model sizes, batch, optimizer, seed)");
+  context_.reserve(
+      std::max(plan_.train.schedule.entries.size(), plan_.evaluate.schedule.entries.size()),
+      static_cast<std::size_t>(plan_.train.at(plan_.train.find(BufferKind::batch, -1)).bytes / 2));
   fill([this](int unit, int parameter, std::int64_t offset, std::span<float> out) {
     initial_values(options_.seed, unit, parameter,
                    plan_.unit(unit).parameters[static_cast<std::size_t>(parameter)].init, offset, out);
@@ -355,22 +366,21 @@ void Engine<Place, T>::conclude(StepReport& report, StepState const& state) cons
   if (state.bad_unit >= 0) report.overflow = store_.name_at(state.bad_unit, state.bad_element);
   report.tokens = rule_.tokens;
   report.unmasked = state.unmasked;
-  if (!report.skipped) return;
-  char scale[32];
-  std::snprintf(scale, sizeof scale, "%g", report.scale);
+  if (state.stopped_at == 0) return;
   if (rule_.loss_scale == LossScaleKind::none)
     throw Error(ErrorKind::diverged,
-                "the gradient is not finite in step " + std::to_string(report.step) + ", first in " +
+                "the gradient is not finite in step " + std::to_string(state.stopped_at) + ", first in " +
                     report.overflow + "; the weights are as they were before that step; lower the learning " +
                     "rate or set clip",
                 transport_.rank(), report.overflow);
-  if (state.skips_in_row > options_.skips_allowed)
-    throw Error(ErrorKind::diverged,
-                "the gradient overflowed " + std::to_string(state.skips_in_row) +
-                    " steps in a row, the last time in " + report.overflow + " at loss scale " + scale +
-                    " in step " + std::to_string(report.step) +
-                    "; lower the learning rate or use Precision<bfloat16>",
-                transport_.rank(), report.overflow);
+  char scale[32];
+  std::snprintf(scale, sizeof scale, "%g", report.scale);
+  throw Error(ErrorKind::diverged,
+              "the gradient overflowed " + std::to_string(state.skips_in_row) +
+                  " steps in a row, the last time in " + report.overflow + " at loss scale " + scale +
+                  " in step " + std::to_string(state.stopped_at) +
+                  "; lower the learning rate or use Precision<bfloat16>",
+              transport_.rank(), report.overflow);
 }
 
 /// Keeps what is being handled for every later step. The others wait for this rank, which may read the ticket
@@ -475,6 +485,18 @@ void Engine<Place, T>::abandon_flights() {
   }
 }
 
+/// What is enqueued reads the store, the arenas and the context: it ends before they go.
+template <class Place, class T>
+void Engine<Place, T>::rest() noexcept {
+  if (context_.finished()) return;
+  try {
+    detail::select_device<Place>(device_);
+    settle();
+  } catch (...) {  // the communicator has ended, and with it every kernel that waits for another rank
+    context_.synchronize();
+  }
+}
+
 template <class Place, class T>
 double Engine<Place, T>::evaluate(Batch const& batch) {
   if (failure_) std::rethrow_exception(failure_);
@@ -496,6 +518,7 @@ double Engine<Place, T>::evaluate(Batch const& batch) {
     load(one);
     context_.replay(1, plan_.recipe.capture == CaptureKind::graph,
                     [&] { evaluate_.run(context_, store_, transport_); });
+    settle();
     LossSum sum;
     std::memcpy(&sum, context_.host_view(store_.loss_slot(0), sizeof sum), sizeof sum);
     Sums const own{sum.loss, static_cast<double>(sum.unmasked)};

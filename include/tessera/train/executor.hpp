@@ -39,6 +39,10 @@ class Executor {
   /// throws.
   void run(Context<Place>& context, Store& store, comm::Transport& transport,
            StepObserver const& observer = {}) {
+    struct OffStream {
+      comm::Transport& transport;
+      ~OffStream() { transport.on_stream(nullptr); }
+    } const off_stream{transport};
     int index = 0;
     for (Entry const& entry : program_.schedule.entries) {
       transport.heartbeat();
@@ -49,7 +53,6 @@ class Executor {
       if (observer) observer(plan_, entry, memory_.train());
       ++index;
     }
-    transport.on_stream(nullptr);
   }
 
  private:

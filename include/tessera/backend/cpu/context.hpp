@@ -79,12 +79,13 @@ class Context<Cpu> {
       work(*this, data);
   }
 
-  // ---- what a device that works on its own needs; here every call has done its work when it returns
-  // --------
+  // ---- what a device that works on its own needs; here every call's work is done when it returns ----------
 
   /// Steps are done when they were enqueued: their results can be read at once.
   static constexpr bool immediate = true;
   static constexpr std::size_t arrival_slots = 0;
+  /// Takes at once what steps would take one by one: nothing here.
+  void reserve(std::size_t /*entries*/, std::size_t /*upload_bytes*/) noexcept {}
   /// Later operations belong to a lane, after the entries in `waits`, until `end`.
   void begin(int /*entry*/, Lane, std::span<int const> /*waits*/) noexcept {}
   void end(int /*entry*/, bool /*signals*/) noexcept {}
@@ -97,28 +98,40 @@ class Context<Cpu> {
     return true;
   }
   /// Copies host bytes to the place in the order of the compute lane; `from` may be reused at once.
-  void upload(void* to, void const* from, std::size_t bytes) noexcept { std::memcpy(to, from, bytes); }
+  void upload(void* to, void const* from, std::size_t bytes) noexcept {
+    if (!forbidden("upload")) std::memcpy(to, from, bytes);
+  }
 
-  // ---- outside steps
-  // ---------------------------------------------------------------------------------------
+  // ---- outside steps --------------------------------------------------------------------------------------
 
   /// Bytes of the place as the host reads them, after everything enqueued; valid until the next such call.
   std::byte const* host_view(void const* from, std::size_t /*bytes*/) {
+    forbidden("host_view");
     return static_cast<std::byte const*>(from);
   }
   /// Host memory in which bytes of the place are formed; `commit` puts them there.
-  std::byte* draft(void* to, std::size_t /*bytes*/) { return static_cast<std::byte*>(to); }
-  void commit(void* /*to*/, std::byte const* /*draft*/, std::size_t /*bytes*/) {}
-  void clear(void* to, std::size_t bytes) { std::memset(to, 0, bytes); }
+  std::byte* draft(void* to, std::size_t /*bytes*/) {
+    forbidden("draft");
+    return static_cast<std::byte*>(to);
+  }
+  void commit(void* /*to*/, std::byte const* /*draft*/, std::size_t /*bytes*/) { forbidden("commit"); }
+  void clear(void* to, std::size_t bytes) {
+    if (!forbidden("clear")) std::memset(to, 0, bytes);
+  }
   /// The context of the host, whose threads form drafts and run host tasks.
   Context<Cpu>& host() noexcept { return *this; }
 
-  /// Everything enqueued is done: nothing to wait for here. A step never calls it.
-  void synchronize() noexcept {
-    if (recorder_) recorder_->violation("synchronize");
-  }
+  /// Everything enqueued is done: nothing to wait for here. A step never calls either.
+  bool finished() const noexcept { return true; }
+  void synchronize() noexcept { forbidden("synchronize"); }
 
  private:
+  /// What a step must not do, when it is recorded.
+  bool forbidden(char const* what) noexcept {
+    if (recorder_) recorder_->violation(what);
+    return recorder_ != nullptr;
+  }
+
   static constexpr std::size_t alignment = 64;
   Recorder* recorder_;
   cpu::ThreadPool pool_;

@@ -66,8 +66,9 @@ inline Event make_event(unsigned flags = cudaEventDisableTiming) {
 
 }  // namespace cuda
 
-/// Enqueues operations on one GPU. No member but the constructor, `synchronize` and `raise` waits, allocates
-/// or throws: the first failure is kept for `raise`. Used by one thread at a time, with its device current.
+/// Enqueues operations on one GPU. What a step calls neither waits, allocates (after `reserve`) nor throws:
+/// the first failure is kept for `raise`. Used by one thread at a time, with its device current; everything
+/// enqueued must have ended (`finished`) before it goes.
 template <>
 class Context<Cuda> {
  public:
@@ -113,6 +114,13 @@ class Context<Cuda> {
   Context(Context const&) = delete;
   Context& operator=(Context const&) = delete;
 
+  /// Takes at once what steps of so many entries, with uploads of so many bytes, would take one by one.
+  void reserve(std::size_t entries, std::size_t upload_bytes) {
+    if (recorder_) return;
+    while (marks_.size() < entries) marks_.push_back(cuda::make_event());
+    for (Upload& upload : uploads_) upload.make_room(upload_bytes);
+  }
+
   /// The stream of the lane that was begun; operations enqueue here.
   cudaStream_t stream() const noexcept { return lanes_[lane_].get(); }
   void* native_stream() const noexcept { return stream(); }
@@ -147,15 +155,18 @@ class Context<Cuda> {
   }
 
   /// Later operations go to a lane, after the entries in `waits`, until `end`, which marks the entry when
-  /// others wait for it. Entries are numbered from 0; waits name earlier ones.
+  /// others wait for it. Entries are numbered from 0, below those reserved; waits name earlier ones.
   void begin(int /*entry*/, Lane lane, std::span<int const> waits) noexcept {
+    if (recorder_) return;
     lane_ = static_cast<std::size_t>(lane);
     for (int const other : waits)
       check(cudaStreamWaitEvent(stream(), marks_[static_cast<std::size_t>(other)].get(), 0),
             "cudaStreamWaitEvent");
   }
   void end(int entry, bool signals) noexcept {
-    if (signals) check(cudaEventRecord(mark_of(entry), stream()), "cudaEventRecord");
+    if (recorder_) return;
+    if (signals)
+      check(cudaEventRecord(marks_[static_cast<std::size_t>(entry)].get(), stream()), "cudaEventRecord");
     lane_ = 0;
   }
 
@@ -189,15 +200,15 @@ class Context<Cuda> {
   }
 
   /// Copies host bytes to the device in the order of the compute lane; `from` may be reused at once. Waits
-  /// only for the eighth upload before this one; pins memory when an upload is larger than those before.
+  /// only for the eighth upload before this one; pins memory when an upload is larger than what was reserved.
   void upload(void* to, void const* from, std::size_t bytes) noexcept {
+    if (forbidden("upload")) return;
     Upload& next = uploads_[next_upload_];
     next_upload_ = (next_upload_ + 1) % uploads_.size();
     check(cudaEventSynchronize(next.done.get()), "cudaEventSynchronize");
     if (failure_) return;
     try {
-      if (next.memory.bytes() < static_cast<std::int64_t>(bytes))
-        next.memory = Arena<cuda::PinnedMemory>(static_cast<std::int64_t>(bytes));
+      next.make_room(bytes);
     } catch (Error const& error) {
       failure_ = error.what();
       return;
@@ -247,11 +258,11 @@ class Context<Cuda> {
     return static_cast<double>(milliseconds) * 1e-3;
   }
 
-  // ---- outside steps
-  // ---------------------------------------------------------------------------------------
+  // ---- outside steps --------------------------------------------------------------------------------------
 
   /// Bytes of the device as the host reads them, after everything enqueued; valid until the next such call.
   std::byte const* host_view(void const* from, std::size_t bytes) {
+    if (forbidden("host_view")) return static_cast<std::byte const*>(from);
     synchronize();
     raise();
     if (is_host(from)) return static_cast<std::byte const*>(from);
@@ -259,19 +270,21 @@ class Context<Cuda> {
     cuda::require(cudaMemcpy(view_.data(), from, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
     return view_.data();
   }
-  /// Zeroed host memory in which bytes of the device are formed; `commit` puts them there and waits for it.
+  /// Zeroed host memory in which bytes of the device are formed; `commit` puts them there and waits for it,
+  /// as `clear` does for its zeros.
   std::byte* draft(void* to, std::size_t bytes) {
-    if (is_host(to)) return static_cast<std::byte*>(to);
+    if (forbidden("draft") || is_host(to)) return static_cast<std::byte*>(to);
     drafts_.emplace_back(bytes);
     return drafts_.back().data();
   }
   void commit(void* to, std::byte const* draft, std::size_t bytes) {
-    if (to == draft) return;
+    if (forbidden("commit") || to == draft) return;
     cuda::require(cudaMemcpy(to, draft, bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
     await_default_stream();
     std::erase_if(drafts_, [&](std::vector<std::byte> const& each) { return each.data() == draft; });
   }
   void clear(void* to, std::size_t bytes) {
+    if (forbidden("clear")) return;
     if (is_host(to))
       std::memset(to, 0, bytes);
     else
@@ -281,12 +294,19 @@ class Context<Cuda> {
   /// The context of the host, whose threads form drafts and run host tasks.
   Context<Cpu>& host() noexcept { return host_; }
 
-  /// Waits for everything enqueued. A step never calls it.
-  void synchronize() noexcept {
-    if (recorder_) {
-      recorder_->violation("synchronize");
-      return;
+  /// Whether everything enqueued has ended; a failure counts as an end.
+  bool finished() noexcept {
+    if (recorder_) return true;
+    for (cuda::Stream const& lane : lanes_) {
+      cudaError_t const status = cudaStreamQuery(lane.get());
+      if (status == cudaErrorNotReady) return false;
+      check(status, "a step");
     }
+    return true;
+  }
+  /// Waits for everything enqueued, however long; `finished` asks. A step never calls it.
+  void synchronize() noexcept {
+    if (forbidden("synchronize")) return;
     for (cuda::Stream const& lane : lanes_) check(cudaStreamSynchronize(lane.get()), "a step");
   }
 
@@ -299,6 +319,11 @@ class Context<Cuda> {
   struct Upload {
     cuda::Event done;
     Arena<cuda::PinnedMemory> memory;
+
+    void make_room(std::size_t bytes) {
+      if (memory.bytes() < static_cast<std::int64_t>(bytes))
+        memory = Arena<cuda::PinnedMemory>(static_cast<std::int64_t>(bytes));
+    }
   };
   struct HostTask {
     void (*work)(Context<Cpu>&, void*) = nullptr;
@@ -308,6 +333,12 @@ class Context<Cuda> {
   static void CUDART_CB run_host_task(void* task) {
     HostTask const& what = *static_cast<HostTask const*>(task);
     what.work(*what.host, what.data);
+  }
+
+  /// What a step must not do, when it is recorded.
+  bool forbidden(char const* what) noexcept {
+    if (recorder_) recorder_->violation(what);
+    return recorder_ != nullptr;
   }
 
   /// Copies from memory that is not pinned, and fills, may still run when their call returns, and no lane
@@ -320,13 +351,6 @@ class Context<Cuda> {
     cudaPointerAttributes about{};
     cuda::require(cudaPointerGetAttributes(&about, pointer), "cudaPointerGetAttributes");
     return about.type != cudaMemoryTypeDevice;
-  }
-
-  cudaEvent_t mark_of(int entry) noexcept {
-    std::size_t const index = static_cast<std::size_t>(entry);
-    if (marks_.size() <= index) marks_.resize(index + 1);
-    if (!marks_[index]) marks_[index] = cuda::make_event();
-    return marks_[index].get();
   }
 
   /// All lanes start after what the compute lane has so far, and it goes on after all of them.

@@ -29,8 +29,10 @@ template <class Status>
 void require(Status status, char const* what) {
   if (succeeded(status)) return;
   ErrorKind kind = ErrorKind::failed;
-  if constexpr (std::is_same_v<Status, cudaError_t>)
+  if constexpr (std::is_same_v<Status, cudaError_t>) {
+    cudaGetLastError();  // thrown, so no later call of this thread is blamed for it
     if (status == cudaErrorMemoryAllocation) kind = ErrorKind::out_of_memory;
+  }
   throw Error(kind, std::string("CUDA: ") + what + " failed: " + text_of(status));
 }
 

@@ -23,12 +23,19 @@ struct DeviceMemory {
   static std::byte* map(std::int64_t bytes) {
     void* address = nullptr;
     cudaError_t const status = cudaMalloc(&address, static_cast<std::size_t>(bytes));
-    if (status != cudaSuccess)
+    if (status != cudaSuccess) {
+      cudaGetLastError();
       throw Error(ErrorKind::out_of_memory, "cannot allocate an arena of " + std::to_string(bytes) +
                                                 " bytes on the GPU: " + text_of(status) +
                                                 "; choose a smaller batch or model");
-    require(cudaMemset(address, 0, static_cast<std::size_t>(bytes)), "cudaMemset");
-    require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    }
+    try {
+      require(cudaMemset(address, 0, static_cast<std::size_t>(bytes)), "cudaMemset");
+      require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    } catch (...) {
+      cudaFree(address);
+      throw;
+    }
     return static_cast<std::byte*>(address);
   }
   static void unmap(std::byte* base, std::int64_t) noexcept { cudaFree(base); }
@@ -50,10 +57,12 @@ struct PinnedMemory {
   static std::byte* map(std::int64_t bytes) {
     void* address = nullptr;
     cudaError_t const status = cudaMallocHost(&address, static_cast<std::size_t>(bytes));
-    if (status != cudaSuccess)
+    if (status != cudaSuccess) {
+      cudaGetLastError();
       throw Error(ErrorKind::out_of_memory,
                   "cannot pin " + std::to_string(bytes) + " bytes of host memory: " + text_of(status) +
                       "; choose a smaller model, or raise the limit of locked memory");
+    }
     std::memset(address, 0, static_cast<std::size_t>(bytes));
     return static_cast<std::byte*>(address);
   }

@@ -15,13 +15,55 @@ extern template std::unique_ptr<AnyTrainer> make_gpt2<Cuda, half>(Gpt2Options co
 extern template std::unique_ptr<AnyTrainer> make_gpt2<Cuda, bfloat16>(Gpt2Options const&, RecipeTable const&,
                                                                       comm::Comm, TrainerOptions const&);
 
+namespace {
+
+int count_gpus() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
+std::vector<int> one_two_four() {
+  std::vector<int> ranks{1};
+  for (int const more : {2, 4})
+    if (count_gpus() >= more) ranks.push_back(more);
+  return ranks;
+}
+
+DeviceFacts facts_of_gpus() {
+  DeviceFacts facts;
+  facts.device = Cuda::name;
+  for (int gpu = 0; gpu < count_gpus(); ++gpu) {
+    cudaDeviceProp about{};
+    if (cudaGetDeviceProperties(&about, gpu) == cudaSuccess) facts.models.emplace_back(about.name);
+  }
+  auto const version = [](cudaError_t status, int number) {  // 13000: 13.0
+    return status != cudaSuccess || number == 0
+               ? std::string()
+               : std::to_string(number / 1000) + "." + std::to_string(number / 10 % 100);
+  };
+  int number = 0;
+  cudaError_t status = cudaDriverGetVersion(&number);
+  facts.driver = version(status, number);
+  status = cudaRuntimeGetVersion(&number);
+  facts.runtime = version(status, number);
+  std::size_t const blas = cublasLtGetVersion();  // 130002: 13.0.2
+  facts.products = std::to_string(blas / 10000) + "." + std::to_string(blas / 100 % 100) + "." +
+                   std::to_string(blas % 100);
+  facts.transport = nccl_version();
+  return facts;
+}
+
+}  // namespace
+
 DeviceRecipes const* cuda_recipes() {
-  static DeviceRecipes const recipes{&make_gpt2_of<Cuda>, &step_shape<Cuda>,
-                                     [] {
-                                       int count = 0;
-                                       return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
-                                     },
-                                     &memory_limit<Cuda>, &run_on_gpus};
+  static DeviceRecipes const recipes{.make = &make_gpt2_of<Cuda>,
+                                     .shape = &step_shape<Cuda>,
+                                     .devices = &count_gpus,
+                                     .default_ranks = &one_two_four,
+                                     .steps_read_late = Context<Cuda>::arrival_slots / 2,
+                                     .facts = &facts_of_gpus,
+                                     .memory_limit = &memory_limit<Cuda>,
+                                     .run = &run_on_gpus};
   return &recipes;
 }
 

@@ -2,9 +2,12 @@
 // What the sources of tessera::recipes share: an AnyTrainer around one engine, one source per type.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "tessera/comm/run.hpp"
 #include "tessera/nn/gpt2.hpp"
@@ -63,13 +66,18 @@ struct DeviceRecipes {
   std::unique_ptr<AnyTrainer> (*make)(Gpt2Options const& model, RecipeTable const& recipe, comm::Comm comm,
                                       TrainerOptions const& options);
   StepShape (*shape)(TrainerOptions const& options, int rank, int world);
-  int (*devices)();                                 ///< of this machine
+  int (*devices)();  ///< of this machine
+  std::vector<int> (*default_ranks)();
+  std::size_t steps_read_late;
+  DeviceFacts (*facts)();
   MemoryLimit (*memory_limit)(std::int64_t limit);  ///< with a device there
   void (*run)(int ranks, std::function<void(comm::Comm&)> const& fn, RunOptions const& options);
 };
 
 /// tessera::run with a GPU for each rank.
 void run_on_gpus(int ranks, std::function<void(comm::Comm&)> const& fn, RunOptions const& options);
+/// NCCL's version, empty in a library that was built without it.
+std::string nccl_version();
 
 /// The GPU's, or null in a library that was built without CUDA.
 DeviceRecipes const* cuda_recipes();

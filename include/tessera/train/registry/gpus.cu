@@ -13,5 +13,12 @@ void run_on_gpus(int ranks, std::function<void(comm::Comm&)> const& fn, RunOptio
     run_gpus(ranks, fn, options);
 }
 
+std::string nccl_version() {
+  int number = 0;
+  if (ncclGetVersion(&number) != ncclSuccess) return {};
+  return std::to_string(number / 10000) + "." + std::to_string(number / 100 % 100) + "." +
+         std::to_string(number % 100);
+}
+
 }  // namespace detail
 }  // namespace tessera::inline v0

@@ -38,10 +38,16 @@ namespace detail {
 namespace {
 
 DeviceRecipes const* cpu_recipes() {
-  static DeviceRecipes const recipes{&make_gpt2_of<Cpu>, &step_shape<Cpu>, [] { return 64; },
-                                     &memory_limit<Cpu>,
-                                     [](int ranks, std::function<void(comm::Comm&)> const& fn,
-                                        RunOptions const& options) { tessera::run(ranks, fn, options); }};
+  static DeviceRecipes const recipes{
+      .make = &make_gpt2_of<Cpu>,
+      .shape = &step_shape<Cpu>,
+      .devices = [] { return 64; },
+      .default_ranks = [] { return std::vector<int>{4}; },
+      .steps_read_late = 0,
+      .facts = [] { return DeviceFacts(); },
+      .memory_limit = &memory_limit<Cpu>,
+      .run = [](int ranks, std::function<void(comm::Comm&)> const& fn,
+                RunOptions const& options) { tessera::run(ranks, fn, options); }};
   return &recipes;
 }
 
@@ -76,15 +82,20 @@ std::optional<std::string> unavailable_reason(RecipeTable const& recipe) {
 std::string_view default_device() { return detail::cuda_recipes() ? Cuda::name : Cpu::name; }
 
 std::vector<int> default_ranks(std::string_view device) {
-  if (device == Cpu::name) return {4};
   auto const* const recipes = detail::recipes_of(device);
-  std::vector<int> ranks{1};
-  for (int const more : {2, 4})
-    if (recipes && recipes->devices() >= more) ranks.push_back(more);
-  return ranks;
+  return recipes ? recipes->default_ranks() : std::vector<int>{1};
 }
 
-std::size_t steps_read_late(RecipeTable const& recipe) { return recipe.device == Cpu::name ? 0 : 2; }
+std::size_t steps_read_late(RecipeTable const& recipe) {
+  return detail::need_recipes_of(recipe).steps_read_late;
+}
+
+DeviceFacts device_facts(std::string_view device) {
+  if (auto const* const recipes = detail::recipes_of(device)) return recipes->facts();
+  DeviceFacts facts;
+  facts.device = device;
+  return facts;
+}
 
 void run_ranks(RecipeTable const& recipe, int ranks, std::function<void(comm::Comm&)> const& fn,
                RunOptions const& options) {

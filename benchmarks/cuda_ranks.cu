@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks as threads of one process against ranks as processes: one GPT-2 124M step in bfloat16, timed alike.
+//
+//   cuda_ranks RANKS [SHARDING [BATCH SEQUENCE]]                    ranks are threads
+//   torchrun --nproc-per-node 4 --no-python cuda_ranks RANKS [...]  ranks are processes, RANKS is the
+//   launcher's
+//
+// Prints the middle and the spread of the tokens/s of all ranks over windows of steps, and the seconds from
+// main to the end of the first step.
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include "tessera/comm/nccl.cuh"
+#include "tessera/train/any_trainer.hpp"
+
+namespace {
+
+namespace ts = tessera;
+using Clock = std::chrono::steady_clock;
+
+struct Work {
+  int ranks = 1;
+  std::string sharding = "zs0";
+  int batch = 16;
+  int sequence = 256;
+};
+
+int positive(char const* name, std::string_view text) {
+  int value = 0;
+  auto const [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (status != std::errc() || end != text.data() + text.size() || value < 1)
+    throw ts::Error(ts::ErrorKind::usage, std::string(name) + " is '" + std::string(text) +
+                                              "', which is not a whole number from 1 on");
+  return value;
+}
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+ts::RecipeTable recipe_of(std::string const& sharding) {
+  for (ts::RecipeTable const& recipe : ts::registered_recipes())
+    if (recipe.names.device == "cuda" && recipe.names.sharding == sharding &&
+        recipe.precision == ts::DType::bf16 && recipe.names.offload == "none")
+      return recipe;
+  throw ts::Error(ts::ErrorKind::usage, "no bf16 recipe on GPUs has the sharding '" + sharding + "'");
+}
+
+/// The middle, lowest and highest of the values.
+std::array<double, 3> spread_of(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return {values[values.size() / 2], values.front(), values.back()};
+}
+
+void train(ts::comm::Comm const& comm, Work const& work, char const* kind, Clock::time_point start) {
+  constexpr int windows = 5, steps = 20, warmup = 10;
+  ts::Gpt2Options const model;
+  auto const trainer = ts::make_trainer(model, recipe_of(work.sharding), comm,
+                                        {.batch = work.batch, .sequence = work.sequence});
+  ts::Batch batch;
+  batch.batch = work.batch;
+  batch.sequence = work.sequence;
+  std::uint32_t random = 1u + static_cast<std::uint32_t>(comm.rank());
+  for (std::int64_t i = 0; i < batch.elements(); ++i) {
+    random = random * 1664525u + 1013904223u;
+    batch.tokens.push_back(static_cast<std::int32_t>((random >> 8) % model.vocabulary));
+  }
+  batch.targets = batch.tokens;
+
+  std::optional<double> first;
+  auto const window = [&](int count) {
+    comm.transport().barrier();
+    auto const begin = Clock::now();
+    for (int i = 0; i < count; ++i) {
+      ts::Ticket const ticket = trainer->step(batch);
+      batch.first_sample += std::int64_t{1} * work.batch * comm.world();
+      ++batch.step;
+      if (!first) {
+        ticket.get();
+        first = seconds_since(start);
+      }
+    }
+    trainer->settle();
+    return seconds_since(begin);
+  };
+  window(warmup);
+  std::vector<double> rates;
+  for (int i = 0; i < windows; ++i)
+    rates.push_back(double(steps) * work.batch * work.sequence * comm.world() / window(steps));
+  if (!comm.is_root()) return;
+  auto const [middle, low, high] = spread_of(rates);
+  std::printf("%d ranks as %s, %s, %dx%d: %.0f tokens/s (%.0f to %.0f), first step after %.2f s\n",
+              comm.world(), kind, work.sharding.c_str(), work.batch, work.sequence, middle, low, high,
+              *first);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  auto const start = Clock::now();
+  try {
+    Work work;
+    if (argc > 1) work.ranks = positive("RANKS", argv[1]);
+    if (argc > 2) work.sharding = argv[2];
+    if (argc > 3) work.batch = positive("BATCH", argv[3]);
+    if (argc > 4) work.sequence = positive("SEQUENCE", argv[4]);
+    if (ts::comm::launch_environment().world > 1)
+      train(ts::comm::nccl_from_environment(), work, "processes", start);
+    else
+      ts::run_gpus(work.ranks, [&](ts::comm::Comm& comm) { train(comm, work, "threads", start); });
+  } catch (ts::Error const& error) {
+    std::fprintf(stderr, "error: %s\n", error.what());
+    return ts::exit_code(error.kind());
+  }
+}

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// expect: tessera: a policy lacks a constexpr name or a constexpr describe(RecipeTable&). The name stands in
+// results, and describe writes what the policy decides, both while compiling. Add both. See
+// docs/how-to/add-a-policy.md.
+#include "support.hpp"
+
+namespace ts = tessera;
+
+struct Paced {
+  using policy_slot = ts::slot::communication;
+  static constexpr std::string_view name = "paced";
+#if defined(TESSERA_TWIN)
+  static constexpr void describe(ts::RecipeTable&) {}
+#else
+  static void describe(ts::RecipeTable&) {}
+#endif
+};
+
+using Run = ts::Trainer<ts::Gpt2, Paced>;
+
+Run make() { return Run{ts::Gpt2{}, 1e-3f}; }
