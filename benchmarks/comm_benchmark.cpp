@@ -10,6 +10,8 @@
 
 #include "tessera/comm/run.hpp"
 
+#include "context.hpp"
+
 namespace {
 
 namespace ts = tessera;

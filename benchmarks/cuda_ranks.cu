@@ -6,7 +6,7 @@
 //   launcher's
 //
 // Prints the middle and the spread of the tokens/s of all ranks over windows of steps, and the seconds from
-// main to the end of the first step.
+// main to the end of the first step, and the loss at the end.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "tessera/comm/nccl.cuh"
+#include "tessera/policy/parse.hpp"
 #include "tessera/train/any_trainer.hpp"
 
 namespace {
@@ -48,11 +49,11 @@ double seconds_since(Clock::time_point start) {
 }
 
 ts::RecipeTable recipe_of(std::string const& sharding) {
-  for (ts::RecipeTable const& recipe : ts::registered_recipes())
-    if (recipe.names.device == "cuda" && recipe.names.sharding == sharding &&
-        recipe.precision == ts::DType::bf16 && recipe.names.offload == "none")
-      return recipe;
-  throw ts::Error(ts::ErrorKind::usage, "no bf16 recipe on GPUs has the sharding '" + sharding + "'");
+  ts::SlotNames names;
+  names.device = "cuda";
+  names.sharding = sharding;
+  names.precision = "bf16";
+  return ts::parse_recipe(names);
 }
 
 /// The middle, lowest and highest of the values.
@@ -96,11 +97,12 @@ void train(ts::comm::Comm const& comm, Work const& work, char const* kind, Clock
   std::vector<double> rates;
   for (int i = 0; i < windows; ++i)
     rates.push_back(double(steps) * work.batch * work.sequence * comm.world() / window(steps));
+  double const loss = trainer->evaluate(batch);
   if (!comm.is_root()) return;
   auto const [middle, low, high] = spread_of(rates);
-  std::printf("%d ranks as %s, %s, %dx%d: %.0f tokens/s (%.0f to %.0f), first step after %.2f s\n",
-              comm.world(), kind, work.sharding.c_str(), work.batch, work.sequence, middle, low, high,
-              *first);
+  std::printf(
+      "%d ranks as %s, %s, %dx%d: %.0f tokens/s (%.0f to %.0f), first step after %.2f s, loss %.17g\n",
+      comm.world(), kind, work.sharding.c_str(), work.batch, work.sequence, middle, low, high, *first, loss);
 }
 
 }  // namespace

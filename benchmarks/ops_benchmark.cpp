@@ -1,17 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // One benchmark for each operation, format and model width, on all cores. Counters: flop/s and bytes/s of
-// what the operation declares, and both as shares (of_product, of_copy) of what this machine does in the same
-// program with a plain product and with a copy. Names read operation/format/rows x channels.
+// what the operation declares, and both as shares of what this machine does without the library. of_product 1
+// is the rate of Eigen's own float product, one of 512 x 3072 by 3072 x 768 on each core at once, whatever
+// the operation's format; better kernels exceed it. of_copy 1 is that of memcpy of 128 MiB, each core a part,
+// read and written bytes together; operations whose data stays in a cache exceed it. Both rates are the best
+// of 8 rounds at the start of the program, and the row machine/rates has them. Names read
+// operation/format/rows x channels.
 #include <algorithm>
+#include <array>
+#include <barrier>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <limits>
 #include <string>
 #include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include <Eigen/Core>
 #include <benchmark/benchmark.h>
 
 #include "tessera/ops/attention.hpp"
@@ -23,6 +32,10 @@
 #include "tessera/ops/layer_norm.hpp"
 #include "tessera/ops/linear.hpp"
 #include "tessera/ops/norm.hpp"
+#include "tessera/optim/adamw.hpp"
+#include "tessera/optim/finish.hpp"
+
+#include "context.hpp"
 
 namespace {
 
@@ -35,10 +48,12 @@ struct Size {
   std::int64_t rows() const { return batch * sequence; }
 };
 
+int core_count() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+
 /// A context on all cores with its workspace.
 struct Machine {
   Machine()
-      : threads(std::max(1, static_cast<int>(std::thread::hardware_concurrency()))),
+      : threads(core_count()),
         workspace(ts::Context<ts::Cpu>::workspace_bytes(threads)),
         context(threads, workspace) {}
   int threads;
@@ -73,33 +88,77 @@ struct Declared : ts::Recorder {
   double flops = 0, bytes = 0;
 };
 
-double seconds_of(auto const& work) {
-  double best = 1e9;
-  for (int round = 0; round < 5; ++round) {
-    auto const start = std::chrono::steady_clock::now();
-    work();
-    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-  }
+/// Seconds that `work(thread)` takes on all threads at once, from the moment when all are ready to the end of
+/// the last: the best of 8 rounds after a first one.
+double seconds_on_all(int threads, auto const& work) {
+  constexpr int rounds = 9;
+  std::vector<std::chrono::steady_clock::time_point> marks;
+  marks.reserve(2 * rounds);
+  // The last to arrive takes the time, before anyone goes on.
+  std::barrier line(threads, [&marks]() noexcept { marks.push_back(std::chrono::steady_clock::now()); });
+  auto const run = [&](int thread) {
+    for (int round = 0; round < rounds; ++round) {
+      line.arrive_and_wait();
+      work(thread);
+      line.arrive_and_wait();
+    }
+  };
+  std::vector<std::thread> others;
+  for (int thread = 1; thread < threads; ++thread) others.emplace_back(run, thread);
+  run(0);
+  for (std::thread& other : others) other.join();
+  double best = std::numeric_limits<double>::infinity();
+  for (std::size_t round = 1; round < rounds; ++round)
+    best = std::min(best, std::chrono::duration<double>(marks[2 * round + 1] - marks[2 * round]).count());
   return best;
 }
 
-/// What this machine does, measured once: flop/s of a product (512 x 768 x 3072), bytes/s of a copy of 64
-/// MiB.
+/// flop/s of Eigen's product: every thread has its own operands and Eigen's single-threaded kernel.
+double product_rate(int threads) {
+  using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  static constexpr int rows = 512, depth = 3072, columns = 768;
+  struct Operands {
+    Matrix x = Matrix::Random(rows, depth), w = Matrix::Random(depth, columns), y = Matrix(rows, columns);
+  };
+  Eigen::setNbThreads(1);
+  std::vector<Operands> operands(static_cast<std::size_t>(threads));
+  double const seconds = seconds_on_all(threads, [&](int thread) {
+    Operands& own = operands[static_cast<std::size_t>(thread)];
+    own.y.noalias() = own.x * own.w;
+    benchmark::ClobberMemory();
+  });
+  return 2.0 * rows * depth * columns * threads / seconds;
+}
+
+/// Bytes read and written a second by memcpy, every thread a part of 128 MiB.
+double copy_rate(int threads) {
+  std::size_t const part = (std::size_t{128} << 20) / static_cast<std::size_t>(threads);
+  std::vector<std::byte> from(part * static_cast<std::size_t>(threads), std::byte{1}), to(from.size());
+  double const seconds = seconds_on_all(threads, [&](int thread) {
+    std::size_t const begin = part * static_cast<std::size_t>(thread);
+    std::memcpy(to.data() + begin, from.data() + begin, part);
+    benchmark::ClobberMemory();
+  });
+  return 2.0 * static_cast<double>(from.size()) / seconds;
+}
+
+/// What this machine does without the library.
 struct Rates {
-  explicit Rates(Machine& machine) {
-    Array<float> x({512, 3072}), w({3072, 768}), y({512, 768}), from({16 << 20}), to({16 << 20});
-    product = 2.0 * 512 * 768 * 3072 /
-              seconds_of([&] { ts::ops::linear_forward<float, ts::Cpu>(machine.context, x, w, {}, y); });
-    copy =
-        2.0 * 4 * (16 << 20) / seconds_of([&] { ts::ops::copy<float, ts::Cpu>(machine.context, from, to); });
-  }
   double product, copy;
 };
 
-Rates const& rates(Machine& machine) {
-  static Rates const measured(machine);
+/// Measured by the first caller.
+Rates const& rates() {
+  static Rates const measured{product_rate(core_count()), copy_rate(core_count())};
   return measured;
 }
+
+void machine_rates(benchmark::State& state) {
+  for (auto _ : state) static_cast<void>(rates());
+  state.counters["flop/s"] = rates().product;
+  state.counters["bytes/s"] = {rates().copy, benchmark::Counter::kDefaults, benchmark::Counter::kIs1024};
+}
+BENCHMARK(machine_rates)->Name("machine/rates")->Iterations(1)->Repetitions(1)->UseRealTime();
 
 /// Times `call(context)`, which runs one operation.
 template <class F>
@@ -115,7 +174,7 @@ void measure(benchmark::State& state, F const& call) {
   }
   using benchmark::Counter;
   auto const count = static_cast<double>(state.iterations());
-  Rates const& limit = rates(machine);
+  Rates const& limit = rates();
   state.counters["flop/s"] = Counter(declared.flops * count, Counter::kIsRate);
   state.counters["bytes/s"] = Counter(declared.bytes * count, Counter::kIsRate, Counter::OneK::kIs1024);
   state.counters["of_product"] = Counter(declared.flops * count / limit.product, Counter::kIsRate);
@@ -160,9 +219,19 @@ class Suite {
     one("attention_backward", &attention_backward);
     one("embedding_forward", &embedding_forward);
     one("embedding_backward", &embedding_backward);
+    one("sum_losses", &sum_losses);
     one("fold", &fold);
     one("norm_partials", &norm_partials);
+    one("find_bad", &find_bad);
+    one("first_non_finite", &first_non_finite);
+    one("adamw", &adamw);
     one("convert", &convert);
+    one("fill", &fill);
+    one("copy", &copy);
+    if constexpr (std::is_same_v<T, float>) {  // these know no format
+      one("begin_step", &begin_step);
+      one("finish_step", &finish_step);
+    }
   }
 
  private:
@@ -275,8 +344,21 @@ class Suite {
           c, ts::Tensor<std::int32_t>{tokens.data(), {z.batch, z.sequence}}, dy, partial, false, dwte, dwpe);
     });
   }
+  static void sum_losses(benchmark::State& state, Size z) {
+    Sums losses({z.rows()});
+    std::vector<std::int32_t> targets(static_cast<std::size_t>(z.rows()), 3);
+    double loss = 0;
+    std::int64_t unmasked = 0;
+    measure(state, [&](C& c) {
+      ts::ops::sum_losses<S, ts::Cpu>(c, losses, ts::Tensor<std::int32_t>{targets.data(), {z.rows()}}, &loss,
+                                      &unmasked);
+    });
+  }
+  /// The weights of one block.
+  static std::int64_t block_of(Size z) { return 12 * z.channels * z.channels; }
+  static std::int64_t partials_of(std::int64_t n) { return (n + 4095) / 4096; }
   static void fold(benchmark::State& state, Size z) {
-    std::int64_t const n = 12 * z.channels * z.channels;
+    std::int64_t const n = block_of(z);
     Values pieces({4 * n});
     Sums accumulator({n});
     measure(state, [&](C& c) {
@@ -284,16 +366,86 @@ class Suite {
     });
   }
   static void norm_partials(benchmark::State& state, Size z) {
-    std::int64_t const n = 12 * z.channels * z.channels;
+    std::int64_t const n = block_of(z);
     Values values({n});
-    Array<float> partials({(n + 4095) / 4096});
+    Array<float> partials({partials_of(n)});
     measure(state, [&](C& c) { ts::ops::norm_partials<T, float, ts::Cpu>(c, values, partials); });
   }
+  static void find_bad(benchmark::State& state, Size z) {
+    std::int64_t const n = block_of(z);
+    Values values({n});
+    Array<float> partials({partials_of(n)});
+    ts::BadElement bad;
+    measure(state, [&](C& c) { ts::ops::find_bad<T, ts::Cpu>(c, values, partials, 0, 0, &bad); });
+  }
+  static void first_non_finite(benchmark::State& state, Size z) {
+    Values values({block_of(z)});
+    std::int64_t index = 0;
+    measure(state, [&](C& c) { ts::ops::first_non_finite<T, ts::Cpu>(c, values, &index); });
+  }
+  /// The gradient has the format, the master and both moments are float; 16-bit weights are stored too.
+  static void adamw(benchmark::State& state, Size z) {
+    std::int64_t const n = block_of(z);
+    Values gradient({n}), weights({std::is_same_v<T, S> ? 1 : n});
+    Sums master({n}), first({n}), second({n});
+    std::fill(second.values.begin(), second.values.end(), S(1));
+    ts::AdamWFactors<S> const factors = ts::adamw_factors<S>({}, 1e-4, 0.9, 0.999, 1.0, true);
+    std::int64_t const skip = 0;
+    T* const stored = std::is_same_v<T, S> ? nullptr : weights.values.data();
+    measure(state, [&](C& c) {
+      ts::ops::adamw(c, n, static_cast<T const*>(gradient.values.data()), master.values.data(),
+                     first.values.data(), second.values.data(), stored, &factors, &skip);
+    });
+  }
+  /// Clips, so that the norm is formed and used.
+  static ts::StepRule rule_of(Size z) {
+    ts::StepRule rule;
+    rule.clip = 1.0;
+    rule.tokens = z.rows();
+    return rule;
+  }
+  static void begin_step(benchmark::State& state, Size z) {
+    ts::StepRule const rule = rule_of(z);
+    ts::StepState scalars;
+    ts::BadElement bad;
+    measure(state, [&](C& c) { ts::ops::begin_step<ts::Cpu>(c, &scalars, &bad, rule, 1e-4); });
+  }
+  /// What 4 ranks found in 12 blocks.
+  static void finish_step(benchmark::State& state, Size z) {
+    constexpr int ranks = 4, units = 12;
+    std::int64_t const blocks = partials_of(block_of(z) / ranks), bytes = ts::share_bytes(units * blocks, 1);
+    std::vector<double> memory(static_cast<std::size_t>(ranks * bytes / 8));
+    std::array<ts::NormRange, units> ranges;
+    for (int unit = 0; unit < units; ++unit) ranges[static_cast<std::size_t>(unit)] = {unit * blocks, blocks};
+    ts::StepShares shares;
+    shares.first = reinterpret_cast<std::byte*>(memory.data());
+    shares.bytes = bytes;
+    shares.sums = ts::share_sums_offset(units * blocks);
+    shares.units = ranges.data();
+    shares.unit_count = units;
+    shares.ranks = shares.norm_ranks = ranks;
+    for (int rank = 0; rank < ranks; ++rank) {
+      std::fill_n(shares.partials(rank), units * blocks, 1.0f);
+      *shares.losses(rank) = {1.0, z.rows() / ranks};
+      *shares.bad(rank) = {};
+    }
+    ts::StepRule const rule = rule_of(z);
+    ts::StepState scalars;
+    measure(state, [&](C& c) { ts::ops::finish_step<ts::Cpu>(c, shares, &scalars, rule); });
+  }
   static void convert(benchmark::State& state, Size z) {
-    std::int64_t const n = 12 * z.channels * z.channels;
+    std::int64_t const n = block_of(z);
     Sums from({n});
     Values to({n});
     measure(state, [&](C& c) { ts::ops::convert<S, T, ts::Cpu>(c, from, to); });
+  }
+  static void fill(benchmark::State& state, Size z) {
+    Values to({block_of(z)});
+    measure(state, [&](C& c) { ts::ops::fill<T, ts::Cpu>(c, to, S(0)); });
+  }
+  static void copy(benchmark::State& state, Size z) {
+    Values from({block_of(z)}), to({block_of(z)});
+    measure(state, [&](C& c) { ts::ops::copy<T, ts::Cpu>(c, from, to); });
   }
 
   Size z_;

@@ -2,8 +2,7 @@
 # The GPU part: tessera::cuda for On<Cuda>, and what CMake 3.25 and nvcc 13 need to compile it.
 include_guard(DIRECTORY)
 
-# CMake 3.25.1 knows no CUDA C++20 and would silently compile .cu files as C++17.
-include("${CMAKE_CURRENT_LIST_DIR}/TesseraCudaDialect.cmake")
+include("${CMAKE_CURRENT_LIST_DIR}/TesseraCudaTargets.cmake")
 
 include(CheckLanguage)
 check_language(CUDA)
@@ -29,21 +28,14 @@ endif()
 
 add_library(tessera_cuda INTERFACE)
 add_library(tessera::cuda ALIAS tessera_cuda)
-set_target_properties(tessera_cuda PROPERTIES EXPORT_NAME cuda)
-target_link_libraries(tessera_cuda INTERFACE tessera::tessera CUDA::cublasLt)
-target_compile_features(tessera_cuda INTERFACE cuda_std_20)
-# Eigen's types are laid out otherwise under nvcc unless every translation unit says this.
-target_compile_definitions(tessera_cuda INTERFACE EIGEN_NO_CUDA)
-# Pragmas of g++ in the CPU's kernels, which nvcc does not know.
-target_compile_options(tessera_cuda INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:-diag-suppress=1675>)
+tessera_require_cuda(tessera_cuda)
 
 # tessera::nccl: ranks on several GPUs. Without NCCL a rank is all there is.
 find_package(NCCL QUIET)
 if(TARGET NCCL::nccl)
   add_library(tessera_nccl INTERFACE)
   add_library(tessera::nccl ALIAS tessera_nccl)
-  set_target_properties(tessera_nccl PROPERTIES EXPORT_NAME nccl)
-  target_link_libraries(tessera_nccl INTERFACE tessera::cuda NCCL::nccl)
+  tessera_require_nccl(tessera_nccl)
 else()
   message(STATUS "tessera: NCCL was not found, so there is no tessera::nccl: apt-get install libnccl-dev, or NCCL_ROOT")
 endif()

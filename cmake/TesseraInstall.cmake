@@ -21,11 +21,21 @@ else()
   list(APPEND tessera_version_options ARCH_INDEPENDENT)
 endif()
 
+# What compiled recipes need beside tessera::tessera: cuda, or cuda and nccl.
+set(tessera_recipes_components "")
+if(TESSERA_INSTALL_RECIPES AND TARGET tessera_cuda)
+  list(APPEND tessera_recipes_components cuda)
+  if(TARGET tessera_nccl)
+    list(APPEND tessera_recipes_components nccl)
+  endif()
+endif()
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/tesseraConfig.cmake.in"
   "${PROJECT_BINARY_DIR}/tesseraConfig.cmake"
   INSTALL_DESTINATION "${tessera_cmake_dir}" NO_SET_AND_CHECK_MACRO)
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/tesseraConfigVersion.cmake"
   VERSION ${PROJECT_VERSION} ${tessera_version_options})
 install(FILES "${PROJECT_BINARY_DIR}/tesseraConfig.cmake" "${PROJECT_BINARY_DIR}/tesseraConfigVersion.cmake"
+  "${PROJECT_SOURCE_DIR}/cmake/TesseraCudaTargets.cmake" "${PROJECT_SOURCE_DIR}/cmake/TesseraCudaDialect.cmake"
+  "${PROJECT_SOURCE_DIR}/cmake/FindNCCL.cmake"
   DESTINATION "${tessera_cmake_dir}")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/tessera")

@@ -19,9 +19,10 @@ target_link_libraries(tessera_recipes
   PUBLIC tessera::tessera $<BUILD_INTERFACE:tessera_native>
   PRIVATE $<BUILD_INTERFACE:tessera_dev_flags> $<BUILD_INTERFACE:tessera_io_libraries>)
 if(TESSERA_CUDA)
-  target_link_libraries(tessera_recipes PUBLIC tessera::cuda)
+  # The package makes these targets itself, and links them.
+  target_link_libraries(tessera_recipes PUBLIC $<BUILD_INTERFACE:tessera_cuda>)
   if(TARGET tessera_nccl)
-    target_link_libraries(tessera_recipes PUBLIC tessera::nccl)
+    target_link_libraries(tessera_recipes PUBLIC $<BUILD_INTERFACE:tessera_nccl>)
   endif()
 endif()
 if(NOT (TESSERA_BUILD_RECIPES OR TESSERA_INSTALL_RECIPES))

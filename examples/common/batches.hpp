@@ -6,11 +6,15 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tessera/core/error.hpp"
 #include "tessera/train/options.hpp"
+
+#include "common/values.hpp"
 
 namespace tessera::inline v0 {
 namespace cli {
@@ -48,6 +52,45 @@ inline BatchRelation checked_relation(BatchRelation relation) {
   return relation;
 }
 
+/// The multiples of `unit` up to `times` of them that are nearest to `wanted`: "; the nearest are
+/// --global-batch 12 and 24".
+inline std::string nearest_global_batches(std::int64_t wanted, std::int64_t unit, std::int64_t times) {
+  std::int64_t const most = std::min(times, most_sequences / unit);
+  std::int64_t const below = std::min(wanted / unit, most), above = std::min(below + 1, most);
+  bool const both = below > 0 && above > below;
+  return (both ? "; the nearest are --global-batch " + std::to_string(below * unit) + " and "
+               : std::string("; the nearest is --global-batch ")) +
+         std::to_string(above * unit);
+}
+
+/// Of these products the least common multiple; 0 where it is more than the sequences of a step.
+inline std::int64_t common_unit(std::vector<std::int64_t> const& products) {
+  std::int64_t unit = 1;
+  for (std::int64_t const product : products) {
+    unit = std::lcm(unit, product);  // both are below 2^31
+    if (unit > most_sequences) return 0;
+  }
+  return unit;
+}
+
+/// The ways out of a global batch that contradicts both other flags, of which each makes every one of
+/// `relations` possible.
+inline std::string ways_out(std::int64_t wanted, std::vector<BatchRelation> const& relations) {
+  bool same = true, without_accumulation = true, without_batch = true;
+  for (BatchRelation const& relation : relations) {
+    std::int64_t const micro = relation.batch * relation.ranks;
+    same = same && relation.global() == relations.front().global();
+    without_accumulation = without_accumulation && wanted % micro == 0 && wanted / micro <= most_accumulation;
+    without_batch = without_batch && wanted % (relation.ranks * relation.accumulation) == 0;
+  }
+  Names ways;
+  if (same) ways.push_back("give --global-batch " + std::to_string(relations.front().global()));
+  if (without_accumulation) ways.push_back("leave out --accumulation");
+  if (without_batch) ways.push_back("leave out --batch");
+  if (ways.empty()) ways.push_back("leave out --global-batch");
+  return joined(ways, ", or ");
+}
+
 /// Settles the relation. Without a global batch, `batch` and `accumulation` stand as they are (accumulation 1
 /// unless given). With one, whichever of the two was not given is derived; with neither, the batch is the
 /// largest one up to `default_batch` that divides the samples of a rank. Throws Error(config) for an
@@ -58,23 +101,15 @@ inline BatchRelation batch_relation(std::optional<std::int64_t> global, std::int
   if (!global) return checked_relation({batch.value_or(default_batch), ranks, accumulation.value_or(1)});
   std::int64_t const wanted = *global;
   auto const number = [](std::int64_t value) { return std::to_string(value); };
-  // The nearest of unit, 2 unit, ... `times` unit.
   auto const fail = [&](std::string const& equation, std::int64_t unit, std::int64_t times) {
-    std::int64_t const most = std::min(times, most_sequences / unit);
-    std::int64_t const below = std::min(wanted / unit, most), above = std::min(below + 1, most);
-    bool const both = below > 0 && above > below;
-    throw Error(ErrorKind::config,
-                "--global-batch " + number(wanted) + " is impossible: " + equation +
-                    (both ? "; the nearest are --global-batch " + number(below * unit) + " and "
-                          : std::string("; the nearest is --global-batch ")) +
-                    number(above * unit));
+    throw Error(ErrorKind::config, "--global-batch " + number(wanted) + " is impossible: " + equation +
+                                       nearest_global_batches(wanted, unit, times));
   };
   if (batch && accumulation) {
     BatchRelation const relation = checked_relation({*batch, ranks, *accumulation});
     if (relation.global() != wanted)
       throw Error(ErrorKind::config, "--global-batch " + number(wanted) + " contradicts " + relation.text() +
-                                         "; give --global-batch " + number(relation.global()) +
-                                         ", or leave out --accumulation");
+                                         "; " + ways_out(wanted, {relation}));
     return relation;
   }
   if (batch) {

@@ -104,6 +104,7 @@ struct Point {
   ModelChoice model;
   BatchRelation split;
   std::int64_t sequence = 0;
+  bool own_positions = false;  ///< the model says its positions; else they follow the sequence
   RecipeTable recipe;
   std::string experiment;
   std::optional<std::string> refusal;  ///< the rule, or the missing part of the build
@@ -137,6 +138,48 @@ inline std::int64_t common_batch(MatrixFlags const& flags) {
                     [&](int ranks) { return *flags.global_batch % (batch * ranks) == 0; }))
       return batch;
   return 1;
+}
+
+/// Refuses a global batch that some rows of several cannot have, with one that all can.
+inline void check_global_batch(MatrixFlags const& flags) {
+  using Sizes = std::vector<std::int64_t>;
+  Sizes const batches = flags.batches.empty() ? Sizes{1} : flags.batches,
+              accumulations = flags.accumulations.empty() ? Sizes{1} : flags.accumulations;
+  if (!flags.global_batch || flags.ranks.size() * batches.size() * accumulations.size() < 2) return;
+  std::int64_t const wanted = *flags.global_batch;
+  std::vector<BatchRelation> relations;
+  Sizes products;
+  std::int64_t most = most_sequences;  // that every row can have
+  for (int const ranks : flags.ranks)
+    for (std::int64_t const batch : batches)
+      for (std::int64_t const accumulation : accumulations) {
+        relations.push_back(checked_relation({batch, ranks, accumulation}));
+        products.push_back(relations.back().global());
+        if (!flags.batches.empty()) most = std::min(most, batch * ranks * most_accumulation);
+      }
+  auto const list = [](char const* flag, auto const& values) {
+    Names items;
+    for (auto const value : values) items.push_back(std::to_string(value));
+    return values.empty() ? std::string() : std::string(" x ") + flag + " " + joined(items, ",");
+  };
+  std::string const rows = (list("--ranks", flags.ranks) + list("--batch", flags.batches) +
+                            list("--accumulation", flags.accumulations))
+                               .substr(3);
+  auto const fail = [&](std::string const& text) {
+    throw Error(ErrorKind::config, "--global-batch " + std::to_string(wanted) + text);
+  };
+  if (!flags.batches.empty() && !flags.accumulations.empty()) {
+    for (BatchRelation const& relation : relations)
+      if (relation.global() != wanted)
+        fail(" contradicts " + relation.text() + " of " + rows + "; " + ways_out(wanted, relations));
+    return;
+  }
+  std::int64_t const unit = common_unit(products);
+  if (unit > 0 && wanted % unit == 0) return;
+  if (unit == 0 || unit > most)
+    fail(" is impossible: no global batch is a multiple of all of " + rows + "; give fewer of them");
+  fail(" is impossible: all of " + rows + " need a multiple of " + std::to_string(unit) +
+       nearest_global_batches(wanted, unit, most / unit));
 }
 
 /// The micro-batches of one rank count. A list that was not given is derived from the global batch.
@@ -218,6 +261,7 @@ inline std::vector<Point> make_matrix(MatrixFlags const& flags, std::int64_t voc
                   add_recipe(names);
                 }
   };
+  detail::check_global_batch(flags);
   for (auto const& model : flags.models)
     for (int const ranks : flags.ranks)
       for (auto const& split : detail::relations(flags, ranks))
@@ -225,6 +269,7 @@ inline std::vector<Point> make_matrix(MatrixFlags const& flags, std::int64_t voc
           point.model = with_sizes(model, sequence, vocabulary, text_vocabulary);
           point.split = split;
           point.sequence = sequence;
+          point.own_positions = model.options.positions > 0;
           check_magnitude(point.model, split.batch * split.accumulation, sequence);
           add_slots();
         }

@@ -2,10 +2,12 @@
 // The flags that more than one program has: data, optimizer, seed and threads.
 #pragma once
 
+#include <charconv>
 #include <cstdint>
 #include <filesystem>
 #include <limits>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "tessera/data/batch.hpp"
@@ -13,6 +15,7 @@
 
 #include "common/command_line.hpp"
 #include "common/outputs.hpp"
+#include "common/values.hpp"
 
 namespace tessera::inline v0 {
 namespace cli {
@@ -79,9 +82,21 @@ inline char const* name_of(RateShape shape) {
   return shape == RateShape::linear ? "linear" : shape == RateShape::cosine ? "cosine" : "constant";
 }
 
+/// A seed: any whole number of 64 bits. Throws Error(usage) that names the flag.
+inline std::uint64_t seed_number(std::string const& flag, std::string const& text) {
+  std::uint64_t seed = 0;
+  auto const [end, code] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (code != std::errc() || end != text.data() + text.size())
+    refuse(flag + ": " + in_quotes(text) + " is no seed; give a whole number from 0 to " +
+           std::to_string(std::numeric_limits<std::uint64_t>::max()));
+  return seed;
+}
+
 inline void add_machine_flags(CommandLine& line, TrainerOptions& options) {
   line.group("Machine");
-  line.whole("--seed", options.seed, "of weights and data order", 0);
+  line.custom(
+      "--seed", "N", std::to_string(options.seed), "of weights and data order",
+      [&](std::string const& flag, std::string const& value) { options.seed = seed_number(flag, value); });
   line.whole("--threads", options.threads, "threads of a rank; 0 shares the cores", 0, 1024);
 }
 

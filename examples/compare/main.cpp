@@ -36,8 +36,8 @@ constexpr char examples[] = R"(Examples:
   compare --data book.txt --json out.json           your text; just this file is written
 
 Lists hold commas or spaces. A flag given twice counts the last time. Every row ends as ok, oom, refused or
-failed; the exit code is 0 when none failed. Exit codes: 1 failed, 2 usage, 3 settings, 4 data, 130 and 143
-interrupted.
+failed; the exit code is 0 when none failed. Exit codes: 1 failed, 2 usage, 3 settings or every row refused,
+4 data, 130 and 143 interrupted.
 )";
 
 void declare(cli::CommandLine& line, Settings& settings) {
@@ -65,6 +65,24 @@ void check_nvme_path(Settings const& settings) {
   if (!settings.nvme_path.empty() && !std::filesystem::is_directory(settings.nvme_path, code))
     throw Error(ErrorKind::usage, "--nvme-path " + v0::detail::path_text(settings.nvme_path) +
                                       " is not a folder; create it, or name another one");
+}
+
+/// Refuses a learning rate that would end before its training or not begin to fall in it.
+void check_schedule(Settings const& settings) {
+  TrainerOptions const& trainer = settings.trainer;
+  if (trainer.schedule == RateShape::constant) return;
+  std::string const schedule = std::string("--schedule ") + cli::name_of(trainer.schedule);
+  if (settings.min_time > 0.0)
+    throw Error(ErrorKind::usage, "--min-time goes on beyond --steps, where " + schedule +
+                                      " has ended and the learning rate is 0; give --steps without "
+                                      "--min-time, or --schedule constant");
+  std::int64_t const total = settings.warmup + settings.steps;
+  if (total <= trainer.warmup_steps)
+    throw Error(ErrorKind::config,
+                schedule + " falls after --learning-rate-warmup " + std::to_string(trainer.warmup_steps) +
+                    ", and --warmup " + std::to_string(settings.warmup) + " + --steps " +
+                    std::to_string(settings.steps) + " are only " + std::to_string(total) +
+                    " steps; give more --steps, or a --learning-rate-warmup below " + std::to_string(total));
 }
 
 /// The data for each vocabulary that the models of a matrix have.
@@ -246,6 +264,7 @@ int run(int argc, char const* const* argv) {
   if (!line.parse(argc, argv)) return 0;
   if (settings.list) return list_recipes();
   (void)comm::from_environment();  // refuses to run N times beside itself
+  check_schedule(settings);
   check_nvme_path(settings);
   DataSets data(settings);
   std::vector<Point> const points =
@@ -256,9 +275,8 @@ int run(int argc, char const* const* argv) {
   bool const stdout_is_data = settings.json == "-" || settings.csv == "-";
   std::ostream& log = stdout_is_data ? std::cerr : std::cout;
   cli::Terminal const terminal = cli::Terminal::of(stdout_is_data ? 2 : 1);
-  log << box_text(line, settings, points, data);
-
   cli::Interrupt const interrupt;
+  log << box_text(line, settings, points, data) << std::flush;
   std::vector<Measured> const measured = measure_all(points, settings, data, log, terminal);
 
   results::Document document;
@@ -275,9 +293,12 @@ int run(int argc, char const* const* argv) {
   for (auto const& text : write_outputs(settings, document, measured)) log << text << "\n";
   log << "total " << cli::duration_text(*document.wall_s) << std::endl;
   if (cli::Interrupt::caught()) return cli::Interrupt::exit_code();
-  bool const failed = std::any_of(measured.begin(), measured.end(),
-                                  [](Measured const& row) { return row.status == "failed"; });
-  return failed ? exit_code(ErrorKind::failed) : 0;
+  auto const is = [](char const* status) {
+    return [status](Measured const& row) { return row.status == status; };
+  };
+  if (std::all_of(measured.begin(), measured.end(), is("refused")))
+    throw Error(ErrorKind::unsupported, "every recipe was refused: " + measured.front().reason);
+  return std::any_of(measured.begin(), measured.end(), is("failed")) ? exit_code(ErrorKind::failed) : 0;
 }
 
 }  // namespace

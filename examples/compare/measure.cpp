@@ -37,26 +37,41 @@ double seconds(Clock::time_point from, Clock::time_point to) {
 /// What one rank adds to a repeat.
 struct RankTotals {
   std::int64_t peak_device = 0, arena_device = 0, arena_host = 0;
+  std::int64_t steps = 0;  ///< timed ones that it read
   std::int64_t bytes = 0;
   double comm_s = 0.0, waiting_s = 0.0;
+};
+
+/// Notes a rank's bytes when its steps end, also by an error.
+struct BytesNote {
+  AnyTrainer const& trainer;
+  RankTotals& totals;
+
+  ~BytesNote() {
+    totals.peak_device = trainer.peak_bytes(Tier::device);
+    totals.arena_device = trainer.plan().arena_bytes[static_cast<std::size_t>(Tier::device)];
+    totals.arena_host = trainer.plan().arena_bytes[static_cast<std::size_t>(Tier::host)];
+  }
 };
 
 /// Trains once. `fixed_steps` (0: none) replaces the search for --min-time.
 class Training {
  public:
   Training(Point const& point, Settings const& settings, TokenSource const& data,
-           StepObserver const& observer, std::int64_t fixed_steps)
+           StepObserver const& observer, std::int64_t fixed_steps, Repeat& done)
       : point_(point),
         settings_(settings),
         data_(data),
         observer_(observer),
         options_(cli::options_of(point, settings.trainer)),
-        fixed_(fixed_steps) {
+        fixed_(fixed_steps),
+        done_(done) {
     ranks_.resize(static_cast<std::size_t>(point.world()));
     options_.total_steps = settings.warmup + settings.steps;
   }
 
-  Repeat run() {
+  /// What was measured is in the repeat also when this throws.
+  void run() {
     cli::reset_peak_resident();
     start_ = Clock::now();
     RunOptions options;
@@ -64,13 +79,23 @@ class Training {
       cli::print_error(text);
       ::_exit(exit_code(ErrorKind::peer_lost));
     };
-    run_ranks(
-        point_.recipe, point_.world(), [this](comm::Comm& comm) { rank(comm); }, options);
+    try {
+      run_ranks(
+          point_.recipe, point_.world(), [this](comm::Comm& comm) { rank(comm); }, options);
+    } catch (...) {
+      finish();
+      throw;
+    }
+    finish();
+  }
+
+ private:
+  void finish() {
     for (RankTotals const& totals : ranks_) {
       done_.peak_device = std::max(done_.peak_device, totals.peak_device);
       done_.arena_device = std::max(done_.arena_device, totals.arena_device);
       done_.arena_host = std::max(done_.arena_host, totals.arena_host);
-      double const steps = std::max<double>(1.0, static_cast<double>(done_.step_seconds.size()));
+      double const steps = std::max<double>(1.0, static_cast<double>(totals.steps));
       double const ranks = static_cast<double>(ranks_.size());
       done_.comm_bytes = std::max(done_.comm_bytes, static_cast<double>(totals.bytes) / steps);
       done_.comm_s += totals.comm_s / steps / ranks;
@@ -80,10 +105,8 @@ class Training {
     for (auto& line : done_.log) line.gpu_max_mem_mb = peak;
     done_.total_s = seconds(start_, Clock::now());
     done_.peak_resident = cli::peak_resident_bytes();
-    return std::move(done_);
   }
 
- private:
   void rank(comm::Comm& comm) {
     bool const root = comm.is_root();
     std::optional<cli::StepGate::Keeper> keeper;
@@ -103,24 +126,23 @@ class Training {
     auto const read_all_but = [&](std::size_t kept) {
       for (; under_way.size() > kept; under_way.pop_front(), ++read) {
         StepReport const report = under_way.front().get();
-        if (read >= settings_.warmup) {
-          totals.bytes += report.comm_bytes;
-          totals.comm_s += report.comm_seconds;
-          totals.waiting_s += report.comm_waiting;
-        }
         if (root) note(read, report);
+        if (read < settings_.warmup) continue;
+        ++totals.steps;
+        totals.bytes += report.comm_bytes;
+        totals.comm_s += report.comm_seconds;
+        totals.waiting_s += report.comm_waiting;
       }
     };
-    for (std::int64_t step = 0; gate_.goes(step); ++step) {
-      under_way.push_back(trainer->step(loader.load(step)));
-      read_all_but(steps_read_late(point_.recipe));
-      if (root) gate_.say(step + 1, goes_on(step + 1));
+    {
+      BytesNote const bytes_note{*trainer, totals};
+      for (std::int64_t step = 0; gate_.goes(step); ++step) {
+        under_way.push_back(trainer->step(loader.load(step)));
+        read_all_but(steps_read_late(point_.recipe));
+        if (root) gate_.say(step + 1, goes_on(step + 1));
+      }
+      read_all_but(0);
     }
-    read_all_but(0);
-    if (root) done_.cpu_seconds = cli::cpu_seconds() - cpu_before_;
-    totals.peak_device = trainer->peak_bytes(Tier::device);
-    totals.arena_device = trainer->plan().arena_bytes[static_cast<std::size_t>(Tier::device)];
-    totals.arena_host = trainer->plan().arena_bytes[static_cast<std::size_t>(Tier::host)];
     WeightsHash hash;
     trainer->collect([&](ParameterSpec const& parameter, std::span<float const> values) {
       cli::check_finite(parameter, values);
@@ -146,6 +168,7 @@ class Training {
     if (done > settings_.warmup) {
       done_.step_seconds.push_back(took);
       done_.train_s += took;
+      done_.cpu_seconds = cli::cpu_seconds() - cpu_before_;
     }
     if (observer_) observer_(done, std::max(planned(), done), rate, report.loss);
   }
@@ -168,7 +191,7 @@ class Training {
   std::int64_t fixed_;
   cli::StepGate gate_;
   std::vector<RankTotals> ranks_;
-  Repeat done_;
+  Repeat& done_;
   Clock::time_point start_, last_;
   double cpu_before_ = cli::cpu_seconds();
 };
@@ -222,7 +245,10 @@ double Measured::tokens_per_second() const {
 
 Measured not_run(Point const& point, TrainerOptions const& options, std::string const& reason) {
   Measured row;
-  add_plan(row, point, options, false);
+  try {
+    add_plan(row, point, options, false);
+  } catch (Error const&) {  // it has no plan either
+  }
   row.status = point.refusal ? "refused" : "failed";
   row.reason = point.refusal ? *point.refusal : reason;
   return row;
@@ -236,8 +262,8 @@ Measured measure(Point const& point, Settings const& settings, TokenSource const
     add_plan(row, point, settings.trainer, true);
     std::int64_t steps = 0;
     for (int repeat = 0; repeat < settings.repeat; ++repeat) {
-      row.repeats.push_back(Training(point, settings, data, observer, steps).run());
-      Repeat const& last = row.repeats.back();
+      Repeat& last = row.repeats.emplace_back();
+      Training(point, settings, data, observer, steps, last).run();
       if (last.interrupted) {
         row.reason = "interrupted by " + cli::Interrupt::name() + " after step " +
                      std::to_string(last.log.size()) +
@@ -258,6 +284,8 @@ Measured measure(Point const& point, Settings const& settings, TokenSource const
   } catch (std::exception const& error) {
     row.reason = error.what();
   }
+  // Steps before an error were measured; a repeat without any was not.
+  if (!row.repeats.empty() && row.repeats.back().log.empty()) row.repeats.pop_back();
   return row;
 }
 

@@ -8,6 +8,7 @@
 #include "tessera/io/file.hpp"
 
 #include "common/outputs.hpp"
+#include "common/program.hpp"
 #include "compare/report.hpp"
 
 namespace tessera::inline v0 {
@@ -74,9 +75,22 @@ void check_outputs(Settings const& settings, std::vector<Point> const& points) {
 std::vector<std::string> write_outputs(Settings const& settings, results::Document const& document,
                                        std::vector<Measured> const& measured) {
   std::vector<std::string> lines;
+  // Files of an earlier comparison hold more than one that ended before its first row did.
+  bool const nothing_new =
+      cli::Interrupt::caught() &&
+      std::none_of(measured.begin(), measured.end(), [](Measured const& row) { return row.ok(); });
+  auto const kept = [&](fs::path const& path) {
+    std::error_code code;
+    return nothing_new && fs::exists(path, code);
+  };
   auto const write = [&](fs::path const& path, std::string const& text) {
     if (path == "-") {
       std::cout << text << std::flush;
+      return;
+    }
+    if (kept(path)) {
+      lines.push_back("left " + v0::detail::path_text(path) +
+                      " as it was: interrupted before a row was finished");
       return;
     }
     write_file(path, text);
@@ -93,6 +107,7 @@ std::vector<std::string> write_outputs(Settings const& settings, results::Docume
     for (std::size_t run = 0; run < row.repeats.size(); ++run) {
       fs::path const folder = run_folder(settings, row.point, static_cast<int>(run) + 1);
       make_folder(folder);
+      if (kept(folder / "step_log.csv")) continue;
       results::write_step_log(folder / "step_log.csv", row.repeats[run].log);
       ++logs;
     }

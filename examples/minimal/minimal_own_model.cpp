@@ -64,7 +64,7 @@ class Bigram {
   void backward_weight(int unit, ts::Pass<Place, T>& pass) const {
     if (unit == 0)
       return ts::ops::embedding_backward(pass.context(), pass.tokens, pass.output_gradient,
-                                         pass.backward_statistics[0],
+                                         pass.backward_statistic(0),
                                          /*fresh=*/true, pass.gradient(0), {});
     ts::ops::linear_backward_weight(pass.context(), pass.saved(1), pass.saved(2), pass.gradient(2),
                                     pass.gradient(3));

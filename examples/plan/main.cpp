@@ -32,7 +32,8 @@ constexpr char examples[] = R"(Examples:
 Nothing is allocated and no device is needed. Without a limit it is what this machine has available:
 of the host for all ranks, of a GPU for each.
 A + behind the largest batch or sequence: more may fit; ?: a search that took too long.
-Exit codes: 0 when some recipe fits, 5 when none does, 2 usage, 3 settings or no recipe of this build.
+Exit codes: 0 when some recipe fits, 5 when none does, 1 when a row could not be planned, 2 usage,
+3 settings or no recipe of this build.
 )";
 
 struct Settings {
@@ -72,7 +73,7 @@ Json to_json(Planned const& row, Limit const& limit, Planned const* picked) {
   json["limit_bytes"] = limit.bytes;
   json["limit_per_rank"] = limit.per_rank;
   json["picked"] = picked == &row;
-  if (row.status == "refused") return json;
+  if (!row.is_planned()) return json;
   json["planned_gpu_mem_mb"] = cli::mebibytes(row.on(Tier::device));
   json["planned_host_mem_mb"] = cli::mebibytes(row.on(Tier::host));
   json["all_ranks_bytes"] = row.all_ranks;
@@ -128,8 +129,8 @@ std::string row_text(Planned const& row, bool first, Settings const& settings,
   if (first) table.heading(row.point.group());
   cli::Names const head = {std::string(row.point.recipe.names.sharding),
                            std::string(row.point.recipe.names.offload)};
-  if (row.status == "refused") table.text_row(head, "refused: " + row.reason);
-  for (std::size_t tier = 0; tier < 3 && row.status != "refused"; ++tier) {
+  if (!row.is_planned()) table.text_row(head, row.status + ": " + row.reason);
+  for (std::size_t tier = 0; tier < 3 && row.is_planned(); ++tier) {
     if (tier > 0 && row.memory.total[tier] == 0) continue;
     cli::Names cells = tier == 0 ? head : cli::Names{"", ""};
     cells.emplace_back(place_names[tier]);
@@ -147,12 +148,24 @@ std::string row_text(Planned const& row, bool first, Settings const& settings,
   return table.text(terminal, first);
 }
 
-std::string picks_text(std::vector<Planned> const& rows) {
+/// What a row that fits at no batch and no sequence does not use yet.
+std::string untried_text(Point const& point, Limit const& limit) {
+  cli::Names ways;
+  if (point.recipe.recompute != RecomputeKind::block) ways.push_back("--recompute block");
+  bool const more_ranks = limit.per_rank && point.world() < 64;  // all together more ranks take more
+  if (point.recipe.stage < 3 && point.world() > 1)
+    ways.push_back("--stages 3");
+  else if (more_ranks)
+    ways.push_back(point.recipe.stage < 3 ? "more --ranks with --stages 3" : "more --ranks");
+  return ways.empty() ? "" : "; try " + cli::joined(ways, " or ");
+}
+
+std::string picks_text(std::vector<Planned> const& rows, Limit const& limit) {
   std::string out;
   cli::Names seen;
   for (Planned const& row : rows) {
     std::string const name = family(row.point);
-    if (row.status == "refused" || std::find(seen.begin(), seen.end(), name) != seen.end()) continue;
+    if (!row.is_planned() || std::find(seen.begin(), seen.end(), name) != seen.end()) continue;
     seen.push_back(name);
     std::string const label = row.point.model.name + ", " + std::string(row.point.recipe.names.precision) +
                               ", " + std::to_string(row.point.split.ranks) +
@@ -176,9 +189,7 @@ std::string picks_text(std::vector<Planned> const& rows) {
     Largest const &batch = nearest->largest_batch, &sequence = nearest->longest_sequence;
     out += batch.value > 0 ? "; largest batch that fits it: " + batch.text() : "";
     out += sequence.value > 0 ? "; longest sequence: " + sequence.text() : "";
-    out += batch.value + sequence.value == 0 && nearest->point.recipe.recompute == RecomputeKind::none
-               ? "; try --recompute block, more --ranks or --stages 3"
-               : "";
+    out += batch.value + sequence.value == 0 ? untried_text(nearest->point, limit) : "";
     out += "\n";
   }
   return out;
@@ -192,8 +203,7 @@ std::string warnings_text(std::vector<Planned> const& rows) {
     for (Planned const& before : rows) {
       bool const next =
           row.point.recipe.stage == before.point.recipe.stage + 1 && before.point.recipe.stage >= 0;
-      if (row.status == "refused" || before.status == "refused" || !next ||
-          row.point.group() != before.point.group() ||
+      if (!row.is_planned() || !before.is_planned() || !next || row.point.group() != before.point.group() ||
           row.point.recipe.names.offload != before.point.recipe.names.offload ||
           row.all_ranks <= before.all_ranks)
         continue;
@@ -238,7 +248,7 @@ int run(int argc, char const* const* argv) {
     rows.push_back(plan_point(point, settings.trainer, limit, !settings.no_search));
     log << (first ? "\n" : "") << row_text(rows.back(), first, settings, terminal) << std::flush;
   }
-  log << "\n" << picks_text(rows) << warnings_text(rows);
+  log << "\n" << picks_text(rows, limit) << warnings_text(rows);
   if (!settings.json.empty()) {
     Json document = Json::object();
     document["schema_version"] = results::schema_version;
@@ -258,6 +268,7 @@ int run(int argc, char const* const* argv) {
   auto const any = [&](char const* status) {
     return std::any_of(rows.begin(), rows.end(), [&](Planned const& row) { return row.status == status; });
   };
+  if (any("failed")) return exit_code(ErrorKind::failed);
   if (any("fits")) return 0;
   if (any("oom"))
     throw Error(ErrorKind::out_of_memory,

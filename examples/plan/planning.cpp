@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <exception>
 #include <tuple>
 #include <utility>
 
@@ -27,17 +28,17 @@ auto cost(Planned const& row) {
   return std::tuple{recipe.names.offload != "none", static_cast<int>(recipe.recompute), stage};
 }
 
-}  // namespace
+/// The longest sequence of a command line.
+constexpr std::int64_t most_sequence = 1 << 20;
 
-Planned plan_point(Point const& point, TrainerOptions const& options, Limit const& limit, bool search) {
-  Planned row;
-  row.point = point;
+void add_plan(Planned& row, Point const& point, TrainerOptions const& options, Limit const& limit,
+              bool search) {
   row.params = point.model.parameters;
   if (point.model.in_build) row.params = parameter_count(gpt2_units(point.model.options)({1, 1}));
   if (point.refusal) {
     row.status = "refused";
     row.reason = *point.refusal;
-    return row;
+    return;
   }
   UnitLister const units = gpt2_units(point.model.options);
   StepShape const shape = step_shape(point.recipe, cli::options_of(point, options), 0, point.world());
@@ -57,17 +58,42 @@ Planned plan_point(Point const& point, TrainerOptions const& options, Limit cons
                                      : "all ranks plan ") +
                  bytes_text(wanted) + ", the limit is " + bytes_text(limit.bytes);
   }
-  if (!search) return row;
-  auto const fits = [&](StepShape const& other) {
-    return limit.bytes >=
-           (limit.per_rank
-                ? of_rank(make_plan(units({other.batch, other.sequence}), point.recipe, other, false))
-                : footprint(units, point.recipe, other).total);
+  if (!search) return;
+  auto const fits_with = [&](UnitLister const& list, StepShape const& other) {
+    try {
+      std::int64_t const bytes =
+          limit.per_rank ? of_rank(make_plan(list({other.batch, other.sequence}), point.recipe, other, false))
+                         : footprint(list, point.recipe, other).total;
+      return bytes <= limit.bytes;
+    } catch (Error const&) {  // beyond what can be planned
+      return false;
+    }
+  };
+  auto const fits = [&](StepShape const& other) { return fits_with(units, other); };
+  // The model that a run of this sequence gets: positions that nobody gave follow it.
+  auto const fits_as_run = [&](StepShape const& other) {
+    if (point.own_positions) return fits(other);
+    cli::ModelChoice model = point.model;
+    model.options.positions = 0;
+    return fits_with(gpt2_units(cli::with_sizes(model, other.sequence, 0).options), other);
   };
   constexpr double seconds = 0.5;
   row.largest_batch = largest_batch(shape, row.fits(), Deadline(seconds), fits);
-  row.longest_sequence =
-      longest_sequence(shape, row.fits(), point.model.options.positions, Deadline(seconds), fits);
+  std::int64_t const positions = point.own_positions ? point.model.options.positions : most_sequence;
+  row.longest_sequence = longest_sequence(shape, row.fits(), positions, Deadline(seconds), fits_as_run);
+}
+
+}  // namespace
+
+Planned plan_point(Point const& point, TrainerOptions const& options, Limit const& limit, bool search) {
+  Planned row;
+  row.point = point;
+  try {
+    add_plan(row, point, options, limit, search);
+  } catch (std::exception const& error) {
+    row.status = "failed";
+    row.reason = error.what();
+  }
   return row;
 }
 

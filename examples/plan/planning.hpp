@@ -27,7 +27,7 @@ struct Limit {
 /// A planned row.
 struct Planned {
   Point point;
-  std::string status;  ///< fits, oom or refused
+  std::string status;  ///< fits, oom, refused or failed
   std::string reason;
   std::int64_t params = 0;
   MemoryReport memory;         ///< of rank 0, which holds the most
@@ -37,11 +37,13 @@ struct Planned {
   std::string schedule_hash;
 
   bool fits() const { return status == "fits"; }
+  /// Has bytes.
+  bool is_planned() const { return fits() || status == "oom"; }
   std::int64_t on(Tier tier) const { return memory.total[static_cast<std::size_t>(tier)]; }
 };
 
 /// Plans one row. `search` also looks for the largest batch and sequence, half a second each. Allocates no
-/// memory of the model.
+/// memory of the model. A row that cannot be planned has failed, with its reason.
 Planned plan_point(Point const& point, TrainerOptions const& options, Limit const& limit, bool search);
 
 /// The row to use among those of one group: it fits and costs the least; nothing when none fits. Rebuilding

@@ -163,22 +163,23 @@ inline RecipeTable recipe_of(TrainFlags const& flags) {
   return recipe;
 }
 
-/// The first `samples` samples of a source, as a source of their own.
-inline TokenSource first_samples(TokenSource const& source, std::int64_t samples, std::int64_t sequence) {
+/// Leaves the first `samples` samples of a source only.
+inline void keep_samples(TokenSource& source, std::int64_t samples, std::int64_t sequence) {
   std::int64_t const held = samples_in(source.size(), sequence);
   if (samples > held)
     throw Error(ErrorKind::data, source.name() + ": --samples " + std::to_string(samples) +
                                      " is more than the " + std::to_string(held) + " samples of --sequence " +
                                      std::to_string(sequence) + " that its " + std::to_string(source.size()) +
                                      " tokens hold; give more with --data or fewer samples");
-  std::vector<std::int32_t> row(static_cast<std::size_t>(samples * sequence + 1));
-  source.read(0, row);
-  return TokenSource::from_memory({row.begin(), row.end()}, {.vocabulary = source.vocabulary()},
-                                  source.name());
+  source.keep_first(samples * sequence + 1);
 }
 
-/// Refuses an output that is one of the inputs, or another output.
+/// Refuses an output that is one of the inputs, or another output, or "-".
 inline void check_outputs(Settings const& settings, TrainFlags const& flags) {
+  if (settings.log == "-")
+    refuse("--log '-' names no file; give --log /dev/stdout with --quiet, or the name of a file");
+  if (settings.save == "-")
+    refuse("--save '-' names no file; give --save /dev/stdout with --quiet, or the name of a file");
   NamedPath const log("--log", settings.log), save("--save", settings.save);
   check_distinct({log, save});
   check_apart({log, save}, data_paths(flags.data));
@@ -191,6 +192,22 @@ inline void check_outputs(Settings const& settings, TrainFlags const& flags) {
   // One file of weights may be saved over: it is replaced whole, after the last step.
   check_apart({log}, weights);
   if (init.is_folder() || weights.size() > 2) check_apart({save}, weights);
+}
+
+/// Tells the schedule how many steps there are. Refuses a rate that falls after its warm-up, but never gets
+/// there.
+inline void check_schedule(Settings& settings) {
+  TrainerOptions& options = settings.options;
+  options.total_steps = settings.steps;
+  if (options.schedule == RateShape::constant || settings.steps > options.warmup_steps) return;
+  std::string const schedule = std::string("--schedule ") + name_of(options.schedule);
+  if (settings.steps > 0)
+    throw Error(ErrorKind::config,
+                schedule + " begins after the warm-up, but --warmup-steps " +
+                    std::to_string(options.warmup_steps) + " leaves none of the run's " +
+                    std::to_string(settings.steps) +
+                    " steps; lower --warmup-steps, raise --steps, or give --schedule constant");
+  options.total_steps = options.warmup_steps + 1;  // nothing is trained, so no rate is ever asked for
 }
 
 /// Settles and checks everything that can be known before the first step. Throws Error.
@@ -242,7 +259,7 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   if (settings.source) {
     settings.data_text = settings.source->description();
     if (flags.samples > 0) {
-      settings.source = first_samples(*settings.source, flags.samples, flags.sequence);
+      keep_samples(*settings.source, flags.samples, flags.sequence);
       settings.data_text += ", the first " + grouped(flags.samples) + " samples";
     }
     Loader::check(*settings.source, settings.loader(0, flags.data.order));
@@ -258,7 +275,7 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
     settings.length_from =
         std::to_string(epochs) + (epochs == 1 ? " epoch of " : " epochs of ") + grouped(samples) + " samples";
   }
-  settings.options.total_steps = settings.steps;
+  check_schedule(settings);
   return settings;
 }
 

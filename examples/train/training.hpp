@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -107,7 +108,12 @@ class Training {
     run_ranks(
         settings_.recipe, static_cast<int>(settings_.relation.ranks),
         [this](comm::Comm& comm) { train(comm); }, options);
-    return done_ < settings_.steps ? Interrupt::exit_code() : 0;
+    int const code = interrupted() ? Interrupt::exit_code() : 0;
+    if (!log_cut_) return code;
+    print_error(v0::detail::path_text(settings_.log) + ": the log is incomplete, it ends after step " +
+                std::to_string(logged_) + " of " + std::to_string(done_) +
+                "; the training and its weights are not affected");
+    return code == 0 ? tessera::exit_code(ErrorKind::failed) : code;
   }
 
  private:
@@ -123,7 +129,11 @@ class Training {
       validation_keeper.emplace(validation_gate_);
     }
     auto const trainer = make_trainer(settings_.model.options, settings_.recipe, comm, settings_.options);
-    if (init_) trainer->fill(init_);
+    if (init_) {
+      trainer->fill(init_);
+      // The last rank closes the files: mapped pages that were read would count as memory of this process.
+      if (filled_.fetch_add(1) + 1 == settings_.relation.ranks) init_ = nullptr;
+    }
     if (root) begin(*trainer);
     std::optional<Loader> loader, validation;
     if (settings_.source)
@@ -183,15 +193,20 @@ class Training {
       sum += trainer.evaluate(batch) * static_cast<double>(counted);
       if (root) validation_gate_.say(validated_[shape.rank], !Interrupt::caught());
     }
-    if (!root || index < batches) return;  // interrupted: a part of the mean says nothing
+    if (!root) return;
+    if (index < batches) {  // interrupted: a part of the mean says nothing
+      validation_cut_ = true;
+      return;
+    }
     double const loss = sum / static_cast<double>(samples);
     double const seconds = std::chrono::duration<double>(Clock::now() - start).count();
-    if (log_)
-      log_->note({{"validation_loss", loss},
-                  {"after_step", after_step},
-                  {"samples", samples},
-                  {"tokens", samples * shape.sequence},
-                  {"ms", seconds * 1e3}});
+    to_log([&](JsonlLog& log) {
+      log.note({{"validation_loss", loss},
+                {"after_step", after_step},
+                {"samples", samples},
+                {"tokens", samples * shape.sequence},
+                {"ms", seconds * 1e3}});
+    });
     say("validation after step " + std::to_string(after_step) + " | loss " + fixed(loss, 4) + " | " +
         grouped(samples * shape.sequence) + " tokens | " + fixed(seconds * 1e3, 1) + " ms");
     if (!std::isfinite(loss))
@@ -226,6 +241,27 @@ class Training {
     std::cout << text << std::endl;
   }
 
+  /// Whether a signal kept this run from a step or from a validation loss.
+  bool interrupted() const { return done_ < settings_.steps || validation_cut_; }
+
+  /// Writes to the log, if there is one. From the first step on a log that cannot be written is given up with
+  /// a warning, and the run goes on.
+  template <class Write>
+  void to_log(Write&& write) {
+    if (!log_) return;
+    try {
+      write(*log_);
+    } catch (Error const& error) {
+      if (error.kind() != ErrorKind::failed) throw;
+      log_.reset();
+      log_cut_ = true;
+      bar_.clear();
+      std::cout.flush();
+      std::cerr << "warning: " << error.what() << "; the run goes on without its log" << std::endl;
+    }
+  }
+
+  /// A log that cannot be begun ends the run: nothing is lost yet.
   void begin(AnyTrainer const& trainer) {
     std::int64_t const device = trainer.plan().arena_bytes[static_cast<std::size_t>(Tier::device)];
     std::int64_t const host = trainer.plan().arena_bytes[static_cast<std::size_t>(Tier::host)];
@@ -251,9 +287,11 @@ class Training {
       seconds_ += report.seconds;
       tokens_ += report.tokens;
     }
-    if (log_)
-      log_->write({report.step, report.loss, report.grad_norm, report.learning_rate, report.scale,
-                   report.skipped, rate, report.seconds * 1e3});
+    to_log([&](JsonlLog& log) {
+      log.write({report.step, report.loss, report.grad_norm, report.learning_rate, report.scale,
+                 report.skipped, rate, report.seconds * 1e3});
+      logged_ = report.step;
+    });
     if (!settings_.quiet) {
       // Elsewhere than on a terminal: the first ten steps, a hundred lines for the rest, the last, and what
       // is wrong.
@@ -279,19 +317,19 @@ class Training {
   }
 
   void summarize(std::string const& weights_hash) {
-    bool const interrupted = done_ < settings_.steps;
     double const rate = seconds_ > 0.0 ? static_cast<double>(tokens_) / seconds_ : 0.0;
-    if (log_) {
-      Json summary = {{"steps_done", done_}, {"interrupted", interrupted}};
+    to_log([&](JsonlLog& log) {
+      Json summary = {{"steps_done", done_}, {"interrupted", interrupted()}};
       summary["first_loss"] = done_ > 0 ? Json(first_loss_) : Json(nullptr);
       summary["final_loss"] = done_ > 0 ? Json(last_loss_) : Json(nullptr);
       summary["avg_tokens_per_sec"] = timed_ > 0 ? Json(rate) : Json(nullptr);
       summary["weights_hash"] = weights_hash;
-      log_->note({{"summary", std::move(summary)}});
-    }
-    if (interrupted)
+      log.note({{"summary", std::move(summary)}});
+    });
+    if (interrupted())
       say("interrupted by " + Interrupt::name() + " after step " + std::to_string(done_) + " of " +
-          std::to_string(settings_.steps));
+          std::to_string(settings_.steps) +
+          (validation_cut_ ? ", within its validation: there is no validation loss" : ""));
     if (done_ > 0)
       say("trained " + grouped(done_) + (done_ == 1 ? " step" : " steps") + " | loss " +
           fixed(first_loss_, 4) + " -> " + fixed(last_loss_, 4) + " | " +
@@ -302,7 +340,8 @@ class Training {
   Settings const& settings_;
   std::string command_;
   std::vector<UnitSpec> units_;
-  ParameterSource init_;
+  ParameterSource init_;         // until all ranks have read it
+  std::atomic<int> filled_ = 0;  // ranks that have
   StepGate step_gate_, validation_gate_;
   std::vector<std::int64_t> validated_ =
       std::vector<std::int64_t>(64, 0);  // batches so far, each rank its own
@@ -310,7 +349,8 @@ class Training {
   Terminal terminal_;
   Progress bar_;
   std::optional<JsonlLog> log_;
-  std::int64_t done_ = 0, timed_ = 0, tokens_ = 0;
+  bool log_cut_ = false, validation_cut_ = false;
+  std::int64_t done_ = 0, logged_ = 0, timed_ = 0, tokens_ = 0;
   double first_loss_ = 0.0, last_loss_ = 0.0, seconds_ = 0.0;
 };
 

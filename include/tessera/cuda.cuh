@@ -3,14 +3,14 @@
 // with the CMake target tessera::cuda.
 #pragma once
 
-#include "tessera/backend/cuda/adamw.cuh"
 #include "tessera/backend/cuda/attention.cuh"
 #include "tessera/backend/cuda/context.cuh"
 #include "tessera/backend/cuda/cross_entropy.cuh"
 #include "tessera/backend/cuda/elementwise.cuh"
 #include "tessera/backend/cuda/embedding.cuh"
-#include "tessera/backend/cuda/finish.cuh"
 #include "tessera/backend/cuda/layer_norm.cuh"
 #include "tessera/backend/cuda/linear.cuh"
 #include "tessera/backend/cuda/memory.cuh"
+#include "tessera/optim/adamw.cuh"
+#include "tessera/optim/finish.cuh"
 #include "tessera/tessera.hpp"

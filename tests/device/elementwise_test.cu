@@ -12,12 +12,12 @@
 
 #include <doctest/doctest.h>
 
-#include "tessera/backend/cuda/adamw.cuh"
 #include "tessera/backend/cuda/elementwise.cuh"
 #include "tessera/ops/convert.hpp"
 #include "tessera/ops/fold.hpp"
 #include "tessera/ops/gelu.hpp"
 #include "tessera/ops/norm.hpp"
+#include "tessera/optim/adamw.cuh"
 #include "tessera/optim/adamw.hpp"
 
 #include "device/device.hpp"

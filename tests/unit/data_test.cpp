@@ -114,6 +114,96 @@ TEST_CASE("damaged token files are refused with their numbers") {
   CHECK_ERROR(data, open(llmc(20240527, 1, 0, "")), "a training state file", "20240527");
 }
 
+TEST_CASE("a file of another kind that is named .bin is refused by that kind") {
+  TemporaryFolder folder;
+  auto const path = folder / "foreign.bin";
+  auto const open = [&](std::string const& bytes) { return ts::TokenSource::open(write(path, bytes)); };
+  auto const after = [](std::string start) { return start + std::string(100, '\1'); };
+  auto const start = [](auto const& text) { return std::string(text, sizeof text - 1); };
+  std::string const header = "{\"a\":{}}  ", frame(20, 'x');
+  std::string const numpy = start("\x93NUMPY\1\0\x76\0"), png = start("\x89PNG\r\n\x1a\n"),
+                    elf = start(
+                        "\x7f"
+                        "ELF\2\1\1\0"),
+                    gzip = start("\x1f\x8b\x08\0\1\2\3\4\0\3"), zip = start("PK\3\4\x14\0\0\0\x08\0"),
+                    safetensors = bytes_of(std::uint64_t{header.size()}) + header,
+                    pickle = start("\x80\4\x95") + bytes_of(std::uint64_t{frame.size()}) + frame,
+                    torch = start("\x80\2\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19\x2e");
+  CHECK_ERROR(data, open(after(numpy)), "foreign.bin", "is a NumPy array", "not tokens", "raw uint16");
+  CHECK_ERROR(data, open(after(png)), "is a PNG image");
+  CHECK_ERROR(data, open(after(elf)), "is a program or library (ELF)");
+  CHECK_ERROR(data, open(after(gzip)), "is compressed with gzip");
+  CHECK_ERROR(data, open(after(zip)), "is a zip archive");
+  CHECK_ERROR(data, open(after(safetensors)), "is a safetensors file");
+  CHECK_ERROR(data, open(pickle + "K."), "is a Python pickle");
+  CHECK_ERROR(data, open(after(torch)), "is a Python pickle (an old PyTorch file)");
+  // Ids that share the first bytes only.
+  for (auto const& [bytes, kept] : {std::pair(numpy, 4),
+                                    {png, 6},
+                                    {elf, 3},
+                                    {gzip, 3},
+                                    {zip, 4},
+                                    {safetensors, 10},
+                                    {pickle, 31},
+                                    {torch, 4}}) {
+    std::string ids = after(bytes.substr(0, static_cast<std::size_t>(kept)));
+    ids.resize(100, '\1');
+    CHECK(ts::TokenSource::open(write(path, ids), {.vocabulary = 65536}).size() == 50);
+  }
+}
+
+TEST_CASE("text that is named .bin is refused and ids that look a little like it are not") {
+  TemporaryFolder folder;
+  auto const path = folder / "letters.bin";
+  auto const open = [&](std::string const& bytes) {
+    return ts::TokenSource::open(write(path, bytes), {.vocabulary = 65536});
+  };
+  std::string const text = "The letters of a text, read as numbers of 16 bits,\n\tmake nonsense.\r\n";
+  std::string book;
+  while (book.size() < 10'000) book += text;
+  CHECK_ERROR(data, open(text), "letters.bin", "is text, not tokens", "rename it to .txt");
+  CHECK_ERROR(data, open(text + "x"), "is text, not tokens");  // of odd size too
+  CHECK_ERROR(data, open(book + u16({50256})), "is text, not tokens");
+  CHECK(open(text.substr(0, 62)).size() == 31);                       // too short to be sure
+  CHECK(open(u16({50256}) + book.substr(0, 9'998)).size() == 5'000);  // one byte suffices
+  CHECK(open(book.substr(0, 4'094) + u16({7})).size() == 2'048);      // the last of those that count
+  CHECK(open(u16(std::vector<std::uint16_t>(3'000, 0x2020))).size() == 3'000);  // one id again and again
+  CHECK(ts::TokenSource::open(write(folder / "letters.txt", text)).size() ==
+        static_cast<std::int64_t>(text.size()));
+}
+
+TEST_CASE("a source narrowed to its first tokens reads them alone") {
+  TemporaryFolder folder;
+  write(folder / "a.txt", "abcd");
+  write(folder / "b.txt", std::string(100'000, 'b'));  // mapped
+  write(folder / "c.txt", "c");
+  auto const open = [&] {
+    return ts::TokenSource::open({folder / "a.txt", folder / "b.txt", folder / "c.txt"}, {.vocabulary = 300});
+  };
+  struct Case {
+    std::int64_t tokens, files;
+    char last;
+  };
+  for (auto const& [tokens, files, last] :
+       {Case{1, 1, 'a'}, Case{4, 1, 'd'}, Case{5, 2, 'b'}, Case{100'004, 2, 'b'}, Case{100'005, 3, 'c'}}) {
+    auto source = open();
+    source.keep_first(tokens);
+    CHECK(source.size() == tokens);
+    CHECK(source.files() == files);
+    CHECK(source.vocabulary() == 300);
+    CHECK(all(source).back() == last);
+    Tokens one(1);
+    CHECK_ERROR(usage, source.read(tokens, one), "were asked for, there are");
+  }
+  auto source = open();
+  CHECK_ERROR(usage, source.keep_first(0), "first 0 tokens", "1 to 100005");
+  CHECK_ERROR(usage, source.keep_first(100'006), "first 100006 tokens");
+  auto memory = counting(10);
+  memory.keep_first(3);
+  CHECK(all(memory) == Tokens{0, 1, 2});
+  CHECK(ts::Loader(memory, {.sequence = 2}).samples() == 1);
+}
+
 TEST_CASE("a token beyond the vocabulary names file and index and token") {
   TemporaryFolder folder;
   CHECK_ERROR(data, ts::TokenSource::open(write(folder / "a.bin", u16({1, 2, 50257}))), "a.bin",

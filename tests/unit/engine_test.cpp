@@ -45,7 +45,24 @@ std::string refusal(ErrorKind kind, F const& call) {
 
 bool says(std::string const& text, std::string const& part) { return text.find(part) != std::string::npos; }
 
+/// Asks for an activation that no unit of it lists.
+struct Careless : TiedModel {
+  template <class Place, class T>
+  void forward(int unit, Pass<Place, T>& pass) const {
+    if (unit == 1) (void)pass.saved(99);
+    TiedModel::forward(unit, pass);
+  }
+};
+
 }  // namespace
+
+TEST_CASE("a model that asks for what its unit does not list is told the unit and what it may ask") {
+  Run const run = usual();
+  Trainer<Careless> trainer(Careless{}, comm::Comm(), options_of(run));
+  std::string const text = refusal(ErrorKind::usage, [&] { trainer.step(batch_of(run)).get(); });
+  CHECK(says(text, ", forward: a model asks for saved value 99 in a pass that has "));
+  CHECK(says(text, trainer.plan().unit(1).name + ", forward"));
+}
 
 TEST_CASE("a batch of another shape is refused with both numbers and harms nothing") {
   Run const run = usual();

@@ -328,3 +328,18 @@ TEST_CASE("a log line is on the disk when write returns") {
     CHECK_ERROR(failed, ts::JsonlLog("/dev/full").note({{"a", 1}}), "/dev/full: cannot write",
                 "the disk is full");
 }
+
+TEST_CASE("a full disk under a log leaves whole lines, and the log goes on when there is room") {
+  TemporaryFolder folder;
+  auto const path = folder / "log.jsonl";
+  ts::JsonlLog log(path);
+  log.note({{"event", "start"}});
+  {
+    SizeLimit const limit(50);  // in the middle of the next line
+    CHECK_ERROR(failed, log.write({.step = 1, .loss = 5.5}), "log.jsonl: cannot write");
+    CHECK(read(path) == "{\"event\":\"start\"}\n");
+    CHECK_ERROR(failed, log.write({.step = 2, .loss = 5.25}), "log.jsonl: cannot write");
+  }
+  log.note({{"event", "again"}});
+  CHECK(read(path) == "{\"event\":\"start\"}\n{\"event\":\"again\"}\n");
+}

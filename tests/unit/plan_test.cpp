@@ -10,12 +10,14 @@
 
 #include <doctest/doctest.h>
 
+#include "tessera/detail/host_memory.hpp"
 #include "tessera/nn/gpt2.hpp"
 #include "tessera/plan/report.hpp"
 #include "tessera/plan/support.hpp"
 
 #include "support/runs.hpp"
 #include "support/tied_model.hpp"
+#include "unit/file_support.hpp"
 
 namespace {
 
@@ -304,6 +306,60 @@ TEST_CASE("a plan that does not fit is refused with bytes and suggestions that f
   }
   CHECK(with_recipe >= 2);
   CHECK(with_batch >= 1);
+}
+
+TEST_CASE("where no recipe, batch or sequence alone fits, both are searched for the leanest recipe") {
+  Gpt2Options const model{.layers = 6, .heads = 6, .channels = 384, .positions = 1024, .vocabulary = 256};
+  RecipeTable const table = recipe("zs0"), lean = recipe("zs3", "fp32", "none", "block");
+  StepShape const shape = shape_of(4, 1, 32, 512);
+  UnitLister const units = lister(model);
+  StepPlan const plan = make_plan(units({shape.batch, shape.sequence}), table, shape);
+  auto const lean_bytes = [&](std::int64_t batch, std::int64_t sequence) {
+    return footprint(units, lean, shape_of(4, 1, batch, sequence)).host;
+  };
+  auto const refused = [&](std::int64_t limit) {
+    try {
+      refuse_if_too_big(units, plan, table, {.device = 0, .host = limit}, model.positions);
+    } catch (Error const& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  std::string const ends = "; no batch fits at this sequence; no sequence fits at this batch; ";
+  std::string text = refused(lean_bytes(2, 512));
+  INFO(text);
+  CHECK(text.find("no sharding or recompute fits at this batch" + ends +
+                  "sharding zs3 with recompute block fits up to batch 2") != std::string::npos);
+  text = refused(lean_bytes(1, 128));
+  INFO(text);
+  CHECK(text.find(ends + "sharding zs3 with recompute block fits at batch 1 up to sequence 128") !=
+        std::string::npos);
+  CHECK(
+      refused(1000).find("sharding zs3 with recompute block does not fit at batch 1 and sequence 1 either") !=
+      std::string::npos);
+  // What helps by itself is enough.
+  CHECK(refused(lean_bytes(32, 512)).find(" with recompute ") == std::string::npos);
+}
+
+TEST_CASE("the page cache of a container does not count as taken") {
+  file_support::TemporaryFolder const folder;
+  auto const write = file_support::write;
+  auto const available = [&] { return tessera::detail::available_host_memory(folder.path().string()); };
+  std::int64_t const free = available();
+  CHECK(free > 1 << 20);
+  write(folder / "memory.max", "1000000\n");
+  write(folder / "memory.current", "900000\n");
+  CHECK(available() == 100000);
+  write(folder / "memory.stat", "anon 1\ninactive_file 300000\nactive_file 5\n");
+  CHECK(available() == 400000);
+  write(folder / "memory.stat", "inactive_file 2000000\n");
+  CHECK(available() == 1000000);
+  write(folder / "memory.max", "max\n");
+  CHECK(available() > 1000000);
+  write(folder / "memory/memory.limit_in_bytes", "500000\n");
+  write(folder / "memory/memory.usage_in_bytes", "490000\n");
+  write(folder / "memory/memory.stat", "inactive_file 1\ntotal_inactive_file 90000\n");
+  CHECK(available() == 100000);
 }
 
 TEST_CASE("searches end where the bytes, the search or the time does") {

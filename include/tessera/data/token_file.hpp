@@ -2,6 +2,8 @@
 // Token files (`.bin`): llm.c's header or raw uint16 ids, told apart and checked before a token is read.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +11,7 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "tessera/core/error.hpp"
 #include "tessera/data/file_bytes.hpp"
@@ -73,6 +76,67 @@ constexpr char const* foreign_magic(std::int32_t magic) {
   }
 }
 
+/// The kind of file that these bytes surely are, or null: then they may be raw ids, which no byte tells from
+/// another file. So a kind must show at least 6 bytes for which its format leaves next to no choice. Evenly
+/// spread bytes do so once in 10^12 files (gzip) to 10^14 (NumPy) and more (the rest); ids of a text hardly
+/// ever, since these pairs of bytes are rare tokens.
+inline char const* foreign_kind(std::span<std::byte const> bytes) {
+  using namespace std::string_view_literals;
+  std::string_view const all(reinterpret_cast<char const*>(bytes.data()), bytes.size());
+  if (all.size() < 16) return nullptr;
+  auto const byte = [&](std::size_t at) { return static_cast<unsigned char>(all[at]); };
+  auto const u64 = [&](std::size_t at) {
+    std::uint64_t value = 0;
+    std::memcpy(&value, all.data() + at, sizeof value);
+    return value;
+  };
+  if (all.starts_with("\x93NUMPY"sv)) return "a NumPy array (.npy)";
+  if (all.starts_with("\x89PNG\r\n\x1a\n"sv)) return "a PNG image";
+  // ELF: four bytes, then 32 or 64 bits, a byte order, version 1.
+  if (all.starts_with("\x7f"
+                      "ELF"sv) &&
+      (byte(4) == 1 || byte(4) == 2) && (byte(5) == 1 || byte(5) == 2) && byte(6) == 1)
+    return "a program or library (ELF)";
+  // gzip: three bytes are too few, so flags (none or a name), the level and the system must be known ones.
+  if (all.starts_with("\x1f\x8b\x08"sv) && (byte(3) == 0 || byte(3) == 8) &&
+      (byte(8) == 0 || byte(8) == 2 || byte(8) == 4) && (byte(9) <= 13 || byte(9) == 255))
+    return "compressed with gzip";
+  // zip: four bytes, then a version below 6.4 and the method, stored or deflated; PyTorch and .npz are zip.
+  if (all.starts_with("PK\x03\x04"sv) && byte(4) < 64 && byte(5) <= 3 && (byte(8) == 0 || byte(8) == 8) &&
+      byte(9) == 0)
+    return "a zip archive (as .npz and PyTorch files are)";
+  // safetensors: the length of a header that the file holds, in eight bytes, then the header, in braces.
+  if (all.substr(8, 2) == "{\""sv && u64(0) >= 2 &&
+      u64(0) <= std::min<std::uint64_t>(all.size() - 8, 1 << 27)) {
+    std::size_t const last = all.substr(8, static_cast<std::size_t>(u64(0))).find_last_not_of(' ');
+    if (last != all.npos && all[8 + last] == '}') return "a safetensors file (weights)";
+  }
+  // pickle: protocol 4 or 5 with a first frame that the file holds and the final stop, or what torch.save
+  // once began with.
+  if ((all.starts_with("\x80\x04\x95"sv) || all.starts_with("\x80\x05\x95"sv)) && u64(3) <= all.size() - 11 &&
+      all.back() == '.')
+    return "a Python pickle";
+  if (all.starts_with("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"sv))
+    return "a Python pickle (an old PyTorch file)";
+  return nullptr;
+}
+
+/// Whether these bytes are surely text and not raw ids: their first 4096 are printable ASCII and white space,
+/// of at least 8 kinds. Of the 65536 ids, 9604 are two such bytes (of GPT-2's 50257 less than one in five),
+/// so 32 ids, the fewest that are judged, are all of that kind once in 10^22 files; those of a text never,
+/// since its frequent tokens are small numbers, whose second byte is no printable one. The 8 kinds let a file
+/// of a few repeated ids pass.
+inline bool is_plain_text(std::span<std::byte const> bytes) {
+  if (bytes.size() < 64) return false;
+  std::array<bool, 128> seen{};
+  for (std::byte const value : bytes.first(std::min<std::size_t>(bytes.size(), 4096))) {
+    auto const c = static_cast<unsigned char>(value);
+    if (!(c >= 0x20 && c < 0x7f) && c != '\n' && c != '\r' && c != '\t') return false;
+    seen[c] = true;
+  }
+  return std::count(seen.begin(), seen.end(), true) >= 8;
+}
+
 /// Reads the header of a `.bin` file and checks it against the file's size; the magic number decides, a file
 /// without one is raw uint16. Throws Error(data) that starts with `name`.
 inline TokenLayout token_layout(std::span<std::byte const> bytes, std::string const& name) {
@@ -92,6 +156,10 @@ inline TokenLayout token_layout(std::span<std::byte const> bytes, std::string co
            ", not tokens; training data has magic 20240520 or 20240801, or no header");
   bool const gpt2 = magic == 20240520;
   if (!gpt2 && magic != 20240801) {
+    if (char const* const kind = foreign_kind(bytes); kind != nullptr)
+      refuse("is " + std::string(kind) +
+             ", not tokens; write its ids as raw uint16 or with llm.c's header, or name other data");
+    if (is_plain_text(bytes)) refuse("is text, not tokens; rename it to .txt, then its bytes are the tokens");
     if (bytes.size() % 2 != 0)
       refuse("holds " + size +
              " bytes, an odd number, but raw token files hold 2 bytes a token; the file is cut "

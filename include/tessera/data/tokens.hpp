@@ -32,10 +32,11 @@ struct TokenOptions {
 /// One long sequence of tokens, read-only and mapped from its files.
 ///
 /// A name that ends in `.bin` is a token file: llm.c's header by its magic number (20240520 for uint16,
-/// 20240801 for uint32), else raw uint16. Any other named file is text and its bytes are the tokens, every
-/// value legal. A folder gives its texts: regular files, not hidden, no symbolic link, without a NUL in their
-/// first 4096 bytes, in the byte order of their paths, folders within included; the rest is counted as
-/// skipped. Several paths follow each other; text and token files do not mix.
+/// 20240801 for uint32), else raw uint16; what is surely another kind of file, text among them, is refused.
+/// Any other named file is text and its bytes are the tokens, every value legal. A folder gives its texts:
+/// regular files, not hidden, no symbolic link, without a NUL in their first 4096 bytes, in the byte order of
+/// their paths, folders within included; the rest is counted as skipped. Several paths follow each other;
+/// text and token files do not mix.
 ///
 /// Opening checks every file and every token, so reading cannot fail. Cost: one pass over the tokens at the
 /// speed of memory, none for text with a vocabulary of 256 or more. Reading may happen from several threads.
@@ -88,6 +89,20 @@ class TokenSource {
   std::int64_t files() const noexcept { return static_cast<std::int64_t>(segments_.size()); }
   /// Entries of folders that were passed over.
   std::int64_t skipped() const noexcept { return skipped_; }
+  /// Leaves the first `tokens` tokens only. Copies nothing; files beyond them are closed. The vocabulary
+  /// stays as it is. No Loader may have been made of the source yet. Throws Error(usage) unless there are
+  /// that many.
+  void keep_first(std::int64_t tokens) {
+    if (tokens < 1 || tokens > size_)
+      throw Error(ErrorKind::usage, name() + ": the first " + std::to_string(tokens) +
+                                        " tokens were asked for, it must be 1 to " + std::to_string(size_));
+    while (segments_.back().first >= tokens) {
+      segments_.pop_back();
+      if (!contents_.empty()) contents_.pop_back();  // a segment each; tokens in memory have none
+    }
+    segments_.back().count = tokens - segments_.back().first;
+    size_ = tokens;
+  }
   /// The paths as they were given, for messages: "a.txt, b.txt".
   std::string name() const {
     std::string text;

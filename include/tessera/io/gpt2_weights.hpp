@@ -40,9 +40,9 @@ inline bool is_gpt2_buffer(std::string_view name) {
   return name == ".attn.bias" || name == ".attn.masked_bias";
 }
 
-/// "missing a, b, c and 4 more; ".
+/// "missing: a, b, c and 4 more; ". The sizes of both models stand before it, which say the rest.
 inline void append_names(std::string& text, char const* what, std::vector<std::string> const& names) {
-  constexpr std::size_t most = 64;
+  constexpr std::size_t most = 3;
   if (names.empty()) return;
   text += what;
   for (std::size_t i = 0; i < std::min(most, names.size()); ++i) text += (i == 0 ? " " : ", ") + names[i];
@@ -84,8 +84,8 @@ inline std::vector<std::filesystem::path> weights_files(std::filesystem::path co
 class Gpt2Weights {
  public:
   /// Opens and checks everything against a model's units: one pass over the file. Throws Error(data) with
-  /// every tensor that is missing, extra, of another shape or type, and names the first value that is not
-  /// finite.
+  /// the sizes of both models and the first three tensors that are missing, extra, of another shape or type,
+  /// and how many more; or names the first value that is not finite.
   static Gpt2Weights open(std::filesystem::path const& path, std::vector<UnitSpec> const& units) {
     auto state = std::make_shared<State>();
     state->name = detail::path_text(path);

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <string>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 
@@ -31,8 +32,10 @@ struct StepRecord {
 };
 
 /// A JSON Lines file. Every line is one write to the file, so a reader never sees half a line and a crash
-/// loses none that was logged. Numbers have the digits that read back to the same double; a number that is
-/// not finite is null. Errors are Error(failed) with path and reason. One thread at a time.
+/// loses none that was logged. A line that cannot be written whole, as on a full disk, is cut off again
+/// before the error is thrown: the file ends after its last whole line, and the log can be used further.
+/// Numbers have the digits that read back to the same double; a number that is not finite is null. Errors
+/// are Error(failed) with path and reason. One thread at a time.
 class JsonlLog {
  public:
   /// Starts the file anew, or goes on after its lines with `append`.
@@ -71,7 +74,15 @@ class JsonlLog {
   void put(nlohmann::ordered_json const& line) {
     std::string text = line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
     text += '\n';
-    detail::write_all(file_.get(), text.data(), text.size(), path_);
+    struct stat before {};
+    bool const known = ::fstat(file_.get(), &before) == 0 && S_ISREG(before.st_mode);
+    try {
+      detail::write_all(file_.get(), text.data(), text.size(), path_);
+    } catch (Error const&) {
+      // What a device or a pipe has taken cannot be taken back.
+      if (known) (void)!::ftruncate(file_.get(), before.st_size);
+      throw;
+    }
   }
 
   std::filesystem::path path_;

@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "tessera/core/dtype.hpp"
+#include "tessera/core/error.hpp"
 #include "tessera/core/operation.hpp"
 #include "tessera/tensor/tensor.hpp"
 
@@ -44,11 +46,24 @@ struct Pass {
   std::vector<Tensor<Stat, Place>> backward_statistics;
 
   Context<Place>& context() const { return *device; }
-  Tensor<T const, Place> weight(int parameter) const { return weights[static_cast<std::size_t>(parameter)]; }
-  Tensor<T, Place> gradient(int parameter) const { return gradients[static_cast<std::size_t>(parameter)]; }
-  Tensor<T, Place> saved(int index) const { return saved_values[static_cast<std::size_t>(index)]; }
-  Tensor<Stat, Place> statistic(int index) const { return saved_statistics[static_cast<std::size_t>(index)]; }
-  Tensor<T, Place> backward(int index) const { return backward_values[static_cast<std::size_t>(index)]; }
+  /// By index in the lists of the unit's UnitSpec. Throws Error(usage) for an index beyond them.
+  Tensor<T const, Place> weight(int parameter) const { return entry(weights, parameter, "weight"); }
+  Tensor<T, Place> gradient(int parameter) const { return entry(gradients, parameter, "gradient"); }
+  Tensor<T, Place> saved(int index) const { return entry(saved_values, index, "saved value"); }
+  Tensor<Stat, Place> statistic(int index) const { return entry(saved_statistics, index, "saved statistic"); }
+  Tensor<T, Place> backward(int index) const { return entry(backward_values, index, "backward value"); }
+  Tensor<Stat, Place> backward_statistic(int index) const {
+    return entry(backward_statistics, index, "backward statistic");
+  }
+
+ private:
+  template <class View>
+  static View const& entry(std::vector<View> const& list, int index, char const* what) {
+    if (index >= 0 && index < static_cast<int>(list.size())) return list[static_cast<std::size_t>(index)];
+    throw Error(ErrorKind::usage, std::string("a model asks for ") + what + " " + std::to_string(index) +
+                                      " in a pass that has " + std::to_string(list.size()) +
+                                      "; list it in the unit's UnitSpec, and mind which verb may touch it");
+  }
 };
 
 }  // namespace tessera::inline v0

@@ -196,15 +196,33 @@ struct Advice {
   std::optional<RecipeTable> recipe;  ///< the nearest one that fits with the same batch and sequence
   bool tried_all = true;              ///< false: time was over before all recipes were tried
   Largest batch, sequence;            ///< the other and the recipe as they are
+  /// Where none of these fits: the recipe that needs the least, its largest batch at this sequence, and where
+  /// there is none its longest sequence at batch 1.
+  std::optional<RecipeTable> leanest;
+  Largest leanest_batch, leanest_sequence;
 };
 
-/// Tries, in this order, what costs the least: rebuilding activations, then sharding more, both together.
-/// Takes at most about 2 s: each of its three searches may use a third of that.
+/// The recipe with the most sharding that goes with the rest of it, rebuilding all activations.
+inline RecipeTable leanest_recipe(RecipeTable const& recipe, int world) {
+  int const own_stage = std::max(recipe.stage, 0);
+  for (int stage = world == 1 ? own_stage : 3; stage >= own_stage; --stage)
+    for (std::string_view const recompute : {std::string_view("block"), recipe.names.recompute}) {
+      RecipeTable candidate = recipe;
+      if (stage != own_stage) choose<slot::sharding>(candidate, "zs" + std::to_string(stage));
+      if (recompute != recipe.names.recompute) choose<slot::recompute>(candidate, recompute);
+      if (!broken_rule(candidate)) return candidate;
+    }
+  return recipe;
+}
+
+/// Tries, in this order, what costs the least: rebuilding activations, then sharding more, both together;
+/// where nothing fits, the leanest recipe with a smaller batch or sequence. Takes at most about 2 s: each of
+/// its first three searches may use a third of that, the last one what they left.
 inline Advice advise(UnitLister const& units, RecipeTable const& recipe, StepShape const& shape,
                      MemoryLimit const& limit, std::int64_t positions) {
   constexpr double seconds = 2.0 / 3.0;
   Advice advice;
-  Deadline const deadline(seconds);
+  Deadline const deadline(seconds), end(3.0 * seconds);
   int const own_stage = std::max(recipe.stage, 0);
   for (int stage = own_stage; stage <= 3 && !advice.recipe; ++stage) {
     if (shape.world == 1 && stage > own_stage) break;
@@ -224,12 +242,22 @@ inline Advice advise(UnitLister const& units, RecipeTable const& recipe, StepSha
   auto const fits = [&](StepShape const& other) { return footprint(units, recipe, other).within(limit); };
   advice.batch = largest_batch(shape, false, Deadline(seconds), fits);
   advice.sequence = longest_sequence(shape, false, positions, Deadline(seconds), fits);
+  if (advice.recipe || advice.batch.value > 0 || advice.sequence.value > 0) return advice;
+  advice.leanest = leanest_recipe(recipe, shape.world);
+  auto const leanest_fits = [&](StepShape const& other) {
+    return footprint(units, *advice.leanest, other).within(limit);
+  };
+  advice.leanest_batch = largest_batch(shape, false, end, leanest_fits);
+  if (advice.leanest_batch.value > 0) return advice;
+  StepShape single = shape;
+  single.batch = 1;
+  advice.leanest_sequence = longest_sequence(single, false, positions, end, leanest_fits);
   return advice;
 }
 
 /// Throws Error(out_of_memory) when the ranks of this process plan more than `limit`. The text holds the
 /// bytes of one rank by category, the nearest recipe that fits, and the largest batch and sequence that do,
-/// as far as they are found in 2 s.
+/// or those of the leanest recipe, as far as they are found in 2 s.
 inline void refuse_if_too_big(UnitLister const& units, StepPlan const& plan, RecipeTable const& recipe,
                               MemoryLimit const& limit, std::int64_t positions) {
   StepShape const& shape = plan.shape;
@@ -262,6 +290,15 @@ inline void refuse_if_too_big(UnitLister const& units, StepPlan const& plan, Rec
   };
   text += found("; largest batch that fits: ", advice.batch, "; no batch fits at this sequence");
   text += found("; longest sequence that fits: ", advice.sequence, "; no sequence fits at this batch");
+  if (advice.leanest) {
+    Largest const &batch = advice.leanest_batch, &sequence = advice.leanest_sequence;
+    std::string const leanest = "sharding " + std::string(advice.leanest->names.sharding) +
+                                " with recompute " + std::string(advice.leanest->names.recompute);
+    text += batch.value > 0      ? "; " + leanest + " fits up to batch " + batch.text()
+            : sequence.value > 0 ? "; " + leanest + " fits at batch 1 up to sequence " + sequence.text()
+            : sequence.exact     ? "; " + leanest + " does not fit at batch 1 and sequence 1 either"
+                                 : std::string();
+  }
   throw Error(ErrorKind::out_of_memory, text, shape.rank);
 }
 

@@ -21,6 +21,10 @@ inline std::optional<std::string> unsupported_reason(RecipeTable const& recipe) 
       placement.accumulator_tier == Tier::nvme)
     return name("offload", recipe.names.offload) +
            " is not part of this build; use offload none or cpu_optimizer";
+  if (recipe.precision == DType::tf32)
+    return name("precision", recipe.names.precision) + " is not part of this build; use fp32 or bf16";
+  if (recipe.attention == AttentionKind::cudnn)
+    return name("attention", recipe.names.attention) + " is not part of this build; use auto or fused";
   if (recipe.axes.tensor || recipe.axes.pipeline)
     return name("parallel", recipe.names.parallel) + " is not part of this build; use data parallelism only";
   DType const sums = types.activation == DType::f64 ? DType::f64 : DType::f32;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every rule between slots, in one list. What none of these forbids is legal, and runs.
+// Every rule between slots, in one list. What none of these forbids is legal.
 //
 // A rule reads the table of a recipe, so the same rule and the same sentence serve the compiler (`rules`, a
 // base class of every trainer) and the command line (`broken_rule`). Of several broken rules only the first

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "tessera/comm/communicator.hpp"
@@ -257,20 +258,26 @@ class Executor {
                     {shape.batch, shape.sequence}};
     bool const last_unit = entry.unit + 1 == plan_.units_count();
     bool const cheap = entry.verb == Verb::recompute && plan_.recipe.recompute == RecomputeKind::gelu;
-    switch (entry.verb) {
-      case Verb::forward:
-        functions_.forward(model_, entry.unit, pass);
-        break;
-      case Verb::recompute:
-        (cheap ? functions_.recompute : functions_.forward)(model_, entry.unit, pass);
-        break;
-      case Verb::backward_input:
-        functions_.backward_input(model_, entry.unit, pass);
-        break;
-      default:
-        functions_.backward_weight(model_, entry.unit, pass);
-        complete(entry, context);
+    try {
+      switch (entry.verb) {
+        case Verb::forward:
+          functions_.forward(model_, entry.unit, pass);
+          break;
+        case Verb::recompute:
+          (cheap ? functions_.recompute : functions_.forward)(model_, entry.unit, pass);
+          break;
+        case Verb::backward_input:
+          functions_.backward_input(model_, entry.unit, pass);
+          break;
+        default:
+          functions_.backward_weight(model_, entry.unit, pass);
+      }
+    } catch (Error const& error) {
+      std::string const& unit = plan_.unit(entry.unit).name;
+      throw Error(error.kind(), unit + ", " + std::string(name_of(entry.verb)) + ": " + error.what(),
+                  error.rank(), unit);
     }
+    if (entry.verb == Verb::backward_weight) complete(entry, context);
     if (entry.verb == Verb::forward && last_unit) {
       LossSum* const slot = store.loss_slot(entry.micro_batch);
       ops::sum_losses(context, pass.losses, pass.targets.reshaped({elements}), &slot->loss, &slot->unmasked);

@@ -116,6 +116,34 @@ if(code STREQUAL "0")  # a sanitizer does not start within the limit
   endif()
 endif()
 
+# A row that diverges keeps the steps before.
+run(${one} --stages 0,3 --learning-rate 1e30 --clip 0 --output-dir diverged)
+expect("exit code" 1 "${code}")
+file(READ "${WORK}/diverged/compare.json" json)
+foreach(index RANGE 1)
+  foreach(key status reason steps first_loss losses peak_gpu_mem_mb planned_gpu_mem_mb weights_hash)
+    field(${key} "${json}" rows ${index} ${key})
+  endforeach()
+  expect("a diverged row" "failed 1 " "${status} ${steps} ${weights_hash}")
+  expect("peak of a diverged row" "${planned_gpu_mem_mb}" "${peak_gpu_mem_mb}")
+  if(NOT reason MATCHES "the gradient is not finite in step 2" OR NOT first_loss GREATER 5)
+    message(SEND_ERROR "a diverged row: ${reason}, ${first_loss}, ${losses}")
+  endif()
+endforeach()
+if(NOT output MATCHES "wrote 2 step logs")
+  message(SEND_ERROR "no step logs of diverged rows: ${output}")
+endif()
+
+# Rows that are all refused are written, and no success.
+run(${one} --stages 0 --precisions tf32 --json refused.json)
+expect("exit code of refused rows" 3 "${code}")
+file(READ "${WORK}/refused.json" json)
+field(status "${json}" rows 0 status)
+expect("status" refused "${status}")
+if(NOT errors MATCHES "^error: every recipe was refused: [^\n]+\n$")
+  message(SEND_ERROR "refused rows: ${errors}")
+endif()
+
 # Texts.
 passes(--list)
 if(NOT output MATCHES "sharding zs3, precision bf16" OR NOT output MATCHES "30 recipes")

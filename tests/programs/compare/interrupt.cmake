@@ -37,3 +37,27 @@ foreach(signal INT TERM)
     message(SEND_ERROR "SIG${signal}: ${reason_1}; ${reason_2}")
   endif()
 endforeach()
+
+# Before a row was finished there is nothing to write: the files of an earlier comparison stay.
+file(WRITE "${WORK}/old.json" "of an earlier comparison")
+file(REMOVE "${WORK}/new.csv")
+execute_process(
+  COMMAND sh -c "program=$1; shift
+                 \"$program\" \"$@\" > out.txt 2> err.txt & pid=$!
+                 tries=0
+                 until grep -q ' rows ' out.txt 2>/dev/null; do
+                   tries=$((tries + 1)); [ $tries -lt 600 ] || { kill -9 $pid; exit 99; }
+                   sleep 0.05
+                 done
+                 sleep 0.5; kill -INT $pid
+                 wait $pid"
+          sh "${PROGRAM}" --model "layers=1,heads=2,channels=32" --data text.txt --sequence 32 --batch 2 --warmup 0
+          --ranks 2 --stages 0 --precisions fp32 --offloads none --min-time 60 --steps 1 --json old.json --csv new.csv
+  WORKING_DIRECTORY "${WORK}" RESULT_VARIABLE code)
+file(READ "${WORK}/out.txt" output)
+expect("exit code before the first row" 130 "${code}")
+file(READ "${WORK}/old.json" old)
+expect("the earlier file" "of an earlier comparison" "${old}")
+if(NOT EXISTS "${WORK}/new.csv" OR NOT output MATCHES "left old.json as it was: interrupted before a row was finished")
+  message(SEND_ERROR "interrupted before the first row: ${output}")
+endif()

@@ -64,9 +64,27 @@ refuses(3 "--global-batch 10;batch 2 x ranks 2 x accumulation 3 = 12;--global-ba
         --batch 2 --accumulation 3 --global-batch 10)
 refuses(3 "--global-batch 2;batch 4 x ranks 1 x accumulation = 2;--global-batch 4" --data text.txt --ranks 1 --batch 4
         --global-batch 2)
+# Over several ranks only what suits all of them is offered, and it works.
+refuses(3 "--global-batch 16;--ranks 3,4 need a multiple of 12;--global-batch 12 and 24\n" --data text.txt
+        --ranks 3,4 --global-batch 16)
+refuses(3 "--ranks 1,2 x --batch 3 need a multiple of 6;--global-batch 6 and 12\n" --data text.txt --ranks 1,2
+        --batch 3 --global-batch 8)
+refuses(3 "no global batch is a multiple of all of --ranks 47,53,59,61,64;give fewer" --data text.txt
+        --ranks 47,53,59,61,64 --global-batch 16 --accumulation 9)
+refuses(3 "contradicts batch 3 x ranks 4 x accumulation 1 = 12; give --global-batch 12, or leave out --batch\n"
+        --data text.txt --ranks 4 --batch 3 --accumulation 1 --global-batch 16)
+refuses(3 "contradicts batch 2 x ranks 2 x accumulation 1 = 4;--accumulation 1,3; leave out --accumulation\n"
+        --data text.txt --ranks 2 --batch 2 --accumulation 1,3 --global-batch 8)
+refuses(3 "contradicts batch 3 x ranks 2 x accumulation 1 = 6;--accumulation 1,3; leave out --global-batch\n"
+        --data text.txt --ranks 2 --batch 3 --accumulation 1,3 --global-batch 8)
 refuses(3 "2147483647" --data text.txt --batch 1000000 --accumulation 16384)
 refuses(3 "16384 micro-batches" --data text.txt --ranks 1 --batch 1 --global-batch 16385)
 refuses(3 "10^15" --data text.txt --model gpt2-xl --batch 1000000 --sequence 1024)
+
+# A schedule that ends before its training, or never begins.
+refuses(2 "--min-time;--schedule cosine;--steps" ${brief} --schedule cosine --min-time 1)
+refuses(3 "--schedule linear;--learning-rate-warmup 4;--warmup 1 + --steps 3 are only 4" ${brief} --schedule linear
+        --learning-rate-warmup 4)
 
 # The model and its data.
 refuses(3 "--sequence 1025;1024 positions of gpt2" --data text.txt --model gpt2 --sequence 1025)

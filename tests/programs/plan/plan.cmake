@@ -71,14 +71,55 @@ expect("exit code beyond the largest batch" 5 "${code}")
 # A search that met its own end says so; one that met a real end does not.
 passes(${small} --ranks 1 --stages 0 --precisions fp32 --offloads none --memory 900000GB --json open.json)
 file(READ "${WORK}/open.json" json)
-foreach(pair "largest_batch 65536" "largest_batch_exact OFF" "longest_sequence 1024" "longest_sequence_exact ON")
+foreach(pair "largest_batch 65536" "largest_batch_exact OFF" "longest_sequence 1048576" "longest_sequence_exact ON")
   string(REPLACE " " ";" pair "${pair}")
   list(POP_FRONT pair key)
   field(value "${json}" rows 0 ${key})
   expect("${key}" "${pair}" "${value}")
 endforeach()
-if(NOT output MATCHES " 65536[+] +1024\n")
+if(NOT output MATCHES " 65536[+] +1048576\n")
   message(SEND_ERROR "the open end is not shown: ${output}")
+endif()
+
+# Positions that nobody gave follow the sequence, so the longest one fits and the next one does not.
+set(row ${small} --ranks 1 --stages 0 --precisions fp32 --offloads none --memory 64MiB)
+passes(${row} --json row.json)
+file(READ "${WORK}/row.json" json)
+field(sequence "${json}" rows 0 longest_sequence)
+math(EXPR beyond "${sequence} + 1")
+if(NOT sequence GREATER 1024)
+  message(SEND_ERROR "the longest sequence is ${sequence}")
+endif()
+passes(${row} --sequence ${sequence} --no-search)
+run(${row} --sequence ${beyond} --no-search)
+expect("exit code beyond the longest sequence" 5 "${code}")
+passes(--model "layers=2,heads=2,channels=32,positions=512" --sequence 16 --ranks 1 --stages 0 --precisions fp32
+       --offloads none --memory 1GiB --json row.json)
+file(READ "${WORK}/row.json" json)
+field(sequence "${json}" rows 0 longest_sequence)
+expect("the longest sequence of 512 positions" 512 "${sequence}")
+
+# A row that cannot be planned is a failed row among the others.
+run(--models layers=1,heads=1,channels=65536 layers=1,heads=1,channels=16 --vocabulary 400000000 --ranks 1 --stages 0
+    --precisions fp32 --offloads none --memory 900GiB --json failed.json)
+expect("exit code with a failed row" 1 "${code}")
+file(READ "${WORK}/failed.json" json)
+field(first "${json}" rows 0 status)
+field(reason "${json}" rows 0 reason)
+field(second "${json}" rows 1 status)
+expect("statuses with a failed row" "failed fits" "${first} ${second}")
+if(reason STREQUAL "")
+  message(SEND_ERROR "a failed row has no reason")
+endif()
+
+# Where nothing fits, only what is not used yet is offered.
+run(${small} --ranks 64 --stages 3 --recompute block --precisions fp32 --offloads none --memory 1KiB)
+if(NOT output MATCHES "nothing fits " OR output MATCHES "; try ")
+  message(SEND_ERROR "nothing is left to try: ${output}")
+endif()
+run(${small} --ranks 4 --stages 1 --precisions fp32 --offloads none --memory 1KiB)
+if(NOT output MATCHES "; try --recompute block or --stages 3\n")
+  message(SEND_ERROR "what to try is missing: ${output}")
 endif()
 
 # Many layers: the searches have an end, and rows come one by one.

@@ -39,6 +39,32 @@ foreach(signal INT TERM)
   file(REMOVE "${WORK}/log.jsonl")
 endforeach()
 
+# Within the last validation: every step was taken, but not all that was asked for, and the weights are saved.
+set(long "")
+foreach(i RANGE 2000)
+  string(APPEND long "${text}")
+endforeach()
+file(WRITE "${WORK}/long.txt" "${long}")
+execute_process(
+  COMMAND sh -c "\"$@\" > out.txt 2> err.txt & pid=$!
+                 tries=0
+                 until grep -q '\"step\":3,' log.jsonl 2>/dev/null; do
+                   tries=$((tries + 1)); [ $tries -lt 600 ] || { kill -9 $pid; exit 99; }
+                   sleep 0.05
+                 done
+                 kill -INT $pid
+                 wait $pid"
+          sh "${PROGRAM}" ${small} --ranks 2 --steps 3 --validation long.txt --log log.jsonl --save validated.safetensors
+  WORKING_DIRECTORY "${WORK}" RESULT_VARIABLE code)
+file(READ "${WORK}/out.txt" output)
+file(STRINGS "${WORK}/log.jsonl" last REGEX "\"summary\"")
+string(JSON interrupted GET "${last}" summary interrupted)
+if(NOT code STREQUAL "130" OR NOT interrupted STREQUAL "ON" OR
+   NOT output MATCHES "interrupted by SIGINT after step 3 of 3, within its validation: there is no validation loss")
+  message(SEND_ERROR "SIGINT within the last validation gave ${code}, interrupted ${interrupted}: ${output}")
+endif()
+passes(${small} --steps 0 --init validated.safetensors)
+
 # A later one ends the run at once, also where it cannot go on: here nobody reads its log.
 if(SIGNALS_WAIT)
   return()

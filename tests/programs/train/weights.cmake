@@ -13,7 +13,7 @@ endfunction()
 
 # The initial weights depend on the seed alone.
 passes(${small} --steps 0 --save start.safetensors --seed 5)
-passes(${small} --steps 0 --save again.safetensors --seed 5 --ranks 3 --stage 3 --precision bf16)
+passes(${small} --steps 0 --save again.safetensors --seed 5 --ranks 3 --stage 3 --precision bf16 --schedule cosine)
 expect_same(start.safetensors again.safetensors)
 passes(${small} --steps 0 --save other.safetensors --seed 6)
 file(SHA256 "${WORK}/start.safetensors" start)
@@ -75,6 +75,8 @@ bad(deep "\"shape\":\\[8,24\\]" "\"shape\":\\[\\[\\[\\[" "")
 refuses(4 "vocabulary 256;vocabulary 300;wte.weight" ${small} --vocabulary 300 --init start.safetensors)
 refuses(4 "layers=1;layers=2;missing: h.1.ln_1.weight [8]" --model "layers=2,heads=2,channels=8,positions=16"
         --sequence 8 --data text.txt --init start.safetensors)
+refuses(4 "wte.weight has shape [256, 8], the model wants [256, 16];wpe.weight;h.0.ln_1.weight;and 13 more;choose the model"
+        --model "layers=1,heads=2,channels=16,positions=16" --sequence 8 --data text.txt --init start.safetensors)
 
 # A save that fails keeps the old file whole and leaves nothing beside it.
 file(GLOB before "${WORK}/*" "${WORK}/.*")
@@ -92,6 +94,21 @@ file(GLOB left "${WORK}/*" "${WORK}/.*")
 if(NOT left STREQUAL before)
   message(SEND_ERROR "a failed save left files: ${left}")
 endif()
+# A log that cannot be written ends after a whole line; the run goes on, saves, and says so once more at its end.
+execute_process(COMMAND sh -c "ulimit -f 64; exec \"$@\"" sh "${PROGRAM}" ${small} -q --steps 500 --log long.jsonl
+                               --save long.safetensors
+                WORKING_DIRECTORY "${WORK}" OUTPUT_VARIABLE output ERROR_VARIABLE errors RESULT_VARIABLE code)
+string(CONCAT wanted "^warning: long.jsonl: cannot write [^\n]*; the run goes on without its log\n"
+                     "error: long.jsonl: the log is incomplete, it ends after step [1-9][0-9]* of 500; [^\n]*\n$")
+if(NOT code STREQUAL "1" OR NOT errors MATCHES "${wanted}")
+  message(SEND_ERROR "a full disk under the log gave ${code}: ${errors}")
+endif()
+file(READ "${WORK}/long.jsonl" log)
+if(NOT log MATCHES "\"step\":[0-9]+,[^\n]*}\n$")
+  message(SEND_ERROR "the log ends within a line")
+endif()
+passes(${small} --steps 500 --save whole.safetensors)
+expect_same(long.safetensors whole.safetensors)
 refuses(1 "/dev/full;disk is full" ${small} -q --steps 1 --save /dev/full)
 refuses(1 "/dev/full;disk is full" ${small} -q --steps 1 --log /dev/full)
 

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Including this header puts the machine and the build into a benchmark's report: CPU, compiler, flags,
+// instruction set, Eigen and Tessera.
+#pragma once
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+
+// The version alone: all of Eigen would cost a second a source.
+#if __has_include(<Eigen/Version>)
+#include <Eigen/Version>
+#else
+#include <Eigen/src/Core/util/Macros.h>
+#endif
+#include <benchmark/benchmark.h>
+
+#include "tessera/config.hpp"
+#include "tessera/version.hpp"
+
+namespace tessera_benchmarks {
+
+inline std::string cpu_model() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name")) return line.substr(std::min(line.find(": ") + 2, line.size()));
+  return "unknown";
+}
+
+inline bool add_context() {
+  benchmark::AddCustomContext("cpu", cpu_model());
+#if defined(__clang__)
+  benchmark::AddCustomContext("compiler", "clang " __clang_version__);
+#elif defined(__GNUC__)
+  benchmark::AddCustomContext("compiler", "g++ " __VERSION__);
+#endif
+#if defined(TESSERA_COMPILE_FLAGS)
+  benchmark::AddCustomContext("compile_flags", TESSERA_COMPILE_FLAGS);
+#endif
+#if defined(TESSERA_ISA_SIMD)
+  benchmark::AddCustomContext("compiled_for",
+                              TESSERA_ISA_SIMD TESSERA_ISA_FMA TESSERA_ISA_F16C TESSERA_ISA_EIGEN);
+#endif
+#if defined(NDEBUG)
+  benchmark::AddCustomContext("assertions", "off");
+#else
+  benchmark::AddCustomContext("assertions", "on");
+#endif
+  benchmark::AddCustomContext("eigen", std::to_string(EIGEN_WORLD_VERSION) + "." +
+                                           std::to_string(EIGEN_MAJOR_VERSION) + "." +
+                                           std::to_string(EIGEN_MINOR_VERSION));
+  benchmark::AddCustomContext("tessera", tessera::version);
+  return true;
+}
+
+[[maybe_unused]] inline bool const context_added = add_context();
+
+}  // namespace tessera_benchmarks

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+# cmake -DPROGRAM=<file> -DOUT=<file.json> -DSECONDS=<least> -DREPETITIONS=<count> -P run.cmake
+# Runs a Google Benchmark program. OUT is replaced when the program ended well with a whole report in which no
+# benchmark failed; otherwise it stays as it was.
+cmake_minimum_required(VERSION 3.25)
+set(part "${OUT}.part")
+file(REMOVE "${part}")
+execute_process(COMMAND "${PROGRAM}" "--benchmark_out=${part}" --benchmark_out_format=json
+                        --benchmark_min_time=${SECONDS} --benchmark_repetitions=${REPETITIONS}
+                        --benchmark_report_aggregates_only=false
+                RESULT_VARIABLE status)
+set(problem "")
+if(NOT status EQUAL 0)
+  set(problem "it ended with ${status}")
+elseif(NOT EXISTS "${part}")
+  set(problem "it wrote no report")
+else()
+  file(READ "${part}" text)
+  string(JSON count ERROR_VARIABLE error LENGTH "${text}" benchmarks)
+  if(error)
+    set(problem "its report does not parse: ${error}")
+  elseif(text MATCHES "\"error_message\": \"([^\"]*)\"")
+    set(problem "a benchmark failed: ${CMAKE_MATCH_1}")
+  endif()
+endif()
+if(problem)
+  file(REMOVE "${part}")
+  message(FATAL_ERROR "${PROGRAM}: ${problem}; ${OUT} is as it was")
+endif()
+file(RENAME "${part}" "${OUT}")

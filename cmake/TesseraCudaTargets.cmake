@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+# tessera::cuda for On<Cuda> and tessera::nccl for ranks on several GPUs, the same in the build and in the installed
+# package. Needs tessera::tessera and find_package(CUDAToolkit) before it.
+include_guard(DIRECTORY)
+
+# CMake 3.25.1 knows no CUDA C++20 and would silently compile .cu files as C++17.
+include("${CMAKE_CURRENT_LIST_DIR}/TesseraCudaDialect.cmake")
+
+function(tessera_require_cuda target)
+  target_link_libraries(${target} INTERFACE tessera::tessera CUDA::cublasLt)
+  target_compile_features(${target} INTERFACE cuda_std_20)
+  # Eigen's types are laid out otherwise under nvcc unless every translation unit says this.
+  target_compile_definitions(${target} INTERFACE EIGEN_NO_CUDA)
+  # Pragmas of g++ in the CPU's kernels, which nvcc does not know.
+  target_compile_options(${target} INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:-diag-suppress=1675>)
+endfunction()
+
+function(tessera_require_nccl target)
+  target_link_libraries(${target} INTERFACE tessera::cuda NCCL::nccl)
+endfunction()

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+# cmake -DBUILD=<build folder> -DWORK=<folder> -DGENERATOR=<name> -P cuda_package.cmake
+# The installed package gives tessera::cuda, and tessera::nccl where NCCL is, to a project with the language CUDA.
+cmake_minimum_required(VERSION 3.25)
+set(work "${WORK}/cuda_package")
+file(REMOVE_RECURSE "${work}")
+execute_process(COMMAND "${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${work}/prefix"
+                OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
+file(WRITE "${work}/project/main.cu" "#include <tessera/version.hpp>\nint main() {}\n")
+file(WRITE "${work}/project/CMakeLists.txt" [=[
+cmake_minimum_required(VERSION 3.25.1)
+project(consumer LANGUAGES CXX)
+set(module_path_before "${CMAKE_MODULE_PATH}")
+find_package(tessera CONFIG REQUIRED COMPONENTS cuda OPTIONAL_COMPONENTS nccl)
+if(NOT CMAKE_MODULE_PATH STREQUAL module_path_before)
+  message(FATAL_ERROR "the package changed CMAKE_MODULE_PATH to ${CMAKE_MODULE_PATH}")
+endif()
+set(CMAKE_CUDA_ARCHITECTURES 90)
+enable_language(CUDA)
+add_executable(consumer main.cu)
+target_link_libraries(consumer PRIVATE tessera::cuda)
+if(tessera_nccl_FOUND)
+  target_link_libraries(consumer PRIVATE tessera::nccl)
+endif()
+]=])
+execute_process(COMMAND "${CMAKE_COMMAND}" -S "${work}/project" -B "${work}/build" -G "${GENERATOR}"
+                        "-DCMAKE_PREFIX_PATH=${work}/prefix" -DCMAKE_EXPORT_COMPILE_COMMANDS=ON
+                OUTPUT_VARIABLE output ERROR_VARIABLE output RESULT_VARIABLE status)
+if(NOT status EQUAL 0)
+  message(FATAL_ERROR "the project does not configure:\n${output}")
+endif()
+file(READ "${work}/build/compile_commands.json" commands)
+foreach(part "std=c\\+\\+20" "-DEIGEN_NO_CUDA" "-diag-suppress=1675")
+  if(NOT commands MATCHES "${part}")
+    message(FATAL_ERROR "tessera::cuda does not bring ${part}:\n${commands}")
+  endif()
+endforeach()
+execute_process(COMMAND "${CMAKE_COMMAND}" --build "${work}/build" OUTPUT_VARIABLE output ERROR_VARIABLE output
+                RESULT_VARIABLE status)
+if(NOT status EQUAL 0)
+  message(FATAL_ERROR "the project does not build:\n${output}")
+endif()
