@@ -128,6 +128,7 @@ struct Request;
 struct Traffic;
 class Transport;
 class Single;
+class RecordingTransport;
 class Comm;
 struct LaunchEnvironment;
 struct ThreadsOptions;
@@ -234,6 +235,7 @@ class ParameterStore;
 
 // train/
 class AnyTrainer;
+struct DeviceFacts;
 class StepTrace;
 template <class Place, class T>
 struct ErasedModel;
