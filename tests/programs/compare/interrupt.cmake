@@ -2,6 +2,7 @@
 # cmake -DPROGRAM=compare -DWORK=folder -P interrupt.cmake
 # Ctrl-C and SIGTERM end the row after its step; what was measured is written, the exit code is 130 or 143.
 include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
+include("${CMAKE_CURRENT_LIST_DIR}/../signals.cmake")
 
 foreach(signal INT TERM)
   if(signal STREQUAL "INT")
@@ -11,19 +12,9 @@ foreach(signal INT TERM)
   endif()
   file(REMOVE "${WORK}/out.txt")
   # The first row is brief; the signal comes when its line is there and the second row runs.
-  execute_process(
-    COMMAND sh -c "program=$1; shift
-                   \"$program\" \"$@\" > out.txt 2> err.txt & pid=$!
-                   tries=0
-                   until grep -q '^.1/3.' out.txt 2>/dev/null; do
-                     tries=$((tries + 1)); [ $tries -lt 600 ] || { kill -9 $pid; exit 99; }
-                     sleep 0.05
-                   done
-                   sleep 0.3; kill -${signal} $pid
-                   wait $pid"
-            sh "${PROGRAM}" --model "layers=1,heads=2,channels=32" --data text.txt --sequence 32 --batch 2 --warmup 0
-            --ranks 2 --stages 0 --precisions fp32,bf16,fp16 --offloads none --min-time 2 --steps 1 --json ${signal}.json
-    WORKING_DIRECTORY "${WORK}" RESULT_VARIABLE code)
+  signalled(${signal} 0.3 "^.1/3." out.txt --model "layers=1,heads=2,channels=32" --data text.txt --sequence 32 --batch 2
+            --warmup 0 --ranks 2 --stages 0 --precisions fp32,bf16,fp16 --offloads none --min-time 2 --steps 1
+            --json ${signal}.json)
   file(READ "${WORK}/err.txt" errors)
   expect("exit code after SIG${signal} (${errors})" "${wanted}" "${code}")
   file(READ "${WORK}/${signal}.json" json)
@@ -41,19 +32,9 @@ endforeach()
 # Before a row was finished there is nothing to write: the files of an earlier comparison stay.
 file(WRITE "${WORK}/old.json" "of an earlier comparison")
 file(REMOVE "${WORK}/new.csv")
-execute_process(
-  COMMAND sh -c "program=$1; shift
-                 \"$program\" \"$@\" > out.txt 2> err.txt & pid=$!
-                 tries=0
-                 until grep -q ' rows ' out.txt 2>/dev/null; do
-                   tries=$((tries + 1)); [ $tries -lt 600 ] || { kill -9 $pid; exit 99; }
-                   sleep 0.05
-                 done
-                 sleep 0.5; kill -INT $pid
-                 wait $pid"
-          sh "${PROGRAM}" --model "layers=1,heads=2,channels=32" --data text.txt --sequence 32 --batch 2 --warmup 0
-          --ranks 2 --stages 0 --precisions fp32 --offloads none --min-time 60 --steps 1 --json old.json --csv new.csv
-  WORKING_DIRECTORY "${WORK}" RESULT_VARIABLE code)
+file(REMOVE "${WORK}/out.txt")
+signalled(INT 0.5 " rows " out.txt --model "layers=1,heads=2,channels=32" --data text.txt --sequence 32 --batch 2 --warmup 0
+          --ranks 2 --stages 0 --precisions fp32 --offloads none --min-time 60 --steps 1 --json old.json --csv new.csv)
 file(READ "${WORK}/out.txt" output)
 expect("exit code before the first row" 130 "${code}")
 file(READ "${WORK}/old.json" old)

@@ -3,6 +3,7 @@
 # Ctrl-C and SIGTERM end a run after its step, with its weights saved. The same signal again at once is the same wish:
 # timeout(1) signals the process and its group.
 include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
+include("${CMAKE_CURRENT_LIST_DIR}/../signals.cmake")
 
 foreach(signal INT TERM)
   if(signal STREQUAL "INT")
@@ -10,18 +11,8 @@ foreach(signal INT TERM)
   else()
     set(wanted 143)
   endif()
-  execute_process(
-    COMMAND sh -c "program=$1; shift
-                   \"$program\" \"$@\" > out.txt 2> err.txt & pid=$!
-                   tries=0
-                   until grep -q '\"step\":3,' log.jsonl 2>/dev/null; do
-                     tries=$((tries + 1)); [ $tries -lt 600 ] || { kill -9 $pid; exit 99; }
-                     sleep 0.05
-                   done
-                   kill -${signal} $pid; kill -${signal} $pid
-                   wait $pid"
-            sh "${PROGRAM}" ${small} --ranks 2 --stage 2 --steps 100000000 --log log.jsonl --save ${signal}.safetensors
-    WORKING_DIRECTORY "${WORK}" RESULT_VARIABLE code)
+  signalled("${signal};${signal}" 0 "\"step\":3," log.jsonl ${small} --ranks 2 --stage 2 --steps 100000000 --log log.jsonl
+            --save ${signal}.safetensors)
   if(NOT code STREQUAL "${wanted}")
     file(READ "${WORK}/err.txt" errors)
     message(SEND_ERROR "SIG${signal} ended the run with ${code}, not ${wanted}: ${errors}")
@@ -45,17 +36,8 @@ foreach(i RANGE 2000)
   string(APPEND long "${text}")
 endforeach()
 file(WRITE "${WORK}/long.txt" "${long}")
-execute_process(
-  COMMAND sh -c "\"$@\" > out.txt 2> err.txt & pid=$!
-                 tries=0
-                 until grep -q '\"step\":3,' log.jsonl 2>/dev/null; do
-                   tries=$((tries + 1)); [ $tries -lt 600 ] || { kill -9 $pid; exit 99; }
-                   sleep 0.05
-                 done
-                 kill -INT $pid
-                 wait $pid"
-          sh "${PROGRAM}" ${small} --ranks 2 --steps 3 --validation long.txt --log log.jsonl --save validated.safetensors
-  WORKING_DIRECTORY "${WORK}" RESULT_VARIABLE code)
+signalled(INT 0 "\"step\":3," log.jsonl ${small} --ranks 2 --steps 3 --validation long.txt --log log.jsonl
+          --save validated.safetensors)
 file(READ "${WORK}/out.txt" output)
 file(STRINGS "${WORK}/log.jsonl" last REGEX "\"summary\"")
 string(JSON interrupted GET "${last}" summary interrupted)
