@@ -4,7 +4,6 @@
 
 #include <charconv>
 #include <cstdint>
-#include <filesystem>
 #include <limits>
 #include <string>
 #include <system_error>
@@ -21,16 +20,15 @@ namespace tessera::inline v0 {
 namespace cli {
 
 struct DataFlags {
-  std::vector<std::filesystem::path> paths;  ///< none: default_data_path
+  std::vector<std::string> paths;  ///< none: default_data_path
   Order order = Order::shuffled;
   std::int64_t vocabulary = 0;  ///< 0: the model's own, or that of the data
 };
 
 inline void add_data_flags(CommandLine& line, DataFlags& flags) {
   line.group("Data");
-  line.values(
-      "--data", "PATH...", default_data_path, "files and folders of text, or token files (.bin)",
-      [&](std::string const&, Names const& values) { flags.paths.assign(values.begin(), values.end()); });
+  line.values("--data", "PATH...", default_data_path, "files and folders of text, or token files (.bin)",
+              [&](std::string const&, Names const& values) { flags.paths = values; });
   line.custom("--order", "shuffled|sequential", name_of(flags.order), "how samples are ordered",
               [&](std::string const& flag, std::string const& value) {
                 flags.order = cli::choice(flag, value, {"shuffled", "sequential"}) == "shuffled"

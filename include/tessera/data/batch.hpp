@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
+#include <initializer_list>
 #include <iterator>
 #include <limits>
 #include <memory>
@@ -226,12 +226,15 @@ class TokenBatches {
 
 /// Batches from a file or a folder: one epoch as a range. `tokens("train.bin", {.batch = 8, .sequence =
 /// 1024})`.
-inline TokenBatches tokens(std::filesystem::path const& path, LoaderOptions options = {},
-                           TokenOptions kind = {}) {
+inline TokenBatches tokens(std::string const& path, LoaderOptions options = {}, TokenOptions kind = {}) {
   return {TokenSource::open(path, kind), options};
 }
 /// Batches from several paths; none reads `default_data_path`.
-inline TokenBatches tokens(std::vector<std::filesystem::path> const& paths, LoaderOptions options = {},
+inline TokenBatches tokens(std::span<std::string const> paths, LoaderOptions options = {},
+                           TokenOptions kind = {}) {
+  return {TokenSource::open(paths, kind), options};
+}
+inline TokenBatches tokens(std::initializer_list<std::string> paths, LoaderOptions options = {},
                            TokenOptions kind = {}) {
   return {TokenSource::open(paths, kind), options};
 }

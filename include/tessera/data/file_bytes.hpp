@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <fcntl.h>
-#include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
@@ -53,9 +52,7 @@ inline std::string printable(std::string_view name, std::size_t limit = 200) {
 }
 
 /// A path for a message, whole.
-inline std::string path_text(std::filesystem::path const& path) {
-  return printable(path.native(), path.native().size());
-}
+inline std::string path_text(std::string const& path) { return printable(path, path.size()); }
 
 /// An open file descriptor that closes itself.
 class Descriptor {
@@ -96,7 +93,7 @@ class FileBytes {
   }
 
   /// Throws Error(data) that names the path when it is missing, no regular file, or cannot be read.
-  static FileBytes open(std::filesystem::path const& path) {
+  static FileBytes open(std::string const& path) {
     std::string const name = detail::path_text(path);
     auto const fail = [&](std::string const& what, int code) {
       throw Error(ErrorKind::data, name + ": cannot " + what + " (" + detail::errno_text(code) + ")");

@@ -7,11 +7,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <filesystem>
+#include <dirent.h>
+#include <initializer_list>
 #include <limits>
+#include <memory>
 #include <span>
 #include <string>
-#include <system_error>
+#include <string_view>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -44,11 +48,10 @@ struct TokenOptions {
 class TokenSource {
  public:
   /// Opens `paths`, or `default_data_path` when there are none. Throws Error(data) that names the file.
-  static TokenSource open(std::vector<std::filesystem::path> const& paths, TokenOptions options = {}) {
+  static TokenSource open(std::span<std::string const> paths, TokenOptions options = {}) {
     TokenSource source;
     if (paths.empty()) {
-      std::error_code code;
-      if (!std::filesystem::exists(default_data_path, code))
+      if (::access(default_data_path, F_OK) != 0)
         throw Error(ErrorKind::data,
                     std::string("no data: the default ") + default_data_path +
                         " does not exist; install the package fortunes, or name a file or folder "
@@ -60,8 +63,11 @@ class TokenSource {
     return source;
   }
 
-  static TokenSource open(std::filesystem::path const& path, TokenOptions options = {}) {
-    return open(std::vector<std::filesystem::path>{path}, options);
+  static TokenSource open(std::initializer_list<std::string> paths, TokenOptions options = {}) {
+    return open(std::span<std::string const>(paths.begin(), paths.size()), options);
+  }
+  static TokenSource open(std::string const& path, TokenOptions options = {}) {
+    return open(std::span<std::string const>(&path, 1), options);
   }
 
   /// Tokens that the program made itself. `name` is what errors call them.
@@ -166,14 +172,12 @@ class TokenSource {
     size_ += tokens;
   }
 
-  void add(std::filesystem::path const& path) {
+  void add(std::string const& path) {
     std::string const name = detail::path_text(path);
     if (path.empty()) throw Error(ErrorKind::data, "an empty data path was given; name a file or a folder");
     names_.push_back(name);
-    std::error_code code;
-    bool const folder = std::filesystem::is_directory(path, code);
-    bool const token_file = !folder && path.native().ends_with(".bin");
-    if (folder) {
+    struct stat status {};
+    if (::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) {
       set_format(TokenFormat::bytes, name);
       add_folder(path, name);
       return;
@@ -181,7 +185,7 @@ class TokenSource {
     FileBytes file = FileBytes::open(path);
     if (file.size() == 0) throw Error(ErrorKind::data, name + ": the file is empty");
     detail::TokenLayout layout{TokenFormat::bytes, 0, static_cast<std::int64_t>(file.size())};
-    if (token_file) layout = detail::token_layout(file.span(), name);
+    if (path.ends_with(".bin")) layout = detail::token_layout(file.span(), name);
     set_format(layout.format, name);
     append(name, file.data() + layout.offset, layout.tokens);
     contents_.push_back(std::move(file));
@@ -195,13 +199,12 @@ class TokenSource {
     format_ = format;
   }
 
-  void add_folder(std::filesystem::path const& folder, std::string const& name) {
+  void add_folder(std::string const& folder, std::string const& name) {
     std::int64_t const skipped_before = skipped_;
     std::size_t const segments_before = segments_.size();
-    std::vector<std::filesystem::path> files;
+    std::vector<std::string> files;
     collect(folder, files);
-    std::sort(files.begin(), files.end(),
-              [](auto const& a, auto const& b) { return a.native() < b.native(); });
+    std::sort(files.begin(), files.end());
     for (auto const& path : files) {
       FileBytes file = FileBytes::open(path);
       std::size_t const probed = std::min<std::size_t>(file.size(), 4096);
@@ -220,27 +223,34 @@ class TokenSource {
   }
 
   /// Regular files below `folder` that are not hidden; links, hidden entries and devices count as skipped.
-  void collect(std::filesystem::path const& folder, std::vector<std::filesystem::path>& files) {
-    std::error_code code;
-    auto const check = [&] {
-      if (code)
-        throw Error(ErrorKind::data,
-                    detail::path_text(folder) + ": cannot read the folder (" + code.message() + ")");
+  /// The system's own calls, since parsing <filesystem> takes longer than the rest of this header.
+  void collect(std::string const& folder, std::vector<std::string>& files) {
+    auto const fail = [&](int code) {
+      throw Error(ErrorKind::data,
+                  detail::path_text(folder) + ": cannot read the folder (" + detail::errno_text(code) + ")");
     };
-    std::filesystem::directory_iterator entries(folder, code);
-    check();
-    for (; entries != std::filesystem::directory_iterator(); entries.increment(code), check()) {
-      std::filesystem::path const& path = entries->path();
-      auto const type = std::filesystem::symlink_status(path, code).type();
-      check();
-      bool const hidden = path.filename().native().starts_with(".");
-      if (!hidden && type == std::filesystem::file_type::directory)
+    struct Close {
+      void operator()(DIR* open) const noexcept { ::closedir(open); }
+    };
+    std::unique_ptr<DIR, Close> const entries(::opendir(folder.c_str()));
+    if (!entries) fail(errno);
+    errno = 0;  // readdir leaves it alone at the end
+    for (dirent const* entry; (entry = ::readdir(entries.get())) != nullptr; errno = 0) {
+      std::string_view const name = entry->d_name;
+      if (name == "." || name == "..") continue;
+      std::string path = folder;
+      path.append(folder.ends_with('/') ? "" : "/").append(name);
+      struct stat status {};
+      if (::lstat(path.c_str(), &status) != 0 && errno != ENOENT) fail(errno);
+      bool const hidden = name.starts_with('.');
+      if (!hidden && S_ISDIR(status.st_mode))
         collect(path, files);
-      else if (!hidden && type == std::filesystem::file_type::regular)
-        files.push_back(path);
+      else if (!hidden && S_ISREG(status.st_mode))
+        files.push_back(std::move(path));
       else
         ++skipped_;
     }
+    if (errno != 0) fail(errno);
   }
 
   /// Settles the vocabulary and checks every token against it.

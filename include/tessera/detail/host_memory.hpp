@@ -3,36 +3,35 @@
 #pragma once
 
 #include <algorithm>
+#include <cinttypes>
 #include <cstdint>
-#include <fstream>
+#include <cstdio>
 #include <limits>
+#include <memory>
 #include <string>
+#include <string_view>
 
 namespace tessera::inline v0 {
 namespace detail {
 
-/// The first number of a file such as memory.max, or -1 when there is none ("max", no file).
-inline std::int64_t number_in(std::string const& path) {
-  std::ifstream file(path);
+/// The first number of a file such as memory.max, or -1 when there is none ("max", no file). With a `name`,
+/// the first number that follows this word, as in memory.stat.
+inline std::int64_t number_in(std::string const& path, std::string_view name = {}) {
+  struct Close {
+    void operator()(std::FILE* file) const noexcept { std::fclose(file); }
+  };
+  std::unique_ptr<std::FILE, Close> const file(std::fopen(path.c_str(), "re"));
+  if (!file) return -1;
+  char word[128] = "";
+  while (name != word)
+    if (std::fscanf(file.get(), "%127s", word) != 1) return -1;
   std::int64_t value = -1;
-  return file >> value ? value : -1;
-}
-
-/// The number after a word of a file such as memory.stat, or -1 when there is none.
-inline std::int64_t number_after(std::string const& path, std::string const& name) {
-  std::ifstream file(path);
-  std::string word;
-  while (file >> word)
-    if (word == name) {
-      std::int64_t value = 0;
-      return file >> value ? value : -1;
-    }
-  return -1;
+  return std::fscanf(file.get(), "%" SCNd64, &value) == 1 ? value : -1;
 }
 
 /// A line "Name:   123 kB" of /proc/meminfo in bytes, or -1.
 inline std::int64_t meminfo(std::string const& name) {
-  std::int64_t const kilobytes = number_after("/proc/meminfo", name + ":");
+  std::int64_t const kilobytes = number_in("/proc/meminfo", name + ":");
   return kilobytes < 0 ? -1 : kilobytes * 1024;
 }
 
@@ -45,7 +44,7 @@ inline std::int64_t available_host_memory(std::string const& cgroups = "/sys/fs/
   auto const within = [&](std::string const& folder, char const* limit_file, char const* used_file,
                           char const* cached) {
     std::int64_t const limit = number_in(folder + limit_file), taken = number_in(folder + used_file);
-    std::int64_t const cache = std::max<std::int64_t>(number_after(folder + "/memory.stat", cached), 0);
+    std::int64_t const cache = std::max<std::int64_t>(number_in(folder + "/memory.stat", cached), 0);
     std::int64_t const used = std::max<std::int64_t>(taken - cache, 0);
     if (limit > 0 && limit < (std::int64_t{1} << 60) && taken >= 0 && limit - used < available)
       available = limit > used ? limit - used : 0;
