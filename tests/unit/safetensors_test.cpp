@@ -117,8 +117,9 @@ TEST_CASE("a damaged file is refused with file and tensor and numbers") {
     CHECK(open("{}", 0).tensors().empty());
     CHECK(open("{}   ", 0).tensors().empty());
     // The parser alone would take a NUL for the end of the text.
-    for (std::string const after : {std::string("\0", 1), std::string(" \0 ", 3), std::string("\0garbage", 8),
-                                    std::string("\n"), std::string("\t "), std::string("\0}", 2)})
+    for (std::string const& after :
+         {std::string("\0", 1), std::string(" \0 ", 3), std::string("\0garbage", 8), std::string("\n"),
+          std::string("\t "), std::string("\0}", 2)})
       CHECK_ERROR(data, open("{}" + after, 0), "bad.safetensors: the header goes on after its JSON");
     CHECK_ERROR(data, open("{}x", 0), "no JSON");
   }

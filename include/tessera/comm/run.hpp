@@ -2,7 +2,6 @@
 // tessera::run: a thread per rank, and one exception for the caller, the first cause.
 #pragma once
 
-#include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <exception>
@@ -21,6 +20,7 @@
 #include "tessera/comm/communicator.hpp"
 #include "tessera/comm/threads.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/detail/clock.hpp"
 
 namespace tessera::inline v0 {
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <functional>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "tessera/core/error.hpp"
+#include "tessera/detail/clock.hpp"
 #include "tessera/plan/program.hpp"
 #include "tessera/policy/parse.hpp"
 #include "tessera/policy/rules.hpp"

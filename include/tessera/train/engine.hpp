@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -19,6 +18,7 @@
 #include "tessera/comm/communicator.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/data/batch.hpp"
+#include "tessera/detail/clock.hpp"
 #include "tessera/nn/init.hpp"
 #include "tessera/plan/program.hpp"
 #include "tessera/plan/report.hpp"
