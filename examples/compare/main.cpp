@@ -2,6 +2,7 @@
 // compare: trains the same model under a matrix of recipes and says what each one costs.
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <iostream>
 #include <map>
 #include <string>
