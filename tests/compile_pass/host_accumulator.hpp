@@ -9,7 +9,7 @@ struct HostAccumulator {
   using policy_slot = tessera::slot::offload;
   static constexpr std::string_view name = "host_accumulator";
   static constexpr void describe(tessera::RecipeTable& recipe) {
-    recipe.placement.optimizer_tier = tessera::Tier::host;
-    recipe.placement.accumulator_tier = tessera::Tier::host;
+    recipe.placement.master.tier = recipe.placement.moments.tier = tessera::Tier::host;
+    recipe.placement.gradients.tier = tessera::Tier::host;
   }
 };

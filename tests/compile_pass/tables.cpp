@@ -4,7 +4,6 @@
 
 namespace ts = tessera;
 using enum ts::Sharding;
-using enum ts::Exchange;
 using enum ts::Tier;
 
 template <class... Policies>
@@ -13,27 +12,26 @@ inline constexpr ts::RecipeTable recipe = ts::recipe_table<typename ts::Resolved
 template <class... Policies>
 inline constexpr ts::PlacementTable placement = recipe<Policies...>.placement;
 
-// Sharding: parameters, gradients, accumulator, optimizer, exchange.
+// Sharding: parameters, gradients, master weights, moments.
 static_assert(placement<ts::ZeroStage<0>> ==
-              ts::PlacementTable{replicated, replicated, replicated, replicated, all_reduce});
+              ts::PlacementTable{{replicated}, {replicated}, {replicated}, {replicated}});
 static_assert(placement<ts::ZeroStage<1>> ==
-              ts::PlacementTable{replicated, replicated, replicated, sharded, reduce_scatter});
+              ts::PlacementTable{{replicated}, {replicated}, {sharded}, {sharded}});
 static_assert(placement<ts::ZeroStage<2>> ==
-              ts::PlacementTable{replicated, sharded, sharded, sharded, reduce_scatter});
-static_assert(placement<ts::ZeroStage<3>> ==
-              ts::PlacementTable{sharded, sharded, sharded, sharded, reduce_scatter});
-static_assert(placement<ts::RootOptimizer> ==
-              ts::PlacementTable{replicated, replicated, root, root, reduce_to_root});
+              ts::PlacementTable{{replicated}, {sharded}, {sharded}, {sharded}});
+static_assert(placement<ts::ZeroStage<3>> == ts::PlacementTable{{sharded}, {sharded}, {sharded}, {sharded}});
+static_assert(placement<ts::RootOptimizer> == ts::PlacementTable{{replicated}, {root}, {root}, {root}});
 static_assert(recipe<ts::ZeroStage<3>>.stage == 3 && recipe<ts::RootOptimizer>.stage == -1);
 static_assert(recipe<ts::ZeroStage<1>>.names.sharding == "zs1" &&
               recipe<ts::RootOptimizer>.names.sharding == "dp");
 
-// Offload: the tiers of parameters, accumulator and optimizer, and the name.
+// Offload: the tiers of parameters, gradients and optimizer, and the name.
 template <class... Parts>
-constexpr bool lies(ts::Tier parameters, ts::Tier accumulator, ts::Tier optimizer, std::string_view name) {
+constexpr bool lies(ts::Tier parameters, ts::Tier gradients, ts::Tier optimizer, std::string_view name) {
   constexpr ts::RecipeTable table = recipe<ts::Offload<Parts...>>;
-  return table.placement.parameters_tier == parameters && table.placement.accumulator_tier == accumulator &&
-         table.placement.optimizer_tier == optimizer && table.names.offload == name;
+  return table.placement.parameters.tier == parameters && table.placement.gradients.tier == gradients &&
+         table.placement.master.tier == optimizer && table.placement.moments.tier == optimizer &&
+         table.names.offload == name;
 }
 template <class Place>
 using Opt = ts::Optimizer<Place>;
@@ -75,11 +73,13 @@ static_assert(has_types<ts::half>(ts::DType::f16, ts::DType::f32, "fp16"));
 static_assert(has_types<ts::bfloat16>(ts::DType::bf16, ts::DType::f32, "bf16"));
 static_assert(has_types<double>(ts::DType::f64, ts::DType::f64, "fp64"));
 
-// A master copy exists where its format or its place differs from the parameters'.
+// A master copy exists where its format or its place differs from the parameters', or a rank has more of it.
 static_assert(!ts::has_separate_master(recipe<>) && !ts::has_separate_master(recipe<ts::Precision<double>>));
 static_assert(!ts::has_separate_master(recipe<ts::Offload<ts::Cpu, ts::AllState>>));
 static_assert(ts::has_separate_master(recipe<ts::Precision<ts::bfloat16>>));
 static_assert(ts::has_separate_master(recipe<ts::Offload<ts::Cpu>>));
+static_assert(!ts::has_separate_master(recipe<ts::ZeroStage<1>>) &&
+              !ts::has_separate_master(recipe<ts::ZeroStage<3>>));
 
 // The other slots, their defaults and their names.
 static_assert(recipe<>.names == ts::SlotNames{"cpu", "zs0", "fp32", "none", "none", "none", "ordered",

@@ -13,9 +13,9 @@ static_assert(
 static_assert(!std::same_as<Run, ts::Trainer<ts::Gpt2, ts::Precision<ts::bfloat16>, ts::ZeroStage<2>>>);
 static_assert(ts::OffloadPolicy<HostAccumulator>);
 static_assert(Run::recipe.names.offload == "host_accumulator");
-static_assert(Run::recipe.placement.accumulator_tier == ts::Tier::host);
-static_assert(Run::recipe.placement.parameters_tier == ts::Tier::device);
-static_assert(Run::recipe.placement.gradients == ts::Sharding::sharded);
+static_assert(Run::recipe.placement.gradients.tier == ts::Tier::host);
+static_assert(Run::recipe.placement.parameters.tier == ts::Tier::device);
+static_assert(Run::recipe.placement.gradients.over == ts::Sharding::sharded);
 
 using Wide = ts::Trainer<ts::Gpt2, ts::On<ts::Cuda>, ts::Precision<ts::half>, WideWire<float>>;
 static_assert(Wide::recipe.names.reduction == "wide32");

@@ -8,6 +8,9 @@
 #include "tessera/train/trainer.hpp"
 
 #include "compile_pass/host_accumulator.hpp"
+#include "compile_pass/host_master.hpp"
+#include "compile_pass/sharded_gradients.hpp"
+#include "compile_pass/sharded_moments.hpp"
 #include "compile_pass/wide_wire.hpp"
 #include "support/runs.hpp"
 #include "support/tied_model.hpp"
@@ -32,7 +35,48 @@ Outcome run_with(Run const& run) {
   });
 }
 
+/// Four micro-batches on 1, 2 and 4 ranks and three on 3, all with the bits of one rank of stage 0.
+template <class Format, class... Policies>
+void same_at_every_world() {
+  for (Spread const split : {Spread{1, 4}, Spread{2, 2}, Spread{4, 1}, Spread{3, 1}}) {
+    Outcome const want = run_with<Precision<Format>>(run_of({1, split.ranks * split.accumulation}));
+    INFO(to_string(Trainer<TiedModel, Precision<Format>, Policies...>::recipe), ", ranks ", split.ranks);
+    CHECK(run_with<Precision<Format>, Policies...>(run_of(split)) == want);
+  }
+}
+template <class... Policies>
+void same_in_every_precision() {
+  same_at_every_world<float, Policies...>();
+  same_at_every_world<half, Policies...>();
+  same_at_every_world<bfloat16, Policies...>();
+}
+
 }  // namespace
+
+TEST_CASE("a user's sharding of the moments alone changes no bit") {
+  same_in_every_precision<ShardedMoments>();
+  same_at_every_world<bfloat16, ShardedMoments, Offload<Cpu>>();
+}
+
+TEST_CASE("a user's sharding of the gradients under a replicated optimizer changes no bit") {
+  same_in_every_precision<ShardedGradients>();
+  same_at_every_world<half, ShardedGradients, Offload<Cpu>>();
+}
+
+TEST_CASE("a user's master weights on the host under moments on the device change no bit") {
+  same_in_every_precision<HostMaster>();
+  same_in_every_precision<HostMaster, ZeroStage<2>>();
+  same_at_every_world<bfloat16, HostMaster, RootOptimizer>();
+}
+
+TEST_CASE("parameters in host memory change no bit under any sharding") {
+  using Full = Offload<Cpu, AllState>;
+  same_in_every_precision<Full>();
+  same_in_every_precision<Full, ZeroStage<3>>();
+  same_at_every_world<bfloat16, Full, ZeroStage<1>>();
+  same_at_every_world<bfloat16, Full, ZeroStage<2>>();
+  same_at_every_world<half, Full, RootOptimizer>();
+}
 
 TEST_CASE("a user's offload of the accumulator changes no bit") {
   Outcome const want = run_with<>(run_of({1, 4}));

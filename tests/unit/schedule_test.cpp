@@ -65,8 +65,9 @@ std::string acquisitions_are_sound(StepPlan const& plan, Program const& program)
       if (!held.empty()) return "not released before " + where;
       micro = entry.micro_batch;
     }
-    if (entry.verb == Verb::acquire) {
-      if (!held.insert(entry.writes.front()).second) return "acquired twice: " + where;
+    if (entry.verb == Verb::acquire) {  // a way of several moves ends in the same buffer
+      bool const goes_on = entry.from == entry.to;
+      if (!held.insert(entry.to).second && !goes_on) return "acquired twice: " + where;
       continue;
     }
     for (int const buffer : entry.reads)
@@ -74,9 +75,7 @@ std::string acquisitions_are_sound(StepPlan const& plan, Program const& program)
         return "not acquired: " + where;
     for (int const buffer : entry.writes)
       if (program.at(buffer).kind == BufferKind::gathered) return "writes weights: " + where;
-    bool const computes = entry.verb == Verb::forward || entry.verb == Verb::recompute ||
-                          entry.verb == Verb::backward_input || entry.verb == Verb::backward_weight;
-    if (computes && plan.recipe.placement.parameters == Sharding::sharded)
+    if (computes(entry.verb) && plan.recipe.placement.parameters != Placement{})
       for (int const buffer : entry.reads)
         if (program.at(buffer).kind == BufferKind::parameters) return "reads a shard as weights: " + where;
     if (entry.verb == Verb::release) held.erase(entry.reads.front());
@@ -114,7 +113,7 @@ std::string conflicts_are_ordered(StepPlan const& plan, Program const& program) 
   auto const& entries = program.schedule.entries;
   REQUIRE(entries.size() <= most);
   std::vector<std::bitset<most>> before(entries.size());
-  std::array<int, 4> last{-1, -1, -1, -1};
+  std::vector<int> last(lane_count, -1);
   for (std::size_t i = 0; i < entries.size(); ++i) {
     auto const after = [&](int other) {
       if (other < 0) return;
@@ -202,13 +201,13 @@ std::map<Verb, int> verbs(StepPlan const& plan) {
 }
 
 /// An entry in words: verb, unit, micro-batch, and the kinds of what it touches.
-using Line = std::tuple<Verb, int, int, Lane, std::vector<std::tuple<BufferKind, int, int>>>;
+using Line = std::tuple<Verb, Move, int, int, Lane, std::vector<std::tuple<BufferKind, int, int>>>;
 Line line(Program const& program, Entry const& entry) {
-  Line result{entry.verb, entry.unit, entry.micro_batch, entry.lane, {}};
+  Line result{entry.verb, entry.move, entry.unit, entry.micro_batch, entry.lane, {}};
   for (auto const* list : {&entry.reads, &entry.writes})
     for (int const buffer : *list) {
       Buffer const& about = program.at(buffer);
-      std::get<4>(result).emplace_back(about.kind, about.unit, about.index);
+      std::get<5>(result).emplace_back(about.kind, about.unit, about.index);
     }
   return result;
 }
@@ -360,9 +359,7 @@ TEST_CASE("buckets change only when contributions travel") {
             if (wanted(entry.verb)) all.push_back(line(plan.train, entry));
           return all;
         };
-        auto const travels = [](Verb verb) {
-          return verb == Verb::reduce || verb == Verb::fold || verb == Verb::gather;
-        };
+        auto const travels = [](Verb verb) { return verb == Verb::reduce || verb == Verb::fold; };
         auto const stays = [&](Verb verb) { return !travels(verb); };
         CHECK(lines(at_once, travels) == lines(late, travels));  // in the same order among themselves
         CHECK(lines(at_once, stays) == lines(late, stays));
@@ -387,19 +384,21 @@ TEST_CASE("each sharding has its verbs and no others") {
                                             .world = 4,
                                             .accumulation = accumulation}));
           std::map<Verb, int> want;
+          bool const gathered = reduction == "ordered" && sharding == "zs0";
+          bool const travels = sharding == "dp" || sharding == "zs1" || sharding == "zs2";
           want[Verb::forward] = want[Verb::backward_input] = want[Verb::backward_weight] =
               units * accumulation;
           // Forward: each unit and the embedding again for the head. Backward: each block.
           if (sharding == "zs3")
             want[Verb::acquire] = want[Verb::release] = (units + 1 + layers) * accumulation;
-          want[Verb::reduce] = each ? units * accumulation : units;
+          want[Verb::reduce] = (each ? units * accumulation : units) + (gathered ? units : 0);
           if (each || accumulation > 1) want[Verb::fold] = units * accumulation;
-          if (reduction == "ordered" && sharding == "zs0") want[Verb::gather] = units;
-          want[Verb::norm] = units + 1;
-          if (streams) want[Verb::stream] = units + 1;  // and the scalars
+          want[Verb::norm] = units;
+          want[Verb::share] = want[Verb::decide] = 1;
+          if (streams) want[Verb::stream] = units;
+          if (streams) want[Verb::brief] = 1;
           want[Verb::update] = units;
-          if (streams || sharding == "dp" || sharding == "zs1" || sharding == "zs2")
-            want[Verb::publish] = units;
+          if (streams || travels) want[Verb::publish] = units * (streams + travels);
           INFO(std::string(sharding), " ", std::string(reduction), " ", std::string(offload), " ",
                accumulation);
           CHECK(count == want);
@@ -411,7 +410,8 @@ TEST_CASE("recomputation rebuilds what it says") {
     StepPlan const plan = plan_of({.recompute = recompute, .every = every});
     std::string order;
     for (Entry const& entry : plan.train.schedule.entries) {
-      if (entry.verb == Verb::recompute) order += "r" + std::to_string(entry.unit) + " ";
+      if (entry.verb == Verb::recompute || entry.verb == Verb::restore)
+        order += "r" + std::to_string(entry.unit) + " ";
       if (entry.verb == Verb::backward_input) order += "b" + std::to_string(entry.unit) + " ";
     }
     return order;
@@ -432,5 +432,9 @@ TEST_CASE("entries read as lines") {
   CHECK(text(plan, entries.back()) == "update head");
   for (int kind = 0; kind <= static_cast<int>(BufferKind::workspace); ++kind)
     CHECK(name_of(static_cast<BufferKind>(kind)) != "");
-  for (Lane lane : {Lane::compute, Lane::communication, Lane::copy, Lane::host}) CHECK(name_of(lane) != "?");
+  for (std::size_t lane = 0; lane < lane_count; ++lane) CHECK(name_of(static_cast<Lane>(lane)) != "?");
+  for (int verb = 0; verb <= static_cast<int>(Verb::brief); ++verb)
+    CHECK(name_of(static_cast<Verb>(verb)) != "");
+  for (int move = 0; move <= static_cast<int>(Move::broadcast); ++move)
+    CHECK(name_of(static_cast<Move>(move)) != "");
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <utility>
@@ -85,10 +86,21 @@ void exchange(Shop& shop) {
       int const micro = entry.micro_batch * shop.plan.shape.world + shop.plan.shape.rank;
       for (std::int64_t i = 0; i < layout.undecayed.end; ++i) to[i] = contribution_of(micro, entry.unit, i);
     }
-    if (entry.verb == Verb::reduce) shop.store.reduce(entry.unit, entry.micro_batch);
-    if (entry.verb == Verb::fold) shop.store.fold(entry.unit, entry.micro_batch);
-    if (entry.verb == Verb::gather) shop.store.gather(entry.unit);
+    if (entry.verb == Verb::reduce || entry.verb == Verb::fold) shop.store.run(shop.plan.train, entry);
   }
+}
+
+/// Carries out the entries of some verbs.
+void run(Shop& shop, std::initializer_list<Verb> verbs) {
+  for (Entry const& entry : shop.plan.train.schedule.entries)
+    if (std::find(verbs.begin(), verbs.end(), entry.verb) != verbs.end())
+      shop.store.run(shop.plan.train, entry);
+}
+
+/// This rank's gradient of a unit, as if it began at element 0.
+float* gradient_of(Shop& shop, int unit) {
+  int const buffer = shop.plan.train.find(shop.plan.gradient_kind(), unit);
+  return reinterpret_cast<float*>(shop.memory.train(buffer)) - shop.plan.train.at(buffer).range.begin;
 }
 
 }  // namespace
@@ -123,8 +135,8 @@ TEST_CASE("an acquired unit is whole and its padding stays zero") {
     fill(shop);
     for (Entry const& entry : shop.plan.train.schedule.entries) {
       if (entry.verb != Verb::acquire) continue;
-      std::byte* const gathered = shop.memory.train(entry.writes.front());
-      shop.store.acquire(entry.unit, gathered, 0);
+      std::byte* const gathered = shop.memory.train(entry.to);
+      shop.store.run(shop.plan.train, entry);
       UnitLayout const& layout = shop.plan.layout(entry.unit);
       std::vector<float> want(static_cast<std::size_t>(layout.padded), 0.0f);
       for (std::size_t p = 0; p < layout.parameters.size(); ++p)
@@ -155,8 +167,7 @@ TEST_CASE("every exchange folds all micro-batches of all ranks where the gradien
               // The part that this rank updates, and all of it where gradients are gathered.
               bool const all = sharding == "zs0" || ranks == 1;
               Range const part = all ? Range{0, layout.padded} : shop.plan.updated(unit);
-              float const* const from =
-                  shop.buffer<float>(shop.plan.gradient_kind(), unit) - shop.plan.gradient_range(unit).begin;
+              float const* const from = gradient_of(shop, unit);
               bool right = true;
               for (std::int64_t i = 0; i < layout.padded; ++i) {
                 float want = 0.0f;
@@ -167,13 +178,12 @@ TEST_CASE("every exchange folds all micro-batches of all ranks where the gradien
                 if (part.begin <= i && i < part.end) right &= from[i] == want;
               }
               CHECK(right);
-              shop.store.norm(unit);
             }
             for (int micro = 0; micro < accumulation; ++micro) {
               shop.store.loss_slot(micro)->loss = 1.5;
               shop.store.loss_slot(micro)->unmasked = 4;
             }
-            shop.store.finish();
+            run(shop, {Verb::norm, Verb::share, Verb::decide});
             StepState const& state = shop.store.state();
             CHECK(state.norm == doctest::Approx(std::sqrt(squares)).epsilon(1e-7));
             CHECK(state.unmasked == 4 * ranks * accumulation);
@@ -193,14 +203,11 @@ TEST_CASE("a value that is not finite is found on any rank and named") {
       int const plain = TiedModel::plain;
       for (auto const& [unit, element] : {std::pair{0, std::int64_t{3}}, std::pair{plain, lies.begin + 17},
                                           std::pair{plain, lies.end - 1}}) {
-        Range const part = shop.plan.normed(unit);
+        Range const part = shop.plan.held(shop.plan.normed_over(), unit);
         if (element < part.begin || element >= part.end) continue;
-        float* const gradient =
-            shop.buffer<float>(shop.plan.gradient_kind(), unit) - shop.plan.gradient_range(unit).begin;
-        gradient[element] = std::nanf("");
+        gradient_of(shop, unit)[element] = std::nanf("");
       }
-      for (int unit = 0; unit < shop.plan.units_count(); ++unit) shop.store.norm(unit);
-      shop.store.finish();
+      run(shop, {Verb::norm, Verb::share, Verb::decide});
       CHECK(shop.store.state().bad_unit == TiedModel::plain);  // backward meets it before the embedding
       CHECK(shop.store.state().bad_element == lies.begin + 17);
       CHECK(shop.store.name_at(shop.store.state().bad_unit, shop.store.state().bad_element) == "plain.up");

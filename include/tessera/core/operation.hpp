@@ -9,8 +9,14 @@
 namespace tessera::inline v0 {
 
 /// Entries of one lane run in order; entries of different lanes run together unless a wait orders them.
-enum class Lane : std::uint8_t { compute, communication, copy, host };
-inline constexpr std::size_t lane_count = 4;
+enum class Lane : std::uint8_t {
+  compute,
+  communication,
+  download,  ///< copies from the device to the other tiers
+  upload,    ///< and back: a link carries both ways at once
+  host
+};
+inline constexpr std::size_t lane_count = 5;
 
 constexpr std::string_view name_of(Lane lane) {
   switch (lane) {
@@ -18,8 +24,10 @@ constexpr std::string_view name_of(Lane lane) {
       return "compute";
     case Lane::communication:
       return "communication";
-    case Lane::copy:
-      return "copy";
+    case Lane::download:
+      return "download";
+    case Lane::upload:
+      return "upload";
     case Lane::host:
       return "host";
   }

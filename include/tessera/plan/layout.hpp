@@ -10,6 +10,7 @@
 
 #include "tessera/core/error.hpp"
 #include "tessera/nn/model.hpp"
+#include "tessera/plan/schedule.hpp"
 #include "tessera/tensor/arena.hpp"
 
 namespace tessera::inline v0 {
@@ -18,21 +19,6 @@ namespace tessera::inline v0 {
 inline constexpr std::int64_t shard_alignment = 4096;
 /// Every parameter starts at a multiple of this many elements of its unit's buffer.
 inline constexpr std::int64_t parameter_alignment = 64;
-
-/// A half-open range of elements of a unit's flat buffer.
-struct Range {
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-
-  constexpr std::int64_t size() const { return end > begin ? end - begin : 0; }
-  friend constexpr bool operator==(Range const&, Range const&) = default;
-};
-
-constexpr Range intersect(Range a, Range b) {
-  std::int64_t const begin = a.begin > b.begin ? a.begin : b.begin;
-  std::int64_t const end = a.end < b.end ? a.end : b.end;
-  return {begin, end > begin ? end : begin};
-}
 
 /// One unit's flat buffer: decayed parameters first, then undecayed, then frozen, each parameter aligned and
 /// followed by its padding rows, the tail padded. Only the tail depends on the world.

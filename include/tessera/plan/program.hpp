@@ -7,16 +7,17 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <utility>
 #include <vector>
 
 #include "tessera/core/place.hpp"
 #include "tessera/nn/model.hpp"
-#include "tessera/optim/finish.hpp"
-#include "tessera/optim/step_state.hpp"
 #include "tessera/plan/layout.hpp"
-#include "tessera/plan/memory.hpp"
+#include "tessera/plan/moves.hpp"
+#include "tessera/plan/placing.hpp"
 #include "tessera/plan/schedule.hpp"
+#include "tessera/plan/step_buffers.hpp"
 #include "tessera/plan/step_plan.hpp"
 #include "tessera/policy/table.hpp"
 
@@ -28,18 +29,20 @@ namespace detail {
 class Generator {
  public:
   Generator(StepPlan const& plan, bool training) : plan_(plan), training_(training) {}
+  Generator(Generator const&) = delete;
+  Generator& operator=(Generator const&) = delete;
 
   /// Not `whole`: the last micro-batch alone, without waits. It has every buffer at its place.
   Program run(bool whole) {
-    add_persistent();
     int const micro_batches = training_ ? plan_.shape.accumulation : 1;
     for (micro_ = whole ? 0 : micro_batches - 1; micro_ < micro_batches; ++micro_) {
       last_ = micro_ + 1 == micro_batches;
       acquisitions_.assign(plan_.units.size(), -1);
+      stops_.clear();
       program_.schedule.last_micro_batch = program_.schedule.entries.size();
       std::vector<Work> const works = list_works();
       for (std::size_t index = 0; index < works.size(); ++index) {
-        acquire(works[index]);
+        for (int const unit : works[index].weights) acquire(unit);
         compute(works[index]);
         release(index + 1 < works.size() ? &works[index + 1] : nullptr);
         if (works[index].verb == Verb::backward_weight) finish_contribution(works[index].unit);
@@ -47,14 +50,11 @@ class Generator {
     }
     if (training_) {
       micro_ = -1;
-      for (int unit = 0; unit < units(); ++unit)
-        emit(Verb::norm, unit, Lane::compute, {gradient(unit)}, {partials()});
-      emit(Verb::norm, -1, Lane::communication, {partials()}, {partials(), state()});
-      if (plan_.streams()) emit(Verb::stream, -1, Lane::copy, {state()}, {host_state()});
+      norms();
       for (int unit = 0; unit < units(); ++unit) update(unit);
     }
-    place();
-    if (whole) connect(program_.schedule, sharing());
+    place_buffers(program_);
+    if (whole) connect(program_.schedule, sharing_of(program_));
     return std::move(program_);
   }
 
@@ -68,16 +68,19 @@ class Generator {
     int unit = 0;
     List weights;
   };
+  /// Values of a unit: the buffer that holds them, and how they lie.
+  struct Values {
+    int buffer = -1;
+    Placement lies{};
+  };
 
   int units() const { return plan_.units_count(); }
-  PlacementTable const& placement() const { return plan_.recipe.placement; }
-  int world() const { return plan_.shape.world; }
+  DTypes const& types() const { return plan_.recipe.types; }
+  PlacementTable const& rows() const { return plan_.placement(); }
   bool ordered() const { return plan_.recipe.reduction == ReductionKind::ordered; }
-  bool to_root() const { return placement().exchange == Exchange::reduce_to_root; }
-  bool gathers_weights() const { return placement().parameters == Sharding::sharded; }
-  bool gradients_sharded() const { return placement().gradients == Sharding::sharded; }
+  bool several() const { return plan_.shape.world > 1; }
 
-  // ---- the order of the compute entries -------------------------------------------------------------------
+  // The order of the compute entries.
 
   bool rebuilt(int unit) const {
     RecomputeKind const kind = plan_.recipe.recompute;
@@ -93,15 +96,15 @@ class Generator {
       if (drops(unit, index)) return true;
     return false;
   }
-  /// The first unit of the stretch of rebuilt units that `unit` belongs to: stretches of `recompute_every`.
-  int stretch_begin(int unit) const {
+  /// The first unit of the segment of rebuilt units that `unit` belongs to: segments of `recompute_every`.
+  int segment_begin(int unit) const {
     int first = unit;
     while (first > 0 && rebuilt(first - 1)) --first;
     int const length = plan_.recipe.recompute == RecomputeKind::every ? plan_.shape.recompute_every : 1;
     return first + (unit - first) / length * length;
   }
-  bool stretch_ends(int unit) const {
-    return unit + 1 >= units() || !rebuilt(unit + 1) || stretch_begin(unit + 1) != stretch_begin(unit);
+  bool segment_ends(int unit) const {
+    return unit + 1 >= units() || !rebuilt(unit + 1) || segment_begin(unit + 1) != segment_begin(unit);
   }
 
   List weights_of(int unit) const {
@@ -117,11 +120,11 @@ class Generator {
     if (!training_) return works;
     for (int unit = units() - 1; unit >= 0; --unit) {
       if (rebuilt(unit)) {
-        if (stretch_ends(unit))
-          for (int again = stretch_begin(unit); again <= unit; ++again)
+        if (segment_ends(unit))
+          for (int again = segment_begin(unit); again <= unit; ++again)
             works.push_back({Verb::recompute, again, weights_of(again)});
       } else if (drops_some(unit)) {
-        works.push_back({Verb::recompute, unit, {}});
+        works.push_back({Verb::restore, unit, {}});
       }
       works.push_back(
           {Verb::backward_input, unit, plan_.unit(unit).backward_reads_weights ? weights_of(unit) : List{}});
@@ -130,25 +133,91 @@ class Generator {
     return works;
   }
 
-  // ---- entries --------------------------------------------------------------------------------------------
+  // Entries.
 
-  void emit(Verb verb, int unit, Lane lane, List reads, List writes) {
-    program_.schedule.entries.push_back(
-        {verb, unit, micro_, lane, std::move(reads), std::move(writes), {}, false});
+  Entry& emit(Verb verb, int unit, Lane lane, List reads, List writes) {
+    Entry entry;
+    entry.verb = verb;
+    entry.unit = unit;
+    entry.micro_batch = micro_;
+    entry.lane = lane;
+    entry.reads = std::move(reads);
+    entry.writes = std::move(writes);
+    program_.schedule.entries.push_back(std::move(entry));
+    return program_.schedule.entries.back();
+  }
+  /// Work of this rank on state, where that lies.
+  void work(Verb verb, int unit, int from, int to, Range part, List reads, List writes) {
+    Lane const lane = buffers_[to].tier == Tier::device ? Lane::compute : Lane::host;
+    reads.push_back(from);
+    writes.push_back(to);
+    Entry& entry = emit(verb, unit, lane, std::move(reads), std::move(writes));
+    entry.from = from;
+    entry.to = to;
+    entry.part = part;
+  }
+  void move(Verb verb, Move move, int unit, int from, int to, Range part) {
+    Tier const here = buffers_[from].tier, there = buffers_[to].tier;
+    Lane const lane = move != Move::copy     ? Lane::communication
+                      : here == there        ? Lane::compute
+                      : here == Tier::device ? Lane::download
+                                             : Lane::upload;
+    Entry& entry = emit(verb, unit, lane, {from}, {to});
+    entry.move = move;
+    entry.from = from;
+    entry.to = to;
+    entry.part = part;
   }
 
-  void acquire(Work const& work) {
-    if (!gathers_weights()) return;
-    for (int owner : work.weights) {
-      if (std::find(acquired_.begin(), acquired_.end(), owner) != acquired_.end()) continue;
-      acquired_.push_back(owner);
-      ++acquisitions_[static_cast<std::size_t>(owner)];
-      emit(Verb::acquire, owner, Lane::communication, {kept_weights(owner)}, {weights(owner)});
+  /// The one way in which state travels: a chain of moves, each to `into` where that is on the tier and has
+  /// the room, in place where it can be, else to a buffer of kind `passing`. Returns the buffer that then
+  /// holds the values.
+  int carry(Verb verb, int unit, Values values, Placement const& to, Kind passing, int into = -1) {
+    std::vector<Hop> const hops = moves_between(values.lies, to, ordered());
+    for (Hop const& hop : hops) {
+      Buffer const here = buffers_[values.buffer];
+      bool const summands =
+          hop.move == Move::all_to_all || (hop.move == Move::gather && values.lies.over == Sharding::partial);
+      int const pieces = summands ? plan_.shape.world : here.pieces;
+      auto const fits = [&](int buffer) {
+        return pieces == 1 && buffer >= 0 && buffers_[buffer].tier == hop.after.tier &&
+               holds(buffers_[buffer].over, hop.after.over);
+      };
+      bool const last = &hop == &hops.back();
+      Placement lies = hop.after;  // what rank 0 is about to broadcast has room on every rank
+      if (lies.over == Sharding::root && !last) lies.over = Sharding::replicated;
+      int const next = fits(into) ? into
+                       : fits(values.buffer)
+                           ? values.buffer
+                           : buffers_.room(passing, unit, stops_[{passing, unit}]++, here.type, lies, pieces);
+      bool const from_all = hop.move == Move::all_gather || hop.move == Move::gather;
+      Sharding const over = from_all ? values.lies.over : hop.after.over;
+      move(verb, hop.move, unit, values.buffer, next, part_of(verb, hop.move, unit, over));
+      values = {next, hop.after};
     }
+    if (into >= 0 && values.buffer != into)
+      move(verb, Move::copy, unit, values.buffer, into, part_of(verb, Move::copy, unit, to.over));
+    return into >= 0 ? into : values.buffer;
+  }
+  /// What a move takes or leaves here. Of updated weights only those of parameters are copied: what pads
+  /// stays zero.
+  Range part_of(Verb verb, Move move, int unit, Sharding over) const {
+    UnitLayout const& layout = plan_.layout(unit);
+    if (move == Move::broadcast) return {0, layout.padded};
+    Range const part = plan_.held(over, unit);
+    return verb == Verb::publish && move == Move::copy ? intersect(part, {0, layout.undecayed.end}) : part;
+  }
+
+  void acquire(int unit) {
+    if (rows().parameters == Placement{}) return;
+    if (std::find(acquired_.begin(), acquired_.end(), unit) != acquired_.end()) return;
+    acquired_.push_back(unit);
+    ++acquisitions_[static_cast<std::size_t>(unit)];
+    carry(Verb::acquire, unit, {buffers_.parameters(unit), rows().parameters}, {}, Kind::transit,
+          weights(unit));
   }
 
   void release(Work const* next) {
-    if (!gathers_weights()) return;
     auto const needed = [&](int owner) {
       return next && std::find(next->weights.begin(), next->weights.end(), owner) != next->weights.end();
     };
@@ -157,303 +226,136 @@ class Generator {
     std::erase_if(acquired_, [&](int owner) { return !needed(owner); });
   }
 
+  /// What the compute entries read. Each acquisition of a micro-batch has a buffer of its own life.
+  int weights(int unit) {
+    if (rows().parameters == Placement{}) return buffers_.parameters(unit);
+    return buffers_.room(Kind::gathered, unit, acquisitions_[static_cast<std::size_t>(unit)],
+                         types().parameter, {});
+  }
+
   void compute(Work const& work) {
     int const unit = work.unit;
     UnitSpec const& spec = plan_.unit(unit);
     bool const last_unit = unit + 1 == units();
     bool const backward = work.verb == Verb::backward_input || work.verb == Verb::backward_weight;
     bool const forward = work.verb == Verb::forward;
-    List reads{batch(), state()}, writes{workspace()};
+    bool const again = work.verb == Verb::recompute || work.verb == Verb::restore;
+    List reads{buffers_.batch(), buffers_.state()}, writes{buffers_.workspace()};
     for (int owner : work.weights) reads.push_back(weights(owner));
-    if (unit > 0) reads.push_back(forward ? output(unit - 1) : input_again(unit));
+    if (unit > 0) reads.push_back(forward ? buffers_.output(unit - 1) : input_again(unit));
     for (int index = 0; index < static_cast<int>(spec.saved.size()); ++index) {
       bool const dropped = drops(unit, static_cast<std::size_t>(index));
       if (forward) {
-        writes.push_back(saved(dropped ? Kind::dropped : Kind::saved, unit, index));
-      } else if (work.verb == Verb::recompute && dropped) {
-        writes.push_back(saved(Kind::saved, unit, index));
+        writes.push_back(buffers_.saved(dropped ? Kind::dropped : Kind::saved, unit, index));
+      } else if (again && dropped) {
+        writes.push_back(buffers_.saved(Kind::saved, unit, index));
       } else {
-        reads.push_back(saved(Kind::saved, unit, index));
+        reads.push_back(buffers_.saved(Kind::saved, unit, index));
       }
     }
     if (forward) {
-      if (spec.output.dims()) writes.push_back(output(unit));
-      if (last_unit) writes.insert(writes.end(), {losses(), partials()});
+      if (spec.output.dims()) writes.push_back(buffers_.output(unit));
+      if (last_unit) writes.insert(writes.end(), {buffers_.losses(), buffers_.partials()});
     }
-    if (work.verb == Verb::recompute && rebuilt(unit) && !stretch_ends(unit))
-      writes.push_back(activation(Kind::spare_output, unit, 0, spec.output, false));
+    if (work.verb == Verb::recompute && rebuilt(unit) && !segment_ends(unit))
+      writes.push_back(buffers_.spare_output(unit));
     if (backward) {
-      if (!last_unit) reads.push_back(activation(Kind::output_gradient, unit, 0, spec.output, false));
-      for (int index = 0; index < static_cast<int>(spec.backward.size()); ++index) {
-        ActivationSpec const& kept = spec.backward[static_cast<std::size_t>(index)];
-        int const buffer = activation(Kind::backward, unit, index, kept.shape, kept.statistic);
-        (work.verb == Verb::backward_input ? writes : reads).push_back(buffer);
-      }
-      writes.push_back(contribution(unit));
+      if (!last_unit) reads.push_back(buffers_.output_gradient(unit));
+      for (int index = 0; index < static_cast<int>(spec.backward.size()); ++index)
+        (work.verb == Verb::backward_input ? writes : reads).push_back(buffers_.backward(unit, index));
+      writes.push_back(buffers_.contribution(unit));
       if (work.verb == Verb::backward_input && unit > 0 && spec.input_gradient)
-        writes.push_back(activation(Kind::output_gradient, unit - 1, 0, plan_.unit(unit - 1).output, false));
+        writes.push_back(buffers_.output_gradient(unit - 1));
       if (work.verb == Verb::backward_weight) {
         for (int borrow = 0; borrow < static_cast<int>(spec.borrows.size()); ++borrow)
-          for (int buffer : lent(unit, borrow)) writes.push_back(buffer);
-        for (int buffer : lent_to_me(unit)) reads.push_back(buffer);
+          for (int buffer : buffers_.lent(unit, borrow)) writes.push_back(buffer);
+        for (int buffer : buffers_.lent_to_me(unit)) reads.push_back(buffer);
       }
     }
     emit(work.verb, unit, Lane::compute, std::move(reads), std::move(writes));
   }
 
+  int input_again(int unit) {
+    bool const inside = rebuilt(unit) && segment_begin(unit) != unit;
+    return inside ? buffers_.spare_output(unit - 1) : buffers_.output(unit - 1);
+  }
+
   /// A unit's contribution is complete: it joins the open bucket, and a full bucket travels.
   void finish_contribution(int unit) {
     bucket_.push_back(unit);
-    bucket_bytes_ += plan_.layout(unit).padded * size(plan_.recipe.types.contribution);
+    bucket_bytes_ += buffers_[buffers_.contribution(unit)].bytes;
     if (bucket_bytes_ < plan_.shape.bucket_bytes && unit > 0) return;
-    for (int member : bucket_) exchange(member);
+    for (int member : bucket_) add_to_gradient(member);
     bucket_.clear();
     bucket_bytes_ = 0;
   }
 
-  void exchange(int unit) {
-    Range const whole{0, plan_.layout(unit).padded};
-    std::int64_t const contribution_size = size(plan_.recipe.types.contribution);
-    if (world() == 1) {
-      if (plan_.accumulates) emit(Verb::fold, unit, Lane::compute, {contribution(unit)}, {gradient(unit)});
-    } else if (ordered() || to_root()) {
-      bool const receives = !to_root() || plan_.is_root();
-      std::int64_t const received = whole.size() * (to_root() ? world() : 1);
-      int const staging = transient(Kind::staging, unit, 0, receives ? received * contribution_size : 0);
-      emit(Verb::reduce, unit, Lane::communication, {contribution(unit)}, {staging});
-      emit(Verb::fold, unit, Lane::compute, {staging, contribution(unit)}, {gradient(unit)});
-      if (last_ && placement().exchange == Exchange::all_reduce)
-        emit(Verb::gather, unit, Lane::communication, {gradient(unit)}, {gradient(unit)});
-    } else if (gradients_sharded()) {
-      int const staging = transient(Kind::staging, unit, 0, plan_.layout(unit).shard * contribution_size);
-      emit(Verb::reduce, unit, Lane::communication, {contribution(unit)}, {staging});
-      emit(Verb::fold, unit, Lane::compute, {staging}, {gradient(unit)});
-    } else {
-      if (plan_.accumulates) emit(Verb::fold, unit, Lane::compute, {contribution(unit)}, {gradient(unit)});
-      if (last_) emit(Verb::reduce, unit, Lane::communication, {gradient(unit)}, {gradient(unit)});
-    }
+  /// Contributions travel to where the gradient is summed. Where sums may have any order and every rank has
+  /// room for all, each rank sums its own first, and ranks meet after the last micro-batch.
+  void add_to_gradient(int unit) {
+    Placement const& kept = rows().gradients;
+    int const gradient = buffers_.gradient(unit);
+    Placement meets = kept;
+    if (kept.over == Sharding::replicated && several())
+      meets.over = ordered() ? Sharding::sharded : Sharding::partial;
+    Values const contribution{buffers_.contribution(unit),
+                              {several() ? Sharding::partial : Sharding::replicated, Tier::device}};
+    int const arrived = carry(Verb::reduce, unit, contribution, meets, Kind::staging);
+    if (arrived != gradient) work(Verb::fold, unit, arrived, gradient, plan_.held(meets.over, unit), {}, {});
+    if (last_) carry(Verb::reduce, unit, {gradient, meets}, plan_.gradients(), Kind::transit, gradient);
   }
 
-  void update(int unit) {
-    std::int64_t const elements = plan_.updated(unit).size();
-    int source = gradient(unit);
-    List writes = optimizer(unit);
-    if (plan_.streams()) {
-      int const landing = transient(Kind::landing, unit, 0, elements * size(plan_.gradient_type()),
-                                    placement().optimizer_tier);
-      emit(Verb::stream, unit, Lane::copy, {gradient(unit)}, {landing});
-      source = landing;
-    }
-    int updated = -1;  // the weights as the device wants them, at the place of the optimizer
-    if (!plan_.streams()) {
-      writes.push_back(kept_weights(unit));
-    } else if (plan_.recipe.types.parameter != plan_.recipe.types.master) {
-      updated = transient(Kind::updated, unit, 0, elements * size(plan_.recipe.types.parameter),
-                          placement().optimizer_tier);
-      writes.push_back(updated);
-    }
-    emit(Verb::update, unit, plan_.streams() ? Lane::host : Lane::compute,
-         {source, plan_.streams() ? host_state() : state()}, std::move(writes));
-    bool const travels = world() > 1 && !gathers_weights() && placement().optimizer != Sharding::replicated;
-    if (travels || plan_.streams()) {
-      List reads = updated >= 0 ? List{updated} : plan_.streams() ? optimizer(unit) : List{};
-      reads.push_back(kept_weights(unit));
-      emit(Verb::publish, unit, Lane::communication, std::move(reads), {kept_weights(unit)});
-    }
-  }
-
-  // ---- buffers --------------------------------------------------------------------------------------------
-
-  static std::int64_t size(DType type) { return static_cast<std::int64_t>(size_of(type)); }
-
-  int persistent(Kind kind, int unit, int index, std::int64_t bytes, Tier tier = Tier::device) {
-    return program_.add({kind, unit, index, bytes, tier, true, -1});
-  }
-  int transient(Kind kind, int unit, int index, std::int64_t bytes, Tier tier = Tier::device) {
-    return program_.add({kind, unit, index, bytes, tier, false, -1});
-  }
-  int activation(Kind kind, int unit, int index, Shape const& shape, bool statistic) {
-    DType const type = statistic ? plan_.recipe.types.accumulator : plan_.recipe.types.activation;
-    return transient(kind, unit, index, shape.elements() * size(type));
-  }
-
-  int state() { return program_.find(Kind::state, -1); }
-  int host_state() { return program_.find(Kind::host_state, -1); }
-  int partials() { return program_.find(Kind::partials, -1); }
-  int batch() { return program_.find(Kind::batch, -1); }
-  int losses() { return program_.find(Kind::losses, -1); }
-  int workspace() { return program_.find(Kind::workspace, -1); }
-  int kept_weights(int unit) { return program_.find(Kind::parameters, unit); }
-  /// What the compute entries read. Each acquisition of a micro-batch has a buffer of its own life.
-  int weights(int unit) {
-    if (!gathers_weights()) return kept_weights(unit);
-    return transient(Kind::gathered, unit, acquisitions_[static_cast<std::size_t>(unit)],
-                     plan_.layout(unit).padded * size(plan_.recipe.types.parameter));
-  }
-  int output(int unit) { return activation(Kind::output, unit, 0, plan_.unit(unit).output, false); }
-  int input_again(int unit) {
-    bool const inside = rebuilt(unit) && stretch_begin(unit) != unit;
-    return inside ? activation(Kind::spare_output, unit - 1, 0, plan_.unit(unit - 1).output, false)
-                  : output(unit - 1);
-  }
-  int saved(Kind kind, int unit, int index) {
-    ActivationSpec const& spec = plan_.unit(unit).saved[static_cast<std::size_t>(index)];
-    return activation(kind, unit, index, spec.shape, spec.statistic);
-  }
-  int contribution(int unit) {
-    std::int64_t const bytes = plan_.layout(unit).padded * size(plan_.recipe.types.contribution);
-    return plan_.accumulates ? transient(Kind::contribution, unit, 0, bytes)
-                             : persistent(Kind::contribution, unit, 0, bytes);
-  }
-  int gradient(int unit) { return program_.find(plan_.gradient_kind(), unit); }
-  List optimizer(int unit) {
-    List list;
-    for (auto [kind, index] : {std::pair{Kind::master, 0}, {Kind::moments, 0}, {Kind::moments, 1}})
-      if (int const found = program_.find(kind, unit, index); found >= 0) list.push_back(found);
-    return list;
-  }
-
-  /// Where a borrower leaves its gradient: the owner's contribution itself when the formats agree and it is
-  /// the first to borrow, else a buffer of its own (and the first one's, to which it is added).
-  List lent(int unit, int borrow) {
-    Borrow const& what = plan_.unit(unit).borrows[static_cast<std::size_t>(borrow)];
-    std::int64_t const bytes =
-        plan_.unit(what.unit).parameters[static_cast<std::size_t>(what.parameter)].in_memory().elements() *
-        size(plan_.recipe.types.accumulator);
-    auto const [first_unit, first_borrow] = first_backward_borrower(what);
-    bool const first = first_unit == unit && first_borrow == borrow;
-    bool const in_place = plan_.recipe.types.contribution == plan_.recipe.types.accumulator;
-    List list;
-    if (!first || !in_place) list.push_back(transient(Kind::lent, unit, borrow, bytes));
-    if (in_place) {
-      list.push_back(contribution(what.unit));
-    } else if (!first) {
-      list.push_back(transient(Kind::lent, first_unit, first_borrow, bytes));
-    }
-    return list;
-  }
-  /// The borrower whose backward runs first: the one in the last unit.
-  std::pair<int, int> first_backward_borrower(Borrow const& what) const {
-    for (int unit = units() - 1; unit >= 0; --unit)
-      for (std::size_t index = 0; index < plan_.unit(unit).borrows.size(); ++index) {
-        Borrow const& other = plan_.unit(unit).borrows[index];
-        if (other.unit == what.unit && other.parameter == what.parameter)
-          return {unit, static_cast<int>(index)};
-      }
-    return {-1, -1};
-  }
-  List lent_to_me(int owner) {
-    List list;
-    for (int unit = owner + 1; unit < units(); ++unit)
-      for (int index = 0; index < static_cast<int>(plan_.unit(unit).borrows.size()); ++index)
-        if (plan_.unit(unit).borrows[static_cast<std::size_t>(index)].unit == owner)
-          if (int const found = program_.find(Kind::lent, unit, index); found >= 0) list.push_back(found);
-    return list;
-  }
-
-  /// Persistent buffers come first and are the same in both programs, so they get the same offsets.
-  void add_persistent() {
-    RecipeTable const& recipe = plan_.recipe;
-    StepShape const& shape = plan_.shape;
-    for (int unit = 0; unit < units(); ++unit) {
-      UnitLayout const& flat = plan_.layout(unit);
-      std::int64_t const held = plan_.updated(unit).size();
-      persistent(Kind::parameters, unit, 0,
-                 plan_.held(placement().parameters, unit).size() * size(recipe.types.parameter));
-      if (!plan_.weights_are_master())
-        persistent(Kind::master, unit, 0, held * size(recipe.types.master), placement().optimizer_tier);
-      for (int moment : {0, 1})
-        persistent(Kind::moments, unit, moment, held * size(recipe.types.master), placement().optimizer_tier);
-      if (plan_.accumulates) {
-        persistent(Kind::accumulator, unit, 0,
-                   plan_.gradient_range(unit).size() * size(recipe.types.accumulator),
-                   placement().accumulator_tier);
-      } else {
-        persistent(Kind::contribution, unit, 0, flat.padded * size(recipe.types.contribution));
-      }
-    }
-    std::int64_t const share = share_bytes(plan_.norm_blocks(), shape.accumulation);
-    persistent(Kind::partials, -1, 0,
-               share * (world() > 1 ? world() + 1 : 1) +
-                   static_cast<std::int64_t>(sizeof(NormRange)) * plan_.units_count());
-    persistent(Kind::state, -1, 0, static_cast<std::int64_t>(sizeof(StepState)));
+  /// The end of the gradient: norms where it lies, what every rank found, and the decision.
+  void norms() {
+    bool const apart = rows().gradients.tier != Tier::device;
+    int const partials = buffers_.partials(), found = apart ? buffers_.host_partials() : partials;
+    Range const all = buffers_[partials].range;
+    if (apart) move(Verb::share, Move::copy, -1, partials, found, all);
+    for (int unit = 0; unit < units(); ++unit)
+      work(Verb::norm, unit, buffers_.gradient(unit), found, plan_.held(plan_.normed_over(), unit), {}, {});
+    if (apart) move(Verb::share, Move::copy, -1, found, partials, all);
+    if (several()) move(Verb::share, Move::all_gather, -1, partials, buffers_.shares(), all);
+    emit(Verb::decide, -1, Lane::compute, {several() ? buffers_.shares() : partials}, {buffers_.state()});
     if (plan_.streams())
-      persistent(Kind::host_state, -1, 0, static_cast<std::int64_t>(sizeof(StepState)), Tier::host);
-    persistent(Kind::batch, -1, 0, 2 * 4 * shape.accumulation * shape.batch * shape.sequence);
-    persistent(Kind::losses, -1, 0, shape.batch * shape.sequence * size(recipe.types.accumulator));
-    persistent(Kind::workspace, -1, 0, shape.workspace_bytes);
+      move(Verb::brief, Move::copy, -1, buffers_.state(), buffers_.host_state(),
+           buffers_[buffers_.state()].range);
   }
 
-  void place() {
-    auto& buffers = program_.buffers;
-    for (Buffer& buffer : buffers) {
-      if (!buffer.persistent) continue;
-      std::int64_t& end = program_.persistent_bytes[static_cast<std::size_t>(buffer.tier)];
-      buffer.offset = end;
-      end += round_up(buffer.bytes, arena_alignment);
+  /// The optimizer works where its moments lie: gradient and master weights come there, and what it made goes
+  /// back to where it is kept.
+  void update(int unit) {
+    Placement const& at = rows().moments;
+    int const kept = buffers_.parameters(unit), master = buffers_.master(unit);
+    bool const apart = !plan_.weights_are_master();
+    Placement const& master_lies = apart ? rows().master : rows().parameters;
+    int const gradient =
+        carry(Verb::stream, unit, {buffers_.gradient(unit), plan_.gradients()}, at, Kind::landing);
+    int const working = carry(Verb::stream, unit, {master, master_lies}, at, Kind::working);
+    List writes{buffers_.moments(unit, 0), buffers_.moments(unit, 1)};
+    int weights = working;  // those that are kept on the device come from here
+    if (apart) {
+      if (at.tier == rows().parameters.tier && holds(rows().parameters.over, at.over))
+        weights = kept;
+      else if (types().parameter != types().master)
+        weights = buffers_.room(Kind::updated, unit, 0, types().parameter, at);
+      if (weights != working) writes.push_back(weights);
     }
-    for (Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
-      std::vector<Interval> lives(buffers.size());
-      for (std::size_t index = 0; index < buffers.size(); ++index) lives[index].bytes = buffers[index].bytes;
-      auto const& entries = program_.schedule.entries;
-      for (std::size_t entry = program_.schedule.last_micro_batch; entry < entries.size(); ++entry)
-        for (auto const* list : {&entries[entry].reads, &entries[entry].writes})
-          for (int const index : *list) {
-            Interval& life = lives[static_cast<std::size_t>(index)];
-            Buffer const& buffer = buffers[static_cast<std::size_t>(index)];
-            if (buffer.persistent || buffer.tier != tier) continue;
-            if (!life.used()) life.first = static_cast<int>(entry);
-            life.last = static_cast<int>(entry);
-          }
-      IntervalPlan const placed = plan_intervals(lives);
-      std::size_t const at = static_cast<std::size_t>(tier);
-      for (std::size_t index = 0; index < buffers.size(); ++index)
-        if (placed.offsets[index] >= 0)
-          buffers[index].offset = program_.persistent_bytes[at] + placed.offsets[index];
-      program_.arena_bytes[at] = program_.persistent_bytes[at] + placed.bytes;
-    }
-  }
-
-  /// For each buffer the others that have some of its bytes at another time, where not one lane alone touches
-  /// both.
-  std::vector<List> sharing() const {
-    auto const& buffers = program_.buffers;
-    std::vector<unsigned> lanes(buffers.size(), 0u);
-    for (Entry const& entry : program_.schedule.entries)
-      for (auto const* list : {&entry.reads, &entry.writes})
-        for (int const buffer : *list)
-          lanes[static_cast<std::size_t>(buffer)] |= 1u << static_cast<unsigned>(entry.lane);
-    std::vector<std::size_t> placed;
-    for (std::size_t index = 0; index < buffers.size(); ++index)
-      if (!buffers[index].persistent && buffers[index].offset >= 0) placed.push_back(index);
-    auto const begins = [&](std::size_t index) {
-      return std::pair(buffers[index].tier, buffers[index].offset);
-    };
-    std::sort(placed.begin(), placed.end(),
-              [&](std::size_t a, std::size_t b) { return begins(a) < begins(b); });
-    std::vector<List> others(buffers.size());
-    for (std::size_t at = 0; at < placed.size(); ++at) {
-      std::size_t const a = placed[at];
-      auto const end = std::pair(buffers[a].tier, buffers[a].offset + buffers[a].bytes);
-      for (std::size_t next = at + 1; next < placed.size() && begins(placed[next]) < end; ++next) {
-        std::size_t const b = placed[next];
-        unsigned const both = lanes[a] | lanes[b];
-        if ((both & (both - 1u)) == 0 || buffers[b].bytes == 0) continue;
-        others[a].push_back(static_cast<int>(b));
-        others[b].push_back(static_cast<int>(a));
-      }
-    }
-    return others;
+    work(Verb::update, unit, gradient, working, plan_.updated(unit),
+         {plan_.streams() ? buffers_.host_state() : buffers_.state()}, std::move(writes));
+    if (apart) carry(Verb::publish, unit, {working, at}, master_lies, Kind::working, master);
+    carry(Verb::publish, unit, {weights, at}, rows().parameters, Kind::transit, kept);
   }
 
  private:
   StepPlan const& plan_;
   bool training_;
   Program program_;
+  StepBuffers buffers_{plan_, program_};
   int micro_ = 0;
   bool last_ = false;
   List acquired_;
-  List acquisitions_;  // of each unit in this micro-batch, the last one's number
+  List acquisitions_;                          // of each unit in this micro-batch, the last one's number
+  std::map<std::pair<Kind, int>, int> stops_;  // of a kind and unit on the ways of this micro-batch: how many
   List bucket_;
   std::int64_t bucket_bytes_ = 0;
 };
@@ -472,11 +374,11 @@ inline StepPlan make_plan(std::vector<UnitSpec> units, RecipeTable const& recipe
   plan.recipe.placement = at_world(recipe.placement, shape.world);
   plan.shape = shape;
   for (UnitSpec const& unit : plan.units) plan.layouts.push_back(layout_of(unit, shape.world));
+  Placement const& gradients = plan.recipe.placement.gradients;
   bool const mixed = recipe.types.contribution != recipe.types.accumulator;
-  bool const ordered = recipe.reduction == ReductionKind::ordered ||
-                       plan.recipe.placement.exchange == Exchange::reduce_to_root;
-  plan.accumulates = shape.accumulation > 1 || plan.recipe.placement.gradients == Sharding::sharded ||
-                     (mixed && shape.world > 1 && ordered);
+  bool const folds = recipe.reduction == ReductionKind::ordered || gradients.over == Sharding::root;
+  plan.accumulates = shape.accumulation > 1 || gradients.over == Sharding::sharded ||
+                     gradients.tier != Tier::device || (mixed && shape.world > 1 && folds);
   plan.train = detail::Generator(plan, true).run(whole);
   plan.evaluate = detail::Generator(plan, false).run(whole);
   for (std::size_t tier = 0; tier < 3; ++tier)

@@ -122,7 +122,7 @@ inline Footprint footprint(UnitLister const& units, RecipeTable const& recipe, S
     shape.rank = rank;
     return make_plan(units({shape.batch, shape.sequence}), recipe, shape, false);
   };
-  bool const alike = recipe.placement.optimizer != Sharding::root || shape.world == 1;
+  bool const alike = !recipe.placement.uses(Sharding::root) || shape.world == 1;
   add(root ? *root : plan_of(0), alike ? shape.world : 1);
   if (!alike) add(plan_of(1), shape.world - 1);
   return sum;

@@ -13,53 +13,53 @@
 
 namespace tessera::inline v0 {
 
-/// What an entry does to its unit.
+/// What an entry is for. An entry of the verbs up to `release` computes or ends a use; of the others, one
+/// with a move carries values, one without works on them. The verbs from `share` on are of no unit.
 enum class Verb : std::uint8_t {
-  acquire,          ///< gather a sharded unit's weights
   forward,          ///< run the unit
-  recompute,        ///< rebuild what forward dropped
+  recompute,        ///< run the unit again, for what forward dropped
+  restore,          ///< rebuild the cheap tensors that forward dropped
   backward_input,   ///< gradient of the unit's input
   backward_weight,  ///< gradients of the unit's parameters: its contribution is then complete
-  release,          ///< the gathered weights may be overwritten
-  reduce,           ///< exchange contributions between ranks
+  release,          ///< the acquired weights may be overwritten
+  acquire,          ///< bring a unit's weights to the device, whole
+  reduce,           ///< bring contributions to where the gradient is summed
   fold,             ///< add contributions to the gradient, in the order of micro-batches
-  gather,           ///< hand folded gradients back to every rank
-  norm,             ///< square sums of the gradient; unit -1: the global norm, clip factor and loss scale
-  stream,           ///< move the gradient, or with unit -1 the scalars, to the place of the optimizer
+  norm,             ///< square sums of the gradient
+  stream,           ///< bring gradient and master weights to where the optimizer works
   update,           ///< AdamW
-  publish           ///< hand updated weights to every rank that holds them
+  publish,          ///< bring updated weights to where they are kept
+  share,            ///< bring norm partials, losses and counts to every rank
+  decide,           ///< the global norm, the clip factor and the loss scale
+  brief             ///< bring the scalars to where the optimizer works
 };
 
 constexpr std::string_view name_of(Verb verb) {
-  switch (verb) {
-    case Verb::acquire:
-      return "acquire";
-    case Verb::forward:
-      return "forward";
-    case Verb::recompute:
-      return "recompute";
-    case Verb::backward_input:
-      return "backward_input";
-    case Verb::backward_weight:
-      return "backward_weight";
-    case Verb::release:
-      return "release";
-    case Verb::reduce:
-      return "reduce";
-    case Verb::fold:
-      return "fold";
-    case Verb::gather:
-      return "gather";
-    case Verb::norm:
-      return "norm";
-    case Verb::stream:
-      return "stream";
-    case Verb::update:
-      return "update";
-    case Verb::publish:
-      return "publish";
-  }
-  return "?";
+  constexpr std::string_view names[] = {
+      "forward", "recompute", "restore", "backward_input", "backward_weight", "release", "acquire", "reduce",
+      "fold",    "norm",      "stream",  "update",         "publish",         "share",   "decide",  "brief"};
+  return names[static_cast<std::size_t>(verb)];
+}
+
+/// Whether an entry runs a unit's code.
+constexpr bool computes(Verb verb) { return verb <= Verb::backward_weight; }
+
+/// How an entry carries values: between tiers, or between ranks on the device.
+enum class Move : std::uint8_t {
+  none,            ///< it works on them instead
+  copy,            ///< to another buffer of this rank
+  all_gather,      ///< every rank's part to all ranks
+  reduce_scatter,  ///< sums over ranks, a part on each
+  all_reduce,      ///< sums over ranks, whole on each
+  all_to_all,      ///< every rank's summand of a part to the rank of that part
+  gather,          ///< every rank's values to rank 0
+  broadcast        ///< rank 0's values to all ranks
+};
+
+constexpr std::string_view name_of(Move move) {
+  constexpr std::string_view names[] = {"none",       "copy",       "all_gather", "reduce_scatter",
+                                        "all_reduce", "all_to_all", "gather",     "broadcast"};
+  return names[static_cast<std::size_t>(move)];
 }
 
 /// What a buffer holds.
@@ -68,7 +68,7 @@ enum class BufferKind : std::uint8_t {
   gathered,         ///< T, whole unit: sharded weights while they are acquired
   contribution,     ///< T, whole unit: this micro-batch's gradient
   lent,             ///< compute type: the gradient of a borrowed parameter, index = borrow
-  staging,          ///< what an exchange receives
+  staging,          ///< what a reduction receives; of this and the next three, index = the stop on the way
   accumulator,      ///< compute type, whole unit or shard: the folded gradient
   output,           ///< T: the unit's output
   saved,            ///< forward to backward, index = UnitSpec::saved
@@ -76,13 +76,18 @@ enum class BufferKind : std::uint8_t {
   output_gradient,  ///< T: gradient of the unit's output
   backward,         ///< T: backward_input to backward_weight
   spare_output,     ///< T: where a recompute puts an output that the next rebuilt unit reads
-  landing,          ///< the gradient at the place of the optimizer
-  updated,          ///< T: updated weights at the place of the optimizer
+  transit,          ///< weights or sums on their way
+  landing,          ///< the gradient where the optimizer works
+  working,          ///< master weights where the optimizer works
+  updated,          ///< T: updated weights where the optimizer works
   master,           ///< compute type: the weights that the optimizer updates
   moments,          ///< compute type, index 0 and 1: first and second moment
   state,            ///< StepState
-  host_state,       ///< its copy at the place of the optimizer
-  partials,         ///< norm partials and per-rank sums, before and after their exchange
+  host_state,       ///< its copy on the host
+  partials,         ///< this rank's norm partials, sums of losses and first bad element
+  host_partials,    ///< its copy on the host
+  shares,           ///< those of all ranks
+  norm_ranges,      ///< where each unit's partials lie in a share
   batch,            ///< tokens and targets of the step
   losses,           ///< one loss a token
   workspace         ///< packing buffers and tiles of the device's operations
@@ -90,20 +95,40 @@ enum class BufferKind : std::uint8_t {
 
 constexpr std::string_view name_of(BufferKind kind) {
   constexpr std::string_view names[] = {
-      "parameters", "gathered", "contribution",    "lent",       "staging",      "accumulator", "output",
-      "saved",      "dropped",  "output_gradient", "backward",   "spare_output", "landing",     "updated",
-      "master",     "moments",  "state",           "host_state", "partials",     "batch",       "losses",
-      "workspace"};
+      "parameters",    "gathered", "contribution",    "lent",     "staging",      "accumulator", "output",
+      "saved",         "dropped",  "output_gradient", "backward", "spare_output", "transit",     "landing",
+      "working",       "updated",  "master",          "moments",  "state",        "host_state",  "partials",
+      "host_partials", "shares",   "norm_ranges",     "batch",    "losses",       "workspace"};
   return names[static_cast<std::size_t>(kind)];
 }
 
-/// One line of the schedule.
+/// A half-open range of elements of a unit's flat buffer.
+struct Range {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+
+  constexpr std::int64_t size() const { return end > begin ? end - begin : 0; }
+  friend constexpr bool operator==(Range const&, Range const&) = default;
+};
+
+constexpr Range intersect(Range a, Range b) {
+  std::int64_t const begin = a.begin > b.begin ? a.begin : b.begin;
+  std::int64_t const end = a.end < b.end ? a.end : b.end;
+  return {begin, end > begin ? end : begin};
+}
+
+/// One line of the schedule: one collective, one copy or one computation. What it does is all here; who
+/// carries it out asks no recipe.
 struct Entry {
   Verb verb{};
+  Move move = Move::none;
   int unit = -1;
   int micro_batch = -1;  ///< accumulation index; -1 after the last one
   Lane lane = Lane::compute;
-  std::vector<int> reads;   ///< buffers
+  int from = -1;            ///< the buffer that a move, a fold, a norm or an update takes values from
+  int to = -1;              ///< the one it gives them to
+  Range part{};             ///< the elements of the unit that it takes from this rank; empty: none
+  std::vector<int> reads;   ///< buffers, `from` among them
   std::vector<int> writes;  ///< buffers
   std::vector<int> waits;   ///< entries of other lanes that must be done; each of them signals
   bool signals = false;     ///< some later entry of another lane waits for this one
@@ -123,9 +148,9 @@ struct Schedule {
 inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sharing) {
   constexpr std::size_t lanes = lane_count;
   using Latest = std::array<int, lanes>;  // an entry of each lane, -1: none
-  constexpr Latest none{-1, -1, -1, -1};
-  std::vector<Latest> written(sharing.size(), none), read(sharing.size(), none);
-  std::array<Latest, lanes> known{none, none, none, none};
+  Latest none;
+  none.fill(-1);
+  std::vector<Latest> written(sharing.size(), none), read(sharing.size(), none), known(lanes, none);
   auto& entries = schedule.entries;
   for (int index = 0; index < static_cast<int>(entries.size()); ++index) {
     Entry& entry = entries[static_cast<std::size_t>(index)];
@@ -157,9 +182,9 @@ inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sha
   }
 }
 
-/// A 64-bit FNV-1a hash of verbs, units, micro-batches, lanes and buffers: ranks compare it before step 1,
-/// and rows with equal hashes run the same program. Waits are left out: they follow from these and from where
-/// the buffers lie, which under the root optimizer is not the same on all ranks.
+/// A 64-bit FNV-1a hash of verbs, moves, units, micro-batches, lanes and buffers: ranks compare it before
+/// step 1, and rows with equal hashes run the same program. Waits are left out: they follow from these and
+/// from where the buffers lie, which under the root optimizer is not the same on all ranks.
 inline std::uint64_t hash_of(Schedule const& schedule) {
   std::uint64_t hash = 14695981039346656037ull;
   auto const mix = [&](std::int64_t value) {
@@ -170,6 +195,7 @@ inline std::uint64_t hash_of(Schedule const& schedule) {
   };
   for (Entry const& entry : schedule.entries) {
     mix(static_cast<std::int64_t>(entry.verb));
+    mix(static_cast<std::int64_t>(entry.move));
     mix(entry.unit);
     mix(entry.micro_batch);
     mix(static_cast<std::int64_t>(entry.lane));

@@ -42,8 +42,17 @@ struct Buffer {
   int index = 0;
   std::int64_t bytes = 0;
   Tier tier = Tier::device;
-  bool persistent = false;   ///< lives from construction on; the others live between their first and last use
+  bool persistent = false;  ///< lives from construction on; the others live between their first and last use
+  DType type = DType::f32;  ///< of the elements of `range`
+  Sharding over = Sharding::replicated;  ///< of state: what of its unit it has room for
+  Range range{};                         ///< of state: which elements of its unit that is on this rank
+  int pieces = 1;            ///< how many ranks' values of that range lie in it, one after another
   std::int64_t offset = -1;  ///< in its tier's arena; -1: never used
+
+  /// Where an element of the unit begins, in bytes.
+  constexpr std::int64_t at(std::int64_t element) const {
+    return (element - range.begin) * static_cast<std::int64_t>(size_of(type));
+  }
 };
 
 /// A schedule with its buffers placed.
@@ -92,24 +101,35 @@ struct StepPlan {
   UnitSpec const& unit(int unit) const { return units[static_cast<std::size_t>(unit)]; }
   bool is_root() const { return shape.rank == 0; }
 
-  /// What this rank holds of a state that lies in this way over the ranks.
-  Range held(Sharding sharding, int unit) const {
+  PlacementTable const& placement() const { return recipe.placement; }
+  /// What this rank holds of values that lie so over the ranks.
+  Range held(Sharding over, int unit) const {
     UnitLayout const& flat = layout(unit);
-    if (sharding == Sharding::sharded) return flat.shard_of(shape.rank);
-    if (sharding == Sharding::root && !is_root()) return {};
+    if (over == Sharding::sharded) return flat.shard_of(shape.rank);
+    if (over == Sharding::root && !is_root()) return {};
     return {0, flat.padded};
   }
-  /// The part of the gradient whose norm this rank computes: its shard, or all of it where one rank has it
-  /// all.
-  Range normed(int unit) const {
-    return held(recipe.placement.optimizer == Sharding::root ? Sharding::root : Sharding::sharded, unit);
+  /// How complete gradients lie: as the table says, but where each rank has room for all and the optimizer
+  /// wants less, only that is made complete.
+  Placement gradients() const {
+    Placement const &kept = placement().gradients, &wanted = placement().moments;
+    bool const part = kept.over == Sharding::replicated && wanted.over != Sharding::replicated;
+    return {part ? Sharding::sharded : kept.over, kept.tier};
   }
+  /// How the parts lie whose norm each rank takes: a shard each, or all where one rank has it all.
+  Sharding normed_over() const {
+    return gradients().over == Sharding::root ? Sharding::root : Sharding::sharded;
+  }
+  /// How many ranks take norms: the first ones.
+  int norm_ranks() const { return normed_over() == Sharding::root ? 1 : shape.world; }
+  /// Whether the ranks have a part each of what a buffer of state holds.
+  bool is_split(Buffer const& buffer) const { return buffer.over == Sharding::sharded && shape.world > 1; }
   /// Where each unit's norm partials lie in the share of every rank.
   std::vector<NormRange> norm_ranges() const {
     std::vector<NormRange> ranges;
     std::int64_t offset = 0;
     for (UnitLayout const& flat : layouts) {
-      bool const whole = recipe.placement.optimizer == Sharding::root;
+      bool const whole = normed_over() == Sharding::root;
       std::int64_t const blocks = (whole ? flat.padded : flat.shard) / shard_alignment;
       ranges.push_back({offset, blocks});
       offset += blocks;
@@ -122,18 +142,19 @@ struct StepPlan {
     return last.offset + last.blocks;
   }
   /// The part that this rank updates.
-  Range updated(int unit) const { return held(recipe.placement.optimizer, unit); }
-  /// The buffer that holds the folded gradient, and the range of the unit that lies in it.
+  Range updated(int unit) const { return held(placement().moments.over, unit); }
+  /// The buffer that holds the folded gradient.
   BufferKind gradient_kind() const {
     return accumulates ? BufferKind::accumulator : BufferKind::contribution;
-  }
-  Range gradient_range(int unit) const {
-    return accumulates ? held(recipe.placement.accumulator, unit) : Range{0, layout(unit).padded};
   }
   DType gradient_type() const { return accumulates ? recipe.types.accumulator : recipe.types.contribution; }
   /// The optimizer updates the weights themselves: same format, same place.
   bool weights_are_master() const { return !has_separate_master(recipe); }
-  bool streams() const { return recipe.placement.optimizer_tier != Tier::device; }
+  BufferKind master_kind() const {
+    return weights_are_master() ? BufferKind::parameters : BufferKind::master;
+  }
+  /// The optimizer works apart from the device.
+  bool streams() const { return placement().moments.tier != Tier::device; }
 };
 
 /// Looks at every entry of a training step after it has run: `buffers` holds the address of each buffer of

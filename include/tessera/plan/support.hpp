@@ -12,15 +12,17 @@ namespace tessera::inline v0 {
 
 /// Why no engine can run a legal recipe, with the way out; nothing when one can.
 inline std::optional<std::string> unsupported_reason(RecipeTable const& recipe) {
-  PlacementTable const& placement = recipe.placement;
   DTypes const& types = recipe.types;
   auto const name = [](std::string_view slot, std::string_view value) {
     return std::string(slot) + " " + std::string(value);
   };
-  if (placement.parameters_tier != Tier::device || placement.optimizer_tier == Tier::nvme ||
-      placement.accumulator_tier == Tier::nvme)
+  if (recipe.placement.uses(Tier::nvme))
     return name("offload", recipe.names.offload) +
-           " is not part of this build; use offload none or cpu_optimizer";
+           " is not part of this build; use offload none, cpu_optimizer or cpu_full";
+  if (recipe.placement.uses(Sharding::partial))
+    return name("sharding", recipe.names.sharding) +
+           " keeps a state as one summand on each rank, and only a contribution is; keep it replicated, "
+           "sharded or on the root";
   if (recipe.precision == DType::tf32)
     return name("precision", recipe.names.precision) + " is not part of this build; use fp32 or bf16";
   if (recipe.attention == AttentionKind::cudnn)
@@ -37,26 +39,6 @@ inline std::optional<std::string> unsupported_reason(RecipeTable const& recipe) 
            std::string(name_of(types.wire)) + ", sums " + std::string(name_of(types.accumulator)) +
            ", master weights " + std::string(name_of(types.master)) +
            "; the first four must be one format, and the last two " + std::string(name_of(sums));
-  bool const sharded = placement.optimizer == Sharding::sharded, root = placement.optimizer == Sharding::root;
-  Exchange const exchange = sharded ? Exchange::reduce_scatter
-                            : root  ? Exchange::reduce_to_root
-                                    : Exchange::all_reduce;
-  auto const follows = [&](Sharding state, bool optional) {
-    return state == placement.optimizer || (optional && state == Sharding::replicated);
-  };
-  bool const fits = placement.exchange == exchange && follows(placement.parameters, true) &&
-                    follows(placement.gradients, true) && placement.accumulator != Sharding::root &&
-                    placement.gradients != Sharding::root && placement.parameters != Sharding::root &&
-                    placement.accumulator == placement.gradients &&
-                    (placement.parameters != Sharding::sharded || placement.gradients == Sharding::sharded);
-  bool const fits_root = root && placement.exchange == exchange && placement.accumulator == Sharding::root &&
-                         placement.gradients == Sharding::replicated &&
-                         placement.parameters == Sharding::replicated;
-  if (root ? !fits_root : !fits)
-    return name("sharding", recipe.names.sharding) +
-           " places state as no engine runs it; a sharded state needs all later ones of parameters, "
-           "gradients "
-           "and optimizer sharded too, and the exchange that goes with the optimizer";
   return std::nullopt;
 }
 

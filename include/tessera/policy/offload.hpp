@@ -93,9 +93,8 @@ struct Offload {
   };
   static constexpr std::string_view name = detail::offload_name(parts::optimizer, parts::parameters);
   static constexpr void describe(RecipeTable& recipe) {
-    recipe.placement.optimizer_tier = parts::optimizer;
-    recipe.placement.parameters_tier = parts::parameters;
-    recipe.placement.accumulator_tier = parts::parameters;
+    recipe.placement.master.tier = recipe.placement.moments.tier = parts::optimizer;
+    recipe.placement.parameters.tier = recipe.placement.gradients.tier = parts::parameters;
   }
 };
 

@@ -30,11 +30,9 @@ struct ZeroStage {
   static constexpr void describe(RecipeTable& recipe) {
     auto const from = [](int stage) { return N >= stage ? Sharding::sharded : Sharding::replicated; };
     recipe.stage = N;
-    recipe.placement.optimizer = from(1);
-    recipe.placement.gradients = from(2);
-    recipe.placement.accumulator = from(2);
-    recipe.placement.parameters = from(3);
-    recipe.placement.exchange = N >= 1 ? Exchange::reduce_scatter : Exchange::all_reduce;
+    recipe.placement.master.over = recipe.placement.moments.over = from(1);
+    recipe.placement.gradients.over = from(2);
+    recipe.placement.parameters.over = from(3);
   }
 };
 
@@ -46,9 +44,8 @@ struct RootOptimizer {
   static constexpr std::string_view name = "dp";
   static constexpr void describe(RecipeTable& recipe) {
     recipe.stage = -1;
-    recipe.placement.optimizer = Sharding::root;
-    recipe.placement.accumulator = Sharding::root;
-    recipe.placement.exchange = Exchange::reduce_to_root;
+    recipe.placement.master.over = recipe.placement.moments.over = Sharding::root;
+    recipe.placement.gradients.over = Sharding::root;
   }
 };
 

@@ -12,10 +12,9 @@
 
 namespace tessera::inline v0 {
 
-/// How a state lies over the ranks: whole on each, a shard on each, or whole on rank 0 alone.
-enum class Sharding : std::uint8_t { replicated, sharded, root };
-/// What happens to a finished gradient.
-enum class Exchange : std::uint8_t { all_reduce, reduce_scatter, reduce_to_root };
+/// How values lie over the ranks: whole on each, a shard on each, whole on rank 0 alone, or as one summand on
+/// each. Only a contribution is partial; no state is kept so.
+enum class Sharding : std::uint8_t { replicated, sharded, root, partial };
 enum class LossScaleKind : std::uint8_t { none, fixed, dynamic };
 /// What the backward pass computes again instead of keeping it.
 enum class RecomputeKind : std::uint8_t { none, gelu, block, every };
@@ -32,18 +31,8 @@ constexpr std::string_view name_of(Sharding sharding) {
       return "sharded";
     case Sharding::root:
       return "root";
-  }
-  return "?";
-}
-
-constexpr std::string_view name_of(Exchange exchange) {
-  switch (exchange) {
-    case Exchange::all_reduce:
-      return "all_reduce";
-    case Exchange::reduce_scatter:
-      return "reduce_scatter";
-    case Exchange::reduce_to_root:
-      return "reduce_to_root";
+    case Sharding::partial:
+      return "partial";
   }
   return "?";
 }
@@ -116,30 +105,38 @@ struct DTypes {
   friend constexpr bool operator==(DTypes const&, DTypes const&) = default;
 };
 
-/// Where each state lies: over the ranks, and in which kind of memory. The defaults are stage 0 without
-/// offload.
+/// How one state lies: over the ranks, and in which kind of memory.
+struct Placement {
+  Sharding over = Sharding::replicated;
+  Tier tier = Tier::device;
+
+  friend constexpr bool operator==(Placement const&, Placement const&) = default;
+};
+
+/// A row for each state. `gradients` are the folded ones of a step, `moments` the optimizer's; an update runs
+/// where the moments lie. The defaults are stage 0 without offload. Which data moves where in a step follows
+/// from these rows (plan/moves.hpp), so any table trains.
 struct PlacementTable {
-  Sharding parameters = Sharding::replicated;
-  Sharding gradients = Sharding::replicated;
-  Sharding accumulator = Sharding::replicated;
-  Sharding optimizer = Sharding::replicated;
-  Exchange exchange = Exchange::all_reduce;
-  Tier parameters_tier = Tier::device;
-  Tier accumulator_tier = Tier::device;
-  Tier optimizer_tier = Tier::device;
+  Placement parameters{}, gradients{}, master{}, moments{};
 
   friend constexpr bool operator==(PlacementTable const&, PlacementTable const&) = default;
+
+  /// Whether any state is kept so.
+  constexpr bool uses(Sharding over) const {
+    return parameters.over == over || gradients.over == over || master.over == over || moments.over == over;
+  }
+  constexpr bool uses(Tier tier) const {
+    return parameters.tier == tier || gradients.tier == tier || master.tier == tier || moments.tier == tier;
+  }
 };
 
 /// The placement that a world of this size really has: one rank shards nothing, so every stage equals stage
 /// 0.
 constexpr PlacementTable at_world(PlacementTable placement, int world) {
-  if (world > 1) return placement;
-  PlacementTable alone;
-  alone.parameters_tier = placement.parameters_tier;
-  alone.accumulator_tier = placement.accumulator_tier;
-  alone.optimizer_tier = placement.optimizer_tier;
-  return alone;
+  if (world == 1)
+    for (Placement* row : {&placement.parameters, &placement.gradients, &placement.master, &placement.moments})
+      row->over = Sharding::replicated;
+  return placement;
 }
 
 /// The axes of the mesh that a recipe names; their sizes are values. The data axis is always there.
@@ -188,10 +185,12 @@ struct RecipeTable {
 
 static_assert(std::is_trivially_copyable_v<RecipeTable>);
 
-/// Whether the optimizer keeps master weights apart from the parameters: another format or another place.
+/// Whether the optimizer keeps master weights apart from the parameters: in another format or another place,
+/// or where a rank has more of them than of the parameters.
 constexpr bool has_separate_master(RecipeTable const& recipe) {
-  return recipe.types.master != recipe.types.parameter ||
-         recipe.placement.optimizer_tier != recipe.placement.parameters_tier;
+  Placement const &master = recipe.placement.master, &parameters = recipe.placement.parameters;
+  return recipe.types.master != recipe.types.parameter || master.tier != parameters.tier ||
+         (master.over != parameters.over && parameters.over != Sharding::replicated);
 }
 
 namespace detail {

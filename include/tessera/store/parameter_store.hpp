@@ -34,42 +34,40 @@ class StepMemory {
  public:
   explicit StepMemory(StepPlan const& plan)
       : device_(plan.arena_bytes[static_cast<std::size_t>(Tier::device)]),
-        host_(plan.arena_bytes[static_cast<std::size_t>(Tier::host)]) {
-    for (Program const* program : {&plan.train, &plan.evaluate}) {
-      std::vector<std::byte*>& addresses = program == &plan.train ? train_ : evaluate_;
-      for (Buffer const& buffer : program->buffers) {
-        if (buffer.offset < 0)
-          addresses.push_back(nullptr);
-        else if (buffer.tier == Tier::device)
-          addresses.push_back(device_.view(buffer.offset, buffer.bytes));
-        else
-          addresses.push_back(host_.view(buffer.offset, buffer.bytes));
-      }
-    }
+        host_(plan.arena_bytes[static_cast<std::size_t>(Tier::host)]),
+        evaluate_program_(&plan.evaluate) {
+    for (Program const* program : {&plan.train, &plan.evaluate})
+      for (Buffer const& buffer : program->buffers)
+        (program == &plan.train ? train_ : evaluate_).push_back(buffer.offset < 0 ? nullptr : view(buffer));
   }
 
-  std::byte* train(int buffer) const { return at(train_, buffer); }
-  std::byte* evaluate(int buffer) const { return at(evaluate_, buffer); }
-  /// The addresses of all buffers of the training program.
-  std::span<std::byte* const> train() const { return train_; }
+  /// The addresses of all buffers of a program of the plan; null where a buffer is never used.
+  std::span<std::byte* const> of(Program const& program) const {
+    return &program == evaluate_program_ ? evaluate_ : train_;
+  }
+  std::byte* train(int buffer) const {
+    return buffer < 0 ? nullptr : train_[static_cast<std::size_t>(buffer)];
+  }
   /// The highest byte that was handed out, by tier.
   std::int64_t high_water(Tier tier) const {
     return tier == Tier::device ? device_.high_water() : tier == Tier::host ? host_.high_water() : 0;
   }
 
  private:
-  static std::byte* at(std::vector<std::byte*> const& addresses, int buffer) {
-    return buffer < 0 ? nullptr : addresses[static_cast<std::size_t>(buffer)];
+  std::byte* view(Buffer const& buffer) {
+    return buffer.tier == Tier::device ? device_.view(buffer.offset, buffer.bytes)
+                                       : host_.view(buffer.offset, buffer.bytes);
   }
 
   DeviceArena<Place> device_;
   OffloadArena<Place> host_;
+  Program const* evaluate_program_;
   std::vector<std::byte*> train_, evaluate_;
 };
 
-/// Carries out the verbs that move or change state. Every member but `fill`, `collect` and `settle` only
-/// enqueues (collectives block on the CPU) and allocates nothing. Host tasks refer to it: it stays where it
-/// is.
+/// Carries out the entries that move or change state: an entry says what happens, its buffers say where.
+/// Every member but `fill`, `collect` and `settle` only enqueues (collectives block on the CPU) and allocates
+/// nothing. Host tasks refer to it: it stays where it is.
 template <class Place, class T>
 class ParameterStore {
  public:
@@ -85,18 +83,13 @@ class ParameterStore {
     shares_.sums = share_sums_offset(plan_.norm_blocks());
     shares_.unit_count = plan_.units_count();
     shares_.ranks = world;
-    shares_.norm_ranks = plan_.recipe.placement.optimizer == Sharding::root ? 1 : world;
+    shares_.norm_ranks = plan_.norm_ranks();
     shares_.accumulation = plan_.shape.accumulation;
-    std::byte* const own = pointer<std::byte>(plan_.train.find(Kind::partials, -1));
-    shares_.first = world > 1 ? own + shares_.bytes : own;
-    std::byte* const table = shares_.first + world * shares_.bytes;
+    shares_.first = state_bytes(world > 1 ? Kind::shares : Kind::partials);
+    std::byte* const table = state_bytes(Kind::norm_ranges);
     shares_.units = reinterpret_cast<NormRange const*>(table);
-    own_ = shares_;
-    own_.first = own;
-    for (int unit = 0; unit < plan_.units_count(); ++unit) {
-      norm_offset_.push_back(ranges[static_cast<std::size_t>(unit)].offset);
-      host_updates_.push_back({this, unit});
-    }
+    for (NormRange const& range : ranges) norm_offset_.push_back(range.offset);
+    for (Entry const& entry : plan_.train.schedule.entries) host_work_.push_back({this, &entry});
     if (context_.recorder()) return;
     std::size_t const bytes = ranges.size() * sizeof(NormRange);
     std::byte* const draft = context_.draft(table, bytes);
@@ -114,145 +107,22 @@ class ParameterStore {
     return copy;
   }
   /// Where they are: memory of the place.
-  StepState* state_address() const { return pointer<StepState>(plan_.train.find(Kind::state, -1)); }
+  StepState* state_address() const { return reinterpret_cast<StepState*>(state_bytes(Kind::state)); }
 
-  // ---- verbs ----------------------------------------------------------------------------------------------
-
-  /// Gathers a sharded unit's weights into `gathered`, the buffer that the entry writes.
-  void acquire(int unit, std::byte* gathered, int micro_batch) {
-    transport_.all_gather(weights(unit), gathered, bytes_of<T>(plan_.layout(unit).shard),
-                          tag("acquire", unit, micro_batch));
-  }
-
-  /// Exchanges this micro-batch's contribution, or, where contributions were folded locally, the sums.
-  void reduce(int unit, int micro_batch) {
-    UnitLayout const& layout = plan_.layout(unit);
-    comm::CollectiveId const by = tag("reduce", unit, micro_batch);
-    PlacementTable const& placement = plan_.recipe.placement;
-    std::byte* const contribution = bytes(Kind::contribution, unit);
-    std::byte* const staging = bytes(Kind::staging, unit);
-    if (placement.exchange == Exchange::reduce_to_root) {
-      transport_.gather(0, contribution, staging, bytes_of<T>(layout.padded), by);
-    } else if (plan_.recipe.reduction == ReductionKind::ordered) {
-      transport_.all_to_all(contribution, staging, bytes_of<T>(layout.shard), by);
-    } else if (placement.gradients == Sharding::sharded) {
-      transport_.reduce_scatter(dtype_of<T>, contribution, staging, layout.shard, by);
-    } else {
-      std::byte* const sums = bytes(plan_.gradient_kind(), unit);
-      std::int64_t const own = plan_.shape.rank * layout.shard * size_of_gradient();
-      if (placement.exchange == Exchange::all_reduce)
-        transport_.all_reduce(plan_.gradient_type(), sums, layout.padded, by);
-      else
-        transport_.reduce_scatter(plan_.gradient_type(), sums, sums + own, layout.shard, by);
-    }
-  }
-
-  /// Adds what was exchanged, in rank order, to the gradient: acc = c_0, acc = acc + c_m.
-  void fold(int unit, int micro_batch) {
-    UnitLayout const& layout = plan_.layout(unit);
-    PlacementTable const& placement = plan_.recipe.placement;
-    bool const first = micro_batch == 0;
-    bool const to_root = placement.exchange == Exchange::reduce_to_root;
-    bool const exchanged =
-        plan_.shape.world > 1 && (to_root || plan_.recipe.reduction == ReductionKind::ordered ||
-                                  placement.gradients == Sharding::sharded);
-    if (to_root && exchanged && !plan_.is_root()) return;
-    Range const target = !exchanged || to_root ? Range{0, layout.padded} : layout.shard_of(plan_.shape.rank);
-    int pieces = 1;
-    if (exchanged && (to_root || plan_.recipe.reduction == ReductionKind::ordered))
-      pieces = plan_.shape.world;
-    T const* const from =
-        reinterpret_cast<T const*>(bytes(exchanged ? Kind::staging : Kind::contribution, unit));
-    S* const to = gradient_as_sums(unit, target.begin);
-    ops::fold(context_, Tensor<S, Place>{to, {target.size()}}, from, pieces, target.size(), first);
-  }
-
-  /// Hands folded gradients back to every rank.
-  void gather(int unit) {
-    UnitLayout const& layout = plan_.layout(unit);
-    std::byte* const sums = bytes(plan_.gradient_kind(), unit);
-    std::int64_t const shard = layout.shard * size_of_gradient();
-    transport_.all_gather(sums + plan_.shape.rank * shard, sums, shard, tag("gather", unit, -1));
-  }
-
-  /// Square sums of this rank's part of a unit's gradient, and where its first value lies that is not finite.
-  void norm(int unit) {
-    Range const part = plan_.normed(unit);
-    if (part.size() == 0) return;
-    std::int64_t const at = part.begin - plan_.gradient_range(unit).begin;
-    Tensor<float, Place> const partials{own_.partials(0) + norm_offset_[static_cast<std::size_t>(unit)],
-                                        {part.size() / shard_alignment}};
-    if (plan_.accumulates)
-      norm_of(unit, part, Tensor<S const, Place>{pointer<S>(Kind::accumulator, unit) + at, {part.size()}},
-              partials);
-    else
-      norm_of(unit, part, Tensor<T const, Place>{pointer<T>(Kind::contribution, unit) + at, {part.size()}},
-              partials);
-  }
-
-  /// The end of the gradient: exchanges norm partials, losses and counts, and decides the update
-  /// (finish_step).
-  void finish() {
-    if (plan_.shape.world > 1)
-      transport_.all_gather(own_.first, shares_.first, shares_.bytes, tag("norm", -1, -1));
-    ops::finish_step(context_, shares_, state_address(), rule_);
-  }
-
-  /// Moves the gradient to the place of the optimizer; with unit -1 the scalars.
-  void stream(int unit) {
-    if (unit < 0) {
-      copy(reinterpret_cast<std::byte const*>(state_address()), bytes(Kind::host_state, -1),
-           static_cast<std::int64_t>(sizeof(StepState)));
-      return;
-    }
-    Range const part = plan_.updated(unit);
-    if (part.size() == 0) return;
-    std::int64_t const at = part.begin - plan_.gradient_range(unit).begin;
-    if (plan_.accumulates)
-      copy(pointer<S>(Kind::accumulator, unit) + at, pointer<S>(Kind::landing, unit), part.size());
-    else
-      copy(pointer<T>(Kind::contribution, unit) + at, pointer<T>(Kind::landing, unit), part.size());
-  }
-
-  /// AdamW on this rank's part of a unit, where its optimizer is.
-  void update(int unit) {
-    if (plan_.updated(unit).size() == 0) return;
-    if (!plan_.streams()) {
-      update_on(context_, state_address(), unit);
-      return;
-    }
-    double const elements = static_cast<double>(plan_.updated(unit).size());
-    bool const apart = plan_.recipe.types.parameter != plan_.recipe.types.master;
-    double const bytes = static_cast<double>(size_of_gradient()) + 6.0 * sizeof(S) + (apart ? sizeof(T) : 0);
-    context_.host_task({"host_adamw", 14.0 * elements, bytes * elements}, &ParameterStore::run_host_update,
-                       &host_updates_[static_cast<std::size_t>(unit)]);
-  }
-
-  /// Brings updated weights back from the place of the optimizer, and to every rank that holds them.
-  void publish(int unit) {
-    PlacementTable const& placement = plan_.recipe.placement;
-    UnitLayout const& layout = plan_.layout(unit);
-    Range const part = plan_.updated(unit);
-    Range const changed = intersect(part, {0, layout.undecayed.end});  // the rest is frozen or padding
-    if (plan_.streams() && changed.size()) {
-      T* const to = weights_as<T>(unit) + (changed.begin - plan_.held(placement.parameters, unit).begin);
-      bool const same = plan_.recipe.types.parameter == plan_.recipe.types.master;
-      copy(pointer<T>(same ? Kind::master : Kind::updated, unit) + (changed.begin - part.begin), to,
-           changed.size());
-    }
-    if (plan_.shape.world == 1 || placement.parameters == Sharding::sharded) return;
-    if (placement.optimizer == Sharding::root)
-      transport_.broadcast(0, weights(unit), bytes_of<T>(layout.padded), tag("publish", unit, -1));
-    else if (placement.optimizer == Sharding::sharded)
-      transport_.all_gather(weights(unit) + plan_.shape.rank * bytes_of<T>(layout.shard), weights(unit),
-                            bytes_of<T>(layout.shard), tag("publish", unit, -1));
+  /// Carries out one entry of a program of the plan, on the lane that the context is in.
+  void run(Program const& program, Entry const& entry) {
+    if (entry.move != Move::none) return move(program, entry);
+    if (entry.verb == Verb::decide) return ops::finish_step(context_, shares_, state_address(), rule_);
+    if (program.at(entry.to).tier == Tier::device) return work(context_, entry);
+    auto const index = static_cast<std::size_t>(&entry - program.schedule.entries.data());
+    context_.host_task(cost_of(entry), &ParameterStore::run_on_host, &host_work_[index]);
   }
 
   /// Where one micro-batch leaves its loss sum and token count: memory of the place.
-  LossSum* loss_slot(int micro_batch) const { return own_.losses(0) + micro_batch; }
+  LossSum* loss_slot(int micro_batch) const { return share(Kind::partials).losses(0) + micro_batch; }
   /// Before a step: fixes its scalars; no value is known to be bad yet.
   void begin_step(double learning_rate) {
-    ops::begin_step(context_, state_address(), own_.bad(0), rule_, learning_rate);
+    ops::begin_step(context_, state_address(), share(Kind::partials).bad(0), rule_, learning_rate);
   }
 
   // ---- outside steps --------------------------------------------------------------------------------------
@@ -266,19 +136,19 @@ class ParameterStore {
   /// Sets all weights this rank holds (and its master weights) from a source; moments and scale start anew.
   /// Local: no rank waits for another.
   void fill(ParameterSource const& source) {
-    PlacementTable const& placement = plan_.recipe.placement;
     for (int unit = 0; unit < plan_.units_count(); ++unit) {
-      Range const kept = plan_.held(placement.parameters, unit);
-      Range const updated = plan_.updated(unit);
+      Range const kept = state(Kind::parameters, unit).range;
+      Range const updated = state(plan_.master_kind(), unit).range;
       bool const apart = !plan_.weights_are_master() && updated.size() > 0;
       std::size_t const weight_bytes = static_cast<std::size_t>(bytes_of<T>(kept.size()));
       std::size_t const master_bytes = static_cast<std::size_t>(apart ? bytes_of<S>(updated.size()) : 0);
-      std::byte* const master_place = apart ? bytes(Kind::master, unit) : nullptr;
-      std::byte* const weight_draft = context_.draft(weights(unit), weight_bytes);
+      std::byte* const weights = state_bytes(Kind::parameters, unit);
+      std::byte* const master_place = apart ? state_bytes(Kind::master, unit) : nullptr;
+      std::byte* const weight_draft = context_.draft(weights, weight_bytes);
       std::byte* const master_draft = apart ? context_.draft(master_place, master_bytes) : nullptr;
       form(source, unit, kept, reinterpret_cast<T*>(weight_draft), updated,
            reinterpret_cast<S*>(master_draft));
-      context_.commit(weights(unit), weight_draft, weight_bytes);
+      context_.commit(weights, weight_draft, weight_bytes);
       if (apart) context_.commit(master_place, master_draft, master_bytes);
     }
   }
@@ -306,12 +176,13 @@ class ParameterStore {
     for (Named const& next : order) {
       UnitLayout const& layout = plan_.layout(next.unit);
       if (in_memory != next.unit) {
-        whole = reinterpret_cast<S const*>(context_.host_view(
-            master_of(next.unit), static_cast<std::size_t>(bytes_of<S>(plan_.updated(next.unit).size()))));
-        if (plan_.recipe.placement.optimizer == Sharding::sharded) {
+        Buffer const& master = state(plan_.master_kind(), next.unit);
+        whole = reinterpret_cast<S const*>(context_.host_view(state_bytes(plan_.master_kind(), next.unit),
+                                                              static_cast<std::size_t>(master.bytes)));
+        if (plan_.is_split(master)) {
           gathered.resize(plan_.is_root() ? static_cast<std::size_t>(layout.padded) : 0);
-          transport_.gather(0, whole, gathered.data(), bytes_of<S>(layout.shard),
-                            tag("collect", next.unit, -1));
+          transport_.gather(0, whole, gathered.data(), master.bytes,
+                            {"collect", plan_.unit(next.unit).name.c_str(), -1});
           whole = gathered.data();
         }
         in_memory = next.unit;
@@ -341,92 +212,142 @@ class ParameterStore {
   static std::int64_t bytes_of(std::int64_t elements) {
     return elements * static_cast<std::int64_t>(sizeof(U));
   }
-  std::int64_t size_of_gradient() const { return static_cast<std::int64_t>(size_of(plan_.gradient_type())); }
 
+  // Where things are.
+
+  Buffer const& state(Kind kind, int unit) const { return plan_.train.at(plan_.train.find(kind, unit)); }
+  std::byte* state_bytes(Kind kind, int unit = -1) const {
+    return memory_.train(plan_.train.find(kind, unit));
+  }
+  /// This rank's share as a world of one: where it is found, or its copy on the host.
+  StepShares share(Kind kind) const {
+    StepShares own = shares_;
+    own.first = state_bytes(kind);
+    return own;
+  }
+  /// The buffer of a kind that an entry names.
+  int operand(Entry const& entry, Kind kind, int index = 0) const {
+    for (auto const* list : {&entry.reads, &entry.writes})
+      for (int const buffer : *list)
+        if (plan_.train.at(buffer).kind == kind && plan_.train.at(buffer).index == index) return buffer;
+    return -1;
+  }
+  /// The values of a part of a unit in a training buffer.
   template <class U>
-  void copy(U const* from, U* to, std::int64_t elements) {
-    ops::copy(context_, Tensor<U const, Place>{from, {elements}}, Tensor<U, Place>{to, {elements}});
+  U* values(int buffer, Range part) const {
+    return reinterpret_cast<U*>(memory_.train(buffer) + plan_.train.at(buffer).at(part.begin));
   }
 
-  comm::CollectiveId tag(char const* verb, int unit, int micro_batch) const {
-    return {verb, unit < 0 ? "all units" : plan_.unit(unit).name.c_str(), micro_batch};
-  }
+  // Moves.
 
-  template <class U>
-  U* pointer(int buffer) const {
-    return reinterpret_cast<U*>(memory_.train(buffer));
-  }
-  template <class U>
-  U* pointer(Kind kind, int unit, int index = 0) const {
-    return pointer<U>(plan_.train.find(kind, unit, index));
-  }
-  std::byte* bytes(Kind kind, int unit) const { return pointer<std::byte>(kind, unit); }
-  std::byte* weights(int unit) const { return bytes(Kind::parameters, unit); }
-  template <class U>
-  U* weights_as(int unit) const {
-    return reinterpret_cast<U*>(weights(unit));
-  }
-
-  /// This rank's part of the master weights.
-  S* master_of(int unit) const {
-    if (!plan_.weights_are_master()) return pointer<S>(Kind::master, unit);
-    Range const kept = plan_.held(plan_.recipe.placement.parameters, unit);
-    return weights_as<S>(unit) + (plan_.updated(unit).begin - kept.begin);
-  }
-
-  /// The sums of a fold from element `begin` of the unit on. Contributions are sums only where T is S.
-  S* gradient_as_sums(int unit, std::int64_t begin) const {
-    return pointer<S>(plan_.gradient_kind(), unit) + (begin - plan_.gradient_range(unit).begin);
-  }
-
-  template <class U>
-  void norm_of(int unit, Range part, Tensor<U const, Place> values, Tensor<float, Place> partials) {
-    ops::norm_partials(context_, values, partials);
-    ops::find_bad(context_, values, partials, unit, part.begin, own_.bad(0));
-  }
-
-  /// What a host task needs to know of its unit.
-  struct HostUpdate {
-    ParameterStore* store;
-    int unit;
-  };
-  static void run_host_update(Context<Cpu>& host, void* data) {
-    HostUpdate const& task = *static_cast<HostUpdate const*>(data);
-    StepState* const state = reinterpret_cast<StepState*>(task.store->bytes(Kind::host_state, -1));
-    task.store->update_on(host, state, task.unit);
-  }
-
-  /// The update on the context of its place, with that place's copy of the scalars.
-  template <class P>
-  void update_on(Context<P>& context, StepState* state, int unit) {
-    if (plan_.accumulates)
-      update_from<S>(context, state, unit);
-    else
-      update_from<T>(context, state, unit);
-  }
-
-  template <class G, class P>
-  void update_from(Context<P>& context, StepState* state, int unit) {
-    UnitLayout const& layout = plan_.layout(unit);
-    Range const part = plan_.updated(unit);
-    G const* const gradient = plan_.streams() ? pointer<G const>(Kind::landing, unit)
-                                              : pointer<G const>(plan_.gradient_kind(), unit) +
-                                                    (part.begin - plan_.gradient_range(unit).begin);
-    S* const master = master_of(unit);
-    T* weights = nullptr;
-    if (!plan_.weights_are_master()) {
-      if (!plan_.streams())
-        weights =
-            weights_as<T>(unit) + (part.begin - plan_.held(plan_.recipe.placement.parameters, unit).begin);
-      else if (plan_.recipe.types.parameter != plan_.recipe.types.master)
-        weights = pointer<T>(Kind::updated, unit);
+  void move(Program const& program, Entry const& entry) {
+    Buffer const &source = program.at(entry.from), &target = program.at(entry.to);
+    std::byte* const from = memory_.of(program)[static_cast<std::size_t>(entry.from)];
+    std::byte* const to = memory_.of(program)[static_cast<std::size_t>(entry.to)];
+    std::byte* const own = from + source.at(entry.part.begin);
+    std::int64_t const count = entry.part.size();
+    std::int64_t const bytes = count * static_cast<std::int64_t>(size_of(source.type));
+    comm::CollectiveId const by{name_of(entry.verb).data(),
+                                entry.unit < 0 ? "all units" : plan_.unit(entry.unit).name.c_str(),
+                                entry.micro_batch};
+    switch (entry.move) {
+      case Move::none:
+        break;
+      case Move::copy:
+        if (count > 0) copy(own, to + target.at(entry.part.begin), bytes * source.pieces);
+        break;
+      case Move::all_gather:
+        transport_.all_gather(own, to, bytes, by);
+        break;
+      case Move::reduce_scatter:
+        transport_.reduce_scatter(source.type, from, to + target.at(entry.part.begin), count, by);
+        break;
+      case Move::all_reduce:
+        transport_.all_reduce(source.type, to, count, by);
+        break;
+      case Move::all_to_all:
+        transport_.all_to_all(from, to, bytes, by);
+        break;
+      case Move::gather:
+        transport_.gather(0, own, to, bytes, by);
+        break;
+      case Move::broadcast:
+        transport_.broadcast(0, to, bytes, by);
+        break;
     }
+  }
+  /// State begins and ends at multiples of 64 elements: 4 bytes at a time whatever its format.
+  void copy(std::byte const* from, std::byte* to, std::int64_t bytes) {
+    Shape const shape{bytes / 4};
+    ops::copy(context_, Tensor<float const, Place>{reinterpret_cast<float const*>(from), shape},
+              Tensor<float, Place>{reinterpret_cast<float*>(to), shape});
+  }
+
+  // Work, on the context of the place where its values lie.
+
+  struct HostWork {
+    ParameterStore* store;
+    Entry const* entry;
+  };
+  static void run_on_host(Context<Cpu>& host, void* data) {
+    HostWork const& task = *static_cast<HostWork const*>(data);
+    task.store->work(host, *task.entry);
+  }
+  /// What the host is about to do: AdamW reads gradient, master weights and moments, and writes the last
+  /// three and the weights; the others read about what they are given.
+  Operation cost_of(Entry const& entry) const {
+    double const elements = static_cast<double>(entry.part.size());
+    double const given = static_cast<double>(size_of(plan_.train.at(entry.from).type));
+    if (entry.verb != Verb::update) return {"host_sums", 2.0 * elements, given * elements};
+    double const weights = operand(entry, Kind::updated) >= 0 ? sizeof(T) : 0.0;
+    return {"host_adamw", 14.0 * elements, (given + 6.0 * sizeof(S) + weights) * elements};
+  }
+
+  template <class P>
+  void work(Context<P>& context, Entry const& entry) {
+    if (entry.part.size() == 0) return;
+    if (entry.verb == Verb::fold) return fold(context, entry);
+    bool const sums = plan_.train.at(entry.from).type == dtype_of<S>;
+    if (entry.verb == Verb::norm) return sums ? norm<S>(context, entry) : norm<T>(context, entry);
+    return sums ? update<S>(context, entry) : update<T>(context, entry);
+  }
+
+  /// Adds what arrived, in rank order, to the gradient: acc = c_0, acc = acc + c_m.
+  template <class P>
+  void fold(Context<P>& context, Entry const& entry) {
+    std::int64_t const count = entry.part.size();
+    ops::fold(context, Tensor<S, P>{values<S>(entry.to, entry.part), {count}},
+              values<T const>(entry.from, entry.part), plan_.train.at(entry.from).pieces, count,
+              entry.micro_batch == 0);
+  }
+
+  /// Square sums of this rank's part of a unit's gradient, and where its first value lies that is not finite.
+  template <class G, class P>
+  void norm(Context<P>& context, Entry const& entry) {
+    StepShares const own = share(plan_.train.at(entry.to).kind);
+    Tensor<G const, P> const gradient{values<G const>(entry.from, entry.part), {entry.part.size()}};
+    Tensor<float, P> const partials{own.partials(0) + norm_offset_[static_cast<std::size_t>(entry.unit)],
+                                    {entry.part.size() / shard_alignment}};
+    ops::norm_partials(context, gradient, partials);
+    ops::find_bad(context, gradient, partials, entry.unit, entry.part.begin, own.bad(0));
+  }
+
+  /// AdamW on this rank's part of a unit, with the scalars that lie beside its optimizer.
+  template <class G, class P>
+  void update(Context<P>& context, Entry const& entry) {
+    int const host_scalars = operand(entry, Kind::host_state);
+    StepState* const state = reinterpret_cast<StepState*>(
+        memory_.train(host_scalars >= 0 ? host_scalars : operand(entry, Kind::state)));
+    int weights = operand(entry, Kind::updated);
+    if (weights < 0) weights = operand(entry, Kind::parameters);
+    UnitLayout const& layout = plan_.layout(entry.unit);
     for (int group : {0, 1}) {
-      Range const now = intersect(part, group == 0 ? layout.decayed : layout.undecayed);
+      Range const now = intersect(entry.part, group == 0 ? layout.decayed : layout.undecayed);
       if (!now.size()) continue;
-      std::int64_t const at = now.begin - part.begin;
-      ops::adamw(context, now.size(), gradient + at, master + at, pointer<S>(Kind::moments, unit, 0) + at,
-                 pointer<S>(Kind::moments, unit, 1) + at, weights ? weights + at : nullptr,
+      ops::adamw(context, now.size(), values<G const>(entry.from, now), values<S>(entry.to, now),
+                 values<S>(operand(entry, Kind::moments, 0), now),
+                 values<S>(operand(entry, Kind::moments, 1), now),
+                 weights >= 0 && weights != entry.to ? values<T>(weights, now) : nullptr,
                  static_cast<AdamWFactors<S> const*>(factors_of<S>(state) + group),
                  static_cast<std::int64_t const*>(&state->skipped));
     }
@@ -468,9 +389,8 @@ class ParameterStore {
   comm::Transport& transport_;
   StepRule const& rule_;
   StepShares shares_;  // of all ranks
-  StepShares own_;     // this rank's, as a world of one
   std::vector<std::int64_t> norm_offset_;
-  std::vector<HostUpdate> host_updates_;
+  std::vector<HostWork> host_work_;  // of each entry of a training step
 };
 
 }  // namespace tessera::inline v0

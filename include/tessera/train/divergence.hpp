@@ -31,30 +31,23 @@ class StepTrace {
   StepObserver observer() {
     return [this, step = std::int64_t{0}](StepPlan const& plan, Entry const& entry,
                                           std::span<std::byte* const> buffers) mutable {
-      if (entry.verb == Verb::norm && entry.unit < 0) ++step;
-      if (entry.unit < 0) return;
+      if (entry.verb == Verb::decide) ++step;
       int const unit = entry.unit;
-      auto const data = [&](BufferKind kind, DType type, std::int64_t element) {
-        return buffers[static_cast<std::size_t>(plan.train.find(kind, unit))] +
-               element * static_cast<std::int64_t>(size_of(type));
+      auto const data = [&](int buffer, Range part) {
+        return buffers[static_cast<std::size_t>(buffer)] + plan.train.at(buffer).at(part.begin);
       };
       if (entry.verb == Verb::backward_weight) {
-        DType const type = plan.recipe.types.contribution;
+        int const buffer = plan.train.find(BufferKind::contribution, unit);
         std::int64_t const micro = std::int64_t{1} * entry.micro_batch * plan.shape.world + plan.shape.rank;
-        record(plan, {step, contribution, micro, -unit}, unit, {0, plan.layout(unit).padded}, type,
-               data(BufferKind::contribution, type, 0));
+        Range const whole{0, plan.layout(unit).padded};
+        record(plan, {step, contribution, micro, -unit}, unit, whole, plan.train.at(buffer).type,
+               data(buffer, whole));
       } else if (entry.verb == Verb::norm) {
-        Range const part = plan.normed(unit);
-        record(
-            plan, {step, gradient, 0, unit}, unit, part, plan.gradient_type(),
-            data(plan.gradient_kind(), plan.gradient_type(), part.begin - plan.gradient_range(unit).begin));
+        record(plan, {step, gradient, 0, unit}, unit, entry.part, plan.train.at(entry.from).type,
+               data(entry.from, entry.part));
       } else if (entry.verb == Verb::update) {
-        Range const part = plan.updated(unit);
-        bool const apart = !plan.weights_are_master();
-        Range const kept = apart ? part : plan.held(plan.recipe.placement.parameters, unit);
-        DType const type = plan.recipe.types.master;
-        record(plan, {step - 1, weights, 0, unit}, unit, part, type,
-               data(apart ? BufferKind::master : BufferKind::parameters, type, part.begin - kept.begin));
+        record(plan, {step - 1, weights, 0, unit}, unit, entry.part, plan.train.at(entry.to).type,
+               data(entry.to, entry.part));
       }
     };
   }

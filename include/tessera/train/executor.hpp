@@ -51,7 +51,7 @@ class Executor {
       transport.on_stream(context.native_stream());
       run(entry, context, store);
       context.end(index, entry.signals);
-      if (observer) observer(plan_, entry, memory_.train());
+      if (observer) observer(plan_, entry, memory_.of(program_));
       ++index;
     }
   }
@@ -60,7 +60,7 @@ class Executor {
   bool training() const { return &program_ == &plan_.train; }
 
   std::byte* address(int buffer) const {
-    return training() ? memory_.train(buffer) : memory_.evaluate(buffer);
+    return buffer < 0 ? nullptr : memory_.of(program_)[static_cast<std::size_t>(buffer)];
   }
   template <class U>
   U* pointer(int buffer) const {
@@ -72,24 +72,8 @@ class Executor {
   }
 
   Pass<Place, T>* pass_of(Entry const& entry) {
-    std::size_t list = 0;
-    switch (entry.verb) {
-      case Verb::forward:
-        list = 0;
-        break;
-      case Verb::recompute:
-        list = 1;
-        break;
-      case Verb::backward_input:
-        list = 2;
-        break;
-      case Verb::backward_weight:
-        list = 3;
-        break;
-      default:
-        return nullptr;
-    }
-    return &passes_[list][static_cast<std::size_t>(entry.unit)];
+    if (!computes(entry.verb)) return nullptr;
+    return &passes_[static_cast<std::size_t>(entry.verb)][static_cast<std::size_t>(entry.unit)];
   }
 
   /// The buffer of a kind that this entry touches for a unit, or null.
@@ -208,43 +192,10 @@ class Executor {
   }
 
   void run(Entry const& entry, Context<Place>& context, Store& store) {
-    switch (entry.verb) {
-      case Verb::acquire:
-        store.acquire(entry.unit, address(entry.writes.front()), entry.micro_batch);
-        break;
-      case Verb::forward:
-      case Verb::recompute:
-      case Verb::backward_input:
-      case Verb::backward_weight:
-        compute(entry, context, store);
-        break;
-      case Verb::release:
-        break;
-      case Verb::reduce:
-        store.reduce(entry.unit, entry.micro_batch);
-        break;
-      case Verb::fold:
-        store.fold(entry.unit, entry.micro_batch);
-        break;
-      case Verb::gather:
-        store.gather(entry.unit);
-        break;
-      case Verb::norm:
-        if (entry.unit >= 0)
-          store.norm(entry.unit);
-        else
-          store.finish();
-        break;
-      case Verb::stream:
-        store.stream(entry.unit);
-        break;
-      case Verb::update:
-        store.update(entry.unit);
-        break;
-      case Verb::publish:
-        store.publish(entry.unit);
-        break;
-    }
+    if (computes(entry.verb))
+      compute(entry, context, store);
+    else if (entry.verb != Verb::release)
+      store.run(program_, entry);
   }
 
   void compute(Entry const& entry, Context<Place>& context, Store& store) {
@@ -257,14 +208,14 @@ class Executor {
     pass.targets = {tokens + (shape.accumulation + entry.micro_batch) * elements,
                     {shape.batch, shape.sequence}};
     bool const last_unit = entry.unit + 1 == plan_.units_count();
-    bool const cheap = entry.verb == Verb::recompute && plan_.recipe.recompute == RecomputeKind::gelu;
     try {
       switch (entry.verb) {
         case Verb::forward:
+        case Verb::recompute:
           functions_.forward(model_, entry.unit, pass);
           break;
-        case Verb::recompute:
-          (cheap ? functions_.recompute : functions_.forward)(model_, entry.unit, pass);
+        case Verb::restore:
+          functions_.recompute(model_, entry.unit, pass);
           break;
         case Verb::backward_input:
           functions_.backward_input(model_, entry.unit, pass);
@@ -311,7 +262,7 @@ class Executor {
   StepMemory<Place> const& memory_;
   UnitFunctions<Place, T> functions_;
   void const* model_;
-  std::array<std::vector<Pass<Place, T>>, 4> passes_;
+  std::array<std::vector<Pass<Place, T>>, 5> passes_;  // by verb and unit
 };
 
 }  // namespace tessera::inline v0

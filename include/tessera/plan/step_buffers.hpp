@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// The buffers of a program by what they are for: each is made when an entry first names it.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "tessera/nn/model.hpp"
+#include "tessera/optim/finish.hpp"
+#include "tessera/optim/step_state.hpp"
+#include "tessera/plan/layout.hpp"
+#include "tessera/plan/schedule.hpp"
+#include "tessera/plan/step_plan.hpp"
+#include "tessera/policy/table.hpp"
+
+namespace tessera::inline v0 {
+
+namespace detail {
+
+class StepBuffers {
+ public:
+  using Kind = BufferKind;
+  using List = std::vector<int>;
+
+  StepBuffers(StepPlan const& plan, Program& program) : plan_(plan), program_(program) { add_persistent(); }
+
+  Buffer const& operator[](int buffer) const { return program_.at(buffer); }
+
+  // ---- state ----------------------------------------------------------------------------------------------
+
+  int parameters(int unit) { return program_.find(Kind::parameters, unit); }
+  int gradient(int unit) { return program_.find(plan_.gradient_kind(), unit); }
+  int master(int unit) { return program_.find(plan_.master_kind(), unit); }
+  int moments(int unit, int index) { return program_.find(Kind::moments, unit, index); }
+  /// Room for values of a unit that lie so; `pieces` ranks' each.
+  int room(Kind kind, int unit, int index, DType type, Placement const& lies, int pieces = 1) {
+    Range const range = plan_.held(lies.over, unit);
+    Buffer buffer{.kind = kind, .unit = unit, .index = index, .tier = lies.tier};
+    buffer.type = type;
+    buffer.over = lies.over;
+    buffer.range = range;
+    buffer.pieces = pieces;
+    buffer.bytes = range.size() * pieces * size(type);
+    return program_.add(buffer);
+  }
+  /// A micro-batch's gradient of a unit: where nothing is accumulated, the gradient itself.
+  int contribution(int unit) {
+    return room(Kind::contribution, unit, 0, plan_.recipe.types.contribution, {});
+  }
+
+  // ---- scalars, sums and what the step works on -----------------------------------------------------------
+
+  int state() { return program_.find(Kind::state, -1); }
+  int host_state() { return program_.find(Kind::host_state, -1); }
+  int partials() { return program_.find(Kind::partials, -1); }
+  int host_partials() { return program_.find(Kind::host_partials, -1); }
+  int shares() { return program_.find(Kind::shares, -1); }
+  int batch() { return program_.find(Kind::batch, -1); }
+  int losses() { return program_.find(Kind::losses, -1); }
+  int workspace() { return program_.find(Kind::workspace, -1); }
+
+  // ---- activations ----------------------------------------------------------------------------------------
+
+  int activation(Kind kind, int unit, int index, Shape const& shape, bool statistic = false) {
+    DType const type = statistic ? plan_.recipe.types.accumulator : plan_.recipe.types.activation;
+    return program_.add({.kind = kind, .unit = unit, .index = index, .bytes = shape.elements() * size(type)});
+  }
+  int output(int unit) { return activation(Kind::output, unit, 0, plan_.unit(unit).output); }
+  int spare_output(int unit) { return activation(Kind::spare_output, unit, 0, plan_.unit(unit).output); }
+  int output_gradient(int unit) {
+    return activation(Kind::output_gradient, unit, 0, plan_.unit(unit).output);
+  }
+  int saved(Kind kind, int unit, int index) {
+    ActivationSpec const& spec = plan_.unit(unit).saved[static_cast<std::size_t>(index)];
+    return activation(kind, unit, index, spec.shape, spec.statistic);
+  }
+  int backward(int unit, int index) {
+    ActivationSpec const& spec = plan_.unit(unit).backward[static_cast<std::size_t>(index)];
+    return activation(Kind::backward, unit, index, spec.shape, spec.statistic);
+  }
+
+  // ---- gradients of borrowed parameters -------------------------------------------------------------------
+
+  /// Where a borrower leaves its gradient: the owner's contribution itself when the formats agree and it is
+  /// the first to borrow, else a buffer of its own (and the first one's, to which it is added).
+  List lent(int unit, int borrow) {
+    Borrow const& what = plan_.unit(unit).borrows[static_cast<std::size_t>(borrow)];
+    std::int64_t const bytes =
+        plan_.unit(what.unit).parameters[static_cast<std::size_t>(what.parameter)].in_memory().elements() *
+        size(plan_.recipe.types.accumulator);
+    auto const [first_unit, first_borrow] = first_backward_borrower(what);
+    bool const first = first_unit == unit && first_borrow == borrow;
+    bool const in_place = plan_.recipe.types.contribution == plan_.recipe.types.accumulator;
+    auto const own = [&](int by_unit, int by_borrow) {
+      return program_.add({.kind = Kind::lent, .unit = by_unit, .index = by_borrow, .bytes = bytes});
+    };
+    List list;
+    if (!first || !in_place) list.push_back(own(unit, borrow));
+    if (in_place)
+      list.push_back(contribution(what.unit));
+    else if (!first)
+      list.push_back(own(first_unit, first_borrow));
+    return list;
+  }
+  List lent_to_me(int owner) {
+    List list;
+    for (int unit = owner + 1; unit < plan_.units_count(); ++unit)
+      for (int index = 0; index < static_cast<int>(plan_.unit(unit).borrows.size()); ++index)
+        if (plan_.unit(unit).borrows[static_cast<std::size_t>(index)].unit == owner)
+          if (int const found = program_.find(Kind::lent, unit, index); found >= 0) list.push_back(found);
+    return list;
+  }
+
+ private:
+  static std::int64_t size(DType type) { return static_cast<std::int64_t>(size_of(type)); }
+
+  /// The borrower whose backward runs first: the one in the last unit.
+  std::pair<int, int> first_backward_borrower(Borrow const& what) const {
+    for (int unit = plan_.units_count() - 1; unit >= 0; --unit)
+      for (std::size_t index = 0; index < plan_.unit(unit).borrows.size(); ++index) {
+        Borrow const& other = plan_.unit(unit).borrows[index];
+        if (other.unit == what.unit && other.parameter == what.parameter)
+          return {unit, static_cast<int>(index)};
+      }
+    return {-1, -1};
+  }
+
+  void keep(int buffer) { program_.buffers[static_cast<std::size_t>(buffer)].persistent = true; }
+  /// Bytes that are no unit's, in elements of a type.
+  void keep_bytes(Kind kind, DType type, std::int64_t bytes, Tier tier = Tier::device) {
+    keep(program_.add(
+        {.kind = kind, .bytes = bytes, .tier = tier, .type = type, .range = {0, bytes / size(type)}}));
+  }
+
+  /// These come first and are the same in both programs, so they get the same offsets.
+  void add_persistent() {
+    DTypes const& types = plan_.recipe.types;
+    PlacementTable const& rows = plan_.placement();
+    StepShape const& shape = plan_.shape;
+    for (int unit = 0; unit < plan_.units_count(); ++unit) {
+      keep(room(Kind::parameters, unit, 0, types.parameter, rows.parameters));
+      if (!plan_.weights_are_master()) keep(room(Kind::master, unit, 0, types.master, rows.master));
+      for (int moment : {0, 1}) keep(room(Kind::moments, unit, moment, types.master, rows.moments));
+      keep(plan_.accumulates ? room(Kind::accumulator, unit, 0, types.accumulator, rows.gradients)
+                             : contribution(unit));
+    }
+    std::int64_t const share = share_bytes(plan_.norm_blocks(), shape.accumulation);
+    keep_bytes(Kind::partials, DType::f32, share);
+    if (rows.gradients.tier != Tier::device) keep_bytes(Kind::host_partials, DType::f32, share, Tier::host);
+    if (shape.world > 1) keep_bytes(Kind::shares, DType::f32, share * shape.world);
+    keep_bytes(Kind::norm_ranges, DType::f32,
+               static_cast<std::int64_t>(sizeof(NormRange)) * plan_.units_count());
+    keep_bytes(Kind::state, DType::f32, static_cast<std::int64_t>(sizeof(StepState)));
+    if (plan_.streams())
+      keep_bytes(Kind::host_state, DType::f32, static_cast<std::int64_t>(sizeof(StepState)), Tier::host);
+    keep_bytes(Kind::batch, DType::f32, 2 * 4 * shape.accumulation * shape.batch * shape.sequence);
+    keep_bytes(Kind::losses, types.accumulator, shape.batch * shape.sequence * size(types.accumulator));
+    keep_bytes(Kind::workspace, DType::f32, shape.workspace_bytes);
+  }
+
+  StepPlan const& plan_;
+  Program& program_;
+};
+
+}  // namespace detail
+
+}  // namespace tessera::inline v0

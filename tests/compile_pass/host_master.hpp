@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// A policy of a user's own, for the slot offload: master weights wait in host memory and come to the moments
+// on the device for each update.
+#pragma once
+
+#include "tessera/policy/offload.hpp"
+
+struct HostMaster {
+  using policy_slot = tessera::slot::offload;
+  static constexpr std::string_view name = "host_master";
+  static constexpr void describe(tessera::RecipeTable& recipe) {
+    recipe.placement.master.tier = tessera::Tier::host;
+  }
+};

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+# cmake -DROOT=... [-DINCLUDE=<folder>] -P decisions.cmake
+# What a recipe decides is read where steps are planned, and nowhere else: the store, the executor, operations and
+# models carry out entries. Fails where a header or source outside policy/ and plan/ names such a decision.
+cmake_minimum_required(VERSION 3.25)
+if(NOT INCLUDE)
+  set(INCLUDE "${ROOT}/include/tessera")
+endif()
+file(GLOB_RECURSE files RELATIVE "${INCLUDE}" "${INCLUDE}/*.hpp" "${INCLUDE}/*.cuh" "${INCLUDE}/*.cpp" "${INCLUDE}/*.cu")
+list(FILTER files EXCLUDE REGEX "^(policy|plan)/|^core/place.hpp$")
+list(LENGTH files count)
+if(count LESS 1)
+  message(FATAL_ERROR "no files in ${INCLUDE}")
+endif()
+set(found "")
+foreach(file IN LISTS files)
+  file(STRINGS "${INCLUDE}/${file}" lines REGEX "Sharding::|ReductionKind::|RecomputeKind::|Tier::nvme")
+  foreach(line IN LISTS lines)
+    if(NOT line MATCHES "^ *//")
+      string(APPEND found "\n  ${file}: ${line}")
+    endif()
+  endforeach()
+endforeach()
+if(found)
+  message(FATAL_ERROR "these lines decide again what the plan has decided; let the entry say it:${found}")
+endif()
+message(STATUS "${count} files carry out entries and ask no recipe")

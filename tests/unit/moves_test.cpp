@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// The moves between any two placements: written out for the common ones, and for all pairs carried out on
+// sets of ranks, so that nothing is taken from where it is not.
+#include "tessera/plan/moves.hpp"
+
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+namespace {
+
+using namespace tessera;
+using enum Sharding;
+using enum Tier;
+
+std::string way(Placement from, Placement to, bool is_ordered) {
+  std::string text;
+  for (Hop const& hop : moves_between(from, to, is_ordered))
+    text += (text.empty() ? "" : " ") + std::string(name_of(hop.move));
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("the placements say which collective carries a state") {
+  for (bool const is_ordered : {false, true}) {
+    CHECK(way({replicated}, {replicated}, is_ordered) == "");
+    CHECK(way({replicated}, {sharded}, is_ordered) == "");
+    CHECK(way({replicated}, {root}, is_ordered) == "");
+    CHECK(way({sharded}, {replicated}, is_ordered) == "all_gather");
+    CHECK(way({sharded}, {root}, is_ordered) == "gather");
+    CHECK(way({root}, {replicated}, is_ordered) == "broadcast");
+    CHECK(way({root}, {sharded}, is_ordered) == "broadcast");
+    CHECK(way({partial}, {root}, is_ordered) == "gather");
+  }
+  CHECK(way({partial}, {replicated}, false) == "all_reduce");
+  CHECK(way({partial}, {sharded}, false) == "reduce_scatter");
+  CHECK(way({partial}, {replicated}, true) == "all_to_all all_gather");
+  CHECK(way({partial}, {sharded}, true) == "all_to_all");
+}
+
+TEST_CASE("ranks talk on the device and each tier is one copy away") {
+  CHECK(way({sharded, host}, {sharded, device}, true) == "copy");
+  CHECK(way({replicated, device}, {sharded, host}, true) == "copy");
+  CHECK(way({sharded, host}, {replicated, device}, true) == "copy all_gather");
+  CHECK(way({partial, device}, {sharded, host}, true) == "all_to_all copy");
+  CHECK(way({partial, host}, {replicated, host}, false) == "copy all_reduce copy");
+  CHECK(way({root, host}, {replicated, device}, true) == "copy broadcast");
+  CHECK(way({sharded, nvme}, {sharded, host}, true) == "copy");
+}
+
+TEST_CASE("every way ends where it should and moves over ranks on the device alone") {
+  for (Sharding const from : {replicated, sharded, root, partial})
+    for (Sharding const to : {replicated, sharded, root})
+      for (Tier const from_tier : {device, host, nvme})
+        for (Tier const to_tier : {device, host, nvme})
+          for (bool const is_ordered : {false, true}) {
+            Placement at{from, from_tier};
+            for (Hop const& hop : moves_between(at, {to, to_tier}, is_ordered)) {
+              CHECK(hop.move != Move::none);
+              CHECK(hop.after != at);  // no move that changes nothing
+              if (hop.move == Move::copy) {
+                CHECK(holds(at.over, hop.after.over));
+                CHECK(hop.after.tier != at.tier);
+              } else {
+                CHECK((at.tier == device && hop.after.tier == device));
+              }
+              at = hop.after;
+            }
+            CHECK(at.tier == to_tier);
+            CHECK(holds(at.over, to));
+          }
+}
