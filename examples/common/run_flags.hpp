@@ -96,6 +96,8 @@ inline void add_machine_flags(CommandLine& line, TrainerOptions& options) {
       "--seed", "N", std::to_string(options.seed), "of weights and data order",
       [&](std::string const& flag, std::string const& value) { options.seed = seed_number(flag, value); });
   line.whole("--threads", options.threads, "threads of a rank; 0 shares the cores", 0, 1024);
+  line.whole("--prefetch", options.prefetch, "units that weights come ahead of use; 0 overlaps nothing", 0,
+             1024);
 }
 
 }  // namespace cli

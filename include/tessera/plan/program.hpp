@@ -15,6 +15,7 @@
 #include "tessera/nn/model.hpp"
 #include "tessera/plan/layout.hpp"
 #include "tessera/plan/moves.hpp"
+#include "tessera/plan/overlap.hpp"
 #include "tessera/plan/placing.hpp"
 #include "tessera/plan/schedule.hpp"
 #include "tessera/plan/step_buffers.hpp"
@@ -53,6 +54,7 @@ class Generator {
       norms();
       for (int unit = 0; unit < units(); ++unit) update(unit);
     }
+    overlap(program_.schedule, plan_.shape.prefetch);
     place_buffers(program_);
     if (whole) connect(program_.schedule, sharing_of(program_));
     return std::move(program_);

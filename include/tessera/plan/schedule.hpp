@@ -143,37 +143,46 @@ struct Schedule {
 
 /// Orders entries of different lanes: an entry waits for the last writer of all it touches, for the readers
 /// of all it overwrites, and, where it overwrites bytes that another buffer had before (`sharing[b]` lists
-/// the buffers that overlap buffer b), for all that touched that one. Of each lane it waits for the latest
-/// entry alone, and only where no earlier entry of its own lane did.
+/// the buffers that overlap buffer b), for all that touched that one. It waits for nothing that an earlier
+/// entry of its lane, or another of its waits, has waited for: without any one of the waits two entries would
+/// be in no order.
 inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sharing) {
   constexpr std::size_t lanes = lane_count;
   using Latest = std::array<int, lanes>;  // an entry of each lane, -1: none
   Latest none;
   none.fill(-1);
-  std::vector<Latest> written(sharing.size(), none), read(sharing.size(), none), known(lanes, none);
+  auto const join = [](Latest& into, Latest const& from) {
+    for (std::size_t lane = 0; lane < lanes; ++lane) into[lane] = std::max(into[lane], from[lane]);
+  };
+  std::vector<Latest> written(sharing.size(), none), read(sharing.size(), none);
+  std::vector<Latest> known(lanes, none);  // of each lane: what is done when its next entry begins
   auto& entries = schedule.entries;
+  std::vector<Latest> done(entries.size(), none);  // when an entry is
   for (int index = 0; index < static_cast<int>(entries.size()); ++index) {
     Entry& entry = entries[static_cast<std::size_t>(index)];
     std::size_t const own = static_cast<std::size_t>(entry.lane);
     Latest needed = none;
-    auto const after = [&](Latest const& others) {
-      for (std::size_t lane = 0; lane < lanes; ++lane) needed[lane] = std::max(needed[lane], others[lane]);
-    };
-    for (int buffer : entry.reads) after(written[static_cast<std::size_t>(buffer)]);
+    for (int buffer : entry.reads) join(needed, written[static_cast<std::size_t>(buffer)]);
     for (int buffer : entry.writes) {
-      after(written[static_cast<std::size_t>(buffer)]);
-      after(read[static_cast<std::size_t>(buffer)]);
+      join(needed, written[static_cast<std::size_t>(buffer)]);
+      join(needed, read[static_cast<std::size_t>(buffer)]);
       for (int other : sharing[static_cast<std::size_t>(buffer)]) {
-        after(written[static_cast<std::size_t>(other)]);
-        after(read[static_cast<std::size_t>(other)]);
+        join(needed, written[static_cast<std::size_t>(other)]);
+        join(needed, read[static_cast<std::size_t>(other)]);
       }
     }
-    for (std::size_t lane = 0; lane < lanes; ++lane) {
-      if (lane == own || needed[lane] <= known[own][lane]) continue;
-      known[own][lane] = needed[lane];
-      entry.waits.push_back(needed[lane]);
-      entries[static_cast<std::size_t>(needed[lane])].signals = true;
+    // The latest first: what it has waited for needs no wait here.
+    while (true) {
+      int latest = -1;
+      for (std::size_t lane = 0; lane < lanes; ++lane)
+        if (lane != own && needed[lane] > known[own][lane]) latest = std::max(latest, needed[lane]);
+      if (latest < 0) break;
+      entry.waits.push_back(latest);
+      entries[static_cast<std::size_t>(latest)].signals = true;
+      join(known[own], done[static_cast<std::size_t>(latest)]);
     }
+    known[own][own] = index;
+    done[static_cast<std::size_t>(index)] = known[own];
     for (int buffer : entry.reads) read[static_cast<std::size_t>(buffer)][own] = index;
     for (int buffer : entry.writes) {
       read[static_cast<std::size_t>(buffer)] = written[static_cast<std::size_t>(buffer)] = none;

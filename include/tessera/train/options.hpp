@@ -35,11 +35,12 @@ struct TrainerOptions {
   int accumulation = 1;       ///< micro-batches a rank and step; taken from the first batch with `batch`
 
   std::uint64_t seed = 1;
-  int threads = 0;                   ///< of this rank; 0: the machine's cores over the ranks, at least 1
-  std::int64_t bucket_bytes = 0;     ///< contributions wait until so many bytes can travel together
-  int recompute_every = 2;           ///< blocks rebuilt together under Recompute<Every>
-  std::int64_t memory_limit = 0;     ///< bytes that may be planned: on the CPU by all ranks of this process,
-                                     ///< on GPUs by each rank on its own; 0: what is available
+  int threads = 0;                ///< of this rank; 0: the machine's cores over the ranks, at least 1
+  std::int64_t bucket_bytes = 0;  ///< contributions wait until so many bytes can travel together
+  int recompute_every = 2;        ///< blocks rebuilt together under Recompute<Every>
+  int prefetch = 1;               ///< units that weights come ahead of use and sums travel behind it; 0: none
+  std::int64_t memory_limit = 0;  ///< bytes that may be planned: on the CPU by all ranks of this process,
+                                  ///< on GPUs by each rank on its own; 0: what is available
   LossScaleOptions loss_scale = {};  ///< for fp16
   std::int64_t skips_allowed = 50;   ///< overflows in a row before the run is given up
 };

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// Communication beside computation: a list of entries in another order, before its buffers are placed.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <set>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "tessera/plan/schedule.hpp"
+
+namespace tessera::inline v0 {
+
+namespace detail {
+
+/// Where an entry stands to the works around it: what brings something for the next work, a part of a work
+/// (its first one begins it), or what carries on from the one before.
+enum class Part { brings, begins, belongs, carries_on };
+
+/// Reorders the entries [begin, end): what brings something for work j comes before work j - k, what carries
+/// on from it after work j + k. Works stay in order, and so do the entries between two of them.
+template <class PartOf>
+void skew(std::vector<Entry>& entries, std::size_t begin, std::size_t end, int k, PartOf const& part_of) {
+  using Key = std::tuple<int, int, std::size_t>;  // work; before, at or after it; the place in the list
+  int works = 0;
+  for (std::size_t at = begin; at < end; ++at) works += part_of(entries[at]) == Part::begins;
+  std::vector<Key> keys;
+  int work = -1;
+  for (std::size_t at = begin; at < end; ++at) {
+    Part const part = part_of(entries[at]);
+    work += part == Part::begins;
+    keys.emplace_back(part == Part::brings       ? std::max(work + 1 - k, 0)
+                      : part == Part::carries_on ? std::min(work + k, works - 1)
+                                                 : work,
+                      part == Part::brings       ? 0
+                      : part == Part::carries_on ? 2
+                                                 : 1,
+                      at);
+  }
+  std::sort(keys.begin(), keys.end());
+  std::vector<Entry> sorted;
+  for (Key const& key : keys) sorted.push_back(std::move(entries[std::get<2>(key)]));
+  std::move(sorted.begin(), sorted.end(), entries.begin() + static_cast<std::ptrdiff_t>(begin));
+}
+
+inline Part part_in_micro_batch(Entry const& entry) {
+  switch (entry.verb) {
+    case Verb::acquire:
+      return Part::brings;
+    case Verb::forward:
+    case Verb::recompute:
+    case Verb::backward_input:
+      return Part::begins;
+    case Verb::restore:
+    case Verb::backward_weight:
+    case Verb::release:
+      return Part::belongs;
+    default:
+      return Part::carries_on;
+  }
+}
+inline Part part_in_update(Entry const& entry) {
+  return entry.verb == Verb::stream   ? Part::brings
+         : entry.verb == Verb::update ? Part::begins
+                                      : Part::carries_on;
+}
+
+}  // namespace detail
+
+/// Lets state travel while units compute: weights are acquired `prefetch` units ahead of use, contributions
+/// travel and are folded until as many units later, on the lane of communication, and updates run while the
+/// gradients of the units after them come and the weights of those before them go. Because an entry's place
+/// in the list decides how long its buffers live, what runs together gets bytes of its own: about `prefetch`
+/// units more of weights, contributions and the optimizer's transients. Entries stay in their micro-batch,
+/// and the values do not change. 0: the list as it is; without moves, too.
+inline void overlap(Schedule& schedule, int prefetch) {
+  auto& entries = schedule.entries;
+  bool const moves = std::any_of(entries.begin(), entries.end(), [](Entry const& entry) {
+    return entry.move != Move::none && entry.unit >= 0;
+  });
+  if (prefetch <= 0 || !moves) return;
+  auto const is_update = [](Verb verb) {
+    return verb == Verb::stream || verb == Verb::update || verb == Verb::publish;
+  };
+  std::size_t begin = 0;
+  while (begin < entries.size()) {
+    std::size_t end = begin;
+    bool const updates = is_update(entries[begin].verb);
+    while (end < entries.size() && entries[end].micro_batch == entries[begin].micro_batch &&
+           is_update(entries[end].verb) == updates)
+      ++end;
+    if (updates) detail::skew(entries, begin, end, prefetch, detail::part_in_update);
+    if (entries[begin].micro_batch >= 0) {
+      std::set<int> arrived;
+      for (std::size_t at = begin; at < end; ++at) {
+        Entry& entry = entries[at];
+        if (entry.verb == Verb::reduce) arrived.insert(entry.to);
+        if (entry.verb == Verb::fold && entry.lane == Lane::compute && arrived.contains(entry.from))
+          entry.lane = Lane::communication;
+      }
+      detail::skew(entries, begin, end, prefetch, detail::part_in_micro_batch);
+    }
+    begin = end;
+  }
+}
+
+}  // namespace tessera::inline v0
