@@ -88,6 +88,55 @@ TEST_CASE("ordered fp32 depends on no sharding split or offload") { all_sharding
 TEST_CASE("ordered fp16 depends on no sharding split or offload") { all_shardings_and_splits("fp16"); }
 TEST_CASE("ordered bf16 depends on no sharding split or offload") { all_shardings_and_splits("bf16"); }
 
+TEST_CASE("hybrid sharding in rows and columns of ranks changes no bit") {
+  for (std::string_view const precision : {"fp32", "fp16", "bf16"}) {
+    Run alone = usual();
+    alone.split = {1, 4};
+    RecipeTable const reference = recipe("zs0", precision);
+    Outcome const want = run_with(reference, alone);
+    for (std::string_view const sharding : shardings)
+      for (int const replicas : {2, 4})
+        for (std::string_view const offload : {"none", "cpu_optimizer", "cpu_full"}) {
+          Run run = alone;
+          run.split = {4, 1};
+          run.options.replicas = replicas;
+          INFO("replicas ", replicas);
+          check_same(want, reference, alone, recipe(sharding, precision, offload), run);
+        }
+    Run six = usual();
+    six.split = {6, 1};
+    six.options.replicas = 3;
+    Run one = usual();
+    one.split = {1, 6};
+    check_same(run_with(reference, one), reference, one, recipe("zs3", precision), six);
+  }
+}
+
+TEST_CASE("fast sums over rows and columns stay close") {
+  Run alone = usual();
+  alone.split = {1, 4};
+  Outcome const want = run_with(recipe("zs0"), alone);
+  for (std::string_view const sharding : shardings) {
+    Run run = alone;
+    run.split = {4, 1};
+    run.options.replicas = 2;
+    Outcome const got = run_with(recipe(sharding, "fp32", "none", "none", "fast"), run);
+    INFO(std::string(sharding));
+    for (std::size_t step = 0; step < want.losses.size(); ++step) {
+      CHECK(got.losses[step] == doctest::Approx(want.losses[step]).epsilon(1e-5));
+      CHECK(got.norms[step] == doctest::Approx(want.norms[step]).epsilon(1e-4));
+    }
+  }
+}
+
+TEST_CASE("replicas that do not divide the world are refused") {
+  Run run = usual();
+  run.split = {3, 1};
+  run.options.replicas = 2;
+  CHECK_THROWS_WITH_AS(run_with(recipe("zs2"), run),
+                       doctest::Contains("replicas is 2, which does not divide the world of 3 ranks"), Error);
+}
+
 TEST_CASE("ordered fp64 agrees over shardings too") {
   Run alone = usual();
   alone.split = {1, 4};

@@ -435,3 +435,30 @@ TEST_CASE("the number of ranks is checked") {
   });
   CHECK(ran == 64 * 64);
 }
+
+TEST_CASE("collectives go among the rows and columns of a mesh") {
+  ts::run(6, [](ts::comm::Comm handle) {  // 3 rows of 2: ranks 0 1, 2 3, 4 5
+    ts::comm::Transport& transport = handle.transport();
+    int const rank = transport.rank(), row = rank / 2, column = rank % 2;
+    ts::comm::Peers const in_row{2 * row, 1, 2}, in_column{column, 2, 3};
+    double const own = 10.0 + rank;
+    double gathered[3] = {};
+    transport.all_gather(&own, gathered, sizeof own, {}, in_column);
+    CHECK((gathered[0] == 10.0 + column && gathered[1] == 12.0 + column && gathered[2] == 14.0 + column));
+    CHECK(transport.bytes_sent() == 2 * 8);
+
+    double sums[2] = {own, -own};
+    transport.reduce_scatter(ts::DType::f64, sums, sums + column, 1, {}, in_row);
+    double const of_row = 20.0 + 4 * row + 1;
+    CHECK(sums[column] == (column == 0 ? of_row : -of_row));
+
+    double values[3] = {own, 1.0, 2.0 * own};
+    transport.all_reduce(ts::DType::f64, values, 3, {}, in_column);
+    CHECK((values[0] == 36.0 + 3 * column && values[1] == 3.0 && values[2] == 72.0 + 6 * column));
+
+    double const pieces[2] = {own, own + 0.5};
+    double received[6] = {};
+    transport.all_to_all(pieces, received, sizeof(double), {}, 2);
+    for (int peer = 0; peer < 6; ++peer) CHECK(received[peer] == 10.0 + peer + 0.5 * column);
+  });
+}

@@ -3,8 +3,8 @@
 // sets of ranks, so that nothing is taken from where it is not.
 #include "tessera/plan/moves.hpp"
 
+#include <cstdlib>
 #include <string>
-#include <vector>
 
 #include <doctest/doctest.h>
 
@@ -14,10 +14,12 @@ using namespace tessera;
 using enum Sharding;
 using enum Tier;
 
-std::string way(Placement from, Placement to, bool is_ordered) {
+std::string way(Placement from, Placement to, bool is_ordered, int replicas = 1) {
   std::string text;
-  for (Hop const& hop : moves_between(from, to, is_ordered))
+  for (Hop const& hop : moves_between(from, to, {is_ordered, replicas})) {
     text += (text.empty() ? "" : " ") + std::string(name_of(hop.move));
+    if (hop.group != Group::all) text += "/" + std::string(name_of(hop.group));
+  }
   return text;
 }
 
@@ -50,16 +52,27 @@ TEST_CASE("ranks talk on the device and each tier is one copy away") {
   CHECK(way({sharded, nvme}, {sharded, host}, true) == "copy");
 }
 
+TEST_CASE("with replicas of all shards values move within rows and columns") {
+  CHECK(way({sharded}, {replicated}, true, 2) == "all_gather/shards");
+  CHECK(way({partial}, {sharded}, false, 2) == "reduce_scatter/shards all_reduce/replicas");
+  CHECK(way({partial}, {replicated}, false, 2) == "all_reduce");
+  CHECK(way({partial}, {sharded}, true, 2) == "all_to_all");
+  CHECK(way({partial}, {replicated}, true, 2) == "all_to_all all_gather/shards");
+  CHECK(way({sharded}, {root}, true, 2) == "all_gather/shards");
+  CHECK(way({root}, {sharded}, true, 2) == "broadcast");
+}
+
 TEST_CASE("every way ends where it should and moves over ranks on the device alone") {
   for (Sharding const from : {replicated, sharded, root, partial})
     for (Sharding const to : {replicated, sharded, root})
       for (Tier const from_tier : {device, host, nvme})
         for (Tier const to_tier : {device, host, nvme})
-          for (bool const is_ordered : {false, true}) {
+          for (int const replicas : {-1, 1, -2, 2}) {
+            bool const is_ordered = replicas > 0;
             Placement at{from, from_tier};
-            for (Hop const& hop : moves_between(at, {to, to_tier}, is_ordered)) {
+            for (Hop const& hop : moves_between(at, {to, to_tier}, {is_ordered, std::abs(replicas)})) {
               CHECK(hop.move != Move::none);
-              CHECK(hop.after != at);  // no move that changes nothing
+              CHECK((hop.after != at || hop.group == Group::replicas));  // no move that changes nothing
               if (hop.move == Move::copy) {
                 CHECK(holds(at.over, hop.after.over));
                 CHECK(hop.after.tier != at.tier);

@@ -30,7 +30,7 @@ struct Setting {
   int world = 1, accumulation = 1, rank = 0, every = 1;
   std::int64_t bucket = 0;
   bool tied_model = false;
-  int prefetch = 1;
+  int prefetch = 1, replicas = 1;
 };
 
 StepPlan plan_of(Setting const& by, PlacementTable const* placement = nullptr) {
@@ -43,6 +43,7 @@ StepPlan plan_of(Setting const& by, PlacementTable const* placement = nullptr) {
   shape.bucket_bytes = by.bucket;
   shape.recompute_every = by.every;
   shape.prefetch = by.prefetch;
+  shape.replicas = by.replicas;
   shape.workspace_bytes = 1000;
   MicroBatch const micro{shape.batch, shape.sequence};
   Gpt2Options deep = tiny;
@@ -261,7 +262,7 @@ TEST_CASE("every list of random placements is sound") {
     constexpr std::string_view precisions[] = {"fp32", "bf16"}, reductions[] = {"ordered", "fast"},
                                recomputes[] = {"none", "gelu", "block", "every"};
     constexpr std::int64_t buckets[] = {0, 0, 100000, std::int64_t{1} << 40};
-    int const world = 1 + dice(4);
+    int const replicas = dice(3) == 0 ? 2 : 1, world = replicas * (1 + dice(4));
     check_all({.precision = dice.of(precisions),
                .recompute = dice.of(recomputes),
                .reduction = dice.of(reductions),
@@ -271,7 +272,8 @@ TEST_CASE("every list of random placements is sound") {
                .every = 1 + dice(3),
                .bucket = dice.of(buckets),
                .tied_model = dice(3) == 0,
-               .prefetch = dice(4)},
+               .prefetch = dice(4),
+               .replicas = replicas},
               &placement);
   }
 }
@@ -286,8 +288,9 @@ TEST_CASE("ranks agree on every list of random placements") {
       *row = {dice.of(overs), dice(2) == 0 ? Tier::host : Tier::device};
     Setting by{.precision = dice(2) == 0 ? "fp32" : "fp16",
                .reduction = dice(2) == 0 ? "ordered" : "fast",
-               .world = 3,
-               .accumulation = 1 + dice(2)};
+               .world = 4,
+               .accumulation = 1 + dice(2),
+               .replicas = 1 + dice(2)};
     std::uint64_t const first = hash_of(plan_of(by, &placement).train.schedule);
     for (by.rank = 1; by.rank < by.world; ++by.rank)
       CHECK(hash_of(plan_of(by, &placement).train.schedule) == first);

@@ -68,6 +68,17 @@ struct CollectiveId {
   std::int64_t micro_batch = -1;  ///< -1: none
 };
 
+/// The ranks among which a collective moves values: `count` of them, `stride` apart from `first` on. All
+/// ranks of the world call it together, each with the group it is in.
+struct Peers {
+  int first = 0;
+  int stride = 1;
+  int count = 0;
+
+  constexpr int rank(int index) const { return first + index * stride; }
+  constexpr int index_of(int rank) const { return (rank - first) / stride; }
+};
+
 /// One collective as a transport sees it.
 struct Request {
   Collective collective = Collective::none;
@@ -77,6 +88,8 @@ struct Request {
   int root = -1;               ///< gather and broadcast
   DType dtype = DType::f32;    ///< reductions
   void* stream = nullptr;      ///< where a device transport enqueues; null for host memory
+  Peers peers{};               ///< the others of this rank's group, itself among them
+  int pieces = 0;              ///< all_to_all: how many `send` holds; rank p gets piece p modulo that
 };
 
 /// "all_gather of 4096 bytes (publish h.3, micro-batch 0)".
@@ -141,22 +154,33 @@ class Transport {
   bool is_root() const noexcept { return rank_ == 0; }
   /// The index of this rank's device on its host.
   virtual int local_rank() const noexcept { return rank_; }
+  /// Whether collectives may go among some of the ranks only (Peers of more than one and not all).
+  virtual bool has_groups() const noexcept { return true; }
   /// "single", "threads", ... for reports.
   virtual std::string_view name() const noexcept = 0;
 
-  /// recv[p] = rank p's send[rank]. Both hold W pieces and must not overlap.
-  void all_to_all(void const* send, void* recv, std::int64_t bytes_per_peer, CollectiveId const& id = {}) {
-    Request const request = make(Collective::all_to_all, id, bytes_per_peer);
-    need_apart(request, send, world_ * bytes_per_peer, recv, world_ * bytes_per_peer, false);
+  /// All ranks of the world as one group.
+  Peers everyone() const noexcept { return {0, 1, world_}; }
+
+  /// recv[p] = rank p's send[rank modulo pieces]. `recv` holds W pieces and `send` so many, W of them unless
+  /// told; they must not overlap.
+  void all_to_all(void const* send, void* recv, std::int64_t bytes_per_peer, CollectiveId const& id = {},
+                  int pieces = 0) {
+    Request request = make(Collective::all_to_all, id, bytes_per_peer);
+    request.pieces = pieces > 0 ? pieces : world_;
+    need_apart(request, send, request.pieces * bytes_per_peer, recv, world_ * bytes_per_peer, false);
     perform(request, send, recv, (world_ - 1) * bytes_per_peer);
   }
 
-  /// recv[p] = rank p's send, on every rank. `send` may be this rank's slot of `recv`.
-  void all_gather(void const* send, void* recv, std::int64_t bytes_per_rank, CollectiveId const& id = {}) {
-    Request const request = make(Collective::all_gather, id, bytes_per_rank);
-    need_apart(request, send, bytes_per_rank, recv, world_ * bytes_per_rank,
-               is_slot(send, recv, bytes_per_rank));
-    perform(request, send, recv, (world_ - 1) * bytes_per_rank);
+  /// recv[p] = peer p's send, on every rank of a group, or of the world. `send` may be this rank's slot of
+  /// `recv`.
+  void all_gather(void const* send, void* recv, std::int64_t bytes_per_rank, CollectiveId const& id = {},
+                  Peers const& peers = {}) {
+    Request const request = make(Collective::all_gather, id, bytes_per_rank, -1, DType::f32, peers);
+    int const count = request.peers.count;
+    need_apart(request, send, bytes_per_rank, recv, count * bytes_per_rank,
+               is_slot(request, send, recv, bytes_per_rank));
+    perform(request, send, recv, (count - 1) * bytes_per_rank);
   }
 
   /// The same on the root alone; the other ranks' `recv` is not touched and may be null.
@@ -165,7 +189,7 @@ class Transport {
     Request const request = make(Collective::gather, id, bytes_per_rank, root);
     if (rank_ == root)
       need_apart(request, send, bytes_per_rank, recv, world_ * bytes_per_rank,
-                 is_slot(send, recv, bytes_per_rank));
+                 is_slot(request, send, recv, bytes_per_rank));
     else
       need_memory(request, send);
     perform(request, send, recv, rank_ == root ? 0 : bytes_per_rank);
@@ -181,21 +205,23 @@ class Transport {
   /// Every rank's buffer becomes the sum of all. The order of the sum is the transport's: rank order for
   /// threads, any order elsewhere. 16-bit formats are summed in fp32 and rounded once by threads; a library
   /// may round every partial sum.
-  void all_reduce(DType dtype, void* buffer, std::int64_t count, CollectiveId const& id = {}) {
+  void all_reduce(DType dtype, void* buffer, std::int64_t count, CollectiveId const& id = {},
+                  Peers const& peers = {}) {
     auto const size = static_cast<std::int64_t>(size_of(dtype));
-    Request const request = make(Collective::all_reduce, id, count * size, -1, dtype);
+    Request const request = make(Collective::all_reduce, id, count * size, -1, dtype, peers);
     need_memory(request, buffer);
-    perform(request, buffer, buffer, 2 * (world_ - 1) * ((count + world_ - 1) / world_) * size);
+    std::int64_t const ranks = request.peers.count;
+    perform(request, buffer, buffer, 2 * (ranks - 1) * ((count + ranks - 1) / ranks) * size);
   }
 
-  /// recv = the sum over ranks of their send[rank]. `send` holds W shards; `recv` may be this rank's slot of
-  /// it.
+  /// recv = the sum over a group, or the world, of their send[index of this rank]. `send` holds a shard for
+  /// each; `recv` may be this rank's slot of it.
   void reduce_scatter(DType dtype, void const* send, void* recv, std::int64_t count_per_rank,
-                      CollectiveId const& id = {}) {
+                      CollectiveId const& id = {}, Peers const& peers = {}) {
     std::int64_t const bytes = count_per_rank * static_cast<std::int64_t>(size_of(dtype));
-    Request const request = make(Collective::reduce_scatter, id, bytes, -1, dtype);
-    need_apart(request, send, world_ * bytes, recv, bytes, is_slot(recv, send, bytes));
-    perform(request, send, recv, (world_ - 1) * bytes);
+    Request const request = make(Collective::reduce_scatter, id, bytes, -1, dtype, peers);
+    need_apart(request, send, request.peers.count * bytes, recv, bytes, is_slot(request, recv, send, bytes));
+    perform(request, send, recv, (request.peers.count - 1) * bytes);
   }
 
   /// Returns when every rank has called it.
@@ -247,8 +273,9 @@ class Transport {
 
  private:
   Request make(Collective collective, CollectiveId const& id, std::int64_t bytes, int root = -1,
-               DType dtype = DType::f32) const {
+               DType dtype = DType::f32, Peers const& peers = {}) const {
     Request request{collective, id, sequence_ + 1, bytes, root, dtype, stream_};
+    request.peers = peers.count > 0 ? peers : everyone();
     if (bytes < 0) refuse(request, "a size must not be negative");
     if ((collective == Collective::gather || collective == Collective::broadcast) &&
         (root < 0 || root >= world_))
@@ -267,8 +294,8 @@ class Transport {
     traffic_.waiting += waited;
   }
 
-  bool is_slot(void const* piece, void const* whole, std::int64_t bytes) const {
-    return whole && piece == static_cast<std::byte const*>(whole) + rank_ * bytes;
+  bool is_slot(Request const& request, void const* piece, void const* whole, std::int64_t bytes) const {
+    return whole && piece == static_cast<std::byte const*>(whole) + request.peers.index_of(rank_) * bytes;
   }
 
   void need_memory(Request const& request, void const* memory) const {

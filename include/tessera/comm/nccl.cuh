@@ -102,6 +102,7 @@ class Nccl final : public Transport {
 
   std::string_view name() const noexcept override { return "nccl"; }
   int local_rank() const noexcept override { return device_; }
+  bool has_groups() const noexcept override { return false; }
   void heartbeat() noexcept override {
     board_.beats.fetch_add(1, std::memory_order_relaxed);
     link_->peers().hear(rank());
@@ -167,15 +168,15 @@ class Nccl final : public Transport {
     auto const count = static_cast<std::size_t>(bytes);
     auto const* const from = static_cast<std::byte const*>(send);
     auto* const to = static_cast<std::byte*>(recv);
-    if (world() == 1) return copy(to, from, count, stream);
+    if (request.peers.count == 1) return copy(to, from, count, stream);
     if (bytes == 0) return meet(stream);
     switch (request.collective) {
       case Collective::all_to_all:
-        copy(to + rank() * bytes, from + rank() * bytes, count, stream);
+        copy(to + rank() * bytes, from + rank() % request.pieces * bytes, count, stream);
         return link_->enqueue([&](ncclComm_t communicator) {
           return with_peers([&](int to_peer, int from_peer) {
-            ncclResult_t const sent =
-                ncclSend(from + to_peer * bytes, count, ncclInt8, to_peer, communicator, stream);
+            ncclResult_t const sent = ncclSend(from + to_peer % request.pieces * bytes, count, ncclInt8,
+                                               to_peer, communicator, stream);
             if (sent != ncclSuccess) return sent;
             return ncclRecv(to + from_peer * bytes, count, ncclInt8, from_peer, communicator, stream);
           });

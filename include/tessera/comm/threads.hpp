@@ -398,30 +398,32 @@ class Threads final : public Transport {
     if (request.bytes == 0) return waited;
     auto const bytes = request.bytes;
     auto* const out = static_cast<std::byte*>(recv);
+    Peers const& peers = request.peers;
+    int const own = peers.index_of(rank());
     switch (request.collective) {
       case Collective::all_to_all:
         for (int step = 0; step < world(); ++step) {
           int const peer = (rank() + step) % world();
-          copy(out + peer * bytes, group_->send_of(peer) + rank() * bytes, bytes);
+          copy(out + peer * bytes, group_->send_of(peer) + rank() % request.pieces * bytes, bytes);
         }
         break;
       case Collective::gather:
         if (rank() != request.root) break;
         [[fallthrough]];
       case Collective::all_gather:
-        for (int step = 0; step < world(); ++step) {
-          int const peer = (rank() + step) % world();
-          copy(out + peer * bytes, group_->send_of(peer), bytes);
+        for (int step = 0; step < peers.count; ++step) {
+          int const peer = (own + step) % peers.count;
+          copy(out + peer * bytes, group_->send_of(peers.rank(peer)), bytes);
         }
         break;
       case Collective::broadcast:
         copy(out, group_->send_of(request.root), bytes);
         break;
       case Collective::all_reduce:
-        waited += all_reduce(request.dtype, bytes);
+        waited += all_reduce(request, bytes);
         break;
       case Collective::reduce_scatter:
-        sum(request.dtype, rank() * bytes, out, bytes);
+        sum(request, own * bytes, out, bytes);
         break;
       case Collective::none:
       case Collective::barrier:
@@ -432,39 +434,43 @@ class Threads final : public Transport {
 
   /// In place, without scratch: each rank sums its slice into its own buffer, then all copy the others'
   /// slices.
-  double all_reduce(DType dtype, std::int64_t bytes) {
-    auto const size = static_cast<std::int64_t>(size_of(dtype));
-    std::int64_t const piece = (bytes / size + world() - 1) / world() * size;
+  double all_reduce(Request const& request, std::int64_t bytes) {
+    Peers const& peers = request.peers;
+    int const index = peers.index_of(rank());
+    auto const size = static_cast<std::int64_t>(size_of(request.dtype));
+    std::int64_t const piece = (bytes / size + peers.count - 1) / peers.count * size;
     auto const begin = [&](int owner) { return std::min(owner * piece, bytes); };
     auto const length = [&](int owner) { return std::min((owner + 1) * piece, bytes) - begin(owner); };
     std::byte* const own = group_->recv_of(rank());
-    sum(dtype, begin(rank()), own + begin(rank()), length(rank()));
+    sum(request, begin(index), own + begin(index), length(index));
     double const waited = group_->part(rank(), false);
-    for (int step = 1; step < world(); ++step) {
-      int const owner = (rank() + step) % world();
-      copy(own + begin(owner), group_->send_of(owner) + begin(owner), length(owner));
+    for (int step = 1; step < peers.count; ++step) {
+      int const owner = (index + step) % peers.count;
+      copy(own + begin(owner), group_->send_of(peers.rank(owner)) + begin(owner), length(owner));
     }
     return waited;
   }
 
-  /// out = the sum over ranks of `bytes` bytes at `offset` of what they send.
-  void sum(DType dtype, std::int64_t offset, std::byte* out, std::int64_t bytes) {
-    switch (dtype) {
+  /// out = the sum over the group of `bytes` bytes at `offset` of what they send.
+  void sum(Request const& request, std::int64_t offset, std::byte* out, std::int64_t bytes) {
+    switch (request.dtype) {
       case DType::f64:
-        return sum_as<double>(offset, out, bytes);
+        return sum_as<double>(request.peers, offset, out, bytes);
       case DType::f32:
       case DType::tf32:
-        return sum_as<float>(offset, out, bytes);
+        return sum_as<float>(request.peers, offset, out, bytes);
       case DType::f16:
-        return sum_as<half>(offset, out, bytes);
+        return sum_as<half>(request.peers, offset, out, bytes);
       case DType::bf16:
-        return sum_as<bfloat16>(offset, out, bytes);
+        return sum_as<bfloat16>(request.peers, offset, out, bytes);
     }
   }
   template <class T>
-  void sum_as(std::int64_t offset, std::byte* out, std::int64_t bytes) {
-    auto const from = [&](int peer) { return reinterpret_cast<T const*>(group_->send_of(peer) + offset); };
-    detail::sum_in_rank_order(world(), from, reinterpret_cast<T*>(out),
+  void sum_as(Peers const& peers, std::int64_t offset, std::byte* out, std::int64_t bytes) {
+    auto const from = [&](int peer) {
+      return reinterpret_cast<T const*>(group_->send_of(peers.rank(peer)) + offset);
+    };
+    detail::sum_in_rank_order(peers.count, from, reinterpret_cast<T*>(out),
                               bytes / static_cast<std::int64_t>(sizeof(T)));
   }
 

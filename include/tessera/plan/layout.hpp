@@ -21,19 +21,19 @@ inline constexpr std::int64_t shard_alignment = 4096;
 inline constexpr std::int64_t parameter_alignment = 64;
 
 /// One unit's flat buffer: decayed parameters first, then undecayed, then frozen, each parameter aligned and
-/// followed by its padding rows, the tail padded. Only the tail depends on the world.
+/// followed by its padding rows, the tail padded. Only the tail depends on the number of shards.
 struct UnitLayout {
   std::vector<Range> parameters;  ///< logical elements, in the order of UnitSpec::parameters
   std::vector<Range> gaps;        ///< everything that is no parameter's: stays zero
   Range decayed, undecayed, frozen;
   std::int64_t elements = 0;  ///< without the tail padding
-  std::int64_t shard = 0;     ///< elements of one of `world` shards, a multiple of shard_alignment
-  std::int64_t padded = 0;    ///< world * shard
+  std::int64_t shard = 0;     ///< elements of one of the shards, a multiple of shard_alignment
+  std::int64_t padded = 0;    ///< all shards
 
-  constexpr Range shard_of(int rank) const { return {rank * shard, (rank + 1) * shard}; }
+  constexpr Range shard_of(int index) const { return {index * shard, (index + 1) * shard}; }
 };
 
-inline UnitLayout layout_of(UnitSpec const& unit, int world) {
+inline UnitLayout layout_of(UnitSpec const& unit, int shards) {
   UnitLayout layout;
   layout.parameters.resize(unit.parameters.size());
   std::int64_t cursor = 0;
@@ -54,8 +54,8 @@ inline UnitLayout layout_of(UnitSpec const& unit, int world) {
   layout.undecayed = place([](ParameterSpec const& p) { return p.trainable && !p.decay; });
   layout.frozen = place([](ParameterSpec const& p) { return !p.trainable; });
   layout.elements = cursor;
-  layout.shard = round_up((cursor + world - 1) / world, shard_alignment);
-  layout.padded = layout.shard * world;
+  layout.shard = round_up((cursor + shards - 1) / shards, shard_alignment);
+  layout.padded = layout.shard * shards;
   if (layout.padded > cursor) layout.gaps.push_back({cursor, layout.padded});
   return layout;
 }

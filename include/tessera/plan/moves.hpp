@@ -14,8 +14,16 @@ namespace tessera::inline v0 {
 struct Hop {
   Move move = Move::none;
   Placement after{};
+  Group group = Group::all;
 
   friend constexpr bool operator==(Hop const&, Hop const&) = default;
+};
+
+/// What a way depends on besides its ends. `ordered`: sums are folds in rank order of what an all_to_all or a
+/// gather brought. `replicas`: how many rows of ranks have a copy of all shards each.
+struct Roads {
+  bool ordered = false;
+  int replicas = 1;
 };
 
 /// Whether every rank that wants values under `to` has them under `from` already.
@@ -25,19 +33,28 @@ constexpr bool holds(Sharding from, Sharding to) {
 
 namespace detail {
 
-/// The move over ranks from `from` on, on the device. `ordered`: sums are folds in rank order of what an
-/// all_to_all or a gather brought, so a summand on each rank becomes one part at a time.
-constexpr Hop move_over_ranks(Sharding from, Sharding to, bool ordered) {
-  auto const hop = [](Move move, Sharding after) { return Hop{move, {after, Tier::device}}; };
-  if (from == Sharding::partial) {
-    if (to == Sharding::root) return hop(Move::gather, Sharding::root);
-    if (ordered) return hop(Move::all_to_all, Sharding::sharded);
-    return to == Sharding::sharded ? hop(Move::reduce_scatter, Sharding::sharded)
-                                   : hop(Move::all_reduce, Sharding::replicated);
-  }
-  if (from == Sharding::root) return hop(Move::broadcast, Sharding::replicated);
-  return to == Sharding::root ? hop(Move::gather, Sharding::root)
-                              : hop(Move::all_gather, Sharding::replicated);
+/// The moves over ranks from `from` towards `to`, on the device. Ordered sums ignore the mesh: a summand of
+/// every rank goes to each that has the part, one rank after another.
+inline void go_over_ranks(std::vector<Hop>& hops, Sharding from, Sharding to, Roads const& roads) {
+  auto const go = [&](Move move, Sharding after, Group group) {
+    hops.push_back({move, {after, Tier::device}, group});
+  };
+  Group const row = roads.replicas > 1 ? Group::shards : Group::all;
+  if (from == Sharding::partial && to == Sharding::root)
+    go(Move::gather, Sharding::root, Group::all);
+  else if (from == Sharding::partial && roads.ordered)
+    go(Move::all_to_all, Sharding::sharded, Group::all);
+  else if (from == Sharding::partial && to == Sharding::sharded) {
+    go(Move::reduce_scatter, Sharding::sharded, row);
+    if (roads.replicas > 1) go(Move::all_reduce, Sharding::sharded, Group::replicas);
+  } else if (from == Sharding::partial)
+    go(Move::all_reduce, Sharding::replicated, Group::all);
+  else if (from == Sharding::root)
+    go(Move::broadcast, Sharding::replicated, Group::all);
+  else if (to == Sharding::root && roads.replicas == 1)
+    go(Move::gather, Sharding::root, Group::all);
+  else
+    go(Move::all_gather, Sharding::replicated, row);
 }
 
 }  // namespace detail
@@ -51,17 +68,16 @@ constexpr Hop move_over_ranks(Sharding from, Sharding to, bool ordered) {
 ///   sharded    to replicated  all_gather        to root  gather
 ///   root       to others      broadcast
 ///   replicated to others      nothing: every rank has its part
-inline std::vector<Hop> moves_between(Placement from, Placement to, bool ordered) {
+/// With several replicas, sums into shards are a reduce_scatter within the row and an all_reduce of the
+/// column, and shards come together within the row.
+inline std::vector<Hop> moves_between(Placement from, Placement to, Roads const& roads) {
   std::vector<Hop> hops;
-  auto const go = [&](Hop const& hop) {
-    hops.push_back(hop);
-    from = hop.after;
-  };
   while (!holds(from.over, to.over)) {
-    if (from.tier != Tier::device) go({Move::copy, {from.over, Tier::device}});
-    go(detail::move_over_ranks(from.over, to.over, ordered));
+    if (from.tier != Tier::device) hops.push_back({Move::copy, {from.over, Tier::device}});
+    detail::go_over_ranks(hops, from.over, to.over, roads);
+    from = hops.back().after;
   }
-  if (from.tier != to.tier) go({Move::copy, to});
+  if (from.tier != to.tier) hops.push_back({Move::copy, to});
   return hops;
 }
 

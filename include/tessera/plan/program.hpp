@@ -158,7 +158,7 @@ class Generator {
     entry.to = to;
     entry.part = part;
   }
-  void move(Verb verb, Move move, int unit, int from, int to, Range part) {
+  void move(Verb verb, Move move, int unit, int from, int to, Range part, Group group = Group::all) {
     Tier const here = buffers_[from].tier, there = buffers_[to].tier;
     Lane const lane = move != Move::copy     ? Lane::communication
                       : here == there        ? Lane::compute
@@ -166,6 +166,7 @@ class Generator {
                                              : Lane::upload;
     Entry& entry = emit(verb, unit, lane, {from}, {to});
     entry.move = move;
+    entry.group = group;
     entry.from = from;
     entry.to = to;
     entry.part = part;
@@ -175,7 +176,7 @@ class Generator {
   /// the room, in place where it can be, else to a buffer of kind `passing`. Returns the buffer that then
   /// holds the values.
   int carry(Verb verb, int unit, Values values, Placement const& to, Kind passing, int into = -1) {
-    std::vector<Hop> const hops = moves_between(values.lies, to, ordered());
+    std::vector<Hop> const hops = moves_between(values.lies, to, {ordered(), plan_.shape.replicas});
     for (Hop const& hop : hops) {
       Buffer const here = buffers_[values.buffer];
       bool const summands =
@@ -194,7 +195,7 @@ class Generator {
                            : buffers_.room(passing, unit, stops_[{passing, unit}]++, here.type, lies, pieces);
       bool const from_all = hop.move == Move::all_gather || hop.move == Move::gather;
       Sharding const over = from_all ? values.lies.over : hop.after.over;
-      move(verb, hop.move, unit, values.buffer, next, part_of(verb, hop.move, unit, over));
+      move(verb, hop.move, unit, values.buffer, next, part_of(verb, hop.move, unit, over), hop.group);
       values = {next, hop.after};
     }
     if (into >= 0 && values.buffer != into)
@@ -373,9 +374,9 @@ inline StepPlan make_plan(std::vector<UnitSpec> units, RecipeTable const& recipe
   StepPlan plan;
   plan.units = std::move(units);
   plan.recipe = recipe;
-  plan.recipe.placement = at_world(recipe.placement, shape.world);
+  plan.recipe.placement = at_world(recipe.placement, shape.world, shape.shards());
   plan.shape = shape;
-  for (UnitSpec const& unit : plan.units) plan.layouts.push_back(layout_of(unit, shape.world));
+  for (UnitSpec const& unit : plan.units) plan.layouts.push_back(layout_of(unit, shape.shards()));
   Placement const& gradients = plan.recipe.placement.gradients;
   bool const mixed = recipe.types.contribution != recipe.types.accumulator;
   bool const folds = recipe.reduction == ReductionKind::ordered || gradients.over == Sharding::root;

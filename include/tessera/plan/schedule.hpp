@@ -62,6 +62,18 @@ constexpr std::string_view name_of(Move move) {
   return names[static_cast<std::size_t>(move)];
 }
 
+/// The ranks among which a move goes. Ranks are a mesh: `shards` ranks in a row have a shard each, and the
+/// rows are replicas of one another. One row, unless a run asks for more.
+enum class Group : std::uint8_t {
+  all,
+  shards,   ///< those that have the other shards of this rank's copy: a row
+  replicas  ///< those that have the same shard: a column
+};
+
+constexpr std::string_view name_of(Group group) {
+  return group == Group::all ? "all" : group == Group::shards ? "shards" : "replicas";
+}
+
 /// What a buffer holds.
 enum class BufferKind : std::uint8_t {
   parameters,       ///< T, whole unit or shard: what the rank keeps
@@ -122,6 +134,7 @@ constexpr Range intersect(Range a, Range b) {
 struct Entry {
   Verb verb{};
   Move move = Move::none;
+  Group group = Group::all;  ///< of a move between ranks
   int unit = -1;
   int micro_batch = -1;  ///< accumulation index; -1 after the last one
   Lane lane = Lane::compute;
@@ -205,6 +218,7 @@ inline std::uint64_t hash_of(Schedule const& schedule) {
   for (Entry const& entry : schedule.entries) {
     mix(static_cast<std::int64_t>(entry.verb));
     mix(static_cast<std::int64_t>(entry.move));
+    mix(static_cast<std::int64_t>(entry.group));
     mix(entry.unit);
     mix(entry.micro_batch);
     mix(static_cast<std::int64_t>(entry.lane));

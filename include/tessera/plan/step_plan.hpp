@@ -25,6 +25,7 @@ struct StepShape {
   int accumulation = 1;
   int world = 1;
   int rank = 0;
+  int replicas = 1;  ///< rows of ranks that have a copy of all shards each; world is a multiple
   std::int64_t bucket_bytes =
       0;                    ///< contributions wait until so many bytes can travel together; 0: each unit
   int recompute_every = 1;  ///< blocks rebuilt together under Recompute<Every>
@@ -32,6 +33,8 @@ struct StepShape {
   std::int64_t workspace_bytes = 0;  ///< what the device's operations need (Context::workspace_bytes)
   bool own_memory = false;           ///< the device's memory is not the host's: each rank has one of its own
 
+  /// In how many parts a sharded state is: the ranks of a row.
+  constexpr int shards() const { return world / replicas; }
   /// Samples of one optimizer step over all ranks: micro-batch x accumulation x world.
   constexpr std::int64_t global_batch() const { return batch * accumulation * world; }
 };
@@ -106,7 +109,7 @@ struct StepPlan {
   /// What this rank holds of values that lie so over the ranks.
   Range held(Sharding over, int unit) const {
     UnitLayout const& flat = layout(unit);
-    if (over == Sharding::sharded) return flat.shard_of(shape.rank);
+    if (over == Sharding::sharded) return flat.shard_of(shape.rank % shape.shards());
     if (over == Sharding::root && !is_root()) return {};
     return {0, flat.padded};
   }
@@ -121,10 +124,10 @@ struct StepPlan {
   Sharding normed_over() const {
     return gradients().over == Sharding::root ? Sharding::root : Sharding::sharded;
   }
-  /// How many ranks take norms: the first ones.
-  int norm_ranks() const { return normed_over() == Sharding::root ? 1 : shape.world; }
+  /// How many ranks' norms count, the first ones': those of one row.
+  int norm_ranks() const { return normed_over() == Sharding::root ? 1 : shape.shards(); }
   /// Whether the ranks have a part each of what a buffer of state holds.
-  bool is_split(Buffer const& buffer) const { return buffer.over == Sharding::sharded && shape.world > 1; }
+  bool is_split(Buffer const& buffer) const { return buffer.over == Sharding::sharded && shape.shards() > 1; }
   /// Where each unit's norm partials lie in the share of every rank.
   std::vector<NormRange> norm_ranges() const {
     std::vector<NormRange> ranges;

@@ -130,12 +130,11 @@ struct PlacementTable {
   }
 };
 
-/// The placement that a world of this size really has: one rank shards nothing, so every stage equals stage
-/// 0.
-constexpr PlacementTable at_world(PlacementTable placement, int world) {
-  if (world == 1)
-    for (Placement* row : {&placement.parameters, &placement.gradients, &placement.master, &placement.moments})
-      row->over = Sharding::replicated;
+/// The placement that a world of this size really has, with state in so many shards (0: one a rank): one
+/// rank shards nothing, so every stage equals stage 0, and one shard is the whole.
+constexpr PlacementTable at_world(PlacementTable placement, int world, int shards = 0) {
+  for (Placement* row : {&placement.parameters, &placement.gradients, &placement.master, &placement.moments})
+    if (world == 1 || (shards == 1 && row->over == Sharding::sharded)) row->over = Sharding::replicated;
   return placement;
 }
 

@@ -179,8 +179,8 @@ class ParameterStore {
         Buffer const& master = state(plan_.master_kind(), next.unit);
         whole = reinterpret_cast<S const*>(context_.host_view(state_bytes(plan_.master_kind(), next.unit),
                                                               static_cast<std::size_t>(master.bytes)));
-        if (plan_.is_split(master)) {
-          gathered.resize(plan_.is_root() ? static_cast<std::size_t>(layout.padded) : 0);
+        if (plan_.is_split(master)) {  // the first row's shards come first
+          gathered.resize(plan_.is_root() ? static_cast<std::size_t>(layout.shard * plan_.shape.world) : 0);
           transport_.gather(0, whole, gathered.data(), master.bytes,
                             {"collect", plan_.unit(next.unit).name.c_str(), -1});
           whole = gathered.data();
@@ -250,6 +250,7 @@ class ParameterStore {
     comm::CollectiveId const by{name_of(entry.verb).data(),
                                 entry.unit < 0 ? "all units" : plan_.unit(entry.unit).name.c_str(),
                                 entry.micro_batch};
+    comm::Peers const among = peers(entry.group);
     switch (entry.move) {
       case Move::none:
         break;
@@ -257,16 +258,16 @@ class ParameterStore {
         if (count > 0) copy(own, to + target.at(entry.part.begin), bytes * source.pieces);
         break;
       case Move::all_gather:
-        transport_.all_gather(own, to, bytes, by);
+        transport_.all_gather(own, to, bytes, by, among);
         break;
       case Move::reduce_scatter:
-        transport_.reduce_scatter(source.type, from, to + target.at(entry.part.begin), count, by);
+        transport_.reduce_scatter(source.type, from, to + target.at(entry.part.begin), count, by, among);
         break;
       case Move::all_reduce:
-        transport_.all_reduce(source.type, to, count, by);
+        transport_.all_reduce(source.type, to + target.at(entry.part.begin), count, by, among);
         break;
       case Move::all_to_all:
-        transport_.all_to_all(from, to, bytes, by);
+        transport_.all_to_all(from, to, bytes, by, plan_.shape.shards());
         break;
       case Move::gather:
         transport_.gather(0, own, to, bytes, by);
@@ -275,6 +276,13 @@ class ParameterStore {
         transport_.broadcast(0, to, bytes, by);
         break;
     }
+  }
+  /// The ranks of this one's row or column.
+  comm::Peers peers(Group group) const {
+    int const shards = plan_.shape.shards(), rank = plan_.shape.rank;
+    if (group == Group::shards) return {rank - rank % shards, 1, shards};
+    if (group == Group::replicas) return {rank % shards, shards, plan_.shape.replicas};
+    return transport_.everyone();
   }
   /// State begins and ends at multiples of 64 elements: 4 bytes at a time whatever its format.
   void copy(std::byte const* from, std::byte* to, std::int64_t bytes) {

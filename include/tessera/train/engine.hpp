@@ -59,6 +59,7 @@ StepShape step_shape(TrainerOptions const& options, int rank, int world) {
   shape.bucket_bytes = options.bucket_bytes;
   shape.recompute_every = std::max(1, options.recompute_every);
   shape.prefetch = options.prefetch;
+  shape.replicas = options.replicas;
   shape.workspace_bytes = static_cast<std::int64_t>(
       Context<Place>::workspace_bytes(threads_of_rank(options.threads, world), shape.batch * shape.sequence));
   shape.own_memory = detail::has_own_memory<Place>;
@@ -199,6 +200,16 @@ template <class Place, class T>
 StepPlan checked_plan(ErasedModel<Place, T> const& model, RecipeTable const& recipe,
                       TrainerOptions const& options, comm::Transport& transport) {
   check_supported(recipe);
+  if (transport.world() % options.replicas != 0)
+    throw Error(ErrorKind::config, "options: replicas is " + std::to_string(options.replicas) +
+                                       ", which does not divide the world of " +
+                                       std::to_string(transport.world()) +
+                                       " ranks; each replica of the sharded state takes as many ranks");
+  if (options.replicas > 1 && options.replicas < transport.world() && !transport.has_groups())
+    throw Error(ErrorKind::unsupported, "options: replicas is " + std::to_string(options.replicas) + " for " +
+                                            std::to_string(transport.world()) +
+                                            " ranks, and collectives of " + std::string(transport.name()) +
+                                            " go among all ranks; use 1, or as many as ranks");
   StepShape const shape = step_shape<Place>(options, transport.rank(), transport.world());
   StepPlan plan = make_plan(model.units({shape.batch, shape.sequence}), recipe, shape);
   // Each rank asks its device what is free; where ranks share the host's memory, one of each host asks for

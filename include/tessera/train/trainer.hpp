@@ -103,6 +103,7 @@ inline void check_options(TrainerOptions const& options, std::int64_t positions)
   count("sequence", options.sequence, 1);
   count("accumulation", options.accumulation, 1);
   count("prefetch", options.prefetch, 0);
+  count("replicas", options.replicas, 1);
   if (options.accumulation > most_accumulation)
     fail("accumulation is " + std::to_string(options.accumulation) +
          ", and a step's schedule holds at most 16384 micro-batches; use a larger batch or more ranks");
