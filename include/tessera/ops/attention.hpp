@@ -2,8 +2,6 @@
 // Causal multi-head attention on packed queries, keys and values.
 #pragma once
 
-#include <type_traits>
-
 #include "tessera/backend/cpu/attention.hpp"
 #include "tessera/ops/operand.hpp"
 
@@ -40,10 +38,7 @@ void attention_forward(Context<P>& context, In<T, P> qkv, int heads, Tensor<T, P
   detail::expect_attention("attention_forward", qkv.shape(), heads, out.shape(), logsumexp.shape());
   Operation const operation{"attention_forward", detail::attention_flops(out.shape(), 2),
                             detail::bytes_of(qkv, out, logsumexp)};
-  if constexpr (std::is_same_v<P, Cpu>)
-    context.enqueue(operation, [&] { cpu::attention_forward<T>(context, qkv, heads, out, logsumexp); });
-  else
-    cuda_attention_forward(context, operation, qkv, heads, out, logsumexp);
+  context.enqueue(operation, [&] { backend::Attention<P>::forward(context, qkv, heads, out, logsumexp); });
 }
 
 /// dqkv (B,T,3C) from dout (B,T,C) and what the forward pass read and wrote. Probabilities are recomputed.
@@ -57,11 +52,8 @@ void attention_backward(Context<P>& context, In<T, P> dout, In<T, P> qkv, In<T, 
       dqkv.shape(), qkv.shape());
   Operation const operation{"attention_backward", detail::attention_flops(out.shape(), 5),
                             detail::bytes_of(dout, qkv, out, logsumexp, dqkv)};
-  if constexpr (std::is_same_v<P, Cpu>)
-    context.enqueue(operation,
-                    [&] { cpu::attention_backward<T>(context, dout, qkv, out, logsumexp, heads, dqkv); });
-  else
-    cuda_attention_backward(context, operation, dout, qkv, out, logsumexp, heads, dqkv);
+  context.enqueue(operation,
+                  [&] { backend::Attention<P>::backward(context, dout, qkv, out, logsumexp, heads, dqkv); });
 }
 
 }  // namespace ops

@@ -2,9 +2,7 @@
 // GELU alone, for recomputation.
 #pragma once
 
-#include <type_traits>
-
-#include "tessera/backend/cpu/linear.hpp"
+#include "tessera/backend/cpu/elementwise.hpp"
 #include "tessera/ops/operand.hpp"
 
 namespace tessera::inline v0 {
@@ -17,10 +15,7 @@ void gelu_forward(Context<P>& context, In<T, P> pre, Tensor<T, P> y) {
                  pre.shape(), y.shape());
   Operation const operation{"gelu_forward", 8.0 * static_cast<double>(y.shape().elements()),
                             detail::bytes_of(pre, y)};
-  if constexpr (std::is_same_v<P, Cpu>)
-    context.enqueue(operation, [&] { cpu::gelu_forward<T>(context, pre, y); });
-  else
-    cuda_gelu_forward(context, operation, pre, y);
+  context.enqueue(operation, [&] { backend::Elementwise<P>::gelu_forward(context, pre, y); });
 }
 
 }  // namespace ops

@@ -2,8 +2,6 @@
 // Layer normalisation over the last dim.
 #pragma once
 
-#include <type_traits>
-
 #include "tessera/backend/cpu/layer_norm.hpp"
 #include "tessera/ops/operand.hpp"
 
@@ -24,11 +22,8 @@ void layer_norm_forward(Context<P>& context, In<T, P> x, In<T, P> gamma, In<T, P
                  gamma.shape(), beta.shape(), y.shape(), mean.shape(), rstd.shape());
   Operation const operation{"layer_norm_forward", 7.0 * static_cast<double>(x.shape().elements()),
                             detail::bytes_of(x, gamma, beta, y, mean, rstd)};
-  if constexpr (std::is_same_v<P, Cpu>)
-    context.enqueue(operation,
-                    [&] { cpu::layer_norm_forward<T>(context, x, gamma, beta, epsilon, y, mean, rstd); });
-  else
-    cuda_layer_norm_forward(context, operation, x, gamma, beta, epsilon, y, mean, rstd);
+  context.enqueue(operation,
+                  [&] { backend::LayerNorm<P>::forward(context, x, gamma, beta, epsilon, y, mean, rstd); });
 }
 
 /// dx = the gradient through the norm, plus residual_gradient (M,C) unless that is empty; it may be dx
@@ -50,13 +45,9 @@ void layer_norm_backward(Context<P>& context, In<T, P> dy, In<T, P> x, In<T, P> 
                  gamma.shape(), dgamma.shape(), dbeta.shape());
   Operation const operation{"layer_norm_backward", 14.0 * static_cast<double>(x.shape().elements()),
                             detail::bytes_of(dy, x, gamma, mean, rstd, residual_gradient, dx, dgamma, dbeta)};
-  if constexpr (std::is_same_v<P, Cpu>)
-    context.enqueue(operation, [&] {
-      cpu::layer_norm_backward<T>(context, dy, x, gamma, mean, rstd, residual_gradient, dx, dgamma, dbeta);
-    });
-  else
-    cuda_layer_norm_backward(context, operation, dy, x, gamma, mean, rstd, residual_gradient, dx, dgamma,
-                             dbeta);
+  context.enqueue(operation, [&] {
+    backend::LayerNorm<P>::backward(context, dy, x, gamma, mean, rstd, residual_gradient, dx, dgamma, dbeta);
+  });
 }
 
 }  // namespace ops

@@ -71,14 +71,6 @@ void linear_gelu_forward(Context<Cpu>& context, ConstTensor<T> x, ConstTensor<T>
 }
 
 template <class T>
-void gelu_forward(Context<Cpu>& context, ConstTensor<T> pre, Tensor<T> y) {
-  using S = compute_t<T>;
-  transform<S>(
-      context.pool(), y.elements(), [](Packet<S> before, Packet<S>& after) { after = gelu(before); },
-      pre.data(), y.data());
-}
-
-template <class T>
 void linear_residual_forward(Context<Cpu>& context, ConstTensor<T> x, ConstTensor<T> w, ConstTensor<T> bias,
                              ConstTensor<T> residual, Tensor<T> y) {
   using S = compute_t<T>;

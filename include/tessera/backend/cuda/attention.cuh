@@ -10,7 +10,7 @@
 #include "tessera/backend/cuda/attention_tiles.cuh"
 #include "tessera/backend/cuda/context.cuh"
 #include "tessera/backend/cuda/kernel.cuh"
-#include "tessera/core/operation.hpp"
+#include "tessera/backend/operations.hpp"
 #include "tessera/tensor/tensor.hpp"
 
 namespace tessera::inline v0 {
@@ -50,49 +50,50 @@ cudaError_t run_attention_gradient(cudaStream_t stream, AttentionGradient<T> con
                          : run_attention_gradient_tiles<64>(stream, g, pairs);
 }
 
-}  // namespace cuda
-
-template <class T>
-void cuda_attention_forward(Context<Cuda>& context, Operation const& operation, Tensor<T const, Cuda> qkv,
-                            int heads, Tensor<T, Cuda> out, Tensor<compute_t<T>, Cuda> logsumexp) {
-  context.enqueue(operation, [&] {
+struct Attention {
+  template <class T>
+  static void forward(Context<Cuda>& context, Tensor<T const, Cuda> qkv, int heads, Tensor<T, Cuda> out,
+                      Tensor<compute_t<T>, Cuda> logsumexp) {
     if (out.elements() == 0) return;
     std::int64_t const channels = out.shape()[2];
-    cuda::HeadLayout const at{out.shape()[1], channels, channels / heads, heads};
-    context.check(cuda::run_attention_forward(context.stream(), at, out.shape()[0] * heads, qkv.data(),
-                                              out.data(), logsumexp.data()),
+    HeadLayout const at{out.shape()[1], channels, channels / heads, heads};
+    context.check(run_attention_forward(context.stream(), at, out.shape()[0] * heads, qkv.data(), out.data(),
+                                        logsumexp.data()),
                   "attention_forward");
-  });
-}
+  }
 
-/// The workspace holds a number a row of a head; pairs of samples and heads go in pieces that fit, which
-/// changes no sum.
-template <class T>
-void cuda_attention_backward(Context<Cuda>& context, Operation const& operation, Tensor<T const, Cuda> dout,
-                             Tensor<T const, Cuda> qkv, Tensor<T const, Cuda> out,
-                             Tensor<compute_t<T> const, Cuda> logsumexp, int heads, Tensor<T, Cuda> dqkv) {
-  using S = compute_t<T>;
-  context.enqueue(operation, [&] {
+  /// The workspace holds a number a row of a head; pairs of samples and heads go in pieces that fit, which
+  /// changes no sum.
+  template <class T>
+  static void backward(Context<Cuda>& context, Tensor<T const, Cuda> dout, Tensor<T const, Cuda> qkv,
+                       Tensor<T const, Cuda> out, Tensor<compute_t<T> const, Cuda> logsumexp, int heads,
+                       Tensor<T, Cuda> dqkv) {
+    using S = compute_t<T>;
     if (out.elements() == 0) return;
     std::int64_t const sequence = out.shape()[1], channels = out.shape()[2], pairs = out.shape()[0] * heads;
-    cuda::HeadLayout const at{sequence, channels, channels / heads, heads};
+    HeadLayout const at{sequence, channels, channels / heads, heads};
     S* const dots = reinterpret_cast<S*>(context.workspace().data());
     std::int64_t const fit = static_cast<std::int64_t>(context.workspace().size() / sizeof(S)) / sequence;
     std::int64_t const piece = std::max<std::int64_t>(1, fit);
     for (std::int64_t first = 0; first < pairs; first += piece) {
-      cuda::AttentionGradient<T> const gradient{at,
-                                                first,
-                                                S(1) / std::sqrt(S(at.head)),
-                                                dout.data(),
-                                                qkv.data(),
-                                                out.data(),
-                                                logsumexp.data(),
-                                                dots,
-                                                dqkv.data()};
-      context.check(cuda::run_attention_gradient(context.stream(), gradient, std::min(piece, pairs - first)),
+      AttentionGradient<T> const gradient{at,
+                                          first,
+                                          S(1) / std::sqrt(S(at.head)),
+                                          dout.data(),
+                                          qkv.data(),
+                                          out.data(),
+                                          logsumexp.data(),
+                                          dots,
+                                          dqkv.data()};
+      context.check(run_attention_gradient(context.stream(), gradient, std::min(piece, pairs - first)),
                     "attention_backward");
     }
-  });
-}
+  }
+};
+
+}  // namespace cuda
+
+template <>
+struct backend::Attention<Cuda> : cuda::Attention {};
 
 }  // namespace tessera::inline v0

@@ -9,7 +9,7 @@
 #include "tessera/backend/cuda/activation.cuh"
 #include "tessera/backend/cuda/context.cuh"
 #include "tessera/backend/cuda/kernel.cuh"
-#include "tessera/core/operation.hpp"
+#include "tessera/backend/operations.hpp"
 #include "tessera/tensor/tensor.hpp"
 
 namespace tessera::inline v0 {
@@ -331,44 +331,41 @@ void run_norm_backward(Context<Cuda>& context, NormGradient<T> const& g, T* dgam
       partials, blocks, g.columns, dgamma, dbeta);
 }
 
-}  // namespace cuda
-
-/// Rows of up to 16384 channels in 16 bits (8192 in fp32, 4096 in fp64) are read once, longer ones three
-/// times.
-template <class T>
-void cuda_layer_norm_forward(Context<Cuda>& context, Operation const& operation, Tensor<T const, Cuda> x,
-                             Tensor<T const, Cuda> gamma, Tensor<T const, Cuda> beta, double epsilon,
-                             Tensor<T, Cuda> y, Tensor<compute_t<T>, Cuda> mean,
-                             Tensor<compute_t<T>, Cuda> rstd) {
-  context.enqueue(operation, [&] {
-    constexpr int n = cuda::pack_width<T>;
+struct LayerNorm {
+  /// Rows of up to 16384 channels in 16 bits (8192 in fp32, 4096 in fp64) are read once, longer ones three
+  /// times.
+  template <class T>
+  static void forward(Context<Cuda>& context, Tensor<T const, Cuda> x, Tensor<T const, Cuda> gamma,
+                      Tensor<T const, Cuda> beta, double epsilon, Tensor<T, Cuda> y,
+                      Tensor<compute_t<T>, Cuda> mean, Tensor<compute_t<T>, Cuda> rstd) {
+    constexpr int n = pack_width<T>;
     std::int64_t const rows = x.shape().rows(), columns = x.shape().columns();
     if (rows == 0) return;
-    dim3 const block = cuda::norm_block_shape<T>(columns, cuda::norm_forward_packs, 128);
-    bool const whole =
-        columns % n == 0 && cuda::takes_packs<n>(x.data(), gamma.data(), beta.data(), y.data());
-    auto* const kernel =
-        whole ? &cuda::layer_norm_forward_kernel<T, true> : &cuda::layer_norm_forward_kernel<T, false>;
-    kernel<<<cuda::blocks_for(rows, block.y), block, 0, context.stream()>>>(
+    dim3 const block = norm_block_shape<T>(columns, norm_forward_packs, 128);
+    bool const whole = columns % n == 0 && takes_packs<n>(x.data(), gamma.data(), beta.data(), y.data());
+    auto* const kernel = whole ? &layer_norm_forward_kernel<T, true> : &layer_norm_forward_kernel<T, false>;
+    kernel<<<blocks_for(rows, block.y), block, 0, context.stream()>>>(
         rows, columns, x.data(), gamma.data(), beta.data(), static_cast<compute_t<T>>(epsilon), y.data(),
         mean.data(), rstd.data());
-  });
-}
+  }
 
-/// Rows of up to 8192 channels (2048 in fp64) are read once. dgamma and dbeta are sums over up to 264 blocks
-/// of rows, in the workspace, then over those blocks; longer rows take two more reads.
-template <class T>
-void cuda_layer_norm_backward(Context<Cuda>& context, Operation const& operation, Tensor<T const, Cuda> dy,
-                              Tensor<T const, Cuda> x, Tensor<T const, Cuda> gamma,
-                              Tensor<compute_t<T> const, Cuda> mean, Tensor<compute_t<T> const, Cuda> rstd,
-                              Tensor<T const, Cuda> residual_gradient, Tensor<T, Cuda> dx,
-                              Tensor<T, Cuda> dgamma, Tensor<T, Cuda> dbeta) {
-  context.enqueue(operation, [&] {
-    cuda::NormGradient<T> const gradient{
+  /// Rows of up to 8192 channels (2048 in fp64) are read once. dgamma and dbeta are sums over up to 264
+  /// blocks of rows, in the workspace, then over those blocks; longer rows take two more reads.
+  template <class T>
+  static void backward(Context<Cuda>& context, Tensor<T const, Cuda> dy, Tensor<T const, Cuda> x,
+                       Tensor<T const, Cuda> gamma, Tensor<compute_t<T> const, Cuda> mean,
+                       Tensor<compute_t<T> const, Cuda> rstd, Tensor<T const, Cuda> residual_gradient,
+                       Tensor<T, Cuda> dx, Tensor<T, Cuda> dgamma, Tensor<T, Cuda> dbeta) {
+    NormGradient<T> const gradient{
         x.shape().rows(), x.shape().columns(),      dy.data(), x.data(), gamma.data(), mean.data(),
         rstd.data(),      residual_gradient.data(), dx.data()};
-    if (gradient.columns > 0) cuda::run_norm_backward(context, gradient, dgamma.data(), dbeta.data());
-  });
-}
+    if (gradient.columns > 0) run_norm_backward(context, gradient, dgamma.data(), dbeta.data());
+  }
+};
+
+}  // namespace cuda
+
+template <>
+struct backend::LayerNorm<Cuda> : cuda::LayerNorm {};
 
 }  // namespace tessera::inline v0

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a place has to offer: one trait for each kind of operation, which the place's backend specialises.
+// What they compute is said in ops/ and optim/, which check the shapes, report the operation and enqueue it.
+#pragma once
+
+namespace tessera::inline v0 {
+namespace backend {
+
+template <class Place>
+inline constexpr bool lacking = false;
+
+/// Takes the calls of an operation that a place lacks, so that its sentence is the only error.
+struct Lacking {
+  struct Call {
+    void operator()(auto&&...) const {}
+  };
+  static constexpr Call forward{}, backward{}, backward_input{}, backward_weight{}, convert{}, fill{}, copy{},
+      fold{}, gelu_forward{}, norm_partials{}, first_non_finite{}, sum_losses{}, update{}, begin{},
+      find_bad{}, finish{};
+};
+
+template <class Place>
+struct Elementwise : Lacking {
+  static_assert(lacking<Place>,
+                "tessera: this place lacks the elementwise operations (convert, fill, copy, fold, gelu, "
+                "norms). Specialise backend::Elementwise for it; GPUs have it in tessera/cuda.cuh. See "
+                "docs/how-to/add-an-operation.md.");
+};
+template <class Place>
+struct Linear : Lacking {
+  static_assert(lacking<Place>,
+                "tessera: this place lacks the linear operation. Specialise backend::Linear for it; GPUs "
+                "have it in tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
+};
+template <class Place>
+struct LayerNorm : Lacking {
+  static_assert(lacking<Place>,
+                "tessera: this place lacks layer normalisation. Specialise backend::LayerNorm for it; GPUs "
+                "have it in tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
+};
+template <class Place>
+struct Attention : Lacking {
+  static_assert(lacking<Place>,
+                "tessera: this place lacks attention. Specialise backend::Attention for it; GPUs have it in "
+                "tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
+};
+template <class Place>
+struct Embedding : Lacking {
+  static_assert(lacking<Place>,
+                "tessera: this place lacks the embedding. Specialise backend::Embedding for it; GPUs have it "
+                "in tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
+};
+template <class Place>
+struct CrossEntropy : Lacking {
+  static_assert(lacking<Place>,
+                "tessera: this place lacks the cross entropy. Specialise backend::CrossEntropy for it; GPUs "
+                "have it in tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
+};
+template <class Place>
+struct AdamW : Lacking {
+  static_assert(lacking<Place>,
+                "tessera: this place lacks the AdamW update. Specialise backend::AdamW for it; GPUs have it "
+                "in tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
+};
+template <class Place>
+struct StepEnds : Lacking {
+  static_assert(lacking<Place>,
+                "tessera: this place lacks the two ends of a step. Specialise backend::StepEnds for it; GPUs "
+                "have it in tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
+};
+
+}  // namespace backend
+}  // namespace tessera::inline v0
