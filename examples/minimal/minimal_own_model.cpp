@@ -41,11 +41,11 @@ class Bigram {
   void forward(int unit, ts::Pass<Place, T>& pass) const {
     if (unit == 0)
       return ts::ops::embedding_forward(pass.context(), pass.tokens, pass.weight(0), {}, pass.output);
-    ts::ops::linear_gelu_forward(pass.context(), rows(pass.input), pass.weight(0), pass.weight(1),
-                                 pass.saved(0),
-                                 pass.saved(1));  // (BT,H)
-    ts::ops::linear_forward(pass.context(), pass.saved(1), pass.weight(2), pass.weight(3),
-                            pass.saved(2));  // (BT,V)
+    ts::ops::linear(
+        pass.context(), rows(pass.input), pass.weight(0), pass.saved(1),
+        {.bias = pass.weight(1), .activation = ts::Activation::gelu, .pre = pass.saved(0)});  // (BT,H)
+    ts::ops::linear(pass.context(), pass.saved(1), pass.weight(2), pass.saved(2),
+                    {.bias = pass.weight(3)});  // (BT,V)
     ts::ops::cross_entropy(pass.context(), pass.saved(2),
                            pass.targets.reshaped({pass.targets.shape().elements()}), pass.losses,
                            pass.training, pass.gradient_scale);  // logits become their gradient
@@ -55,8 +55,8 @@ class Bigram {
   template <class Place, class T>
   void backward_input(int unit, ts::Pass<Place, T>& pass) const {
     if (unit == 0) return;
-    ts::ops::linear_gelu_backward_input(pass.context(), pass.saved(2), pass.weight(2), pass.saved(0),
-                                        pass.backward(0));
+    ts::ops::linear_backward_input(pass.context(), pass.saved(2), pass.weight(2), pass.backward(0),
+                                   {.activation = ts::Activation::gelu, .pre = pass.saved(0)});
     ts::ops::linear_backward_input(pass.context(), pass.backward(0), pass.weight(0),
                                    rows(pass.input_gradient));
   }
@@ -67,9 +67,9 @@ class Bigram {
                                          pass.backward_statistic(0),
                                          /*fresh=*/true, pass.gradient(0), {});
     ts::ops::linear_backward_weight(pass.context(), pass.saved(1), pass.saved(2), pass.gradient(2),
-                                    pass.gradient(3));
+                                    {.dbias = pass.gradient(3)});
     ts::ops::linear_backward_weight(pass.context(), rows(pass.input), pass.backward(0), pass.gradient(0),
-                                    pass.gradient(1));
+                                    {.dbias = pass.gradient(1)});
   }
 
  private:

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "tessera/nn/model.hpp"
+#include "tessera/ops/activation.hpp"
 #include "tessera/ops/attention.hpp"
 #include "tessera/ops/cross_entropy.hpp"
 #include "tessera/ops/embedding.hpp"
-#include "tessera/ops/gelu.hpp"
 #include "tessera/ops/layer_norm.hpp"
 #include "tessera/ops/linear.hpp"
 
@@ -99,7 +99,7 @@ struct TiedModel {
       return;
     }
     if (unit == head) {
-      ops::linear_transposed_forward(context, rows(pass.input), pass.borrowed[0], pass.saved(0));
+      ops::linear(context, rows(pass.input), pass.borrowed[0], pass.saved(0), {.transposed = true});
       ops::cross_entropy(context, pass.saved(0), pass.targets.reshaped({pass.targets.elements()}),
                          pass.losses, pass.training, pass.gradient_scale);
       return;
@@ -107,23 +107,25 @@ struct TiedModel {
     ops::layer_norm_forward(context, rows(pass.input), pass.weight(0), pass.weight(1), 1e-5,
                             rows(pass.saved(normed)), pass.statistic(mean), pass.statistic(rstd));
     if (unit == memory) {
-      ops::linear_transposed_forward(context, rows(pass.saved(normed)), pass.borrowed[0],
-                                     rows(pass.saved(before)));
-      ops::gelu_forward(context, pass.saved(before), pass.saved(after));
+      ops::linear(context, rows(pass.saved(normed)), pass.borrowed[0], rows(pass.saved(before)),
+                  {.transposed = true});
+      ops::activate(context, Activation::gelu, pass.saved(before), pass.saved(after));
     } else {
-      ops::linear_gelu_forward(context, rows(pass.saved(normed)), pass.weight(f_up), pass.weight(f_up_bias),
-                               rows(pass.saved(before)), rows(pass.saved(after)));
+      ops::linear(
+          context, rows(pass.saved(normed)), pass.weight(f_up), rows(pass.saved(after)),
+          {.bias = pass.weight(f_up_bias), .activation = Activation::gelu, .pre = rows(pass.saved(before))});
     }
     if (!pass.output) return;
     bool const looks_up = unit == memory;
-    ops::linear_residual_forward(
-        context, rows(pass.saved(after)), pass.weight(looks_up ? m_values + 0 : f_down + 0),
-        looks_up ? Tensor<T const, Place>{} : pass.weight(f_down_bias), rows(pass.input), rows(pass.output));
+    ops::linear(context, rows(pass.saved(after)), pass.weight(looks_up ? m_values + 0 : f_down + 0),
+                rows(pass.output),
+                {.bias = looks_up ? Tensor<T const, Place>{} : pass.weight(f_down_bias),
+                 .residual = rows(pass.input)});
   }
 
   template <class Place, class T>
   void recompute(int, Pass<Place, T>& pass) const {
-    ops::gelu_forward(pass.context(), pass.saved(before), pass.saved(after));
+    ops::activate(pass.context(), Activation::gelu, pass.saved(before), pass.saved(after));
   }
 
   template <class Place, class T>
@@ -131,16 +133,16 @@ struct TiedModel {
     Context<Place>& context = pass.context();
     if (unit == embedding) return;
     if (unit == head) {
-      ops::linear_transposed_backward_input(context, pass.saved(0), pass.borrowed[0],
-                                            rows(pass.input_gradient));
+      ops::linear_backward_input(context, pass.saved(0), pass.borrowed[0], rows(pass.input_gradient),
+                                 {.transposed = true});
       return;
     }
-    ops::linear_gelu_backward_input(context, rows(pass.output_gradient),
-                                    pass.weight(unit == memory ? m_values + 0 : f_down + 0),
-                                    rows(pass.saved(before)), rows(pass.backward(d_before)));
+    ops::linear_backward_input(
+        context, rows(pass.output_gradient), pass.weight(unit == memory ? m_values + 0 : f_down + 0),
+        rows(pass.backward(d_before)), {.activation = Activation::gelu, .pre = rows(pass.saved(before))});
     if (unit == memory)
-      ops::linear_transposed_backward_input(context, rows(pass.backward(d_before)), pass.borrowed[0],
-                                            rows(pass.backward(d_normed)));
+      ops::linear_backward_input(context, rows(pass.backward(d_before)), pass.borrowed[0],
+                                 rows(pass.backward(d_normed)), {.transposed = true});
     else
       ops::linear_backward_input(context, rows(pass.backward(d_before)), pass.weight(f_up),
                                  rows(pass.backward(d_normed)));
@@ -158,19 +160,20 @@ struct TiedModel {
       return;
     }
     if (unit == head) {
-      ops::linear_transposed_backward_weight(context, pass.saved(0), rows(pass.input), pass.lent[0]);
+      ops::linear_backward_weight(context, rows(pass.input), pass.saved(0), pass.lent[0],
+                                  {.transposed = true});
       return;
     }
     bool const looks_up = unit == memory;
     ops::linear_backward_weight(context, rows(pass.saved(after)), rows(pass.output_gradient),
                                 pass.gradient(looks_up ? m_values + 0 : f_down + 0),
-                                looks_up ? Tensor<T, Place>{} : pass.gradient(f_down_bias));
+                                {.dbias = looks_up ? Tensor<T, Place>{} : pass.gradient(f_down_bias)});
     if (looks_up)
-      ops::linear_transposed_backward_weight(context, rows(pass.backward(d_before)), rows(pass.saved(normed)),
-                                             pass.lent[0]);
+      ops::linear_backward_weight(context, rows(pass.saved(normed)), rows(pass.backward(d_before)),
+                                  pass.lent[0], {.transposed = true});
     else
       ops::linear_backward_weight(context, rows(pass.saved(normed)), rows(pass.backward(d_before)),
-                                  pass.gradient(f_up), pass.gradient(f_up_bias));
+                                  pass.gradient(f_up), {.dbias = pass.gradient(f_up_bias)});
   }
 
  private:

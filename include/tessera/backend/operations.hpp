@@ -3,7 +3,44 @@
 // What they compute is said in ops/ and optim/, which check the shapes, report the operation and enqueue it.
 #pragma once
 
+#include <cstdint>
+
+#include "tessera/tensor/tensor.hpp"
+
 namespace tessera::inline v0 {
+
+/// What may follow a linear layer, value by value.
+enum class Activation : std::uint8_t { none, gelu, relu };
+
+namespace ops {
+
+/// What a linear layer has beside x (M,K), w and y (M,N). All of it may be absent.
+template <class T, class Place>
+struct LinearOptions {
+  bool transposed = false;            ///< w is (N,K), as PyTorch stores it, instead of (K,N)
+  Tensor<T const, Place> bias{};      ///< (N)
+  Tensor<T const, Place> residual{};  ///< (M,N), added last; may be y. Not beside an activation
+  Activation activation = Activation::none;
+  Tensor<T, Place> pre{};  ///< (M,N), with an activation: keeps what goes into it
+};
+
+/// Of the gradient of x: how w lies, and the activation that x came out of.
+template <class T, class Place>
+struct LinearInputOptions {
+  bool transposed = false;
+  Activation activation = Activation::none;
+  Tensor<T const, Place> pre{};  ///< (M,K), what went into the activation
+};
+
+/// Of the gradient of w: how w lies, and where the bias's gradient goes.
+template <class T, class Place>
+struct LinearWeightOptions {
+  bool transposed = false;
+  Tensor<T, Place> dbias{};  ///< (N)
+};
+
+}  // namespace ops
+
 namespace backend {
 
 template <class Place>
@@ -15,14 +52,14 @@ struct Lacking {
     void operator()(auto&&...) const {}
   };
   static constexpr Call forward{}, backward{}, backward_input{}, backward_weight{}, convert{}, fill{}, copy{},
-      fold{}, gelu_forward{}, norm_partials{}, first_non_finite{}, sum_losses{}, update{}, begin{},
-      find_bad{}, finish{};
+      fold{}, activate{}, norm_partials{}, first_non_finite{}, sum_losses{}, update{}, begin{}, find_bad{},
+      finish{};
 };
 
 template <class Place>
 struct Elementwise : Lacking {
   static_assert(lacking<Place>,
-                "tessera: this place lacks the elementwise operations (convert, fill, copy, fold, gelu, "
+                "tessera: this place lacks the elementwise operations (convert, fill, copy, fold, activate, "
                 "norms). Specialise backend::Elementwise for it; GPUs have it in tessera/cuda.cuh. See "
                 "docs/how-to/add-an-operation.md.");
 };

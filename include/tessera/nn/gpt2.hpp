@@ -11,10 +11,10 @@
 #include "tessera/core/error.hpp"
 #include "tessera/nn/gpt2_options.hpp"
 #include "tessera/nn/model.hpp"
+#include "tessera/ops/activation.hpp"
 #include "tessera/ops/attention.hpp"
 #include "tessera/ops/cross_entropy.hpp"
 #include "tessera/ops/embedding.hpp"
-#include "tessera/ops/gelu.hpp"
 #include "tessera/ops/layer_norm.hpp"
 #include "tessera/ops/linear.hpp"
 #include "tessera/tensor/arena.hpp"
@@ -138,7 +138,7 @@ class Gpt2 {
   /// Rebuilds the cheap tensors of a block: the GELU output.
   template <class Place, class T>
   void recompute(int, Pass<Place, T>& pass) const {
-    ops::gelu_forward(pass.context(), pass.saved(fc), pass.saved(gelu));
+    ops::activate(pass.context(), Activation::gelu, pass.saved(fc), pass.saved(gelu));
   }
 
   template <class Place, class T>
@@ -158,17 +158,17 @@ class Gpt2 {
       ops::embedding_backward(context, pass.tokens, pass.output_gradient, pass.partials[wte], /*fresh=*/false,
                               pass.gradient(wte), pass.gradient(wpe));
     } else if (unit == head_unit()) {
-      ops::linear_transposed_backward_weight(context, rows(pass.saved(logits)), rows(pass.saved(ln_f)),
-                                             pass.lent[0]);
+      ops::linear_backward_weight(context, rows(pass.saved(ln_f)), rows(pass.saved(logits)), pass.lent[0],
+                                  {.transposed = true});
     } else {
       ops::linear_backward_weight(context, rows(pass.saved(gelu)), rows(pass.output_gradient),
-                                  pass.gradient(fcproj_weight), pass.gradient(fcproj_bias));
+                                  pass.gradient(fcproj_weight), {.dbias = pass.gradient(fcproj_bias)});
       ops::linear_backward_weight(context, rows(pass.saved(ln_2)), rows(pass.backward(d_fc)),
-                                  pass.gradient(fc_weight), pass.gradient(fc_bias));
+                                  pass.gradient(fc_weight), {.dbias = pass.gradient(fc_bias)});
       ops::linear_backward_weight(context, rows(pass.saved(attention)), rows(pass.backward(d_residual)),
-                                  pass.gradient(proj_weight), pass.gradient(proj_bias));
+                                  pass.gradient(proj_weight), {.dbias = pass.gradient(proj_bias)});
       ops::linear_backward_weight(context, rows(pass.saved(ln_1)), rows(pass.backward(d_qkv)),
-                                  pass.gradient(attn_weight), pass.gradient(attn_bias));
+                                  pass.gradient(attn_weight), {.dbias = pass.gradient(attn_bias)});
     }
   }
 
@@ -225,27 +225,30 @@ class Gpt2 {
     ops::layer_norm_forward(context, rows(pass.input), pass.weight(ln_1_weight), pass.weight(ln_1_bias),
                             epsilon, rows(pass.saved(ln_1)), pass.statistic(ln_1_mean),
                             pass.statistic(ln_1_rstd));
-    ops::linear_forward(context, rows(pass.saved(ln_1)), pass.weight(attn_weight), pass.weight(attn_bias),
-                        rows(pass.saved(qkv)));  // (BT,3C)
+    ops::linear(context, rows(pass.saved(ln_1)), pass.weight(attn_weight), rows(pass.saved(qkv)),
+                {.bias = pass.weight(attn_bias)});  // (BT,3C)
     ops::attention_forward(context, pass.saved(qkv), heads, pass.saved(attention), pass.statistic(logsumexp));
-    ops::linear_residual_forward(context, rows(pass.saved(attention)), pass.weight(proj_weight),
-                                 pass.weight(proj_bias), rows(pass.input), rows(pass.saved(residual)));
+    ops::linear(context, rows(pass.saved(attention)), pass.weight(proj_weight), rows(pass.saved(residual)),
+                {.bias = pass.weight(proj_bias), .residual = rows(pass.input)});
     ops::layer_norm_forward(context, rows(pass.saved(residual)), pass.weight(ln_2_weight),
                             pass.weight(ln_2_bias), epsilon, rows(pass.saved(ln_2)),
                             pass.statistic(ln_2_mean), pass.statistic(ln_2_rstd));
-    ops::linear_gelu_forward(context, rows(pass.saved(ln_2)), pass.weight(fc_weight), pass.weight(fc_bias),
-                             rows(pass.saved(fc)), rows(pass.saved(gelu)));  // (BT,4C)
+    ops::linear(context, rows(pass.saved(ln_2)), pass.weight(fc_weight), rows(pass.saved(gelu)),
+                {.bias = pass.weight(fc_bias),
+                 .activation = Activation::gelu,
+                 .pre = rows(pass.saved(fc))});  // (BT,4C)
     if (pass.output)
-      ops::linear_residual_forward(context, rows(pass.saved(gelu)), pass.weight(fcproj_weight),
-                                   pass.weight(fcproj_bias), rows(pass.saved(residual)), rows(pass.output));
+      ops::linear(context, rows(pass.saved(gelu)), pass.weight(fcproj_weight), rows(pass.output),
+                  {.bias = pass.weight(fcproj_bias), .residual = rows(pass.saved(residual))});
   }
 
   template <class Place, class T>
   void block_backward_input(Pass<Place, T>& pass) const {
     Context<Place>& context = pass.context();
     int const heads = static_cast<int>(options_.heads);
-    ops::linear_gelu_backward_input(context, rows(pass.output_gradient), pass.weight(fcproj_weight),
-                                    rows(pass.saved(fc)), rows(pass.backward(d_fc)));  // (BT,4C)
+    ops::linear_backward_input(context, rows(pass.output_gradient), pass.weight(fcproj_weight),
+                               rows(pass.backward(d_fc)),
+                               {.activation = Activation::gelu, .pre = rows(pass.saved(fc))});  // (BT,4C)
     ops::linear_backward_input(context, rows(pass.backward(d_fc)), pass.weight(fc_weight),
                                rows(pass.backward(d_ln)));
     ops::layer_norm_backward(context, rows(pass.backward(d_ln)), rows(pass.saved(residual)),
@@ -270,7 +273,7 @@ class Gpt2 {
     ops::layer_norm_forward(context, rows(pass.input), pass.weight(ln_f_weight), pass.weight(ln_f_bias),
                             epsilon, rows(pass.saved(ln_f)), pass.statistic(ln_f_mean),
                             pass.statistic(ln_f_rstd));
-    ops::linear_transposed_forward(context, rows(pass.saved(ln_f)), pass.borrowed[0], pass.saved(logits));
+    ops::linear(context, rows(pass.saved(ln_f)), pass.borrowed[0], pass.saved(logits), {.transposed = true});
     ops::cross_entropy(context, pass.saved(logits), options_.vocabulary, flat(pass.targets), pass.losses,
                        pass.training,
                        pass.gradient_scale);  // logits become their gradient
@@ -279,8 +282,8 @@ class Gpt2 {
   template <class Place, class T>
   void head_backward_input(Pass<Place, T>& pass) const {
     Context<Place>& context = pass.context();
-    ops::linear_transposed_backward_input(context, pass.saved(logits), pass.borrowed[0],
-                                          rows(pass.backward(d_ln_f)));
+    ops::linear_backward_input(context, pass.saved(logits), pass.borrowed[0], rows(pass.backward(d_ln_f)),
+                               {.transposed = true});
     ops::layer_norm_backward(context, rows(pass.backward(d_ln_f)), rows(pass.input), pass.weight(ln_f_weight),
                              pass.statistic(ln_f_mean), pass.statistic(ln_f_rstd), {},
                              rows(pass.input_gradient), pass.gradient(ln_f_weight), pass.gradient(ln_f_bias));

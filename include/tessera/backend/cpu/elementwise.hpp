@@ -112,11 +112,13 @@ struct Elementwise {
   }
 
   template <class T>
-  static void gelu_forward(Context<Cpu>& context, ConstTensor<T> pre, Tensor<T> y) {
+  static void activate(Context<Cpu>& context, Activation activation, ConstTensor<T> pre, Tensor<T> y) {
     using S = compute_t<T>;
-    transform<S>(
-        context.pool(), y.elements(), [](Packet<S> before, Packet<S>& after) { after = gelu(before); },
-        pre.data(), y.data());
+    with_activation(activation, [&](auto form) {
+      transform<S>(
+          context.pool(), y.elements(),
+          [form](Packet<S> before, Packet<S>& after) { after = form.value(before); }, pre.data(), y.data());
+    });
   }
 };
 

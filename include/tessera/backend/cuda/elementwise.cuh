@@ -34,6 +34,12 @@ struct AssignGelu {
     after = gelu(before);
   }
 };
+struct AssignRelu {
+  template <class S>
+  __device__ __forceinline__ void operator()(S before, S& after) const {
+    after = before < S(0) ? S(0) : before;  // NaN stays NaN
+  }
+};
 
 template <class T>
 void run_fill(cudaStream_t stream, std::int64_t elements, T* to, compute_t<T> value) {
@@ -205,8 +211,13 @@ struct Elementwise {
   }
 
   template <class T>
-  static void gelu_forward(Context<Cuda>& context, Tensor<T const, Cuda> pre, Tensor<T, Cuda> y) {
-    run_transform<compute_t<T>>(context.stream(), y.elements(), AssignGelu{}, pre.data(), y.data());
+  static void activate(Context<Cuda>& context, Activation activation, Tensor<T const, Cuda> pre,
+                       Tensor<T, Cuda> y) {
+    using S = compute_t<T>;
+    if (activation == Activation::gelu)
+      run_transform<S>(context.stream(), y.elements(), AssignGelu{}, pre.data(), y.data());
+    if (activation == Activation::relu)
+      run_transform<S>(context.stream(), y.elements(), AssignRelu{}, pre.data(), y.data());
   }
 
   /// The same bits as on the CPU.

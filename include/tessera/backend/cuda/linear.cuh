@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products with the epilogues of a transformer's linear layers. The contracts are in ops/linear.hpp.
+// Linear layers: one product with what can be fused into it. The contract is in ops/linear.hpp.
 //
 // Products run on cuBLASLt, by plans that depend on shapes, types and alignments alone; where it has none, on
 // a plain tiled kernel.
@@ -15,7 +15,7 @@
 #include "tessera/backend/cuda/context.cuh"
 #include "tessera/backend/cuda/elementwise.cuh"
 #include "tessera/backend/cuda/kernel.cuh"
-#include "tessera/core/operation.hpp"
+#include "tessera/backend/operations.hpp"
 #include "tessera/tensor/tensor.hpp"
 
 namespace tessera::inline v0 {
@@ -36,8 +36,7 @@ struct Product {
   T const* pre = nullptr;       // (rows, columns)
 };
 
-// ---- the plain kernel
-// --------------------------------------------------------------------------------------
+// ---- the plain kernel ----------------------------------------------------------------------------------
 
 constexpr int product_tile = 64;
 
@@ -97,8 +96,7 @@ void run_tiled_product(cudaStream_t stream, Product<T, Y> const& p) {
   tiled_product<<<static_cast<unsigned>(tiles), 256, 0, stream>>>(p);
 }
 
-// ---- passes over elements
-// ----------------------------------------------------------------------------------
+// ---- passes over elements ------------------------------------------------------------------------------
 
 struct TimesGeluDerivative {
   template <class S>
@@ -106,9 +104,14 @@ struct TimesGeluDerivative {
     y = detail::multiply(y, gelu_derivative(pre));
   }
 };
+struct TimesReluDerivative {
+  template <class S>
+  __device__ __forceinline__ void operator()(S pre, S& y) const {
+    if (pre <= S(0)) y = S(0);
+  }
+};
 
-// ---- sums over rows
-// ----------------------------------------------------------------------------------------
+// ---- sums over rows ------------------------------------------------------------------------------------
 
 /// How the rows of a column sum are cut: into at most 512 blocks of at least 64 rows. A function of the
 /// shape.
@@ -202,8 +205,7 @@ void run_column_sums(Context<Cuda>& context, T const* x, std::int64_t rows, std:
   }
 }
 
-// ---- products
-// ----------------------------------------------------------------------------------------------
+// ---- products ------------------------------------------------------------------------------------------
 
 /// Whether gelu' may be cuBLASLt's epilogue, which multiplies before the one rounding. Its plans exist for
 /// 16-bit results whose rows start at multiples of 16 bytes.
@@ -259,159 +261,60 @@ void run_product(Context<Cuda>& context, Product<T, Y> const& p) {
   run_tiled_product(context.stream(), p);
 }
 
+template <class T, class Y>
+Product<T, Y> product_of(Tensor<T const, Cuda> a, bool a_transposed, Tensor<T const, Cuda> b,
+                         bool b_transposed, Tensor<Y, Cuda> y) {
+  return {.rows = y.shape().rows(),
+          .columns = y.shape().columns(),
+          .depth = a_transposed ? a.shape().rows() : a.shape().columns(),
+          .a = a.data(),
+          .a_transposed = a_transposed,
+          .b = b.data(),
+          .b_transposed = b_transposed,
+          .y = y.data()};
+}
+
+struct Linear {
+  /// The activation is computed from `pre` as stored, by the expression of `activate`, so that both have the
+  /// same bits. (cuBLASLt's epilogue would take the value before its rounding.)
+  template <class T>
+  static void forward(Context<Cuda>& context, Tensor<T const, Cuda> x, Tensor<T const, Cuda> w,
+                      Tensor<T, Cuda> y, ops::LinearOptions<T, Cuda> const& with) {
+    bool const activates = with.activation != Activation::none;
+    Product<T> p = product_of(x, false, w, with.transposed, y);
+    p.bias = with.bias.data();
+    p.residual = with.residual.data();
+    if (activates) p.y = with.pre.data();
+    run_product(context, p);
+    if (activates) Elementwise::activate(context, with.activation, Tensor<T const, Cuda>(with.pre), y);
+  }
+
+  template <class T>
+  static void backward_input(Context<Cuda>& context, Tensor<T const, Cuda> dy, Tensor<T const, Cuda> w,
+                             Tensor<T, Cuda> dx, ops::LinearInputOptions<T, Cuda> const& with) {
+    Product<T> p = product_of(dy, false, w, !with.transposed, dx);
+    if (with.activation == Activation::gelu) p.pre = with.pre.data();
+    run_product(context, p);
+    if (with.activation == Activation::relu)  // a factor of 0 or 1 rounds nothing
+      run_transform<compute_t<T>>(context.stream(), dx.elements(), TimesReluDerivative{}, with.pre.data(),
+                                  dx.data());
+  }
+
+  /// The bias's gradient has its own two kernels: a cuBLASLt product that also sums over rows is slower than
+  /// both.
+  template <class T, class G>
+  static void backward_weight(Context<Cuda>& context, Tensor<T const, Cuda> x, Tensor<T const, Cuda> dy,
+                              Tensor<G, Cuda> dw, ops::LinearWeightOptions<T, Cuda> const& with) {
+    run_product(context,
+                with.transposed ? product_of(dy, true, x, false, dw) : product_of(x, true, dy, false, dw));
+    if (with.dbias)
+      run_column_sums(context, dy.data(), dy.shape().rows(), dy.shape().columns(), with.dbias.data());
+  }
+};
+
 }  // namespace cuda
 
-template <class T>
-void cuda_linear_forward(Context<Cuda>& context, Operation const& operation, Tensor<T const, Cuda> x,
-                         Tensor<T const, Cuda> w, Tensor<T const, Cuda> bias, Tensor<T, Cuda> y) {
-  context.enqueue(operation, [&] {
-    cuda::run_product(context, cuda::Product<T>{.rows = y.shape().rows(),
-                                                .columns = y.shape().columns(),
-                                                .depth = x.shape().columns(),
-                                                .a = x.data(),
-                                                .a_transposed = false,
-                                                .b = w.data(),
-                                                .b_transposed = false,
-                                                .y = y.data(),
-                                                .bias = bias.data()});
-  });
-}
-
-/// The activation is computed from `pre` as stored, by the expression of gelu_forward, so that both have the
-/// same bits. (cuBLASLt's epilogue would take the value before its rounding.)
-template <class T>
-void cuda_linear_gelu_forward(Context<Cuda>& context, Operation const& operation, Tensor<T const, Cuda> x,
-                              Tensor<T const, Cuda> w, Tensor<T const, Cuda> bias, Tensor<T, Cuda> pre,
-                              Tensor<T, Cuda> y) {
-  context.enqueue(operation, [&] {
-    cuda::run_product(context, cuda::Product<T>{.rows = y.shape().rows(),
-                                                .columns = y.shape().columns(),
-                                                .depth = x.shape().columns(),
-                                                .a = x.data(),
-                                                .a_transposed = false,
-                                                .b = w.data(),
-                                                .b_transposed = false,
-                                                .y = pre.data(),
-                                                .bias = bias.data()});
-    cuda::run_transform<compute_t<T>>(context.stream(), y.elements(), cuda::AssignGelu{},
-                                      static_cast<T const*>(pre.data()), y.data());
-  });
-}
-
-template <class T>
-void cuda_linear_residual_forward(Context<Cuda>& context, Operation const& operation, Tensor<T const, Cuda> x,
-                                  Tensor<T const, Cuda> w, Tensor<T const, Cuda> bias,
-                                  Tensor<T const, Cuda> residual, Tensor<T, Cuda> y) {
-  context.enqueue(operation, [&] {
-    cuda::run_product(context, cuda::Product<T>{.rows = y.shape().rows(),
-                                                .columns = y.shape().columns(),
-                                                .depth = x.shape().columns(),
-                                                .a = x.data(),
-                                                .a_transposed = false,
-                                                .b = w.data(),
-                                                .b_transposed = false,
-                                                .y = y.data(),
-                                                .bias = bias.data(),
-                                                .residual = residual.data()});
-  });
-}
-
-template <class T>
-void cuda_linear_transposed_forward(Context<Cuda>& context, Operation const& operation,
-                                    Tensor<T const, Cuda> x, Tensor<T const, Cuda> w, Tensor<T, Cuda> y) {
-  context.enqueue(operation, [&] {
-    cuda::run_product(context, cuda::Product<T>{.rows = y.shape().rows(),
-                                                .columns = w.shape().rows(),
-                                                .depth = x.shape().columns(),
-                                                .a = x.data(),
-                                                .a_transposed = false,
-                                                .b = w.data(),
-                                                .b_transposed = true,
-                                                .y = y.data()});
-  });
-}
-
-template <class T>
-void cuda_linear_backward_input(Context<Cuda>& context, Operation const& operation, Tensor<T const, Cuda> dy,
-                                Tensor<T const, Cuda> w, Tensor<T, Cuda> dx) {
-  context.enqueue(operation, [&] {
-    cuda::run_product(context, cuda::Product<T>{.rows = dx.shape().rows(),
-                                                .columns = dx.shape().columns(),
-                                                .depth = dy.shape().columns(),
-                                                .a = dy.data(),
-                                                .a_transposed = false,
-                                                .b = w.data(),
-                                                .b_transposed = true,
-                                                .y = dx.data()});
-  });
-}
-
-template <class T>
-void cuda_linear_gelu_backward_input(Context<Cuda>& context, Operation const& operation,
-                                     Tensor<T const, Cuda> dy, Tensor<T const, Cuda> w,
-                                     Tensor<T const, Cuda> pre, Tensor<T, Cuda> dpre) {
-  context.enqueue(operation, [&] {
-    cuda::run_product(context, cuda::Product<T>{.rows = dpre.shape().rows(),
-                                                .columns = dpre.shape().columns(),
-                                                .depth = dy.shape().columns(),
-                                                .a = dy.data(),
-                                                .a_transposed = false,
-                                                .b = w.data(),
-                                                .b_transposed = true,
-                                                .y = dpre.data(),
-                                                .pre = pre.data()});
-  });
-}
-
-template <class T>
-void cuda_linear_transposed_backward_input(Context<Cuda>& context, Operation const& operation,
-                                           Tensor<T const, Cuda> dy, Tensor<T const, Cuda> w,
-                                           Tensor<T, Cuda> dx) {
-  context.enqueue(operation, [&] {
-    cuda::run_product(context, cuda::Product<T>{.rows = dx.shape().rows(),
-                                                .columns = dx.shape().columns(),
-                                                .depth = w.shape().rows(),
-                                                .a = dy.data(),
-                                                .a_transposed = false,
-                                                .b = w.data(),
-                                                .b_transposed = false,
-                                                .y = dx.data()});
-  });
-}
-
-/// The bias's gradient has its own two kernels: a cuBLASLt product that also sums over rows is slower than
-/// both.
-template <class T>
-void cuda_linear_backward_weight(Context<Cuda>& context, Operation const& operation, Tensor<T const, Cuda> x,
-                                 Tensor<T const, Cuda> dy, Tensor<T, Cuda> dw, Tensor<T, Cuda> dbias) {
-  context.enqueue(operation, [&] {
-    cuda::run_product(context, cuda::Product<T>{.rows = dw.shape().rows(),
-                                                .columns = dw.shape().columns(),
-                                                .depth = x.shape().rows(),
-                                                .a = x.data(),
-                                                .a_transposed = true,
-                                                .b = dy.data(),
-                                                .b_transposed = false,
-                                                .y = dw.data()});
-    if (dbias)
-      cuda::run_column_sums(context, dy.data(), dy.shape().rows(), dy.shape().columns(), dbias.data());
-  });
-}
-
-template <class T, class G>
-void cuda_linear_transposed_backward_weight(Context<Cuda>& context, Operation const& operation,
-                                            Tensor<T const, Cuda> dy, Tensor<T const, Cuda> x,
-                                            Tensor<G, Cuda> dw) {
-  context.enqueue(operation, [&] {
-    cuda::run_product(context, cuda::Product<T, G>{.rows = dw.shape().rows(),
-                                                   .columns = dw.shape().columns(),
-                                                   .depth = x.shape().rows(),
-                                                   .a = dy.data(),
-                                                   .a_transposed = true,
-                                                   .b = x.data(),
-                                                   .b_transposed = false,
-                                                   .y = dw.data()});
-  });
-}
+template <>
+struct backend::Linear<Cuda> : cuda::Linear {};
 
 }  // namespace tessera::inline v0
