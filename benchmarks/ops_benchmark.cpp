@@ -272,7 +272,8 @@ class Suite {
   static void linear_backward_weight(benchmark::State& state, Size z) {
     Values x({z.rows(), z.channels}), dy({z.rows(), 4 * z.channels}), dw({z.channels, 4 * z.channels}),
         dbias({4 * z.channels});
-    measure(state, [&](C& c) { ts::ops::linear_backward_weight(c, x, dy, dw, {.dbias = dbias}); });
+    measure(state,
+            [&](C& c) { ts::ops::linear_backward_weight<T, T, ts::Cpu>(c, x, dy, dw, {.dbias = dbias}); });
   }
   static void head_forward(benchmark::State& state, Size z) {
     Values x({z.rows(), z.channels}), w({z.vocabulary, z.channels}), y({z.rows(), z.vocabulary});
@@ -286,7 +287,9 @@ class Suite {
   static void head_backward_weight(benchmark::State& state, Size z) {
     Values dy({z.rows(), z.vocabulary}), x({z.rows(), z.channels});
     Sums dw({z.vocabulary, z.channels});
-    measure(state, [&](C& c) { ts::ops::linear_backward_weight(c, x, dy, dw, {.transposed = true}); });
+    measure(state, [&](C& c) {
+      ts::ops::linear_backward_weight<T, S, ts::Cpu>(c, x, dy, dw, {.transposed = true});
+    });
   }
   static void cross_entropy(benchmark::State& state, Size z) {
     Values logits({z.rows(), z.vocabulary});
@@ -308,9 +311,11 @@ class Suite {
     Values dy({z.rows(), z.channels}), x({z.rows(), z.channels}), gamma({z.channels}),
         residual({z.rows(), z.channels}), dx({z.rows(), z.channels}), dgamma({z.channels}),
         dbeta({z.channels});
-    Sums mean({z.rows()}), rstd({z.rows()});
+    Sums mean({z.rows()}), rstd({z.rows()}),
+        partials({2, ts::ops::layer_norm_partial_rows(z.rows()), z.channels});
     measure(state, [&](C& c) {
-      ts::ops::layer_norm_backward<T, ts::Cpu>(c, dy, x, gamma, mean, rstd, residual, dx, dgamma, dbeta);
+      ts::ops::layer_norm_backward_input<T, ts::Cpu>(c, dy, x, gamma, mean, rstd, residual, dx, partials);
+      ts::ops::layer_norm_backward_weight<T, ts::Cpu>(c, partials, z.rows(), dgamma, dbeta);
     });
   }
   static void attention_forward(benchmark::State& state, Size z) {

@@ -34,13 +34,14 @@ struct TiedModel {
   enum MemoryParameter { m_norm, m_bias, m_values };
   enum FeedParameter { f_norm, f_bias, f_up, f_up_bias, f_down, f_down_bias };
   enum Saved { normed, mean, rstd, before, after };
-  enum Backward { d_before, d_normed };
+  enum Backward { d_before, d_normed, partials };
 
   std::int64_t vocabulary() const { return words; }
   std::int64_t positions() const { return length; }
 
   std::vector<UnitSpec> units(MicroBatch shape) const {
     std::int64_t const b = shape.batch, t = shape.sequence;
+    Shape const sums{2, ops::layer_norm_partial_rows(b * t), channels};
     Init const wide = Init::normal(0.3);
     std::vector<UnitSpec> units(5);
 
@@ -65,7 +66,8 @@ struct TiedModel {
     units[memory].borrows = {{embedding, 0}};
     units[memory].output = {b, t, channels};
     units[memory].saved = lookup(words);
-    units[memory].backward = {{"d_before", {b, t, words}}, {"d_normed", {b, t, channels}}};
+    units[memory].backward = {
+        {"d_before", {b, t, words}}, {"d_normed", {b, t, channels}}, {"partials", sums, true}};
 
     for (int unit : {plain, frozen}) {
       bool const learns = unit == plain;
@@ -79,7 +81,8 @@ struct TiedModel {
                          {feed.name + ".down_bias", {channels}}};
       feed.output = {b, t, channels};
       feed.saved = lookup(hidden);
-      feed.backward = {{"d_before", {b, t, hidden}}, {"d_normed", {b, t, channels}}};
+      feed.backward = {
+          {"d_before", {b, t, hidden}}, {"d_normed", {b, t, channels}}, {"partials", sums, true}};
     }
 
     units[head].name = "head";
@@ -146,9 +149,9 @@ struct TiedModel {
     else
       ops::linear_backward_input(context, rows(pass.backward(d_before)), pass.weight(f_up),
                                  rows(pass.backward(d_normed)));
-    ops::layer_norm_backward(context, rows(pass.backward(d_normed)), rows(pass.input), pass.weight(0),
-                             pass.statistic(mean), pass.statistic(rstd), rows(pass.output_gradient),
-                             rows(pass.input_gradient), pass.gradient(0), pass.gradient(1));
+    ops::layer_norm_backward_input(context, rows(pass.backward(d_normed)), rows(pass.input), pass.weight(0),
+                                   pass.statistic(mean), pass.statistic(rstd), rows(pass.output_gradient),
+                                   rows(pass.input_gradient), pass.backward_statistic(partials));
   }
 
   template <class Place, class T>
@@ -164,6 +167,8 @@ struct TiedModel {
                                   {.transposed = true});
       return;
     }
+    ops::layer_norm_backward_weight(context, pass.backward_statistic(partials), pass.tokens.elements(),
+                                    pass.gradient(0), pass.gradient(1));
     bool const looks_up = unit == memory;
     ops::linear_backward_weight(context, rows(pass.saved(after)), rows(pass.output_gradient),
                                 pass.gradient(looks_up ? m_values + 0 : f_down + 0),

@@ -39,6 +39,12 @@ struct LinearWeightOptions {
   Tensor<T, Place> dbias{};  ///< (N)
 };
 
+/// How many rows of partial sums the gradient of a layer norm over M rows may leave: no place cuts the rows
+/// into more blocks (264 are two for each multiprocessor of a Hopper GPU).
+constexpr std::int64_t layer_norm_partial_rows(std::int64_t rows) {
+  return rows < 1 ? 1 : rows < 264 ? rows : 264;
+}
+
 }  // namespace ops
 
 namespace backend {

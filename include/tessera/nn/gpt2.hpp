@@ -61,6 +61,7 @@ class Gpt2 {
     // GPT-2's own initialisation: 0.02, and 0.02 / sqrt(2 L) for the projections that add to the residual.
     Init const normal = Init::normal(0.02);
     Init const residual = Init::normal(0.02 / std::sqrt(2.0 * static_cast<double>(options_.layers)));
+    Shape const partials{2, ops::layer_norm_partial_rows(b * t), c};
     std::vector<UnitSpec> units;
 
     // A vocabulary of 50257 would send a GPU's products with the embedding to kernels several times slower:
@@ -102,11 +103,10 @@ class Gpt2 {
                      {"residual", {b, t, c}},     {"ln_2", {b, t, c}},
                      {"ln_2.mean", {b, t}, true}, {"ln_2.rstd", {b, t}, true},
                      {"fc", {b, t, 4 * c}},       {"gelu", {b, t, 4 * c}, false, true}};
-      block.backward = {{"d_fc", {b, t, 4 * c}},
-                        {"d_ln", {b, t, c}},
-                        {"d_residual", {b, t, c}},
-                        {"d_attention", {b, t, c}},
-                        {"d_qkv", {b, t, 3 * c}}};
+      block.backward = {{"d_fc", {b, t, 4 * c}},          {"d_ln", {b, t, c}},
+                        {"d_residual", {b, t, c}},        {"d_attention", {b, t, c}},
+                        {"d_qkv", {b, t, 3 * c}},         {"ln_1.partials", partials, true},
+                        {"ln_2.partials", partials, true}};
       units.push_back(block);
     }
 
@@ -118,7 +118,7 @@ class Gpt2 {
                   {"ln_f.mean", {b, t}, true},
                   {"ln_f.rstd", {b, t}, true},
                   {"logits", {b * t, padded}}};
-    head.backward = {{"d_ln", {b, t, c}}};
+    head.backward = {{"d_ln", {b, t, c}}, {"ln_f.partials", partials, true}};
     head.recomputable = false;
     units.push_back(head);
     return units;
@@ -160,6 +160,7 @@ class Gpt2 {
     } else if (unit == head_unit()) {
       ops::linear_backward_weight(context, rows(pass.saved(ln_f)), rows(pass.saved(logits)), pass.lent[0],
                                   {.transposed = true});
+      norm_backward_weight(pass, ln_f_partials, ln_f_weight, ln_f_bias);
     } else {
       ops::linear_backward_weight(context, rows(pass.saved(gelu)), rows(pass.output_gradient),
                                   pass.gradient(fcproj_weight), {.dbias = pass.gradient(fcproj_bias)});
@@ -169,6 +170,8 @@ class Gpt2 {
                                   pass.gradient(proj_weight), {.dbias = pass.gradient(proj_bias)});
       ops::linear_backward_weight(context, rows(pass.saved(ln_1)), rows(pass.backward(d_qkv)),
                                   pass.gradient(attn_weight), {.dbias = pass.gradient(attn_bias)});
+      norm_backward_weight(pass, ln_2_partials, ln_2_weight, ln_2_bias);
+      norm_backward_weight(pass, ln_1_partials, ln_1_weight, ln_1_bias);
     }
   }
 
@@ -205,8 +208,8 @@ class Gpt2 {
     gelu
   };
   enum HeadSaved { ln_f, ln_f_mean, ln_f_rstd, logits };
-  enum BlockBackward { d_fc, d_ln, d_residual, d_attention, d_qkv };
-  enum HeadBackward { d_ln_f };
+  enum BlockBackward { d_fc, d_ln, d_residual, d_attention, d_qkv, ln_1_partials, ln_2_partials };
+  enum HeadBackward { d_ln_f, ln_f_partials };
 
   static constexpr double epsilon = 1e-5;
 
@@ -251,20 +254,27 @@ class Gpt2 {
                                {.activation = Activation::gelu, .pre = rows(pass.saved(fc))});  // (BT,4C)
     ops::linear_backward_input(context, rows(pass.backward(d_fc)), pass.weight(fc_weight),
                                rows(pass.backward(d_ln)));
-    ops::layer_norm_backward(context, rows(pass.backward(d_ln)), rows(pass.saved(residual)),
-                             pass.weight(ln_2_weight), pass.statistic(ln_2_mean), pass.statistic(ln_2_rstd),
-                             rows(pass.output_gradient), rows(pass.backward(d_residual)),
-                             pass.gradient(ln_2_weight), pass.gradient(ln_2_bias));
+    ops::layer_norm_backward_input(context, rows(pass.backward(d_ln)), rows(pass.saved(residual)),
+                                   pass.weight(ln_2_weight), pass.statistic(ln_2_mean),
+                                   pass.statistic(ln_2_rstd), rows(pass.output_gradient),
+                                   rows(pass.backward(d_residual)), pass.backward_statistic(ln_2_partials));
     ops::linear_backward_input(context, rows(pass.backward(d_residual)), pass.weight(proj_weight),
                                rows(pass.backward(d_attention)));
     ops::attention_backward(context, pass.backward(d_attention), pass.saved(qkv), pass.saved(attention),
                             pass.statistic(logsumexp), heads, pass.backward(d_qkv));
     ops::linear_backward_input(context, rows(pass.backward(d_qkv)), pass.weight(attn_weight),
                                rows(pass.backward(d_ln)));
-    ops::layer_norm_backward(context, rows(pass.backward(d_ln)), rows(pass.input), pass.weight(ln_1_weight),
-                             pass.statistic(ln_1_mean), pass.statistic(ln_1_rstd),
-                             rows(pass.backward(d_residual)), rows(pass.input_gradient),
-                             pass.gradient(ln_1_weight), pass.gradient(ln_1_bias));
+    ops::layer_norm_backward_input(context, rows(pass.backward(d_ln)), rows(pass.input),
+                                   pass.weight(ln_1_weight), pass.statistic(ln_1_mean),
+                                   pass.statistic(ln_1_rstd), rows(pass.backward(d_residual)),
+                                   rows(pass.input_gradient), pass.backward_statistic(ln_1_partials));
+  }
+
+  template <class Place, class T>
+  static void norm_backward_weight(Pass<Place, T>& pass, int partials, int weight, int bias) {
+    ops::layer_norm_backward_weight(pass.context(), pass.backward_statistic(partials),
+                                    pass.tokens.shape().elements(), pass.gradient(weight),
+                                    pass.gradient(bias));
   }
 
   template <class Place, class T>
@@ -284,9 +294,10 @@ class Gpt2 {
     Context<Place>& context = pass.context();
     ops::linear_backward_input(context, pass.saved(logits), pass.borrowed[0], rows(pass.backward(d_ln_f)),
                                {.transposed = true});
-    ops::layer_norm_backward(context, rows(pass.backward(d_ln_f)), rows(pass.input), pass.weight(ln_f_weight),
-                             pass.statistic(ln_f_mean), pass.statistic(ln_f_rstd), {},
-                             rows(pass.input_gradient), pass.gradient(ln_f_weight), pass.gradient(ln_f_bias));
+    ops::layer_norm_backward_input(context, rows(pass.backward(d_ln_f)), rows(pass.input),
+                                   pass.weight(ln_f_weight), pass.statistic(ln_f_mean),
+                                   pass.statistic(ln_f_rstd), {}, rows(pass.input_gradient),
+                                   pass.backward_statistic(ln_f_partials));
   }
 
   template <class T, class Place>

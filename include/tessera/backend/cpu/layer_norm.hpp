@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <utility>
 
 #include "tessera/backend/cpu/context.hpp"
 #include "tessera/backend/cpu/packet.hpp"
@@ -29,11 +30,11 @@ EIGEN_STRONG_INLINE S sum_terms(std::int64_t n, Term const& term) {
   return lane_sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
-/// The sums over rows: column stripes in parallel, rows in blocks of 64, in order.
+/// The sums over rows, sums (2,C): column stripes in parallel, rows in blocks of 64, in order.
 template <class T>
 void layer_norm_backward_scale(Context<Cpu>& context, ConstTensor<T> dy, ConstTensor<T> x,
                                ConstTensor<compute_t<T>> mean, ConstTensor<compute_t<T>> rstd,
-                               Tensor<T> dgamma, Tensor<T> dbeta) {
+                               compute_t<T>* sums) {
   using S = compute_t<T>;
   constexpr std::int64_t row_block = 64;
   constexpr std::int64_t width = Packet<S>::size;
@@ -55,8 +56,8 @@ void layer_norm_backward_scale(Context<Cpu>& context, ConstTensor<T> dy, ConstTe
         gammas = gammas + block_gammas;
         betas = betas + block_betas;
       }
-      put(dgamma.data() + i, gammas, whole, count);
-      put(dbeta.data() + i, betas, whole, count);
+      put(sums + i, gammas, whole, count);
+      put(sums + n + i, betas, whole, count);
     });
   });
 }
@@ -90,12 +91,12 @@ struct LayerNorm {
   }
 
   template <class T>
-  static void backward(Context<Cpu>& context, ConstTensor<T> dy, ConstTensor<T> x, ConstTensor<T> gamma,
-                       ConstTensor<compute_t<T>> mean, ConstTensor<compute_t<T>> rstd,
-                       ConstTensor<T> residual_gradient, Tensor<T> dx, Tensor<T> dgamma, Tensor<T> dbeta) {
+  static void backward_input(Context<Cpu>& context, ConstTensor<T> dy, ConstTensor<T> x, ConstTensor<T> gamma,
+                             ConstTensor<compute_t<T>> mean, ConstTensor<compute_t<T>> rstd,
+                             ConstTensor<T> residual_gradient, Tensor<T> dx, Tensor<compute_t<T>> partials) {
     using S = compute_t<T>;
     std::int64_t const n = x.shape().columns();
-    layer_norm_backward_scale(context, dy, x, mean, rstd, dgamma, dbeta);
+    layer_norm_backward_scale(context, dy, x, mean, rstd, partials.data());
     context.pool().parallel_for(x.shape().rows(), [&](std::int64_t row, int) {
       T const* const slopes = dy.data() + row * n;
       T const* const from = x.data() + row * n;
@@ -119,6 +120,18 @@ struct LayerNorm {
         put(dx.data() + row * n + i, result, whole, count);
       });
     });
+  }
+
+  /// The partial sums are the sums: they are rounded.
+  template <class T>
+  static void backward_weight(Context<Cpu>& context, ConstTensor<compute_t<T>> partials,
+                              std::int64_t /*rows*/, Tensor<T> dgamma, Tensor<T> dbeta) {
+    using S = compute_t<T>;
+    std::int64_t const n = dgamma.elements();
+    for (auto const& [sums, to] :
+         {std::pair(partials.data(), dgamma.data()), std::pair(partials.data() + n, dbeta.data())})
+      transform<S>(
+          context.pool(), n, [](Packet<S> from, Packet<S>& rounded) { rounded = from; }, sums, to);
   }
 };
 
