@@ -314,6 +314,25 @@ TEST_CASE_TEMPLATE("on a GPU, a linear layer takes its options together", T, flo
       options_match<T>(machine, gpu, transposed, activation);
 }
 
+TEST_CASE("on a GPU, products of fp32 values are in tf32 where the context asks for it") {
+  TESSERA_NEEDS_GPU();
+  Machine machine(2);
+  Gpu gpu, fast(1 << 16, {.product = DType::tf32});
+  std::int64_t const m = 256, k = 512, n = 128;
+  Array<float> x = reference::random<float>({m, k}, 1), w = reference::random<float>({k, n}, 2), want({m, n});
+  ops::linear(machine.context, x.view(), w.view(), want.view());
+  OnGpu<float> gx(x), gw(w), y(poison<float>({m, n})), coarse(poison<float>({m, n}));
+  ops::linear(gpu.context, gx.cview(), gw.cview(), y.view());
+  ops::linear(fast.context, gx.cview(), gw.cview(), coarse.view());
+  gpu.finish();
+  fast.finish();
+  double const scale = std::sqrt(static_cast<double>(k));
+  CHECK(distance(y.back(), want.values, scale) < reference::tolerance<float>());
+  CHECK(distance(coarse.back(), want.values, scale) <
+        reference::tolerance<tessera::half>());  // both have 10 bits
+  CHECK_FALSE(reference::same_bits(coarse.back().values, y.back().values));
+}
+
 TEST_CASE_TEMPLATE("on a GPU, the plain product matches three loops", T, float, double, tessera::half,
                    bfloat16) {
   TESSERA_NEEDS_GPU();

@@ -262,7 +262,7 @@ class AttentionBackward {
 
 struct Attention {
   template <class T>
-  static void forward(Context<Cpu>& context, ConstTensor<T> qkv, int heads, Tensor<T> out,
+  static void forward(Context<Cpu>& context, AttentionKind, ConstTensor<T> qkv, int heads, Tensor<T> out,
                       Tensor<compute_t<T>> logsumexp) {
     std::int64_t const samples = out.shape()[0], sequence = out.shape()[1], channels = out.shape()[2];
     std::int64_t const head = channels / heads;
@@ -278,8 +278,8 @@ struct Attention {
   }
 
   template <class T>
-  static void backward(Context<Cpu>& context, ConstTensor<T> dout, ConstTensor<T> qkv, ConstTensor<T> out,
-                       ConstTensor<compute_t<T>> logsumexp, int heads, Tensor<T> dqkv) {
+  static void backward(Context<Cpu>& context, AttentionKind, ConstTensor<T> dout, ConstTensor<T> qkv,
+                       ConstTensor<T> out, ConstTensor<compute_t<T>> logsumexp, int heads, Tensor<T> dqkv) {
     std::int64_t const samples = out.shape()[0], sequence = out.shape()[1], channels = out.shape()[2];
     context.pool().parallel_for(samples * heads, [&](std::int64_t task, int worker) {
       HeadIndex const at{sequence, channels, channels / heads, task / heads, task % heads};

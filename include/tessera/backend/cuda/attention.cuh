@@ -17,18 +17,19 @@ namespace tessera::inline v0 {
 namespace cuda {
 
 /// Whether tensor cores take a head: 16-bit values, a width they have a kernel for, rows of whole 16-byte
-/// packs. A function of type, shape and alignment.
+/// packs, and nobody asked for the reference form. A function of type, shape and alignment.
 template <class T, class... Pointers>
-bool uses_mma(HeadLayout const& at, Pointers... pointers) {
-  return sizeof(T) == 2 && (at.head == 32 || at.head == 64 || at.head == 128) && takes_packs<8>(pointers...);
+bool uses_mma(AttentionKind kind, HeadLayout const& at, Pointers... pointers) {
+  return kind != AttentionKind::reference && sizeof(T) == 2 &&
+         (at.head == 32 || at.head == 64 || at.head == 128) && takes_packs<8>(pointers...);
 }
 
 template <class T>
-cudaError_t run_attention_forward(cudaStream_t stream, HeadLayout const& at, std::int64_t pairs, T const* qkv,
-                                  T* out, compute_t<T>* logsumexp) {
+cudaError_t run_attention_forward(cudaStream_t stream, AttentionKind kind, HeadLayout const& at,
+                                  std::int64_t pairs, T const* qkv, T* out, compute_t<T>* logsumexp) {
   auto const scale = compute_t<T>(1) / std::sqrt(compute_t<T>(at.head));
   if constexpr (sizeof(T) == 2)
-    if (uses_mma<T>(at, qkv, out)) {
+    if (uses_mma<T>(kind, at, qkv, out)) {
       if (at.head == 32) return run_attention_forward_mma<32>(stream, at, pairs, scale, qkv, out, logsumexp);
       if (at.head == 64) return run_attention_forward_mma<64>(stream, at, pairs, scale, qkv, out, logsumexp);
       return run_attention_forward_mma<128>(stream, at, pairs, scale, qkv, out, logsumexp);
@@ -39,9 +40,10 @@ cudaError_t run_attention_forward(cudaStream_t stream, HeadLayout const& at, std
 
 /// g.dots, then the gradients of so many pairs.
 template <class T>
-cudaError_t run_attention_gradient(cudaStream_t stream, AttentionGradient<T> const& g, std::int64_t pairs) {
+cudaError_t run_attention_gradient(cudaStream_t stream, AttentionKind kind, AttentionGradient<T> const& g,
+                                   std::int64_t pairs) {
   if constexpr (sizeof(T) == 2)
-    if (uses_mma<T>(g.at, g.qkv, g.out, g.dout, g.dqkv)) {
+    if (uses_mma<T>(kind, g.at, g.qkv, g.out, g.dout, g.dqkv)) {
       if (g.at.head == 32) return run_attention_gradient_mma<32>(stream, g, pairs);
       if (g.at.head == 64) return run_attention_gradient_mma<64>(stream, g, pairs);
       return run_attention_gradient_mma<128>(stream, g, pairs);
@@ -52,22 +54,22 @@ cudaError_t run_attention_gradient(cudaStream_t stream, AttentionGradient<T> con
 
 struct Attention {
   template <class T>
-  static void forward(Context<Cuda>& context, Tensor<T const, Cuda> qkv, int heads, Tensor<T, Cuda> out,
-                      Tensor<compute_t<T>, Cuda> logsumexp) {
+  static void forward(Context<Cuda>& context, AttentionKind kind, Tensor<T const, Cuda> qkv, int heads,
+                      Tensor<T, Cuda> out, Tensor<compute_t<T>, Cuda> logsumexp) {
     if (out.elements() == 0) return;
     std::int64_t const channels = out.shape()[2];
     HeadLayout const at{out.shape()[1], channels, channels / heads, heads};
-    context.check(run_attention_forward(context.stream(), at, out.shape()[0] * heads, qkv.data(), out.data(),
-                                        logsumexp.data()),
+    context.check(run_attention_forward(context.stream(), kind, at, out.shape()[0] * heads, qkv.data(),
+                                        out.data(), logsumexp.data()),
                   "attention_forward");
   }
 
   /// The workspace holds a number a row of a head; pairs of samples and heads go in pieces that fit, which
   /// changes no sum.
   template <class T>
-  static void backward(Context<Cuda>& context, Tensor<T const, Cuda> dout, Tensor<T const, Cuda> qkv,
-                       Tensor<T const, Cuda> out, Tensor<compute_t<T> const, Cuda> logsumexp, int heads,
-                       Tensor<T, Cuda> dqkv) {
+  static void backward(Context<Cuda>& context, AttentionKind kind, Tensor<T const, Cuda> dout,
+                       Tensor<T const, Cuda> qkv, Tensor<T const, Cuda> out,
+                       Tensor<compute_t<T> const, Cuda> logsumexp, int heads, Tensor<T, Cuda> dqkv) {
     using S = compute_t<T>;
     if (out.elements() == 0) return;
     std::int64_t const sequence = out.shape()[1], channels = out.shape()[2], pairs = out.shape()[0] * heads;
@@ -85,7 +87,7 @@ struct Attention {
                                           logsumexp.data(),
                                           dots,
                                           dqkv.data()};
-      context.check(run_attention_gradient(context.stream(), gradient, std::min(piece, pairs - first)),
+      context.check(run_attention_gradient(context.stream(), kind, gradient, std::min(piece, pairs - first)),
                     "attention_backward");
     }
   }

@@ -120,7 +120,7 @@ template <class T>
 constexpr bool fuses_gelu_derivative = sizeof(T) == 2;
 
 template <class T, class Y>
-ProductKey key_of(Product<T, Y> const& p) {
+ProductKey key_of(Product<T, Y> const& p, DType product) {
   ProductKey key;
   key.rows = p.rows;
   key.columns = p.columns;
@@ -131,7 +131,9 @@ ProductKey key_of(Product<T, Y> const& p) {
   key.fused = p.bias ? Fused::bias : p.pre ? Fused::gelu_derivative : Fused::none;
   key.in = data_type<T>;
   key.out = data_type<Y>;
-  key.compute = std::is_same_v<T, double> ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F;
+  key.compute = std::is_same_v<T, double>                            ? CUBLAS_COMPUTE_64F
+                : product == DType::tf32 && std::is_same_v<T, float> ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                                                     : CUBLAS_COMPUTE_32F;
   key.a_alignment = alignment_of(p.a);
   key.b_alignment = alignment_of(p.b);
   key.c_alignment = alignment_of(p.residual ? p.residual : p.y);
@@ -145,7 +147,7 @@ template <class T, class Y>
 bool run_planned_product(Context<Cuda>& context, Product<T, Y> const& p) {
   if (p.depth == 0) return false;
   if (p.pre && (!fuses_gelu_derivative<T> || p.columns % 8 != 0 || alignment_of(p.pre) < 16)) return false;
-  BlasPlan* const plan = context.plans().find(key_of(p));
+  BlasPlan* const plan = context.plans().find(key_of(p, context.math().product));
   if (!plan) return false;
   ProductOperands const operands{p.a, p.b, p.residual, p.bias ? p.bias : p.pre, p.y};
   context.check(context.plans().run(*plan, operands, context.workspace().data(), context.stream()),
