@@ -23,12 +23,12 @@
 #include <Eigen/Core>
 #include <benchmark/benchmark.h>
 
+#include "tessera/ops/activation.hpp"
 #include "tessera/ops/attention.hpp"
 #include "tessera/ops/convert.hpp"
 #include "tessera/ops/cross_entropy.hpp"
 #include "tessera/ops/embedding.hpp"
 #include "tessera/ops/fold.hpp"
-#include "tessera/ops/gelu.hpp"
 #include "tessera/ops/layer_norm.hpp"
 #include "tessera/ops/linear.hpp"
 #include "tessera/ops/norm.hpp"
@@ -238,21 +238,24 @@ class Suite {
   static void linear_forward(benchmark::State& state, Size z) {
     Values x({z.rows(), z.channels}), w({z.channels, 3 * z.channels}), bias({3 * z.channels}),
         y({z.rows(), 3 * z.channels});
-    measure(state, [&](C& c) { ts::ops::linear_forward<T, ts::Cpu>(c, x, w, bias, y); });
+    measure(state, [&](C& c) { ts::ops::linear<T, ts::Cpu>(c, x, w, y, {.bias = bias}); });
   }
   static void linear_gelu_forward(benchmark::State& state, Size z) {
     Values x({z.rows(), z.channels}), w({z.channels, 4 * z.channels}), bias({4 * z.channels}),
         pre({z.rows(), 4 * z.channels}), y({z.rows(), 4 * z.channels});
-    measure(state, [&](C& c) { ts::ops::linear_gelu_forward<T, ts::Cpu>(c, x, w, bias, pre, y); });
+    measure(state, [&](C& c) {
+      ts::ops::linear<T, ts::Cpu>(c, x, w, y, {.bias = bias, .activation = ts::Activation::gelu, .pre = pre});
+    });
   }
   static void gelu_forward(benchmark::State& state, Size z) {
     Values pre({z.rows(), 4 * z.channels}), y({z.rows(), 4 * z.channels});
-    measure(state, [&](C& c) { ts::ops::gelu_forward<T, ts::Cpu>(c, pre, y); });
+    measure(state, [&](C& c) { ts::ops::activate<T, ts::Cpu>(c, ts::Activation::gelu, pre, y); });
   }
   static void linear_residual_forward(benchmark::State& state, Size z) {
     Values x({z.rows(), 4 * z.channels}), w({4 * z.channels, z.channels}), bias({z.channels}),
         residual({z.rows(), z.channels}), y({z.rows(), z.channels});
-    measure(state, [&](C& c) { ts::ops::linear_residual_forward<T, ts::Cpu>(c, x, w, bias, residual, y); });
+    measure(state,
+            [&](C& c) { ts::ops::linear<T, ts::Cpu>(c, x, w, y, {.bias = bias, .residual = residual}); });
   }
   static void linear_backward_input(benchmark::State& state, Size z) {
     Values dy({z.rows(), 4 * z.channels}), w({z.channels, 4 * z.channels}), dx({z.rows(), z.channels});
@@ -261,25 +264,32 @@ class Suite {
   static void linear_gelu_backward_input(benchmark::State& state, Size z) {
     Values dy({z.rows(), z.channels}), w({4 * z.channels, z.channels}), pre({z.rows(), 4 * z.channels}),
         dpre({z.rows(), 4 * z.channels});
-    measure(state, [&](C& c) { ts::ops::linear_gelu_backward_input<T, ts::Cpu>(c, dy, w, pre, dpre); });
+    measure(state, [&](C& c) {
+      ts::ops::linear_backward_input<T, ts::Cpu>(c, dy, w, dpre,
+                                                 {.activation = ts::Activation::gelu, .pre = pre});
+    });
   }
   static void linear_backward_weight(benchmark::State& state, Size z) {
     Values x({z.rows(), z.channels}), dy({z.rows(), 4 * z.channels}), dw({z.channels, 4 * z.channels}),
         dbias({4 * z.channels});
-    measure(state, [&](C& c) { ts::ops::linear_backward_weight<T, ts::Cpu>(c, x, dy, dw, dbias); });
+    measure(state,
+            [&](C& c) { ts::ops::linear_backward_weight<T, T, ts::Cpu>(c, x, dy, dw, {.dbias = dbias}); });
   }
   static void head_forward(benchmark::State& state, Size z) {
     Values x({z.rows(), z.channels}), w({z.vocabulary, z.channels}), y({z.rows(), z.vocabulary});
-    measure(state, [&](C& c) { ts::ops::linear_transposed_forward<T, ts::Cpu>(c, x, w, y); });
+    measure(state, [&](C& c) { ts::ops::linear<T, ts::Cpu>(c, x, w, y, {.transposed = true}); });
   }
   static void head_backward_input(benchmark::State& state, Size z) {
     Values dy({z.rows(), z.vocabulary}), w({z.vocabulary, z.channels}), dx({z.rows(), z.channels});
-    measure(state, [&](C& c) { ts::ops::linear_transposed_backward_input<T, ts::Cpu>(c, dy, w, dx); });
+    measure(state,
+            [&](C& c) { ts::ops::linear_backward_input<T, ts::Cpu>(c, dy, w, dx, {.transposed = true}); });
   }
   static void head_backward_weight(benchmark::State& state, Size z) {
     Values dy({z.rows(), z.vocabulary}), x({z.rows(), z.channels});
     Sums dw({z.vocabulary, z.channels});
-    measure(state, [&](C& c) { ts::ops::linear_transposed_backward_weight<T, S, ts::Cpu>(c, dy, x, dw); });
+    measure(state, [&](C& c) {
+      ts::ops::linear_backward_weight<T, S, ts::Cpu>(c, x, dy, dw, {.transposed = true});
+    });
   }
   static void cross_entropy(benchmark::State& state, Size z) {
     Values logits({z.rows(), z.vocabulary});
@@ -301,9 +311,11 @@ class Suite {
     Values dy({z.rows(), z.channels}), x({z.rows(), z.channels}), gamma({z.channels}),
         residual({z.rows(), z.channels}), dx({z.rows(), z.channels}), dgamma({z.channels}),
         dbeta({z.channels});
-    Sums mean({z.rows()}), rstd({z.rows()});
+    Sums mean({z.rows()}), rstd({z.rows()}),
+        partials({2, ts::ops::layer_norm_partial_rows(z.rows()), z.channels});
     measure(state, [&](C& c) {
-      ts::ops::layer_norm_backward<T, ts::Cpu>(c, dy, x, gamma, mean, rstd, residual, dx, dgamma, dbeta);
+      ts::ops::layer_norm_backward_input<T, ts::Cpu>(c, dy, x, gamma, mean, rstd, residual, dx, partials);
+      ts::ops::layer_norm_backward_weight<T, ts::Cpu>(c, partials, z.rows(), dgamma, dbeta);
     });
   }
   static void attention_forward(benchmark::State& state, Size z) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model of one's own, trained under two recipes: the next byte from the last one, through one hidden layer.
-// A model lists its units and says what each computes; policies never touch it. Run it as minimal_own_model
-// [PATH].
+// A model lists the layers of its units and says what each unit computes; policies never touch it. Run it as
+// minimal_own_model [PATH].
 #include <cstdint>
 #include <exception>
 #include <iostream>
@@ -17,66 +17,41 @@ class Bigram {
   std::int64_t positions() const { return 1 << 20; }  // it looks at one token at a time
 
   std::vector<ts::UnitSpec> units(ts::MicroBatch shape) const {
-    std::int64_t const b = shape.batch, t = shape.sequence, v = 256, c = 32, h = 64;
-    ts::UnitSpec table;
-    table.name = "table";
-    table.parameters = {{"table.weight", {v, c}, ts::Init::normal(0.1), true}};
-    table.output = {b, t, c};
-    table.backward = {{"sums", {v, c}, /*statistic=*/true}};
-    table.input_gradient = table.backward_reads_weights = table.recomputable = false;
-
-    ts::UnitSpec head;
-    head.name = "head";
-    head.parameters = {{"fc.weight", {c, h}, ts::Init::normal(0.1), true},
-                       {"fc.bias", {h}},
-                       {"out.weight", {h, v}, ts::Init::normal(0.1), true},
-                       {"out.bias", {v}}};
-    head.saved = {{"pre", {b * t, h}}, {"hidden", {b * t, h}}, {"logits", {b * t, v}}};
-    head.backward = {{"d_pre", {b * t, h}}};
-    head.recomputable = false;
-    return {table, head};
+    return {table_unit_.at(shape, "table"), head_unit_.at(shape, "head")};
   }
 
   template <class Place, class T>
   void forward(int unit, ts::Pass<Place, T>& pass) const {
-    if (unit == 0)
-      return ts::ops::embedding_forward(pass.context(), pass.tokens, pass.weight(0), {}, pass.output);
-    ts::ops::linear_gelu_forward(pass.context(), rows(pass.input), pass.weight(0), pass.weight(1),
-                                 pass.saved(0),
-                                 pass.saved(1));  // (BT,H)
-    ts::ops::linear_forward(pass.context(), pass.saved(1), pass.weight(2), pass.weight(3),
-                            pass.saved(2));  // (BT,V)
-    ts::ops::cross_entropy(pass.context(), pass.saved(2),
-                           pass.targets.reshaped({pass.targets.shape().elements()}), pass.losses,
-                           pass.training, pass.gradient_scale);  // logits become their gradient
+    if (unit == 0) return table_.forward(pass);
+    fc_.forward(pass, pass.input, pass[hidden_], {.activation = ts::Activation::gelu, .pre = pass[pre_]});
+    out_.forward(pass, pass[hidden_]);  // the loss; logits become their gradient
   }
   template <class Place, class T>
   void recompute(int, ts::Pass<Place, T>&) const {}
   template <class Place, class T>
   void backward_input(int unit, ts::Pass<Place, T>& pass) const {
     if (unit == 0) return;
-    ts::ops::linear_gelu_backward_input(pass.context(), pass.saved(2), pass.weight(2), pass.saved(0),
-                                        pass.backward(0));
-    ts::ops::linear_backward_input(pass.context(), pass.backward(0), pass.weight(0),
-                                   rows(pass.input_gradient));
+    out_.backward_input(pass, pass[d_pre_], {.activation = ts::Activation::gelu, .pre = pass[pre_]});
+    fc_.backward_input(pass, pass[d_pre_], pass.input_gradient);
   }
   template <class Place, class T>
   void backward_weight(int unit, ts::Pass<Place, T>& pass) const {
-    if (unit == 0)
-      return ts::ops::embedding_backward(pass.context(), pass.tokens, pass.output_gradient,
-                                         pass.backward_statistic(0),
-                                         /*fresh=*/true, pass.gradient(0), {});
-    ts::ops::linear_backward_weight(pass.context(), pass.saved(1), pass.saved(2), pass.gradient(2),
-                                    pass.gradient(3));
-    ts::ops::linear_backward_weight(pass.context(), rows(pass.input), pass.backward(0), pass.gradient(0),
-                                    pass.gradient(1));
+    if (unit == 0) return table_.backward_weight(pass);
+    out_.backward_weight(pass, pass[hidden_]);
+    fc_.backward_weight(pass, pass.input, pass[d_pre_]);
   }
 
  private:
-  template <class T, class Place>
-  static ts::Tensor<T, Place> rows(ts::Tensor<T, Place> tensor) {
-    return tensor.reshaped({tensor.shape().rows(), tensor.shape().columns()});
-  }
+  static constexpr std::int64_t v = 256, c = 32, h = 64;
+  static constexpr ts::Init wide = ts::Init::normal(0.1);
+
+  ts::nn::Unit table_unit_, head_unit_;
+  ts::nn::Embedding table_{table_unit_, {"table.weight", {v, c}, wide, true}, {}, /*lent=*/false};
+  ts::nn::Linear fc_{head_unit_, "fc", c, h, {.init = wide}};
+  ts::nn::Saved pre_ = head_unit_.saved("pre", ts::nn::per_token(h));
+  ts::nn::Saved hidden_ = head_unit_.saved("hidden", ts::nn::per_token(h));
+  ts::nn::Classifier out_{head_unit_, {head_unit_, "out", h, v, {.init = wide}}, v, v};
+  ts::nn::Backward d_pre_ = head_unit_.backward("d_pre", ts::nn::per_token(h));
 };
 
 template <class... Policies>

@@ -154,6 +154,22 @@ struct UnitFunctions;
 template <class Place, class T>
 struct Pass;
 
+namespace nn {
+class Unit;
+struct Weight;
+struct Saved;
+struct SavedStatistic;
+struct Backward;
+struct BackwardStatistic;
+struct LayerNorm;
+struct LinearSpec;
+struct Linear;
+struct CausalAttention;
+struct Mlp;
+struct Embedding;
+struct Classifier;
+}  // namespace nn
+
 // optim/
 struct AdamWOptions;
 template <class S>

@@ -13,9 +13,9 @@
 #include <doctest/doctest.h>
 
 #include "tessera/backend/cuda/elementwise.cuh"
+#include "tessera/ops/activation.hpp"
 #include "tessera/ops/convert.hpp"
 #include "tessera/ops/fold.hpp"
-#include "tessera/ops/gelu.hpp"
 #include "tessera/ops/norm.hpp"
 #include "tessera/optim/adamw.cuh"
 #include "tessera/optim/adamw.hpp"
@@ -295,10 +295,11 @@ TEST_CASE_TEMPLATE("GPU: GELU matches the definition and the CPU, in place too",
     std::vector<double> exact;
     for (std::int64_t i = 0; i < n; ++i) exact.push_back(reference::gelu(pre[i]));
     OnGpu<T> device(pre), got(poison<T>(n)), odd(pre);
-    ops::gelu_forward(machine.context, pre.view(), want.view());
-    ops::gelu_forward(gpu.context, device.view(), got.view());
-    ops::gelu_forward(gpu.context, device.view(), device.view());
-    ops::gelu_forward(gpu.context, from(odd.view(), n > 1 ? 1 : 0), from(odd.view(), n > 1 ? 1 : 0));
+    ops::activate(machine.context, Activation::gelu, pre.view(), want.view());
+    ops::activate(gpu.context, Activation::gelu, device.view(), got.view());
+    ops::activate(gpu.context, Activation::gelu, device.view(), device.view());
+    ops::activate(gpu.context, Activation::gelu, from(odd.view(), n > 1 ? 1 : 0),
+                  from(odd.view(), n > 1 ? 1 : 0));
     gpu.finish();
     Array<T> const result = got.back();
     CHECK(reference::error(result, exact) < reference::tolerance<T>());
@@ -410,7 +411,7 @@ TEST_CASE("GPU: elementwise operations take empty tensors") {
   ops::fill(gpu.context, empty, 1.0f);
   ops::copy(gpu.context, empty, empty);
   ops::fold(gpu.context, empty, one.cview().data(), 2, 0, true);
-  ops::gelu_forward(gpu.context, empty, empty);
+  ops::activate(gpu.context, Activation::gelu, empty, empty);
   ops::norm_partials(gpu.context, empty, empty);
   ops::adamw(gpu.context, 0, one.cview().data(), one.view().data(), one.view().data(), one.view().data(),
              static_cast<float*>(nullptr), static_cast<AdamWFactors<float> const*>(nullptr),

@@ -94,9 +94,11 @@ Results<T> on_cpu(Machine& machine, Problem<T> p, bool with_residual) {
   Results<T> r{p.x, p.x, p.gamma, p.gamma, Array<S>({rows}), Array<S>({rows})};
   ops::layer_norm_forward(machine.context, p.x.view(), p.gamma.view(), p.beta.view(), epsilon, r.y.view(),
                           r.mean.view(), r.rstd.view());
-  ops::layer_norm_backward(machine.context, p.dy.view(), p.x.view(), p.gamma.view(), r.mean.view(),
-                           r.rstd.view(), with_residual ? p.residual.view() : Tensor<T>(), r.dx.view(),
-                           r.dgamma.view(), r.dbeta.view());
+  Array<S> partials({2, ops::layer_norm_partial_rows(rows), p.x.shape.columns()});
+  ops::layer_norm_backward_input(machine.context, p.dy.view(), p.x.view(), p.gamma.view(), r.mean.view(),
+                                 r.rstd.view(), with_residual ? p.residual.view() : Tensor<T>(), r.dx.view(),
+                                 partials.view());
+  ops::layer_norm_backward_weight(machine.context, partials.view(), rows, r.dgamma.view(), r.dbeta.view());
   return r;
 }
 
@@ -109,13 +111,15 @@ Results<T> on_gpu(Gpu& gpu, Problem<T> const& p, bool with_residual, std::int64_
       residual(p.residual, offset), y(poison<T>({rows, columns}), offset),
       dx(poison<T>({rows, columns}), offset), dgamma(poison<T>({columns}), offset),
       dbeta(poison<T>({columns}), offset);
-  Shifted<S> mean(poison<S>({rows}), offset), rstd(poison<S>({rows}), offset);
+  Shifted<S> mean(poison<S>({rows}), offset), rstd(poison<S>({rows}), offset),
+      partials(poison<S>({2, ops::layer_norm_partial_rows(rows), columns}), offset);
   Shifted<T>& result = in_place == InPlace::dy ? dy : in_place == InPlace::residual ? residual : dx;
   ops::layer_norm_forward(gpu.context, x.view(), gamma.view(), beta.view(), epsilon, y.view(), mean.view(),
                           rstd.view());
-  ops::layer_norm_backward(gpu.context, dy.view(), x.view(), gamma.view(), mean.view(), rstd.view(),
-                           with_residual ? residual.view() : Tensor<T, Cuda>(), result.view(), dgamma.view(),
-                           dbeta.view());
+  ops::layer_norm_backward_input(gpu.context, dy.view(), x.view(), gamma.view(), mean.view(), rstd.view(),
+                                 with_residual ? residual.view() : Tensor<T, Cuda>(), result.view(),
+                                 partials.view());
+  ops::layer_norm_backward_weight(gpu.context, partials.view(), rows, dgamma.view(), dbeta.view());
   gpu.finish();
   return {y.back(), result.back(), dgamma.back(), dbeta.back(), mean.back(), rstd.back()};
 }

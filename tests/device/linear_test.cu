@@ -11,7 +11,7 @@
 #include <doctest/doctest.h>
 
 #include "tessera/backend/cuda/linear.cuh"
-#include "tessera/ops/gelu.hpp"
+#include "tessera/ops/activation.hpp"
 #include "tessera/ops/linear.hpp"
 
 #include "device/device.hpp"
@@ -77,46 +77,49 @@ void forward_matches(Machine& machine, Gpu& gpu, Size size) {
   Array<T> want({m, n}), want_pre({m, n});
   OnGpu<T> gx(x), gw(w), gwt(wt), gbias(bias), gresidual(residual);
 
-  ops::linear_forward(machine.context, x.view(), w.view(), {}, want.view());
-  Array<T> got = twice<T>(gpu, want.shape, [&](Tensor<T, Cuda> y) {
-    ops::linear_forward(gpu.context, gx.cview(), gw.cview(), {}, y);
-  });
+  ops::linear(machine.context, x.view(), w.view(), want.view());
+  Array<T> got = twice<T>(gpu, want.shape,
+                          [&](Tensor<T, Cuda> y) { ops::linear(gpu.context, gx.cview(), gw.cview(), y); });
   CHECK(distance(got, want.values, scale) < limit);
 
-  ops::linear_forward(machine.context, x.view(), w.view(), bias.view(), want.view());
+  ops::linear(machine.context, x.view(), w.view(), want.view(), {.bias = bias.view()});
   got = twice<T>(gpu, want.shape, [&](Tensor<T, Cuda> y) {
-    ops::linear_forward(gpu.context, gx.cview(), gw.cview(), gbias.cview(), y);
+    ops::linear(gpu.context, gx.cview(), gw.cview(), y, {.bias = gbias.cview()});
   });
   CHECK(distance(got, want.values, scale) < limit);
 
-  ops::linear_gelu_forward(machine.context, x.view(), w.view(), bias.view(), want_pre.view(), want.view());
+  ops::linear(machine.context, x.view(), w.view(), want.view(),
+              {.bias = bias.view(), .activation = Activation::gelu, .pre = want_pre.view()});
   OnGpu<T> pre(poison<T>(want.shape));
   got = twice<T>(gpu, want.shape, [&](Tensor<T, Cuda> y) {
-    ops::linear_gelu_forward(gpu.context, gx.cview(), gw.cview(), gbias.cview(), pre.view(), y);
+    ops::linear(gpu.context, gx.cview(), gw.cview(), y,
+                {.bias = gbias.cview(), .activation = Activation::gelu, .pre = pre.view()});
   });
   CHECK(distance(pre.back(), want_pre.values, scale) < limit);
   CHECK(distance(got, want.values, scale) < limit);
   std::vector<double> activated;
   for (T value : pre.back().values) activated.push_back(reference::gelu(static_cast<double>(value)));
   CHECK(distance(got, activated, 1.0) < limit);
-  Array<T> const recomputed =
-      twice<T>(gpu, want.shape, [&](Tensor<T, Cuda> y) { ops::gelu_forward(gpu.context, pre.cview(), y); });
+  Array<T> const recomputed = twice<T>(gpu, want.shape, [&](Tensor<T, Cuda> y) {
+    ops::activate(gpu.context, Activation::gelu, pre.cview(), y);
+  });
   CHECK(reference::same_bits(recomputed.values, got.values));
 
-  ops::linear_residual_forward(machine.context, x.view(), w.view(), bias.view(), residual.view(),
-                               want.view());
+  ops::linear(machine.context, x.view(), w.view(), want.view(),
+              {.bias = bias.view(), .residual = residual.view()});
   got = twice<T>(gpu, want.shape, [&](Tensor<T, Cuda> y) {
-    ops::linear_residual_forward(gpu.context, gx.cview(), gw.cview(), gbias.cview(), gresidual.cview(), y);
+    ops::linear(gpu.context, gx.cview(), gw.cview(), y,
+                {.bias = gbias.cview(), .residual = gresidual.cview()});
   });
   CHECK(distance(got, want.values, scale) < limit);
-  ops::linear_residual_forward(gpu.context, gx.cview(), gw.cview(), gbias.cview(), gresidual.cview(),
-                               gresidual.view());
+  ops::linear(gpu.context, gx.cview(), gw.cview(), gresidual.view(),
+              {.bias = gbias.cview(), .residual = gresidual.cview()});
   gpu.finish();
   CHECK(distance(gresidual.back(), want.values, scale) < limit);  // in place: perhaps by another plan
 
-  ops::linear_transposed_forward(machine.context, x.view(), wt.view(), want.view());
+  ops::linear(machine.context, x.view(), wt.view(), want.view(), {.transposed = true});
   got = twice<T>(gpu, want.shape, [&](Tensor<T, Cuda> y) {
-    ops::linear_transposed_forward(gpu.context, gx.cview(), gwt.cview(), y);
+    ops::linear(gpu.context, gx.cview(), gwt.cview(), y, {.transposed = true});
   });
   CHECK(distance(got, want.values, scale) < limit);
 }
@@ -141,40 +144,80 @@ void backward_matches(Machine& machine, Gpu& gpu, Size size) {
   });
   CHECK(distance(got, want_dx.values, wide) < limit);
 
-  ops::linear_gelu_backward_input(machine.context, dy.view(), w.view(), pre.view(), want_dx.view());
+  ops::linear_backward_input(machine.context, dy.view(), w.view(), want_dx.view(),
+                             {.activation = Activation::gelu, .pre = pre.view()});
   got = twice<T>(gpu, want_dx.shape, [&](Tensor<T, Cuda> dpre) {
-    ops::linear_gelu_backward_input(gpu.context, gdy.cview(), gw.cview(), gpre.cview(), dpre);
+    ops::linear_backward_input(gpu.context, gdy.cview(), gw.cview(), dpre,
+                               {.activation = Activation::gelu, .pre = gpre.cview()});
   });
   CHECK(distance(got, want_dx.values, wide) < limit);
 
-  ops::linear_transposed_backward_input(machine.context, dy.view(), wt.view(), want_dx.view());
+  ops::linear_backward_input(machine.context, dy.view(), wt.view(), want_dx.view(), {.transposed = true});
   got = twice<T>(gpu, want_dx.shape, [&](Tensor<T, Cuda> dx) {
-    ops::linear_transposed_backward_input(gpu.context, gdy.cview(), gwt.cview(), dx);
+    ops::linear_backward_input(gpu.context, gdy.cview(), gwt.cview(), dx, {.transposed = true});
   });
   CHECK(distance(got, want_dx.values, wide) < limit);
 
-  ops::linear_backward_weight(machine.context, x.view(), dy.view(), want_dw.view(), want_dbias.view());
+  ops::linear_backward_weight(machine.context, x.view(), dy.view(), want_dw.view(),
+                              {.dbias = want_dbias.view()});
   got = twice<T>(gpu, want_dw.shape, [&](Tensor<T, Cuda> dw) {
-    ops::linear_backward_weight(gpu.context, gx.cview(), gdy.cview(), dw, {});
+    ops::linear_backward_weight(gpu.context, gx.cview(), gdy.cview(), dw);
   });
   CHECK(distance(got, want_dw.values, tall) < limit);
   OnGpu<T> dw(poison<T>(want_dw.shape));
   Array<T> const dbias = twice<T>(gpu, want_dbias.shape, [&](Tensor<T, Cuda> to) {
-    ops::linear_backward_weight(gpu.context, gx.cview(), gdy.cview(), dw.view(), to);
+    ops::linear_backward_weight(gpu.context, gx.cview(), gdy.cview(), dw.view(), {.dbias = to});
   });
   CHECK(reference::same_bits(dw.back().values, got.values));
   CHECK(distance(dbias, want_dbias.values, tall) < limit);
 
-  ops::linear_transposed_backward_weight(machine.context, dy.view(), x.view(), want_dwt.view());
+  ops::linear_backward_weight(machine.context, x.view(), dy.view(), want_dwt.view(), {.transposed = true});
   got = twice<T>(gpu, want_dwt.shape, [&](Tensor<T, Cuda> to) {
-    ops::linear_transposed_backward_weight(gpu.context, gdy.cview(), gx.cview(), to);
+    ops::linear_backward_weight(gpu.context, gx.cview(), gdy.cview(), to, {.transposed = true});
   });
   CHECK(distance(got, want_dwt.values, tall) < limit);
-  ops::linear_transposed_backward_weight(machine.context, dy.view(), x.view(), want_sums.view());
+  ops::linear_backward_weight(machine.context, x.view(), dy.view(), want_sums.view(), {.transposed = true});
   Array<S> const sums = twice<S>(gpu, want_sums.shape, [&](Tensor<S, Cuda> to) {
-    ops::linear_transposed_backward_weight(gpu.context, gdy.cview(), gx.cview(), to);
+    ops::linear_backward_weight(gpu.context, gx.cview(), gdy.cview(), to, {.transposed = true});
   });
   CHECK(distance(sums, want_sums.values, tall) < reference::tolerance<S>());
+}
+
+/// The options in every combination that the sizes above do not have.
+template <class T>
+void options_match(Machine& machine, Gpu& gpu, bool transposed, Activation activation) {
+  CAPTURE(transposed);
+  CAPTURE(static_cast<int>(activation));
+  std::int64_t const m = 70, k = 64, n = 72;
+  double const limit = reference::tolerance<T>(), scale = std::sqrt(static_cast<double>(n));
+  Shape const shape = transposed ? Shape{n, k} : Shape{k, n};
+  Array<T> x = reference::random<T>({m, k}, 1), w = reference::random<T>(shape, 2),
+           bias = reference::random<T>({n}, 3), residual = reference::random<T>({m, n}, 4),
+           dy = reference::random<T>({m, n}, 5), before = reference::random<T>({m, k}, 6, 2.0);
+  Array<T> y({m, n}), pre({m, n}), sum({m, n}), dx({m, k}), dw(shape), dbias({n});
+  OnGpu<T> gx(x), gw(w), gbias(bias), gresidual(residual), gdy(dy), gbefore(before), gy(poison<T>({m, n})),
+      gpre(poison<T>({m, n})), gsum(poison<T>({m, n})), gdx(poison<T>({m, k})), gdw(poison<T>(shape)),
+      gdbias(poison<T>({n}));
+  auto const run = [&](auto& context, auto x_, auto w_, auto bias_, auto residual_, auto dy_, auto before_,
+                       auto pre_, auto y_, auto sum_, auto dx_, auto dw_, auto dbias_) {
+    ops::linear(context, x_, w_, y_,
+                {.transposed = transposed, .bias = bias_, .activation = activation, .pre = pre_});
+    ops::linear(context, x_, w_, sum_, {.transposed = transposed, .bias = bias_, .residual = residual_});
+    ops::linear_backward_input(context, dy_, w_, dx_,
+                               {.transposed = transposed, .activation = activation, .pre = before_});
+    ops::linear_backward_weight(context, x_, dy_, dw_, {.transposed = transposed, .dbias = dbias_});
+  };
+  run(machine.context, x.view(), w.view(), bias.view(), residual.view(), dy.view(), before.view(), pre.view(),
+      y.view(), sum.view(), dx.view(), dw.view(), dbias.view());
+  run(gpu.context, gx.view(), gw.view(), gbias.view(), gresidual.view(), gdy.view(), gbefore.view(),
+      gpre.view(), gy.view(), gsum.view(), gdx.view(), gdw.view(), gdbias.view());
+  gpu.finish();
+  CHECK(distance(gpre.back(), pre.values, scale) < limit);
+  CHECK(distance(gy.back(), y.values, scale) < limit);
+  CHECK(distance(gsum.back(), sum.values, scale) < limit);
+  CHECK(distance(gdx.back(), dx.values, scale) < limit);
+  CHECK(distance(gdw.back(), dw.values, scale) < limit);
+  CHECK(distance(gdbias.back(), dbias.values, scale) < limit);
 }
 
 /// A copy of an array that starts one element after an aligned address.
@@ -261,6 +304,35 @@ TEST_CASE_TEMPLATE("on a GPU, linear backward operations match the CPU", T, floa
   for (Size size : sizes) backward_matches<T>(machine, gpu, size);
 }
 
+TEST_CASE_TEMPLATE("on a GPU, a linear layer takes its options together", T, float, double, tessera::half,
+                   bfloat16) {
+  TESSERA_NEEDS_GPU();
+  Machine machine(2);
+  Gpu gpu;
+  for (bool transposed : {false, true})
+    for (Activation activation : {Activation::gelu, Activation::relu})
+      options_match<T>(machine, gpu, transposed, activation);
+}
+
+TEST_CASE("on a GPU, products of fp32 values are in tf32 where the context asks for it") {
+  TESSERA_NEEDS_GPU();
+  Machine machine(2);
+  Gpu gpu, fast(1 << 16, {.product = DType::tf32});
+  std::int64_t const m = 256, k = 512, n = 128;
+  Array<float> x = reference::random<float>({m, k}, 1), w = reference::random<float>({k, n}, 2), want({m, n});
+  ops::linear(machine.context, x.view(), w.view(), want.view());
+  OnGpu<float> gx(x), gw(w), y(poison<float>({m, n})), coarse(poison<float>({m, n}));
+  ops::linear(gpu.context, gx.cview(), gw.cview(), y.view());
+  ops::linear(fast.context, gx.cview(), gw.cview(), coarse.view());
+  gpu.finish();
+  fast.finish();
+  double const scale = std::sqrt(static_cast<double>(k));
+  CHECK(distance(y.back(), want.values, scale) < reference::tolerance<float>());
+  CHECK(distance(coarse.back(), want.values, scale) <
+        reference::tolerance<tessera::half>());  // both have 10 bits
+  CHECK_FALSE(reference::same_bits(coarse.back().values, y.back().values));
+}
+
 TEST_CASE_TEMPLATE("on a GPU, the plain product matches three loops", T, float, double, tessera::half,
                    bfloat16) {
   TESSERA_NEEDS_GPU();
@@ -285,9 +357,9 @@ TEST_CASE_TEMPLATE("on a GPU, linear operations take operands that are not align
       gdbias(poison<T>({n}));
   auto const run = [](auto& context, auto const& x_, auto const& w_, auto const& bias_, auto const& dy_,
                       auto const& before_, auto pre_, auto y_, auto dx_, auto dw_, auto dbias_) {
-    ops::linear_gelu_forward(context, x_, w_, bias_, pre_, y_);
-    ops::linear_gelu_backward_input(context, dy_, w_, before_, dx_);
-    ops::linear_backward_weight(context, x_, dy_, dw_, dbias_);
+    ops::linear(context, x_, w_, y_, {.bias = bias_, .activation = Activation::gelu, .pre = pre_});
+    ops::linear_backward_input(context, dy_, w_, dx_, {.activation = Activation::gelu, .pre = before_});
+    ops::linear_backward_weight(context, x_, dy_, dw_, {.dbias = dbias_});
   };
   run(machine.context, x.view(), w.view(), bias.view(), dy.view(), before.view(), pre.view(), y.view(),
       dx.view(), dw.view(), dbias.view());
@@ -328,8 +400,8 @@ TEST_CASE_TEMPLATE("on a GPU, gradients of no rows are zero", T, float, double, 
   Gpu gpu;
   OnGpu<T> x(Array<T>({0, 5})), dy(Array<T>({0, 9}));
   OnGpu<T> dw(poison<T>({5, 9})), dbias(poison<T>({9})), y(poison<T>({0, 9})), w(poison<T>({5, 9}));
-  ops::linear_forward(gpu.context, x.cview(), w.cview(), {}, y.view());
-  ops::linear_backward_weight(gpu.context, x.cview(), dy.cview(), dw.view(), dbias.view());
+  ops::linear(gpu.context, x.cview(), w.cview(), y.view());
+  ops::linear_backward_weight(gpu.context, x.cview(), dy.cview(), dw.view(), {.dbias = dbias.view()});
   gpu.finish();
   CHECK(distance(dw.back(), std::vector<double>(45, 0.0), 1.0) == 0);
   CHECK(distance(dbias.back(), std::vector<double>(9, 0.0), 1.0) == 0);

@@ -248,17 +248,17 @@ TEST_CASE_TEMPLATE("on a GPU, a head with padding rows matches the CPU's", T, fl
     OnGpu<S> glosses(losses), gscale(scale);
     OnGpu<std::int32_t> gtargets(targets);
 
-    ops::linear_transposed_forward(machine.context, x.view(), w.view(), logits.view());
+    ops::linear(machine.context, x.view(), w.view(), logits.view(), {.transposed = true});
     ops::cross_entropy(machine.context, logits.view(), n, targets.view(), losses.view(), true,
                        scale.values.data());
-    ops::linear_transposed_backward_input(machine.context, logits.view(), w.view(), dx.view());
-    ops::linear_transposed_backward_weight(machine.context, logits.view(), x.view(), dw.view());
+    ops::linear_backward_input(machine.context, logits.view(), w.view(), dx.view(), {.transposed = true});
+    ops::linear_backward_weight(machine.context, x.view(), logits.view(), dw.view(), {.transposed = true});
 
-    ops::linear_transposed_forward(gpu.context, gx.cview(), gw.cview(), glogits.view());
+    ops::linear(gpu.context, gx.cview(), gw.cview(), glogits.view(), {.transposed = true});
     ops::cross_entropy(gpu.context, glogits.view(), n, gtargets.cview(), glosses.view(), true,
                        gscale.cview().data());
-    ops::linear_transposed_backward_input(gpu.context, glogits.cview(), gw.cview(), gdx.view());
-    ops::linear_transposed_backward_weight(gpu.context, glogits.cview(), gx.cview(), gdw.view());
+    ops::linear_backward_input(gpu.context, glogits.cview(), gw.cview(), gdx.view(), {.transposed = true});
+    ops::linear_backward_weight(gpu.context, gx.cview(), glogits.cview(), gdw.view(), {.transposed = true});
     gpu.finish();
 
     auto const close = [](auto const& got, auto const& want, double limit) {

@@ -3,6 +3,7 @@
 // taken, and divergence ends a run.
 #include <set>
 #include <string>
+#include <utility>
 
 #include <doctest/doctest.h>
 
@@ -52,6 +53,22 @@ TEST_CASE("every registered recipe uses exactly the bytes it planned") {
     });
   }
   CHECK(names.size() >= 8);  // 30, or the reduced set of a sanitizer build
+}
+
+TEST_CASE("the recipe's attention reaches the operations, and a trainer says what ran") {
+  for (auto const& [asked, ran] : {std::pair("auto", AttentionKind::fused),
+                                   {"fused", AttentionKind::fused},
+                                   {"reference", AttentionKind::reference}}) {
+    INFO(asked);
+    SlotNames names = registered_recipes().front().names;
+    names.attention = asked;
+    Run run;
+    run.split = {1, 1};
+    auto const trainer = make_trainer(tiny, parse_recipe(names), comm::Comm(), options_of(run));
+    CHECK(trainer->attention_ran() == AttentionKind::automatic);
+    (void)trainer->step(make_batch(0, 0, run.split, run.batch, run.sequence, run.vocabulary)).get();
+    CHECK(trainer->attention_ran() == ran);
+  }
 }
 
 TEST_CASE("a recipe that breaks a rule or is not in this build is refused in words") {

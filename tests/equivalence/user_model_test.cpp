@@ -218,6 +218,6 @@ TEST_CASE("ranks that were given different numbers refuse to start") {
   CHECK_THROWS_AS(go([](TiedModel&, TrainerOptions& options) { options.seed = 3; }), Error);
   CHECK_THROWS_AS(go([](TiedModel&, TrainerOptions& options) { options.batch = 3; }), Error);
   CHECK_THROWS_AS(go([](TiedModel&, TrainerOptions& options) { options.learning_rate = 1e-3; }), Error);
-  CHECK_THROWS_AS(go([](TiedModel& model, TrainerOptions&) { model.hidden = 38; }), Error);
+  CHECK_THROWS_AS(go([](TiedModel& model, TrainerOptions&) { model = TiedModel(38); }), Error);
   CHECK_THROWS_AS(go([](TiedModel&, TrainerOptions& options) { options.accumulation = 2; }), Error);
 }

@@ -4,18 +4,14 @@
 // promises to GPT-2 it promises to every model.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "tessera/nn/layers.hpp"
 #include "tessera/nn/model.hpp"
-#include "tessera/ops/attention.hpp"
-#include "tessera/ops/cross_entropy.hpp"
-#include "tessera/ops/embedding.hpp"
-#include "tessera/ops/gelu.hpp"
-#include "tessera/ops/layer_norm.hpp"
-#include "tessera/ops/linear.hpp"
 
 namespace support {
 
@@ -23,162 +19,102 @@ using namespace tessera;
 
 /// Units: embedding (owns the token table), memory (looks up gelu(LN(x) table^T) in a matrix of its own), two
 /// feed-forward units (the second one's last matrix is frozen), head (logits by the table).
-struct TiedModel {
-  std::int64_t channels = 23;
-  std::int64_t hidden = 37;
-  std::int64_t words = 29;
-  std::int64_t length = 19;
+class TiedModel {
+ public:
+  enum Unit { embedding, memory, plain, frozen, head };
+  static constexpr std::int64_t channels = 23, words = 29, length = 19;
   int throw_in_unit = -1;  ///< this unit's forward throws
 
-  enum Unit { embedding, memory, plain, frozen, head };
-  enum MemoryParameter { m_norm, m_bias, m_values };
-  enum FeedParameter { f_norm, f_bias, f_up, f_up_bias, f_down, f_down_bias };
-  enum Saved { normed, mean, rstd, before, after };
-  enum Backward { d_before, d_normed };
+  TiedModel() : TiedModel(37) {}
+  explicit TiedModel(std::int64_t hidden)
+      : embedding_(units_[embedding], {"table", {words, channels}, wide, true},
+                   ParameterSpec{"places", {length, channels}, wide, true}, /*lent=*/true),
+        feeds_{Feed(units_[memory], words, &embedding_.tokens), Feed(units_[plain], hidden),
+               Feed(units_[frozen], hidden)},
+        head_(units_[head], nn::Linear(units_[head].borrow(embedding, embedding_.tokens)), words, words) {
+    units_[frozen].freeze(feeds_[2].norm.gamma);
+    units_[frozen].freeze(feeds_[2].down.weight);
+  }
 
+  /// The first matrix of a feed-forward unit.
+  nn::Weight up(int unit) const { return feed_of(unit).up.weight; }
   std::int64_t vocabulary() const { return words; }
   std::int64_t positions() const { return length; }
 
   std::vector<UnitSpec> units(MicroBatch shape) const {
-    std::int64_t const b = shape.batch, t = shape.sequence;
-    Init const wide = Init::normal(0.3);
-    std::vector<UnitSpec> units(5);
-
-    units[embedding].name = "embedding";
-    units[embedding].parameters = {{"table", {words, channels}, wide, true},
-                                   {"places", {length, channels}, wide, true}};
-    units[embedding].output = {b, t, channels};
-    units[embedding].input_gradient = false;
-    units[embedding].backward_reads_weights = false;
-
-    auto const lookup = [&](std::int64_t inner) {
-      return std::vector<ActivationSpec>{{"normed", {b, t, channels}},
-                                         {"mean", {b, t}, true},
-                                         {"rstd", {b, t}, true},
-                                         {"before", {b, t, inner}},
-                                         {"after", {b, t, inner}, false, true}};
-    };
-    units[memory].name = "memory";
-    units[memory].parameters = {{"memory.norm", {channels}, Init::ones()},
-                                {"memory.bias", {channels}},
-                                {"memory.values", {words, channels}, wide, true}};
-    units[memory].borrows = {{embedding, 0}};
-    units[memory].output = {b, t, channels};
-    units[memory].saved = lookup(words);
-    units[memory].backward = {{"d_before", {b, t, words}}, {"d_normed", {b, t, channels}}};
-
-    for (int unit : {plain, frozen}) {
-      bool const learns = unit == plain;
-      UnitSpec& feed = units[static_cast<std::size_t>(unit)];
-      feed.name = learns ? "plain" : "frozen";
-      feed.parameters = {{feed.name + ".norm", {channels}, Init::ones(), false, learns},
-                         {feed.name + ".bias", {channels}},
-                         {feed.name + ".up", {channels, hidden}, wide, true},
-                         {feed.name + ".up_bias", {hidden}},
-                         {feed.name + ".down", {hidden, channels}, wide, true, learns},
-                         {feed.name + ".down_bias", {channels}}};
-      feed.output = {b, t, channels};
-      feed.saved = lookup(hidden);
-      feed.backward = {{"d_before", {b, t, hidden}}, {"d_normed", {b, t, channels}}};
-    }
-
-    units[head].name = "head";
-    units[head].borrows = {{embedding, 0}};
-    units[head].saved = {{"logits", {b * t, words}}};
-    units[head].recomputable = false;
-    return units;
+    return {units_[embedding].at(shape, "embedding"), units_[memory].at(shape, "memory", "memory."),
+            units_[plain].at(shape, "plain", "plain."), units_[frozen].at(shape, "frozen", "frozen."),
+            units_[head].at(shape, "head")};
   }
 
   template <class Place, class T>
   void forward(int unit, Pass<Place, T>& pass) const {
     if (unit == throw_in_unit)
       throw std::runtime_error("the model of this rank throws in unit " + std::to_string(unit));
-    Context<Place>& context = pass.context();
-    if (unit == embedding) {
-      ops::embedding_forward(context, pass.tokens, pass.weight(0), pass.weight(1), pass.output);
-      return;
-    }
-    if (unit == head) {
-      ops::linear_transposed_forward(context, rows(pass.input), pass.borrowed[0], pass.saved(0));
-      ops::cross_entropy(context, pass.saved(0), pass.targets.reshaped({pass.targets.elements()}),
-                         pass.losses, pass.training, pass.gradient_scale);
-      return;
-    }
-    ops::layer_norm_forward(context, rows(pass.input), pass.weight(0), pass.weight(1), 1e-5,
-                            rows(pass.saved(normed)), pass.statistic(mean), pass.statistic(rstd));
-    if (unit == memory) {
-      ops::linear_transposed_forward(context, rows(pass.saved(normed)), pass.borrowed[0],
-                                     rows(pass.saved(before)));
-      ops::gelu_forward(context, pass.saved(before), pass.saved(after));
-    } else {
-      ops::linear_gelu_forward(context, rows(pass.saved(normed)), pass.weight(f_up), pass.weight(f_up_bias),
-                               rows(pass.saved(before)), rows(pass.saved(after)));
-    }
-    if (!pass.output) return;
-    bool const looks_up = unit == memory;
-    ops::linear_residual_forward(
-        context, rows(pass.saved(after)), pass.weight(looks_up ? m_values + 0 : f_down + 0),
-        looks_up ? Tensor<T const, Place>{} : pass.weight(f_down_bias), rows(pass.input), rows(pass.output));
+    if (unit == embedding) return embedding_.forward(pass);
+    if (unit == head) return head_.forward(pass, pass.input);
+    Feed const& feed = feed_of(unit);
+    feed.up.forward(pass, feed.norm.forward(pass, pass.input), pass[feed.after],
+                    {.activation = Activation::gelu, .pre = pass[feed.before]});
+    feed.down.forward(pass, pass[feed.after], pass.output, {.residual = pass.input});
   }
 
   template <class Place, class T>
-  void recompute(int, Pass<Place, T>& pass) const {
-    ops::gelu_forward(pass.context(), pass.saved(before), pass.saved(after));
+  void recompute(int unit, Pass<Place, T>& pass) const {
+    Feed const& feed = feed_of(unit);
+    ops::activate(pass.context(), Activation::gelu, pass[feed.before], pass[feed.after]);
   }
 
   template <class Place, class T>
   void backward_input(int unit, Pass<Place, T>& pass) const {
-    Context<Place>& context = pass.context();
     if (unit == embedding) return;
-    if (unit == head) {
-      ops::linear_transposed_backward_input(context, pass.saved(0), pass.borrowed[0],
-                                            rows(pass.input_gradient));
-      return;
-    }
-    ops::linear_gelu_backward_input(context, rows(pass.output_gradient),
-                                    pass.weight(unit == memory ? m_values + 0 : f_down + 0),
-                                    rows(pass.saved(before)), rows(pass.backward(d_before)));
-    if (unit == memory)
-      ops::linear_transposed_backward_input(context, rows(pass.backward(d_before)), pass.borrowed[0],
-                                            rows(pass.backward(d_normed)));
-    else
-      ops::linear_backward_input(context, rows(pass.backward(d_before)), pass.weight(f_up),
-                                 rows(pass.backward(d_normed)));
-    ops::layer_norm_backward(context, rows(pass.backward(d_normed)), rows(pass.input), pass.weight(0),
-                             pass.statistic(mean), pass.statistic(rstd), rows(pass.output_gradient),
-                             rows(pass.input_gradient), pass.gradient(0), pass.gradient(1));
+    if (unit == head) return head_.backward_input(pass, pass.input_gradient);
+    Feed const& feed = feed_of(unit);
+    feed.down.backward_input(pass, pass.output_gradient, pass[feed.d_before],
+                             {.activation = Activation::gelu, .pre = pass[feed.before]});
+    feed.up.backward_input(pass, pass[feed.d_before], pass[feed.d_normed]);
+    feed.norm.backward_input(pass, pass[feed.d_normed], pass.input, pass.output_gradient,
+                             pass.input_gradient);
   }
 
   template <class Place, class T>
   void backward_weight(int unit, Pass<Place, T>& pass) const {
-    Context<Place>& context = pass.context();
-    if (unit == embedding) {
-      ops::embedding_backward(context, pass.tokens, pass.output_gradient, pass.partials[0], /*fresh=*/false,
-                              pass.gradient(0), pass.gradient(1));
-      return;
-    }
-    if (unit == head) {
-      ops::linear_transposed_backward_weight(context, pass.saved(0), rows(pass.input), pass.lent[0]);
-      return;
-    }
-    bool const looks_up = unit == memory;
-    ops::linear_backward_weight(context, rows(pass.saved(after)), rows(pass.output_gradient),
-                                pass.gradient(looks_up ? m_values + 0 : f_down + 0),
-                                looks_up ? Tensor<T, Place>{} : pass.gradient(f_down_bias));
-    if (looks_up)
-      ops::linear_transposed_backward_weight(context, rows(pass.backward(d_before)), rows(pass.saved(normed)),
-                                             pass.lent[0]);
-    else
-      ops::linear_backward_weight(context, rows(pass.saved(normed)), rows(pass.backward(d_before)),
-                                  pass.gradient(f_up), pass.gradient(f_up_bias));
+    if (unit == embedding) return embedding_.backward_weight(pass);
+    if (unit == head) return head_.backward_weight(pass, pass.input);
+    Feed const& feed = feed_of(unit);
+    feed.norm.backward_weight(pass);
+    feed.down.backward_weight(pass, pass[feed.after], pass.output_gradient);
+    feed.up.backward_weight(pass, pass[feed.norm.y], pass[feed.d_before]);
   }
 
  private:
-  /// (B,T,N) or (M,N) as (M,N).
-  template <class T, class Place>
-  static Tensor<T, Place> rows(Tensor<T, Place> tensor) {
-    return tensor.reshaped({tensor.shape().rows(), tensor.shape().columns()});
-  }
+  static constexpr Init wide = Init::normal(0.3);
+
+  /// With a table of another unit it has no biases.
+  struct Feed {
+    nn::LayerNorm norm;
+    nn::Linear up, down;
+    nn::Saved before, after;
+    nn::Backward d_before, d_normed;
+
+    Feed(nn::Unit& unit, std::int64_t hidden, nn::Weight const* table = nullptr)
+        : norm(unit, "norm", channels),
+          up(table ? nn::Linear(unit.borrow(embedding, *table))
+                   : nn::Linear(unit, "up", channels, hidden, {.init = wide})),
+          down(unit, "down", hidden, channels, {.init = wide, .bias = !table}),
+          before(unit.saved("before", nn::per_token(hidden))),
+          after(unit.saved("after", nn::per_token(hidden), /*cheap=*/true)),
+          d_before(unit.backward("d_before", nn::per_token(hidden))),
+          d_normed(unit.backward("d_normed", nn::per_token(channels))) {
+      unit.output = nn::per_token(channels);
+    }
+  };
+  Feed const& feed_of(int unit) const { return feeds_[static_cast<std::size_t>(unit - memory)]; }
+
+  std::array<nn::Unit, 5> units_;
+  nn::Embedding embedding_;
+  std::array<Feed, 3> feeds_;
+  nn::Classifier head_;
 };
 
 static_assert(Model<TiedModel>);

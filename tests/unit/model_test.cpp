@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // GPT-2 as a list of units: names and shapes of the files, what decays, what is tied, which sizes are
 // refused.
+#include <cstdint>
+#include <deque>
 #include <set>
 #include <string>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "tessera/plan/layout.hpp"
 
 #include "support/tied_model.hpp"
+#include "unit/reference.hpp"
 
 namespace {
 
@@ -24,6 +27,45 @@ std::string refusal(Gpt2Options const& options) {
     return error.what();
   }
   return "";
+}
+
+/// Runs backward_input of every unit in a pass that has everything but gradients of parameters.
+template <class M>
+void backward_input_without_gradients(M const& model) {
+  MicroBatch const shape{2, 3};
+  auto const units = model.units(shape);
+  reference::Machine machine(1);
+  std::deque<std::vector<float>> memory;
+  auto const tensor = [&](Shape const& of) {
+    return Tensor<float>(memory.emplace_back(static_cast<std::size_t>(of.elements()), 0.5f).data(), of);
+  };
+  for (std::size_t unit = 0; unit < units.size(); ++unit) {
+    UnitSpec const& spec = units[unit];
+    Pass<Cpu, float> pass;
+    std::vector<std::int32_t> const tokens(6, 1);
+    pass.device = &machine.context;
+    pass.tokens = pass.targets = {tokens.data(), {shape.batch, shape.sequence}};
+    for (ParameterSpec const& parameter : spec.parameters)
+      pass.weights.push_back(tensor(parameter.in_memory()));
+    for (Borrow const& borrow : spec.borrows)
+      pass.borrowed.push_back(tensor(units[static_cast<std::size_t>(borrow.unit)]
+                                         .parameters[static_cast<std::size_t>(borrow.parameter)]
+                                         .in_memory()));
+    auto const activations = [&](auto const& specs, auto& values, auto& statistics) {
+      for (ActivationSpec const& kept : specs) {
+        values.push_back(kept.statistic ? Tensor<float>() : tensor(kept.shape));
+        statistics.push_back(kept.statistic ? tensor(kept.shape) : Tensor<float>());
+      }
+    };
+    activations(spec.saved, pass.saved_values, pass.saved_statistics);
+    activations(spec.backward, pass.backward_values, pass.backward_statistics);
+    pass.output_gradient = tensor(spec.output);
+    if (unit > 0) {
+      pass.input = tensor(units[unit - 1].output);
+      pass.input_gradient = tensor(units[unit - 1].output);
+    }
+    CHECK_NOTHROW(model.backward_input(static_cast<int>(unit), pass));
+  }
 }
 
 }  // namespace
@@ -96,6 +138,12 @@ TEST_CASE("impossible sizes of GPT-2 are refused with their numbers") {
 TEST_CASE("the FLOPs of a token are six a parameter and attention's") {
   Gpt2 const model;
   CHECK(model.flops_per_token(1024) == 6.0 * 124439808 + 12.0 * 12 * 768 * 1024);
+}
+
+TEST_CASE("backward_input writes no gradient of a parameter") {
+  backward_input_without_gradients(
+      Gpt2({.layers = 1, .heads = 2, .channels = 6, .positions = 3, .vocabulary = 5}));
+  backward_input_without_gradients(support::TiedModel{});
 }
 
 TEST_CASE("parameter names are unique and counts are logical") {

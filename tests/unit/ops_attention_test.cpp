@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Causal attention against the plain softmax in double, central differences and other numbers of threads.
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -174,4 +175,21 @@ TEST_CASE("attention does not look ahead and survives large scores") {
   ops::attention_forward(machine.context, qkv.view(), 1, out.view(), lse.view());
   for (std::int64_t i = 0; i < t * c; ++i) wrong += !std::isfinite(out[i]);
   CHECK(wrong == 0);
+}
+
+TEST_CASE("attention runs what the context asks for and says what ran") {
+  std::int64_t const t = 9, c = 8;
+  Array<float> qkv = reference::random<float>({1, t, 3 * c}, 1), out({1, t, c}), lse({1, 1, t});
+  std::vector<std::byte> workspace(Context<Cpu>::workspace_bytes(1));
+  auto const ran = [&](AttentionKind asked) {
+    Context<Cpu> context(1, workspace, nullptr, {.attention = asked});
+    CHECK(context.attention_ran() == AttentionKind::automatic);
+    ops::attention_forward(context, qkv.view(), 1, out.view(), lse.view());
+    return context.attention_ran();
+  };
+  CHECK(ran(AttentionKind::automatic) == AttentionKind::fused);
+  CHECK(ran(AttentionKind::fused) == AttentionKind::fused);
+  CHECK(ran(AttentionKind::reference) == AttentionKind::reference);
+  CHECK_THROWS_WITH_AS(ran(AttentionKind::cudnn),
+                       "attention cudnn is not part of this build; use auto, fused or reference", Error);
 }

@@ -9,12 +9,12 @@
 
 #include <doctest/doctest.h>
 
+#include "tessera/ops/activation.hpp"
 #include "tessera/ops/attention.hpp"
 #include "tessera/ops/convert.hpp"
 #include "tessera/ops/cross_entropy.hpp"
 #include "tessera/ops/embedding.hpp"
 #include "tessera/ops/fold.hpp"
-#include "tessera/ops/gelu.hpp"
 #include "tessera/ops/layer_norm.hpp"
 #include "tessera/ops/linear.hpp"
 #include "tessera/ops/norm.hpp"
@@ -40,7 +40,7 @@ void run_every_operation(Context<Cpu>& context, bool check_allocations) {
            bias({4 * c}), bias2({c}), pre({m, 4 * c}), wide({m, 4 * c}), gamma({c}), dgamma({c}),
            w3 = reference::random<T>({c, 3 * c}, 5), qkv({b, t, 3 * c}), dqkv({b, t, 3 * c}), logits({m, v});
   Array<S> mean({m}), rstd({m}), lse({b, 3, t}), losses({m}), partial({v, c}), accumulator({v * c}),
-      blocks({4});
+      blocks({4}), sums({2, ops::layer_norm_partial_rows(m), c});
   S const scale = 1;
   double loss = 0;
   std::int64_t count = 0;
@@ -48,22 +48,25 @@ void run_every_operation(Context<Cpu>& context, bool check_allocations) {
     ops::embedding_forward(context, tokens.view(), wte.view(), wpe.view(), x.view());
     ops::layer_norm_forward(context, x.view(), gamma.view(), dgamma.view(), 1e-5, y.view(), mean.view(),
                             rstd.view());
-    ops::linear_forward(context, y.view(), w3.view(), {}, qkv.view());
+    ops::linear(context, y.view(), w3.view(), qkv.view());
     ops::attention_forward(context, qkv.view(), 3, x.view(), lse.view());
     ops::attention_backward(context, y.view(), qkv.view(), x.view(), lse.view(), 3, dqkv.view());
-    ops::linear_gelu_forward(context, y.view(), w.view(), bias.view(), pre.view(), wide.view());
-    ops::gelu_forward(context, pre.view(), wide.view());
-    ops::linear_residual_forward(context, wide.view(), w2.view(), bias2.view(), x.view(), y.view());
-    ops::linear_transposed_forward(context, y.view(), wte.view(), logits.view());
+    ops::linear(context, y.view(), w.view(), wide.view(),
+                {.bias = bias.view(), .activation = Activation::gelu, .pre = pre.view()});
+    ops::activate(context, Activation::gelu, pre.view(), wide.view());
+    ops::linear(context, wide.view(), w2.view(), y.view(), {.bias = bias2.view(), .residual = x.view()});
+    ops::linear(context, y.view(), wte.view(), logits.view(), {.transposed = true});
     ops::cross_entropy(context, logits.view(), tokens.view(), losses.view(), true, &scale);
     ops::sum_losses(context, losses.view(), tokens.view(), &loss, &count);
-    ops::linear_transposed_backward_input(context, logits.view(), wte.view(), x.view());
-    ops::linear_transposed_backward_weight(context, logits.view(), y.view(), partial.view());
-    ops::linear_gelu_backward_input(context, x.view(), w2.view(), pre.view(), wide.view());
-    ops::linear_backward_weight(context, wide.view(), x.view(), w2.view(), bias2.view());
+    ops::linear_backward_input(context, logits.view(), wte.view(), x.view(), {.transposed = true});
+    ops::linear_backward_weight(context, y.view(), logits.view(), partial.view(), {.transposed = true});
+    ops::linear_backward_input(context, x.view(), w2.view(), wide.view(),
+                               {.activation = Activation::gelu, .pre = pre.view()});
+    ops::linear_backward_weight(context, wide.view(), x.view(), w2.view(), {.dbias = bias2.view()});
     ops::linear_backward_input(context, wide.view(), w.view(), x.view());
-    ops::layer_norm_backward(context, x.view(), y.view(), gamma.view(), mean.view(), rstd.view(), y.view(),
-                             y.view(), gamma.view(), dgamma.view());
+    ops::layer_norm_backward_input(context, x.view(), y.view(), gamma.view(), mean.view(), rstd.view(),
+                                   y.view(), y.view(), sums.view());
+    ops::layer_norm_backward_weight(context, sums.view(), m, gamma.view(), dgamma.view());
     ops::embedding_backward(context, tokens.view(), y.view(), partial.view(), false, wte.view(), wpe.view());
     ops::fold(context, accumulator.view(), static_cast<T const*>(wte.values.data()), 1, v * c, true);
     ops::norm_partials(context, wte.view(), blocks.view());
@@ -98,8 +101,8 @@ TEST_CASE("a recording context reports every operation and runs none") {
   Log log;
   Context<Cpu> context(2, {}, &log);
   run_every_operation<float>(context, false);
-  CHECK(log.names.size() == 24);
-  CHECK(log.names[2] == "linear_forward");
+  CHECK(log.names.size() == 25);
+  CHECK(log.names[2] == "linear");
   CHECK(log.wrong == 0);
   CHECK(log.violations.empty());
   Array<float> x({4}, 1.0f), y({4}, 2.0f);

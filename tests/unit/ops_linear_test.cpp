@@ -8,7 +8,7 @@
 
 #include <doctest/doctest.h>
 
-#include "tessera/ops/gelu.hpp"
+#include "tessera/ops/activation.hpp"
 #include "tessera/ops/linear.hpp"
 
 #include "reference.hpp"
@@ -33,28 +33,30 @@ void forward_matches(Machine& machine, Size size) {
            residual = reference::random<T>({m, n}, 5);
   Array<T> y({m, n}), pre({m, n}), again({m, n});
   std::vector<double> want = reference::product(x, false, w, false, m, n, k);
-  ops::linear_forward(machine.context, x.view(), w.view(), {}, y.view());
+  ops::linear(machine.context, x.view(), w.view(), y.view());
   CHECK(reference::error(y, want, scale) < limit);
   for (std::int64_t i = 0; i < m * n; ++i) want[static_cast<std::size_t>(i)] += bias[i % n];
-  ops::linear_forward(machine.context, x.view(), w.view(), bias.view(), y.view());
+  ops::linear(machine.context, x.view(), w.view(), y.view(), {.bias = bias.view()});
   CHECK(reference::error(y, want, scale) < limit);
 
-  ops::linear_gelu_forward(machine.context, x.view(), w.view(), bias.view(), pre.view(), y.view());
+  ops::linear(machine.context, x.view(), w.view(), y.view(),
+              {.bias = bias.view(), .activation = Activation::gelu, .pre = pre.view()});
   CHECK(reference::error(pre, want, scale) < limit);
   std::vector<double> activated;
   for (std::int64_t i = 0; i < m * n; ++i) activated.push_back(reference::gelu(pre[i]));
   CHECK(reference::error(y, activated) < limit);
-  ops::gelu_forward(machine.context, pre.view(), again.view());
+  ops::activate(machine.context, Activation::gelu, pre.view(), again.view());
   CHECK(reference::same_bits(again.values, y.values));
 
   for (std::int64_t i = 0; i < m * n; ++i) want[static_cast<std::size_t>(i)] += residual[i];
-  ops::linear_residual_forward(machine.context, x.view(), w.view(), bias.view(), residual.view(), y.view());
+  ops::linear(machine.context, x.view(), w.view(), y.view(),
+              {.bias = bias.view(), .residual = residual.view()});
   CHECK(reference::error(y, want, scale) < limit);
-  ops::linear_residual_forward(machine.context, x.view(), w.view(), bias.view(), residual.view(),
-                               residual.view());
+  ops::linear(machine.context, x.view(), w.view(), residual.view(),
+              {.bias = bias.view(), .residual = residual.view()});
   CHECK(reference::same_bits(residual.values, y.values));
 
-  ops::linear_transposed_forward(machine.context, x.view(), wt.view(), y.view());
+  ops::linear(machine.context, x.view(), wt.view(), y.view(), {.transposed = true});
   CHECK(reference::error(y, reference::product(x, false, wt, true, m, n, k), scale) < limit);
 }
 
@@ -74,25 +76,26 @@ void backward_matches(Machine& machine, Size size) {
   CHECK(reference::error(dx, want, wide) < limit);
   for (std::int64_t i = 0; i < m * k; ++i)
     want[static_cast<std::size_t>(i)] *= reference::gelu_derivative(pre[i]);
-  ops::linear_gelu_backward_input(machine.context, dy.view(), w.view(), pre.view(), dx.view());
+  ops::linear_backward_input(machine.context, dy.view(), w.view(), dx.view(),
+                             {.activation = Activation::gelu, .pre = pre.view()});
   CHECK(reference::error(dx, want, wide) < limit);
-  ops::linear_transposed_backward_input(machine.context, dy.view(), wt.view(), dx.view());
+  ops::linear_backward_input(machine.context, dy.view(), wt.view(), dx.view(), {.transposed = true});
   CHECK(reference::error(dx, reference::product(dy, false, wt, false, m, k, n), wide) < limit);
 
   std::vector<double> const want_weight = reference::product(x, true, dy, false, k, n, m);
-  ops::linear_backward_weight(machine.context, x.view(), dy.view(), dw.view(), {});
+  ops::linear_backward_weight(machine.context, x.view(), dy.view(), dw.view());
   CHECK(reference::error(dw, want_weight, tall) < limit);
   std::fill(dw.values.begin(), dw.values.end(), T(9.0f));
-  ops::linear_backward_weight(machine.context, x.view(), dy.view(), dw.view(), dbias.view());
+  ops::linear_backward_weight(machine.context, x.view(), dy.view(), dw.view(), {.dbias = dbias.view()});
   CHECK(reference::error(dw, want_weight, tall) < limit);
   std::vector<double> sums(static_cast<std::size_t>(n), 0.0);
   for (std::int64_t i = 0; i < m * n; ++i) sums[static_cast<std::size_t>(i % n)] += dy[i];
   CHECK(reference::error(dbias, sums, tall) < limit);
 
   std::vector<double> const want_transposed = reference::product(dy, true, x, false, n, k, m);
-  ops::linear_transposed_backward_weight(machine.context, dy.view(), x.view(), dwt.view());
+  ops::linear_backward_weight(machine.context, x.view(), dy.view(), dwt.view(), {.transposed = true});
   CHECK(reference::error(dwt, want_transposed, tall) < limit);
-  ops::linear_transposed_backward_weight(machine.context, dy.view(), x.view(), dwt_sums.view());
+  ops::linear_backward_weight(machine.context, x.view(), dy.view(), dwt_sums.view(), {.transposed = true});
   CHECK(reference::error(dwt_sums, want_transposed, tall) < reference::tolerance<S>());
 }
 
@@ -108,6 +111,55 @@ TEST_CASE_TEMPLATE("linear backward operations match three loops", T, float, dou
   for (Size size : sizes) backward_matches<T>(machine, size);
 }
 
+TEST_CASE_TEMPLATE("a linear layer takes its options together", T, float, double, half, bfloat16) {
+  Machine machine(2);
+  std::int64_t const m = 33, k = 17, n = 41;
+  double const limit = reference::tolerance<T>(), scale = std::sqrt(static_cast<double>(k));
+  for (bool transposed : {false, true})
+    for (Activation activation : {Activation::gelu, Activation::relu}) {
+      auto const value = [&](double x) {
+        return activation == Activation::gelu ? reference::gelu(x) : std::fmax(x, 0.0);
+      };
+      auto const slope = [&](double x) {
+        return activation == Activation::gelu ? reference::gelu_derivative(x) : static_cast<double>(x > 0);
+      };
+      Shape const shape = transposed ? Shape{n, k} : Shape{k, n};
+      Array<T> x = reference::random<T>({m, k}, 1), w = reference::random<T>(shape, 2),
+               bias = reference::random<T>({n}, 3), residual = reference::random<T>({m, n}, 4),
+               dy = reference::random<T>({m, n}, 5), before = reference::random<T>({m, k}, 6, 2.0);
+      Array<T> y({m, n}), pre({m, n}), again({m, n}), dx({m, k}), dw(shape), dbias({n});
+      std::vector<double> want = reference::product(x, false, w, transposed, m, n, k), activated;
+      for (std::int64_t i = 0; i < m * n; ++i) want[static_cast<std::size_t>(i)] += bias[i % n];
+      ops::linear(
+          machine.context, x.view(), w.view(), y.view(),
+          {.transposed = transposed, .bias = bias.view(), .activation = activation, .pre = pre.view()});
+      CHECK(reference::error(pre, want, scale) < limit);
+      for (std::int64_t i = 0; i < m * n; ++i) activated.push_back(value(pre[i]));
+      CHECK(reference::error(y, activated) < limit);
+      ops::activate(machine.context, activation, pre.view(), again.view());
+      CHECK(reference::same_bits(again.values, y.values));
+      for (std::int64_t i = 0; i < m * n; ++i) want[static_cast<std::size_t>(i)] += residual[i];
+      ops::linear(machine.context, x.view(), w.view(), y.view(),
+                  {.transposed = transposed, .bias = bias.view(), .residual = residual.view()});
+      CHECK(reference::error(y, want, scale) < limit);
+
+      before.at(3) = T(0.0f);
+      want = reference::product(dy, false, w, !transposed, m, k, n);
+      for (std::int64_t i = 0; i < m * k; ++i) want[static_cast<std::size_t>(i)] *= slope(before[i]);
+      ops::linear_backward_input(machine.context, dy.view(), w.view(), dx.view(),
+                                 {.transposed = transposed, .activation = activation, .pre = before.view()});
+      CHECK(reference::error(dx, want, std::sqrt(static_cast<double>(n))) < limit);
+      want = transposed ? reference::product(dy, true, x, false, n, k, m)
+                        : reference::product(x, true, dy, false, k, n, m);
+      ops::linear_backward_weight(machine.context, x.view(), dy.view(), dw.view(),
+                                  {.transposed = transposed, .dbias = dbias.view()});
+      CHECK(reference::error(dw, want, std::sqrt(static_cast<double>(m))) < limit);
+      std::vector<double> sums(static_cast<std::size_t>(n), 0.0);
+      for (std::int64_t i = 0; i < m * n; ++i) sums[static_cast<std::size_t>(i % n)] += dy[i];
+      CHECK(reference::error(dbias, sums, std::sqrt(static_cast<double>(m))) < limit);
+    }
+}
+
 TEST_CASE("gradients through a linear layer with GELU match central differences") {
   Machine machine(2);
   std::int64_t const m = 5, k = 7, n = 9, o = 3;
@@ -116,16 +168,18 @@ TEST_CASE("gradients through a linear layer with GELU match central differences"
                 weights = reference::random<double>({m, o}, 5);
   Array<double> pre({m, n}), y({m, n}), z({m, o});
   auto const loss = [&] {
-    ops::linear_gelu_forward(machine.context, x.view(), w.view(), bias.view(), pre.view(), y.view());
-    ops::linear_residual_forward(machine.context, y.view(), w2.view(), {}, weights.view(), z.view());
+    ops::linear(machine.context, x.view(), w.view(), y.view(),
+                {.bias = bias.view(), .activation = Activation::gelu, .pre = pre.view()});
+    ops::linear(machine.context, y.view(), w2.view(), z.view(), {.residual = weights.view()});
     return reference::weighted(weights, z);
   };
   loss();
   Array<double> dw2({n, o}), dpre({m, n}), dx({m, k}), dw({k, n}), dbias({n});
-  ops::linear_backward_weight(machine.context, y.view(), weights.view(), dw2.view(), {});
-  ops::linear_gelu_backward_input(machine.context, weights.view(), w2.view(), pre.view(), dpre.view());
+  ops::linear_backward_weight(machine.context, y.view(), weights.view(), dw2.view());
+  ops::linear_backward_input(machine.context, weights.view(), w2.view(), dpre.view(),
+                             {.activation = Activation::gelu, .pre = pre.view()});
   ops::linear_backward_input(machine.context, dpre.view(), w.view(), dx.view());
-  ops::linear_backward_weight(machine.context, x.view(), dpre.view(), dw.view(), dbias.view());
+  ops::linear_backward_weight(machine.context, x.view(), dpre.view(), dw.view(), {.dbias = dbias.view()});
   CHECK(reference::error(dw2, reference::central_differences(w2, loss)) < 1e-8);
   CHECK(reference::error(dx, reference::central_differences(x, loss)) < 1e-8);
   CHECK(reference::error(dw, reference::central_differences(w, loss)) < 1e-8);
@@ -139,11 +193,11 @@ TEST_CASE("gradients through a transposed linear layer match central differences
                 weights = reference::random<double>({m, n}, 3);
   Array<double> y({m, n}), dx({m, k}), dw({n, k});
   auto const loss = [&] {
-    ops::linear_transposed_forward(machine.context, x.view(), w.view(), y.view());
+    ops::linear(machine.context, x.view(), w.view(), y.view(), {.transposed = true});
     return reference::weighted(weights, y);
   };
-  ops::linear_transposed_backward_input(machine.context, weights.view(), w.view(), dx.view());
-  ops::linear_transposed_backward_weight(machine.context, weights.view(), x.view(), dw.view());
+  ops::linear_backward_input(machine.context, weights.view(), w.view(), dx.view(), {.transposed = true});
+  ops::linear_backward_weight(machine.context, x.view(), weights.view(), dw.view(), {.transposed = true});
   CHECK(reference::error(dx, reference::central_differences(x, loss)) < 1e-8);
   CHECK(reference::error(dw, reference::central_differences(w, loss)) < 1e-8);
 }
@@ -156,23 +210,25 @@ TEST_CASE_TEMPLATE("linear operations have the same bits for every number of thr
            before = reference::random<T>({m, k}, 5);
   CHECK(reference::same_for_all_threads([&](Machine& machine) {
     Array<T> pre({m, n}), y({m, n});
-    ops::linear_gelu_forward(machine.context, x.view(), w.view(), bias.view(), pre.view(), y.view());
+    ops::linear(machine.context, x.view(), w.view(), y.view(),
+                {.bias = bias.view(), .activation = Activation::gelu, .pre = pre.view()});
     return y.values;
   }));
   CHECK(reference::same_for_all_threads([&](Machine& machine) {
     Array<T> dx({m, k});
-    ops::linear_gelu_backward_input(machine.context, dy.view(), w.view(), before.view(), dx.view());
+    ops::linear_backward_input(machine.context, dy.view(), w.view(), dx.view(),
+                               {.activation = Activation::gelu, .pre = before.view()});
     return dx.values;
   }));
   CHECK(reference::same_for_all_threads([&](Machine& machine) {
     Array<T> dw({k, n}), dbias({n});
-    ops::linear_backward_weight(machine.context, x.view(), dy.view(), dw.view(), dbias.view());
+    ops::linear_backward_weight(machine.context, x.view(), dy.view(), dw.view(), {.dbias = dbias.view()});
     dw.values.insert(dw.values.end(), dbias.values.begin(), dbias.values.end());
     return dw.values;
   }));
 }
 
-TEST_CASE_TEMPLATE("GELU keeps NaN and has its limits", T, float, double, half, bfloat16) {
+TEST_CASE_TEMPLATE("activations keep NaN and have their limits", T, float, double, half, bfloat16) {
   Machine machine(1);
   Array<T> x({5}), y({5});
   x.at(0) = T(std::numeric_limits<float>::quiet_NaN());
@@ -180,12 +236,16 @@ TEST_CASE_TEMPLATE("GELU keeps NaN and has its limits", T, float, double, half, 
   x.at(2) = T(30000.0f);
   x.at(3) = T(0.0f);
   x.at(4) = T(-1.0f);
-  ops::gelu_forward(machine.context, x.view(), y.view());
+  ops::activate(machine.context, Activation::gelu, x.view(), y.view());
   CHECK(std::isnan(y[0]));
   CHECK(std::fabs(y[1]) < 1e-30);
   CHECK(y[2] == x[2]);
   CHECK(y[3] == 0.0);
   CHECK(std::fabs(y[4] - reference::gelu(-1.0)) < reference::tolerance<T>());
+  ops::activate(machine.context, Activation::relu, x.view(), y.view());
+  CHECK(std::isnan(y[0]));
+  CHECK(y[1] == 0.0);
+  CHECK(y[2] == x[2]);
 }
 
 TEST_CASE("operations refuse shapes that do not fit and say which") {
@@ -193,11 +253,11 @@ TEST_CASE("operations refuse shapes that do not fit and say which") {
   Array<float> x({4, 3}), w({5, 2}), y({4, 2});
   bool thrown = false;
   try {
-    ops::linear_forward(machine.context, x.view(), w.view(), {}, y.view());
+    ops::linear(machine.context, x.view(), w.view(), y.view());
   } catch (Error const& error) {
     thrown = true;
     CHECK(error.kind() == ErrorKind::usage);
-    CHECK(std::string(error.what()).find("linear_forward got shapes [4, 3] [5, 2]") == 0);
+    CHECK(std::string(error.what()).find("linear got shapes [4, 3] [5, 2]") == 0);
   }
   CHECK(thrown);
 }

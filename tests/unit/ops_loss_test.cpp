@@ -91,11 +91,12 @@ TEST_CASE_TEMPLATE("a head with padding rows has the bits of one without, and no
       std::copy(unpadded.values.begin(), unpadded.values.end(), w.values.begin());
       Array<T> logits({m, padded}, T(768.0f)), dx({m, k}), dw({padded, k}, T(768.0f));
       Array<S> losses({m}), sums({padded, k}, S(768.0f));
-      ops::linear_transposed_forward(machine.context, x.view(), w.view(), logits.view());
+      ops::linear(machine.context, x.view(), w.view(), logits.view(), {.transposed = true});
       ops::cross_entropy(machine.context, logits.view(), n, targets.view(), losses.view(), true, &scale);
-      ops::linear_transposed_backward_input(machine.context, logits.view(), w.view(), dx.view());
-      ops::linear_transposed_backward_weight(machine.context, logits.view(), x.view(), dw.view());
-      ops::linear_transposed_backward_weight(machine.context, logits.view(), x.view(), sums.view());
+      ops::linear_backward_input(machine.context, logits.view(), w.view(), dx.view(), {.transposed = true});
+      ops::linear_backward_weight(machine.context, x.view(), logits.view(), dw.view(), {.transposed = true});
+      ops::linear_backward_weight(machine.context, x.view(), logits.view(), sums.view(),
+                                  {.transposed = true});
       for (std::int64_t row = 0; row < m; ++row)
         for (std::int64_t column = n; column < padded; ++column)
           REQUIRE(logits[row * padded + column] == 0.0);

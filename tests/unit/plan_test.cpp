@@ -141,7 +141,7 @@ TEST_CASE("a defective unit list is refused by name") {
   CHECK(text(units).find("does not come before it") != std::string::npos);
   units = TiedModel{}.units({1, 4});
   units[TiedModel::plain].parameters[2].shape = {3, 0};
-  CHECK(text(units).find("'plain.up' of shape [3, 0]") != std::string::npos);
+  CHECK(text(units).find("'plain.up.weight' of shape [3, 0]") != std::string::npos);
 }
 
 TEST_CASE("the categories of a plan add up to its arenas") {

@@ -199,7 +199,8 @@ TEST_CASE("a value that is not finite is found on any rank and named") {
       fill(shop);
       shop.store.begin_step(1e-3);
       exchange(shop);
-      Range const lies = shop.plan.layout(TiedModel::plain).parameters[TiedModel::f_up];
+      Range const lies = shop.plan.layout(TiedModel::plain)
+                             .parameters[static_cast<std::size_t>(TiedModel{}.up(TiedModel::plain).index)];
       int const plain = TiedModel::plain;
       for (auto const& [unit, element] : {std::pair{0, std::int64_t{3}}, std::pair{plain, lies.begin + 17},
                                           std::pair{plain, lies.end - 1}}) {
@@ -210,7 +211,8 @@ TEST_CASE("a value that is not finite is found on any rank and named") {
       run(shop, {Verb::norm, Verb::share, Verb::decide});
       CHECK(shop.store.state().bad_unit == TiedModel::plain);  // backward meets it before the embedding
       CHECK(shop.store.state().bad_element == lies.begin + 17);
-      CHECK(shop.store.name_at(shop.store.state().bad_unit, shop.store.state().bad_element) == "plain.up");
+      CHECK(shop.store.name_at(shop.store.state().bad_unit, shop.store.state().bad_element) ==
+            "plain.up.weight");
       CHECK(shop.store.name_at(TiedModel::plain, shop.plan.layout(TiedModel::plain).padded - 1) == "plain");
       CHECK(shop.store.name_at(-1, 0) == "");
     });

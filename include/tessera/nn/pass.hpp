@@ -14,12 +14,37 @@
 
 namespace tessera::inline v0 {
 
+namespace nn {
+
+/// What a layer keeps of what it listed in its unit (nn::Unit): a tensor's place in the lists of the
+/// UnitSpec.
+struct Weight {
+  int index = -1;  ///< negative: there is none, and its views are empty
+  bool borrowed = false;
+};
+struct Saved {
+  int index = -1;
+};
+struct SavedStatistic {
+  int index = -1;
+};
+struct Backward {
+  int index = -1;
+};
+struct BackwardStatistic {
+  int index = -1;
+};
+
+}  // namespace nn
+
 /// Handed to a unit's functions by the executor. Activations have logical shapes, parameters those in
 /// memory (ParameterSpec::in_memory); a view that the running verb may not touch is empty (weights outside an
 /// acquired region, gradients outside backward).
 template <class Place, class T>
 struct Pass {
   using Stat = compute_t<T>;
+  using Value = Tensor<T, Place>;
+  using ConstValue = Tensor<T const, Place>;
 
   Context<Place>* device = nullptr;
   Tensor<std::int32_t const, Place> tokens;   // (B,T)
@@ -54,6 +79,22 @@ struct Pass {
   Tensor<T, Place> backward(int index) const { return entry(backward_values, index, "backward value"); }
   Tensor<Stat, Place> backward_statistic(int index) const {
     return entry(backward_statistics, index, "backward statistic");
+  }
+
+  /// By handle.
+  ConstValue operator[](nn::Weight of) const {
+    if (of.index < 0) return {};
+    return of.borrowed ? entry(borrowed, of.index, "borrowed weight") : weight(of.index);
+  }
+  Value operator[](nn::Saved of) const { return saved(of.index); }
+  Tensor<Stat, Place> operator[](nn::SavedStatistic of) const { return statistic(of.index); }
+  Value operator[](nn::Backward of) const { return backward(of.index); }
+  Tensor<Stat, Place> operator[](nn::BackwardStatistic of) const { return backward_statistic(of.index); }
+  /// Of an owned weight; of a borrowed one, for its owner; what borrowers left of an owned one's.
+  Value gradient(nn::Weight of) const { return of.index < 0 ? Value() : gradient(of.index); }
+  Tensor<Stat, Place> lent_gradient(nn::Weight of) const { return entry(lent, of.index, "lent gradient"); }
+  Tensor<Stat, Place> partial_gradient(nn::Weight of) const {
+    return entry(partials, of.index, "partial gradient");
   }
 
  private:

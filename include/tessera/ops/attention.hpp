@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Causal multi-head attention on packed queries, keys and values.
+// Causal multi-head attention on packed queries, keys and values, by the implementation that the recipe asks
+// for (backend/math.hpp): `reference` keeps to plain arithmetic in compute_t<T>, `fused` takes tensor cores
+// where there are some. On the CPU both are one kernel, the oracle.
 #pragma once
-
-#include <type_traits>
 
 #include "tessera/backend/cpu/attention.hpp"
 #include "tessera/ops/operand.hpp"
@@ -23,6 +23,14 @@ inline void expect_attention(char const* name, Shape const& qkv, int heads, Shap
                                             " channels; the largest is 32768: use more heads");
 }
 
+/// What runs for the attention that a recipe asks for.
+inline AttentionKind attention_to_run(AttentionKind asked) {
+  if (asked == AttentionKind::cudnn)
+    throw Error(ErrorKind::unsupported,
+                "attention cudnn is not part of this build; use auto, fused or reference");
+  return asked == AttentionKind::automatic ? AttentionKind::fused : asked;
+}
+
 /// Half of the full square's products: the masked half is not computed.
 inline double attention_flops(Shape const& out, int products) {
   return static_cast<double>(products) * static_cast<double>(out[0]) * static_cast<double>(out[1]) *
@@ -40,10 +48,11 @@ void attention_forward(Context<P>& context, In<T, P> qkv, int heads, Tensor<T, P
   detail::expect_attention("attention_forward", qkv.shape(), heads, out.shape(), logsumexp.shape());
   Operation const operation{"attention_forward", detail::attention_flops(out.shape(), 2),
                             detail::bytes_of(qkv, out, logsumexp)};
-  if constexpr (std::is_same_v<P, Cpu>)
-    context.enqueue(operation, [&] { cpu::attention_forward<T>(context, qkv, heads, out, logsumexp); });
-  else
-    cuda_attention_forward(context, operation, qkv, heads, out, logsumexp);
+  AttentionKind const kind = detail::attention_to_run(context.math().attention);
+  context.enqueue(operation, [&] {
+    backend::Attention<P>::forward(context, kind, qkv, heads, out, logsumexp);
+    context.ran(kind);
+  });
 }
 
 /// dqkv (B,T,3C) from dout (B,T,C) and what the forward pass read and wrote. Probabilities are recomputed.
@@ -57,11 +66,10 @@ void attention_backward(Context<P>& context, In<T, P> dout, In<T, P> qkv, In<T, 
       dqkv.shape(), qkv.shape());
   Operation const operation{"attention_backward", detail::attention_flops(out.shape(), 5),
                             detail::bytes_of(dout, qkv, out, logsumexp, dqkv)};
-  if constexpr (std::is_same_v<P, Cpu>)
-    context.enqueue(operation,
-                    [&] { cpu::attention_backward<T>(context, dout, qkv, out, logsumexp, heads, dqkv); });
-  else
-    cuda_attention_backward(context, operation, dout, qkv, out, logsumexp, heads, dqkv);
+  AttentionKind const kind = detail::attention_to_run(context.math().attention);
+  context.enqueue(operation, [&] {
+    backend::Attention<P>::backward(context, kind, dout, qkv, out, logsumexp, heads, dqkv);
+  });
 }
 
 }  // namespace ops

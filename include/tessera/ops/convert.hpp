@@ -19,20 +19,14 @@ void convert(Context<P>& context, Tensor<S, P> from, Tensor<D, P> to) {
   detail::expect(from.shape().elements() == to.shape().elements(), "convert", "as many elements as it writes",
                  from.shape(), to.shape());
   Operation const operation{"convert", 0.0, detail::bytes_of(from, to)};
-  if constexpr (std::is_same_v<P, Cpu>)
-    context.enqueue(operation, [&] { cpu::convert<V, D>(context, from, to); });
-  else
-    cuda_convert(context, operation, In<V, P>(from), to);
+  context.enqueue(operation, [&] { backend::Elementwise<P>::convert(context, In<V, P>(from), to); });
 }
 
 /// Every element = value.
 template <class T, class P>
 void fill(Context<P>& context, Tensor<T, P> to, std::type_identity_t<compute_t<T>> value) {
   Operation const operation{"fill", 0.0, detail::bytes_of(to)};
-  if constexpr (std::is_same_v<P, Cpu>)
-    context.enqueue(operation, [&] { cpu::fill<T>(context, to, static_cast<T>(value)); });
-  else
-    cuda_fill(context, operation, to, value);
+  context.enqueue(operation, [&] { backend::Elementwise<P>::fill(context, to, value); });
 }
 
 /// to = from. The two may be the same tensor, and must not overlap otherwise.
@@ -41,10 +35,7 @@ void copy(Context<P>& context, In<T, P> from, Tensor<T, P> to) {
   detail::expect(from.shape().elements() == to.shape().elements(), "copy", "as many elements as it writes",
                  from.shape(), to.shape());
   Operation const operation{"copy", 0.0, detail::bytes_of(from, to)};
-  if constexpr (std::is_same_v<P, Cpu>)
-    context.enqueue(operation, [&] { cpu::copy<T>(context, from, to); });
-  else
-    cuda_copy(context, operation, from, to);
+  context.enqueue(operation, [&] { backend::Elementwise<P>::copy(context, from, to); });
 }
 
 }  // namespace ops

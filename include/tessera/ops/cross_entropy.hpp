@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "tessera/backend/cpu/cross_entropy.hpp"
 #include "tessera/ops/operand.hpp"
@@ -28,12 +27,9 @@ void cross_entropy(Context<P>& context, Tensor<T, P> logits, std::int64_t vocabu
   Operation const operation{
       "cross_entropy", (gradient ? 6.0 : 3.0) * static_cast<double>(logits.shape().elements()),
       detail::bytes_of(logits, targets, losses) + (gradient ? detail::bytes_of(logits) : 0.0)};
-  if constexpr (std::is_same_v<P, Cpu>)
-    context.enqueue(operation, [&] {
-      cpu::cross_entropy<T>(context, logits, vocabulary, targets, losses, gradient, gradient_scale);
-    });
-  else
-    cuda_cross_entropy(context, operation, logits, vocabulary, targets, losses, gradient, gradient_scale);
+  context.enqueue(operation, [&] {
+    backend::CrossEntropy<P>::forward(context, logits, vocabulary, targets, losses, gradient, gradient_scale);
+  });
 }
 
 /// The same for logits (M,V) without padding.
@@ -52,11 +48,10 @@ void sum_losses(Context<P>& context, Tensor<S, P> losses, In<std::int32_t, P> ta
                  "losses (M), targets (M)", losses.shape(), targets.shape());
   Operation const operation{"sum_losses", static_cast<double>(losses.shape().elements()),
                             detail::bytes_of(losses, targets)};
-  if constexpr (std::is_same_v<P, Cpu>)
-    context.enqueue(operation,
-                    [&] { cpu::sum_losses<std::remove_const_t<S>>(losses, targets, loss, unmasked); });
-  else
-    cuda_sum_losses(context, operation, losses, targets, loss, unmasked);
+  context.enqueue(operation, [&] {
+    backend::CrossEntropy<P>::sum_losses(context, In<std::remove_const_t<S>, P>(losses), targets, loss,
+                                         unmasked);
+  });
 }
 
 }  // namespace ops

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "tessera/backend/cpu/embedding.hpp"
 #include "tessera/ops/operand.hpp"
@@ -24,10 +23,7 @@ void embedding_forward(Context<P>& context, In<std::int32_t, P> tokens, In<T, P>
       tokens.shape(), wte.shape(), wpe.shape(), y.shape());
   Operation const operation{"embedding_forward", static_cast<double>(y.shape().elements()),
                             detail::bytes_of(tokens, y, y) + (wpe ? detail::bytes_of(y) : 0.0)};
-  if constexpr (std::is_same_v<P, Cpu>)
-    context.enqueue(operation, [&] { cpu::embedding_forward<T>(context, tokens, wte, wpe, y); });
-  else
-    cuda_embedding_forward(context, operation, tokens, wte, wpe, y);
+  context.enqueue(operation, [&] { backend::Embedding<P>::forward(context, tokens, wte, wpe, y); });
 }
 
 /// dwte (V,C) = partial + the rows of dy (B,T,C) added at their tokens, in the order of the tokens, summed in
@@ -47,11 +43,8 @@ void embedding_backward(Context<P>& context, In<std::int32_t, P> tokens, In<T, P
       dy.shape(), partial.shape(), dwte.shape(), dwpe.shape());
   Operation const operation{"embedding_backward", 2.0 * static_cast<double>(dy.shape().elements()),
                             detail::bytes_of(tokens, dy, partial, dwte, dwpe)};
-  if constexpr (std::is_same_v<P, Cpu>)
-    context.enqueue(operation,
-                    [&] { cpu::embedding_backward<T>(context, tokens, dy, partial, fresh, dwte, dwpe); });
-  else
-    cuda_embedding_backward(context, operation, tokens, dy, partial, fresh, dwte, dwpe);
+  context.enqueue(operation,
+                  [&] { backend::Embedding<P>::backward(context, tokens, dy, partial, fresh, dwte, dwpe); });
 }
 
 }  // namespace ops

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "tessera/backend/cpu/elementwise.hpp"
 #include "tessera/ops/operand.hpp"
@@ -21,10 +20,8 @@ void fold(Context<P>& context, Tensor<compute_t<T>, P> accumulator, T const* pie
   Operation const operation{"fold", n * (count - (first ? 1 : 0)),
                             n * (static_cast<double>(sizeof(T)) * count +
                                  static_cast<double>(sizeof(compute_t<T>)) * (first ? 1 : 2))};
-  if constexpr (std::is_same_v<P, Cpu>)
-    context.enqueue(operation, [&] { cpu::fold<T>(context, accumulator, pieces, count, stride, first); });
-  else
-    cuda_fold(context, operation, accumulator, pieces, count, stride, first);
+  context.enqueue(operation,
+                  [&] { backend::Elementwise<P>::fold(context, accumulator, pieces, count, stride, first); });
 }
 
 }  // namespace ops

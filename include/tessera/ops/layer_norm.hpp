@@ -2,7 +2,7 @@
 // Layer normalisation over the last dim.
 #pragma once
 
-#include <type_traits>
+#include <cstdint>
 
 #include "tessera/backend/cpu/layer_norm.hpp"
 #include "tessera/ops/operand.hpp"
@@ -24,39 +24,48 @@ void layer_norm_forward(Context<P>& context, In<T, P> x, In<T, P> gamma, In<T, P
                  gamma.shape(), beta.shape(), y.shape(), mean.shape(), rstd.shape());
   Operation const operation{"layer_norm_forward", 7.0 * static_cast<double>(x.shape().elements()),
                             detail::bytes_of(x, gamma, beta, y, mean, rstd)};
-  if constexpr (std::is_same_v<P, Cpu>)
-    context.enqueue(operation,
-                    [&] { cpu::layer_norm_forward<T>(context, x, gamma, beta, epsilon, y, mean, rstd); });
-  else
-    cuda_layer_norm_forward(context, operation, x, gamma, beta, epsilon, y, mean, rstd);
+  context.enqueue(operation,
+                  [&] { backend::LayerNorm<P>::forward(context, x, gamma, beta, epsilon, y, mean, rstd); });
 }
 
 /// dx = the gradient through the norm, plus residual_gradient (M,C) unless that is empty; it may be dx
-/// itself, and dx may be dy. dgamma and dbeta (C) are sums over rows in a fixed block order.
+/// itself, and dx may be dy. partials (2, layer_norm_partial_rows(M), C) in compute_t<T> are what
+/// layer_norm_backward_weight makes the gradients of gamma and beta from: sums over blocks of rows.
 template <class T, class P>
-void layer_norm_backward(Context<P>& context, In<T, P> dy, In<T, P> x, In<T, P> gamma,
-                         In<compute_t<T>, P> mean, In<compute_t<T>, P> rstd, In<T, P> residual_gradient,
-                         Tensor<T, P> dx, Out<T, P> dgamma, Out<T, P> dbeta) {
+void layer_norm_backward_input(Context<P>& context, In<T, P> dy, In<T, P> x, In<T, P> gamma,
+                               In<compute_t<T>, P> mean, In<compute_t<T>, P> rstd, In<T, P> residual_gradient,
+                               Tensor<T, P> dx, Out<compute_t<T>, P> partials) {
   std::int64_t const rows = x.shape().rows(), channels = x.shape().columns();
   detail::expect(dy.shape().rows() == rows && dy.shape().columns() == channels && dx.shape().rows() == rows &&
                      dx.shape().columns() == channels && detail::is_vector(gamma.shape(), channels) &&
                      detail::is_vector(mean.shape(), rows) && detail::is_vector(rstd.shape(), rows) &&
                      (!residual_gradient || residual_gradient.shape().elements() == rows * channels) &&
-                     detail::is_vector(dgamma.shape(), channels) &&
-                     detail::is_vector(dbeta.shape(), channels),
-                 "layer_norm_backward",
-                 "dy, x, dx and any residual gradient (M,C), mean and rstd (M), gamma and its gradients (C)",
+                     partials.shape().elements() == 2 * layer_norm_partial_rows(rows) * channels,
+                 "layer_norm_backward_input",
+                 "dy, x, dx and any residual gradient (M,C), mean and rstd (M), gamma (C), partials "
+                 "(2,layer_norm_partial_rows(M),C)",
                  dy.shape(), x.shape(), dx.shape(), residual_gradient.shape(), mean.shape(), rstd.shape(),
-                 gamma.shape(), dgamma.shape(), dbeta.shape());
-  Operation const operation{"layer_norm_backward", 14.0 * static_cast<double>(x.shape().elements()),
-                            detail::bytes_of(dy, x, gamma, mean, rstd, residual_gradient, dx, dgamma, dbeta)};
-  if constexpr (std::is_same_v<P, Cpu>)
-    context.enqueue(operation, [&] {
-      cpu::layer_norm_backward<T>(context, dy, x, gamma, mean, rstd, residual_gradient, dx, dgamma, dbeta);
-    });
-  else
-    cuda_layer_norm_backward(context, operation, dy, x, gamma, mean, rstd, residual_gradient, dx, dgamma,
-                             dbeta);
+                 gamma.shape(), partials.shape());
+  Operation const operation{"layer_norm_backward_input", 14.0 * static_cast<double>(x.shape().elements()),
+                            detail::bytes_of(dy, x, gamma, mean, rstd, residual_gradient, dx)};
+  context.enqueue(operation, [&] {
+    backend::LayerNorm<P>::backward_input(context, dy, x, gamma, mean, rstd, residual_gradient, dx, partials);
+  });
+}
+
+/// dgamma and dbeta (C): the partial sums of layer_norm_backward_input over its M rows, added in order.
+template <class T, class P>
+void layer_norm_backward_weight(Context<P>& context, In<compute_t<T>, P> partials, std::int64_t rows,
+                                Tensor<T, P> dgamma, Out<T, P> dbeta) {
+  std::int64_t const channels = dgamma.shape().elements(), count = layer_norm_partial_rows(rows);
+  detail::expect(
+      detail::is_vector(dbeta.shape(), channels) && partials.shape().elements() == 2 * count * channels,
+      "layer_norm_backward_weight", "partials (2,layer_norm_partial_rows(M),C), dgamma and dbeta (C)",
+      partials.shape(), dgamma.shape(), dbeta.shape());
+  Operation const operation{"layer_norm_backward_weight", 2.0 * static_cast<double>(count * channels),
+                            detail::bytes_of(partials, dgamma, dbeta)};
+  context.enqueue(operation,
+                  [&] { backend::LayerNorm<P>::backward_weight(context, partials, rows, dgamma, dbeta); });
 }
 
 }  // namespace ops

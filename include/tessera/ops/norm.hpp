@@ -22,10 +22,8 @@ void norm_partials(Context<P>& context, Tensor<T, P> values, Tensor<Q, P> partia
                  "values (n), partials (ceil(n/4096))", values.shape(), partials.shape());
   Operation const operation{"norm_partials", 2.0 * static_cast<double>(n),
                             detail::bytes_of(values, partials)};
-  if constexpr (std::is_same_v<P, Cpu>)
-    context.enqueue(operation, [&] { cpu::norm_partials<V, Q>(context, values, partials); });
-  else
-    cuda_norm_partials(context, operation, In<V, P>(values), partials);
+  context.enqueue(operation,
+                  [&] { backend::Elementwise<P>::norm_partials(context, In<V, P>(values), partials); });
 }
 
 /// *index = the first element that is infinite or not a number, or -1.
@@ -33,10 +31,8 @@ template <class T, class P>
 void first_non_finite(Context<P>& context, Tensor<T, P> values, std::int64_t* index) {
   using V = std::remove_const_t<T>;
   Operation const operation{"first_non_finite", 0.0, detail::bytes_of(values)};
-  if constexpr (std::is_same_v<P, Cpu>)
-    context.enqueue(operation, [&] { cpu::first_non_finite<V>(context, values, index); });
-  else
-    cuda_first_non_finite(context, operation, In<V, P>(values), index);
+  context.enqueue(operation,
+                  [&] { backend::Elementwise<P>::first_non_finite(context, In<V, P>(values), index); });
 }
 
 }  // namespace ops

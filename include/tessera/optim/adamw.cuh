@@ -6,7 +6,7 @@
 
 #include "tessera/backend/cuda/context.cuh"
 #include "tessera/backend/cuda/kernel.cuh"
-#include "tessera/core/operation.hpp"
+#include "tessera/backend/operations.hpp"
 #include "tessera/optim/adamw.hpp"
 
 namespace tessera::inline v0 {
@@ -57,19 +57,21 @@ void run_adamw(cudaStream_t stream, std::int64_t elements, AdamWFactors<S> const
       first, second, weights...);
 }
 
+struct AdamW {
+  /// ops::adamw on the GPU; `weights` is null where the master is the weights.
+  template <class G, class S, class T>
+  static void update(Context<Cuda>& context, std::int64_t elements, G const* gradient, S* master, S* first,
+                     S* second, T* weights, AdamWFactors<S> const* factors, std::int64_t const* skip) {
+    if (weights)
+      run_adamw(context.stream(), elements, factors, skip, gradient, master, first, second, weights);
+    else
+      run_adamw(context.stream(), elements, factors, skip, gradient, master, first, second);
+  }
+};
+
 }  // namespace cuda
 
-/// ops::adamw on the GPU; `weights` is null where the master is the weights.
-template <class G, class S, class T>
-void cuda_adamw(Context<Cuda>& context, Operation const& operation, std::int64_t elements, G const* gradient,
-                S* master, S* first, S* second, T* weights, AdamWFactors<S> const* factors,
-                std::int64_t const* skip) {
-  context.enqueue(operation, [&] {
-    if (weights)
-      cuda::run_adamw(context.stream(), elements, factors, skip, gradient, master, first, second, weights);
-    else
-      cuda::run_adamw(context.stream(), elements, factors, skip, gradient, master, first, second);
-  });
-}
+template <>
+struct backend::AdamW<Cuda> : cuda::AdamW {};
 
 }  // namespace tessera::inline v0

@@ -3,43 +3,43 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "tessera/backend/cpu/context.hpp"
 #include "tessera/backend/cpu/packet.hpp"
+#include "tessera/backend/operations.hpp"
 #include "tessera/core/operation.hpp"
 #include "tessera/core/place.hpp"
 #include "tessera/optim/adamw_formula.hpp"
 
 namespace tessera::inline v0 {
 
-namespace cpu {
-
-/// `weights` is null where the master is the weights.
-template <class G, class S, class T>
-void adamw(Context<Cpu>& context, std::int64_t elements, G const* gradient, S* master, S* first, S* second,
-           T* weights, AdamWFactors<S> const& by, bool skip) {
-  if (skip) {
-    if (weights)
-      transform<S>(
-          context.pool(), elements, [](auto p, auto& w) { w = p; }, static_cast<S const*>(master), weights);
-  } else if (weights) {
-    transform<S>(
-        context.pool(), elements,
-        [&by](auto g, auto& p, auto& m, auto& v, auto& w) {
-          v0::detail::adamw_formula_of_packet(g, p, m, v, by);
-          w = p;
-        },
-        gradient, master, first, second, weights);
-  } else {
-    transform<S>(
-        context.pool(), elements,
-        [&by](auto g, auto& p, auto& m, auto& v) { v0::detail::adamw_formula_of_packet(g, p, m, v, by); },
-        gradient, master, first, second);
+template <>
+struct backend::AdamW<Cpu> {
+  /// `weights` is null where the master is the weights.
+  template <class G, class S, class T>
+  static void update(Context<Cpu>& context, std::int64_t elements, G const* gradient, S* master, S* first,
+                     S* second, T* weights, AdamWFactors<S> const* factors, std::int64_t const* skip) {
+    AdamWFactors<S> const& by = *factors;
+    if (*skip != 0) {
+      if (weights)
+        cpu::transform<S>(
+            context.pool(), elements, [](auto p, auto& w) { w = p; }, static_cast<S const*>(master), weights);
+    } else if (weights) {
+      cpu::transform<S>(
+          context.pool(), elements,
+          [&by](auto g, auto& p, auto& m, auto& v, auto& w) {
+            v0::detail::adamw_formula_of_packet(g, p, m, v, by);
+            w = p;
+          },
+          gradient, master, first, second, weights);
+    } else {
+      cpu::transform<S>(
+          context.pool(), elements,
+          [&by](auto g, auto& p, auto& m, auto& v) { v0::detail::adamw_formula_of_packet(g, p, m, v, by); },
+          gradient, master, first, second);
+    }
   }
-}
-
-}  // namespace cpu
+};
 
 namespace ops {
 
@@ -55,12 +55,9 @@ void adamw(Context<P>& context, std::int64_t elements, G const* gradient, S* mas
   if (!separate) weights = nullptr;
   double const bytes = n * (sizeof(G) + 6.0 * sizeof(S) + (separate ? sizeof(T) : 0.0));
   Operation const operation{"adamw", 14.0 * n, bytes};
-  if constexpr (std::is_same_v<P, Cpu>)
-    context.enqueue(operation, [&] {
-      cpu::adamw(context, elements, gradient, master, first, second, weights, *factors, *skip != 0);
-    });
-  else
-    cuda_adamw(context, operation, elements, gradient, master, first, second, weights, factors, skip);
+  context.enqueue(operation, [&] {
+    backend::AdamW<P>::update(context, elements, gradient, master, first, second, weights, factors, skip);
+  });
 }
 
 }  // namespace ops

@@ -6,6 +6,7 @@
 
 #include "tessera/backend/cuda/context.cuh"
 #include "tessera/backend/cuda/kernel.cuh"
+#include "tessera/backend/operations.hpp"
 #include "tessera/optim/finish.hpp"
 
 namespace tessera::inline v0 {
@@ -58,30 +59,29 @@ __global__ void find_bad_kernel(T const* values, std::int64_t elements, float co
     *bad = {unit, begin + (first_value == none ? first : static_cast<std::int64_t>(first_value))};
 }
 
-}  // namespace cuda
+struct StepEnds {
+  static void begin(Context<Cuda>& context, StepState* state, BadElement* own, StepRule const& rule,
+                    double learning_rate) {
+    begin_step_kernel<<<1, 1, 0, context.stream()>>>(state, own, rule, learning_rate);
+  }
 
-inline void cuda_begin_step(Context<Cuda>& context, Operation const& operation, StepState* state,
-                            BadElement* own, StepRule const& rule, double learning_rate) {
-  context.enqueue(operation, [&] {
-    cuda::begin_step_kernel<<<1, 1, 0, context.stream()>>>(state, own, rule, learning_rate);
-  });
-}
-
-template <class T>
-void cuda_find_bad(Context<Cuda>& context, Operation const& operation, Tensor<T, Cuda> values,
-                   Tensor<float, Cuda> partials, std::int64_t unit, std::int64_t begin, BadElement* bad) {
-  context.enqueue(operation, [&] {
-    cuda::find_bad_kernel<<<1, 1024, 0, context.stream()>>>(
+  template <class T>
+  static void find_bad(Context<Cuda>& context, Tensor<T, Cuda> values, Tensor<float, Cuda> partials,
+                       std::int64_t unit, std::int64_t begin, BadElement* bad) {
+    find_bad_kernel<<<1, 1024, 0, context.stream()>>>(
         static_cast<std::remove_const_t<T> const*>(values.data()), values.elements(), partials.data(), unit,
         begin, bad);
-  });
-}
+  }
 
-inline void cuda_finish_step(Context<Cuda>& context, Operation const& operation, StepShares const& shares,
-                             StepState* state, StepRule const& rule) {
-  context.enqueue(operation, [&] {
-    cuda::finish_step_kernel<<<1, v0::detail::norm_lanes, 0, context.stream()>>>(shares, state, rule);
-  });
-}
+  static void finish(Context<Cuda>& context, StepShares const& shares, StepState* state,
+                     StepRule const& rule) {
+    finish_step_kernel<<<1, v0::detail::norm_lanes, 0, context.stream()>>>(shares, state, rule);
+  }
+};
+
+}  // namespace cuda
+
+template <>
+struct backend::StepEnds<Cuda> : cuda::StepEnds {};
 
 }  // namespace tessera::inline v0

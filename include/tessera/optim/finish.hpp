@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "tessera/backend/cpu/context.hpp"
+#include "tessera/backend/operations.hpp"
 #include "tessera/config.hpp"
 #include "tessera/core/dtype.hpp"
 #include "tessera/core/operation.hpp"
@@ -112,6 +113,39 @@ TESSERA_HOST_DEVICE inline void finish_from(StepShares const& shares, StepState&
 
 }  // namespace detail
 
+template <>
+struct backend::StepEnds<Cpu> {
+  static void begin(Context<Cpu>&, StepState* state, BadElement* own, StepRule const& rule,
+                    double learning_rate) {
+    *own = {};
+    v0::begin_step(*state, rule, learning_rate);
+  }
+
+  template <class T>
+  static void find_bad(Context<Cpu>&, Tensor<T> values, Tensor<float> partials, std::int64_t unit,
+                       std::int64_t begin, BadElement* bad) {
+    for (std::int64_t block = 0; block < partials.elements(); ++block) {
+      if (std::isfinite(partials.data()[block])) continue;
+      std::int64_t const first = block * 4096, end = std::min(first + 4096, values.elements());
+      std::int64_t index = first;
+      while (index < end &&
+             std::isfinite(static_cast<compute_t<std::remove_const_t<T>>>(values.data()[index])))
+        ++index;
+      *bad = {unit, begin + (index < end ? index : first)};  // else the squares overflowed
+      return;
+    }
+  }
+
+  static void finish(Context<Cpu>&, StepShares const& shares, StepState* state, StepRule const& rule) {
+    double lanes[v0::detail::norm_lanes];
+    for (int lane = 0; lane < v0::detail::norm_lanes; ++lane)
+      lanes[lane] = v0::detail::square_sum_of_lane(shares, lane);
+    for (int half = v0::detail::norm_lanes / 2; half > 0; half /= 2)
+      for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+    v0::detail::finish_from(shares, *state, rule, lanes[0]);
+  }
+};
+
 namespace ops {
 
 /// Fixes the scalars of an attempt before its first micro-batch and forgets this rank's last BadElement.
@@ -120,13 +154,7 @@ template <class P>
 void begin_step(Context<P>& context, StepState* state, BadElement* own, StepRule const& rule,
                 double learning_rate) {
   Operation const operation{"begin_step", 0.0, static_cast<double>(sizeof(StepState))};
-  if constexpr (std::is_same_v<P, Cpu>)
-    context.enqueue(operation, [&] {
-      *own = {};
-      v0::begin_step(*state, rule, learning_rate);
-    });
-  else
-    cuda_begin_step(context, operation, state, own, rule, learning_rate);
+  context.enqueue(operation, [&] { backend::StepEnds<P>::begin(context, state, own, rule, learning_rate); });
 }
 
 /// Where a partial of values (n) is not finite, notes the first such value: *bad = {unit, begin + its index};
@@ -136,21 +164,8 @@ template <class T, class P>
 void find_bad(Context<P>& context, Tensor<T, P> values, Tensor<float, P> partials, std::int64_t unit,
               std::int64_t begin, BadElement* bad) {
   Operation const operation{"find_bad", 0.0, static_cast<double>(partials.bytes())};
-  if constexpr (std::is_same_v<P, Cpu>)
-    context.enqueue(operation, [&] {
-      for (std::int64_t block = 0; block < partials.elements(); ++block) {
-        if (std::isfinite(partials.data()[block])) continue;
-        std::int64_t const first = block * 4096, end = std::min(first + 4096, values.elements());
-        std::int64_t index = first;
-        while (index < end &&
-               std::isfinite(static_cast<compute_t<std::remove_const_t<T>>>(values.data()[index])))
-          ++index;
-        *bad = {unit, begin + (index < end ? index : first)};  // else the squares overflowed
-        return;
-      }
-    });
-  else
-    cuda_find_bad(context, operation, values, partials, unit, begin, bad);
+  context.enqueue(operation,
+                  [&] { backend::StepEnds<P>::find_bad(context, values, partials, unit, begin, bad); });
 }
 
 /// Reads all shares and decides the update (v0::finish_step). Sums in double, in an order that depends on the
@@ -159,17 +174,7 @@ template <class P>
 void finish_step(Context<P>& context, StepShares const& shares, StepState* state, StepRule const& rule) {
   Operation const operation{"finish_step", static_cast<double>(shares.sums / 4 * shares.ranks),
                             static_cast<double>(shares.bytes * shares.ranks)};
-  if constexpr (std::is_same_v<P, Cpu>)
-    context.enqueue(operation, [&] {
-      double lanes[v0::detail::norm_lanes];
-      for (int lane = 0; lane < v0::detail::norm_lanes; ++lane)
-        lanes[lane] = v0::detail::square_sum_of_lane(shares, lane);
-      for (int half = v0::detail::norm_lanes / 2; half > 0; half /= 2)
-        for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
-      v0::detail::finish_from(shares, *state, rule, lanes[0]);
-    });
-  else
-    cuda_finish_step(context, operation, shares, state, rule);
+  context.enqueue(operation, [&] { backend::StepEnds<P>::finish(context, shares, state, rule); });
 }
 
 }  // namespace ops

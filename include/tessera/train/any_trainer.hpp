@@ -38,6 +38,8 @@ class AnyTrainer {
   virtual StepPlan const& plan() const = 0;
   /// The highest byte in use of this rank's arena of a tier; the plan says plan().arena_bytes of it.
   virtual std::int64_t peak_bytes(Tier tier) const = 0;
+  /// The attention that ran for what the recipe asks; `automatic` before the first step.
+  virtual AttentionKind attention_ran() const = 0;
   /// Runs a step on a recording context: operations and collectives are reported, nothing is computed.
   virtual void record(Recorder& recorder) = 0;
 };

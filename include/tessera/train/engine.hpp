@@ -125,11 +125,13 @@ class Engine {
   StepPlan const& plan() const { return plan_; }
   StepMemory<Place> const& memory() const { return memory_; }
   StepState state() { return store_.state(); }
+  /// The attention that ran for what the recipe asks; `automatic` before the first step.
+  AttentionKind attention_ran() const { return context_.attention_ran(); }
 
   /// Runs a step on a recording context: every operation and every collective of this rank is reported to the
   /// recorder, nothing is computed and no other rank is met.
   void record(Recorder& recorder) {
-    Context<Place> context(1, {}, &recorder);
+    Context<Place> context(1, {}, &recorder, context_.math());
     comm::RecordingTransport transport(transport_.rank(), transport_.world(), recorder);
     Store store(plan_, memory_, context, transport, rule_);
     train_.run(context, store, transport);
@@ -273,7 +275,8 @@ Engine<Place, T>::Engine(ErasedModel<Place, T> model, RecipeTable const& recipe,
       device_(detail::select_device<Place>(transport.local_rank())),
       plan_(detail::checked_plan(model_, recipe, options, transport)),
       memory_(plan_),
-      context_(threads_of_rank(options.threads, transport.world()), detail::workspace_of(plan_, memory_)),
+      context_(threads_of_rank(options.threads, transport.world()), detail::workspace_of(plan_, memory_),
+               nullptr, Math::of(recipe)),
       rule_(detail::step_rule(recipe, options, plan_.shape)),
       rates_{options.learning_rate, options.schedule, options.warmup_steps, options.total_steps,
              options.final_fraction},

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// GELU in its tanh form, on packets: gelu(x) = x s with s = 1 / (1 + e^(-2u)), u = sqrt(2/pi) (x + 0.044715
-// x^3).
+// Activations, on packets. GELU in its tanh form is gelu(x) = x s with s = 1 / (1 + e^(-2u)), u = sqrt(2/pi)
+// (x + 0.044715 x^3).
 #pragma once
 
 #include "tessera/backend/cpu/packet.hpp"
+#include "tessera/backend/operations.hpp"
 
 namespace tessera::inline v0 {
 namespace cpu {
@@ -39,6 +40,42 @@ EIGEN_STRONG_INLINE Packet<S> gelu_derivative(Packet<S> x) {
                               Packet<S>(detail::gelu_twice_root<S>));
   Packet<S> const rest = s * (Packet<S>(S(1)) - s);
   return fma(x * slope, rest, s);
+}
+
+struct Gelu {
+  template <class S>
+  EIGEN_STRONG_INLINE Packet<S> value(Packet<S> x) const {
+    return gelu(x);
+  }
+  template <class S>
+  EIGEN_STRONG_INLINE Packet<S> derivative(Packet<S> x) const {
+    return gelu_derivative(x);
+  }
+};
+
+/// NaN stays NaN; the derivative at 0 is 0.
+struct Relu {
+  template <class S>
+  EIGEN_STRONG_INLINE Packet<S> value(Packet<S> x) const {
+    return zero_where(x, Eigen::internal::pcmp_lt(x.raw, Packet<S>(S(0)).raw));
+  }
+  template <class S>
+  EIGEN_STRONG_INLINE Packet<S> derivative(Packet<S> x) const {
+    return zero_where(Packet<S>(S(1)), Eigen::internal::pcmp_le(x.raw, Packet<S>(S(0)).raw));
+  }
+
+ private:
+  template <class S>
+  static EIGEN_STRONG_INLINE Packet<S> zero_where(Packet<S> x, typename Packet<S>::raw_type const& mask) {
+    return Packet<S>(Eigen::internal::pandnot(x.raw, mask), 0);
+  }
+};
+
+/// work(Gelu{}) or work(Relu{}).
+template <class F>
+void with_activation(Activation activation, F const& work) {
+  if (activation == Activation::gelu) work(Gelu{});
+  if (activation == Activation::relu) work(Relu{});
 }
 
 }  // namespace cpu

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "tessera/backend/cpu/gemm.hpp"
+#include "tessera/backend/operations.hpp"
 #include "tessera/tensor/tensor.hpp"
 
 namespace tessera::inline v0 {
@@ -131,22 +132,6 @@ void attention_forward_block(std::span<std::byte> scratch, HeadIndex at, T const
     scale_row(tiles.sums + row * head, S(1) / total[row], head, out + at.out(first + row));
     logsumexp[row] = largest[row] + std::log(total[row]);
   }
-}
-
-template <class T>
-void attention_forward(Context<Cpu>& context, ConstTensor<T> qkv, int heads, Tensor<T> out,
-                       Tensor<compute_t<T>> logsumexp) {
-  std::int64_t const samples = out.shape()[0], sequence = out.shape()[1], channels = out.shape()[2];
-  std::int64_t const head = channels / heads;
-  std::int64_t const block = AttentionTiles<compute_t<T>>::block_rows(head);
-  std::int64_t const blocks = (sequence + block - 1) / block;
-  context.pool().parallel_for(samples * heads * blocks, [&](std::int64_t task, int worker) {
-    HeadIndex const at{sequence, channels, head, task / blocks / heads, task / blocks % heads};
-    std::int64_t const first = task % blocks * block;
-    attention_forward_block(context.worker_scratch(worker), at, qkv.data(), first,
-                            std::min(block, sequence - first), out.data(),
-                            logsumexp.data() + at.row_of(heads, first));
-  });
 }
 
 /// The gradient of one head, block of keys after block of keys, each over the queries that see it.
@@ -275,17 +260,38 @@ class AttentionBackward {
   std::int64_t dots_query_ = -1, dots_count_ = 0;
 };
 
-template <class T>
-void attention_backward(Context<Cpu>& context, ConstTensor<T> dout, ConstTensor<T> qkv, ConstTensor<T> out,
-                        ConstTensor<compute_t<T>> logsumexp, int heads, Tensor<T> dqkv) {
-  std::int64_t const samples = out.shape()[0], sequence = out.shape()[1], channels = out.shape()[2];
-  context.pool().parallel_for(samples * heads, [&](std::int64_t task, int worker) {
-    HeadIndex const at{sequence, channels, channels / heads, task / heads, task % heads};
-    AttentionBackward<T>(context.worker_scratch(worker), at, dout.data(), qkv.data(), out.data(),
-                         logsumexp.data() + at.row_of(heads, 0), dqkv.data())
-        .run();
-  });
-}
+struct Attention {
+  template <class T>
+  static void forward(Context<Cpu>& context, AttentionKind, ConstTensor<T> qkv, int heads, Tensor<T> out,
+                      Tensor<compute_t<T>> logsumexp) {
+    std::int64_t const samples = out.shape()[0], sequence = out.shape()[1], channels = out.shape()[2];
+    std::int64_t const head = channels / heads;
+    std::int64_t const block = AttentionTiles<compute_t<T>>::block_rows(head);
+    std::int64_t const blocks = (sequence + block - 1) / block;
+    context.pool().parallel_for(samples * heads * blocks, [&](std::int64_t task, int worker) {
+      HeadIndex const at{sequence, channels, head, task / blocks / heads, task / blocks % heads};
+      std::int64_t const first = task % blocks * block;
+      attention_forward_block(context.worker_scratch(worker), at, qkv.data(), first,
+                              std::min(block, sequence - first), out.data(),
+                              logsumexp.data() + at.row_of(heads, first));
+    });
+  }
+
+  template <class T>
+  static void backward(Context<Cpu>& context, AttentionKind, ConstTensor<T> dout, ConstTensor<T> qkv,
+                       ConstTensor<T> out, ConstTensor<compute_t<T>> logsumexp, int heads, Tensor<T> dqkv) {
+    std::int64_t const samples = out.shape()[0], sequence = out.shape()[1], channels = out.shape()[2];
+    context.pool().parallel_for(samples * heads, [&](std::int64_t task, int worker) {
+      HeadIndex const at{sequence, channels, channels / heads, task / heads, task % heads};
+      AttentionBackward<T>(context.worker_scratch(worker), at, dout.data(), qkv.data(), out.data(),
+                           logsumexp.data() + at.row_of(heads, 0), dqkv.data())
+          .run();
+    });
+  }
+};
 
 }  // namespace cpu
+
+template <>
+struct backend::Attention<Cpu> : cpu::Attention {};
 }  // namespace tessera::inline v0

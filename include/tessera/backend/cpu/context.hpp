@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "tessera/backend/cpu/pool.hpp"
+#include "tessera/backend/math.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/operation.hpp"
 #include "tessera/core/place.hpp"
@@ -19,7 +20,7 @@ namespace tessera::inline v0 {
 /// Runs operations on the CPU: `enqueue` returns when the work is done. A step allocates nothing: whatever an
 /// operation needs is in the workspace, a fixed budget for each worker that serves every shape and type.
 template <>
-class Context<Cpu> {
+class Context<Cpu> : public MathChannel {
  public:
   using place_type = Cpu;
   /// What one worker has: packed operands, tiles of sums, attention's tiles.
@@ -35,8 +36,8 @@ class Context<Cpu> {
 
   /// `workspace` stays the caller's and must outlive the context. It may be empty with a recorder, and for
   /// operations that take elements one by one. Throws Error(usage) when it is too small.
-  Context(int threads, std::span<std::byte> workspace, Recorder* recorder = nullptr)
-      : recorder_(recorder), pool_(recorder ? 1 : threads) {
+  Context(int threads, std::span<std::byte> workspace, Recorder* recorder = nullptr, Math const& math = {})
+      : MathChannel(math), recorder_(recorder), pool_(recorder ? 1 : threads) {
     if (recorder || workspace.empty()) return;
     if (workspace.size() < workspace_bytes(pool_.threads()))
       throw Error(ErrorKind::usage, "the CPU context has " + std::to_string(workspace.size()) +

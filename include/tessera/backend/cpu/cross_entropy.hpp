@@ -9,6 +9,7 @@
 
 #include "tessera/backend/cpu/context.hpp"
 #include "tessera/backend/cpu/packet.hpp"
+#include "tessera/backend/operations.hpp"
 #include "tessera/tensor/tensor.hpp"
 
 namespace tessera::inline v0 {
@@ -44,47 +45,53 @@ S log_sum_exp(T const* row, std::int64_t n) {
   return top + std::log(total);
 }
 
-template <class T>
-void cross_entropy(Context<Cpu>& context, Tensor<T> logits, std::int64_t n, ConstTensor<std::int32_t> targets,
-                   Tensor<compute_t<T>> losses, bool gradient, compute_t<T> const* gradient_scale) {
-  using S = compute_t<T>;
-  std::int64_t const pitch = logits.shape().columns();
-  S const scale = gradient ? *gradient_scale : S(0);
-  context.pool().parallel_for(logits.shape().rows(), [&](std::int64_t row, int) {
-    T* const values = logits.data() + row * pitch;
-    std::int64_t const target = targets.data()[row];
-    if (gradient) std::fill(values + n, values + pitch, T(S(0)));
-    if (target < 0) {
-      losses.data()[row] = S(0);
-      if (gradient) std::fill_n(values, n, T(S(0)));
-      return;
-    }
-    S const normalizer = log_sum_exp<S>(static_cast<T const*>(values), n);
-    S const chosen = static_cast<S>(values[target]);
-    losses.data()[row] = normalizer - chosen;
-    if (!gradient) return;
-    Packet<S> const offset(normalizer), factor(scale);
-    for_packets<S>(0, n, [&](std::int64_t i, auto whole, std::int64_t count) {
-      put(values + i, exp(get<S>(static_cast<T const*>(values) + i, whole, count) - offset) * factor, whole,
-          count);
+struct CrossEntropy {
+  template <class T>
+  static void forward(Context<Cpu>& context, Tensor<T> logits, std::int64_t n,
+                      ConstTensor<std::int32_t> targets, Tensor<compute_t<T>> losses, bool gradient,
+                      compute_t<T> const* gradient_scale) {
+    using S = compute_t<T>;
+    std::int64_t const pitch = logits.shape().columns();
+    S const scale = gradient ? *gradient_scale : S(0);
+    context.pool().parallel_for(logits.shape().rows(), [&](std::int64_t row, int) {
+      T* const values = logits.data() + row * pitch;
+      std::int64_t const target = targets.data()[row];
+      if (gradient) std::fill(values + n, values + pitch, T(S(0)));
+      if (target < 0) {
+        losses.data()[row] = S(0);
+        if (gradient) std::fill_n(values, n, T(S(0)));
+        return;
+      }
+      S const normalizer = log_sum_exp<S>(static_cast<T const*>(values), n);
+      S const chosen = static_cast<S>(values[target]);
+      losses.data()[row] = normalizer - chosen;
+      if (!gradient) return;
+      Packet<S> const offset(normalizer), factor(scale);
+      for_packets<S>(0, n, [&](std::int64_t i, auto whole, std::int64_t count) {
+        put(values + i, exp(get<S>(static_cast<T const*>(values) + i, whole, count) - offset) * factor, whole,
+            count);
+      });
+      values[target] = T((std::exp(chosen - normalizer) - S(1)) * scale);
     });
-    values[target] = T((std::exp(chosen - normalizer) - S(1)) * scale);
-  });
-}
-
-/// The sum over rows in order, and how many rows count.
-template <class S>
-void sum_losses(ConstTensor<S> losses, ConstTensor<std::int32_t> targets, double* loss,
-                std::int64_t* unmasked) {
-  double sum = 0;
-  std::int64_t count = 0;
-  for (std::int64_t row = 0; row < losses.elements(); ++row) {
-    sum += static_cast<double>(losses.data()[row]);
-    count += targets.data()[row] >= 0;
   }
-  *loss = sum;
-  *unmasked = count;
-}
+
+  /// The sum over rows in order, and how many rows count.
+  template <class S>
+  static void sum_losses(Context<Cpu>&, ConstTensor<S> losses, ConstTensor<std::int32_t> targets,
+                         double* loss, std::int64_t* unmasked) {
+    double sum = 0;
+    std::int64_t count = 0;
+    for (std::int64_t row = 0; row < losses.elements(); ++row) {
+      sum += static_cast<double>(losses.data()[row]);
+      count += targets.data()[row] >= 0;
+    }
+    *loss = sum;
+    *unmasked = count;
+  }
+};
 
 }  // namespace cpu
+
+template <>
+struct backend::CrossEntropy<Cpu> : cpu::CrossEntropy {};
 }  // namespace tessera::inline v0

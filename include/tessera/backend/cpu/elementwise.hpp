@@ -9,28 +9,14 @@
 #include <cstring>
 #include <type_traits>
 
+#include "tessera/backend/cpu/activation.hpp"
 #include "tessera/backend/cpu/context.hpp"
 #include "tessera/backend/cpu/packet.hpp"
+#include "tessera/backend/operations.hpp"
 #include "tessera/tensor/tensor.hpp"
 
 namespace tessera::inline v0 {
 namespace cpu {
-
-template <class T>
-void fold(Context<Cpu>& context, Tensor<compute_t<T>> accumulator, T const* pieces, int count,
-          std::int64_t stride, bool first) {
-  using S = compute_t<T>;
-  S* const to = accumulator.data();
-  for_blocks(context.pool(), accumulator.elements(), [&](std::int64_t begin, std::int64_t end, int) {
-    for_packets<S>(begin, end, [&](std::int64_t i, auto whole, std::int64_t some) {
-      Packet<S> sum = get<S>(pieces + i, whole, some);
-      if (!first) sum = get<S>(static_cast<S const*>(to) + i, whole, some) + sum;
-      for (int piece = 1; piece < count; ++piece)
-        sum = sum + get<S>(pieces + piece * stride + i, whole, some);
-      put(to + i, sum, whole, some);
-    });
-  });
-}
 
 /// The sum of squares of up to one block: 16 running sums by index modulo 16, whatever a register holds, each
 /// with one rounding a term, combined pairwise: the same bits on every instruction set.
@@ -60,53 +46,84 @@ S sum_of_squares(T const* values, std::int64_t n) {
   return total[0];
 }
 
-template <class T, class Q>
-void norm_partials(Context<Cpu>& context, ConstTensor<T> values, Tensor<Q> partials) {
-  using S = compute_t<T>;
-  for_blocks(context.pool(), values.elements(), [&](std::int64_t begin, std::int64_t end, int) {
-    partials.data()[begin / block_elements] =
-        static_cast<Q>(sum_of_squares<S>(values.data() + begin, end - begin));
-  });
-}
+struct Elementwise {
+  template <class S, class D>
+  static void convert(Context<Cpu>& context, ConstTensor<S> from, Tensor<D> to) {
+    using C = std::conditional_t<std::is_same_v<S, double> || std::is_same_v<D, double>, double, float>;
+    transform<C>(
+        context.pool(), to.elements(), [](Packet<C> source, Packet<C>& target) { target = source; },
+        from.data(), to.data());
+  }
 
-template <class S, class D>
-void convert(Context<Cpu>& context, ConstTensor<S> from, Tensor<D> to) {
-  using C = std::conditional_t<std::is_same_v<S, double> || std::is_same_v<D, double>, double, float>;
-  transform<C>(
-      context.pool(), to.elements(), [](Packet<C> source, Packet<C>& target) { target = source; },
-      from.data(), to.data());
-}
+  template <class T>
+  static void fill(Context<Cpu>& context, Tensor<T> to, compute_t<T> value) {
+    for_blocks(context.pool(), to.elements(), [&](std::int64_t begin, std::int64_t end, int) {
+      std::fill(to.data() + begin, to.data() + end, static_cast<T>(value));
+    });
+  }
 
-template <class T>
-void fill(Context<Cpu>& context, Tensor<T> to, T value) {
-  for_blocks(context.pool(), to.elements(), [&](std::int64_t begin, std::int64_t end, int) {
-    std::fill(to.data() + begin, to.data() + end, value);
-  });
-}
+  template <class T>
+  static void copy(Context<Cpu>& context, ConstTensor<T> from, Tensor<T> to) {
+    for_blocks(context.pool(), to.elements(), [&](std::int64_t begin, std::int64_t end, int) {
+      std::memmove(static_cast<void*>(to.data() + begin), from.data() + begin,
+                   static_cast<std::size_t>(end - begin) * sizeof(T));
+    });
+  }
 
-template <class T>
-void copy(Context<Cpu>& context, ConstTensor<T> from, Tensor<T> to) {
-  for_blocks(context.pool(), to.elements(), [&](std::int64_t begin, std::int64_t end, int) {
-    std::memmove(static_cast<void*>(to.data() + begin), from.data() + begin,
-                 static_cast<std::size_t>(end - begin) * sizeof(T));
-  });
-}
+  template <class T>
+  static void fold(Context<Cpu>& context, Tensor<compute_t<T>> accumulator, T const* pieces, int count,
+                   std::int64_t stride, bool first) {
+    using S = compute_t<T>;
+    S* const to = accumulator.data();
+    for_blocks(context.pool(), accumulator.elements(), [&](std::int64_t begin, std::int64_t end, int) {
+      for_packets<S>(begin, end, [&](std::int64_t i, auto whole, std::int64_t some) {
+        Packet<S> sum = get<S>(pieces + i, whole, some);
+        if (!first) sum = get<S>(static_cast<S const*>(to) + i, whole, some) + sum;
+        for (int piece = 1; piece < count; ++piece)
+          sum = sum + get<S>(pieces + piece * stride + i, whole, some);
+        put(to + i, sum, whole, some);
+      });
+    });
+  }
 
-template <class T>
-void first_non_finite(Context<Cpu>& context, ConstTensor<T> values, std::int64_t* index) {
-  std::int64_t const none = values.elements();
-  std::atomic<std::int64_t> first{none};
-  for_blocks(context.pool(), none, [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      if (std::isfinite(static_cast<compute_t<T>>(values.data()[i]))) continue;
-      std::int64_t known = first.load(std::memory_order_relaxed);
-      while (i < known && !first.compare_exchange_weak(known, i, std::memory_order_relaxed)) {
+  template <class T, class Q>
+  static void norm_partials(Context<Cpu>& context, ConstTensor<T> values, Tensor<Q> partials) {
+    using S = compute_t<T>;
+    for_blocks(context.pool(), values.elements(), [&](std::int64_t begin, std::int64_t end, int) {
+      partials.data()[begin / block_elements] =
+          static_cast<Q>(sum_of_squares<S>(values.data() + begin, end - begin));
+    });
+  }
+
+  template <class T>
+  static void first_non_finite(Context<Cpu>& context, ConstTensor<T> values, std::int64_t* index) {
+    std::int64_t const none = values.elements();
+    std::atomic<std::int64_t> first{none};
+    for_blocks(context.pool(), none, [&](std::int64_t begin, std::int64_t end, int) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        if (std::isfinite(static_cast<compute_t<T>>(values.data()[i]))) continue;
+        std::int64_t known = first.load(std::memory_order_relaxed);
+        while (i < known && !first.compare_exchange_weak(known, i, std::memory_order_relaxed)) {
+        }
+        return;
       }
-      return;
-    }
-  });
-  *index = first.load() == none ? -1 : first.load();
-}
+    });
+    *index = first.load() == none ? -1 : first.load();
+  }
+
+  template <class T>
+  static void activate(Context<Cpu>& context, Activation activation, ConstTensor<T> pre, Tensor<T> y) {
+    using S = compute_t<T>;
+    with_activation(activation, [&](auto form) {
+      transform<S>(
+          context.pool(), y.elements(),
+          [form](Packet<S> before, Packet<S>& after) { after = form.value(before); }, pre.data(), y.data());
+    });
+  }
+};
 
 }  // namespace cpu
+
+template <>
+struct backend::Elementwise<Cpu> : cpu::Elementwise {};
 }  // namespace tessera::inline v0

@@ -8,68 +8,75 @@
 
 #include "tessera/backend/cpu/context.hpp"
 #include "tessera/backend/cpu/packet.hpp"
+#include "tessera/backend/operations.hpp"
 #include "tessera/tensor/tensor.hpp"
 
 namespace tessera::inline v0 {
 namespace cpu {
 
-template <class T>
-void embedding_forward(Context<Cpu>& context, ConstTensor<std::int32_t> tokens, ConstTensor<T> wte,
-                       ConstTensor<T> wpe, Tensor<T> y) {
-  using S = compute_t<T>;
-  std::int64_t const n = y.shape().columns(), sequence = tokens.shape().columns();
-  context.pool().parallel_for(y.shape().rows(), [&](std::int64_t row, int) {
-    T const* const token = wte.data() + static_cast<std::int64_t>(tokens.data()[row]) * n;
-    T* const to = y.data() + row * n;
-    if (!wpe) {
-      std::copy_n(token, n, to);
-      return;
-    }
-    T const* const position = wpe.data() + row % sequence * n;
-    for_packets<S>(0, n, [&](std::int64_t i, auto whole, std::int64_t count) {
-      put(to + i, get<S>(token + i, whole, count) + get<S>(position + i, whole, count), whole, count);
-    });
-  });
-}
-
-/// Token rows are added in the order of the tokens, in stripes of columns that workers share out.
-template <class T>
-void embedding_backward(Context<Cpu>& context, ConstTensor<std::int32_t> tokens, ConstTensor<T> dy,
-                        Tensor<compute_t<T>> partial, bool fresh, Tensor<T> dwte, Tensor<T> dwpe) {
-  using S = compute_t<T>;
-  constexpr std::int64_t stripe = 64 / static_cast<std::int64_t>(sizeof(S)) * 2;
-  std::int64_t const n = dy.shape().columns(), rows = dy.shape().rows(), sequence = tokens.shape().columns();
-  if (fresh)
-    for_blocks(context.pool(), partial.elements(), [&](std::int64_t begin, std::int64_t end, int) {
-      std::fill(partial.data() + begin, partial.data() + end, S(0));
-    });
-  context.pool().parallel_for((n + stripe - 1) / stripe, [&](std::int64_t task, int) {
-    std::int64_t const begin = task * stripe, end = std::min(begin + stripe, n);
-    for (std::int64_t row = 0; row < rows; ++row) {
-      S* const to = partial.data() + static_cast<std::int64_t>(tokens.data()[row]) * n;
-      for_packets<S>(begin, end, [&](std::int64_t i, auto whole, std::int64_t count) {
-        put(to + i,
-            get<S>(static_cast<S const*>(to) + i, whole, count) +
-                get<S>(dy.data() + row * n + i, whole, count),
-            whole, count);
+struct Embedding {
+  template <class T>
+  static void forward(Context<Cpu>& context, ConstTensor<std::int32_t> tokens, ConstTensor<T> wte,
+                      ConstTensor<T> wpe, Tensor<T> y) {
+    using S = compute_t<T>;
+    std::int64_t const n = y.shape().columns(), sequence = tokens.shape().columns();
+    context.pool().parallel_for(y.shape().rows(), [&](std::int64_t row, int) {
+      T const* const token = wte.data() + static_cast<std::int64_t>(tokens.data()[row]) * n;
+      T* const to = y.data() + row * n;
+      if (!wpe) {
+        std::copy_n(token, n, to);
+        return;
+      }
+      T const* const position = wpe.data() + row % sequence * n;
+      for_packets<S>(0, n, [&](std::int64_t i, auto whole, std::int64_t count) {
+        put(to + i, get<S>(token + i, whole, count) + get<S>(position + i, whole, count), whole, count);
       });
-    }
-  });
-  if (static_cast<void const*>(partial.data()) != static_cast<void const*>(dwte.data()))
-    transform<S>(
-        context.pool(), dwte.elements(), [](Packet<S> from, Packet<S>& to) { to = from; },
-        static_cast<S const*>(partial.data()), dwte.data());
-  if (!dwpe) return;
-  context.pool().parallel_for(dwpe.shape().rows(), [&](std::int64_t position, int) {
-    for_packets<S>(0, n, [&](std::int64_t i, auto whole, std::int64_t count) {
-      Packet<S> sum(S(0));
-      if (position < sequence)
-        for (std::int64_t row = position; row < rows; row += sequence)
-          sum = sum + get<S>(dy.data() + row * n + i, whole, count);
-      put(dwpe.data() + position * n + i, sum, whole, count);
     });
-  });
-}
+  }
+
+  /// Token rows are added in the order of the tokens, in stripes of columns that workers share out.
+  template <class T>
+  static void backward(Context<Cpu>& context, ConstTensor<std::int32_t> tokens, ConstTensor<T> dy,
+                       Tensor<compute_t<T>> partial, bool fresh, Tensor<T> dwte, Tensor<T> dwpe) {
+    using S = compute_t<T>;
+    constexpr std::int64_t stripe = 64 / static_cast<std::int64_t>(sizeof(S)) * 2;
+    std::int64_t const n = dy.shape().columns(), rows = dy.shape().rows(),
+                       sequence = tokens.shape().columns();
+    if (fresh)
+      for_blocks(context.pool(), partial.elements(), [&](std::int64_t begin, std::int64_t end, int) {
+        std::fill(partial.data() + begin, partial.data() + end, S(0));
+      });
+    context.pool().parallel_for((n + stripe - 1) / stripe, [&](std::int64_t task, int) {
+      std::int64_t const begin = task * stripe, end = std::min(begin + stripe, n);
+      for (std::int64_t row = 0; row < rows; ++row) {
+        S* const to = partial.data() + static_cast<std::int64_t>(tokens.data()[row]) * n;
+        for_packets<S>(begin, end, [&](std::int64_t i, auto whole, std::int64_t count) {
+          put(to + i,
+              get<S>(static_cast<S const*>(to) + i, whole, count) +
+                  get<S>(dy.data() + row * n + i, whole, count),
+              whole, count);
+        });
+      }
+    });
+    if (static_cast<void const*>(partial.data()) != static_cast<void const*>(dwte.data()))
+      transform<S>(
+          context.pool(), dwte.elements(), [](Packet<S> from, Packet<S>& to) { to = from; },
+          static_cast<S const*>(partial.data()), dwte.data());
+    if (!dwpe) return;
+    context.pool().parallel_for(dwpe.shape().rows(), [&](std::int64_t position, int) {
+      for_packets<S>(0, n, [&](std::int64_t i, auto whole, std::int64_t count) {
+        Packet<S> sum(S(0));
+        if (position < sequence)
+          for (std::int64_t row = position; row < rows; row += sequence)
+            sum = sum + get<S>(dy.data() + row * n + i, whole, count);
+        put(dwpe.data() + position * n + i, sum, whole, count);
+      });
+    });
+  }
+};
 
 }  // namespace cpu
+
+template <>
+struct backend::Embedding<Cpu> : cpu::Embedding {};
 }  // namespace tessera::inline v0

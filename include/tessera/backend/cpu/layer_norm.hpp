@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <utility>
 
 #include "tessera/backend/cpu/context.hpp"
 #include "tessera/backend/cpu/packet.hpp"
+#include "tessera/backend/operations.hpp"
 #include "tessera/tensor/tensor.hpp"
 
 namespace tessera::inline v0 {
@@ -28,38 +30,11 @@ EIGEN_STRONG_INLINE S sum_terms(std::int64_t n, Term const& term) {
   return lane_sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
-template <class T>
-void layer_norm_forward(Context<Cpu>& context, ConstTensor<T> x, ConstTensor<T> gamma, ConstTensor<T> beta,
-                        double epsilon, Tensor<T> y, Tensor<compute_t<T>> mean, Tensor<compute_t<T>> rstd) {
-  using S = compute_t<T>;
-  std::int64_t const n = x.shape().columns();
-  context.pool().parallel_for(x.shape().rows(), [&](std::int64_t row, int) {
-    T const* const from = x.data() + row * n;
-    S const average =
-        sum_terms<S>(n, [&](auto i, auto whole, auto count) { return get<S>(from + i, whole, count); }) /
-        S(n);
-    Packet<S> const center(average);
-    S const squares = sum_terms<S>(n, [&](auto i, auto whole, auto count) {
-      Packet<S> const off = get<S>(from + i, whole, count, average) - center;
-      return off * off;
-    });
-    S const scale = S(1) / std::sqrt(squares / S(n) + S(epsilon));
-    mean.data()[row] = average;
-    rstd.data()[row] = scale;
-    for_packets<S>(0, n, [&](std::int64_t i, auto whole, std::int64_t count) {
-      Packet<S> const normal = (get<S>(from + i, whole, count) - center) * Packet<S>(scale);
-      put(y.data() + row * n + i,
-          fma(normal, get<S>(gamma.data() + i, whole, count), get<S>(beta.data() + i, whole, count)), whole,
-          count);
-    });
-  });
-}
-
-/// The sums over rows: column stripes in parallel, rows in blocks of 64, in order.
+/// The sums over rows, sums (2,C): column stripes in parallel, rows in blocks of 64, in order.
 template <class T>
 void layer_norm_backward_scale(Context<Cpu>& context, ConstTensor<T> dy, ConstTensor<T> x,
                                ConstTensor<compute_t<T>> mean, ConstTensor<compute_t<T>> rstd,
-                               Tensor<T> dgamma, Tensor<T> dbeta) {
+                               compute_t<T>* sums) {
   using S = compute_t<T>;
   constexpr std::int64_t row_block = 64;
   constexpr std::int64_t width = Packet<S>::size;
@@ -81,43 +56,87 @@ void layer_norm_backward_scale(Context<Cpu>& context, ConstTensor<T> dy, ConstTe
         gammas = gammas + block_gammas;
         betas = betas + block_betas;
       }
-      put(dgamma.data() + i, gammas, whole, count);
-      put(dbeta.data() + i, betas, whole, count);
+      put(sums + i, gammas, whole, count);
+      put(sums + n + i, betas, whole, count);
     });
   });
 }
 
-template <class T>
-void layer_norm_backward(Context<Cpu>& context, ConstTensor<T> dy, ConstTensor<T> x, ConstTensor<T> gamma,
-                         ConstTensor<compute_t<T>> mean, ConstTensor<compute_t<T>> rstd,
-                         ConstTensor<T> residual_gradient, Tensor<T> dx, Tensor<T> dgamma, Tensor<T> dbeta) {
-  using S = compute_t<T>;
-  std::int64_t const n = x.shape().columns();
-  layer_norm_backward_scale(context, dy, x, mean, rstd, dgamma, dbeta);
-  context.pool().parallel_for(x.shape().rows(), [&](std::int64_t row, int) {
-    T const* const slopes = dy.data() + row * n;
-    T const* const from = x.data() + row * n;
-    T const* const base = residual_gradient ? residual_gradient.data() + row * n : nullptr;
-    Packet<S> const center(mean.data()[row]), scale(rstd.data()[row]);
-    auto const scaled = [&](std::int64_t i, auto whole, std::int64_t count) {
-      return get<S>(slopes + i, whole, count) * get<S>(gamma.data() + i, whole, count);
-    };
-    auto const normal = [&](std::int64_t i, auto whole, std::int64_t count) {
-      return (get<S>(from + i, whole, count) - center) * scale;
-    };
-    S const sum = sum_terms<S>(n, scaled);
-    S const dot = sum_terms<S>(n, [&](std::int64_t i, auto whole, std::int64_t count) {
-      return scaled(i, whole, count) * normal(i, whole, count);
+struct LayerNorm {
+  template <class T>
+  static void forward(Context<Cpu>& context, ConstTensor<T> x, ConstTensor<T> gamma, ConstTensor<T> beta,
+                      double epsilon, Tensor<T> y, Tensor<compute_t<T>> mean, Tensor<compute_t<T>> rstd) {
+    using S = compute_t<T>;
+    std::int64_t const n = x.shape().columns();
+    context.pool().parallel_for(x.shape().rows(), [&](std::int64_t row, int) {
+      T const* const from = x.data() + row * n;
+      S const average =
+          sum_terms<S>(n, [&](auto i, auto whole, auto count) { return get<S>(from + i, whole, count); }) /
+          S(n);
+      Packet<S> const center(average);
+      S const squares = sum_terms<S>(n, [&](auto i, auto whole, auto count) {
+        Packet<S> const off = get<S>(from + i, whole, count, average) - center;
+        return off * off;
+      });
+      S const scale = S(1) / std::sqrt(squares / S(n) + S(epsilon));
+      mean.data()[row] = average;
+      rstd.data()[row] = scale;
+      for_packets<S>(0, n, [&](std::int64_t i, auto whole, std::int64_t count) {
+        Packet<S> const normal = (get<S>(from + i, whole, count) - center) * Packet<S>(scale);
+        put(y.data() + row * n + i,
+            fma(normal, get<S>(gamma.data() + i, whole, count), get<S>(beta.data() + i, whole, count)), whole,
+            count);
+      });
     });
-    Packet<S> const sum_mean(sum / S(n)), minus_dot_mean(-dot / S(n));
-    for_packets<S>(0, n, [&](std::int64_t i, auto whole, std::int64_t count) {
-      Packet<S> const off = scaled(i, whole, count) - sum_mean;
-      Packet<S> result = fma(normal(i, whole, count), minus_dot_mean, off) * scale;
-      if (base) result = result + get<S>(base + i, whole, count);
-      put(dx.data() + row * n + i, result, whole, count);
+  }
+
+  template <class T>
+  static void backward_input(Context<Cpu>& context, ConstTensor<T> dy, ConstTensor<T> x, ConstTensor<T> gamma,
+                             ConstTensor<compute_t<T>> mean, ConstTensor<compute_t<T>> rstd,
+                             ConstTensor<T> residual_gradient, Tensor<T> dx, Tensor<compute_t<T>> partials) {
+    using S = compute_t<T>;
+    std::int64_t const n = x.shape().columns();
+    layer_norm_backward_scale(context, dy, x, mean, rstd, partials.data());
+    context.pool().parallel_for(x.shape().rows(), [&](std::int64_t row, int) {
+      T const* const slopes = dy.data() + row * n;
+      T const* const from = x.data() + row * n;
+      T const* const base = residual_gradient ? residual_gradient.data() + row * n : nullptr;
+      Packet<S> const center(mean.data()[row]), scale(rstd.data()[row]);
+      auto const scaled = [&](std::int64_t i, auto whole, std::int64_t count) {
+        return get<S>(slopes + i, whole, count) * get<S>(gamma.data() + i, whole, count);
+      };
+      auto const normal = [&](std::int64_t i, auto whole, std::int64_t count) {
+        return (get<S>(from + i, whole, count) - center) * scale;
+      };
+      S const sum = sum_terms<S>(n, scaled);
+      S const dot = sum_terms<S>(n, [&](std::int64_t i, auto whole, std::int64_t count) {
+        return scaled(i, whole, count) * normal(i, whole, count);
+      });
+      Packet<S> const sum_mean(sum / S(n)), minus_dot_mean(-dot / S(n));
+      for_packets<S>(0, n, [&](std::int64_t i, auto whole, std::int64_t count) {
+        Packet<S> const off = scaled(i, whole, count) - sum_mean;
+        Packet<S> result = fma(normal(i, whole, count), minus_dot_mean, off) * scale;
+        if (base) result = result + get<S>(base + i, whole, count);
+        put(dx.data() + row * n + i, result, whole, count);
+      });
     });
-  });
-}
+  }
+
+  /// The partial sums are the sums: they are rounded.
+  template <class T>
+  static void backward_weight(Context<Cpu>& context, ConstTensor<compute_t<T>> partials,
+                              std::int64_t /*rows*/, Tensor<T> dgamma, Tensor<T> dbeta) {
+    using S = compute_t<T>;
+    std::int64_t const n = dgamma.elements();
+    for (auto const& [sums, to] :
+         {std::pair(partials.data(), dgamma.data()), std::pair(partials.data() + n, dbeta.data())})
+      transform<S>(
+          context.pool(), n, [](Packet<S> from, Packet<S>& rounded) { rounded = from; }, sums, to);
+  }
+};
 
 }  // namespace cpu
+
+template <>
+struct backend::LayerNorm<Cpu> : cpu::LayerNorm {};
 }  // namespace tessera::inline v0

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products with the epilogues of a transformer's linear layers. The contracts are in ops/linear.hpp.
+// Linear layers: one product, and what is done to its tile while it is hot. The contract is in
+// ops/linear.hpp.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
 #include "tessera/backend/cpu/activation.hpp"
 #include "tessera/backend/cpu/gemm.hpp"
+#include "tessera/backend/operations.hpp"
 #include "tessera/tensor/tensor.hpp"
 
 namespace tessera::inline v0 {
@@ -35,104 +38,105 @@ auto store_into(T* to, std::int64_t n) {
                        [](std::int64_t, std::int64_t, Packet<S> value, auto, std::int64_t) { return value; });
 }
 
-template <class S, class T, class Whole>
-EIGEN_STRONG_INLINE Packet<S> add_bias(Packet<S> value, T const* bias, std::int64_t column, Whole whole,
-                                       std::int64_t count) {
-  return bias ? value + get<S>(bias + column, whole, count) : value;
+/// y = op(a) op(b), in compute_t<T>; the epilogue stores it.
+template <class T, class Y, class Epilogue, class Sums = NoSums>
+void plain_product(Context<Cpu>& context, ConstTensor<T> a, bool a_transposed, ConstTensor<T> b,
+                   bool b_transposed, Tensor<Y> y, Epilogue const& epilogue, Sums const& sums = {}) {
+  product<compute_t<T>>(context, Matrix<T>{a.data(), a.shape().columns(), a_transposed},
+                        Matrix<T>{b.data(), b.shape().columns(), b_transposed}, y.shape().rows(),
+                        y.shape().columns(), a_transposed ? a.shape().rows() : a.shape().columns(), epilogue,
+                        sums);
 }
 
+/// sums (N) = x (M,N) over rows, in order.
 template <class T>
-void linear_forward(Context<Cpu>& context, ConstTensor<T> x, ConstTensor<T> w, ConstTensor<T> bias,
-                    Tensor<T> y) {
+void sum_rows(Context<Cpu>& context, ConstTensor<T> x, Tensor<T> sums) {
   using S = compute_t<T>;
-  std::int64_t const depth = x.shape().columns(), n = y.shape().columns();
-  T const* const b = bias.data();
-  product<S>(context, Matrix<T>{x.data(), depth}, Matrix<T>{w.data(), n}, y.shape().rows(), n, depth,
-             map_into<S>(y.data(), n,
-                         [b](std::int64_t, std::int64_t column, Packet<S> value, auto whole,
-                             std::int64_t count) { return add_bias(value, b, column, whole, count); }));
+  constexpr std::int64_t width = Packet<S>::size;
+  std::int64_t const rows = x.shape().rows(), n = x.shape().columns();
+  context.pool().parallel_for((n + width - 1) / width, [&](std::int64_t stripe, int) {
+    std::int64_t const begin = stripe * width;
+    for_packets<S>(begin, std::min(begin + width, n), [&](std::int64_t i, auto whole, std::int64_t count) {
+      Packet<S> sum(S(0));
+      for (std::int64_t row = 0; row < rows; ++row) sum = sum + get<S>(x.data() + row * n + i, whole, count);
+      put(sums.data() + i, sum, whole, count);
+    });
+  });
 }
 
-/// The activation is computed from `pre` as stored, so that gelu_forward repeats it bit for bit.
-template <class T>
-void linear_gelu_forward(Context<Cpu>& context, ConstTensor<T> x, ConstTensor<T> w, ConstTensor<T> bias,
-                         Tensor<T> pre, Tensor<T> y) {
-  using S = compute_t<T>;
-  std::int64_t const depth = x.shape().columns(), n = y.shape().columns();
-  T const* const b = bias.data();
-  T* const before = pre.data();
-  product<S>(context, Matrix<T>{x.data(), depth}, Matrix<T>{w.data(), n}, y.shape().rows(), n, depth,
-             map_into<S>(y.data(), n,
-                         [b, before](std::int64_t index, std::int64_t column, Packet<S> value, auto whole,
-                                     std::int64_t count) {
-                           put(before + index, add_bias(value, b, column, whole, count), whole, count);
-                           return gelu(get<S>(static_cast<T const*>(before) + index, whole, count));
-                         }));
-}
+struct Linear {
+  /// The activation is computed from `pre` as stored, so that `activate` repeats it bit for bit.
+  template <class T>
+  static void forward(Context<Cpu>& context, ConstTensor<T> x, ConstTensor<T> w, Tensor<T> y,
+                      ops::LinearOptions<T, Cpu> const& with) {
+    using S = compute_t<T>;
+    std::int64_t const n = y.shape().columns();
+    auto const run = [&](auto const& epilogue) {
+      plain_product(context, x, false, w, with.transposed, y, epilogue);
+    };
+    auto const add = [bias = with.bias.data(), base = with.residual.data()](
+                         std::int64_t index, std::int64_t column, Packet<S> value, auto whole,
+                         std::int64_t count) {
+      if (bias) value = value + get<S>(bias + column, whole, count);
+      return base ? value + get<S>(base + index, whole, count) : value;
+    };
+    if (with.activation != Activation::none)
+      with_activation(with.activation, [&](auto form) {
+        run(map_into<S>(y.data(), n,
+                        [add, form, pre = with.pre.data()](std::int64_t index, std::int64_t column,
+                                                           Packet<S> value, auto whole, std::int64_t count) {
+                          put(pre + index, add(index, column, value, whole, count), whole, count);
+                          return form.value(get<S>(static_cast<T const*>(pre) + index, whole, count));
+                        }));
+      });
+    else if (with.bias || with.residual)
+      run(map_into<S>(y.data(), n, add));
+    else
+      run(store_into<S>(y.data(), n));
+  }
 
-template <class T>
-void gelu_forward(Context<Cpu>& context, ConstTensor<T> pre, Tensor<T> y) {
-  using S = compute_t<T>;
-  transform<S>(
-      context.pool(), y.elements(), [](Packet<S> before, Packet<S>& after) { after = gelu(before); },
-      pre.data(), y.data());
-}
+  template <class T>
+  static void backward_input(Context<Cpu>& context, ConstTensor<T> dy, ConstTensor<T> w, Tensor<T> dx,
+                             ops::LinearInputOptions<T, Cpu> const& with) {
+    using S = compute_t<T>;
+    std::int64_t const n = dx.shape().columns();
+    auto const run = [&](auto const& epilogue) {
+      plain_product(context, dy, false, w, !with.transposed, dx, epilogue);
+    };
+    if (with.activation == Activation::none) return run(store_into<S>(dx.data(), n));
+    with_activation(with.activation, [&](auto form) {
+      run(map_into<S>(dx.data(), n,
+                      [form, pre = with.pre.data()](std::int64_t index, std::int64_t, Packet<S> value,
+                                                    auto whole, std::int64_t count) {
+                        return value * form.derivative(get<S>(pre + index, whole, count));
+                      }));
+    });
+  }
 
-template <class T>
-void linear_residual_forward(Context<Cpu>& context, ConstTensor<T> x, ConstTensor<T> w, ConstTensor<T> bias,
-                             ConstTensor<T> residual, Tensor<T> y) {
-  using S = compute_t<T>;
-  std::int64_t const depth = x.shape().columns(), n = y.shape().columns();
-  T const* const b = bias.data();
-  T const* const base = residual.data();
-  product<S>(context, Matrix<T>{x.data(), depth}, Matrix<T>{w.data(), n}, y.shape().rows(), n, depth,
-             map_into<S>(y.data(), n,
-                         [b, base](std::int64_t index, std::int64_t column, Packet<S> value, auto whole,
-                                   std::int64_t count) {
-                           return add_bias(value, b, column, whole, count) +
-                                  get<S>(base + index, whole, count);
-                         }));
-}
-
-/// y (m, n) = a (m, depth) op(b): what the plain products share.
-template <class T, class Y>
-void plain_product(Context<Cpu>& context, Matrix<T> a, Matrix<T> b, std::int64_t n, std::int64_t depth,
-                   Tensor<Y> y) {
-  using S = compute_t<T>;
-  product<S>(context, a, b, y.shape().rows(), n, depth, store_into<S>(y.data(), y.shape().columns()));
-}
-
-template <class T>
-void linear_gelu_backward_input(Context<Cpu>& context, ConstTensor<T> dy, ConstTensor<T> w,
-                                ConstTensor<T> pre, Tensor<T> dpre) {
-  using S = compute_t<T>;
-  std::int64_t const depth = dy.shape().columns(), n = dpre.shape().columns();
-  T const* const before = pre.data();
-  product<S>(context, Matrix<T>{dy.data(), depth}, Matrix<T>{w.data(), depth, true}, dpre.shape().rows(), n,
-             depth,
-             map_into<S>(
-                 dpre.data(), n,
-                 [before](std::int64_t index, std::int64_t, Packet<S> value, auto whole, std::int64_t count) {
-                   return value * gelu_derivative(get<S>(before + index, whole, count));
-                 }));
-}
-
-template <class T>
-void linear_backward_weight(Context<Cpu>& context, ConstTensor<T> x, ConstTensor<T> dy, Tensor<T> dw,
-                            Tensor<T> dbias) {
-  using S = compute_t<T>;
-  std::int64_t const rows = x.shape().rows(), m = x.shape().columns(), n = dy.shape().columns();
-  Matrix<T> const left{x.data(), m, true}, right{dy.data(), n};
-  auto const store_weight = store_into<S>(dw.data(), n);
-  if (!dbias) return product<S>(context, left, right, m, n, rows, store_weight);
-  T* const sums_to = dbias.data();
-  product<S>(context, left, right, m, n, rows, store_weight,
-             [sums_to](std::int64_t j, S const* sums, std::int64_t cols) {
-               for_packets<S>(0, cols, [&](std::int64_t offset, auto whole, std::int64_t count) {
-                 put(sums_to + j + offset, get<S>(sums + offset, whole, count), whole, count);
-               });
-             });
-}
+  template <class T, class G>
+  static void backward_weight(Context<Cpu>& context, ConstTensor<T> x, ConstTensor<T> dy, Tensor<G> dw,
+                              ops::LinearWeightOptions<T, Cpu> const& with) {
+    using S = compute_t<T>;
+    auto const store_weight = store_into<S>(dw.data(), dw.shape().columns());
+    if (with.transposed) {
+      plain_product(context, dy, true, x, false, dw, store_weight);
+      if (with.dbias) sum_rows(context, dy, with.dbias);
+    } else if (with.dbias) {
+      plain_product(context, x, true, dy, false, dw, store_weight,
+                    [to = with.dbias.data()](std::int64_t j, S const* sums, std::int64_t cols) {
+                      for_packets<S>(0, cols, [&](std::int64_t offset, auto whole, std::int64_t count) {
+                        put(to + j + offset, get<S>(sums + offset, whole, count), whole, count);
+                      });
+                    });
+    } else {
+      plain_product(context, x, true, dy, false, dw, store_weight);
+    }
+  }
+};
 
 }  // namespace cpu
+
+template <>
+struct backend::Linear<Cpu> : cpu::Linear {};
+
 }  // namespace tessera::inline v0

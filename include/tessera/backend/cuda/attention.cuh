@@ -10,25 +10,26 @@
 #include "tessera/backend/cuda/attention_tiles.cuh"
 #include "tessera/backend/cuda/context.cuh"
 #include "tessera/backend/cuda/kernel.cuh"
-#include "tessera/core/operation.hpp"
+#include "tessera/backend/operations.hpp"
 #include "tessera/tensor/tensor.hpp"
 
 namespace tessera::inline v0 {
 namespace cuda {
 
 /// Whether tensor cores take a head: 16-bit values, a width they have a kernel for, rows of whole 16-byte
-/// packs. A function of type, shape and alignment.
+/// packs, and nobody asked for the reference form. A function of type, shape and alignment.
 template <class T, class... Pointers>
-bool uses_mma(HeadLayout const& at, Pointers... pointers) {
-  return sizeof(T) == 2 && (at.head == 32 || at.head == 64 || at.head == 128) && takes_packs<8>(pointers...);
+bool uses_mma(AttentionKind kind, HeadLayout const& at, Pointers... pointers) {
+  return kind != AttentionKind::reference && sizeof(T) == 2 &&
+         (at.head == 32 || at.head == 64 || at.head == 128) && takes_packs<8>(pointers...);
 }
 
 template <class T>
-cudaError_t run_attention_forward(cudaStream_t stream, HeadLayout const& at, std::int64_t pairs, T const* qkv,
-                                  T* out, compute_t<T>* logsumexp) {
+cudaError_t run_attention_forward(cudaStream_t stream, AttentionKind kind, HeadLayout const& at,
+                                  std::int64_t pairs, T const* qkv, T* out, compute_t<T>* logsumexp) {
   auto const scale = compute_t<T>(1) / std::sqrt(compute_t<T>(at.head));
   if constexpr (sizeof(T) == 2)
-    if (uses_mma<T>(at, qkv, out)) {
+    if (uses_mma<T>(kind, at, qkv, out)) {
       if (at.head == 32) return run_attention_forward_mma<32>(stream, at, pairs, scale, qkv, out, logsumexp);
       if (at.head == 64) return run_attention_forward_mma<64>(stream, at, pairs, scale, qkv, out, logsumexp);
       return run_attention_forward_mma<128>(stream, at, pairs, scale, qkv, out, logsumexp);
@@ -39,9 +40,10 @@ cudaError_t run_attention_forward(cudaStream_t stream, HeadLayout const& at, std
 
 /// g.dots, then the gradients of so many pairs.
 template <class T>
-cudaError_t run_attention_gradient(cudaStream_t stream, AttentionGradient<T> const& g, std::int64_t pairs) {
+cudaError_t run_attention_gradient(cudaStream_t stream, AttentionKind kind, AttentionGradient<T> const& g,
+                                   std::int64_t pairs) {
   if constexpr (sizeof(T) == 2)
-    if (uses_mma<T>(g.at, g.qkv, g.out, g.dout, g.dqkv)) {
+    if (uses_mma<T>(kind, g.at, g.qkv, g.out, g.dout, g.dqkv)) {
       if (g.at.head == 32) return run_attention_gradient_mma<32>(stream, g, pairs);
       if (g.at.head == 64) return run_attention_gradient_mma<64>(stream, g, pairs);
       return run_attention_gradient_mma<128>(stream, g, pairs);
@@ -50,49 +52,50 @@ cudaError_t run_attention_gradient(cudaStream_t stream, AttentionGradient<T> con
                          : run_attention_gradient_tiles<64>(stream, g, pairs);
 }
 
-}  // namespace cuda
-
-template <class T>
-void cuda_attention_forward(Context<Cuda>& context, Operation const& operation, Tensor<T const, Cuda> qkv,
-                            int heads, Tensor<T, Cuda> out, Tensor<compute_t<T>, Cuda> logsumexp) {
-  context.enqueue(operation, [&] {
+struct Attention {
+  template <class T>
+  static void forward(Context<Cuda>& context, AttentionKind kind, Tensor<T const, Cuda> qkv, int heads,
+                      Tensor<T, Cuda> out, Tensor<compute_t<T>, Cuda> logsumexp) {
     if (out.elements() == 0) return;
     std::int64_t const channels = out.shape()[2];
-    cuda::HeadLayout const at{out.shape()[1], channels, channels / heads, heads};
-    context.check(cuda::run_attention_forward(context.stream(), at, out.shape()[0] * heads, qkv.data(),
-                                              out.data(), logsumexp.data()),
+    HeadLayout const at{out.shape()[1], channels, channels / heads, heads};
+    context.check(run_attention_forward(context.stream(), kind, at, out.shape()[0] * heads, qkv.data(),
+                                        out.data(), logsumexp.data()),
                   "attention_forward");
-  });
-}
+  }
 
-/// The workspace holds a number a row of a head; pairs of samples and heads go in pieces that fit, which
-/// changes no sum.
-template <class T>
-void cuda_attention_backward(Context<Cuda>& context, Operation const& operation, Tensor<T const, Cuda> dout,
-                             Tensor<T const, Cuda> qkv, Tensor<T const, Cuda> out,
-                             Tensor<compute_t<T> const, Cuda> logsumexp, int heads, Tensor<T, Cuda> dqkv) {
-  using S = compute_t<T>;
-  context.enqueue(operation, [&] {
+  /// The workspace holds a number a row of a head; pairs of samples and heads go in pieces that fit, which
+  /// changes no sum.
+  template <class T>
+  static void backward(Context<Cuda>& context, AttentionKind kind, Tensor<T const, Cuda> dout,
+                       Tensor<T const, Cuda> qkv, Tensor<T const, Cuda> out,
+                       Tensor<compute_t<T> const, Cuda> logsumexp, int heads, Tensor<T, Cuda> dqkv) {
+    using S = compute_t<T>;
     if (out.elements() == 0) return;
     std::int64_t const sequence = out.shape()[1], channels = out.shape()[2], pairs = out.shape()[0] * heads;
-    cuda::HeadLayout const at{sequence, channels, channels / heads, heads};
+    HeadLayout const at{sequence, channels, channels / heads, heads};
     S* const dots = reinterpret_cast<S*>(context.workspace().data());
     std::int64_t const fit = static_cast<std::int64_t>(context.workspace().size() / sizeof(S)) / sequence;
     std::int64_t const piece = std::max<std::int64_t>(1, fit);
     for (std::int64_t first = 0; first < pairs; first += piece) {
-      cuda::AttentionGradient<T> const gradient{at,
-                                                first,
-                                                S(1) / std::sqrt(S(at.head)),
-                                                dout.data(),
-                                                qkv.data(),
-                                                out.data(),
-                                                logsumexp.data(),
-                                                dots,
-                                                dqkv.data()};
-      context.check(cuda::run_attention_gradient(context.stream(), gradient, std::min(piece, pairs - first)),
+      AttentionGradient<T> const gradient{at,
+                                          first,
+                                          S(1) / std::sqrt(S(at.head)),
+                                          dout.data(),
+                                          qkv.data(),
+                                          out.data(),
+                                          logsumexp.data(),
+                                          dots,
+                                          dqkv.data()};
+      context.check(run_attention_gradient(context.stream(), kind, gradient, std::min(piece, pairs - first)),
                     "attention_backward");
     }
-  });
-}
+  }
+};
+
+}  // namespace cuda
+
+template <>
+struct backend::Attention<Cuda> : cuda::Attention {};
 
 }  // namespace tessera::inline v0

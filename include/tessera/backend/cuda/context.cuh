@@ -19,6 +19,7 @@
 #include "tessera/backend/cuda/blas.cuh"
 #include "tessera/backend/cuda/error.cuh"
 #include "tessera/backend/cuda/memory.cuh"
+#include "tessera/backend/math.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/operation.hpp"
 #include "tessera/core/place.hpp"
@@ -70,7 +71,7 @@ inline Event make_event(unsigned flags = cudaEventDisableTiming) {
 /// the first failure is kept for `raise`. Used by one thread at a time, with its device current; everything
 /// enqueued must have ended (`finished`) before it goes.
 template <>
-class Context<Cuda> {
+class Context<Cuda> : public MathChannel {
  public:
   using place_type = Cuda;
   /// What cuBLASLt may use of the workspace; part of every plan, since other budgets choose other algorithms.
@@ -95,8 +96,8 @@ class Context<Cuda> {
 
   /// `workspace` is device memory that stays the caller's; `threads` work on host tasks. With a recorder
   /// nothing is enqueued and the workspace may be empty.
-  Context(int threads, std::span<std::byte> workspace, Recorder* recorder = nullptr)
-      : recorder_(recorder), workspace_(workspace), host_(threads, {}) {
+  Context(int threads, std::span<std::byte> workspace, Recorder* recorder = nullptr, Math const& math = {})
+      : MathChannel(math), recorder_(recorder), workspace_(workspace), host_(threads, {}) {
     if (recorder) return;
     for (cuda::Stream& lane : lanes_) lane = cuda::make_stream();
     for (cuda::Event& event : joins_) event = cuda::make_event();

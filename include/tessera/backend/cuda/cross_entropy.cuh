@@ -10,7 +10,7 @@
 #include "tessera/backend/cuda/activation.cuh"
 #include "tessera/backend/cuda/context.cuh"
 #include "tessera/backend/cuda/kernel.cuh"
-#include "tessera/core/operation.hpp"
+#include "tessera/backend/operations.hpp"
 #include "tessera/tensor/tensor.hpp"
 
 namespace tessera::inline v0 {
@@ -185,32 +185,31 @@ __global__ __launch_bounds__(1024) void sum_losses_kernel(std::int64_t rows, S c
   *unmasked = count;
 }
 
-}  // namespace cuda
-
-/// One read of memory and one write for rows of up to 226 KiB; what is longer is read again.
-template <class T>
-void cuda_cross_entropy(Context<Cuda>& context, Operation const& operation, Tensor<T, Cuda> logits,
-                        std::int64_t vocabulary, Tensor<std::int32_t const, Cuda> targets,
-                        Tensor<compute_t<T>, Cuda> losses, bool gradient,
-                        compute_t<T> const* gradient_scale) {
-  context.enqueue(operation, [&] {
+struct CrossEntropy {
+  /// One read of memory and one write for rows of up to 226 KiB; what is longer is read again.
+  template <class T>
+  static void forward(Context<Cuda>& context, Tensor<T, Cuda> logits, std::int64_t vocabulary,
+                      Tensor<std::int32_t const, Cuda> targets, Tensor<compute_t<T>, Cuda> losses,
+                      bool gradient, compute_t<T> const* gradient_scale) {
     std::int64_t const rows = logits.shape().rows(), pitch = logits.shape().columns();
     if (rows > 0)
-      cuda::run_cross_entropy(context, rows, vocabulary, pitch, logits.data(), targets.data(), losses.data(),
-                              gradient, gradient_scale);
-  });
-}
+      run_cross_entropy(context, rows, vocabulary, pitch, logits.data(), targets.data(), losses.data(),
+                        gradient, gradient_scale);
+  }
 
-/// The sum is in double in a fixed order that depends on the number of rows alone, but not from the first to
-/// the last: its bits differ from the CPU's.
-template <class S>
-void cuda_sum_losses(Context<Cuda>& context, Operation const& operation, Tensor<S, Cuda> losses,
-                     Tensor<std::int32_t const, Cuda> targets, double* loss, std::int64_t* unmasked) {
-  context.enqueue(operation, [&] {
-    cuda::sum_losses_kernel<<<1, 1024, 0, context.stream()>>>(
-        losses.elements(), static_cast<std::remove_const_t<S> const*>(losses.data()), targets.data(), loss,
-        unmasked);
-  });
-}
+  /// The sum is in double in a fixed order that depends on the number of rows alone, but not from the first
+  /// to the last: its bits differ from the CPU's.
+  template <class S>
+  static void sum_losses(Context<Cuda>& context, Tensor<S const, Cuda> losses,
+                         Tensor<std::int32_t const, Cuda> targets, double* loss, std::int64_t* unmasked) {
+    sum_losses_kernel<<<1, 1024, 0, context.stream()>>>(losses.elements(), losses.data(), targets.data(),
+                                                        loss, unmasked);
+  }
+};
+
+}  // namespace cuda
+
+template <>
+struct backend::CrossEntropy<Cuda> : cuda::CrossEntropy {};
 
 }  // namespace tessera::inline v0

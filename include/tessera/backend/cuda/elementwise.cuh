@@ -10,7 +10,7 @@
 #include "tessera/backend/cuda/activation.cuh"
 #include "tessera/backend/cuda/context.cuh"
 #include "tessera/backend/cuda/kernel.cuh"
-#include "tessera/core/operation.hpp"
+#include "tessera/backend/operations.hpp"
 #include "tessera/tensor/tensor.hpp"
 
 namespace tessera::inline v0 {
@@ -32,6 +32,12 @@ struct AssignGelu {
   template <class S>
   __device__ __forceinline__ void operator()(S before, S& after) const {
     after = gelu(before);
+  }
+};
+struct AssignRelu {
+  template <class S>
+  __device__ __forceinline__ void operator()(S before, S& after) const {
+    after = before < S(0) ? S(0) : before;  // NaN stays NaN
   }
 };
 
@@ -176,78 +182,70 @@ __global__ __launch_bounds__(elementwise_threads) void find_non_finite_kernel(T 
     find_non_finite<T, n, false>(values, elements, index);
 }
 
-}  // namespace cuda
+struct Elementwise {
+  template <class S, class D>
+  static void convert(Context<Cuda>& context, Tensor<S const, Cuda> from, Tensor<D, Cuda> to) {
+    run_convert(context.stream(), to.elements(), from.data(), to.data());
+  }
 
-template <class S, class D>
-void cuda_convert(Context<Cuda>& context, Operation const& operation, Tensor<S const, Cuda> from,
-                  Tensor<D, Cuda> to) {
-  context.enqueue(operation,
-                  [&] { cuda::run_convert(context.stream(), to.elements(), from.data(), to.data()); });
-}
+  template <class T>
+  static void fill(Context<Cuda>& context, Tensor<T, Cuda> to, compute_t<T> value) {
+    run_fill(context.stream(), to.elements(), to.data(), value);
+  }
 
-template <class T>
-void cuda_fill(Context<Cuda>& context, Operation const& operation, Tensor<T, Cuda> to, compute_t<T> value) {
-  context.enqueue(operation, [&] { cuda::run_fill(context.stream(), to.elements(), to.data(), value); });
-}
-
-/// Either end may be pinned host memory.
-template <class T>
-void cuda_copy(Context<Cuda>& context, Operation const& operation, Tensor<T const, Cuda> from,
-               Tensor<T, Cuda> to) {
-  context.enqueue(operation, [&] {
+  /// Either end may be pinned host memory.
+  template <class T>
+  static void copy(Context<Cuda>& context, Tensor<T const, Cuda> from, Tensor<T, Cuda> to) {
     if (to.elements() == 0 || from.data() == to.data()) return;
     context.check(cudaMemcpyAsync(to.data(), from.data(), static_cast<std::size_t>(to.bytes()),
                                   cudaMemcpyDefault, context.stream()),
                   "cudaMemcpyAsync");
-  });
-}
+  }
 
-/// The same bits as on the CPU. Reads every piece once, however many there are.
-template <class T>
-void cuda_fold(Context<Cuda>& context, Operation const& operation, Tensor<compute_t<T>, Cuda> accumulator,
-               T const* pieces, int count, std::int64_t stride, bool first) {
-  context.enqueue(operation, [&] {
-    cuda::run_fold<compute_t<T>>(context.stream(), accumulator.elements(), pieces, count, stride,
-                                 first ? cuda::FoldStart::first_piece : cuda::FoldStart::target,
-                                 accumulator.data());
-  });
-}
+  /// The same bits as on the CPU. Reads every piece once, however many there are.
+  template <class T>
+  static void fold(Context<Cuda>& context, Tensor<compute_t<T>, Cuda> accumulator, T const* pieces, int count,
+                   std::int64_t stride, bool first) {
+    run_fold<compute_t<T>>(context.stream(), accumulator.elements(), pieces, count, stride,
+                           first ? FoldStart::first_piece : FoldStart::target, accumulator.data());
+  }
 
-template <class T>
-void cuda_gelu_forward(Context<Cuda>& context, Operation const& operation, Tensor<T const, Cuda> pre,
+  template <class T>
+  static void activate(Context<Cuda>& context, Activation activation, Tensor<T const, Cuda> pre,
                        Tensor<T, Cuda> y) {
-  context.enqueue(operation, [&] {
-    cuda::run_transform<compute_t<T>>(context.stream(), y.elements(), cuda::AssignGelu{}, pre.data(),
-                                      y.data());
-  });
-}
+    using S = compute_t<T>;
+    if (activation == Activation::gelu)
+      run_transform<S>(context.stream(), y.elements(), AssignGelu{}, pre.data(), y.data());
+    if (activation == Activation::relu)
+      run_transform<S>(context.stream(), y.elements(), AssignRelu{}, pre.data(), y.data());
+  }
 
-/// The same bits as on the CPU.
-template <class T, class Q>
-void cuda_norm_partials(Context<Cuda>& context, Operation const& operation, Tensor<T const, Cuda> values,
-                        Tensor<Q, Cuda> partials) {
-  context.enqueue(operation, [&] {
-    constexpr std::int64_t each = std::int64_t{cuda::norm_block} * cuda::norm_threads / cuda::norm_lanes;
+  /// The same bits as on the CPU.
+  template <class T, class Q>
+  static void norm_partials(Context<Cuda>& context, Tensor<T const, Cuda> values, Tensor<Q, Cuda> partials) {
+    constexpr std::int64_t each = std::int64_t{norm_block} * norm_threads / norm_lanes;
     std::int64_t const n = values.elements();
     if (n == 0) return;
-    cuda::norm_partials_kernel<<<cuda::blocks_for(n, each), cuda::norm_threads, 0, context.stream()>>>(
-        values.data(), n, partials.data());
-  });
-}
+    norm_partials_kernel<<<blocks_for(n, each), norm_threads, 0, context.stream()>>>(values.data(), n,
+                                                                                     partials.data());
+  }
 
-/// `index` is device memory.
-template <class T>
-void cuda_first_non_finite(Context<Cuda>& context, Operation const& operation, Tensor<T const, Cuda> values,
-                           std::int64_t* index) {
-  context.enqueue(operation, [&] {
-    constexpr int n = cuda::pack_width<T>;
+  /// `index` is device memory.
+  template <class T>
+  static void first_non_finite(Context<Cuda>& context, Tensor<T const, Cuda> values, std::int64_t* index) {
+    constexpr int n = pack_width<T>;
     context.check(cudaMemsetAsync(index, 0xff, sizeof *index, context.stream()), "cudaMemsetAsync");
     if (values.elements() == 0) return;
-    cuda::find_non_finite_kernel<<<cuda::blocks_for(values.elements(), cuda::elementwise_threads * n * 4),
-                                   cuda::elementwise_threads, 0, context.stream()>>>(
-        values.data(), values.elements(), cuda::takes_packs<n>(values.data()),
-        reinterpret_cast<unsigned long long*>(index));
-  });
-}
+    find_non_finite_kernel<<<blocks_for(values.elements(), elementwise_threads * n * 4), elementwise_threads,
+                             0, context.stream()>>>(values.data(), values.elements(),
+                                                    takes_packs<n>(values.data()),
+                                                    reinterpret_cast<unsigned long long*>(index));
+  }
+};
+
+}  // namespace cuda
+
+template <>
+struct backend::Elementwise<Cuda> : cuda::Elementwise {};
 
 }  // namespace tessera::inline v0

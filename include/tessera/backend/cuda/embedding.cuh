@@ -11,7 +11,7 @@
 #include "tessera/backend/cuda/elementwise.cuh"
 #include "tessera/backend/cuda/kernel.cuh"
 #include "tessera/backend/cuda/sort.cuh"
-#include "tessera/core/operation.hpp"
+#include "tessera/backend/operations.hpp"
 #include "tessera/tensor/tensor.hpp"
 
 namespace tessera::inline v0 {
@@ -140,48 +140,44 @@ void run_add_positions(cudaStream_t stream, std::int64_t samples, std::int64_t u
   run_fill(stream, elements - used, dwpe + used, compute_t<T>(0));
 }
 
-}  // namespace cuda
-
-template <class T>
-void cuda_embedding_forward(Context<Cuda>& context, Operation const& operation,
-                            Tensor<std::int32_t const, Cuda> tokens, Tensor<T const, Cuda> wte,
-                            Tensor<T const, Cuda> wpe, Tensor<T, Cuda> y) {
-  context.enqueue(operation, [&] {
-    constexpr int n = cuda::pack_width<T>;
+struct Embedding {
+  template <class T>
+  static void forward(Context<Cuda>& context, Tensor<std::int32_t const, Cuda> tokens,
+                      Tensor<T const, Cuda> wte, Tensor<T const, Cuda> wpe, Tensor<T, Cuda> y) {
+    constexpr int n = pack_width<T>;
     std::int64_t const rows = y.shape().rows(), columns = y.shape().columns();
     if (rows == 0) return;
-    bool const whole = columns % n == 0 && cuda::takes_packs<n>(wte.data(), wpe.data(), y.data());
+    bool const whole = columns % n == 0 && takes_packs<n>(wte.data(), wpe.data(), y.data());
     auto* const kernel =
-        whole ? &cuda::embedding_forward_kernel<T, n, true> : &cuda::embedding_forward_kernel<T, 1, false>;
-    kernel<<<cuda::blocks_for(rows, cuda::embedding_warps), dim3(32, cuda::embedding_warps), 0,
-             context.stream()>>>(rows, columns, tokens.shape().columns(), tokens.data(), wte.data(),
-                                 wpe.data(), y.data());
-  });
-}
+        whole ? &embedding_forward_kernel<T, n, true> : &embedding_forward_kernel<T, 1, false>;
+    kernel<<<blocks_for(rows, embedding_warps), dim3(32, embedding_warps), 0, context.stream()>>>(
+        rows, columns, tokens.shape().columns(), tokens.data(), wte.data(), wpe.data(), y.data());
+  }
 
-/// The same bits as on the CPU: tokens are sorted stably, then each token's rows are added in order. Needs
-/// cuda::embedding_workspace_bytes(tokens) of workspace; reads dy once for each of the two results.
-template <class T>
-void cuda_embedding_backward(Context<Cuda>& context, Operation const& operation,
-                             Tensor<std::int32_t const, Cuda> tokens, Tensor<T const, Cuda> dy,
-                             Tensor<compute_t<T>, Cuda> partial, bool fresh, Tensor<T, Cuda> dwte,
-                             Tensor<T, Cuda> dwpe) {
-  using S = compute_t<T>;
-  context.enqueue(operation, [&] {
+  /// The same bits as on the CPU: tokens are sorted stably, then each token's rows are added in order. Needs
+  /// embedding_workspace_bytes(tokens) of workspace; reads dy once for each of the two results.
+  template <class T>
+  static void backward(Context<Cuda>& context, Tensor<std::int32_t const, Cuda> tokens,
+                       Tensor<T const, Cuda> dy, Tensor<compute_t<T>, Cuda> partial, bool fresh,
+                       Tensor<T, Cuda> dwte, Tensor<T, Cuda> dwpe) {
+    using S = compute_t<T>;
     std::int64_t const rows = dy.shape().rows(), columns = dy.shape().columns();
-    if (fresh) cuda::run_fill(context.stream(), partial.elements(), partial.data(), S(0));
-    for (std::int64_t begin = 0; begin < rows; begin += cuda::sorted_tokens)
-      cuda::run_add_token_rows(context, std::min(cuda::sorted_tokens, rows - begin), columns,
-                               dwte.shape().rows(), tokens.data() + begin, dy.data() + begin * columns,
-                               partial.data());
+    if (fresh) run_fill(context.stream(), partial.elements(), partial.data(), S(0));
+    for (std::int64_t begin = 0; begin < rows; begin += sorted_tokens)
+      run_add_token_rows(context, std::min(sorted_tokens, rows - begin), columns, dwte.shape().rows(),
+                         tokens.data() + begin, dy.data() + begin * columns, partial.data());
     if (static_cast<void const*>(partial.data()) != static_cast<void const*>(dwte.data()))
-      cuda::run_convert(context.stream(), dwte.elements(), static_cast<S const*>(partial.data()),
-                        dwte.data());
+      run_convert(context.stream(), dwte.elements(), static_cast<S const*>(partial.data()), dwte.data());
     std::int64_t const used = tokens.shape().columns() * columns;
     if (dwpe)
-      cuda::run_add_positions(context.stream(), used > 0 ? rows * columns / used : 0, used, dwpe.elements(),
-                              dy.data(), dwpe.data());
-  });
-}
+      run_add_positions(context.stream(), used > 0 ? rows * columns / used : 0, used, dwpe.elements(),
+                        dy.data(), dwpe.data());
+  }
+};
+
+}  // namespace cuda
+
+template <>
+struct backend::Embedding<Cuda> : cuda::Embedding {};
 
 }  // namespace tessera::inline v0

@@ -9,7 +9,8 @@
 #include "tessera/backend/cuda/activation.cuh"
 #include "tessera/backend/cuda/context.cuh"
 #include "tessera/backend/cuda/kernel.cuh"
-#include "tessera/core/operation.hpp"
+#include "tessera/backend/cuda/sums.cuh"
+#include "tessera/backend/operations.hpp"
 #include "tessera/tensor/tensor.hpp"
 
 namespace tessera::inline v0 {
@@ -226,35 +227,13 @@ __global__ __launch_bounds__(norm_row_threads) void layer_norm_backward_kernel(N
   finish(dbeta, partials + (gridDim.x + blockIdx.x) * g.columns);
 }
 
-/// to[blockIdx.y] (columns) = the sums of partials[blockIdx.y] (count,columns) over rows, rounded once: each
-/// 32nd row in order, then those sums in order.
-template <class T>
-__global__ __launch_bounds__(1024) void norm_scale_gradient_kernel(compute_t<T> const* partials,
-                                                                   std::int64_t count, std::int64_t columns,
-                                                                   T* dgamma, T* dbeta) {
-  using S = compute_t<T>;
-  __shared__ S shared[32][33];
-  std::int64_t const column = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x;
-  S const* const from = partials + blockIdx.y * count * columns;
-  S sum(0);
-  if (column < columns)
-    for (std::int64_t row = threadIdx.y; row < count; row += 32) sum += from[row * columns + column];
-  shared[threadIdx.y][threadIdx.x] = sum;
-  __syncthreads();
-  if (threadIdx.y != 0 || column >= columns) return;
-  sum = S(0);
-#pragma unroll
-  for (int y = 0; y < 32; ++y) sum += shared[y][threadIdx.x];
-  (blockIdx.y == 0 ? dgamma : dbeta)[column] = put<T>(sum);
-}
-
 // ---- backward of rows that do not fit into registers ----------------------------------------------------
 
-/// dgamma and dbeta, 32 columns a block of 32 x 16 threads: each threadIdx.y adds every 16th row, in blocks
-/// of 64 of its rows, then those sums are added in order.
+/// The sums of dgamma and of dbeta, 32 columns a block of 32 x 16 threads: each threadIdx.y adds every 16th
+/// row, in blocks of 64 of its rows, then those sums are added in order.
 template <class T>
-__global__ __launch_bounds__(512) void long_norm_scale_gradient_kernel(NormGradient<T> g, T* dgamma,
-                                                                       T* dbeta) {
+__global__ __launch_bounds__(512) void long_norm_scale_gradient_kernel(NormGradient<T> g,
+                                                                       compute_t<T>* partials) {
   using S = compute_t<T>;
   constexpr int strands = 16, row_block = 64;
   __shared__ S shared[2][strands][32];
@@ -277,7 +256,7 @@ __global__ __launch_bounds__(512) void long_norm_scale_gradient_kernel(NormGradi
   if (threadIdx.y >= 2 || column >= g.columns) return;
   S sum(0);
   for (int strand = 0; strand < strands; ++strand) sum += shared[threadIdx.y][strand][threadIdx.x];
-  (threadIdx.y == 0 ? dgamma : dbeta)[column] = put<T>(sum);
+  partials[threadIdx.y * g.columns + column] = sum;
 }
 
 /// dx, a row a block, read twice.
@@ -303,72 +282,82 @@ __global__ __launch_bounds__(norm_row_threads) void long_norm_input_gradient_ker
   }
 }
 
+/// How many threads take the rows of a backward pass, and into how many blocks rows are cut, each of which
+/// leaves a row of partial sums; long rows leave one. A function of shape and type.
 template <class T>
-void run_long_norm_backward(cudaStream_t stream, NormGradient<T> const& g, T* dgamma, T* dbeta) {
-  long_norm_scale_gradient_kernel<<<blocks_for(g.columns, 32), dim3(32, 16), 0, stream>>>(g, dgamma, dbeta);
-  if (g.rows > 0)
-    long_norm_input_gradient_kernel<<<static_cast<unsigned>(g.rows), norm_row_threads, 0, stream>>>(g);
-}
+struct NormBlocks {
+  bool long_rows;
+  dim3 threads;
+  std::int64_t rows_each = 0;
+  unsigned count = 1;
 
-template <class T>
-void run_norm_backward(Context<Cuda>& context, NormGradient<T> const& g, T* dgamma, T* dbeta) {
-  using S = compute_t<T>;
-  constexpr int n = pack_width<T>, packs = norm_backward_packs<T>;
-  constexpr std::int64_t most_blocks = 264;  // two for each multiprocessor of a Hopper GPU
-  if (g.columns > std::int64_t{norm_row_threads} * packs * n)
-    return run_long_norm_backward(context.stream(), g, dgamma, dbeta);
-  dim3 const block = norm_block_shape<T>(g.columns, packs, 256);
-  std::int64_t const groups = block.y, steps = (g.rows + groups * most_blocks - 1) / (groups * most_blocks);
-  std::int64_t const rows_of_block = std::max<std::int64_t>(1, steps) * groups;
-  unsigned const blocks = blocks_for(g.rows, rows_of_block);
-  bool const whole = g.columns % n == 0 && takes_packs<n>(g.dy, g.x, g.gamma, g.residual, g.dx);
-  S* const partials = reinterpret_cast<S*>(context.workspace().data());  // at most 35 MB
-  if (blocks > 0 && whole)
-    layer_norm_backward_kernel<T, true><<<blocks, block, 0, context.stream()>>>(g, rows_of_block, partials);
-  else if (blocks > 0)
-    layer_norm_backward_kernel<T, false><<<blocks, block, 0, context.stream()>>>(g, rows_of_block, partials);
-  norm_scale_gradient_kernel<<<dim3(blocks_for(g.columns, 32), 2), dim3(32, 32), 0, context.stream()>>>(
-      partials, blocks, g.columns, dgamma, dbeta);
-}
+  NormBlocks(std::int64_t rows, std::int64_t columns)
+      : long_rows(columns > std::int64_t{norm_row_threads} * norm_backward_packs<T> * pack_width<T>),
+        threads(norm_block_shape<T>(columns, norm_backward_packs<T>, 256)) {
+    if (long_rows) return;
+    std::int64_t const groups = threads.y, most = groups * ops::layer_norm_partial_rows(rows);
+    rows_each = std::max<std::int64_t>(1, (rows + most - 1) / most) * groups;
+    count = blocks_for(rows, rows_each);
+  }
+};
+
+struct LayerNorm {
+  /// Rows of up to 16384 channels in 16 bits (8192 in fp32, 4096 in fp64) are read once, longer ones three
+  /// times.
+  template <class T>
+  static void forward(Context<Cuda>& context, Tensor<T const, Cuda> x, Tensor<T const, Cuda> gamma,
+                      Tensor<T const, Cuda> beta, double epsilon, Tensor<T, Cuda> y,
+                      Tensor<compute_t<T>, Cuda> mean, Tensor<compute_t<T>, Cuda> rstd) {
+    constexpr int n = pack_width<T>;
+    std::int64_t const rows = x.shape().rows(), columns = x.shape().columns();
+    if (rows == 0) return;
+    dim3 const block = norm_block_shape<T>(columns, norm_forward_packs, 128);
+    bool const whole = columns % n == 0 && takes_packs<n>(x.data(), gamma.data(), beta.data(), y.data());
+    auto* const kernel = whole ? &layer_norm_forward_kernel<T, true> : &layer_norm_forward_kernel<T, false>;
+    kernel<<<blocks_for(rows, block.y), block, 0, context.stream()>>>(
+        rows, columns, x.data(), gamma.data(), beta.data(), static_cast<compute_t<T>>(epsilon), y.data(),
+        mean.data(), rstd.data());
+  }
+
+  /// Rows of up to 8192 channels (2048 in fp64) are read once, longer ones three times.
+  template <class T>
+  static void backward_input(Context<Cuda>& context, Tensor<T const, Cuda> dy, Tensor<T const, Cuda> x,
+                             Tensor<T const, Cuda> gamma, Tensor<compute_t<T> const, Cuda> mean,
+                             Tensor<compute_t<T> const, Cuda> rstd, Tensor<T const, Cuda> residual_gradient,
+                             Tensor<T, Cuda> dx, Tensor<compute_t<T>, Cuda> partials) {
+    constexpr int n = pack_width<T>;
+    NormGradient<T> const g{x.shape().rows(), x.shape().columns(), dy.data(),   x.data(),
+                            gamma.data(),     mean.data(),         rstd.data(), residual_gradient.data(),
+                            dx.data()};
+    NormBlocks<T> const blocks(g.rows, g.columns);
+    if (g.columns == 0) return;
+    if (blocks.long_rows) {
+      long_norm_scale_gradient_kernel<<<blocks_for(g.columns, 32), dim3(32, 16), 0, context.stream()>>>(
+          g, partials.data());
+      if (g.rows > 0)
+        long_norm_input_gradient_kernel<<<static_cast<unsigned>(g.rows), norm_row_threads, 0,
+                                          context.stream()>>>(g);
+    } else if (blocks.count > 0) {
+      bool const whole = g.columns % n == 0 && takes_packs<n>(g.dy, g.x, g.gamma, g.residual, g.dx);
+      auto* const kernel =
+          whole ? &layer_norm_backward_kernel<T, true> : &layer_norm_backward_kernel<T, false>;
+      kernel<<<blocks.count, blocks.threads, 0, context.stream()>>>(g, blocks.rows_each, partials.data());
+    }
+  }
+
+  template <class T>
+  static void backward_weight(Context<Cuda>& context, Tensor<compute_t<T> const, Cuda> partials,
+                              std::int64_t rows, Tensor<T, Cuda> dgamma, Tensor<T, Cuda> dbeta) {
+    std::int64_t const columns = dgamma.elements();
+    if (columns > 0)
+      run_sum_partials(context.stream(), partials.data(), NormBlocks<T>(rows, columns).count, columns,
+                       dgamma.data(), dbeta.data());
+  }
+};
 
 }  // namespace cuda
 
-/// Rows of up to 16384 channels in 16 bits (8192 in fp32, 4096 in fp64) are read once, longer ones three
-/// times.
-template <class T>
-void cuda_layer_norm_forward(Context<Cuda>& context, Operation const& operation, Tensor<T const, Cuda> x,
-                             Tensor<T const, Cuda> gamma, Tensor<T const, Cuda> beta, double epsilon,
-                             Tensor<T, Cuda> y, Tensor<compute_t<T>, Cuda> mean,
-                             Tensor<compute_t<T>, Cuda> rstd) {
-  context.enqueue(operation, [&] {
-    constexpr int n = cuda::pack_width<T>;
-    std::int64_t const rows = x.shape().rows(), columns = x.shape().columns();
-    if (rows == 0) return;
-    dim3 const block = cuda::norm_block_shape<T>(columns, cuda::norm_forward_packs, 128);
-    bool const whole =
-        columns % n == 0 && cuda::takes_packs<n>(x.data(), gamma.data(), beta.data(), y.data());
-    auto* const kernel =
-        whole ? &cuda::layer_norm_forward_kernel<T, true> : &cuda::layer_norm_forward_kernel<T, false>;
-    kernel<<<cuda::blocks_for(rows, block.y), block, 0, context.stream()>>>(
-        rows, columns, x.data(), gamma.data(), beta.data(), static_cast<compute_t<T>>(epsilon), y.data(),
-        mean.data(), rstd.data());
-  });
-}
-
-/// Rows of up to 8192 channels (2048 in fp64) are read once. dgamma and dbeta are sums over up to 264 blocks
-/// of rows, in the workspace, then over those blocks; longer rows take two more reads.
-template <class T>
-void cuda_layer_norm_backward(Context<Cuda>& context, Operation const& operation, Tensor<T const, Cuda> dy,
-                              Tensor<T const, Cuda> x, Tensor<T const, Cuda> gamma,
-                              Tensor<compute_t<T> const, Cuda> mean, Tensor<compute_t<T> const, Cuda> rstd,
-                              Tensor<T const, Cuda> residual_gradient, Tensor<T, Cuda> dx,
-                              Tensor<T, Cuda> dgamma, Tensor<T, Cuda> dbeta) {
-  context.enqueue(operation, [&] {
-    cuda::NormGradient<T> const gradient{
-        x.shape().rows(), x.shape().columns(),      dy.data(), x.data(), gamma.data(), mean.data(),
-        rstd.data(),      residual_gradient.data(), dx.data()};
-    if (gradient.columns > 0) cuda::run_norm_backward(context, gradient, dgamma.data(), dbeta.data());
-  });
-}
+template <>
+struct backend::LayerNorm<Cuda> : cuda::LayerNorm {};
 
 }  // namespace tessera::inline v0

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products with the epilogues of a transformer's linear layers. The contracts are in ops/linear.hpp.
+// Linear layers: one product with what can be fused into it. The contract is in ops/linear.hpp.
 //
 // Products run on cuBLASLt, by plans that depend on shapes, types and alignments alone; where it has none, on
 // a plain tiled kernel.
@@ -15,7 +15,8 @@
 #include "tessera/backend/cuda/context.cuh"
 #include "tessera/backend/cuda/elementwise.cuh"
 #include "tessera/backend/cuda/kernel.cuh"
-#include "tessera/core/operation.hpp"
+#include "tessera/backend/cuda/sums.cuh"
+#include "tessera/backend/operations.hpp"
 #include "tessera/tensor/tensor.hpp"
 
 namespace tessera::inline v0 {
@@ -36,8 +37,7 @@ struct Product {
   T const* pre = nullptr;       // (rows, columns)
 };
 
-// ---- the plain kernel
-// --------------------------------------------------------------------------------------
+// ---- the plain kernel ----------------------------------------------------------------------------------
 
 constexpr int product_tile = 64;
 
@@ -97,8 +97,7 @@ void run_tiled_product(cudaStream_t stream, Product<T, Y> const& p) {
   tiled_product<<<static_cast<unsigned>(tiles), 256, 0, stream>>>(p);
 }
 
-// ---- passes over elements
-// ----------------------------------------------------------------------------------
+// ---- passes over elements ------------------------------------------------------------------------------
 
 struct TimesGeluDerivative {
   template <class S>
@@ -106,104 +105,14 @@ struct TimesGeluDerivative {
     y = detail::multiply(y, gelu_derivative(pre));
   }
 };
-
-// ---- sums over rows
-// ----------------------------------------------------------------------------------------
-
-/// How the rows of a column sum are cut: into at most 512 blocks of at least 64 rows. A function of the
-/// shape.
-struct RowBlocks {
-  static constexpr std::int64_t most = 512;
-  std::int64_t rows_each, count;
-
-  explicit RowBlocks(std::int64_t rows)
-      : rows_each(std::max<std::int64_t>(64, (rows + most - 1) / most)),
-        count((rows + rows_each - 1) / rows_each) {}
+struct TimesReluDerivative {
+  template <class S>
+  __device__ __forceinline__ void operator()(S pre, S& y) const {
+    if (pre <= S(0)) y = S(0);
+  }
 };
 
-/// partial[block][column - first] = the sum of x over a block's rows, for columns from `first` to `end`. A
-/// warp takes each 8th row of the block, in order; the 8 warps' sums are added in order. N columns a thread.
-template <int N, class T>
-__global__ __launch_bounds__(256) void sum_row_blocks(T const* x, std::int64_t rows, std::int64_t columns,
-                                                      std::int64_t rows_each, std::int64_t first,
-                                                      std::int64_t end, compute_t<T>* partial) {
-  using S = compute_t<T>;
-  constexpr int warps = 8, strip = 32 * N;
-  __shared__ S shared[warps][strip];
-  std::int64_t const strips = (end - first + strip - 1) / strip;
-  std::int64_t const block = blockIdx.x / strips, left = first + blockIdx.x % strips * strip;
-  int const lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  std::int64_t const column = left + lane * N, last = min(rows, (block + 1) * rows_each);
-  S sums[N] = {};
-  if (column < end) {
-#pragma unroll 4
-    for (std::int64_t row = block * rows_each + warp; row < last; row += warps) {
-      auto const in = *reinterpret_cast<Pack<T, N> const*>(x + row * columns + column);
-#pragma unroll
-      for (int i = 0; i < N; ++i) sums[i] += get<S>(in.value[i]);
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < N; ++i) shared[warp][lane * N + i] = sums[i];
-  __syncthreads();
-  for (int i = threadIdx.x; i < strip && left + i < end; i += 256) {
-    S sum(0);
-#pragma unroll
-    for (int w = 0; w < warps; ++w) sum += shared[w][i];
-    partial[block * (end - first) + left - first + i] = sum;
-  }
-}
-
-/// sums[column] = the sum of partial (count, columns) over its rows, rounded once. Each 32nd row in order,
-/// then those 32 sums in order.
-template <class T>
-__global__ __launch_bounds__(1024) void sum_partials(compute_t<T> const* partial, std::int64_t count,
-                                                     std::int64_t columns, T* sums) {
-  using S = compute_t<T>;
-  __shared__ S shared[32][33];
-  std::int64_t const column = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x;
-  S sum(0);
-  if (column < columns)
-    for (std::int64_t row = threadIdx.y; row < count; row += 32) sum += partial[row * columns + column];
-  shared[threadIdx.y][threadIdx.x] = sum;
-  __syncthreads();
-  if (threadIdx.y != 0 || column >= columns) return;
-  sum = S(0);
-#pragma unroll
-  for (int row = 0; row < 32; ++row) sum += shared[row][threadIdx.x];
-  sums[column] = put<T>(sum);
-}
-
-/// sums (columns) = the sum of x (rows, columns) over rows. The workspace holds a number a row block and
-/// column; where that is more than `capacity` numbers, columns go in pieces, which changes no sum.
-template <class T>
-void run_column_sums(Context<Cuda>& context, T const* x, std::int64_t rows, std::int64_t columns, T* sums,
-                     std::int64_t capacity = std::int64_t{Context<Cuda>::blas_bytes} /
-                                             std::int64_t{sizeof(compute_t<T>)}) {
-  using S = compute_t<T>;
-  RowBlocks const blocks(rows);
-  constexpr int wide = pack_width<T>;
-  std::int64_t const piece = capacity / std::max<std::int64_t>(1, blocks.count) / (32 * wide) * (32 * wide);
-  bool const aligned = takes_packs<wide>(x) && columns % wide == 0;
-  S* const partial = reinterpret_cast<S*>(context.workspace().data());
-  for (std::int64_t first = 0; first < columns; first += piece) {
-    std::int64_t const end = std::min(columns, first + piece), width = end - first;
-    auto const grid = [&](int strip) {
-      return static_cast<unsigned>(blocks.count) * blocks_for(width, strip);
-    };
-    if (blocks.count > 0 && aligned)
-      sum_row_blocks<wide><<<grid(32 * wide), 256, 0, context.stream()>>>(x, rows, columns, blocks.rows_each,
-                                                                          first, end, partial);
-    else if (blocks.count > 0)
-      sum_row_blocks<1>
-          <<<grid(32), 256, 0, context.stream()>>>(x, rows, columns, blocks.rows_each, first, end, partial);
-    sum_partials<<<blocks_for(width, 32), dim3(32, 32), 0, context.stream()>>>(partial, blocks.count, width,
-                                                                               sums + first);
-  }
-}
-
-// ---- products
-// ----------------------------------------------------------------------------------------------
+// ---- products ------------------------------------------------------------------------------------------
 
 /// Whether gelu' may be cuBLASLt's epilogue, which multiplies before the one rounding. Its plans exist for
 /// 16-bit results whose rows start at multiples of 16 bytes.
@@ -211,7 +120,7 @@ template <class T>
 constexpr bool fuses_gelu_derivative = sizeof(T) == 2;
 
 template <class T, class Y>
-ProductKey key_of(Product<T, Y> const& p) {
+ProductKey key_of(Product<T, Y> const& p, DType product) {
   ProductKey key;
   key.rows = p.rows;
   key.columns = p.columns;
@@ -222,7 +131,9 @@ ProductKey key_of(Product<T, Y> const& p) {
   key.fused = p.bias ? Fused::bias : p.pre ? Fused::gelu_derivative : Fused::none;
   key.in = data_type<T>;
   key.out = data_type<Y>;
-  key.compute = std::is_same_v<T, double> ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F;
+  key.compute = std::is_same_v<T, double>                            ? CUBLAS_COMPUTE_64F
+                : product == DType::tf32 && std::is_same_v<T, float> ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                                                     : CUBLAS_COMPUTE_32F;
   key.a_alignment = alignment_of(p.a);
   key.b_alignment = alignment_of(p.b);
   key.c_alignment = alignment_of(p.residual ? p.residual : p.y);
@@ -236,7 +147,7 @@ template <class T, class Y>
 bool run_planned_product(Context<Cuda>& context, Product<T, Y> const& p) {
   if (p.depth == 0) return false;
   if (p.pre && (!fuses_gelu_derivative<T> || p.columns % 8 != 0 || alignment_of(p.pre) < 16)) return false;
-  BlasPlan* const plan = context.plans().find(key_of(p));
+  BlasPlan* const plan = context.plans().find(key_of(p, context.math().product));
   if (!plan) return false;
   ProductOperands const operands{p.a, p.b, p.residual, p.bias ? p.bias : p.pre, p.y};
   context.check(context.plans().run(*plan, operands, context.workspace().data(), context.stream()),
@@ -259,159 +170,60 @@ void run_product(Context<Cuda>& context, Product<T, Y> const& p) {
   run_tiled_product(context.stream(), p);
 }
 
+template <class T, class Y>
+Product<T, Y> product_of(Tensor<T const, Cuda> a, bool a_transposed, Tensor<T const, Cuda> b,
+                         bool b_transposed, Tensor<Y, Cuda> y) {
+  return {.rows = y.shape().rows(),
+          .columns = y.shape().columns(),
+          .depth = a_transposed ? a.shape().rows() : a.shape().columns(),
+          .a = a.data(),
+          .a_transposed = a_transposed,
+          .b = b.data(),
+          .b_transposed = b_transposed,
+          .y = y.data()};
+}
+
+struct Linear {
+  /// The activation is computed from `pre` as stored, by the expression of `activate`, so that both have the
+  /// same bits. (cuBLASLt's epilogue would take the value before its rounding.)
+  template <class T>
+  static void forward(Context<Cuda>& context, Tensor<T const, Cuda> x, Tensor<T const, Cuda> w,
+                      Tensor<T, Cuda> y, ops::LinearOptions<T, Cuda> const& with) {
+    bool const activates = with.activation != Activation::none;
+    Product<T> p = product_of(x, false, w, with.transposed, y);
+    p.bias = with.bias.data();
+    p.residual = with.residual.data();
+    if (activates) p.y = with.pre.data();
+    run_product(context, p);
+    if (activates) Elementwise::activate(context, with.activation, Tensor<T const, Cuda>(with.pre), y);
+  }
+
+  template <class T>
+  static void backward_input(Context<Cuda>& context, Tensor<T const, Cuda> dy, Tensor<T const, Cuda> w,
+                             Tensor<T, Cuda> dx, ops::LinearInputOptions<T, Cuda> const& with) {
+    Product<T> p = product_of(dy, false, w, !with.transposed, dx);
+    if (with.activation == Activation::gelu) p.pre = with.pre.data();
+    run_product(context, p);
+    if (with.activation == Activation::relu)  // a factor of 0 or 1 rounds nothing
+      run_transform<compute_t<T>>(context.stream(), dx.elements(), TimesReluDerivative{}, with.pre.data(),
+                                  dx.data());
+  }
+
+  /// The bias's gradient has its own two kernels: a cuBLASLt product that also sums over rows is slower than
+  /// both.
+  template <class T, class G>
+  static void backward_weight(Context<Cuda>& context, Tensor<T const, Cuda> x, Tensor<T const, Cuda> dy,
+                              Tensor<G, Cuda> dw, ops::LinearWeightOptions<T, Cuda> const& with) {
+    run_product(context,
+                with.transposed ? product_of(dy, true, x, false, dw) : product_of(x, true, dy, false, dw));
+    if (with.dbias)
+      run_column_sums(context, dy.data(), dy.shape().rows(), dy.shape().columns(), with.dbias.data());
+  }
+};
+
 }  // namespace cuda
 
-template <class T>
-void cuda_linear_forward(Context<Cuda>& context, Operation const& operation, Tensor<T const, Cuda> x,
-                         Tensor<T const, Cuda> w, Tensor<T const, Cuda> bias, Tensor<T, Cuda> y) {
-  context.enqueue(operation, [&] {
-    cuda::run_product(context, cuda::Product<T>{.rows = y.shape().rows(),
-                                                .columns = y.shape().columns(),
-                                                .depth = x.shape().columns(),
-                                                .a = x.data(),
-                                                .a_transposed = false,
-                                                .b = w.data(),
-                                                .b_transposed = false,
-                                                .y = y.data(),
-                                                .bias = bias.data()});
-  });
-}
-
-/// The activation is computed from `pre` as stored, by the expression of gelu_forward, so that both have the
-/// same bits. (cuBLASLt's epilogue would take the value before its rounding.)
-template <class T>
-void cuda_linear_gelu_forward(Context<Cuda>& context, Operation const& operation, Tensor<T const, Cuda> x,
-                              Tensor<T const, Cuda> w, Tensor<T const, Cuda> bias, Tensor<T, Cuda> pre,
-                              Tensor<T, Cuda> y) {
-  context.enqueue(operation, [&] {
-    cuda::run_product(context, cuda::Product<T>{.rows = y.shape().rows(),
-                                                .columns = y.shape().columns(),
-                                                .depth = x.shape().columns(),
-                                                .a = x.data(),
-                                                .a_transposed = false,
-                                                .b = w.data(),
-                                                .b_transposed = false,
-                                                .y = pre.data(),
-                                                .bias = bias.data()});
-    cuda::run_transform<compute_t<T>>(context.stream(), y.elements(), cuda::AssignGelu{},
-                                      static_cast<T const*>(pre.data()), y.data());
-  });
-}
-
-template <class T>
-void cuda_linear_residual_forward(Context<Cuda>& context, Operation const& operation, Tensor<T const, Cuda> x,
-                                  Tensor<T const, Cuda> w, Tensor<T const, Cuda> bias,
-                                  Tensor<T const, Cuda> residual, Tensor<T, Cuda> y) {
-  context.enqueue(operation, [&] {
-    cuda::run_product(context, cuda::Product<T>{.rows = y.shape().rows(),
-                                                .columns = y.shape().columns(),
-                                                .depth = x.shape().columns(),
-                                                .a = x.data(),
-                                                .a_transposed = false,
-                                                .b = w.data(),
-                                                .b_transposed = false,
-                                                .y = y.data(),
-                                                .bias = bias.data(),
-                                                .residual = residual.data()});
-  });
-}
-
-template <class T>
-void cuda_linear_transposed_forward(Context<Cuda>& context, Operation const& operation,
-                                    Tensor<T const, Cuda> x, Tensor<T const, Cuda> w, Tensor<T, Cuda> y) {
-  context.enqueue(operation, [&] {
-    cuda::run_product(context, cuda::Product<T>{.rows = y.shape().rows(),
-                                                .columns = w.shape().rows(),
-                                                .depth = x.shape().columns(),
-                                                .a = x.data(),
-                                                .a_transposed = false,
-                                                .b = w.data(),
-                                                .b_transposed = true,
-                                                .y = y.data()});
-  });
-}
-
-template <class T>
-void cuda_linear_backward_input(Context<Cuda>& context, Operation const& operation, Tensor<T const, Cuda> dy,
-                                Tensor<T const, Cuda> w, Tensor<T, Cuda> dx) {
-  context.enqueue(operation, [&] {
-    cuda::run_product(context, cuda::Product<T>{.rows = dx.shape().rows(),
-                                                .columns = dx.shape().columns(),
-                                                .depth = dy.shape().columns(),
-                                                .a = dy.data(),
-                                                .a_transposed = false,
-                                                .b = w.data(),
-                                                .b_transposed = true,
-                                                .y = dx.data()});
-  });
-}
-
-template <class T>
-void cuda_linear_gelu_backward_input(Context<Cuda>& context, Operation const& operation,
-                                     Tensor<T const, Cuda> dy, Tensor<T const, Cuda> w,
-                                     Tensor<T const, Cuda> pre, Tensor<T, Cuda> dpre) {
-  context.enqueue(operation, [&] {
-    cuda::run_product(context, cuda::Product<T>{.rows = dpre.shape().rows(),
-                                                .columns = dpre.shape().columns(),
-                                                .depth = dy.shape().columns(),
-                                                .a = dy.data(),
-                                                .a_transposed = false,
-                                                .b = w.data(),
-                                                .b_transposed = true,
-                                                .y = dpre.data(),
-                                                .pre = pre.data()});
-  });
-}
-
-template <class T>
-void cuda_linear_transposed_backward_input(Context<Cuda>& context, Operation const& operation,
-                                           Tensor<T const, Cuda> dy, Tensor<T const, Cuda> w,
-                                           Tensor<T, Cuda> dx) {
-  context.enqueue(operation, [&] {
-    cuda::run_product(context, cuda::Product<T>{.rows = dx.shape().rows(),
-                                                .columns = dx.shape().columns(),
-                                                .depth = w.shape().rows(),
-                                                .a = dy.data(),
-                                                .a_transposed = false,
-                                                .b = w.data(),
-                                                .b_transposed = false,
-                                                .y = dx.data()});
-  });
-}
-
-/// The bias's gradient has its own two kernels: a cuBLASLt product that also sums over rows is slower than
-/// both.
-template <class T>
-void cuda_linear_backward_weight(Context<Cuda>& context, Operation const& operation, Tensor<T const, Cuda> x,
-                                 Tensor<T const, Cuda> dy, Tensor<T, Cuda> dw, Tensor<T, Cuda> dbias) {
-  context.enqueue(operation, [&] {
-    cuda::run_product(context, cuda::Product<T>{.rows = dw.shape().rows(),
-                                                .columns = dw.shape().columns(),
-                                                .depth = x.shape().rows(),
-                                                .a = x.data(),
-                                                .a_transposed = true,
-                                                .b = dy.data(),
-                                                .b_transposed = false,
-                                                .y = dw.data()});
-    if (dbias)
-      cuda::run_column_sums(context, dy.data(), dy.shape().rows(), dy.shape().columns(), dbias.data());
-  });
-}
-
-template <class T, class G>
-void cuda_linear_transposed_backward_weight(Context<Cuda>& context, Operation const& operation,
-                                            Tensor<T const, Cuda> dy, Tensor<T const, Cuda> x,
-                                            Tensor<G, Cuda> dw) {
-  context.enqueue(operation, [&] {
-    cuda::run_product(context, cuda::Product<T, G>{.rows = dw.shape().rows(),
-                                                   .columns = dw.shape().columns(),
-                                                   .depth = x.shape().rows(),
-                                                   .a = dy.data(),
-                                                   .a_transposed = true,
-                                                   .b = x.data(),
-                                                   .b_transposed = false,
-                                                   .y = dw.data()});
-  });
-}
+template <>
+struct backend::Linear<Cuda> : cuda::Linear {};
 
 }  // namespace tessera::inline v0

@@ -32,6 +32,7 @@ class Gpt2Trainer final : public AnyTrainer {
   void observe(StepObserver observer) override { engine_.observe(std::move(observer)); }
   StepPlan const& plan() const override { return engine_.plan(); }
   std::int64_t peak_bytes(Tier tier) const override { return engine_.memory().high_water(tier); }
+  AttentionKind attention_ran() const override { return engine_.attention_ran(); }
   void record(Recorder& recorder) override { engine_.record(recorder); }
 
  private:

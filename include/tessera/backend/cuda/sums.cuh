@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums over rows on the GPU, in an order that the shape alone decides.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "tessera/backend/cuda/context.cuh"
+#include "tessera/backend/cuda/kernel.cuh"
+
+namespace tessera::inline v0 {
+namespace cuda {
+
+/// How the rows of a column sum are cut: into at most 512 blocks of at least 64 rows. A function of the
+/// shape.
+struct RowBlocks {
+  static constexpr std::int64_t most = 512;
+  std::int64_t rows_each, count;
+
+  explicit RowBlocks(std::int64_t rows)
+      : rows_each(std::max<std::int64_t>(64, (rows + most - 1) / most)),
+        count((rows + rows_each - 1) / rows_each) {}
+};
+
+/// partial[block][column - first] = the sum of x over a block's rows, for columns from `first` to `end`. A
+/// warp takes each 8th row of the block, in order; the 8 warps' sums are added in order. N columns a thread.
+template <int N, class T>
+__global__ __launch_bounds__(256) void sum_row_blocks(T const* x, std::int64_t rows, std::int64_t columns,
+                                                      std::int64_t rows_each, std::int64_t first,
+                                                      std::int64_t end, compute_t<T>* partial) {
+  using S = compute_t<T>;
+  constexpr int warps = 8, strip = 32 * N;
+  __shared__ S shared[warps][strip];
+  std::int64_t const strips = (end - first + strip - 1) / strip;
+  std::int64_t const block = blockIdx.x / strips, left = first + blockIdx.x % strips * strip;
+  int const lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  std::int64_t const column = left + lane * N, last = min(rows, (block + 1) * rows_each);
+  S sums[N] = {};
+  if (column < end) {
+#pragma unroll 4
+    for (std::int64_t row = block * rows_each + warp; row < last; row += warps) {
+      auto const in = *reinterpret_cast<Pack<T, N> const*>(x + row * columns + column);
+#pragma unroll
+      for (int i = 0; i < N; ++i) sums[i] += get<S>(in.value[i]);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < N; ++i) shared[warp][lane * N + i] = sums[i];
+  __syncthreads();
+  for (int i = threadIdx.x; i < strip && left + i < end; i += 256) {
+    S sum(0);
+#pragma unroll
+    for (int w = 0; w < warps; ++w) sum += shared[w][i];
+    partial[block * (end - first) + left - first + i] = sum;
+  }
+}
+
+/// sums[blockIdx.y] (columns) = the sums of partial[blockIdx.y] (count, columns) over rows, rounded once:
+/// each 32nd row in order, then those 32 sums in order.
+template <class T>
+__global__ __launch_bounds__(1024) void sum_partials_kernel(compute_t<T> const* partial, std::int64_t count,
+                                                            std::int64_t columns, T* first, T* second) {
+  using S = compute_t<T>;
+  __shared__ S shared[32][33];
+  std::int64_t const column = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x;
+  S const* const from = partial + blockIdx.y * count * columns;
+  S sum(0);
+  if (column < columns)
+    for (std::int64_t row = threadIdx.y; row < count; row += 32) sum += from[row * columns + column];
+  shared[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y != 0 || column >= columns) return;
+  sum = S(0);
+#pragma unroll
+  for (int row = 0; row < 32; ++row) sum += shared[row][threadIdx.x];
+  (blockIdx.y == 0 ? first : second)[column] = put<T>(sum);
+}
+
+/// The sums over rows of one array of partial sums, or of two that lie one after the other.
+template <class T>
+void run_sum_partials(cudaStream_t stream, compute_t<T> const* partial, std::int64_t count,
+                      std::int64_t columns, T* first, T* second = nullptr) {
+  sum_partials_kernel<<<dim3(blocks_for(columns, 32), second ? 2 : 1), dim3(32, 32), 0, stream>>>(
+      partial, count, columns, first, second);
+}
+
+/// sums (columns) = the sum of x (rows, columns) over rows. The workspace holds a number a row block and
+/// column; where that is more than `capacity` numbers, columns go in pieces, which changes no sum.
+template <class T>
+void run_column_sums(Context<Cuda>& context, T const* x, std::int64_t rows, std::int64_t columns, T* sums,
+                     std::int64_t capacity = std::int64_t{Context<Cuda>::blas_bytes} /
+                                             std::int64_t{sizeof(compute_t<T>)}) {
+  using S = compute_t<T>;
+  RowBlocks const blocks(rows);
+  constexpr int wide = pack_width<T>;
+  std::int64_t const piece = capacity / std::max<std::int64_t>(1, blocks.count) / (32 * wide) * (32 * wide);
+  bool const aligned = takes_packs<wide>(x) && columns % wide == 0;
+  S* const partial = reinterpret_cast<S*>(context.workspace().data());
+  for (std::int64_t first = 0; first < columns; first += piece) {
+    std::int64_t const end = std::min(columns, first + piece), width = end - first;
+    auto const grid = [&](int strip) {
+      return static_cast<unsigned>(blocks.count) * blocks_for(width, strip);
+    };
+    if (blocks.count > 0 && aligned)
+      sum_row_blocks<wide><<<grid(32 * wide), 256, 0, context.stream()>>>(x, rows, columns, blocks.rows_each,
+                                                                          first, end, partial);
+    else if (blocks.count > 0)
+      sum_row_blocks<1>
+          <<<grid(32), 256, 0, context.stream()>>>(x, rows, columns, blocks.rows_each, first, end, partial);
+    run_sum_partials(context.stream(), partial, blocks.count, width, sums + first);
+  }
+}
+
+}  // namespace cuda
+}  // namespace tessera::inline v0

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a place has to offer: one trait for each kind of operation, which the place's backend specialises.
+// What they compute is said in ops/ and optim/, which check the shapes, report the operation and enqueue it.
+#pragma once
+
+#include <cstdint>
+
+#include "tessera/tensor/tensor.hpp"
+
+namespace tessera::inline v0 {
+
+/// What may follow a linear layer, value by value.
+enum class Activation : std::uint8_t { none, gelu, relu };
+
+namespace ops {
+
+/// What a linear layer has beside x (M,K), w and y (M,N). All of it may be absent.
+template <class T, class Place>
+struct LinearOptions {
+  bool transposed = false;            ///< w is (N,K), as PyTorch stores it, instead of (K,N)
+  Tensor<T const, Place> bias{};      ///< (N)
+  Tensor<T const, Place> residual{};  ///< (M,N), added last; may be y. Not beside an activation
+  Activation activation = Activation::none;
+  Tensor<T, Place> pre{};  ///< (M,N), with an activation: keeps what goes into it
+};
+
+/// Of the gradient of x: how w lies, and the activation that x came out of.
+template <class T, class Place>
+struct LinearInputOptions {
+  bool transposed = false;
+  Activation activation = Activation::none;
+  Tensor<T const, Place> pre{};  ///< (M,K), what went into the activation
+};
+
+/// Of the gradient of w: how w lies, and where the bias's gradient goes.
+template <class T, class Place>
+struct LinearWeightOptions {
+  bool transposed = false;
+  Tensor<T, Place> dbias{};  ///< (N)
+};
+
+/// How many rows of partial sums the gradient of a layer norm over M rows may leave: no place cuts the rows
+/// into more blocks (264 are two for each multiprocessor of a Hopper GPU).
+constexpr std::int64_t layer_norm_partial_rows(std::int64_t rows) {
+  return rows < 1 ? 1 : rows < 264 ? rows : 264;
+}
+
+}  // namespace ops
+
+namespace backend {
+
+template <class Place>
+inline constexpr bool lacking = false;
+
+/// Takes the calls of an operation that a place lacks, so that its sentence is the only error.
+struct Lacking {
+  struct Call {
+    void operator()(auto&&...) const {}
+  };
+  static constexpr Call forward{}, backward{}, backward_input{}, backward_weight{}, convert{}, fill{}, copy{},
+      fold{}, activate{}, norm_partials{}, first_non_finite{}, sum_losses{}, update{}, begin{}, find_bad{},
+      finish{};
+};
+
+template <class Place>
+struct Elementwise : Lacking {
+  static_assert(lacking<Place>,
+                "tessera: this place lacks the elementwise operations (convert, fill, copy, fold, activate, "
+                "norms). Specialise backend::Elementwise for it; GPUs have it in tessera/cuda.cuh. See "
+                "docs/how-to/add-an-operation.md.");
+};
+template <class Place>
+struct Linear : Lacking {
+  static_assert(lacking<Place>,
+                "tessera: this place lacks the linear operation. Specialise backend::Linear for it; GPUs "
+                "have it in tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
+};
+template <class Place>
+struct LayerNorm : Lacking {
+  static_assert(lacking<Place>,
+                "tessera: this place lacks layer normalisation. Specialise backend::LayerNorm for it; GPUs "
+                "have it in tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
+};
+template <class Place>
+struct Attention : Lacking {
+  static_assert(lacking<Place>,
+                "tessera: this place lacks attention. Specialise backend::Attention for it; GPUs have it in "
+                "tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
+};
+template <class Place>
+struct Embedding : Lacking {
+  static_assert(lacking<Place>,
+                "tessera: this place lacks the embedding. Specialise backend::Embedding for it; GPUs have it "
+                "in tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
+};
+template <class Place>
+struct CrossEntropy : Lacking {
+  static_assert(lacking<Place>,
+                "tessera: this place lacks the cross entropy. Specialise backend::CrossEntropy for it; GPUs "
+                "have it in tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
+};
+template <class Place>
+struct AdamW : Lacking {
+  static_assert(lacking<Place>,
+                "tessera: this place lacks the AdamW update. Specialise backend::AdamW for it; GPUs have it "
+                "in tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
+};
+template <class Place>
+struct StepEnds : Lacking {
+  static_assert(lacking<Place>,
+                "tessera: this place lacks the two ends of a step. Specialise backend::StepEnds for it; GPUs "
+                "have it in tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
+};
+
+}  // namespace backend
+}  // namespace tessera::inline v0

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layers: each owns its parameters and what it keeps, listed in a unit by its constructor, and both its
+// passes. A layer's functions are templates over the Pass and only enqueue.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "tessera/nn/unit.hpp"
+#include "tessera/ops/activation.hpp"
+#include "tessera/ops/attention.hpp"
+#include "tessera/ops/cross_entropy.hpp"
+#include "tessera/ops/embedding.hpp"
+#include "tessera/ops/layer_norm.hpp"
+#include "tessera/ops/linear.hpp"
+
+namespace tessera::inline v0 {
+namespace nn {
+
+/// y = LayerNorm(x), kept as `name`.
+struct LayerNorm {
+  double epsilon;
+  Weight gamma, beta;
+  Saved y;  // (B,T,C)
+  SavedStatistic mean, rstd;
+  BackwardStatistic partials;
+
+  LayerNorm(Unit& unit, std::string const& name, std::int64_t channels, double variance_epsilon = 1e-5)
+      : epsilon(variance_epsilon),
+        gamma(unit.parameter({name + ".weight", {channels}, Init::ones()})),
+        beta(unit.parameter({name + ".bias", {channels}})),
+        y(unit.saved(name, per_token(channels))),
+        mean(unit.saved_statistic(name + ".mean", per_token(1))),
+        rstd(unit.saved_statistic(name + ".rstd", per_token(1))),
+        partials(unit.backward_statistic(name + ".partials", [channels](MicroBatch of) {
+          return Shape{2, ops::layer_norm_partial_rows(of.tokens()), channels};
+        })) {}
+
+  template <class P>
+  typename P::Value forward(P& pass, typename P::ConstValue x) const {
+    ops::layer_norm_forward(pass.context(), x, pass[gamma], pass[beta], epsilon, pass[y], pass[mean],
+                            pass[rstd]);
+    return pass[y];
+  }
+  /// dx = the gradient of x, plus residual_gradient unless that is empty.
+  template <class P>
+  void backward_input(P& pass, typename P::ConstValue dy, typename P::ConstValue x,
+                      typename P::ConstValue residual_gradient, typename P::Value dx) const {
+    ops::layer_norm_backward_input(pass.context(), dy, x, pass[gamma], pass[mean], pass[rstd],
+                                   residual_gradient, dx, pass[partials]);
+  }
+  template <class P>
+  void backward_weight(P& pass) const {
+    ops::layer_norm_backward_weight(pass.context(), pass[partials], pass.tokens.elements(),
+                                    pass.gradient(gamma), pass.gradient(beta));
+  }
+};
+
+/// How the parameters of a Linear start, lie and may be split.
+struct LinearSpec {
+  Init init = Init::normal(0.02);
+  bool bias = true;
+  bool transposed = false;  ///< (out,in), as PyTorch stores it, instead of (in,out)
+  Split split{}, bias_split{};
+};
+
+/// y = x w + b. Keeps nothing: its input and its output are its neighbours'.
+struct Linear {
+  Weight weight, bias;
+  bool transposed;
+
+  Linear(Unit& unit, std::string const& name, std::int64_t in, std::int64_t out, LinearSpec const& with = {})
+      : weight(unit.parameter({name + ".weight", with.transposed ? Shape{out, in} : Shape{in, out}, with.init,
+                               true, true, with.split})),
+        bias(with.bias ? unit.parameter({name + ".bias", {out}, Init::zeros(), false, true, with.bias_split})
+                       : Weight{}),
+        transposed(with.transposed) {}
+  /// y = x w^T with a weight (out,in) of another unit.
+  explicit Linear(Weight borrowed) : weight(borrowed), transposed(true) {}
+
+  /// `with` says what else goes into y; an empty y, as in a recompute that wants none, is not written.
+  template <class Place, class T>
+  void forward(Pass<Place, T>& pass, ops::In<T, Place> x, ops::Out<T, Place> y,
+               ops::LinearOptions<T, Place> with = {}) const {
+    if (!y) return;
+    with.transposed = transposed;
+    with.bias = pass[bias];
+    ops::linear(pass.context(), x, pass[weight], y, with);
+  }
+  template <class Place, class T>
+  void backward_input(Pass<Place, T>& pass, ops::In<T, Place> dy, ops::Out<T, Place> dx,
+                      ops::LinearInputOptions<T, Place> with = {}) const {
+    with.transposed = transposed;
+    ops::linear_backward_input(pass.context(), dy, pass[weight], dx, with);
+  }
+  template <class Place, class T>
+  void backward_weight(Pass<Place, T>& pass, ops::In<T, Place> x, ops::In<T, Place> dy) const {
+    ops::LinearWeightOptions<T, Place> const with{.transposed = transposed, .dbias = pass.gradient(bias)};
+    if (weight.borrowed)
+      ops::linear_backward_weight(pass.context(), x, dy, pass.lent_gradient(weight), with);
+    else
+      ops::linear_backward_weight(pass.context(), x, dy, pass.gradient(weight), with);
+  }
+};
+
+/// y = causal attention of each head over x, projected, plus a residual.
+struct CausalAttention {
+  int heads;
+  Linear qkv, proj;
+  Saved packed, mixed;  // (B,T,3C), (B,T,C)
+  SavedStatistic logsumexp;
+  Backward d_mixed, d_packed;
+
+  CausalAttention(Unit& unit, std::string const& name, std::int64_t channels, std::int64_t head_count,
+                  Init const& init, Init const& residual_init)
+      : heads(static_cast<int>(head_count)),
+        qkv(unit, name + ".c_attn", channels, 3 * channels,
+            {.init = init, .split = {Split::Kind::heads, 1}, .bias_split = {Split::Kind::heads, 0}}),
+        proj(unit, name + ".c_proj", channels, channels,
+             {.init = residual_init, .split = {Split::Kind::dim, 0}}),
+        packed(unit.saved("qkv", per_token(3 * channels))),
+        mixed(unit.saved("attention", per_token(channels))),
+        logsumexp(unit.saved_statistic("attention.logsumexp",
+                                       [head_count](MicroBatch of) {
+                                         return Shape{of.batch, head_count, of.sequence};
+                                       })),
+        d_mixed(unit.backward("d_attention", per_token(channels))),
+        d_packed(unit.backward("d_qkv", per_token(3 * channels))) {}
+
+  template <class P>
+  void forward(P& pass, typename P::ConstValue x, typename P::ConstValue residual,
+               typename P::Value y) const {
+    qkv.forward(pass, x, pass[packed]);
+    ops::attention_forward(pass.context(), pass[packed], heads, pass[mixed], pass[logsumexp]);
+    proj.forward(pass, pass[mixed], y, {.residual = residual});
+  }
+  template <class P>
+  void backward_input(P& pass, typename P::ConstValue dy, typename P::Value dx) const {
+    proj.backward_input(pass, dy, pass[d_mixed]);
+    ops::attention_backward(pass.context(), pass[d_mixed], pass[packed], pass[mixed], pass[logsumexp], heads,
+                            pass[d_packed]);
+    qkv.backward_input(pass, pass[d_packed], dx);
+  }
+  template <class P>
+  void backward_weight(P& pass, typename P::ConstValue x, typename P::ConstValue dy) const {
+    proj.backward_weight(pass, pass[mixed], dy);
+    qkv.backward_weight(pass, x, pass[d_packed]);
+  }
+};
+
+/// y = activation(x w + b) w' + b', plus a residual.
+struct Mlp {
+  Activation activation;
+  Linear fc, proj;
+  Saved pre, post;  // (B,T,H); the second can be made from the first again
+  Backward d_pre;
+
+  Mlp(Unit& unit, std::string const& name, std::int64_t channels, std::int64_t hidden, Activation form,
+      Init const& init, Init const& residual_init)
+      : activation(form),
+        fc(unit, name + ".c_fc", channels, hidden,
+           {.init = init, .split = {Split::Kind::dim, 1}, .bias_split = {Split::Kind::dim, 0}}),
+        proj(unit, name + ".c_proj", hidden, channels,
+             {.init = residual_init, .split = {Split::Kind::dim, 0}}),
+        pre(unit.saved("fc", per_token(hidden))),
+        post(unit.saved("activation", per_token(hidden), /*cheap=*/true)),
+        d_pre(unit.backward("d_fc", per_token(hidden))) {}
+
+  template <class P>
+  void forward(P& pass, typename P::ConstValue x, typename P::ConstValue residual,
+               typename P::Value y) const {
+    fc.forward(pass, x, pass[post], {.activation = activation, .pre = pass[pre]});
+    proj.forward(pass, pass[post], y, {.residual = residual});
+  }
+  template <class P>
+  void recompute(P& pass) const {
+    ops::activate(pass.context(), activation, pass[pre], pass[post]);
+  }
+  template <class P>
+  void backward_input(P& pass, typename P::ConstValue dy, typename P::Value dx) const {
+    proj.backward_input(pass, dy, pass[d_pre], {.activation = activation, .pre = pass[pre]});
+    fc.backward_input(pass, pass[d_pre], dx);
+  }
+  template <class P>
+  void backward_weight(P& pass, typename P::ConstValue x, typename P::ConstValue dy) const {
+    proj.backward_weight(pass, pass[post], dy);
+    fc.backward_weight(pass, x, pass[d_pre]);
+  }
+};
+
+/// The first unit: y = token table[token] + position table[position].
+struct Embedding {
+  Weight tokens, positions;
+  BackwardStatistic sums;
+
+  /// A table that a later unit borrows finds that unit's gradient in its pass; another needs sums of its own.
+  Embedding(Unit& unit, ParameterSpec const& token_table, std::optional<ParameterSpec> const& position_table,
+            bool lent)
+      : tokens(unit.parameter(token_table)),
+        positions(position_table ? unit.parameter(*position_table) : Weight{}),
+        sums(lent ? BackwardStatistic{}
+                  : unit.backward_statistic(
+                        "sums", [shape = token_table.in_memory()](MicroBatch) { return shape; })) {
+    unit.output = per_token(token_table.shape.columns());
+    unit.input_gradient = unit.backward_reads_weights = unit.recomputable = false;
+  }
+
+  template <class P>
+  void forward(P& pass) const {
+    ops::embedding_forward(pass.context(), pass.tokens, pass[tokens], pass[positions], pass.output);
+  }
+  template <class P>
+  void recompute(P&) const {}
+  template <class P>
+  void backward_input(P&) const {}  // tokens have no gradient
+  template <class P>
+  void backward_weight(P& pass) const {
+    bool const fresh = sums.index >= 0;
+    ops::embedding_backward(pass.context(), pass.tokens, pass.output_gradient,
+                            fresh ? pass[sums] : pass.partial_gradient(tokens), fresh, pass.gradient(tokens),
+                            pass.gradient(positions));
+  }
+};
+
+/// The end of the last unit: logits = x w (+ b), which become their gradient, and one loss a token.
+struct Classifier {
+  Linear projection;
+  std::int64_t vocabulary;
+  Saved logits;  // (B,T,columns), of which the first `vocabulary` count
+
+  Classifier(Unit& unit, Linear const& linear, std::int64_t words, std::int64_t columns)
+      : projection(linear), vocabulary(words), logits(unit.saved("logits", per_token(columns))) {
+    unit.recomputable = false;
+  }
+
+  template <class P>
+  void forward(P& pass, typename P::ConstValue x) const {
+    projection.forward(pass, x, pass[logits]);
+    ops::cross_entropy(pass.context(), pass[logits], vocabulary, pass.targets, pass.losses, pass.training,
+                       pass.gradient_scale);
+  }
+  template <class Place, class T>
+  void backward_input(Pass<Place, T>& pass, ops::Out<T, Place> dx,
+                      ops::LinearInputOptions<T, Place> const& with = {}) const {
+    projection.backward_input(pass, pass[logits], dx, with);
+  }
+  template <class P>
+  void backward_weight(P& pass, typename P::ConstValue x) const {
+    projection.backward_weight(pass, x, pass[logits]);
+  }
+};
+
+}  // namespace nn
+}  // namespace tessera::inline v0

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// A unit while a model's constructor builds it: layers list what they own and keep handles to it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/nn/model.hpp"
+
+namespace tessera::inline v0 {
+namespace nn {
+
+/// The shape of a tensor for a micro-batch.
+using ShapeOf = std::function<Shape(MicroBatch)>;
+
+/// (B,T,columns).
+inline ShapeOf per_token(std::int64_t columns) {
+  return [columns](MicroBatch of) { return Shape{of.batch, of.sequence, columns}; };
+}
+
+/// What the layers of a unit own, in the order in which they were made. Each name is given once, where the
+/// tensor is used; a handle names it in every pass.
+class Unit {
+ public:
+  bool input_gradient = true;  // these three as in UnitSpec
+  bool backward_reads_weights = true;
+  bool recomputable = true;
+  ShapeOf output;  ///< empty for the last unit
+
+  Weight parameter(ParameterSpec spec) {
+    parameters_.push_back(std::move(spec));
+    return {static_cast<int>(parameters_.size()) - 1};
+  }
+  /// A parameter that the unit at `owner` in the model's list owns.
+  Weight borrow(int owner, Weight parameter) {
+    borrows_.push_back({owner, parameter.index});
+    return {static_cast<int>(borrows_.size()) - 1, true};
+  }
+  /// The parameter has no gradient and is never updated.
+  void freeze(Weight owned) { parameters_[static_cast<std::size_t>(owned.index)].trainable = false; }
+  /// What forward leaves for backward; `cheap` as in ActivationSpec.
+  Saved saved(std::string name, ShapeOf shape, bool cheap = false) {
+    return {saved_.add({std::move(name), {}, false, cheap}, std::move(shape))};
+  }
+  SavedStatistic saved_statistic(std::string name, ShapeOf shape) {
+    return {saved_.add({std::move(name), {}, true}, std::move(shape))};
+  }
+  /// What backward_input leaves for backward_weight.
+  Backward backward(std::string name, ShapeOf shape) {
+    return {backward_.add({std::move(name), {}}, std::move(shape))};
+  }
+  BackwardStatistic backward_statistic(std::string name, ShapeOf shape) {
+    return {backward_.add({std::move(name), {}, true}, std::move(shape))};
+  }
+
+  /// The unit for a micro-batch; `prefix` stands before its parameters' names.
+  UnitSpec at(MicroBatch shape, std::string name, std::string const& prefix = "") const {
+    UnitSpec spec{.name = std::move(name),
+                  .parameters = parameters_,
+                  .borrows = borrows_,
+                  .output = output ? output(shape) : Shape{},
+                  .saved = saved_.at(shape),
+                  .backward = backward_.at(shape),
+                  .input_gradient = input_gradient,
+                  .backward_reads_weights = backward_reads_weights,
+                  .recomputable = recomputable};
+    for (ParameterSpec& parameter : spec.parameters) parameter.name = prefix + parameter.name;
+    return spec;
+  }
+
+ private:
+  struct Activations {
+    std::vector<ActivationSpec> specs;
+    std::vector<ShapeOf> shapes;
+
+    int add(ActivationSpec spec, ShapeOf shape) {
+      specs.push_back(std::move(spec));
+      shapes.push_back(std::move(shape));
+      return static_cast<int>(specs.size()) - 1;
+    }
+    std::vector<ActivationSpec> at(MicroBatch shape) const {
+      std::vector<ActivationSpec> result = specs;
+      for (std::size_t index = 0; index < result.size(); ++index) result[index].shape = shapes[index](shape);
+      return result;
+    }
+  };
+
+  std::vector<ParameterSpec> parameters_;
+  std::vector<Borrow> borrows_;
+  Activations saved_, backward_;
+};
+
+}  // namespace nn
+}  // namespace tessera::inline v0

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// An activation alone, for recomputation.
+#pragma once
+
+#include "tessera/backend/cpu/elementwise.hpp"
+#include "tessera/ops/operand.hpp"
+
+namespace tessera::inline v0 {
+namespace ops {
+
+/// y = activation(pre), GELU in its tanh form: the same bits as linear's y. Any shape; y may be pre.
+template <class T, class P>
+void activate(Context<P>& context, Activation activation, In<T, P> pre, Tensor<T, P> y) {
+  detail::expect(pre.shape().elements() == y.shape().elements(), "activate", "pre and y of one shape",
+                 pre.shape(), y.shape());
+  Operation const operation{"activate", 8.0 * static_cast<double>(y.shape().elements()),
+                            detail::bytes_of(pre, y)};
+  context.enqueue(operation, [&] { backend::Elementwise<P>::activate(context, activation, pre, y); });
+}
+
+}  // namespace ops
+}  // namespace tessera::inline v0
