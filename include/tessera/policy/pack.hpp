@@ -46,6 +46,14 @@ struct incomplete_policy {
       "docs/how-to/add-a-policy.md.");
 };
 template <class Offender>
+struct forgetful_policy {
+  static_assert(
+      never<Offender>,
+      "tessera: a policy's describe takes a copy or a const view of the RecipeTable. What it decides is "
+      "written into the table that it is given, and would be lost. Write describe(RecipeTable& recipe). See "
+      "docs/how-to/add-a-policy.md.");
+};
+template <class Offender>
 struct invalid_policy {
   static_assert(never<Offender>,
                 "tessera: a policy is not valid and does not say why. The reason belongs in its "
@@ -94,6 +102,13 @@ concept Complete = requires(RecipeTable& recipe) {
   typename std::bool_constant<described_by<P>()>;
 };
 template <class P>
+concept Forgetful = requires {
+  P::describe(RecipeTable{});
+}
+&&!requires {  // a template that takes what it is given serves both
+  static_cast<void (*)(RecipeTable&)>(&P::describe);
+};
+template <class P>
 concept Listed = is_listed<typename P::policy_slot, Slots>;
 
 template <class P>
@@ -104,6 +119,8 @@ template <class P>
 concept Explained = Invalid<P> && requires {
   typename P::template refusal<false>;
 };
+template <class P>
+concept Lossy = Listed<P> && Valid<P> && Forgetful<P>;
 
 /// The canonical spelling of a policy.
 template <class P>
@@ -172,7 +189,7 @@ struct fill<list<Filled...>, list<Slot, Open...>, Ps...>
 
 /// A policy that can stand in a recipe.
 template <class P>
-concept Acceptable = Policy<P> && Listed<P> && Valid<P> && Complete<P>;
+concept Acceptable = Policy<P> && Listed<P> && Valid<P> && Complete<P> && !Forgetful<P>;
 /// An acceptable policy whose slot has its answer already.
 template <class P, class... Seen>
 concept Repeating = Acceptable<P> && one_of<typename P::policy_slot, typename Seen::policy_slot...>;
@@ -184,6 +201,8 @@ template <Unlisted P>
 struct fault_of<P> : Refused<unknown_slot<P>> {};
 template <Invalid P>
 struct fault_of<P> : Refused<invalid_policy<P>> {};
+template <Lossy P>
+struct fault_of<P> : Refused<forgetful_policy<P>> {};
 template <Explained P>
 struct fault_of<P> : Refused<typename P::template refusal<false>> {};
 
