@@ -86,7 +86,7 @@ template <class Mistake>
 struct Refused;
 template <class... Ps>
 struct Resolved;
-template <class M, bool IsModel, class... Ps>
+template <class Fault, class... Ps>
 struct ResolvedFor;
 template <class... Named>
 struct Parallel;

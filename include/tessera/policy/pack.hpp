@@ -67,14 +67,6 @@ struct slot_given_twice {
       "tessera: two policies answer the same slot. A recipe has one answer for each slot. Keep one of them. "
       "See docs/policies/README.md.");
 };
-template <class Offender>
-struct not_a_model {
-  static_assert(
-      never<Offender>,
-      "tessera: the first argument of Trainer is not a model. The model comes first, the policies follow in "
-      "any order. Write Trainer<Gpt2, ZeroStage<2>>, or see what a model needs. See "
-      "docs/policies/README.md.");
-};
 
 template <class Slot, class Slots>
 inline constexpr bool is_listed = false;
@@ -240,11 +232,11 @@ struct policy_of<Slot, Config<Ps...>> : pick<Slot, void, Ps...> {};
 template <class... Ps>
 struct Resolved : detail::walk<detail::list<>, Ps...> {};
 
-/// Resolved<Ps...> for a trainer of M, after Model<M> was asked: what is not a model is the first mistake.
-template <class M, bool IsModel, class... Ps>
-struct ResolvedFor : Resolved<Ps...> {};
-template <class M, class... Ps>
-struct ResolvedFor<M, false, Ps...> : Refused<detail::not_a_model<M>> {};
+/// Resolved<Ps...> for a trainer whose model has this fault, void for none: a model's fault speaks first.
+template <class Fault, class... Ps>
+struct ResolvedFor : Refused<Fault> {};
+template <class... Ps>
+struct ResolvedFor<void, Ps...> : Resolved<Ps...> {};
 
 /// The recipe of a trainer without policies.
 using DefaultConfig = Resolved<>::config;
