@@ -250,4 +250,10 @@ class Ticket;
 template <class M, class Recipe>
 class BasicTrainer;
 
+// testing/
+namespace testing {
+struct GradientDifference;
+struct GradientReport;
+}  // namespace testing
+
 }  // namespace tessera::inline v0
