@@ -217,7 +217,7 @@ Line line(Program const& program, Entry const& entry) {
 
 TEST_CASE("at world 1 every stage is the list of stage 0") {
   for (std::string_view const precision : {"fp32", "fp16"})
-    for (std::string_view const offload : {"none", "cpu_optimizer"})
+    for (std::string_view const offload : offloads)
       for (std::string_view const recompute : {"none", "block"})
         for (int const accumulation : {1, 3}) {
           Setting by{.precision = precision,
@@ -245,7 +245,7 @@ TEST_CASE("at world 1 every stage is the list of stage 0") {
 TEST_CASE("every list of GPT-2 is sound") {
   for (std::string_view const sharding : shardings)
     for (std::string_view const precision : {"fp32", "bf16"})
-      for (std::string_view const offload : {"none", "cpu_optimizer"})
+      for (std::string_view const offload : offloads)
         for (std::string_view const reduction : {"ordered", "fast"})
           for (int const world : {1, 3})
             for (int const accumulation : {1, 2})
@@ -260,7 +260,7 @@ TEST_CASE("every list of GPT-2 is sound") {
 TEST_CASE("every list is sound with recomputation buckets and on the other ranks") {
   for (std::string_view const sharding : {"dp", "zs0", "zs3"})
     for (std::int64_t const bucket : {std::int64_t{0}, std::int64_t{200000}, std::int64_t{1} << 40}) {
-      for (std::string_view const recompute : {"gelu", "block", "every"})
+      for (std::string_view const recompute : recomputes)
         check_all({.sharding = sharding,
                    .precision = "fp16",
                    .offload = "cpu_optimizer",
@@ -285,7 +285,7 @@ TEST_CASE("every list is sound with recomputation buckets and on the other ranks
 TEST_CASE("every list of a model with two borrowers is sound") {
   for (std::string_view const sharding : shardings)
     for (std::string_view const precision : {"fp32", "fp16"})
-      for (std::string_view const recompute : {"none", "gelu", "block", "every"})
+      for (std::string_view const recompute : recomputes)
         check_all({.sharding = sharding,
                    .precision = precision,
                    .offload = "cpu_optimizer",
@@ -375,12 +375,14 @@ TEST_CASE("each sharding has its verbs and no others") {
   constexpr int layers = 4, units = layers + 2;
   for (std::string_view const sharding : shardings)
     for (std::string_view const reduction : {"ordered", "fast"})
-      for (std::string_view const offload : {"none", "cpu_optimizer"})
+      for (std::string_view const offload : offloads)
         for (int const accumulation : {1, 3}) {
-          bool const sharded = sharding == "zs2" || sharding == "zs3";
-          bool const streams = offload != "none";
-          bool const each =
-              reduction == "ordered" || sharded || sharding == "dp";  // every micro-batch travels
+          PlacementTable const placement = recipe(sharding, "fp32", offload).placement;
+          bool const gathers = placement.parameters == Sharding::sharded;
+          bool const to_root = placement.optimizer == Sharding::root;
+          bool const streams = placement.optimizer_tier != Tier::device;
+          bool const each =  // every micro-batch travels
+              reduction == "ordered" || placement.gradients == Sharding::sharded || to_root;
           auto const count = verbs(plan_of({.sharding = sharding,
                                             .offload = offload,
                                             .reduction = reduction,
@@ -390,15 +392,15 @@ TEST_CASE("each sharding has its verbs and no others") {
           want[Verb::forward] = want[Verb::backward_input] = want[Verb::backward_weight] =
               units * accumulation;
           // Forward: each unit and the embedding again for the head. Backward: each block.
-          if (sharding == "zs3")
-            want[Verb::acquire] = want[Verb::release] = (units + 1 + layers) * accumulation;
+          if (gathers) want[Verb::acquire] = want[Verb::release] = (units + 1 + layers) * accumulation;
           want[Verb::reduce] = each ? units * accumulation : units;
           if (each || accumulation > 1) want[Verb::fold] = units * accumulation;
-          if (reduction == "ordered" && sharding == "zs0") want[Verb::gather] = units;
+          if (reduction == "ordered" && placement.optimizer == Sharding::replicated)
+            want[Verb::gather] = units;
           want[Verb::norm] = units + 1;
           if (streams) want[Verb::stream] = units + 1;  // and the scalars
           want[Verb::update] = units;
-          if (streams || sharding == "dp" || sharding == "zs1" || sharding == "zs2")
+          if (streams || (placement.optimizer != Sharding::replicated && !gathers))
             want[Verb::publish] = units;
           INFO(std::string(sharding), " ", std::string(reduction), " ", std::string(offload), " ",
                accumulation);
