@@ -7,6 +7,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "tessera/io/results.hpp"
@@ -19,16 +21,18 @@
 #include "common/batches.hpp"
 #include "common/command_line.hpp"
 #include "common/models.hpp"
+#include "common/slot_flags.hpp"
 
 namespace tessera::inline v0 {
 namespace cli {
 
 inline constexpr std::int64_t default_batch = 4;
 
-/// The offloads of the recipes that this build has.
-inline Names built_offloads() {
+/// The choices of a slot that the registered recipes have: what is run unless told otherwise.
+template <class Slot>
+Names registered_choices() {
   Names names;
-  for (RecipeTable const& recipe : registered_recipes()) names.emplace_back(recipe.names.offload);
+  for (RecipeTable const& recipe : registered_recipes()) names.emplace_back(recipe.names.*Slot::field);
   return distinct(names);
 }
 
@@ -42,26 +46,20 @@ struct MatrixFlags {
 
   std::string device = std::string(default_device());
   std::vector<int> ranks = default_ranks(device);
-  Names stages = {"dp", "zs0", "zs1", "zs2", "zs3"};
-  Names precisions = {"fp32", "fp16", "bf16"};
-  Names offloads = built_offloads();
-  Names recomputes, reductions, captures, attentions;
+  PerSlot<Names> slots;
+
+  MatrixFlags() {
+    slots.of<slot::sharding>() = registered_choices<slot::sharding>();
+    slots.of<slot::precision>() = registered_choices<slot::precision>();
+    slots.of<slot::offload>() = registered_choices<slot::offload>();
+  }
 };
 
 inline void add_matrix_flags(CommandLine& line, MatrixFlags& flags) {
-  auto const slot = [&line](std::string const& names, std::string const& shown, Names const& choices,
-                            Names& value, std::string const& help) {
-    line.list(names, "NAME,...", shown, help, [choices, &value](std::string const& flag, Names const& items) {
-      value.clear();
-      for (auto const& item : items) value.push_back(cli::choice(flag, item, choices));
-      value = distinct(value);
-    });
-  };
   line.group("Matrix (lists)");
-  line.custom("--device", joined(slot_choices<slot::device>(), "|").c_str(), flags.device,
-              "where ranks compute: threads of this process, or a GPU each",
-              [&](std::string const& flag, std::string const& value) {
-                flags.device = cli::choice(flag, value, slot_choices<slot::device>());
+  line.custom("--device", joined(slot_choices<slot::device>(), "|"), flags.device,
+              slot_flag<slot::device>().help, [&](std::string const& flag, std::string const& value) {
+                flags.device = slot_choice<slot::device>(flag, value);
               });
   line.values("--models,--model", "MODEL,...", "tiny",
               "tiny, gpt2, gpt2-medium, gpt2-large, gpt2-xl, or layers=L,heads=H,channels=C[,positions=P]",
@@ -72,32 +70,30 @@ inline void add_matrix_flags(CommandLine& line, MatrixFlags& flags) {
   line.whole_list("--sequence,--seq-length", flags.sequences, "tokens of a sample", 1, 1 << 20);
   line.whole_list("--accumulation,--grad-accum", flags.accumulations,
                   "micro-batches of a rank and step; 1, or derived", 1, most_accumulation);
-  line.list("--stages,--stage,--strategies", "STAGE,...", "dp,0,1,2,3",
-            "ZeRO stages, or dp for the classic trainer; also ddp, zero1, zero2, zero3",
-            [&](std::string const& flag, Names const& items) {
-              flags.stages.clear();
-              for (auto const& item : items) flags.stages.push_back(stage_choice(flag, item));
-              flags.stages = distinct(flags.stages);
-            });
-  slot("--precisions,--precision", "fp32,fp16,bf16", slot_choices<slot::precision>(), flags.precisions,
-       "fp32, fp16, bf16, fp64; tf32 needs CUDA");
-  line.list("--offloads,--offload,--offload-strategies", "NAME,...", joined(built_offloads(), ","),
-            "none, cpu_optimizer, cpu_full, nvme_optimizer, nvme, infinity",
-            [&](std::string const& flag, Names const& items) {
-              flags.offloads.clear();
-              for (auto const& item : items) flags.offloads.push_back(offload_choice(flag, item));
-              flags.offloads = distinct(flags.offloads);
-            });
-  slot("--recompute", "none", slot_choices<slot::recompute>(), flags.recomputes, "none, gelu, block, every");
-  slot("--reduction", "ordered", slot_choices<slot::reduction>(), flags.reductions, "ordered, fast");
-  slot("--capture", "eager", slot_choices<slot::capture>(), flags.captures, "eager; graph needs CUDA");
-  slot("--attention", "auto", slot_choices<slot::attention>(), flags.attentions,
-       "auto, reference, fused; cudnn needs CUDA");
+  for_each_slot([&]<class Slot>(Slot) {
+    if constexpr (!std::is_same_v<Slot, slot::device>) {
+      Names& value = flags.slots.template of<Slot>();
+      line.list(slot_flag<Slot>().several, "NAME,...",
+                value.empty() ? slot_default<Slot>(flags.device) : joined(value, ","), slot_help<Slot>(),
+                [&value](std::string const& flag, Names const& items) {
+                  value.clear();
+                  for (auto const& item : items) value.push_back(slot_choice<Slot>(flag, item));
+                  value = distinct(value);
+                });
+    }
+  });
   line.custom("--global-batch", "N", "", "samples of a step over all ranks; settles batch or accumulation",
               [&](std::string const& flag, std::string const& value) {
                 flags.global_batch = whole_number(flag, value, 1, (std::int64_t{1} << 31) - 1);
               });
 }
+
+/// Whether names of rows and tables have a place of their own for this slot; the others are named where they
+/// differ.
+template <class Slot>
+inline constexpr bool named_otherwise =
+    std::is_same_v<Slot, slot::device> || std::is_same_v<Slot, slot::sharding> ||
+    std::is_same_v<Slot, slot::precision> || std::is_same_v<Slot, slot::offload>;
 
 /// One row before it is planned or measured.
 struct Point {
@@ -120,10 +116,11 @@ struct Point {
                        ", sequence " + std::to_string(sequence) + ", accumulation " +
                        std::to_string(split.accumulation) + ", global batch " +
                        std::to_string(split.global());
-    if (names.recompute != "none") text += ", recompute " + std::string(names.recompute);
-    if (names.reduction != "ordered") text += ", reduction " + std::string(names.reduction);
-    if (names.capture != "eager") text += ", capture " + std::string(names.capture);
-    if (names.attention != "auto") text += ", attention " + std::string(names.attention);
+    for_each_slot([&]<class Slot>(Slot) {
+      std::string_view const name = names.*Slot::field;
+      if (!named_otherwise<Slot> && name != Slot::standard(recipe))
+        text += ", " + std::string(Slot::title) + " " + std::string(name);
+    });
     return text;
   }
 };
@@ -199,7 +196,7 @@ inline std::vector<BatchRelation> relations(MatrixFlags const& flags, int ranks)
 
 inline std::string name_of_point(MatrixFlags const& flags, Point const& point) {
   SlotNames const& names = point.recipe.names;
-  std::string name = results::experiment_name({.stage = point.stage(),
+  std::string name = results::experiment_name({.sharding = std::string(names.sharding),
                                                .precision = std::string(names.precision),
                                                .gpus = names.device == "cuda",
                                                .world = point.split.ranks,
@@ -208,18 +205,41 @@ inline std::string name_of_point(MatrixFlags const& flags, Point const& point) {
                                                .offload = std::string(names.offload),
                                                .accumulation = point.split.accumulation});
   // What these names do not say is added where rows of one matrix differ in it.
-  auto const add = [&](Names const& list, std::string_view value, char const* tag) {
-    if (list.size() > 1 && list.front() != value) name.append(tag).append(value);
-  };
-  add(flags.recomputes, names.recompute, "_recompute-");
-  add(flags.reductions, names.reduction, "_reduction-");
-  add(flags.captures, names.capture, "_capture-");
-  add(flags.attentions, names.attention, "_attention-");
+  for_each_slot([&]<class Slot>(Slot) {
+    Names const& list = flags.slots.template of<Slot>();
+    std::string_view const value = names.*Slot::field;
+    if (named_otherwise<Slot> || list.size() < 2 || list.front() == value) return;
+    std::string title(Slot::title);
+    std::replace(title.begin(), title.end(), ' ', '-');
+    name.append("_").append(title).append("-").append(value);
+  });
   if (flags.models.size() > 1) name += "_" + point.model.name;
   return name;
 }
 
-inline Names or_default(Names const& names) { return names.empty() ? Names{""} : names; }
+/// The answers of every row of one shape: offloads in turn within each set of other answers, shardings
+/// fastest. The names live as long as the flags.
+inline std::vector<SlotNames> all_answers(MatrixFlags const& flags) {
+  std::vector<SlotNames> rows(1);
+  rows.front().device = flags.device;
+  auto const vary = [&]<class Slot>(Slot) {
+    Names const& list = flags.slots.template of<Slot>();
+    if (list.empty()) return;
+    std::vector<SlotNames> varied;
+    for (SlotNames row : rows)
+      for (auto const& name : list) {
+        row.*Slot::field = name;
+        varied.push_back(row);
+      }
+    rows = std::move(varied);
+  };
+  for_each_slot([&]<class Slot>(Slot slot) {
+    if (!std::is_same_v<Slot, slot::offload> && !std::is_same_v<Slot, slot::sharding>) vary(slot);
+  });
+  vary(slot::offload{});
+  vary(slot::sharding{});
+  return rows;
+}
 
 }  // namespace detail
 
@@ -227,6 +247,7 @@ inline Names or_default(Names const& names) { return names.empty() ? Names{""} :
 /// that of the data. Throws Error(config) for a relation or a size that cannot be.
 inline std::vector<Point> make_matrix(MatrixFlags const& flags, std::int64_t vocabulary,
                                       std::int64_t text_vocabulary = 256) {
+  std::vector<SlotNames> const answers = detail::all_answers(flags);
   std::vector<Point> points;
   Point point;
   auto const add_recipe = [&](SlotNames const& names) {
@@ -241,26 +262,6 @@ inline std::vector<Point> make_matrix(MatrixFlags const& flags, std::int64_t voc
     point.experiment = detail::name_of_point(flags, point);
     points.push_back(point);
   };
-  auto const add_slots = [&] {
-    for (auto const& precision : flags.precisions)
-      for (auto const& recompute : detail::or_default(flags.recomputes))
-        for (auto const& reduction : detail::or_default(flags.reductions))
-          for (auto const& capture : detail::or_default(flags.captures))
-            for (auto const& attention : detail::or_default(flags.attentions))
-              for (auto const& offload : flags.offloads)
-                for (auto const& stage : flags.stages) {
-                  SlotNames names;
-                  names.device = flags.device;
-                  names.sharding = stage;
-                  names.precision = precision;
-                  names.offload = offload;
-                  names.recompute = recompute;
-                  names.reduction = reduction;
-                  names.capture = capture;
-                  names.attention = attention;
-                  add_recipe(names);
-                }
-  };
   detail::check_global_batch(flags);
   for (auto const& model : flags.models)
     for (int const ranks : flags.ranks)
@@ -271,7 +272,7 @@ inline std::vector<Point> make_matrix(MatrixFlags const& flags, std::int64_t voc
           point.sequence = sequence;
           point.own_positions = model.options.positions > 0;
           check_magnitude(point.model, split.batch * split.accumulation, sequence);
-          add_slots();
+          for (SlotNames const& names : answers) add_recipe(names);
         }
   return points;
 }
@@ -281,14 +282,12 @@ inline void describe_point(results::Row& row, Point const& point) {
   SlotNames const& names = point.recipe.names;
   row["experiment"] = point.experiment;
   row["model"] = point.model.name;
-  row["device"] = names.device;
   row["stage"] = point.recipe.stage < 0 ? results::Row("dp") : results::Row(point.recipe.stage);
-  row["sharding"] = names.sharding;
-  row["precision"] = names.precision;
-  row["offload"] = names.offload;
-  row["recompute"] = names.recompute;
-  row["reduction"] = names.reduction;
-  row["capture"] = names.capture;
+  for_each_slot([&]<class Slot>(Slot) {
+    std::string title(Slot::title);
+    std::replace(title.begin(), title.end(), ' ', '_');
+    row[title] = names.*Slot::field;
+  });
   row["attention"] =
       point.recipe.attention == AttentionKind::automatic ? "fused" : names.attention;  // what ran
   row["world"] = point.world();

@@ -38,13 +38,21 @@ inline std::string joined(Names const& items, std::string_view between = ", ") {
   return text;
 }
 
-/// The candidate that is fewest letters away; the first of equals. There must be one.
+inline std::string lower(std::string_view text) {
+  std::string small(text);
+  std::transform(small.begin(), small.end(), small.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return small;
+}
+
+/// The candidate that is fewest letters away, in whatever case; the first of equals. There must be one.
 inline std::string nearest(std::string_view value, Names const& candidates) {
-  std::string const* best = &candidates.front();
-  for (auto const& candidate : candidates)
-    if (v0::detail::edit_distance(value, candidate) < v0::detail::edit_distance(value, *best))
-      best = &candidate;
-  return *best;
+  auto const distance = [given = lower(value)](std::string const& candidate) {
+    return v0::detail::edit_distance(given, lower(candidate));
+  };
+  return *std::min_element(candidates.begin(), candidates.end(), [&](auto const& one, auto const& other) {
+    return distance(one) < distance(other);
+  });
 }
 
 /// A whole number in [least, most].
@@ -112,8 +120,7 @@ inline std::int64_t bytes_number(std::string const& flag, std::string_view text)
   auto const [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
   std::string unit(end, text.data() + text.size());
   while (!unit.empty() && unit.front() == ' ') unit.erase(unit.begin());
-  std::transform(unit.begin(), unit.end(), unit.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  unit = lower(unit);
   double scale = 0;
   if (unit.empty() || unit == "b") scale = 1;
   for (std::size_t power = 0; power < 4 && scale == 0; ++power) {
@@ -157,28 +164,6 @@ inline std::string choice(std::string const& flag, std::string const& value, Nam
   if (std::find(choices.begin(), choices.end(), value) != choices.end()) return value;
   refuse(flag + ": " + in_quotes(value) + " is not known, the nearest is '" + nearest(value, choices) +
          "'; choose from " + joined(choices));
-}
-
-/// The names of a slot's policies: slot_choices<slot::recompute>() is none, gelu, block, every.
-template <class Slot>
-Names slot_choices() {
-  auto const& names = choice_names<Slot>();
-  return Names(names.begin(), names.end());
-}
-
-/// How a sharding is spelled: dp, 0 to 3, and the names of strategies (ddp, zero1, zs1).
-inline std::string stage_choice(std::string const& flag, std::string const& value) {
-  std::string const name(slot::sharding::spelled(value));
-  Names const names = slot_choices<slot::sharding>();
-  if (std::find(names.begin(), names.end(), name) != names.end()) return name;
-  choice(flag, value, {"dp", "0", "1", "2", "3", "ddp", "zero0", "zero1", "zero2", "zero3"});
-  return name;
-}
-
-/// How an offload is spelled: the six of the results, and cpu for cpu_optimizer as DeepSpeed's suite has it.
-inline std::string offload_choice(std::string const& flag, std::string const& value) {
-  if (value == "cpu") return "cpu_optimizer";
-  return choice(flag, value, {"none", "cpu_optimizer", "cpu_full", "nvme_optimizer", "nvme", "infinity"});
 }
 
 /// 1234567 as "1,234,567".

@@ -25,6 +25,7 @@
 #include "common/models.hpp"
 #include "common/outputs.hpp"
 #include "common/run_flags.hpp"
+#include "common/slot_flags.hpp"
 #include "common/terminal.hpp"
 #include "common/values.hpp"
 
@@ -33,12 +34,12 @@ namespace cli {
 
 /// The flags as they were given.
 struct TrainFlags {
+  TrainFlags() { slots.of<slot::device>() = default_device(); }
+
   std::string model = "tiny";
   int ranks = 1;
   std::int64_t batch = 8, sequence = 128, accumulation = 1, global_batch = 0;
-  std::string device = std::string(default_device());
-  std::string stage = "0", precision = "fp32", offload = "none";
-  std::string recompute, reduction, capture, attention;  ///< empty: the slot's default
+  PerSlot<std::string> slots;  ///< empty: the slot's default
   DataFlags data;
   std::int64_t steps = 100, epochs = 0, samples = 0;
   TrainerOptions options;
@@ -65,35 +66,15 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
               });
 
   line.group("Recipe");
-  auto const policy = [&](char const* names, char const* type, std::string const& shown, char const* help,
-                          auto checked, std::string& value) {
-    line.custom(names, type, shown, help,
-                [&value, checked](std::string const& flag, std::string const& given) {
-                  value = checked(flag, given);
+  std::string const device = flags.slots.of<slot::device>();
+  for_each_slot([&]<class Slot>(Slot) {
+    std::string& value = flags.slots.template of<Slot>();
+    line.custom(slot_flag<Slot>().one, joined(slot_choices<Slot>(), "|"),
+                value.empty() ? slot_default<Slot>(device) : value, slot_flag<Slot>().help,
+                [&value](std::string const& flag, std::string const& given) {
+                  value = slot_choice<Slot>(flag, given);
                 });
-  };
-  auto const slot_of = [&](char const* names, Names const& choices, std::string& value, char const* shown,
-                           char const* help) {
-    policy(
-        names, joined(choices, "|").c_str(), shown, help,
-        [choices](std::string const& flag, std::string const& given) { return choice(flag, given, choices); },
-        value);
-  };
-  slot_of("--device", slot_choices<slot::device>(), flags.device, flags.device.c_str(),
-          "where ranks compute: threads of this process, or a GPU each");
-  policy("--stage", "dp|0|1|2|3", flags.stage, "ZeRO stage; dp: rank 0 updates and broadcasts", stage_choice,
-         flags.stage);
-  slot_of("--precision", slot_choices<slot::precision>(), flags.precision, "fp32",
-          "number format of products");
-  policy("--offload", "none|cpu_optimizer|cpu_full|nvme_optimizer|nvme|infinity", flags.offload,
-         "which state lies outside the device", offload_choice, flags.offload);
-  slot_of("--recompute", slot_choices<slot::recompute>(), flags.recompute, "none",
-          "what backward computes again");
-  slot_of("--reduction", slot_choices<slot::reduction>(), flags.reduction, "ordered; on GPUs fast",
-          "ordered: the same bits for every stage, world and split");
-  slot_of("--capture", slot_choices<slot::capture>(), flags.capture, "eager; on GPUs graph",
-          "graph: the whole step as one CUDA graph");
-  slot_of("--attention", slot_choices<slot::attention>(), flags.attention, "auto", "which attention runs");
+  });
 
   add_data_flags(line, flags.data);
   line.path("--validation", "PATH", flags.validation, "text or tokens whose loss is measured and logged");
@@ -149,14 +130,7 @@ struct Settings {
 
 inline RecipeTable recipe_of(TrainFlags const& flags) {
   SlotNames names;
-  names.device = flags.device;
-  names.sharding = flags.stage == "0" ? "zs0" : std::string_view(flags.stage);
-  names.precision = flags.precision;
-  names.offload = flags.offload;
-  names.recompute = flags.recompute;
-  names.reduction = flags.reduction;
-  names.capture = flags.capture;
-  names.attention = flags.attention;
+  for_each_slot([&]<class Slot>(Slot) { names.*Slot::field = flags.slots.template of<Slot>(); });
   RecipeTable const recipe = parse_recipe(names);
   if (auto const rule = broken_rule(recipe)) throw Error(ErrorKind::config, std::string(*rule));
   if (auto const reason = unavailable_reason(recipe)) throw Error(ErrorKind::unsupported, *reason);

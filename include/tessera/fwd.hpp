@@ -86,7 +86,7 @@ template <class Mistake>
 struct Refused;
 template <class... Ps>
 struct Resolved;
-template <class M, bool IsModel, class... Ps>
+template <class Fault, class... Ps>
 struct ResolvedFor;
 template <class... Named>
 struct Parallel;
@@ -265,5 +265,11 @@ class StepInFlight;
 class Ticket;
 template <class M, class Recipe>
 class BasicTrainer;
+
+// testing/
+namespace testing {
+struct GradientDifference;
+struct GradientReport;
+}  // namespace testing
 
 }  // namespace tessera::inline v0

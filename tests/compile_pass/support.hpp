@@ -4,21 +4,13 @@
 #pragma once
 
 #include <concepts>
-#include <type_traits>
 
 #include "tessera/policy/pack.hpp"
 #include "tessera/policy/rules.hpp"
 
 namespace tessera::inline v0 {
 
-template <class M>
-concept Model = requires {
-  typename M::units_type;
-};
-
-struct Gpt2 {
-  using units_type = int;
-};
+struct Gpt2 {};
 
 template <class M, class Recipe>
 struct BasicTrainer : rules<Recipe> {
@@ -33,9 +25,7 @@ struct BasicTrainer : rules<Recipe> {
   float learning_rate_;
 };
 
-/// A wrong model is a mistake like any other; the refused trainer then acts as one of Gpt2.
 template <class M, class... Policies>
-using Trainer = BasicTrainer<std::conditional_t<Model<M>, M, Gpt2>,
-                             typename ResolvedFor<M, Model<M>, Policies...>::config>;
+using Trainer = BasicTrainer<M, typename Resolved<Policies...>::config>;
 
 }  // namespace tessera::inline v0

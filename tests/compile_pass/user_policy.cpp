@@ -31,4 +31,14 @@ static_assert(ts::broken_rule(ts::recipe_table<Cudnn>)->starts_with("Reduction<O
 static_assert(!ts::is_legal<ts::Resolved<WideWire<ts::half>>::config>);
 static_assert(!ts::is_legal<ts::Resolved<WideWire<float>, ts::Reduction<ts::Fast>>::config>);
 
+// A name may be any text that is there while compiling, and describe a template.
+struct Spelled {
+  using policy_slot = ts::slot::offload;
+  static constexpr char const* name = "spelled";
+  static constexpr void describe(auto&& recipe) { recipe.placement.moments.tier = ts::Tier::host; }
+};
+using Plain = ts::Trainer<ts::Gpt2, Spelled>;
+static_assert(Plain::recipe.names.offload == "spelled");
+static_assert(Plain::recipe.placement.moments.tier == ts::Tier::host);
+
 Run make() { return Run{ts::Gpt2{}, 1e-3f}; }

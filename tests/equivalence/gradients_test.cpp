@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of whole models in double against central differences, through the engine: weights are perturbed
-// with fill, the loss is evaluated, the gradient is read from the step's buffers.
+// Gradients of whole models in double against central differences, faults planted in a model and named, and
+// the mean that the engine makes of micro-batches, read from the step's buffers.
+#include "tessera/testing/gradients.hpp"
+
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
 
+#include "tessera/nn/gpt2.hpp"
 #include "tessera/train/any_trainer.hpp"
-#include "tessera/train/trainer.hpp"
 
 #include "support/runs.hpp"
 #include "support/tied_model.hpp"
@@ -17,40 +22,6 @@
 namespace {
 
 using namespace support;
-
-/// Weights that are no model's initial ones: norms near 1, everything else up to 0.3, biases included.
-float base_value(ParameterSpec const& spec, int unit, int parameter, std::int64_t element) {
-  auto const word = philox4x32({{static_cast<std::uint32_t>(element), static_cast<std::uint32_t>(unit),
-                                 static_cast<std::uint32_t>(parameter), 3u}},
-                               philox_key(11))
-                        .word[0];
-  float const uniform = static_cast<float>(static_cast<std::int32_t>(word)) * 0x1p-31f;
-  return (spec.init.kind == Init::Kind::ones ? 1.0f : 0.0f) + 0.3f * uniform;
-}
-
-struct Perturbation {
-  int unit = -1, parameter = -1;
-  std::int64_t element = -1;  ///< -1: all elements, each with its own sign
-  float step = 0.0f;
-
-  float of(int in_unit, int in_parameter, std::int64_t at) const {
-    if (in_unit != unit || in_parameter != parameter || (element >= 0 && at != element)) return 0.0f;
-    bool const down = element < 0 && (static_cast<std::uint64_t>(at) * 0x9E3779B97F4A7C15u) >> 63;
-    return down ? -step : step;
-  }
-};
-
-template <class T>
-void set_weights(T& trainer, Perturbation const& by) {
-  StepPlan const& plan = trainer.plan();
-  trainer.fill([&](int unit, int parameter, std::int64_t offset, std::span<float> out) {
-    ParameterSpec const& spec = plan.unit(unit).parameters[static_cast<std::size_t>(parameter)];
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      std::int64_t const at = offset + static_cast<std::int64_t>(i);
-      out[i] = base_value(spec, unit, parameter, at) + by.of(unit, parameter, at);
-    }
-  });
-}
 
 /// The gradient of the mean loss over unmasked tokens, by unit: flat buffers. For a world of one.
 using Gradients = std::vector<std::vector<double>>;
@@ -81,76 +52,186 @@ TrainerOptions still(Run const& run) {  // a step that leaves the weights alone
   return options;
 }
 
-/// Every parameter along a direction that touches all its elements, and some elements alone.
-template <class T>
-void check_against_differences(T& trainer, Batch const& batch) {
-  set_weights(trainer, {});
-  double const loss = trainer.evaluate(batch);
-  StepReport report;
-  Gradients const gradients = gradients_of(trainer, batch, &report);
-  CHECK(report.loss == doctest::Approx(loss).epsilon(1e-14));
-  double squares = 0.0;
-  for (auto const& unit : gradients)
-    for (double const value : unit) squares += value * value;
-  CHECK(report.grad_norm == doctest::Approx(std::sqrt(squares)).epsilon(1e-6));
-
-  for (int unit = 0; unit < trainer.plan().units_count(); ++unit) {
-    auto const& parameters = trainer.plan().unit(unit).parameters;
-    for (int index = 0; index < static_cast<int>(parameters.size()); ++index) {
-      ParameterSpec const& spec = parameters[static_cast<std::size_t>(index)];
-      Range const lies = trainer.plan().layout(unit).parameters[static_cast<std::size_t>(index)];
-      double const* const gradient = gradients[static_cast<std::size_t>(unit)].data() + lies.begin;
-      if (!spec.trainable) {
-        for (std::int64_t i = 0; i < lies.size(); ++i) REQUIRE(gradient[i] == 0.0);
-        continue;
-      }
-      for (std::int64_t const element :
-           {std::int64_t{-1}, std::int64_t{0}, lies.size() / 2, lies.size() - 1}) {
-        Perturbation const up{unit, index, element, 0x1p-16f}, down{unit, index, element, -0x1p-16f};
-        double expected = 0.0;  // with the change that fp32 weights really make
-        for (std::int64_t i = 0; i < lies.size(); ++i) {
-          float const at = base_value(spec, unit, index, i);
-          expected += gradient[i] * (static_cast<double>(at + up.of(unit, index, i)) -
-                                     static_cast<double>(at + down.of(unit, index, i)));
-        }
-        set_weights(trainer, up);
-        double const above = trainer.evaluate(batch);
-        set_weights(trainer, down);
-        double const below = trainer.evaluate(batch);
-        INFO(spec.name, ", element ", element, ": ", expected, " against ", above - below);
-        CHECK(std::fabs(expected - (above - below)) < 1e-6 * std::fabs(expected) + 1e-12);
-      }
-    }
-  }
+/// What is found of a model that should be right.
+void expect_right(testing::GradientReport const& report, std::size_t parameters) {
+  INFO(report);
+  CHECK(report.right());
+  CHECK(report.differences.size() == parameters);
+  CHECK(report.step.grad_norm == doctest::Approx(report.norm).epsilon(1e-6));
 }
 
 std::unique_ptr<AnyTrainer> double_gpt2(TrainerOptions const& options) {
   return make_trainer(tiny, recipe("zs0", "fp64"), comm::Comm(), options);
 }
 
-Run two_micro_batches() {
-  Run run;
-  run.split = {1, 2};
-  run.mask_every = 4;
-  return run;
+/// What an author of a model gets wrong, planted in one that is right.
+struct Faulty : TiedModel {
+  enum Fault {
+    none,
+    forgotten_gradient,
+    wrong_index,
+    added_gradient,
+    forgotten_lent,
+    fresh_despite_borrowers,
+    stale_scratch,
+    forgotten_input_gradient,
+    half_an_output,
+    forgotten_saved,
+    wrong_in_evaluation,
+    wrong_factor
+  } fault = none;
+
+  std::vector<UnitSpec> units(MicroBatch shape) const {
+    std::vector<UnitSpec> units = TiedModel::units(shape);
+    units[embedding].backward = {{"sums", {words, channels}, true}};
+    return units;
+  }
+  template <class Place, class T>
+  void forward(int unit, Pass<Place, T>& pass) const {
+    if (fault == half_an_output && unit == memory) {
+      Tensor<T, Place> const whole = pass.output;
+      std::vector<T> elsewhere(static_cast<std::size_t>(whole.elements()));
+      with(pass.output, Tensor<T, Place>{elsewhere.data(), whole.shape()},
+           [&] { TiedModel::forward(unit, pass); });
+      std::copy_n(elsewhere.begin(), whole.elements() / 2, whole.data());
+      return;
+    }
+    if (fault == forgotten_saved && unit == plain)
+      return lost(pass.saved_statistics[rstd], [&] { TiedModel::forward(unit, pass); });
+    TiedModel::forward(unit, pass);
+    if (fault == wrong_in_evaluation && unit == plain && pass.output && !pass.training)
+      pass.output.data()[0] += T(1);
+  }
+  template <class Place, class T>
+  void backward_input(int unit, Pass<Place, T>& pass) const {
+    auto const run = [&] { TiedModel::backward_input(unit, pass); };
+    if (unit != plain) return run();
+    if (fault == forgotten_input_gradient) return lost(pass.input_gradient, run);
+    if (fault == wrong_index) return with(pass.gradients[f_norm], pass.gradients[f_bias], run);
+    run();
+    if (fault == wrong_factor) pass.gradient(f_bias).data()[channels - 1] *= T(1.001);
+  }
+  template <class Place, class T>
+  void backward_weight(int unit, Pass<Place, T>& pass) const {
+    auto const run = [&] { TiedModel::backward_weight(unit, pass); };
+    if (fault == forgotten_gradient && unit == plain) return with(pass.gradients[f_up_bias], {}, run);
+    if (fault == forgotten_lent && unit == memory) return lost(pass.lent[0], run);
+    if (fault == stale_scratch && unit == embedding)
+      return with(pass.partials[0], pass.backward_statistic(0), run);
+    if (fault == fresh_despite_borrowers && unit == embedding)
+      return ops::embedding_backward(pass.context(), pass.tokens, pass.output_gradient, pass.partials[0],
+                                     true, pass.gradient(0), pass.gradient(1));
+    Tensor<T, Place> const bias = unit == plain ? pass.gradient(f_down_bias) : Tensor<T, Place>{};
+    std::vector<T> const before(bias.data(), bias.data() + bias.elements());
+    run();
+    if (fault == added_gradient)
+      for (std::size_t at = 0; at < before.size(); ++at) bias.data()[at] += before[at];
+  }
+
+ private:
+  /// Runs with another view in this place.
+  template <class View, class Run>
+  static void with(View& place, View const& other, Run const& run) {
+    View const kept = std::exchange(place, other);
+    run();
+    place = kept;
+  }
+  /// Runs with a view whose contents nobody sees.
+  template <class View, class Run>
+  static void lost(View& place, Run const& run) {
+    std::vector<typename View::value_type> elsewhere(static_cast<std::size_t>(place.elements()));
+    with(place, View{elsewhere.data(), place.shape()}, run);
+  }
+};
+
+using Names = std::vector<std::string>;
+std::string joined(Names const& names) {
+  std::string text;
+  for (std::string const& name : names) text += (text.empty() ? "" : "; ") + name;
+  return text;
 }
 
+struct Found {
+  Names faults, wrong;
+};
+Found found(Faulty::Fault fault) {
+  Faulty model;
+  model.fault = fault;
+  testing::GradientReport const report = testing::check_gradients(model, {1, 13});
+  Found found{report.faults, {}};
+  for (auto const& one : report.differences)
+    if (!one.right()) found.wrong.push_back(one.parameter);
+  return found;
+}
 }  // namespace
 
 TEST_CASE("every gradient of GPT-2 is the slope of its loss") {
-  Run const run = two_micro_batches();
-  auto const trainer = double_gpt2(still(run));
-  check_against_differences(
-      *trainer, make_batch(0, 0, run.split, run.batch, run.sequence, run.vocabulary, run.mask_every));
+  expect_right(testing::check_gradients(Gpt2(tiny), {1, 13}), 28);
 }
 
 TEST_CASE(
     "every gradient of a user model is the slope of its loss with two borrowers and frozen parameters") {
-  Run run = two_micro_batches();
-  run.vocabulary = TiedModel{}.words;
-  Trainer<TiedModel, Precision<double>> trainer(TiedModel{}, comm::Comm(), still(run));
-  check_against_differences(
-      trainer, make_batch(0, 0, run.split, run.batch, run.sequence, run.vocabulary, run.mask_every));
+  expect_right(testing::check_gradients(TiedModel{}, {1, 13}), 15);
+  Found const nothing = found(Faulty::none);
+  CHECK(nothing.faults.empty());
+  CHECK(nothing.wrong.empty());
+}
+
+TEST_CASE("a gradient that nobody wrote is named") {
+  Found const forgotten = found(Faulty::forgotten_gradient);
+  CHECK(joined(forgotten.faults) ==
+        "unit 'plain', backward_weight: nobody wrote the gradient of plain.up_bias");
+  CHECK(joined(forgotten.wrong) == "plain.up_bias");
+  Found const index = found(Faulty::wrong_index);
+  CHECK(joined(index.faults) == "unit 'plain', backward_weight: nobody wrote the gradient of plain.norm");
+  CHECK(joined(index.wrong) == "plain.norm");
+}
+
+TEST_CASE("a gradient that is added to what was there is named") {
+  CHECK(
+      found(Faulty::added_gradient).faults ==
+      Names{"unit 'plain', backward_weight: the gradient of plain.down_bias came from memory that nobody had "
+            "written; is it added to what was there, or fresh false without a borrower?"});
+}
+
+TEST_CASE("a forgotten lent gradient and a wrong fresh are named") {
+  Found const lent = found(Faulty::forgotten_lent);
+  CHECK(joined(lent.faults) ==
+        "unit 'memory', backward_weight: nobody wrote lent 0, the gradient of table for its owner");
+  CHECK(joined(lent.wrong) == "table");
+  Found const fresh = found(Faulty::fresh_despite_borrowers);
+  CHECK(joined(fresh.faults) ==
+        "unit 'embedding', backward_weight: the gradient of table leaves out what its "
+        "borrowers lent; is pass.partials read, or fresh true?");
+  CHECK(joined(fresh.wrong) == "table");
+  Found const stale = found(Faulty::stale_scratch);
+  REQUIRE(stale.faults.size() == 2);
+  CHECK(stale.faults[0] ==
+        "unit 'embedding', backward_weight: the gradient of table came from memory that nobody "
+        "had written: backward sums");
+  CHECK(joined(stale.wrong) == "table");
+}
+
+TEST_CASE("tensors between units that nobody wrote are named") {
+  CHECK(joined(found(Faulty::forgotten_input_gradient).faults) ==
+        "unit 'plain', backward_input: nobody wrote its input_gradient");
+  CHECK(joined(found(Faulty::half_an_output).faults) ==
+        "unit 'memory', forward: nobody wrote 150 of the 299 "
+        "elements, the first being 149, of its output");
+  Names const saved = found(Faulty::forgotten_saved).faults;
+  REQUIRE_FALSE(saved.empty());
+  CHECK(saved[0] ==
+        "unit 'plain', backward_input: its input_gradient came from memory that nobody had written: "
+        "saved rstd");
+  Names const evaluation = found(Faulty::wrong_in_evaluation).faults;
+  REQUIRE(evaluation.size() == 1);
+  CHECK(evaluation[0].starts_with("forward gives a loss of "));
+}
+
+TEST_CASE("a gradient that is one thousandth off in one element is named") {
+  Found const off = found(Faulty::wrong_factor);
+  CHECK(off.faults.empty());
+  CHECK(joined(off.wrong) == "plain.bias");
 }
 
 TEST_CASE("the loss is the mean over the targets that are not masked") {

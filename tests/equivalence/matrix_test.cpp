@@ -64,7 +64,7 @@ void all_shardings_and_splits(std::string_view precision) {
   REQUIRE(want.losses[2] < want.losses[0] + 1.0);
   for (Spread const split : {Spread{1, 6}, Spread{2, 3}, Spread{3, 2}, Spread{6, 1}})
     for (std::string_view const sharding : shardings)
-      for (std::string_view const offload : {"none", "cpu_optimizer"}) {
+      for (std::string_view const offload : offloads) {
         Run run = alone;
         run.split = split;
         check_same(want, reference, alone, recipe(sharding, precision, offload), run);
@@ -157,7 +157,7 @@ TEST_CASE("buckets threads and recomputation change no bit") {
     Outcome const want = run_with(reference, alone);
     for (std::string_view const sharding : shardings) {
       for (std::int64_t const bucket : {std::int64_t{0}, std::int64_t{10} << 10, std::int64_t{1} << 40})
-        for (std::string_view const offload : {"none", "cpu_optimizer"}) {
+        for (std::string_view const offload : offloads) {
           Run run = alone;
           run.split = {2, 2};
           run.options.bucket_bytes = bucket;
@@ -169,7 +169,7 @@ TEST_CASE("buckets threads and recomputation change no bit") {
         run.options.threads = threads;
         check_same(want, reference, alone, recipe(sharding, precision), run);
       }
-      for (std::string_view const recompute : {"gelu", "block", "every"}) {
+      for (std::string_view const recompute : recomputes) {
         Run run = alone;
         run.split = {2, 2};
         run.options.recompute_every = 2;
@@ -264,7 +264,7 @@ TEST_CASE("the fast reduction runs under every sharding and stays close") {
     double const tolerance = precision == "fp32" ? 1e-5 : precision == "fp16" ? 2e-3 : 2e-2;
     for (std::string_view const sharding : shardings)
       for (Spread const split : {Spread{4, 1}, Spread{2, 2}})
-        for (std::string_view const offload : {"none", "cpu_optimizer"}) {
+        for (std::string_view const offload : offloads) {
           Run run = alone;
           run.split = split;
           run.options.bucket_bytes = 20000;

@@ -15,7 +15,9 @@
 #include "tessera/data/batch.hpp"
 #include "tessera/io/hash.hpp"
 #include "tessera/nn/gpt2_options.hpp"
+#include "tessera/plan/support.hpp"
 #include "tessera/policy/parse.hpp"
+#include "tessera/policy/rules.hpp"
 #include "tessera/train/divergence.hpp"
 #include "tessera/train/options.hpp"
 #include "tessera/train/ticket.hpp"
@@ -85,7 +87,21 @@ inline RecipeTable recipe(std::string_view sharding, std::string_view precision 
   return parse_recipe(names);
 }
 
-inline constexpr std::string_view shardings[] = {"dp", "zs0", "zs1", "zs2", "zs3"};
+/// The choices of a slot that engines run, all else being default: what tests sweep.
+template <class Slot>
+std::vector<std::string_view> runnable() {
+  std::vector<std::string_view> names;
+  for (std::string_view const name : choice_names<Slot>()) {
+    SlotNames answers;
+    answers.*Slot::field = name;
+    RecipeTable const table = parse_recipe(answers);
+    if (!broken_rule(table) && !unsupported_reason(table)) names.push_back(name);
+  }
+  return names;
+}
+inline std::vector<std::string_view> const shardings = runnable<slot::sharding>();
+inline std::vector<std::string_view> const offloads = runnable<slot::offload>();
+inline std::vector<std::string_view> const recomputes = runnable<slot::recompute>();
 
 /// All of a run that two recipes must have in common.
 struct Outcome {

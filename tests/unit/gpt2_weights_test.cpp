@@ -49,14 +49,18 @@ Gpt2Options const sizes{.layers = 2, .heads = 3, .channels = 12, .positions = 7,
 std::vector<UnitSpec> units_of(Gpt2Options const& model) { return Gpt2(model).units({1, 1}); }
 
 /// Every parameter of a model as a tensor of a file.
-std::vector<Stored> tensors_of(Gpt2Options const& model, std::string const& prefix = "",
+std::vector<Stored> tensors_of(std::vector<UnitSpec> const& units, std::string const& prefix = "",
                                std::string const& type = "F32") {
   std::vector<Stored> tensors;
-  for (UnitSpec const& unit : units_of(model))
+  for (UnitSpec const& unit : units)
     for (ParameterSpec const& parameter : unit.parameters)
       tensors.push_back({prefix + parameter.name, extents_of(parameter.shape), type,
                          [index = tensors.size()](std::int64_t i) { return exact(index, i); }});
   return tensors;
+}
+std::vector<Stored> tensors_of(Gpt2Options const& model, std::string const& prefix = "",
+                               std::string const& type = "F32") {
+  return tensors_of(units_of(model), prefix, type);
 }
 
 template <class T>
@@ -89,8 +93,7 @@ std::filesystem::path write_file_of(std::filesystem::path const& path, std::vect
 }
 
 /// Checks that a file gives the values of `tensors_of`, whole and from the middle.
-void check_values(std::filesystem::path const& path) {
-  auto const units = units_of(sizes);
+void check_values(std::filesystem::path const& path, std::vector<UnitSpec> const& units = units_of(sizes)) {
   ParameterSource const source = Gpt2Weights::open(path, units).source();  // outlives the object
   std::size_t index = 0;
   for (std::size_t unit = 0; unit < units.size(); ++unit)
@@ -131,6 +134,19 @@ TEST_CASE("gpt2 weights take the prefix and pass over buffers and the tied head"
     check_values(write_file_of(folder / "model.safetensors", tensors));
   }
   check_values(folder.path());  // a folder that holds model.safetensors
+}
+
+TEST_CASE("weights of any model are read by its names, a head of its own among them") {
+  TemporaryFolder const folder;
+  std::vector<UnitSpec> units(2);
+  units[0].parameters = {{"wte.weight", {5, 3}}, {"deep.scale", {3}}};
+  units[1].parameters = {{"lm_head.weight", {5, 3}}, {"out.kernel", {3, 2}}};
+  auto tensors = tensors_of(units);
+  check_values(write_file_of(folder / "whole", tensors), units);
+  tensors.pop_back();
+  tensors.push_back({"out.bias", {2}});
+  CHECK_ERROR(data, Gpt2Weights::open(write_file_of(folder / "other", tensors), units), "missing: out.kernel",
+              "not of the model: out.bias");
 }
 
 TEST_CASE("gpt2 weights refuse a head that is not tied") {

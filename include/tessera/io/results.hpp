@@ -264,17 +264,17 @@ inline void write_step_log(std::filesystem::path const& path, std::span<StepLogR
 
 /// What names an experiment.
 struct ExperimentName {
-  std::string stage = "0";         ///< "dp" or "0" to "3"
+  std::string sharding = "zs0";    ///< dp, zs0 to zs3
   std::string precision = "fp32";  ///< fp32, tf32, fp16, bf16
   bool gpus = false;               ///< ranks are GPUs
   std::int64_t world = 1;
   std::int64_t batch = 1;  ///< per rank
   std::int64_t sequence = 128;
-  std::string offload = "none";  ///< none, cpu_optimizer, cpu_full, nvme_optimizer, nvme, infinity
+  std::string offload = "none";
   std::int64_t accumulation = 1;
 };
 
-/// "zs2_fp16_ranks4_bs4_sl128_offcpu_acc2". Throws Error(usage) for an offload without a name.
+/// "zs2_fp16_ranks4_bs4_sl128_offcpu_acc2". Five offloads have a short form; another is named in full.
 inline std::string experiment_name(ExperimentName const& of) {
   constexpr auto suffixes = std::to_array<std::pair<std::string_view, std::string_view>>({
       {"none", ""},
@@ -286,14 +286,10 @@ inline std::string experiment_name(ExperimentName const& of) {
   });
   auto const* const suffix = std::find_if(suffixes.begin(), suffixes.end(),
                                           [&](auto const& entry) { return entry.first == of.offload; });
-  if (suffix == suffixes.end())
-    throw Error(ErrorKind::usage, "offload " + of.offload +
-                                      " has no name in results; known are none, cpu_optimizer, cpu_full, "
-                                      "nvme_optimizer, nvme, infinity");
-  std::string name = of.stage == "dp" ? "dp" : "zs" + of.stage;
+  std::string name = of.sharding;
   name += "_" + of.precision + (of.gpus ? "_gpus" : "_ranks") + std::to_string(of.world);
   name += "_bs" + std::to_string(of.batch) + "_sl" + std::to_string(of.sequence);
-  name += suffix->second;
+  name += suffix == suffixes.end() ? "_off" + of.offload : std::string(suffix->second);
   if (of.accumulation > 1) name += "_acc" + std::to_string(of.accumulation);
   return name;
 }

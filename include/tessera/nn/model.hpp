@@ -7,11 +7,13 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "tessera/core/place.hpp"
 #include "tessera/core/shape.hpp"
 #include "tessera/nn/pass.hpp"
+#include "tessera/policy/slot.hpp"
 
 namespace tessera::inline v0 {
 
@@ -84,20 +86,158 @@ struct UnitSpec {
   bool recomputable = true;              ///< Recompute<Block> and <Every> may rebuild its saved tensors
 };
 
-/// What every model provides. `forward`, `recompute`, `backward_input` and `backward_weight` are templates
-/// over the place and the number format; they are written with `ops/` and only enqueue. The last unit writes
-/// one loss a token (see Pass::losses).
+namespace detail {
+
+// What a model provides, member by member, and what is said of the one that does not fit: a class that does
+// not complete, as for policies (policy/pack.hpp). Written out, since compilers print the whole way through a
+// macro.
+
 template <class M>
-concept Model = std::copy_constructible<M> &&
-    requires(M const& model, MicroBatch shape, int unit, Pass<Cpu, float>& pass) {
+concept fits_units = requires(M const& model, MicroBatch shape) {
   { model.units(shape) } -> std::same_as<std::vector<UnitSpec>>;
+};
+template <class M>
+struct model_without_units {
+  static_assert(
+      never<M>,
+      "tessera: a model has no member units that fits. It is missing, misspelt, private, not const, or "
+      "takes or returns another type. Write std::vector<UnitSpec> units(MicroBatch shape) const. "
+      "See docs/how-to/add-a-model.md.");
+};
+template <class M>
+concept fits_vocabulary = requires(M const& model) {
   { model.vocabulary() } -> std::convertible_to<std::int64_t>;
+};
+template <class M>
+struct model_without_vocabulary {
+  static_assert(
+      never<M>,
+      "tessera: a model has no member vocabulary that fits. It is missing, misspelt, private, not const, or "
+      "no function that returns a number. Write std::int64_t vocabulary() const. "
+      "See docs/how-to/add-a-model.md.");
+};
+template <class M>
+concept fits_positions = requires(M const& model) {
   { model.positions() } -> std::convertible_to<std::int64_t>;
+};
+template <class M>
+struct model_without_positions {
+  static_assert(
+      never<M>,
+      "tessera: a model has no member positions that fits. It is missing, misspelt, private, not const, or "
+      "no function that returns a number. Write std::int64_t positions() const. "
+      "See docs/how-to/add-a-model.md.");
+};
+template <class M>
+concept fits_forward = requires(M const& model, int unit, Pass<Cpu, float>& pass) {
   model.forward(unit, pass);
+};
+template <class M>
+struct model_without_forward {
+  static_assert(
+      never<M>,
+      "tessera: a model has no member forward that fits. It is missing, misspelt, private, not const, or "
+      "takes other arguments, or a Pass that is no reference. Write template <class Place, class "
+      "T> void forward(int unit, Pass<Place, T>& pass) const. "
+      "See docs/how-to/add-a-model.md.");
+};
+template <class M>
+concept fits_recompute = requires(M const& model, int unit, Pass<Cpu, float>& pass) {
   model.recompute(unit, pass);
+};
+template <class M>
+struct model_without_recompute {
+  static_assert(
+      never<M>,
+      "tessera: a model has no member recompute that fits. It is missing, misspelt, private, not const, or "
+      "takes other arguments, or a Pass that is no reference. Write template <class Place, class T> void "
+      "recompute(int unit, Pass<Place, T>& pass) const. "
+      "See docs/how-to/add-a-model.md.");
+};
+template <class M>
+concept fits_backward_input = requires(M const& model, int unit, Pass<Cpu, float>& pass) {
   model.backward_input(unit, pass);
+};
+template <class M>
+struct model_without_backward_input {
+  static_assert(
+      never<M>,
+      "tessera: a model has no member backward_input that fits. It is missing, misspelt, private, not const, "
+      "or "
+      "takes other arguments, or a Pass that is no reference. Write template <class Place, class T> void "
+      "backward_input(int unit, Pass<Place, T>& pass) const. "
+      "See docs/how-to/add-a-model.md.");
+};
+template <class M>
+concept fits_backward_weight = requires(M const& model, int unit, Pass<Cpu, float>& pass) {
   model.backward_weight(unit, pass);
 };
+template <class M>
+struct model_without_backward_weight {
+  static_assert(
+      never<M>,
+      "tessera: a model has no member backward_weight that fits. It is missing, misspelt, private, not "
+      "const, or "
+      "takes other arguments, or a Pass that is no reference. Write template <class Place, class T> void "
+      "backward_weight(int unit, Pass<Place, T>& pass) const. "
+      "See docs/how-to/add-a-model.md.");
+};
+template <class M>
+struct model_not_copyable {
+  static_assert(
+      never<M>,
+      "tessera: a model cannot be copied. Trainer takes it by value and each engine keeps one. Leave its "
+      "copy constructor public, and hold what cannot be copied by std::shared_ptr. See "
+      "docs/how-to/add-a-model.md.");
+};
+template <class M>
+struct not_a_model {
+  static_assert(
+      never<M>,
+      "tessera: the first argument of Trainer is not a model. The model comes first, the policies follow in "
+      "any order. Write Trainer<Gpt2, ZeroStage<2>>, or see what a model needs. See "
+      "docs/policies/README.md.");
+};
+
+/// The first fault of a model, as a type in std::type_identity; void for none. Copies are asked for last:
+/// of an incomplete type only the members can be asked.
+template <class M>
+constexpr auto fault_of_model() {
+  using std::type_identity;
+  if constexpr (!std::is_class_v<M> || Policy<M>)
+    return type_identity<not_a_model<M>>();
+  else if constexpr (!fits_units<M>)
+    return type_identity<model_without_units<M>>();
+  else if constexpr (!fits_vocabulary<M>)
+    return type_identity<model_without_vocabulary<M>>();
+  else if constexpr (!fits_positions<M>)
+    return type_identity<model_without_positions<M>>();
+  else if constexpr (!fits_forward<M>)
+    return type_identity<model_without_forward<M>>();
+  else if constexpr (!fits_recompute<M>)
+    return type_identity<model_without_recompute<M>>();
+  else if constexpr (!fits_backward_input<M>)
+    return type_identity<model_without_backward_input<M>>();
+  else if constexpr (!fits_backward_weight<M>)
+    return type_identity<model_without_backward_weight<M>>();
+  else if constexpr (!std::copy_constructible<M>)
+    return type_identity<model_not_copyable<M>>();
+  else
+    return type_identity<void>();
+}
+
+}  // namespace detail
+
+/// What is wrong with a model, a class that does not complete and says so in one sentence; void if it has all
+/// that `Model` asks for.
+template <class M>
+using model_fault_t = typename decltype(detail::fault_of_model<M>())::type;
+
+/// What every model provides: the members that detail::fits_... above describe. `forward`, `recompute`,
+/// `backward_input` and `backward_weight` are templates over the place and the number format; they are
+/// written with `ops/` and only enqueue. The last unit writes one loss a token (see Pass::losses).
+template <class M>
+concept Model = std::is_void_v<model_fault_t<M>>;
 
 /// Writes logical elements [offset, offset + out.size()) of one parameter. Called from several threads.
 using ParameterSource =

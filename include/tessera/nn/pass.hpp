@@ -39,12 +39,16 @@ struct BackwardStatistic {
 
 /// Handed to a unit's functions by the executor. Activations have logical shapes, parameters those in
 /// memory (ParameterSpec::in_memory); a view that the running verb may not touch is empty (weights outside an
-/// acquired region, gradients outside backward).
+/// acquired region, gradients outside backward). It cannot be copied, which would allocate in every step.
 template <class Place, class T>
 struct Pass {
   using Stat = compute_t<T>;
   using Value = Tensor<T, Place>;
   using ConstValue = Tensor<T const, Place>;
+
+  Pass() = default;
+  Pass(Pass&&) = default;
+  Pass& operator=(Pass&&) = default;
 
   Context<Place>* device = nullptr;
   Tensor<std::int32_t const, Place> tokens;   // (B,T)

@@ -109,6 +109,10 @@ struct slot::offload {
                    Offload<Optimizer<Nvme>>, Offload<Optimizer<Nvme>, Parameters<Nvme>>,
                    Offload<Optimizer<Nvme>, Parameters<Cpu>>, Offload<Optimizer<Cpu>, Parameters<Nvme>>>;
   static constexpr std::string_view standard(RecipeTable const&) { return "none"; }
+  /// As DeepSpeed's configurations spell it.
+  static constexpr std::string_view spelled(std::string_view text) {
+    return text == "cpu" ? "cpu_optimizer" : text;
+  }
 };
 
 }  // namespace tessera::inline v0

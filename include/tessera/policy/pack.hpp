@@ -46,6 +46,14 @@ struct incomplete_policy {
       "docs/how-to/add-a-policy.md.");
 };
 template <class Offender>
+struct forgetful_policy {
+  static_assert(
+      never<Offender>,
+      "tessera: a policy's describe takes a copy or a const view of the RecipeTable. What it decides is "
+      "written into the table that it is given, and would be lost. Write describe(RecipeTable& recipe). See "
+      "docs/how-to/add-a-policy.md.");
+};
+template <class Offender>
 struct invalid_policy {
   static_assert(never<Offender>,
                 "tessera: a policy is not valid and does not say why. The reason belongs in its "
@@ -58,14 +66,6 @@ struct slot_given_twice {
       never<First, Second>,
       "tessera: two policies answer the same slot. A recipe has one answer for each slot. Keep one of them. "
       "See docs/policies/README.md.");
-};
-template <class Offender>
-struct not_a_model {
-  static_assert(
-      never<Offender>,
-      "tessera: the first argument of Trainer is not a model. The model comes first, the policies follow in "
-      "any order. Write Trainer<Gpt2, ZeroStage<2>>, or see what a model needs. See "
-      "docs/policies/README.md.");
 };
 
 template <class Slot, class Slots>
@@ -94,6 +94,13 @@ concept Complete = requires(RecipeTable& recipe) {
   typename std::bool_constant<described_by<P>()>;
 };
 template <class P>
+concept Forgetful = requires {
+  P::describe(RecipeTable{});
+}
+&&!requires {  // a template that takes what it is given serves both
+  static_cast<void (*)(RecipeTable&)>(&P::describe);
+};
+template <class P>
 concept Listed = is_listed<typename P::policy_slot, Slots>;
 
 template <class P>
@@ -104,6 +111,8 @@ template <class P>
 concept Explained = Invalid<P> && requires {
   typename P::template refusal<false>;
 };
+template <class P>
+concept Lossy = Listed<P> && Valid<P> && Forgetful<P>;
 
 /// The canonical spelling of a policy.
 template <class P>
@@ -172,7 +181,7 @@ struct fill<list<Filled...>, list<Slot, Open...>, Ps...>
 
 /// A policy that can stand in a recipe.
 template <class P>
-concept Acceptable = Policy<P> && Listed<P> && Valid<P> && Complete<P>;
+concept Acceptable = Policy<P> && Listed<P> && Valid<P> && Complete<P> && !Forgetful<P>;
 /// An acceptable policy whose slot has its answer already.
 template <class P, class... Seen>
 concept Repeating = Acceptable<P> && one_of<typename P::policy_slot, typename Seen::policy_slot...>;
@@ -184,6 +193,8 @@ template <Unlisted P>
 struct fault_of<P> : Refused<unknown_slot<P>> {};
 template <Invalid P>
 struct fault_of<P> : Refused<invalid_policy<P>> {};
+template <Lossy P>
+struct fault_of<P> : Refused<forgetful_policy<P>> {};
 template <Explained P>
 struct fault_of<P> : Refused<typename P::template refusal<false>> {};
 
@@ -221,11 +232,11 @@ struct policy_of<Slot, Config<Ps...>> : pick<Slot, void, Ps...> {};
 template <class... Ps>
 struct Resolved : detail::walk<detail::list<>, Ps...> {};
 
-/// Resolved<Ps...> for a trainer of M, after Model<M> was asked: what is not a model is the first mistake.
-template <class M, bool IsModel, class... Ps>
-struct ResolvedFor : Resolved<Ps...> {};
-template <class M, class... Ps>
-struct ResolvedFor<M, false, Ps...> : Refused<detail::not_a_model<M>> {};
+/// Resolved<Ps...> for a trainer whose model has this fault, void for none: a model's fault speaks first.
+template <class Fault, class... Ps>
+struct ResolvedFor : Refused<Fault> {};
+template <class... Ps>
+struct ResolvedFor<void, Ps...> : Resolved<Ps...> {};
 
 /// The recipe of a trainer without policies.
 using DefaultConfig = Resolved<>::config;

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "tessera/core/error.hpp"
@@ -19,6 +20,39 @@ namespace tessera::inline v0 {
 template <class Slot>
 constexpr auto const& choice_names() {
   return detail::choice_names<typename Slot::choices>;
+}
+
+namespace detail {
+
+template <class Slot, class... All>
+constexpr std::size_t place_among(list<All...>) {
+  std::size_t place = 0;
+  (void)((std::is_same_v<Slot, All> || (++place, false)) || ...);
+  return place;
+}
+template <class... All>
+constexpr std::size_t count_of(list<All...>) {
+  return sizeof...(All);
+}
+template <class Visit, class... All>
+constexpr void visit_each(Visit&& visit, list<All...>) {
+  (visit(All{}), ...);
+}
+
+}  // namespace detail
+
+/// The number of slots, and the place of one among them.
+inline constexpr std::size_t slot_count = detail::count_of(Slots{});
+template <class Slot>
+constexpr std::size_t slot_place() {
+  return detail::place_among<Slot>(Slots{});
+}
+
+/// Calls visit(slot) with a value of each slot's type, in the order of the list. What loops over slots by
+/// this misses none: for_each_slot([]<class Slot>(Slot) { use(choice_names<Slot>()); }).
+template <class Visit>
+constexpr void for_each_slot(Visit&& visit) {
+  detail::visit_each(visit, Slots{});
 }
 
 namespace detail {
@@ -67,33 +101,21 @@ void describe_choice(RecipeTable& recipe, std::size_t index, list<Choices...>) {
    ...);
 }
 
-template <class... All>
-RecipeTable parse_slots(SlotNames const& text, list<All...>) {
-  RecipeTable recipe;
-  auto const answer = [&]<class Slot>(Slot) {
-    std::string_view const given = text.*Slot::field;
-    std::size_t const index = parse_choice<Slot>(given.empty() ? Slot::standard(recipe) : given);
-    describe_choice<Slot>(recipe, index, typename Slot::choices{});
-  };
-  (answer(All{}), ...);
-  return recipe;
-}
-
-template <class... All>
-std::string join_slots(SlotNames const& names, list<All...>) {
-  std::string line;
-  ((line += (line.empty() ? "" : ", ") + std::string(All::title) + " " + std::string(names.*All::field)),
-   ...);
-  return line;
-}
-
 }  // namespace detail
 
 /// The recipe that these names mean; an empty name means the slot's default. Gives the same table as the same
 /// policies give at compile time. The recipe may break a rule: ask broken_rule (rules.hpp). Throws
 /// ErrorKind::usage for a name that is no choice of its slot, naming slot, value, the nearest and all
 /// choices.
-inline RecipeTable parse_recipe(SlotNames const& text) { return detail::parse_slots(text, Slots{}); }
+inline RecipeTable parse_recipe(SlotNames const& text) {
+  RecipeTable recipe;
+  for_each_slot([&]<class Slot>(Slot) {
+    std::string_view const given = text.*Slot::field;
+    std::size_t const index = detail::parse_choice<Slot>(given.empty() ? Slot::standard(recipe) : given);
+    detail::describe_choice<Slot>(recipe, index, typename Slot::choices{});
+  });
+  return recipe;
+}
 
 /// Answers one slot of a recipe anew, with the choice that a text names. What other slots' policies wrote
 /// stays, user-written ones among them. Throws as parse_recipe does.
@@ -103,6 +125,13 @@ void choose(RecipeTable& recipe, std::string_view text) {
 }
 
 /// One line: "device cpu, sharding zs2, precision fp16, loss scale dynamic, ...".
-inline std::string to_string(RecipeTable const& recipe) { return detail::join_slots(recipe.names, Slots{}); }
+inline std::string to_string(RecipeTable const& recipe) {
+  std::string line;
+  for_each_slot([&]<class Slot>(Slot) {
+    line +=
+        (line.empty() ? "" : ", ") + std::string(Slot::title) + " " + std::string(recipe.names.*Slot::field);
+  });
+  return line;
+}
 
 }  // namespace tessera::inline v0

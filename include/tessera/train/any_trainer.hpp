@@ -85,8 +85,9 @@ MemoryLimit memory_limit(std::string_view device, std::int64_t limit);
 /// The numbers of a plan for the recipe's device from a trainer's options (threads, workspace).
 StepShape step_shape(RecipeTable const& recipe, TrainerOptions const& options, int rank, int world);
 
-/// The recipes that `compare`, the benchmarks and the equivalence tests run: every sharding x precision x
-/// offload that this build has, other slots at their defaults. Each is the table of a Trainer type.
+/// The recipes that `compare`, the benchmarks and the equivalence tests run: every sharding x precision (but
+/// fp64) x offload among the slots' choices that the CPU's engines run, other slots at their defaults. Each
+/// is the table of a Trainer type.
 std::vector<RecipeTable> const& registered_recipes();
 
 }  // namespace tessera::inline v0

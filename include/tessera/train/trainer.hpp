@@ -230,6 +230,6 @@ struct NoModel {
 /// The policies in any order; what is left out has its documented default.
 template <class M, class... Policies>
 using Trainer = BasicTrainer<std::conditional_t<Model<M>, M, detail::NoModel>,
-                             typename ResolvedFor<M, Model<M>, Policies...>::config>;
+                             typename ResolvedFor<model_fault_t<M>, Policies...>::config>;
 
 }  // namespace tessera::inline v0

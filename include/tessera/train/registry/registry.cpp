@@ -1,36 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // The list of registered recipes, and the way from a table to the engine that runs it.
+#include "tessera/policy/parse.hpp"
 #include "tessera/policy/rules.hpp"
 #include "tessera/train/registry/gpt2.hpp"
 
 namespace tessera::inline v0 {
 
-namespace {
-
-template <class... Ts>
-struct Types {};
-
-/// The tables of Trainer<Gpt2, S, P, O> for every S, P and O, shardings outermost.
-template <class... S, class... P, class... O>
-std::vector<RecipeTable> product(Types<S...>, Types<P...>, Types<O...>) {
-  std::vector<RecipeTable> tables;
-  auto const with_sharding = [&]<class Sharding>(Types<Sharding>) {
-    auto const with_precision = [&]<class Precision>(Types<Precision>) {
-      (tables.push_back(recipe_table<typename Resolved<Sharding, Precision, O>::config>), ...);
-    };
-    (with_precision(Types<P>{}), ...);
-  };
-  (with_sharding(Types<S>{}), ...);
-  return tables;
-}
-
-}  // namespace
-
 std::vector<RecipeTable> const& registered_recipes() {
-  static std::vector<RecipeTable> const recipes =
-      product(Types<RootOptimizer, ZeroStage<0>, ZeroStage<1>, ZeroStage<2>, ZeroStage<3>>{},
-              Types<Precision<float>, Precision<half>, Precision<bfloat16>>{},
-              Types<Offload<None>, Offload<Optimizer<Cpu>>>{});
+  static std::vector<RecipeTable> const recipes = [] {
+    std::vector<RecipeTable> tables;
+    for (std::string_view const sharding : choice_names<slot::sharding>())
+      for (std::string_view const precision : choice_names<slot::precision>())
+        for (std::string_view const offload : choice_names<slot::offload>()) {
+          RecipeTable const table =
+              parse_recipe({.sharding = sharding, .precision = precision, .offload = offload});
+          if (broken_rule(table) || unsupported_reason(table)) continue;
+          if (table.precision != DType::f64)
+            tables.push_back(table);  // it checks gradients, and races nobody
+        }
+    return tables;
+  }();
   return recipes;
 }
 

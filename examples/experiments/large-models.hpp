@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// The recipes of large-models.flags as types, in the order of its rows.
+#pragma once
+
+#include <tessera/tessera.hpp>
+
+#include "experiments/recipe_list.hpp"
+
+namespace experiments::large_models {
+
+using namespace tessera;
+
+template <class Device>
+using zs3_fp16 = Trainer<Gpt2, On<Device>, ZeroStage<3>, Precision<half>>;
+template <class Device>
+using zs3_fp16_offcpu = Trainer<Gpt2, On<Device>, ZeroStage<3>, Precision<half>, Offload<Cpu>>;
+template <class Device>
+using zs3_fp16_offcpufull = Trainer<Gpt2, On<Device>, ZeroStage<3>, Precision<half>, Offload<Cpu, AllState>>;
+template <class Device>
+using zs3_fp16_offnvmeopt = Trainer<Gpt2, On<Device>, ZeroStage<3>, Precision<half>, Offload<Nvme>>;
+template <class Device>
+using zs3_fp16_offnvme = Trainer<Gpt2, On<Device>, ZeroStage<3>, Precision<half>, Offload<Nvme, AllState>>;
+template <class Device>
+using zs3_fp16_offinfinity =
+    Trainer<Gpt2, On<Device>, ZeroStage<3>, Precision<half>, Offload<Optimizer<Nvme>, Parameters<Cpu>>>;
+
+template <class Device>
+using recipes =
+    RecipeList<zs3_fp16<Device>, zs3_fp16_offcpu<Device>, zs3_fp16_offcpufull<Device>,
+               zs3_fp16_offnvmeopt<Device>, zs3_fp16_offnvme<Device>, zs3_fp16_offinfinity<Device>>;
+
+}  // namespace experiments::large_models

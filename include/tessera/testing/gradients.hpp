@@ -1,0 +1,418 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checks the gradients of a model: every parameter against central differences of the loss, and a step in
+// which memory holds poison before each unit writes it. For tests; the door does not include it.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <limits>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/core/philox.hpp"
+#include "tessera/data/batch.hpp"
+#include "tessera/nn/model.hpp"
+#include "tessera/train/trainer.hpp"
+
+namespace tessera::inline v0 {
+namespace testing {
+
+/// One parameter's gradient where it agrees worst with the loss: what it foretells of the loss when the
+/// parameter changes a little, and what the loss really does.
+struct GradientDifference {
+  std::string parameter;
+  std::int64_t element = -1;  ///< -1: all elements at once, each with its own sign
+  double foretold = 0.0;
+  double measured = 0.0;
+  double error = -1.0;  ///< |foretold - measured| / (|foretold| + 1e-6)
+
+  /// Central differences in double agree to 1e-9 or so; a gradient that is wrong anywhere does not.
+  bool right() const { return error < 1e-6; }
+};
+
+/// What check_gradients found.
+struct GradientReport {
+  std::vector<GradientDifference> differences;  ///< every trained parameter's worst, in the model's order
+  std::vector<std::string> faults;              ///< what no unit wrote, what was computed from such memory
+  double norm = 0.0;                            ///< of all gradients as the units wrote them
+  StepReport step;                              ///< of the trainer that took them: its loss and norm
+
+  bool right() const {
+    return faults.empty() && std::all_of(differences.begin(), differences.end(),
+                                         [](GradientDifference const& one) { return one.right(); });
+  }
+};
+
+inline std::ostream& operator<<(std::ostream& out, GradientReport const& report) {
+  for (std::string const& fault : report.faults) out << "fault: " << fault << '\n';
+  for (GradientDifference const& one : report.differences) {
+    char text[160];
+    std::snprintf(text, sizeof text, ": error %.1e, foretold %.9g, measured %.9g, ", one.error, one.foretold,
+                  one.measured);
+    out << (one.right() ? "right: " : "WRONG: ") << one.parameter << text
+        << (one.element < 0 ? std::string("all elements") : "element " + std::to_string(one.element)) << '\n';
+  }
+  return out;
+}
+
+}  // namespace testing
+
+namespace detail {
+
+/// What a Probed model was told to do, and what it saw.
+struct GradientProbe {
+  /// What tensors hold before the unit that is to write them runs; NaN also marks what is computed from it.
+  enum class Mode { none, not_a_number, number, lost_partials } mode = Mode::none;
+  /// A tensor in which poison was left.
+  struct Finding {
+    std::string where, what, reads;
+    std::int64_t first = 0, count = 0, elements = 0;
+    bool written = false;  ///< it is no longer the poison, but was computed from poison
+
+    bool same_place(Finding const& other) const { return where == other.where && what == other.what; }
+  };
+  std::vector<UnitSpec> units;
+  std::vector<std::vector<std::vector<double>>> gradients;  ///< sums over micro-batches
+  std::vector<Finding> findings;
+
+  explicit GradientProbe(std::vector<UnitSpec> of) : units(std::move(of)) {}
+
+  UnitSpec const& unit(int index) const { return units[static_cast<std::size_t>(index)]; }
+  bool borrowed(int unit, int parameter) const {
+    for (UnitSpec const& other : units)
+      for (Borrow const& borrow : other.borrows)
+        if (borrow.unit == unit && borrow.parameter == parameter) return true;
+    return false;
+  }
+  void start(Mode next) {
+    mode = next;
+    gradients.assign(units.size(), {});
+    findings.clear();
+  }
+  double poison() const {
+    return mode == Mode::number ? 0x1.23456789abcdep+3 : std::numeric_limits<double>::quiet_NaN();
+  }
+  template <class View>
+  void spoil(View const& view) const {
+    using Value = typename View::value_type;
+    if (mode == Mode::not_a_number || mode == Mode::number)
+      std::fill_n(view.data(), view.elements(), static_cast<Value>(poison()));
+  }
+  template <class View>
+  bool spoilt(View const& view, std::int64_t at) const {
+    using Value = typename View::value_type;
+    Value const value = view.data()[at];
+    return mode == Mode::number ? value == static_cast<Value>(poison())
+                                : std::isnan(static_cast<double>(value));
+  }
+  /// Once for all micro-batches.
+  void note(Finding const& finding) {
+    bool const known = std::any_of(findings.begin(), findings.end(),
+                                   [&](Finding const& earlier) { return earlier.same_place(finding); });
+    if (!known) findings.push_back(finding);
+  }
+  /// Notes the poison in the first `elements` of a tensor and takes it out, so that one mistake is one
+  /// finding.
+  template <class View, class Counts>
+  void inspect(View const& view, std::int64_t elements, std::string const& where, std::string const& what,
+               std::string const& reads, Counts const& counts) {
+    if (mode != Mode::not_a_number && mode != Mode::number) return;
+    Finding finding{where, what, reads, -1, 0, elements};
+    for (std::int64_t at = 0; at < std::min(elements, view.elements()); ++at) {
+      if (!spoilt(view, at) || !counts(at)) continue;
+      if (finding.count++ == 0) finding.first = at;
+      view.data()[at] = 0;
+    }
+    if (finding.count) note(finding);
+  }
+};
+
+/// A model that does what M does, and spoils and inspects the tensors of each unit. On the CPU, where an
+/// operation is done when its call returns.
+template <class M>
+class Probed {
+ public:
+  Probed(M model, std::shared_ptr<GradientProbe> probe)
+      : model_(std::move(model)), probe_(std::move(probe)) {}
+
+  std::vector<UnitSpec> units(MicroBatch shape) const { return model_.units(shape); }
+  std::int64_t vocabulary() const { return static_cast<std::int64_t>(model_.vocabulary()); }
+  std::int64_t positions() const { return static_cast<std::int64_t>(model_.positions()); }
+
+  template <class Place, class T>
+  void forward(int unit, Pass<Place, T>& pass) const {
+    if (!pass.training) return model_.forward(unit, pass);
+    bool const last = unit + 1 == static_cast<int>(probe_->units.size());
+    probe_->spoil(pass.output);
+    spoil_all(pass.saved_values);
+    spoil_all(pass.saved_statistics);
+    if (last) probe_->spoil(pass.losses);
+    model_.forward(unit, pass);
+    std::string const where = at(unit, "forward"), reads = spoilt_tensors(unit, pass);
+    inspect(pass.output, where, "its output", reads);
+    if (last)
+      probe_->inspect(pass.losses, pass.losses.elements(), where, "its losses", reads,
+                      [&](std::int64_t token) { return pass.targets.data()[token] >= 0; });
+  }
+  template <class Place, class T>
+  void recompute(int unit, Pass<Place, T>& pass) const {
+    model_.recompute(unit, pass);
+  }
+  template <class Place, class T>
+  void backward_input(int unit, Pass<Place, T>& pass) const {
+    probe_->spoil(pass.input_gradient);
+    spoil_all(pass.backward_values);
+    spoil_all(pass.backward_statistics);
+    // What borrowers left may lie in the gradient already.
+    for (int index = 0; index < static_cast<int>(pass.gradients.size()); ++index)
+      if (trained(unit, index) && !probe_->borrowed(unit, index)) probe_->spoil(pass.gradient(index));
+    model_.backward_input(unit, pass);
+    inspect(pass.input_gradient, at(unit, "backward_input"), "its input_gradient",
+            spoilt_tensors(unit, pass));
+  }
+  template <class Place, class T>
+  void backward_weight(int unit, Pass<Place, T>& pass) const {
+    UnitSpec const& spec = probe_->unit(unit);
+    std::string const where = at(unit, "backward_weight"), reads = spoilt_tensors(unit, pass);
+    spoil_all(pass.lent);
+    bool const lost_partials = probe_->mode == GradientProbe::Mode::lost_partials;
+    if (lost_partials)
+      for (auto const& left : pass.partials)
+        std::fill_n(left.data(), left.elements(), std::numeric_limits<compute_t<T>>::quiet_NaN());
+    model_.backward_weight(unit, pass);
+    for (std::size_t index = 0; index < pass.lent.size(); ++index) {
+      ParameterSpec const& owned = probe_->unit(spec.borrows[index].unit)
+                                       .parameters[static_cast<std::size_t>(spec.borrows[index].parameter)];
+      probe_->inspect(pass.lent[index], owned.shape.elements(), where,
+                      "lent " + std::to_string(index) + ", the gradient of " + owned.name + " for its owner",
+                      reads, [](std::int64_t) { return true; });
+    }
+    auto& sums = probe_->gradients[static_cast<std::size_t>(unit)];
+    sums.resize(spec.parameters.size());
+    for (int index = 0; index < static_cast<int>(spec.parameters.size()); ++index) {
+      if (!trained(unit, index)) continue;
+      ParameterSpec const& parameter = spec.parameters[static_cast<std::size_t>(index)];
+      auto const gradient = pass.gradient(index);
+      std::int64_t const elements = parameter.shape.elements();
+      if (lost_partials && probe_->borrowed(unit, index))
+        demand_partials(gradient, elements, where, parameter.name);
+      probe_->inspect(gradient, elements, where, "the gradient of " + parameter.name, reads,
+                      [](std::int64_t) { return true; });
+      std::vector<double>& sum = sums[static_cast<std::size_t>(index)];
+      sum.resize(static_cast<std::size_t>(elements));
+      for (std::size_t element = 0; element < sum.size(); ++element)
+        sum[element] += static_cast<double>(gradient.data()[element]);
+    }
+  }
+
+ private:
+  std::string at(int unit, char const* verb) const {
+    return "unit '" + probe_->unit(unit).name + "', " + verb;
+  }
+  bool trained(int unit, int parameter) const {
+    return probe_->unit(unit).parameters[static_cast<std::size_t>(parameter)].trainable;
+  }
+  template <class View>
+  void spoil_all(std::vector<View> const& views) const {
+    for (View const& view : views) probe_->spoil(view);
+  }
+  template <class View>
+  void inspect(View const& view, std::string const& where, std::string const& what,
+               std::string const& reads) const {
+    probe_->inspect(view, view.elements(), where, what, reads, [](std::int64_t) { return true; });
+  }
+  /// The tensors of a unit that still hold poison: what is computed from them is poison too.
+  template <class Place, class T>
+  std::string spoilt_tensors(int unit, Pass<Place, T> const& pass) const {
+    std::string names;
+    if (probe_->mode != GradientProbe::Mode::not_a_number) return names;
+    auto const any = [&](auto const& view) {
+      for (std::int64_t at = 0; at < view.elements(); ++at)
+        if (probe_->spoilt(view, at)) return true;
+      return false;
+    };
+    auto const list = [&](auto const& specs, auto const& values, auto const& statistics, char const* what) {
+      for (std::size_t index = 0; index < values.size(); ++index)
+        if (any(values[index]) || any(statistics[index]))
+          names += (names.empty() ? "" : ", ") + std::string(what) + " " + specs[index].name;
+    };
+    list(probe_->unit(unit).saved, pass.saved_values, pass.saved_statistics, "saved");
+    list(probe_->unit(unit).backward, pass.backward_values, pass.backward_statistics, "backward");
+    return names;
+  }
+  /// Where borrowers left NaN, the whole gradient of the owner is NaN, or the owner did not add it.
+  template <class View>
+  void demand_partials(View const& gradient, std::int64_t elements, std::string const& where,
+                       std::string const& name) const {
+    GradientProbe::Finding finding{where, "the gradient of " + name, {}, -1, 0, elements};
+    for (std::int64_t at = 0; at < elements; ++at) {
+      if (!probe_->spoilt(gradient, at) && finding.count++ == 0) finding.first = at;
+      gradient.data()[at] = 0;
+    }
+    if (finding.count) probe_->note(finding);
+  }
+
+  M model_;
+  std::shared_ptr<GradientProbe> probe_;
+};
+
+/// Weights that are no model's initial ones: norms near 1, everything else up to 0.3, biases included.
+inline float probe_weight(ParameterSpec const& spec, int unit, int parameter, std::int64_t element) {
+  auto const word = philox4x32({{static_cast<std::uint32_t>(element), static_cast<std::uint32_t>(unit),
+                                 static_cast<std::uint32_t>(parameter), 3u}},
+                               philox_key(11))
+                        .word[0];
+  float const uniform = static_cast<float>(static_cast<std::int32_t>(word)) * 0x1p-31f;
+  return (spec.init.kind == Init::Kind::ones ? 1.0f : 0.0f) + 0.3f * uniform;
+}
+
+/// A small change of one parameter: of one element, or of all.
+struct Perturbation {
+  int unit = -1, parameter = -1;
+  std::int64_t element = -1;  ///< -1: all elements, each with its own sign
+  float step = 0.0f;
+
+  float of(int in_unit, int in_parameter, std::int64_t at) const {
+    if (in_unit != unit || in_parameter != parameter || (element >= 0 && at != element)) return 0.0f;
+    bool const down = element < 0 && (static_cast<std::uint64_t>(at) * 0x9E3779B97F4A7C15u) >> 63;
+    return down ? -step : step;
+  }
+};
+
+/// Two micro-batches of tokens without meaning; one target in four is masked.
+inline Batch probe_batch(MicroBatch shape, std::int64_t vocabulary) {
+  Batch batch;
+  batch.accumulation = 2;
+  batch.batch = static_cast<int>(shape.batch);
+  batch.sequence = static_cast<int>(shape.sequence);
+  for (std::int64_t at = 0; at < batch.elements(); ++at) {
+    PhiloxCounter const random = philox4x32({{static_cast<std::uint32_t>(at), 5u, 0u, 0u}}, philox_key(7));
+    auto const size = static_cast<std::uint32_t>(vocabulary);
+    batch.tokens.push_back(static_cast<std::int32_t>(random.word[0] % size));
+    batch.targets.push_back(random.word[2] % 4 == 0 ? -1 : static_cast<std::int32_t>(random.word[1] % size));
+  }
+  return batch;
+}
+
+/// One sentence for a finding.
+inline std::string sentence_of(GradientProbe::Finding const& finding) {
+  std::string const some = std::to_string(finding.count) + " of the " + std::to_string(finding.elements) +
+                           " elements, the first being " + std::to_string(finding.first) + ", of ";
+  std::string const part = (finding.count < finding.elements ? some : std::string()) + finding.what;
+  if (!finding.written) return finding.where + ": nobody wrote " + part;
+  return finding.where + ": " + part + " came from memory that nobody had written" +
+         (finding.reads.empty() ? "; is it added to what was there, or fresh false without a borrower?"
+                                : ": " + finding.reads);
+}
+
+}  // namespace detail
+
+namespace testing {
+
+/// Trains nothing. Takes the gradients of one step of `Trainer<M, Precision<double>>` over two micro-batches
+/// of this shape, at weights of its own, and compares every trained parameter with central differences of
+/// `evaluate`: along a direction that touches all its elements, and at three elements alone. Then the step
+/// runs again with NaN in every output, gradient, lent gradient, saved and backward tensor before its unit
+/// runs: what is NaN afterwards was not written, or came from what was not. Evaluates the loss eight times a
+/// parameter: for the smallest sizes that a model has.
+template <Model M>
+GradientReport check_gradients(M const& model, MicroBatch shape) {
+  using Mode = detail::GradientProbe::Mode;
+  auto const probe = std::make_shared<detail::GradientProbe>(model.units(shape));
+  Batch const batch = detail::probe_batch(shape, static_cast<std::int64_t>(model.vocabulary()));
+  TrainerOptions options;  // a step that leaves the weights alone
+  options.learning_rate = options.weight_decay = 0.0;
+  options.batch = batch.batch;
+  options.sequence = batch.sequence;
+  options.accumulation = batch.accumulation;
+  options.threads = 1;
+  Trainer<detail::Probed<M>, Precision<double>> trainer({model, probe}, comm::Comm(), options);
+  auto const set_weights = [&](detail::Perturbation const& by) {
+    trainer.fill([&](int unit, int parameter, std::int64_t offset, std::span<float> out) {
+      ParameterSpec const& spec = probe->unit(unit).parameters[static_cast<std::size_t>(parameter)];
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        std::int64_t const at = offset + static_cast<std::int64_t>(i);
+        out[i] = detail::probe_weight(spec, unit, parameter, at) + by.of(unit, parameter, at);
+      }
+    });
+  };
+
+  GradientReport report;
+  set_weights({});
+  probe->start(Mode::none);
+  report.step = trainer.step(batch);
+  auto gradients = std::move(probe->gradients);
+  double const loss = trainer.evaluate(batch);
+  double const exact = static_cast<double>(report.step.tokens) / static_cast<double>(report.step.unmasked);
+  for (auto& unit : gradients)
+    for (auto& parameter : unit)
+      for (double& value : parameter) {
+        value *= exact;
+        report.norm += value * value;
+      }
+  report.norm = std::sqrt(report.norm);
+
+  // In NaN everything that comes from it shows; a number tells what was not written from what was computed.
+  probe->start(Mode::not_a_number);
+  (void)trainer.step(batch).get();
+  auto findings = std::move(probe->findings);
+  if (!findings.empty()) {
+    probe->start(Mode::number);
+    (void)trainer.step(batch).get();
+    for (auto& finding : findings) {
+      finding.written = std::none_of(probe->findings.begin(), probe->findings.end(), [&](auto const& left) {
+        return left.same_place(finding) && left.count == finding.count;
+      });
+      report.faults.push_back(detail::sentence_of(finding));
+    }
+  }
+  probe->start(Mode::lost_partials);
+  (void)trainer.step(batch).get();
+  for (auto const& finding : probe->findings)
+    report.faults.push_back(finding.where + ": " + finding.what +
+                            " leaves out what its borrowers lent; is pass.partials read, or fresh true?");
+  if (report.faults.empty() && !(std::fabs(loss - report.step.loss) <= 1e-12 * loss))
+    report.faults.push_back("forward gives a loss of " + std::to_string(report.step.loss) +
+                            " in training and " + std::to_string(loss) +
+                            " in evaluation; pass.training alone must not change it");
+  probe->start(Mode::none);
+
+  for (int unit = 0; unit < static_cast<int>(probe->units.size()); ++unit) {
+    auto const& parameters = probe->unit(unit).parameters;
+    for (int index = 0; index < static_cast<int>(parameters.size()); ++index) {
+      ParameterSpec const& spec = parameters[static_cast<std::size_t>(index)];
+      if (!spec.trainable) continue;
+      std::vector<double> const& gradient =
+          gradients[static_cast<std::size_t>(unit)][static_cast<std::size_t>(index)];
+      auto const size = static_cast<std::int64_t>(gradient.size());
+      GradientDifference worst;
+      for (std::int64_t const element : {std::int64_t{-1}, std::int64_t{0}, size / 2, size - 1}) {
+        detail::Perturbation const up{unit, index, element, 0x1p-16f}, down{unit, index, element, -0x1p-16f};
+        GradientDifference one{spec.name, element};
+        for (std::int64_t i = 0; i < size; ++i) {  // with the change that fp32 weights really make
+          float const at = detail::probe_weight(spec, unit, index, i);
+          one.foretold +=
+              gradient[static_cast<std::size_t>(i)] * (static_cast<double>(at + up.of(unit, index, i)) -
+                                                       static_cast<double>(at + down.of(unit, index, i)));
+        }
+        set_weights(up);
+        one.measured = trainer.evaluate(batch);
+        set_weights(down);
+        one.measured -= trainer.evaluate(batch);
+        one.error = std::fabs(one.foretold - one.measured) / (std::fabs(one.foretold) + 1e-6);
+        if (!(one.error <= worst.error)) worst = one;  // NaN is the worst
+      }
+      report.differences.push_back(worst);
+    }
+  }
+  return report;
+}
+
+}  // namespace testing
+}  // namespace tessera::inline v0

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// expect: tessera: a model has no member backward_weight that fits. It is missing, misspelt, private, not
+// const, or takes other arguments, or a Pass that is no reference. Write template <class Place, class T>
+// void backward_weight(int unit, Pass<Place, T>& pass) const. See docs/how-to/add-a-model.md.
+#include <tessera/tessera.hpp>
+
+// The real trainer, and the model of a user who misspelt one member.
+namespace ts = tessera;
+
+struct Mine {
+  std::vector<ts::UnitSpec> units(ts::MicroBatch) const { return {}; }
+  std::int64_t vocabulary() const { return 1; }
+  std::int64_t positions() const { return 1; }
+  template <class Place, class T>
+  void forward(int, ts::Pass<Place, T>&) const {}
+  template <class Place, class T>
+  void recompute(int, ts::Pass<Place, T>&) const {}
+  template <class Place, class T>
+  void backward_input(int, ts::Pass<Place, T>&) const {}
+#if defined(TESSERA_TWIN)
+  template <class Place, class T>
+  void backward_weight(int, ts::Pass<Place, T>&) const {}
+#else
+  template <class Place, class T>
+  void backward_weights(int, ts::Pass<Place, T>&) const {}
+#endif
+};
+
+double train(ts::comm::Comm const& comm, ts::Batch const& batch) {
+  ts::Trainer<Mine, ts::ZeroStage<2>> trainer{Mine{}, comm, {.learning_rate = 3e-4, .weight_decay = 0.1}};
+  trainer.step(batch);
+  return trainer.evaluate(batch);
+}

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// expect: tessera: a model has no member forward that fits. It is missing, misspelt, private, not const, or
+// takes other arguments, or a Pass that is no reference. Write template <class Place, class T> void
+// forward(int unit, Pass<Place, T>& pass) const. See docs/how-to/add-a-model.md.
+#include "model_support.hpp"
+
+namespace ts = tessera;
+
+struct Mine : ts::WholeModel {
+#if defined(TESSERA_TWIN)
+  template <class Place, class T>
+  void forward(int, ts::Pass<Place, T>&) const {}
+#else
+  template <class Place, class T>
+  void forward() const {}
+#endif
+};
+
+using Run = ts::Trainer<Mine, ts::ZeroStage<2>>;
+
+Run make() { return Run{1}; }

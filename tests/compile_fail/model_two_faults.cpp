@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// expect: tessera: a model has no member vocabulary that fits. It is missing, misspelt, private, not const,
+// or no function that returns a number. Write std::int64_t vocabulary() const. See
+// docs/how-to/add-a-model.md.
+#include "model_support.hpp"
+
+namespace ts = tessera;
+
+struct Mine : ts::WholeModel {
+#if defined(TESSERA_TWIN)
+  std::int64_t vocabulary() const { return 256; }
+
+#else
+  std::int64_t vocabulary(int) const { return 256; }
+  template <class Place, class T>
+  void backward_weight(int) const {}
+#endif
+};
+
+using Run = ts::Trainer<Mine, ts::ZeroStage<2>>;
+
+Run make() { return Run{1}; }

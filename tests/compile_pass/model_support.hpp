@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the refusals of models compile against: the smallest trainer that judges its model, and a model that
+// is right. A case derives from it and hides one member.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+#include "tessera/nn/model.hpp"
+#include "tessera/policy/pack.hpp"
+#include "tessera/policy/rules.hpp"
+
+namespace tessera::inline v0 {
+
+struct WholeModel {
+  std::vector<UnitSpec> units(MicroBatch) const { return {}; }
+  std::int64_t vocabulary() const { return 1; }
+  std::int64_t positions() const { return 1; }
+  template <class Place, class T>
+  void forward(int, Pass<Place, T>&) const {}
+  template <class Place, class T>
+  void recompute(int, Pass<Place, T>&) const {}
+  template <class Place, class T>
+  void backward_input(int, Pass<Place, T>&) const {}
+  template <class Place, class T>
+  void backward_weight(int, Pass<Place, T>&) const {}
+};
+
+template <class M, class Recipe>
+struct BasicTrainer : rules<Recipe> {
+  explicit BasicTrainer(int) {}
+};
+
+/// A wrong model is a mistake like any other; the refused trainer then acts as one of WholeModel.
+template <class M, class... Policies>
+using Trainer = BasicTrainer<std::conditional_t<Model<M>, M, WholeModel>,
+                             typename ResolvedFor<model_fault_t<M>, Policies...>::config>;
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every choice of every slot, the one that CMakeLists.txt added among them, is a value of the command lines,
+// stands in their help, and has a name in results of its own; the registry has each that engines run.
+#include <algorithm>
+#include <set>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tessera/policy/parse.hpp"
+#include "tessera/train/any_trainer.hpp"
+
+#include "common/matrix.hpp"
+#include "support/runs.hpp"
+#include "train/settings.hpp"
+
+namespace {
+
+using namespace tessera;
+
+/// The last flag of a slot's spellings, so that each is a flag somewhere.
+std::string last_of(std::string const& flags) { return flags.substr(flags.rfind("--")); }
+
+/// Which of a program's flags in `words` it takes, and its help.
+template <class Declare>
+std::string parsed(Declare const& declare, std::vector<char const*> const& words) {
+  cli::CommandLine line("program", "A program.", "");
+  declare(line);
+  REQUIRE(line.parse(static_cast<int>(words.size()), words.data()));
+  return line.help_text();
+}
+
+bool says(std::string const& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("a choice that was added to a list is one of the choices") {
+  auto const& names = choice_names<slot::offload>();
+  CHECK(std::count(names.begin(), names.end(), "host_accumulator") == 1);
+}
+
+TEST_CASE("every choice of every slot is a value of the command line and has a name in results") {
+  for_each_slot([]<class Slot>(Slot) {
+    std::set<std::string> experiments;
+    for (std::string_view const choice : choice_names<Slot>()) {
+      INFO(std::string(Slot::title), " ", std::string(choice));
+      std::string const name(choice);
+      cli::MatrixFlags flags;
+      std::string flag = last_of(cli::slot_flag<Slot>().several);
+      std::string const help =
+          parsed([&](cli::CommandLine& line) { cli::add_matrix_flags(line, flags); },
+                 {"compare", flag.c_str(), name.c_str(), "--stages", "0", "--precisions", "fp32",
+                  "--offloads", "none", "--ranks", "2", flag.c_str(), name.c_str()});
+      CHECK(says(help, name));
+      std::vector<cli::Point> const points = cli::make_matrix(flags, 256);
+      REQUIRE(points.size() == 1);
+      CHECK(points[0].recipe.names.*Slot::field == choice);
+      results::Row row = results::empty_row();
+      cli::describe_point(row, points[0]);
+      std::string title(Slot::title);
+      std::replace(title.begin(), title.end(), ' ', '_');
+      CHECK(row.contains(title));
+
+      // A row's own name, beside the slot's other choices.
+      if constexpr (!std::is_same_v<Slot, slot::device>) {
+        flags.slots.template of<Slot>() = cli::slot_choices<Slot>();
+        std::vector<cli::Point> const all = cli::make_matrix(flags, 256);
+        CHECK(all.size() == choice_names<Slot>().size());
+        for (cli::Point const& point : all)
+          if (point.recipe.names.*Slot::field == choice) CHECK(experiments.insert(point.experiment).second);
+      }
+
+      cli::TrainFlags one;
+      flag = last_of(cli::slot_flag<Slot>().one);
+      CHECK(says(parsed([&](cli::CommandLine& line) { cli::declare(line, one); },
+                        {"train", flag.c_str(), name.c_str()}),
+                 name));
+      CHECK(one.slots.template of<Slot>() == name);
+    }
+  });
+}
+
+TEST_CASE("the registry has every combination that engines run") {
+  std::set<std::string> registered;
+  for (RecipeTable const& table : registered_recipes()) CHECK(registered.insert(to_string(table)).second);
+  std::size_t expected = 0;
+  for (std::string_view const sharding : support::shardings)
+    for (std::string_view const precision : {"fp32", "fp16", "bf16"})
+      for (std::string_view const offload : support::offloads) {
+        ++expected;
+        CHECK(registered.count(to_string(support::recipe(sharding, precision, offload, "", ""))) == 1);
+      }
+  CHECK(registered.size() == expected);
+  CHECK(registered.count(to_string(parse_recipe({.offload = "host_accumulator"}))) == 1);
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every experiment twice: as flags of compare and as types. The types have the tables of the rows, in their
+// order and under their names, and what engines run of them trains.
+#include "experiments/experiments.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tessera/plan/support.hpp"
+
+#include "common/matrix.hpp"
+#include "support/runs.hpp"
+
+namespace {
+
+using namespace tessera;
+using Names = std::vector<std::string>;
+
+std::filesystem::path const folder = TESSERA_EXPERIMENTS;
+
+/// The recipes of a flags file in the order of its rows, each once: models and shapes repeat them.
+std::vector<RecipeTable> rows_of(std::string const& experiment, std::string const& device) {
+  std::ifstream file(folder / (experiment + ".flags"));
+  Names words{"compare", "--device", device};
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with('#')) continue;
+    std::istringstream in(line);
+    for (std::string word; in >> word;) words.push_back(word);
+  }
+  REQUIRE(words.size() > 3);
+  std::vector<char const*> argv;
+  for (std::string const& word : words) argv.push_back(word.c_str());
+  cli::MatrixFlags flags;
+  cli::CommandLine line("compare", "Reads the flags of an experiment.", "");
+  cli::add_matrix_flags(line, flags);
+  int steps = 0, warmup = 0, repeat = 0;
+  line.whole("--steps", steps, "");
+  line.whole("--warmup", warmup, "");
+  line.whole("--repeat", repeat, "");
+  REQUIRE(line.parse(static_cast<int>(argv.size()), argv.data()));
+  std::vector<RecipeTable> recipes;
+  for (cli::Point const& point : cli::make_matrix(flags, 0))
+    if (std::find(recipes.begin(), recipes.end(), point.recipe) == recipes.end())
+      recipes.push_back(point.recipe);
+  return recipes;
+}
+
+/// "zs2_fp16_offcpu": what an experiment's name begins with, and its offload.
+std::string short_name(RecipeTable const& recipe) {
+  std::string name = results::experiment_name({.sharding = std::string(recipe.names.sharding),
+                                               .precision = std::string(recipe.names.precision),
+                                               .sequence = 1,
+                                               .offload = std::string(recipe.names.offload)});
+  std::string const shape = "_ranks1_bs1_sl1";
+  return name.erase(name.find(shape), shape.size());
+}
+
+/// The aliases that a header declares.
+Names aliases_of(std::string const& experiment) {
+  std::ifstream file(folder / (experiment + ".hpp"));
+  Names names;
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream in(line);
+    std::string word, name, equals;
+    if (in >> word >> name >> equals && word == "using" && equals == "=" && name != "recipes")
+      names.push_back(name);
+  }
+  return names;
+}
+
+template <class Device>
+void compare_tables() {
+  experiments::for_each_experiment<Device>([](std::string const& experiment, auto list) {
+    INFO(experiment, " on ", std::string(Device::name));
+    std::vector<RecipeTable> const rows = rows_of(experiment, std::string(Device::name));
+    std::vector<RecipeTable> types;
+    Names names;
+    list.for_each([&]<class Run>(std::type_identity<Run>) {
+      types.push_back(Run::recipe);
+      names.push_back(short_name(Run::recipe));
+    });
+    CHECK(types == rows);
+    CHECK(names == aliases_of(experiment));
+  });
+}
+
+}  // namespace
+
+TEST_CASE("every experiment is a row of types that equals its row of flags") {
+  compare_tables<Cpu>();
+  compare_tables<Cuda>();
+  std::set<std::string> flags, headers;
+  for (auto const& file : std::filesystem::directory_iterator(folder))
+    if (file.path().extension() == ".flags") flags.insert(file.path().stem().string());
+  experiments::for_each_experiment<Cpu>(
+      [&](std::string const& experiment, auto) { headers.insert(experiment); });
+  CHECK(flags == headers);
+}
+
+TEST_CASE("every recipe of the experiments trains or is refused by its reason") {
+  std::set<std::string> seen;
+  experiments::for_each_experiment<Cpu>([&](std::string const& experiment, auto list) {
+    list.for_each([&]<class Run>(std::type_identity<Run>) {
+      if (!seen.insert(to_string(Run::recipe)).second) return;
+      INFO(experiment, ", ", short_name(Run::recipe));
+      auto const train = [] {
+        double first = 0.0, last = 0.0;
+        tessera::run(2, [&](comm::Comm comm) {
+          TrainerOptions options;
+          options.learning_rate = 1e-2;
+          options.threads = 1;
+          Run trainer(Gpt2{{.layers = 1, .heads = 1, .channels = 16, .positions = 16, .vocabulary = 32}},
+                      comm, options);
+          auto const batch = support::make_batch(0, comm.rank(), {2, 1}, 1, 9, 32);
+          for (int step = 0; step < 4; ++step) {
+            StepReport const report = trainer.step(batch);
+            if (comm.is_root()) (step == 0 ? first : last) = report.loss;
+          }
+        });
+        return last < first;
+      };
+      if (auto const reason = unsupported_reason(Run::recipe))
+        CHECK_THROWS_WITH_AS(train(), doctest::Contains(reason->c_str()), Error);
+      else
+        CHECK(train());
+    });
+  });
+  CHECK(seen.size() >= 30);
+}
