@@ -88,16 +88,18 @@ Measured const* twin_of(Measured const& row, std::vector<Measured> const& all, S
 
 void add_measurements(Row& row, Measured const& of, Settings const& settings) {
   std::vector<double> rates, steps, peaks;
-  double train_s = 0.0, total_s = 0.0, first_s = 0.0, cpu = 0.0, bytes = 0.0, comm = 0.0, waiting = 0.0;
+  double train_s = 0.0, total_s = 0.0, first_s = 0.0, cpu = 0.0, window = 0.0, bytes = 0.0, comm = 0.0,
+         waiting = 0.0;
   double const count = static_cast<double>(of.repeats.size());
   std::int64_t peak = 0, arena = 0, host = 0, resident = -1;
   for (Repeat const& repeat : of.repeats) {
-    if (!repeat.step_seconds.empty()) rates.push_back(of.tokens() / median(repeat.step_seconds));
-    steps.insert(steps.end(), repeat.step_seconds.begin(), repeat.step_seconds.end());
-    train_s += repeat.train_s;
+    if (!repeat.timed.seconds.empty()) rates.push_back(repeat.timed.rate());
+    steps.insert(steps.end(), repeat.timed.seconds.begin(), repeat.timed.seconds.end());
+    train_s += repeat.timed.total_s;
     total_s += repeat.total_s;
     first_s += repeat.first_step_s / count;
     cpu += repeat.cpu_seconds;
+    window += repeat.window_s;
     bytes = std::max(bytes, repeat.comm_bytes);
     comm += repeat.comm_s / count;
     waiting += repeat.comm_waiting_s / count;
@@ -116,7 +118,7 @@ void add_measurements(Row& row, Measured const& of, Settings const& settings) {
     if (steps.size() > 1) row["std_step_time_s"] = deviation(steps);
     row["samples_per_sec"] = rate / static_cast<double>(of.point.sequence);
     row["train_time_s"] = train_s;
-    row["avg_cpu_util_pct"] = train_s > 0.0 ? Row(100.0 * cpu / (train_s * cli::core_count())) : Row(nullptr);
+    row["avg_cpu_util_pct"] = window > 0.0 ? Row(100.0 * cpu / (window * cli::core_count())) : Row(nullptr);
     row["comm_bytes_per_step"] = static_cast<std::int64_t>(std::llround(bytes));
     row["comm_time_s"] = comm;
     row["comm_exposed_s"] = comm;  // on the CPU nothing runs beside a collective

@@ -56,6 +56,8 @@ struct StepReport {
   std::int64_t tokens = 0;      ///< of the global batch
   std::int64_t unmasked = 0;    ///< of those, the ones that counted
   double seconds = 0.0;         ///< on this rank, from the batch to the report
+  double interval = 0.0;        ///< from the end of the step before to its own, on the clock of the rank's
+                                ///< device, whenever reports are read; of the first step, `seconds`
   std::int64_t comm_bytes = 0;  ///< sent by this rank
   double comm_seconds = 0.0;    ///< spent in collectives
   double comm_waiting = 0.0;    ///< of those, waiting for other ranks
