@@ -38,7 +38,7 @@ struct RankTotals {
   std::int64_t peak_device = 0, arena_device = 0, arena_host = 0;
   std::int64_t steps = 0;  ///< timed ones that it read
   std::int64_t bytes = 0;
-  double comm_s = 0.0, waiting_s = 0.0;
+  std::optional<double> comm_s = 0.0, waiting_s = 0.0;
 };
 
 /// Notes a rank's bytes when its steps end, also by an error.
@@ -90,15 +90,19 @@ class Training {
 
  private:
   void finish() {
+    done_.comm_s = done_.comm_waiting_s = 0.0;
     for (RankTotals const& totals : ranks_) {
       done_.peak_device = std::max(done_.peak_device, totals.peak_device);
       done_.arena_device = std::max(done_.arena_device, totals.arena_device);
       done_.arena_host = std::max(done_.arena_host, totals.arena_host);
       double const steps = std::max<double>(1.0, static_cast<double>(totals.steps));
-      double const ranks = static_cast<double>(ranks_.size());
+      auto const mean = [&](std::optional<double> of_rank) -> std::optional<double> {
+        if (of_rank) *of_rank /= steps * static_cast<double>(ranks_.size());
+        return of_rank;
+      };
       done_.comm_bytes = std::max(done_.comm_bytes, static_cast<double>(totals.bytes) / steps);
-      done_.comm_s += totals.comm_s / steps / ranks;
-      done_.comm_waiting_s += totals.waiting_s / steps / ranks;
+      done_.comm_s = plus(done_.comm_s, mean(totals.comm_s));
+      done_.comm_waiting_s = plus(done_.comm_waiting_s, mean(totals.waiting_s));
     }
     double const peak = cli::mebibytes(done_.peak_device);
     for (auto& line : done_.log) line.gpu_max_mem_mb = peak;
@@ -129,8 +133,8 @@ class Training {
         if (read < settings_.warmup) continue;
         ++totals.steps;
         totals.bytes += report.comm_bytes;
-        totals.comm_s += report.comm_seconds;
-        totals.waiting_s += report.comm_waiting;
+        totals.comm_s = plus(totals.comm_s, report.comm_seconds);
+        totals.waiting_s = plus(totals.waiting_s, report.comm_waiting);
       }
     };
     {
@@ -240,12 +244,6 @@ std::string disagreement(std::vector<Repeat> const& repeats) {
 }
 
 }  // namespace
-
-double Measured::tokens_per_second() const {
-  std::vector<double> rates;
-  for (Repeat const& repeat : repeats) rates.push_back(repeat.timed.rate());
-  return median(rates);
-}
 
 Measured not_run(Point const& point, TrainerOptions const& options, std::string const& reason) {
   Measured row;

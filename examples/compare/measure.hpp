@@ -27,9 +27,9 @@ struct Repeat {
   double cpu_seconds = 0.0;   ///< of the whole process in that time
   std::int64_t peak_device = 0, arena_device = 0, arena_host = 0;  ///< bytes, the largest over ranks
   std::int64_t peak_resident = -1;                                 ///< bytes of the process; -1: unknown
-  double comm_bytes = 0.0;      ///< sent in a timed step by the busiest rank
-  double comm_s = 0.0;          ///< in collectives, of a timed step, mean over ranks
-  double comm_waiting_s = 0.0;  ///< of that, waiting for other ranks
+  double comm_bytes = 0.0;               ///< sent in a timed step by the busiest rank
+  std::optional<double> comm_s;          ///< in collectives, of a timed step, mean over ranks
+  std::optional<double> comm_waiting_s;  ///< of that, waiting for other ranks
   std::string weights_hash;
   bool interrupted = false;
 };
@@ -46,7 +46,11 @@ struct Measured {
 
   bool ok() const { return status == "ok"; }
   /// The median over repeats.
-  double tokens_per_second() const;
+  double tokens_per_second() const {
+    std::vector<double> rates;
+    for (Repeat const& repeat : repeats) rates.push_back(repeat.timed.rate());
+    return median(rates);
+  }
 };
 
 /// Told by rank 0 after every step: steps done and to do, tokens a second, the loss.

@@ -88,8 +88,8 @@ Measured const* twin_of(Measured const& row, std::vector<Measured> const& all, S
 
 void add_measurements(Row& row, Measured const& of, Settings const& settings) {
   std::vector<double> rates, steps, peaks;
-  double train_s = 0.0, total_s = 0.0, first_s = 0.0, cpu = 0.0, window = 0.0, bytes = 0.0, comm = 0.0,
-         waiting = 0.0;
+  double train_s = 0.0, total_s = 0.0, first_s = 0.0, cpu = 0.0, window = 0.0, bytes = 0.0;
+  std::optional<double> comm = 0.0, waiting = 0.0;
   double const count = static_cast<double>(of.repeats.size());
   std::int64_t peak = 0, arena = 0, host = 0, resident = -1;
   for (Repeat const& repeat : of.repeats) {
@@ -101,8 +101,8 @@ void add_measurements(Row& row, Measured const& of, Settings const& settings) {
     cpu += repeat.cpu_seconds;
     window += repeat.window_s;
     bytes = std::max(bytes, repeat.comm_bytes);
-    comm += repeat.comm_s / count;
-    waiting += repeat.comm_waiting_s / count;
+    comm = plus(comm, repeat.comm_s);
+    waiting = plus(waiting, repeat.comm_waiting_s);
     peak = std::max(peak, repeat.peak_device);
     arena = std::max(arena, repeat.arena_device);
     host = std::max(host, repeat.arena_host);
@@ -120,9 +120,9 @@ void add_measurements(Row& row, Measured const& of, Settings const& settings) {
     row["train_time_s"] = train_s;
     row["avg_cpu_util_pct"] = window > 0.0 ? Row(100.0 * cpu / (window * cli::core_count())) : Row(nullptr);
     row["comm_bytes_per_step"] = static_cast<std::int64_t>(std::llround(bytes));
-    row["comm_time_s"] = comm;
-    row["comm_exposed_s"] = comm;  // on the CPU nothing runs beside a collective
-    row["comm_waiting_s"] = waiting;
+    row["comm_time_s"] = comm ? Row(*comm / count) : Row(nullptr);
+    row["comm_exposed_s"] = row["comm_time_s"];  // where it is known, nothing runs beside a collective
+    row["comm_waiting_s"] = waiting ? Row(*waiting / count) : Row(nullptr);
   }
   row["total_time_s"] = total_s;
   row["first_step_s"] = first_s;

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "tessera/train/options.hpp"
@@ -30,6 +31,11 @@ struct TimedSteps {
   /// Tokens a second; 0 before the first step.
   double rate() const { return total_s > 0.0 ? static_cast<double>(tokens) / total_s : 0.0; }
 };
+
+/// A sum that is known where all of its parts are.
+inline std::optional<double> plus(std::optional<double> sum, std::optional<double> part) {
+  return sum && part ? std::optional(*sum + *part) : std::nullopt;
+}
 
 inline double median(std::vector<double> values) {
   if (values.empty()) return 0.0;

@@ -188,6 +188,7 @@ TEST_CASE("intervals lie between the ends of steps however late reports are read
     auto const trainer = make_trainer(tiny, on_gpu("fp32", capture), comm::Comm(), options_of(run));
     StepReport const first = trainer->step(batch_of(run, 0));
     CHECK(first.interval == first.seconds);
+    CHECK_FALSE(first.comm_seconds.has_value());  // the host only enqueues collectives
     auto const began = Clock::now();
     std::vector<Ticket> tickets;
     for (int step = 1; step < 12; ++step) tickets.push_back(trainer->step(batch_of(run, step)));

@@ -430,8 +430,10 @@ Ticket Engine<Place, T>::step(Batch const& batch) {
     }
     StepReport begun;
     begun.comm_bytes = traffic_.bytes_sent;
-    begun.comm_seconds = traffic_.seconds;
-    begun.comm_waiting = traffic_.waiting;
+    if constexpr (Context<Place>::immediate) {  // elsewhere these are the seconds of the calls
+      begun.comm_seconds = traffic_.seconds;
+      begun.comm_waiting = traffic_.waiting;
+    }
     if constexpr (slots > 0) {
       return depart(std::move(begun));
     } else {

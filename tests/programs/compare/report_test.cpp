@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows and tables of measurements that never took place.
+#include "compare/report.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+namespace ts = tessera;
+namespace cli = tessera::cli;
+namespace compare = tessera::compare;
+
+namespace {
+
+/// What a comparison of these lists asks for.
+compare::Settings asked(cli::MatrixFlags matrix) {
+  compare::Settings settings;
+  settings.matrix = std::move(matrix);
+  return settings;
+}
+cli::MatrixFlags lists() {
+  cli::MatrixFlags matrix;
+  matrix.device = "cpu";
+  matrix.ranks = {4};
+  matrix.stages = {"zs0", "zs2"};
+  matrix.precisions = {"bf16"};
+  matrix.offloads = {"none"};
+  return matrix;
+}
+
+/// Every row as it were measured: so many timed steps of 100 ms in each repeat.
+std::vector<compare::Measured> measured(compare::Settings const& settings, int steps = 4, int repeats = 1) {
+  std::vector<compare::Measured> rows;
+  for (cli::Point const& point : cli::make_matrix(settings.matrix, 0)) {
+    compare::Measured row;
+    row.point = point;
+    row.status = "ok";
+    row.params = 1000000;
+    for (int repeat = 0; repeat < repeats; ++repeat) {
+      compare::Repeat one;
+      for (int step = 0; step < steps; ++step) {
+        ts::StepReport report;
+        report.interval = 0.1;
+        report.tokens = point.split.global() * point.sequence;
+        one.timed.add(report);
+      }
+      one.log.push_back({.global_step = 1, .step_time_s = 0.1, .tokens_per_sec = 1.0, .loss = 5.0});
+      one.comm_s = 0.01;
+      one.comm_waiting_s = 0.002;
+      one.weights_hash = "0123456789abcdef";
+      row.repeats.push_back(one);
+    }
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+std::string table(std::vector<compare::Measured> const& rows, compare::Settings const& settings,
+                  int width = 0) {
+  cli::Terminal terminal;
+  terminal.width = width;
+  return compare::table_text(rows, compare::result_rows(rows, settings), terminal);
+}
+
+bool has(std::string const& text, std::string const& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("seconds in collectives are there where they were measured") {
+  compare::Settings const settings = asked(lists());
+  auto rows = measured(settings, 4, 2);
+  auto const known = compare::result_rows(rows, settings);
+  CHECK(known[0]["comm_time_s"] == doctest::Approx(0.01));
+  CHECK(known[0]["comm_exposed_s"] == known[0]["comm_time_s"]);
+  CHECK(known[0]["comm_waiting_s"] == doctest::Approx(0.002));
+  rows[1].repeats[0].comm_s = rows[1].repeats[0].comm_waiting_s = std::nullopt;
+  auto const unknown = compare::result_rows(rows, settings);
+  CHECK(unknown[0] == known[0]);
+  for (char const* field : {"comm_time_s", "comm_exposed_s", "comm_waiting_s"})
+    CHECK(unknown[1][field].is_null());
+  CHECK(has(table(rows, settings), " 10.0 "));
+  rows[0].repeats[0].comm_s.reset();
+  CHECK_FALSE(has(table(rows, settings), " 10.0 "));
+}
