@@ -289,8 +289,8 @@ inline void describe_point(results::Row& row, Point const& point) {
   row["recompute"] = names.recompute;
   row["reduction"] = names.reduction;
   row["capture"] = names.capture;
-  row["attention"] =
-      point.recipe.attention == AttentionKind::automatic ? "fused" : names.attention;  // what ran
+  row["attention"] = nullptr;  // what ran: for those who run it to say
+  row["attention_policy"] = names.attention;
   row["world"] = point.world();
   row["batch"] = point.split.batch;
   row["sequence"] = point.sequence;

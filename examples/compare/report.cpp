@@ -164,7 +164,10 @@ Row row_of(Measured const& of, std::vector<Measured> const& all, Settings const&
   row["planned_host_mem_mb"] = optional_mb(of.planned_host);
   row["seed"] = settings.trainer.seed;
   row["schedule_hash"] = of.schedule_hash.empty() ? Row(nullptr) : Row(of.schedule_hash);
-  if (!of.repeats.empty()) add_measurements(row, of, settings);
+  if (!of.repeats.empty()) {
+    add_measurements(row, of, settings);
+    if (auto const ran = attention_that_runs(point.recipe)) row["attention"] = name_of(*ran);
+  }
   if (Measured const* twin = twin_of(of, all, settings)) row["same_program_as"] = twin->point.experiment;
   if (of.ok()) {
     double const rate = of.tokens_per_second();

@@ -69,6 +69,24 @@ bool has(std::string const& text, std::string const& part) { return text.find(pa
 
 }  // namespace
 
+TEST_CASE("a row says which attention ran, and which was asked for") {
+  cli::MatrixFlags matrix = lists();
+  matrix.stages = {"zs0"};
+  matrix.attentions = {"auto", "reference", "fused"};
+  compare::Settings const settings = asked(matrix);
+  auto rows = measured(settings);
+  rows.push_back(rows[1]);
+  rows[3].status = "failed";
+  rows[3].repeats.clear();
+  auto const known = compare::result_rows(rows, settings);
+  for (std::size_t at = 0; at < 3; ++at) {
+    CHECK(known[at]["attention"] == "fused");  // the CPU has one kernel
+    CHECK(known[at]["attention_policy"] == matrix.attentions[at]);
+  }
+  CHECK(known[3]["attention"].is_null());
+  CHECK(known[3]["attention_policy"] == "reference");
+}
+
 TEST_CASE("seconds in collectives are there where they were measured") {
   compare::Settings const settings = asked(lists());
   auto rows = measured(settings, 4, 2);
