@@ -13,6 +13,7 @@
 #include "tessera/io/file.hpp"
 
 #include "common/machine.hpp"
+#include "common/peaks.hpp"
 
 namespace tessera::inline v0 {
 namespace compare {
@@ -149,7 +150,17 @@ void add_measurements(Row& row, Measured const& of, Settings const& settings) {
   if (!first.weights_hash.empty()) row["weights_hash"] = first.weights_hash;
 }
 
-Row row_of(Measured const& of, std::vector<Measured> const& all, Settings const& settings) {
+/// Of the devices of a row the documented peak of each; nothing where they differ.
+std::optional<double> peak_of(Point const& point, DeviceFacts const& device) {
+  auto const world = static_cast<std::size_t>(point.world());
+  if (device.models.size() < world) return std::nullopt;
+  for (std::size_t rank = 1; rank < world; ++rank)
+    if (device.models[rank] != device.models[0]) return std::nullopt;
+  return cli::peak_flops(device.models[0], point.recipe.precision);
+}
+
+Row row_of(Measured const& of, std::vector<Measured> const& all, Settings const& settings,
+           DeviceFacts const& device) {
   Row row = results::empty_row();
   for (char const* field : {"planned_host_mem_mb", "process_mem_mb", "comm_waiting_s", "speedup_against",
                             "steps", "warmup", "skipped_steps", "schedule_hash"})
@@ -171,6 +182,9 @@ Row row_of(Measured const& of, std::vector<Measured> const& all, Settings const&
   if (Measured const* twin = twin_of(of, all, settings)) row["same_program_as"] = twin->point.experiment;
   if (of.ok()) {
     double const rate = of.tokens_per_second();
+    if (auto const peak = peak_of(point, device))
+      row["mfu_pct"] =
+          100.0 * rate / of.point.world() * gpt2_flops_per_token(point.model.options, point.sequence) / *peak;
     if (Measured const* reference = reference_of(of, all, settings)) {
       row["speedup"] = rate / reference->tokens_per_second();
       row["speedup_against"] = reference->point.experiment;
@@ -305,9 +319,10 @@ std::string verdict(std::vector<Measured> const& measured, std::vector<Row> cons
 
 }  // namespace
 
-std::vector<Row> result_rows(std::vector<Measured> const& measured, Settings const& settings) {
+std::vector<Row> result_rows(std::vector<Measured> const& measured, Settings const& settings,
+                             DeviceFacts const& device) {
   std::vector<Row> rows;
-  for (Measured const& row : measured) rows.push_back(row_of(row, measured, settings));
+  for (Measured const& row : measured) rows.push_back(row_of(row, measured, settings, device));
   return rows;
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tessera/io/results.hpp"
+#include "tessera/train/any_trainer.hpp"
 
 #include "common/terminal.hpp"
 #include "compare/measure.hpp"
@@ -13,8 +14,13 @@
 namespace tessera::inline v0 {
 namespace compare {
 
-/// The rows with what they say of each other: speedup, scaling, same program.
-std::vector<results::Row> result_rows(std::vector<Measured> const& measured, Settings const& settings);
+/// The rows with what they say of each other: speedup, scaling, same program. `device` is what they ran on.
+std::vector<results::Row> result_rows(std::vector<Measured> const& measured, Settings const& settings,
+                                      DeviceFacts const& device);
+inline std::vector<results::Row> result_rows(std::vector<Measured> const& measured,
+                                             Settings const& settings) {
+  return result_rows(measured, settings, device_facts(settings.matrix.device));
+}
 
 /// The table, a group a model, precision and shape; best values marked; then the verdict: are the weights of
 /// each precision equal, is every plan its peak, which row is fastest and which needs the least memory.

@@ -69,6 +69,29 @@ bool has(std::string const& text, std::string const& part) { return text.find(pa
 
 }  // namespace
 
+TEST_CASE("utilisation is of a peak that is documented") {
+  cli::MatrixFlags matrix = lists();
+  matrix.ranks = {2};
+  matrix.precisions = {"bf16", "fp32", "fp64"};
+  matrix.stages = {"zs0"};
+  compare::Settings const settings = asked(matrix);
+  auto const rows = measured(settings);
+  auto const share = [&](std::vector<std::string> models, std::size_t row) {
+    ts::DeviceFacts device;
+    device.models = std::move(models);
+    return compare::result_rows(rows, settings, device)[row]["mfu_pct"];
+  };
+  double const rate = rows[0].tokens_per_second() / 2;
+  double const flops = ts::gpt2_flops_per_token(rows[0].point.model.options, rows[0].point.sequence);
+  CHECK(share({"NVIDIA H200", "NVIDIA H200"}, 0) == doctest::Approx(100.0 * rate * flops / 989.4e12));
+  CHECK(share({"NVIDIA H200", "NVIDIA H200"}, 1) == doctest::Approx(100.0 * rate * flops / 66.9e12));
+  CHECK(share({"NVIDIA H200", "NVIDIA H200"}, 2).is_null());
+  CHECK(share({"NVIDIA H200", "NVIDIA L4"}, 0).is_null());
+  CHECK(share({"NVIDIA H200"}, 0).is_null());
+  CHECK(share({"A device of tomorrow", "A device of tomorrow"}, 0).is_null());
+  CHECK(compare::result_rows(rows, settings)[0]["mfu_pct"].is_null());  // the CPU's peak is not documented
+}
+
 TEST_CASE("a row says which attention ran, and which was asked for") {
   cli::MatrixFlags matrix = lists();
   matrix.stages = {"zs0"};
