@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows, table, verdict and files.
+// What a measurement says as a row of results.
 #include "compare/report.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <iostream>
-#include <map>
 #include <set>
+#include <tuple>
 #include <utility>
-
-#include "tessera/io/file.hpp"
 
 #include "common/machine.hpp"
 #include "common/peaks.hpp"
@@ -37,27 +33,6 @@ bool comparable(Measured const& one, Measured const& other, Settings const& sett
   return split && a.model == b.model && a.sequence == b.sequence && x.precision == y.precision &&
          x.recompute == y.recompute && x.reduction == y.reduction && x.capture == y.capture &&
          x.attention == y.attention;
-}
-
-/// The row that a speedup is against: one rank, else stage 0, else the first, of the same offload and
-/// numbers.
-Measured const* reference_of(Measured const& row, std::vector<Measured> const& all,
-                             Settings const& settings) {
-  Measured const* best = nullptr;
-  int best_rank = 3;
-  for (Measured const& other : all) {
-    if (!other.ok() || !comparable(other, row, settings) ||
-        other.point.recipe.names.offload != row.point.recipe.names.offload)
-      continue;
-    bool const alone = other.point.world() == 1;
-    if (!alone && other.point.world() != row.point.world()) continue;
-    int const rank = alone ? 0 : other.point.recipe.stage == 0 ? 1 : 2;
-    if (rank < best_rank) {
-      best = &other;
-      best_rank = rank;
-    }
-  }
-  return best;
 }
 
 /// The same recipe and shape on the fewest ranks; nothing when there is only one rank count.
@@ -159,8 +134,9 @@ std::optional<double> peak_of(Point const& point, DeviceFacts const& device) {
   return cli::peak_flops(device.models[0], point.recipe.precision);
 }
 
-Row row_of(Measured const& of, std::vector<Measured> const& all, Settings const& settings,
-           DeviceFacts const& device) {
+/// `base` is what its speedup is against.
+Row row_of(Measured const& of, Measured const* base, std::vector<Measured> const& all,
+           Settings const& settings, DeviceFacts const& device) {
   Row row = results::empty_row();
   for (char const* field : {"planned_host_mem_mb", "process_mem_mb", "comm_waiting_s", "speedup_against",
                             "steps", "warmup", "skipped_steps", "schedule_hash"})
@@ -185,186 +161,60 @@ Row row_of(Measured const& of, std::vector<Measured> const& all, Settings const&
     if (auto const peak = peak_of(point, device))
       row["mfu_pct"] =
           100.0 * rate / of.point.world() * gpt2_flops_per_token(point.model.options, point.sequence) / *peak;
-    if (Measured const* reference = reference_of(of, all, settings)) {
-      row["speedup"] = rate / reference->tokens_per_second();
-      row["speedup_against"] = reference->point.experiment;
-    }
-    if (Measured const* base = scaling_base(of, all, settings))
+    row["speedup"] = rate / base->tokens_per_second();
+    row["speedup_against"] = base->point.experiment;
+    if (Measured const* least = scaling_base(of, all, settings))
       row["scaling_efficiency"] =
-          (rate / of.point.world()) / (base->tokens_per_second() / base->point.world());
+          (rate / of.point.world()) / (least->tokens_per_second() / least->point.world());
   }
   return row;
 }
 
-double number_or(Row const& row, char const* field, double absent) {
-  Row const& value = row.at(field);
-  return value.is_number() ? value.get<double>() : absent;
-}
-
-std::string cell(Row const& row, char const* field, int decimals, double factor = 1.0) {
-  Row const& value = row.at(field);
-  return value.is_number() ? cli::fixed(value.get<double>() * factor, decimals) : std::string("-");
-}
-
-/// One column of the table: what it shows and whether the best is the largest or the smallest.
-struct Shown {
-  cli::Table::Column column;
-  char const* field;
-  int decimals;
-  double factor;
-  int best;  ///< 1: the largest, -1: the smallest, 0: neither
-};
-
-std::vector<Shown> const& shown_columns() {
-  static std::vector<Shown> const columns = {
-      {{"tok/s", true, 9}, "median_tokens_per_sec", 0, 1.0, 1},
-      {{"speedup", true, 6}, "speedup", 2, 1.0, 0},
-      {{"ms/step", true, 7}, "median_step_time_s", 1, 1e3, -1},
-      {{"device MB/rank", true, 8}, "peak_gpu_mem_mb", 2, 1.0, -1},
-      {{"host MB/rank", true, 6}, "host_mem_mb", 2, 1.0, 0},
-      {{"sent MB/step", true, 5}, "comm_bytes_per_step", 2, 1.0 / 1048576.0, -1},
-      {{"comm ms/step", true, 4}, "comm_time_s", 1, 1e3, 0},
-      {{"CPU %", true, 2}, "avg_cpu_util_pct", 0, 1.0, 0},
-      {{"first step s", true, 1}, "first_step_s", 2, 1.0, 0},
-      {{"first loss", true, 3}, "first_loss", 4, 1.0, 0},
-      {{"final loss", true, 7}, "final_loss", 4, 1.0, 0},
-  };
-  return columns;
-}
-
-/// Rows whose weights must be equal to the bit: same model, precision and data of every step, ordered sums.
-std::string hash_class(Measured const& row) {
-  Point const& point = row.point;
-  if (point.recipe.reduction != ReductionKind::ordered) return {};
-  return point.model.name + "/" + std::string(point.recipe.names.precision) + "/" +
-         std::string(point.recipe.names.attention) + "/" + std::to_string(point.split.global()) + "/" +
-         std::to_string(point.split.batch) + "/" + std::to_string(point.sequence) + "/" +
-         std::to_string(row.repeats.front().log.size());
-}
-
-std::string verdict(std::vector<Measured> const& measured, std::vector<Row> const& rows,
-                    cli::Terminal const& terminal) {
-  std::string out;
-  struct Class {
-    std::string label;
-    std::map<std::string, cli::Names> hashes;  // hash to experiments
-    std::size_t rows = 0;
-  };
-  std::vector<std::pair<std::string, Class>> classes;
-  std::map<std::string, int> counts;
-  std::size_t exact = 0, inexact = 0;
-  for (std::size_t at = 0; at < measured.size(); ++at) {
-    Measured const& row = measured[at];
-    ++counts[row.status];
-    if (!row.ok()) continue;
-    (rows[at].at("peak_gpu_mem_mb") == rows[at].at("planned_gpu_mem_mb") ? exact : inexact) += 1;
-    std::string const key = hash_class(row);
-    if (key.empty()) continue;
-    auto found =
-        std::find_if(classes.begin(), classes.end(), [&](auto const& entry) { return entry.first == key; });
-    if (found == classes.end()) {
-      std::string label = row.point.model.name + ", " + std::string(row.point.recipe.names.precision) +
-                          ", global batch " + std::to_string(row.point.split.global());
-      classes.push_back({key, {std::move(label), {}, 0}});
-      found = classes.end() - 1;
-    }
-    found->second.hashes[row.repeats.front().weights_hash].push_back(row.point.experiment);
-    ++found->second.rows;
-  }
-  for (auto const& [key, entry] : classes) {
-    if (entry.hashes.size() == 1) {
-      out +=
-          "weights: " + entry.label + ": " +
-          (entry.rows == 1 ? std::string("one row")
-                           : terminal.green("all " + std::to_string(entry.rows) + " rows equal to the bit")) +
-          " (" + entry.hashes.begin()->first + ")\n";
-      continue;
-    }
-    out += "weights: " + entry.label + ": " +
-           terminal.red("DIFFERENT, " + std::to_string(entry.hashes.size()) + " hashes in " +
-                        std::to_string(entry.rows) + " rows") +
-           "\n";
-    for (auto const& [hash, experiments] : entry.hashes)
-      out += "  " + hash + ": " + cli::joined(experiments) + "\n";
-  }
-  if (exact + inexact > 0)
-    out +=
-        "memory: " +
-        (inexact == 0 ? terminal.green("planned = peak to the byte in all " + std::to_string(exact) + " rows")
-                      : terminal.red("planned and peak differ in " + std::to_string(inexact) + " rows")) +
-        "\n";
-  Measured const *fastest = nullptr, *smallest = nullptr;
-  for (Measured const& row : measured) {
-    if (!row.ok()) continue;
-    if (!fastest || row.tokens_per_second() > fastest->tokens_per_second()) fastest = &row;
-    auto const least = [](Measured const& of) {
-      return std::pair{of.repeats.front().peak_device, -of.tokens_per_second()};
-    };
-    if (!smallest || least(row) < least(*smallest)) smallest = &row;
-  }
-  if (fastest) {
-    auto const line = [](Measured const& row) {
-      return row.point.experiment + " with " +
-             cli::grouped(static_cast<std::int64_t>(row.tokens_per_second())) + " tok/s and " +
-             cli::fixed(cli::mebibytes(row.repeats.front().peak_device), 2) + " MB a rank\n";
-    };
-    out += "fastest: " + line(*fastest) + "least device memory: " + line(*smallest);
-  }
-  out += "rows:";
-  for (char const* status : {"ok", "oom", "refused", "failed"})
-    if (counts[status] > 0) out += " " + std::to_string(counts[status]) + " " + status + ",";
-  out.back() = '\n';
-  return out;
-}
-
 }  // namespace
+
+std::vector<TableRows> tables_of(std::vector<Measured> const& measured) {
+  std::vector<TableRows> tables;
+  for (std::size_t at = 0; at < measured.size(); ++at) {
+    if (at == 0 || measured[at].point.group() != measured[at - 1].point.group()) tables.emplace_back();
+    tables.back().push_back(at);
+  }
+  return tables;
+}
+
+Measured const* base_of(TableRows const& table, std::vector<Measured> const& measured) {
+  auto const order = [](Measured const& row) {
+    RecipeTable const& recipe = row.point.recipe;
+    return std::tuple{recipe.names.offload != "none", row.point.world(), recipe.stage != 0};
+  };
+  Measured const* base = nullptr;
+  for (std::size_t const at : table)
+    if (measured[at].ok() && (!base || order(measured[at]) < order(*base))) base = &measured[at];
+  return base;
+}
+
+std::optional<double> spread_of(Measured const& row) {
+  std::vector<double> rates;
+  for (Repeat const& repeat : row.repeats)
+    if (!repeat.timed.seconds.empty()) rates.push_back(repeat.timed.rate());
+  if (rates.size() > 1) return deviation(rates);
+  if (rates.empty() || row.repeats.front().timed.seconds.size() < 2) return std::nullopt;
+  std::vector<double> const& steps = row.repeats.front().timed.seconds;
+  return rates.front() * deviation(steps) / mean(steps);
+}
+
+bool is_faster(Measured const& one, Measured const& other) {
+  auto const of_one = spread_of(one), of_other = spread_of(other);
+  return of_one && of_other && one.tokens_per_second() - *of_one > other.tokens_per_second() + *of_other;
+}
 
 std::vector<Row> result_rows(std::vector<Measured> const& measured, Settings const& settings,
                              DeviceFacts const& device) {
-  std::vector<Row> rows;
-  for (Measured const& row : measured) rows.push_back(row_of(row, measured, settings, device));
-  return rows;
-}
-
-std::string table_text(std::vector<Measured> const& measured, std::vector<Row> const& rows,
-                       cli::Terminal const& terminal) {
-  std::vector<cli::Table::Column> columns = {{"stage", false, 100}, {"offload", false, 100}};
-  for (Shown const& shown : shown_columns()) columns.push_back(shown.column);
-  columns.push_back({"weights", false, 5});
-  cli::Table table(std::move(columns));
-  for (std::size_t begin = 0, end = 0; begin < measured.size(); begin = end) {
-    std::string const group = measured[begin].point.group();
-    while (end < measured.size() && measured[end].point.group() == group) ++end;
-    table.heading(group);
-    std::vector<double> best;
-    for (Shown const& shown : shown_columns()) {
-      double value = -1e300;
-      for (std::size_t at = begin; at < end; ++at)
-        if (measured[at].ok())
-          value = std::max(value, shown.best * number_or(rows[at], shown.field, -1e300 * shown.best));
-      best.push_back(value);
-    }
-    for (std::size_t at = begin; at < end; ++at) {
-      Measured const& row = measured[at];
-      cli::Names cells = {std::string(row.point.recipe.names.sharding),
-                          std::string(row.point.recipe.names.offload)};
-      if (!row.ok()) {
-        bool const again = at > begin && measured[at - 1].reason == row.reason;
-        table.text_row(std::move(cells), row.status + ": " + (again ? "as above" : row.reason));
-        continue;
-      }
-      std::vector<bool> marked = {false, false};
-      for (std::size_t column = 0; column < shown_columns().size(); ++column) {
-        Shown const& shown = shown_columns()[column];
-        cells.push_back(cell(rows[at], shown.field, shown.decimals, shown.factor));
-        marked.push_back(shown.best != 0 && end - begin > 1 &&
-                         shown.best * number_or(rows[at], shown.field, -1e300 * shown.best) == best[column]);
-      }
-      cells.push_back(row.repeats.front().weights_hash.substr(0, 8));
-      table.row(std::move(cells), std::move(marked));
-    }
+  std::vector<Row> rows(measured.size());
+  for (TableRows const& table : tables_of(measured)) {
+    Measured const* const base = base_of(table, measured);
+    for (std::size_t const at : table) rows[at] = row_of(measured[at], base, measured, settings, device);
   }
-  return table.text(terminal) + "\n" + verdict(measured, rows, terminal);
+  return rows;
 }
 
 }  // namespace compare

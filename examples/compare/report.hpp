@@ -2,6 +2,8 @@
 // Measured rows as result rows, as a table with a verdict, and as files.
 #pragma once
 
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +23,20 @@ inline std::vector<results::Row> result_rows(std::vector<Measured> const& measur
                                              Settings const& settings) {
   return result_rows(measured, settings, device_facts(settings.matrix.device));
 }
+
+/// The rows of one table, by index.
+using TableRows = std::vector<std::size_t>;
+std::vector<TableRows> tables_of(std::vector<Measured> const& measured);
+
+/// What the speedups of a table are against: of its rows that are ok one without offload, on the fewest
+/// ranks, of stage 0, as far as there is one; the first of equals. Null when no row is ok.
+Measured const* base_of(TableRows const& table, std::vector<Measured> const& measured);
+
+/// By how much tokens_per_second varies: of several repeats the deviation, of one that of its steps. Nothing
+/// where only one step was timed.
+std::optional<double> spread_of(Measured const& row);
+/// Whether a row is faster than another by more than their spreads.
+bool is_faster(Measured const& one, Measured const& other);
 
 /// The table, a group a model, precision and shape; best values marked; then the verdict: are the weights of
 /// each precision equal, is every plan its peak, which row is fastest and which needs the least memory.

@@ -58,6 +58,18 @@ std::vector<compare::Measured> measured(compare::Settings const& settings, int s
   return rows;
 }
 
+/// Gives the last repeat of a row these timed steps, in milliseconds.
+void set_steps(compare::Measured& row, std::vector<double> const& milliseconds) {
+  compare::TimedSteps timed;
+  for (double const each : milliseconds) {
+    ts::StepReport report;
+    report.interval = each * 1e-3;
+    report.tokens = row.point.split.global() * row.point.sequence;
+    timed.add(report);
+  }
+  row.repeats.back().timed = timed;
+}
+
 std::string table(std::vector<compare::Measured> const& rows, compare::Settings const& settings,
                   int width = 0) {
   cli::Terminal terminal;
@@ -68,6 +80,55 @@ std::string table(std::vector<compare::Measured> const& rows, compare::Settings 
 bool has(std::string const& text, std::string const& part) { return text.find(part) != std::string::npos; }
 
 }  // namespace
+
+TEST_CASE("all speedups of a table have one base") {
+  cli::MatrixFlags matrix = lists();
+  matrix.stages = {"zs2", "zs0"};
+  matrix.offloads = {"cpu_optimizer", "none"};
+  compare::Settings const settings = asked(matrix);
+  auto rows = measured(settings);
+  set_steps(rows[0], {200, 200});  // zs2, offloaded
+  set_steps(rows[1], {400, 400});  // zs0, offloaded
+  set_steps(rows[2], {80, 80});    // zs2
+  auto known = compare::result_rows(rows, settings);
+  for (auto const& row : known) CHECK(row["speedup_against"] == "zs0_bf16_ranks4_bs4_sl128");
+  CHECK(known[0]["speedup"] == doctest::Approx(0.5));
+  CHECK(known[1]["speedup"] == doctest::Approx(0.25));  // what offload costs
+  CHECK(known[2]["speedup"] == doctest::Approx(1.25));
+  CHECK(known[3]["speedup"] == 1.0);
+  CHECK(has(table(rows, settings), "speedup against zs0_bf16_ranks4_bs4_sl128\n"));
+  rows[3].status = "oom";  // without that row the next best is the base
+  known = compare::result_rows(rows, settings);
+  CHECK(known[1]["speedup_against"] == "zs2_bf16_ranks4_bs4_sl128");
+  CHECK(known[3]["speedup"].is_null());
+}
+
+TEST_CASE("a difference within what rows vary by makes no winner") {
+  compare::Settings const settings = asked(lists());
+  auto rows = measured(settings);
+  set_steps(rows[0], {90, 110, 100, 100});
+  set_steps(rows[1], {88, 108, 98, 98});
+  std::string text = table(rows, settings);
+  CHECK(has(text, "fastest: 2 rows differ by less than they vary, up to 20,898 +- "));
+  CHECK(has(text, "tok/s: zs2_bf16_ranks4_bs4_sl128, zs0_bf16_ranks4_bs4_sl128\n"));
+  CHECK_FALSE(has(text, "*"));
+  set_steps(rows[1], {50, 51, 50, 51});
+  text = table(rows, settings);
+  CHECK(has(text, "fastest: zs2_bf16_ranks4_bs4_sl128 with 40,554 +- 464 tok/s and 0.00 MB a rank\n"));
+  CHECK(has(text, " 40554* "));
+  // Several repeats vary from one to the next, whatever their steps do.
+  for (std::size_t row = 0; row < 2; ++row) {
+    rows[row].repeats.push_back(rows[row].repeats.back());
+    set_steps(rows[row], {row == 0 ? 10.0 : 200.0});
+  }
+  CHECK(has(table(rows, settings), "fastest: 2 rows differ"));
+  // One step does not vary.
+  rows = measured(settings, 1);
+  set_steps(rows[1], {50});
+  text = table(rows, settings);
+  CHECK(has(text, "fastest: not told by one timed step a row"));
+  CHECK_FALSE(has(text, "*"));
+}
 
 TEST_CASE("utilisation is of a peak that is documented") {
   cli::MatrixFlags matrix = lists();
