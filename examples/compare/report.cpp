@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -161,8 +162,10 @@ Row row_of(Measured const& of, Measured const* base, std::vector<Measured> const
     if (auto const peak = peak_of(point, device))
       row["mfu_pct"] =
           100.0 * rate / of.point.world() * gpt2_flops_per_token(point.model.options, point.sequence) / *peak;
-    row["speedup"] = rate / base->tokens_per_second();
-    row["speedup_against"] = base->point.experiment;
+    if (base->point.model.name == point.model.name) {
+      row["speedup"] = rate / base->tokens_per_second();
+      row["speedup_against"] = base->point.experiment;
+    }
     if (Measured const* least = scaling_base(of, all, settings))
       row["scaling_efficiency"] =
           (rate / of.point.world()) / (least->tokens_per_second() / least->point.world());
@@ -173,12 +176,22 @@ Row row_of(Measured const& of, Measured const* base, std::vector<Measured> const
 }  // namespace
 
 std::vector<TableRows> tables_of(std::vector<Measured> const& measured) {
+  std::vector<std::string> kinds;
   std::vector<TableRows> tables;
   for (std::size_t at = 0; at < measured.size(); ++at) {
-    if (at == 0 || measured[at].point.group() != measured[at - 1].point.group()) tables.emplace_back();
-    tables.back().push_back(at);
+    Point const& point = measured[at].point;
+    std::string const kind = point.model.name + " " + std::string(point.recipe.names.precision);
+    auto const place = static_cast<std::size_t>(std::find(kinds.begin(), kinds.end(), kind) - kinds.begin());
+    if (place == kinds.size()) {
+      kinds.push_back(kind);
+      tables.emplace_back();
+    }
+    tables[place].push_back(at);
   }
-  return tables;
+  if (tables.size() < measured.size()) return tables;
+  TableRows all(measured.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  return {all};
 }
 
 Measured const* base_of(TableRows const& table, std::vector<Measured> const& measured) {

@@ -24,7 +24,7 @@ inline std::vector<results::Row> result_rows(std::vector<Measured> const& measur
   return result_rows(measured, settings, device_facts(settings.matrix.device));
 }
 
-/// The rows of one table, by index.
+/// The rows of one table, by index: those of a model and precision, or all where each of these has one row.
 using TableRows = std::vector<std::size_t>;
 std::vector<TableRows> tables_of(std::vector<Measured> const& measured);
 
@@ -38,8 +38,9 @@ std::optional<double> spread_of(Measured const& row);
 /// Whether a row is faster than another by more than their spreads.
 bool is_faster(Measured const& one, Measured const& other);
 
-/// The table, a group a model, precision and shape; best values marked; then the verdict: are the weights of
-/// each precision equal, is every plan its peak, which row is fastest and which needs the least memory.
+/// The tables, a column for every list that varies and every measurement that some row has, as far as the
+/// terminal has room; best values marked. Then the verdict: are the weights of each precision equal, is every
+/// plan its peak, which row is fastest and which needs the least memory.
 std::string table_text(std::vector<Measured> const& measured, std::vector<results::Row> const& rows,
                        cli::Terminal const& terminal);
 

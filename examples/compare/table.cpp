@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of a comparison and its verdict.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
+
+#include "tessera/policy/list.hpp"
 
 #include "common/machine.hpp"
 #include "compare/report.hpp"
@@ -22,30 +26,92 @@ using results::Row;
 /// Which rows of a column are marked.
 enum class Best { none, least, fastest };
 
-/// One column of the table.
+/// A measurement as a column of the table.
 struct Shown {
-  cli::Table::Column column;
+  char const* header;
+  int importance;
   char const* field;
   int decimals;
   double factor;
   Best best;
 };
 
-std::vector<Shown> const& shown_columns() {
-  static std::vector<Shown> const columns = {
-      {{"tok/s", true, 9}, "median_tokens_per_sec", 0, 1.0, Best::fastest},
-      {{"speedup", true, 6}, "speedup", 2, 1.0, Best::none},
-      {{"ms/step", true, 7}, "median_step_time_s", 1, 1e3, Best::fastest},
-      {{"device MB/rank", true, 8}, "peak_gpu_mem_mb", 2, 1.0, Best::least},
-      {{"host MB/rank", true, 6}, "host_mem_mb", 2, 1.0, Best::none},
-      {{"sent MB/step", true, 5}, "comm_bytes_per_step", 2, 1.0 / 1048576.0, Best::least},
-      {{"comm ms/step", true, 4}, "comm_time_s", 1, 1e3, Best::none},
-      {{"CPU %", true, 2}, "avg_cpu_util_pct", 0, 1.0, Best::none},
-      {{"first step s", true, 1}, "first_step_s", 2, 1.0, Best::none},
-      {{"first loss", true, 3}, "first_loss", 4, 1.0, Best::none},
-      {{"final loss", true, 7}, "final_loss", 4, 1.0, Best::none},
-  };
-  return columns;
+constexpr auto shown_columns = std::to_array<Shown>({
+    {"tok/s", 9, "median_tokens_per_sec", 0, 1.0, Best::fastest},
+    {"+-", 8, "std_tokens_per_sec", 0, 1.0, Best::none},
+    {"speedup", 6, "speedup", 2, 1.0, Best::none},
+    {"ms/step", 7, "avg_step_time_s", 1, 1e3, Best::fastest},
+    {"MFU\n%", 5, "mfu_pct", 1, 1.0, Best::none},
+    {"device\nMB/rank", 8, "peak_gpu_mem_mb", 2, 1.0, Best::least},
+    {"host\nMB/rank", 6, "host_mem_mb", 2, 1.0, Best::none},
+    {"sent\nMB/step", 5, "comm_bytes_per_step", 2, 1.0 / 1048576.0, Best::least},
+    {"comm\nms/step", 4, "comm_time_s", 1, 1e3, Best::none},
+    {"CPU\n%", 2, "avg_cpu_util_pct", 0, 1.0, Best::none},
+    {"first\nstep s", 1, "first_step_s", 2, 1.0, Best::none},
+    {"first\nloss", 3, "first_loss", 4, 1.0, Best::none},
+    {"final\nloss", 7, "final_loss", 4, 1.0, Best::none},
+});
+
+/// A list of the command line: what its column is called, if it has one, and what a heading says where it
+/// does not vary.
+struct List {
+  char const* header;
+  std::string (*value)(Point const&);
+  std::string (*phrase)(Point const&);
+};
+
+template <std::string_view SlotNames::*Field>
+std::string name_in(Point const& point) {
+  return std::string(point.recipe.names.*Field);
+}
+/// "recompute block"; nothing for the slot's default.
+template <class Slot>
+std::string unless_standard(Point const& point) {
+  std::string_view const name = point.recipe.names.*Slot::field;
+  bool const standard = name == Slot::standard(point.recipe);
+  return standard ? std::string() : std::string(Slot::title) + " " + std::string(name);
+}
+
+constexpr auto lists = std::to_array<List>({
+    {"model", [](Point const& point) { return point.model.name; },
+     [](Point const& point) { return point.model.name; }},
+    {"precision", name_in<&SlotNames::precision>, name_in<&SlotNames::precision>},
+    {"ranks", [](Point const& point) { return std::to_string(point.split.ranks); },
+     [](Point const& point) {
+       return std::to_string(point.split.ranks) + (point.split.ranks == 1 ? " rank" : " ranks");
+     }},
+    {"batch", [](Point const& point) { return std::to_string(point.split.batch); },
+     [](Point const& point) { return "batch " + std::to_string(point.split.batch); }},
+    {"sequence", [](Point const& point) { return std::to_string(point.sequence); },
+     [](Point const& point) { return "sequence " + std::to_string(point.sequence); }},
+    {"accum.", [](Point const& point) { return std::to_string(point.split.accumulation); },
+     [](Point const& point) { return "accumulation " + std::to_string(point.split.accumulation); }},
+    {nullptr, [](Point const& point) { return std::to_string(point.split.global()); },
+     [](Point const& point) { return "global batch " + std::to_string(point.split.global()); }},
+    {"recompute", name_in<&SlotNames::recompute>, unless_standard<slot::recompute>},
+    {"reduction", name_in<&SlotNames::reduction>, unless_standard<slot::reduction>},
+    {"capture", name_in<&SlotNames::capture>, unless_standard<slot::capture>},
+    {"attention", name_in<&SlotNames::attention>, unless_standard<slot::attention>},
+    {"stage", name_in<&SlotNames::sharding>, name_in<&SlotNames::sharding>},
+    {"offload", name_in<&SlotNames::offload>, unless_standard<slot::offload>},
+});
+
+bool varies(List const& list, TableRows const& table, std::vector<Measured> const& measured) {
+  return std::any_of(table.begin(), table.end(), [&](std::size_t at) {
+    return list.value(measured[at].point) != list.value(measured[table.front()].point);
+  });
+}
+
+/// What all rows of a table share, and the row that its speedups are against.
+std::string heading_of(TableRows const& table, std::vector<Measured> const& measured) {
+  cli::Names parts;
+  for (List const& list : lists) {
+    std::string part = list.phrase(measured[table.front()].point);
+    if (!part.empty() && !varies(list, table, measured)) parts.push_back(std::move(part));
+  }
+  if (Measured const* const base = base_of(table, measured); base && table.size() > 1)
+    parts.push_back("speedup against " + base->point.experiment);
+  return cli::joined(parts);
 }
 
 std::string cell(Row const& row, Shown const& shown) {
@@ -162,6 +228,7 @@ std::string verdict(std::vector<Measured> const& measured, std::vector<Row> cons
     ++found->second.rows;
   }
   for (auto const& [key, entry] : classes) {
+    if (entry.rows == 1 && classes.size() > 1) continue;  // nothing to compare it with
     if (entry.hashes.size() == 1) {
       out +=
           "weights: " + entry.label + ": " +
@@ -195,35 +262,54 @@ std::string verdict(std::vector<Measured> const& measured, std::vector<Row> cons
 
 std::string table_text(std::vector<Measured> const& measured, std::vector<Row> const& rows,
                        cli::Terminal const& terminal) {
-  std::vector<cli::Table::Column> columns = {{"stage", false, 100}, {"offload", false, 100}};
-  for (Shown const& shown : shown_columns()) columns.push_back(shown.column);
+  std::vector<TableRows> const tables = tables_of(measured);
+  std::vector<cli::Table::Column> columns;
+  std::vector<List const*> varying;
+  for (List const& list : lists)
+    if (list.header && std::any_of(tables.begin(), tables.end(),
+                                   [&](TableRows const& table) { return varies(list, table, measured); })) {
+      varying.push_back(&list);
+      columns.push_back({list.header, false, 100});
+    }
+  std::vector<Shown const*> known;  // columns in which some row has a number that says something
+  for (Shown const& shown : shown_columns)
+    if (std::any_of(rows.begin(), rows.end(), [&](Row const& row) {
+          Row const& value = row.at(shown.field);
+          return row.at("status") == "ok" && value.is_number() && value != 0.0;
+        })) {
+      known.push_back(&shown);
+      columns.push_back({shown.header, true, shown.importance});
+    }
   columns.push_back({"weights", false, 5});
-  cli::Table table(std::move(columns));
-  for (TableRows const& group : tables_of(measured)) {
-    Measured const* const base = base_of(group, measured);
-    table.heading(measured[group.front()].point.group() +
-                  (base ? ", speedup against " + base->point.experiment : std::string()));
+  cli::Table text(std::move(columns));
+  for (TableRows const& table : tables) {
+    text.heading(heading_of(table, measured));
     std::vector<std::vector<bool>> best;
-    for (Shown const& shown : shown_columns()) best.push_back(marks(shown, group, measured, rows));
-    for (std::size_t line = 0; line < group.size(); ++line) {
-      Measured const& row = measured[group[line]];
-      cli::Names cells = {std::string(row.point.recipe.names.sharding),
-                          std::string(row.point.recipe.names.offload)};
+    for (Shown const* shown : known) best.push_back(marks(*shown, table, measured, rows));
+    for (std::size_t line = 0; line < table.size(); ++line) {
+      Measured const& row = measured[table[line]];
+      cli::Names cells;
+      for (List const* list : varying) cells.push_back(list->value(row.point));
       if (!row.ok()) {
-        bool const again = line > 0 && measured[group[line - 1]].reason == row.reason;
-        table.text_row(std::move(cells), row.status + ": " + (again ? "as above" : row.reason));
+        bool const again = line > 0 && measured[table[line - 1]].reason == row.reason;
+        text.text_row(std::move(cells), row.status + ": " + (again ? "as above" : row.reason));
         continue;
       }
-      std::vector<bool> marked = {false, false};
-      for (std::size_t column = 0; column < shown_columns().size(); ++column) {
-        cells.push_back(cell(rows[group[line]], shown_columns()[column]));
+      std::vector<bool> marked(cells.size(), false);
+      for (std::size_t column = 0; column < known.size(); ++column) {
+        cells.push_back(cell(rows[table[line]], *known[column]));
         marked.push_back(best[column][line]);
       }
       cells.push_back(row.repeats.front().weights_hash.substr(0, 8));
-      table.row(std::move(cells), std::move(marked));
+      text.row(std::move(cells), std::move(marked));
     }
   }
-  return table.text(terminal) + "\n" + verdict(measured, rows, terminal);
+  std::string out = text.text(terminal);
+  if (cli::Names const left_out = text.left_out(terminal); !left_out.empty())
+    out += cli::wrapped("left out for want of width: " + cli::joined(left_out) + "; JSON and CSV have them",
+                        terminal.width) +
+           "\n";
+  return out + "\n" + verdict(measured, rows, terminal);
 }
 
 }  // namespace compare

@@ -2,6 +2,7 @@
 // Rows and tables of measurements that never took place.
 #include "compare/report.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -79,7 +80,83 @@ std::string table(std::vector<compare::Measured> const& rows, compare::Settings 
 
 bool has(std::string const& text, std::string const& part) { return text.find(part) != std::string::npos; }
 
+/// With single spaces between its cells.
+std::string squeezed(std::string text) {
+  auto const both = [](char one, char other) { return one == ' ' && other == ' '; };
+  text.erase(std::unique(text.begin(), text.end(), both), text.end());
+  return text;
+}
+
 }  // namespace
+
+TEST_CASE("lists that vary are columns of one table") {
+  cli::MatrixFlags matrix = lists();
+  matrix.stages = {"zs2"};
+  matrix.batches = {1, 2, 4, 8};
+  matrix.ranks = {1, 2};
+  compare::Settings settings = asked(matrix);
+  auto const count = [](std::string const& text, std::string const& part) {
+    std::size_t times = 0;
+    for (std::size_t at = 0; (at = text.find(part, at)) != text.npos; at += part.size()) ++times;
+    return times;
+  };
+  std::string text = table(measured(settings), settings);
+  CHECK(text.starts_with(
+      "tiny, bf16, sequence 128, accumulation 1, zs2, speedup against zs2_bf16_ranks1_bs1_sl128\n"));
+  CHECK(count(text, "speedup against") == 1);
+  CHECK(has(squeezed(text), "\nranks batch tok/s speedup "));
+  CHECK(has(squeezed(text), "\n1 1 1280 1.00 "));
+  CHECK(has(squeezed(text), "\n2 8 20480* 16.00 "));
+
+  // Precisions stand apart, unless each has but one row.
+  settings.matrix.precisions = {"fp32", "bf16"};
+  text = table(measured(settings), settings);
+  CHECK(count(text, "speedup against") == 2);
+  settings.matrix.batches = {4};
+  settings.matrix.ranks = {2};
+  text = table(measured(settings), settings);
+  CHECK(has(squeezed(text), "\nprecision tok/s "));
+  CHECK(count(text, "speedup against") == 1);
+  settings.matrix.models = cli::model_list("--models", {"tiny", "layers=2,heads=2,channels=32"});
+  settings.matrix.precisions = {"bf16"};
+  auto const rows = compare::result_rows(measured(settings), settings);
+  CHECK(rows[0]["speedup"] == 1.0);
+  CHECK(rows[1]["speedup"].is_null());  // a smaller model is no faster training
+
+  // One row needs no name for what it is, and no column.
+  settings = asked(lists());
+  settings.matrix.stages = {"zs3"};
+  text = table(measured(settings), settings);
+  CHECK(
+      text.starts_with("tiny, bf16, 4 ranks, batch 4, sequence 128, accumulation 1, global batch 16, zs3\n"));
+}
+
+TEST_CASE("a table fits its terminal and says what it left out") {
+  cli::MatrixFlags matrix = lists();
+  matrix.batches = {1, 2, 4};
+  compare::Settings const settings = asked(matrix);
+  auto rows = measured(settings, 4, 3);
+  for (auto& row : rows) {
+    set_steps(row, {90, 95});
+    row.repeats[0].peak_device = row.repeats[0].arena_host = 1 << 24;
+    row.repeats[0].comm_bytes = 1e6;
+    row.repeats[0].first_step_s = row.repeats[0].window_s = row.repeats[0].cpu_seconds = 0.5;
+  }
+  std::string const wide = table(rows, settings), narrow = table(rows, settings, 60);
+  CHECK_FALSE(has(wide, "left out"));
+  CHECK(has(wide, " +- "));  // the column of what repeats differ by
+  CHECK(has(narrow, "left out for want of width: "));
+  std::string const above = narrow.substr(0, narrow.find("\n\n"));
+  for (std::size_t begin = 0; begin < above.size();) {
+    std::size_t const end = std::min(above.find('\n', begin), above.size());
+    INFO(above.substr(begin, end - begin));
+    CHECK(end - begin <= 60);
+    begin = end + 1;
+  }
+  // One repeat does not differ, and a row that was not measured fills no column.
+  for (auto& row : rows) row.repeats.resize(1);
+  CHECK_FALSE(has(table(rows, settings).substr(0, 300), " +- "));
+}
 
 TEST_CASE("all speedups of a table have one base") {
   cli::MatrixFlags matrix = lists();
