@@ -45,8 +45,53 @@ struct MatrixFlags {
   Names stages = {"dp", "zs0", "zs1", "zs2", "zs3"};
   Names precisions = {"fp32", "fp16", "bf16"};
   Names offloads = built_offloads();
+  bool stages_given = false, offloads_given = false;
   Names recomputes, reductions, captures, attentions;
 };
+
+inline Names read_stages(std::string const& flag, Names const& items) {
+  Names stages;
+  for (auto const& item : items) stages.push_back(stage_choice(flag, item));
+  return distinct(stages);
+}
+inline Names read_offloads(std::string const& flag, Names const& items) {
+  Names offloads;
+  for (auto const& item : items) offloads.push_back(offload_choice(flag, item));
+  return distinct(offloads);
+}
+
+namespace detail {
+
+/// Whether the strategies of a list are offloads; else they are shardings. Refuses a mixture, and what is
+/// neither.
+inline bool are_offloads(std::string const& flag, Names const& items) {
+  auto const is = [&](auto const& choose, std::string const& item) {
+    try {
+      choose(flag, item);
+      return true;
+    } catch (Error const&) {
+      return false;
+    }
+  };
+  Names all = {"ddp", "zero0", "zero1", "zero2", "zero3"};
+  for (Names const& more : {slot_choices<slot::sharding>(), slot_choices<slot::offload>()})
+    all.insert(all.end(), more.begin(), more.end());
+  std::string const *sharding = nullptr, *offload = nullptr;
+  for (auto const& item : items) {
+    if (is(offload_choice, item))
+      offload = &item;
+    else if (is(stage_choice, item))
+      sharding = &item;
+    else
+      choice(flag, item, all);
+  }
+  if (sharding && offload)
+    refuse(flag + ": " + in_quotes(*sharding) + " is a sharding and " + in_quotes(*offload) +
+           " an offload; give shardings to --stages and offloads to --offloads");
+  return offload != nullptr;
+}
+
+}  // namespace detail
 
 inline void add_matrix_flags(CommandLine& line, MatrixFlags& flags) {
   auto const slot = [&line](std::string const& names, std::string const& shown, Names const& choices,
@@ -72,21 +117,30 @@ inline void add_matrix_flags(CommandLine& line, MatrixFlags& flags) {
   line.whole_list("--sequence,--seq-length", flags.sequences, "tokens of a sample", 1, 1 << 20);
   line.whole_list("--accumulation,--grad-accum", flags.accumulations,
                   "micro-batches of a rank and step; 1, or derived", 1, most_accumulation);
-  line.list("--stages,--stage,--strategies", "STAGE,...", "dp,0,1,2,3",
+  line.list("--stages,--stage", "STAGE,...", "dp,0,1,2,3",
             "ZeRO stages, or dp for the classic trainer; also ddp, zero1, zero2, zero3",
             [&](std::string const& flag, Names const& items) {
-              flags.stages.clear();
-              for (auto const& item : items) flags.stages.push_back(stage_choice(flag, item));
-              flags.stages = distinct(flags.stages);
+              flags.stages = read_stages(flag, items);
+              flags.stages_given = true;
+            });
+  line.list("--strategies", "NAME,...", "", "stages; or offloads, when all of the values are offloads",
+            [&](std::string const& flag, Names const& items) {
+              bool const offloads = detail::are_offloads(flag, items);
+              if (line.given(offloads ? "--offloads" : "--stages"))
+                refuse(flag + " gives " +
+                       (offloads ? "offloads, and so does --offloads" : "stages, and so does --stages") +
+                       "; leave out one of them");
+              (offloads ? flags.offloads : flags.stages) =
+                  offloads ? read_offloads(flag, items) : read_stages(flag, items);
+              (offloads ? flags.offloads_given : flags.stages_given) = true;
             });
   slot("--precisions,--precision", "fp32,fp16,bf16", slot_choices<slot::precision>(), flags.precisions,
        "fp32, fp16, bf16, fp64; tf32 needs CUDA");
   line.list("--offloads,--offload,--offload-strategies", "NAME,...", joined(built_offloads(), ","),
             "none, cpu_optimizer, cpu_full, nvme_optimizer, nvme, infinity",
             [&](std::string const& flag, Names const& items) {
-              flags.offloads.clear();
-              for (auto const& item : items) flags.offloads.push_back(offload_choice(flag, item));
-              flags.offloads = distinct(flags.offloads);
+              flags.offloads = read_offloads(flag, items);
+              flags.offloads_given = true;
             });
   slot("--recompute", "none", slot_choices<slot::recompute>(), flags.recomputes, "none, gelu, block, every");
   slot("--reduction", "ordered", slot_choices<slot::reduction>(), flags.reductions, "ordered, fast");

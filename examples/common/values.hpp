@@ -38,6 +38,14 @@ inline std::string joined(Names const& items, std::string_view between = ", ") {
   return text;
 }
 
+/// A value in small letters, as names are.
+inline std::string lower(std::string_view value) {
+  std::string small(value);
+  std::transform(small.begin(), small.end(), small.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return small;
+}
+
 /// The candidate that is fewest letters away; the first of equals. There must be one.
 inline std::string nearest(std::string_view value, Names const& candidates) {
   std::string const* best = &candidates.front();
@@ -112,8 +120,7 @@ inline std::int64_t bytes_number(std::string const& flag, std::string_view text)
   auto const [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
   std::string unit(end, text.data() + text.size());
   while (!unit.empty() && unit.front() == ' ') unit.erase(unit.begin());
-  std::transform(unit.begin(), unit.end(), unit.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  unit = lower(unit);
   double scale = 0;
   if (unit.empty() || unit == "b") scale = 1;
   for (std::size_t power = 0; power < 4 && scale == 0; ++power) {
@@ -152,10 +159,11 @@ std::vector<T> distinct(std::vector<T> const& items) {
   return kept;
 }
 
-/// The choice that a value names; else a refusal with the nearest and all.
+/// The choice that a value names, in letters of any size; else a refusal with the nearest and all.
 inline std::string choice(std::string const& flag, std::string const& value, Names const& choices) {
-  if (std::find(choices.begin(), choices.end(), value) != choices.end()) return value;
-  refuse(flag + ": " + in_quotes(value) + " is not known, the nearest is '" + nearest(value, choices) +
+  std::string const name = lower(value);
+  if (std::find(choices.begin(), choices.end(), name) != choices.end()) return name;
+  refuse(flag + ": " + in_quotes(value) + " is not known, the nearest is '" + nearest(name, choices) +
          "'; choose from " + joined(choices));
 }
 
@@ -168,7 +176,7 @@ Names slot_choices() {
 
 /// How a sharding is spelled: dp, 0 to 3, and the names of strategies (ddp, zero1, zs1).
 inline std::string stage_choice(std::string const& flag, std::string const& value) {
-  std::string const name(slot::sharding::spelled(value));
+  std::string const small = lower(value), name(slot::sharding::spelled(small));
   Names const names = slot_choices<slot::sharding>();
   if (std::find(names.begin(), names.end(), name) != names.end()) return name;
   choice(flag, value, {"dp", "0", "1", "2", "3", "ddp", "zero0", "zero1", "zero2", "zero3"});
@@ -177,7 +185,7 @@ inline std::string stage_choice(std::string const& flag, std::string const& valu
 
 /// How an offload is spelled: the six of the results, and cpu for cpu_optimizer as DeepSpeed's suite has it.
 inline std::string offload_choice(std::string const& flag, std::string const& value) {
-  if (value == "cpu") return "cpu_optimizer";
+  if (lower(value) == "cpu") return "cpu_optimizer";
   return choice(flag, value, {"none", "cpu_optimizer", "cpu_full", "nvme_optimizer", "nvme", "infinity"});
 }
 

@@ -160,9 +160,11 @@ std::string box_text(cli::CommandLine const& line, Settings const& settings, std
   box.add("sequence", numbers(settings.matrix.sequences), origin("--sequence"));
   box.add("accumulation", numbers(cli::distinct(accumulations)), derived("--accumulation"));
   box.add("global batch", numbers(cli::distinct(globals)), settings.matrix.global_batch ? "flag" : "derived");
-  box.add("stages", cli::joined(settings.matrix.stages, ","), origin("--stages"));
+  box.add("stages", cli::joined(settings.matrix.stages, ","),
+          settings.matrix.stages_given ? "flag" : "default");
   box.add("precisions", cli::joined(settings.matrix.precisions, ","), origin("--precisions"));
-  box.add("offloads", cli::joined(settings.matrix.offloads, ","), origin("--offloads"));
+  box.add("offloads", cli::joined(settings.matrix.offloads, ","),
+          settings.matrix.offloads_given ? "flag" : "default");
   box.add("steps",
           std::to_string(settings.warmup) + " to warm up, " + std::to_string(settings.steps) + " timed",
           line.given("--steps") || line.given("--warmup") ? "flag" : "default");
