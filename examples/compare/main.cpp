@@ -61,6 +61,14 @@ void declare(cli::CommandLine& line, Settings& settings) {
   line.toggle("--list", settings.list, "list the recipes of this build and stop");
 }
 
+/// Refuses a folder that would stay empty.
+void check_output_flags(cli::CommandLine const& line) {
+  for (char const* file : {"--json", "--csv"})
+    if (line.given("--output-dir") && line.given(file))
+      throw Error(ErrorKind::usage, std::string("--output-dir would stay empty beside ") + file +
+                                        ", which names the one file to write; give one or the other");
+}
+
 void check_nvme_path(Settings const& settings) {
   std::error_code code;
   if (!settings.nvme_path.empty() && !std::filesystem::is_directory(settings.nvme_path, code))
@@ -267,6 +275,7 @@ int run(int argc, char const* const* argv) {
   if (!line.parse(argc, argv)) return 0;
   if (settings.list) return list_recipes();
   (void)comm::from_environment();  // refuses to run N times beside itself
+  check_output_flags(line);
   check_schedule(settings);
   check_nvme_path(settings);
   DataSets data(settings);
