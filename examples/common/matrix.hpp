@@ -47,6 +47,7 @@ struct MatrixFlags {
   std::string device = std::string(default_device());
   std::vector<int> ranks = default_ranks(device);
   PerSlot<Names> slots;
+  bool stages_given = false, offloads_given = false;
 
   MatrixFlags() {
     slots.of<slot::sharding>() = registered_choices<slot::sharding>();
@@ -54,6 +55,39 @@ struct MatrixFlags {
     slots.of<slot::offload>() = registered_choices<slot::offload>();
   }
 };
+
+/// The choices of a slot that the values of a list name, each once.
+template <class Slot>
+Names slot_list(std::string const& flag, Names const& items) {
+  Names names;
+  for (auto const& item : items) names.push_back(slot_choice<Slot>(flag, item));
+  return distinct(names);
+}
+
+namespace detail {
+
+/// Whether the strategies of a list are offloads; else they are shardings. Refuses a mixture, and what is
+/// neither.
+inline bool are_offloads(std::string const& flag, Names const& items) {
+  Names all = {"ddp", "zero0", "zero1", "zero2", "zero3"};
+  for (Names const& more : {slot_choices<slot::sharding>(), slot_choices<slot::offload>()})
+    all.insert(all.end(), more.begin(), more.end());
+  std::string const *sharding = nullptr, *offload = nullptr;
+  for (auto const& item : items) {
+    if (slot_names<slot::offload>(item))
+      offload = &item;
+    else if (slot_names<slot::sharding>(item))
+      sharding = &item;
+    else
+      choice(flag, item, all);
+  }
+  if (sharding && offload)
+    refuse(flag + ": " + in_quotes(*sharding) + " is a sharding and " + in_quotes(*offload) +
+           " an offload; give shardings to --stages and offloads to --offloads");
+  return offload != nullptr;
+}
+
+}  // namespace detail
 
 inline void add_matrix_flags(CommandLine& line, MatrixFlags& flags) {
   line.group("Matrix (lists)");
@@ -75,13 +109,26 @@ inline void add_matrix_flags(CommandLine& line, MatrixFlags& flags) {
       Names& value = flags.slots.template of<Slot>();
       line.list(slot_flag<Slot>().several, "NAME,...",
                 value.empty() ? slot_default<Slot>(flags.device) : joined(value, ","), slot_help<Slot>(),
-                [&value](std::string const& flag, Names const& items) {
-                  value.clear();
-                  for (auto const& item : items) value.push_back(slot_choice<Slot>(flag, item));
-                  value = distinct(value);
+                [&](std::string const& flag, Names const& items) {
+                  value = slot_list<Slot>(flag, items);
+                  flags.stages_given |= std::is_same_v<Slot, slot::sharding>;
+                  flags.offloads_given |= std::is_same_v<Slot, slot::offload>;
                 });
     }
   });
+  line.list("--strategies", "NAME,...", "", "stages; or offloads, when all of the values are offloads",
+            [&](std::string const& flag, Names const& items) {
+              bool const offloads = detail::are_offloads(flag, items);
+              if (line.given(offloads ? "--offloads" : "--stages"))
+                refuse(flag + " gives " +
+                       (offloads ? "offloads, and so does --offloads" : "stages, and so does --stages") +
+                       "; leave out one of them");
+              if (offloads)
+                flags.slots.of<slot::offload>() = slot_list<slot::offload>(flag, items);
+              else
+                flags.slots.of<slot::sharding>() = slot_list<slot::sharding>(flag, items);
+              (offloads ? flags.offloads_given : flags.stages_given) = true;
+            });
   line.custom("--global-batch", "N", "", "samples of a step over all ranks; settles batch or accumulation",
               [&](std::string const& flag, std::string const& value) {
                 flags.global_batch = whole_number(flag, value, 1, (std::int64_t{1} << 31) - 1);
@@ -288,8 +335,8 @@ inline void describe_point(results::Row& row, Point const& point) {
     std::replace(title.begin(), title.end(), ' ', '_');
     row[title] = names.*Slot::field;
   });
-  row["attention"] =
-      point.recipe.attention == AttentionKind::automatic ? "fused" : names.attention;  // what ran
+  row["attention"] = nullptr;  // what ran: for those who run it to say
+  row["attention_policy"] = names.attention;
   row["world"] = point.world();
   row["batch"] = point.split.batch;
   row["sequence"] = point.sequence;

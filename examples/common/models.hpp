@@ -52,13 +52,6 @@ inline constexpr auto known_models = std::to_array<Known>({
     {"llama-2-70b", "meta-llama/Llama-2-70b-hf", {80, 64, 8192, 4096, 32000}, false, 68976648192},
 });
 
-inline std::string lower(std::string_view text) {
-  std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return out;
-}
-
 /// "openai-community/gpt2", "gpt2", "meta-llama/Llama-2-7b" and "Llama-2-7b-hf" name known models.
 inline Known const* find_known(std::string_view text) {
   std::string wanted = lower(text);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -51,7 +52,7 @@ SlotFlag slot_flag() {
     return {title, title, "where ranks compute: threads of this process, or a GPU each", {}};
   if constexpr (std::is_same_v<Slot, slot::sharding>)
     return {"--stage,--sharding",
-            "--stages,--stage,--strategies,--sharding",
+            "--stages,--stage,--sharding",
             "ZeRO stage 0 to 3, or dp: rank 0 updates and broadcasts",
             {"0", "1", "2", "3", "ddp", "zero0", "zero1", "zero2", "zero3"}};
   if constexpr (std::is_same_v<Slot, slot::precision>)
@@ -80,13 +81,20 @@ Names slot_choices() {
   return Names(names.begin(), names.end());
 }
 
-/// The choice of a slot that a value names, in its own spelling; else a refusal with the nearest and all.
+/// The choice of a slot that a value names, in whatever case: its own spelling.
+template <class Slot>
+std::optional<std::string> slot_names(std::string const& value) {
+  Names const names = slot_choices<Slot>();
+  std::string name = lower(value);
+  if constexpr (requires { Slot::spelled(value); }) name = std::string(Slot::spelled(name));
+  if (std::find(names.begin(), names.end(), name) == names.end()) return std::nullopt;
+  return name;
+}
+/// The same; else a refusal with the nearest and all.
 template <class Slot>
 std::string slot_choice(std::string const& flag, std::string const& value) {
+  if (auto name = slot_names<Slot>(value)) return *name;
   Names names = slot_choices<Slot>();
-  std::string name = value;
-  if constexpr (requires { Slot::spelled(value); }) name = Slot::spelled(value);
-  if (std::find(names.begin(), names.end(), name) != names.end()) return name;
   for (auto const& spelling : slot_flag<Slot>().also) names.push_back(spelling);
   return choice(flag, value, names);
 }

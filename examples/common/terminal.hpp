@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <chrono>
 #include <cstddef>
@@ -163,12 +164,30 @@ class Box {
   std::vector<Line> lines_;
 };
 
+/// Words in lines of at most `width` letters, where that can be; 0: one line.
+inline std::string wrapped(std::string const& text, int width) {
+  std::string out;
+  std::size_t column = 0;
+  for (std::size_t begin = 0; begin < text.size();) {
+    std::size_t const end = std::min(text.find(' ', begin), text.size());
+    if (column > 0) {
+      bool const fits = width <= 0 || column + 1 + end - begin <= static_cast<std::size_t>(width);
+      out += fits ? ' ' : '\n';
+      column = fits ? column + 1 : 0;
+    }
+    out.append(text, begin, end - begin);
+    column += end - begin;
+    begin = end + 1;
+  }
+  return out;
+}
+
 /// A table with aligned columns and headings between groups of rows. A column has an importance: on a
 /// terminal that is too narrow the least important ones are left out, the leftmost of equals last.
 class Table {
  public:
   struct Column {
-    std::string header;
+    std::string header;  ///< of one or two lines
     bool right = true;
     int importance = 1;
     std::size_t width = 0;  ///< the least
@@ -189,16 +208,21 @@ class Table {
     lines_.push_back({Kind::text, std::move(cells), std::move(text), {}});
   }
 
+  /// The columns that a terminal is too narrow for.
+  Names left_out(Terminal const& terminal) const {
+    std::vector<bool> const shown = visible(widths(), terminal.width);
+    Names names;
+    for (std::size_t i = 0; i < columns_.size(); ++i) {
+      if (shown[i]) continue;
+      names.push_back(columns_[i].header);
+      std::replace(names.back().begin(), names.back().end(), '\n', ' ');
+    }
+    return names;
+  }
+
   /// Not `headed`: rows that go on from an earlier table.
   std::string text(Terminal const& terminal, bool headed = true) const {
-    std::vector<std::size_t> widths;
-    for (std::size_t i = 0; i < columns_.size(); ++i) {
-      std::size_t width =
-          std::max(columns_[i].header.size() + (columns_[i].right ? 1 : 0), columns_[i].width);
-      for (auto const& line : lines_)
-        if (i < line.cells.size()) width = std::max(width, line.cells[i].size());
-      widths.push_back(width);
-    }
+    std::vector<std::size_t> const widths = this->widths();
     std::vector<bool> const shown = visible(widths, terminal.width);
     std::string out;
     auto const cell = [&](std::size_t i, std::string const& value, bool bold) {
@@ -210,16 +234,22 @@ class Table {
       while (!line.empty() && line.back() == ' ') line.pop_back();
       out += line + "\n";
     };
-    std::string header;
-    for (std::size_t i = 0; i < columns_.size(); ++i)
-      if (shown[i]) header += cell(i, columns_[i].header + (columns_[i].right ? " " : ""), false);
+    auto const head = [&] {
+      std::array<std::string, 2> lines;
+      for (std::size_t i = 0; i < columns_.size(); ++i)
+        for (std::size_t line = 0; shown[i] && line < 2; ++line)
+          lines[line] += cell(i, header_line(i, line) + (columns_[i].right ? " " : ""), false);
+      if (lines[0].find_first_not_of(' ') != std::string::npos) finish(lines[0]);
+      finish(lines[1]);
+    };
     for (auto const& line : lines_) {
       if (line.kind == Kind::heading) {
-        out += (out.empty() ? "" : "\n") + terminal.bold(line.text) + "\n";
-        finish(header);
+        std::string text = wrapped(line.text, terminal.width);
+        out += (out.empty() ? "" : "\n") + terminal.bold(text) + "\n";
+        head();
         continue;
       }
-      if (out.empty() && headed) finish(header);
+      if (out.empty() && headed) head();
       std::string text;
       for (std::size_t i = 0; i < line.cells.size(); ++i)
         if (shown[i]) text += cell(i, line.cells[i], line.kind == Kind::row && line.marked[i]);
@@ -236,6 +266,26 @@ class Table {
     std::string text;
     std::vector<bool> marked;
   };
+
+  /// A header stands at the bottom of its two lines.
+  std::string header_line(std::size_t column, std::size_t line) const {
+    std::string const& header = columns_[column].header;
+    std::size_t const end = header.find('\n');
+    if (end == header.npos) return line == 1 ? header : std::string();
+    return line == 0 ? header.substr(0, end) : header.substr(end + 1);
+  }
+
+  std::vector<std::size_t> widths() const {
+    std::vector<std::size_t> widths;
+    for (std::size_t i = 0; i < columns_.size(); ++i) {
+      std::size_t const header = std::max(header_line(i, 0).size(), header_line(i, 1).size());
+      std::size_t width = std::max(header + (columns_[i].right ? 1 : 0), columns_[i].width);
+      for (auto const& line : lines_)
+        if (i < line.cells.size()) width = std::max(width, line.cells[i].size());
+      widths.push_back(width);
+    }
+    return widths;
+  }
 
   std::vector<bool> visible(std::vector<std::size_t> const& widths, int limit) const {
     std::vector<bool> shown(columns_.size(), true);

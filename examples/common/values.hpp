@@ -38,8 +38,9 @@ inline std::string joined(Names const& items, std::string_view between = ", ") {
   return text;
 }
 
-inline std::string lower(std::string_view text) {
-  std::string small(text);
+/// A value in small letters, as names are.
+inline std::string lower(std::string_view value) {
+  std::string small(value);
   std::transform(small.begin(), small.end(), small.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return small;
@@ -159,10 +160,11 @@ std::vector<T> distinct(std::vector<T> const& items) {
   return kept;
 }
 
-/// The choice that a value names; else a refusal with the nearest and all.
+/// The choice that a value names, in letters of any size; else a refusal with the nearest and all.
 inline std::string choice(std::string const& flag, std::string const& value, Names const& choices) {
-  if (std::find(choices.begin(), choices.end(), value) != choices.end()) return value;
-  refuse(flag + ": " + in_quotes(value) + " is not known, the nearest is '" + nearest(value, choices) +
+  std::string const name = lower(value);
+  if (std::find(choices.begin(), choices.end(), name) != choices.end()) return name;
+  refuse(flag + ": " + in_quotes(value) + " is not known, the nearest is '" + nearest(name, choices) +
          "'; choose from " + joined(choices));
 }
 

@@ -61,6 +61,14 @@ void declare(cli::CommandLine& line, Settings& settings) {
   line.toggle("--list", settings.list, "list the recipes of this build and stop");
 }
 
+/// Refuses a folder that would stay empty.
+void check_output_flags(cli::CommandLine const& line) {
+  for (char const* file : {"--json", "--csv"})
+    if (line.given("--output-dir") && line.given(file))
+      throw Error(ErrorKind::usage, std::string("--output-dir would stay empty beside ") + file +
+                                        ", which names the one file to write; give one or the other");
+}
+
 void check_nvme_path(Settings const& settings) {
   std::error_code code;
   if (!settings.nvme_path.empty() && !std::filesystem::is_directory(settings.nvme_path, code))
@@ -160,10 +168,12 @@ std::string box_text(cli::CommandLine const& line, Settings const& settings, std
   box.add("sequence", numbers(settings.matrix.sequences), origin("--sequence"));
   box.add("accumulation", numbers(cli::distinct(accumulations)), derived("--accumulation"));
   box.add("global batch", numbers(cli::distinct(globals)), settings.matrix.global_batch ? "flag" : "derived");
-  box.add("stages", cli::joined(settings.matrix.slots.of<slot::sharding>(), ","), origin("--stages"));
+  box.add("stages", cli::joined(settings.matrix.slots.of<slot::sharding>(), ","),
+          settings.matrix.stages_given ? "flag" : "default");
   box.add("precisions", cli::joined(settings.matrix.slots.of<slot::precision>(), ","),
           origin("--precisions"));
-  box.add("offloads", cli::joined(settings.matrix.slots.of<slot::offload>(), ","), origin("--offloads"));
+  box.add("offloads", cli::joined(settings.matrix.slots.of<slot::offload>(), ","),
+          settings.matrix.offloads_given ? "flag" : "default");
   box.add("steps",
           std::to_string(settings.warmup) + " to warm up, " + std::to_string(settings.steps) + " timed",
           line.given("--steps") || line.given("--warmup") ? "flag" : "default");
@@ -266,6 +276,7 @@ int run(int argc, char const* const* argv) {
   if (!line.parse(argc, argv)) return 0;
   if (settings.list) return list_recipes();
   (void)comm::from_environment();  // refuses to run N times beside itself
+  check_output_flags(line);
   check_schedule(settings);
   check_nvme_path(settings);
   DataSets data(settings);

@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <deque>
 #include <mutex>
-#include <numeric>
 #include <unistd.h>
 #include <utility>
 
@@ -39,7 +38,7 @@ struct RankTotals {
   std::int64_t peak_device = 0, arena_device = 0, arena_host = 0;
   std::int64_t steps = 0;  ///< timed ones that it read
   std::int64_t bytes = 0;
-  double comm_s = 0.0, waiting_s = 0.0;
+  std::optional<double> comm_s = 0.0, waiting_s = 0.0;
 };
 
 /// Notes a rank's bytes when its steps end, also by an error.
@@ -91,15 +90,19 @@ class Training {
 
  private:
   void finish() {
+    done_.comm_s = done_.comm_waiting_s = 0.0;
     for (RankTotals const& totals : ranks_) {
       done_.peak_device = std::max(done_.peak_device, totals.peak_device);
       done_.arena_device = std::max(done_.arena_device, totals.arena_device);
       done_.arena_host = std::max(done_.arena_host, totals.arena_host);
       double const steps = std::max<double>(1.0, static_cast<double>(totals.steps));
-      double const ranks = static_cast<double>(ranks_.size());
+      auto const mean = [&](std::optional<double> of_rank) -> std::optional<double> {
+        if (of_rank) *of_rank /= steps * static_cast<double>(ranks_.size());
+        return of_rank;
+      };
       done_.comm_bytes = std::max(done_.comm_bytes, static_cast<double>(totals.bytes) / steps);
-      done_.comm_s += totals.comm_s / steps / ranks;
-      done_.comm_waiting_s += totals.waiting_s / steps / ranks;
+      done_.comm_s = plus(done_.comm_s, mean(totals.comm_s));
+      done_.comm_waiting_s = plus(done_.comm_waiting_s, mean(totals.waiting_s));
     }
     double const peak = cli::mebibytes(done_.peak_device);
     for (auto& line : done_.log) line.gpu_max_mem_mb = peak;
@@ -120,7 +123,7 @@ class Training {
                           .order = settings_.data.order,
                           .seed = settings_.trainer.seed});
     RankTotals& totals = ranks_[static_cast<std::size_t>(comm.rank())];
-    if (root) last_ = Clock::now();
+    if (root) begin_window();
     std::deque<Ticket> under_way;
     std::int64_t read = 0;
     auto const read_all_but = [&](std::size_t kept) {
@@ -130,15 +133,17 @@ class Training {
         if (read < settings_.warmup) continue;
         ++totals.steps;
         totals.bytes += report.comm_bytes;
-        totals.comm_s += report.comm_seconds;
-        totals.waiting_s += report.comm_waiting;
+        totals.comm_s = plus(totals.comm_s, report.comm_seconds);
+        totals.waiting_s = plus(totals.waiting_s, report.comm_waiting);
       }
     };
     {
       BytesNote const bytes_note{*trainer, totals};
       for (std::int64_t step = 0; gate_.goes(step); ++step) {
         under_way.push_back(trainer->step(loader.load(step)));
-        read_all_but(steps_read_late(point_.recipe));
+        // The first report is read at once where that costs no timed step.
+        bool const first = step == 0 && settings_.warmup > 1;
+        read_all_but(first ? 0 : steps_read_late(point_.recipe));
         if (root) gate_.say(step + 1, goes_on(step + 1));
       }
       read_all_but(0);
@@ -153,31 +158,34 @@ class Training {
 
   /// Rank 0 with the report of a step: the log and the clocks.
   void note(std::int64_t step, StepReport const& report) {
-    auto const now = Clock::now();
-    double const took = seconds(last_, now);
-    last_ = now;
     if (!std::isfinite(report.loss))
       throw Error(ErrorKind::diverged, "the loss of step " + std::to_string(step + 1) +
                                            " is not finite; lower --learning-rate or give --clip");
-    double const rate = static_cast<double>(report.tokens) / took;
-    done_.log.push_back({step + 1, took, rate, std::nullopt, report.loss, report.grad_norm,
+    double const rate = static_cast<double>(report.tokens) / report.interval;
+    done_.log.push_back({step + 1, report.interval, rate, std::nullopt, report.loss, report.grad_norm,
                          report.learning_rate, report.scale, report.skipped});
-    if (step == 0) done_.first_step_s = seconds(start_, now);
+    if (step == 0) done_.first_step_s = seconds(start_, Clock::now());
     std::int64_t const done = step + 1;
-    if (done == settings_.warmup) cpu_before_ = cli::cpu_seconds();
+    if (done == settings_.warmup) begin_window();
     if (done > settings_.warmup) {
-      done_.step_seconds.push_back(took);
-      done_.train_s += took;
+      done_.timed.add(report);
       done_.cpu_seconds = cli::cpu_seconds() - cpu_before_;
+      done_.window_s = seconds(window_, Clock::now());
     }
     if (observer_) observer_(done, std::max(planned(), done), rate, report.loss);
+  }
+
+  /// The host's share of the timed steps is counted from here.
+  void begin_window() {
+    window_ = Clock::now();
+    cpu_before_ = cli::cpu_seconds();
   }
 
   std::int64_t planned() const { return fixed_ > 0 ? fixed_ : settings_.warmup + settings_.steps; }
 
   /// Rank 0 after `begun` steps were begun: whether there is another.
   bool goes_on(std::int64_t begun) {
-    bool const more = begun < planned() || (fixed_ == 0 && done_.train_s < settings_.min_time);
+    bool const more = begun < planned() || (fixed_ == 0 && done_.timed.total_s < settings_.min_time);
     if (!more || !cli::Interrupt::caught()) return more;
     done_.interrupted = true;
     return false;
@@ -192,8 +200,8 @@ class Training {
   cli::StepGate gate_;
   std::vector<RankTotals> ranks_;
   Repeat& done_;
-  Clock::time_point start_, last_;
-  double cpu_before_ = cli::cpu_seconds();
+  Clock::time_point start_, window_;
+  double cpu_before_ = 0.0;
 };
 
 std::string hexadecimal(std::uint64_t value) {
@@ -236,12 +244,6 @@ std::string disagreement(std::vector<Repeat> const& repeats) {
 }
 
 }  // namespace
-
-double Measured::tokens_per_second() const {
-  std::vector<double> rates;
-  for (Repeat const& repeat : repeats) rates.push_back(tokens() / median(repeat.step_seconds));
-  return median(rates);
-}
 
 Measured not_run(Point const& point, TrainerOptions const& options, std::string const& reason) {
   Measured row;
@@ -287,26 +289,6 @@ Measured measure(Point const& point, Settings const& settings, TokenSource const
   // Steps before an error were measured; a repeat without any was not.
   if (!row.repeats.empty() && row.repeats.back().log.empty()) row.repeats.pop_back();
   return row;
-}
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0.0;
-  std::sort(values.begin(), values.end());
-  std::size_t const half_way = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half_way] : 0.5 * (values[half_way - 1] + values[half_way]);
-}
-
-double mean(std::vector<double> const& values) {
-  if (values.empty()) return 0.0;
-  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
-}
-
-double deviation(std::vector<double> const& values) {
-  if (values.size() < 2) return 0.0;
-  double const middle = mean(values);
-  double sum = 0.0;
-  for (double const value : values) sum += (value - middle) * (value - middle);
-  return std::sqrt(sum / static_cast<double>(values.size() - 1));
 }
 
 }  // namespace compare

@@ -12,6 +12,7 @@
 #include "tessera/io/results.hpp"
 
 #include "compare/settings.hpp"
+#include "compare/timing.hpp"
 
 namespace tessera::inline v0 {
 namespace compare {
@@ -19,16 +20,16 @@ namespace compare {
 /// One training of a row. Everything is measured on rank 0 unless it says otherwise.
 struct Repeat {
   std::vector<results::StepLogRow> log;  ///< every step, from the very first
-  std::vector<double> step_seconds;      ///< the timed steps
-  double first_step_s = 0.0;             ///< from the start of the row to the end of the first step
-  double train_s = 0.0;                  ///< the timed steps together
-  double total_s = 0.0;                  ///< the row from its start to its hash
-  double cpu_seconds = 0.0;              ///< of the whole process during the timed steps
+  TimedSteps timed;
+  double first_step_s = 0.0;  ///< from the start of the row to the end of the first step
+  double total_s = 0.0;       ///< the row from its start to its hash
+  double window_s = 0.0;      ///< of the host, between its reading the reports around the timed steps
+  double cpu_seconds = 0.0;   ///< of the whole process in that time
   std::int64_t peak_device = 0, arena_device = 0, arena_host = 0;  ///< bytes, the largest over ranks
   std::int64_t peak_resident = -1;                                 ///< bytes of the process; -1: unknown
-  double comm_bytes = 0.0;      ///< sent in a timed step by the busiest rank
-  double comm_s = 0.0;          ///< in collectives, of a timed step, mean over ranks
-  double comm_waiting_s = 0.0;  ///< of that, waiting for other ranks
+  double comm_bytes = 0.0;               ///< sent in a timed step by the busiest rank
+  std::optional<double> comm_s;          ///< in collectives, of a timed step, mean over ranks
+  std::optional<double> comm_waiting_s;  ///< of that, waiting for other ranks
   std::string weights_hash;
   bool interrupted = false;
 };
@@ -44,10 +45,12 @@ struct Measured {
   std::vector<Repeat> repeats;
 
   bool ok() const { return status == "ok"; }
-  /// Tokens of a step over all ranks.
-  double tokens() const { return static_cast<double>(point.split.global() * point.sequence); }
-  /// Of the timed steps of each repeat the median; of those the median.
-  double tokens_per_second() const;
+  /// The median over repeats.
+  double tokens_per_second() const {
+    std::vector<double> rates;
+    for (Repeat const& repeat : repeats) rates.push_back(repeat.timed.rate());
+    return median(rates);
+  }
 };
 
 /// Told by rank 0 after every step: steps done and to do, tokens a second, the loss.
@@ -60,11 +63,6 @@ Measured measure(Point const& point, Settings const& settings, TokenSource const
 
 /// A row that was not run, with what the plan says of it.
 Measured not_run(Point const& point, TrainerOptions const& options, std::string const& reason);
-
-double median(std::vector<double> values);
-double mean(std::vector<double> const& values);
-/// The sample's standard deviation; 0 for fewer than two values.
-double deviation(std::vector<double> const& values);
 
 }  // namespace compare
 }  // namespace tessera::inline v0

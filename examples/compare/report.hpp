@@ -2,10 +2,13 @@
 // Measured rows as result rows, as a table with a verdict, and as files.
 #pragma once
 
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tessera/io/results.hpp"
+#include "tessera/train/any_trainer.hpp"
 
 #include "common/terminal.hpp"
 #include "compare/measure.hpp"
@@ -13,11 +16,31 @@
 namespace tessera::inline v0 {
 namespace compare {
 
-/// The rows with what they say of each other: speedup, scaling, same program.
-std::vector<results::Row> result_rows(std::vector<Measured> const& measured, Settings const& settings);
+/// The rows with what they say of each other: speedup, scaling, same program. `device` is what they ran on.
+std::vector<results::Row> result_rows(std::vector<Measured> const& measured, Settings const& settings,
+                                      DeviceFacts const& device);
+inline std::vector<results::Row> result_rows(std::vector<Measured> const& measured,
+                                             Settings const& settings) {
+  return result_rows(measured, settings, device_facts(settings.matrix.device));
+}
 
-/// The table, a group a model, precision and shape; best values marked; then the verdict: are the weights of
-/// each precision equal, is every plan its peak, which row is fastest and which needs the least memory.
+/// The rows of one table, by index: those of a model and precision, or all where each of these has one row.
+using TableRows = std::vector<std::size_t>;
+std::vector<TableRows> tables_of(std::vector<Measured> const& measured);
+
+/// What the speedups of a table are against: of its rows that are ok one without offload, on the fewest
+/// ranks, of stage 0, as far as there is one; the first of equals. Null when no row is ok.
+Measured const* base_of(TableRows const& table, std::vector<Measured> const& measured);
+
+/// By how much tokens_per_second varies: of several repeats the deviation, of one that of its steps. Nothing
+/// where only one step was timed.
+std::optional<double> spread_of(Measured const& row);
+/// Whether a row is faster than another by more than their spreads.
+bool is_faster(Measured const& one, Measured const& other);
+
+/// The tables, a column for every list that varies and every measurement that some row has, as far as the
+/// terminal has room; best values marked. Then the verdict: are the weights of each precision equal, is every
+/// plan its peak, which row is fastest and which needs the least memory.
 std::string table_text(std::vector<Measured> const& measured, std::vector<results::Row> const& rows,
                        cli::Terminal const& terminal);
 

@@ -13,9 +13,6 @@
 #include "tessera/data/tokens.hpp"
 #include "tessera/io/file.hpp"
 #include "tessera/plan/report.hpp"
-#include "tessera/plan/support.hpp"
-#include "tessera/policy/parse.hpp"
-#include "tessera/policy/rules.hpp"
 #include "tessera/train/any_trainer.hpp"
 
 #include "common/command_line.hpp"
@@ -25,6 +22,7 @@
 #include "common/terminal.hpp"
 #include "common/values.hpp"
 #include "info/probe.hpp"
+#include "info/slots.hpp"
 
 namespace cli = tessera::cli;
 using cli::Json;
@@ -33,49 +31,6 @@ namespace tessera::inline v0 {
 namespace info {
 
 namespace {
-
-/// A choice of a slot, and why it cannot be taken; nothing when it can.
-struct Choice {
-  std::string name;
-  std::optional<std::string> reason;
-};
-struct Slot {
-  std::string title;
-  std::vector<Choice> choices;
-};
-
-/// Every choice of a slot, in the first recipe in which it is legal, else in the default one.
-template <class S>
-Slot slot_report(std::string_view SlotNames::*field) {
-  Slot report{std::string(S::title), {}};
-  for (std::string_view const name : choice_names<S>()) {
-    std::optional<std::string> reason;
-    for (std::string_view const precision : {"", "fp16"}) {
-      SlotNames names;
-      names.precision = precision;
-      names.*field = name;
-      RecipeTable const recipe = parse_recipe(names);
-      auto const rule = broken_rule(recipe);
-      auto const now = rule ? std::optional<std::string>(*rule) : unavailable_reason(recipe);
-      if (!reason || !now) reason = now;
-      if (!now) break;
-    }
-    report.choices.push_back({std::string(name), reason});
-  }
-  return report;
-}
-
-std::vector<Slot> slots() {
-  return {slot_report<slot::device>(&SlotNames::device),
-          slot_report<slot::sharding>(&SlotNames::sharding),
-          slot_report<slot::precision>(&SlotNames::precision),
-          slot_report<slot::loss_scale>(&SlotNames::loss_scale),
-          slot_report<slot::offload>(&SlotNames::offload),
-          slot_report<slot::recompute>(&SlotNames::recompute),
-          slot_report<slot::reduction>(&SlotNames::reduction),
-          slot_report<slot::capture>(&SlotNames::capture),
-          slot_report<slot::attention>(&SlotNames::attention)};
-}
 
 /// The launcher that started this process; a half-set environment is a component that is not okay.
 Component launcher() {
@@ -159,8 +114,9 @@ Json json_of(std::vector<Component> const& parts, Driver const& driver, std::vec
     json["disks"].push_back({{"folder", disk.folder},
                              {"free_bytes", disk.free_bytes < 0 ? Json(nullptr) : Json(disk.free_bytes)},
                              {"total_bytes", disk.total_bytes < 0 ? Json(nullptr) : Json(disk.total_bytes)}});
+  json["slots_device"] = default_device();
   json["slots"] = Json::object();
-  for (Slot const& slot : slots()) {
+  for (Slot const& slot : slots(default_device(), unavailable_reason)) {
     Json choices = Json::object();
     for (Choice const& choice : slot.choices)
       choices[choice.name] = {{"status", choice.reason ? "NO" : "OKAY"},
@@ -218,8 +174,8 @@ std::string report(std::vector<Component> const& parts, Driver const& driver,
   }
   out += "\n" + terminal.bold("Components") + "\n";
   for (Component const& part : parts) out += dotted(terminal, part);
-  out += "\n" + terminal.bold("Policies of this build") + "\n";
-  for (Slot const& slot : slots()) {
+  out += "\n" + terminal.bold("Policies of this build on device " + std::string(default_device())) + "\n";
+  for (Slot const& slot : slots(default_device(), unavailable_reason)) {
     cli::Names can;
     for (Choice const& choice : slot.choices)
       if (!choice.reason) can.push_back(choice.name);

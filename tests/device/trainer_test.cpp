@@ -179,6 +179,31 @@ TEST_CASE("tickets are read late and in any order") {
     CHECK(tickets[step].get().loss == at_once.losses[step]);
 }
 
+TEST_CASE("intervals lie between the ends of steps however late reports are read") {
+  TESSERA_NEEDS_GPU();
+  using Clock = std::chrono::steady_clock;
+  Run const run = some_run(2);
+  for (std::string_view const capture : {"graph", "eager"}) {
+    INFO(std::string(capture));
+    auto const trainer = make_trainer(tiny, on_gpu("fp32", capture), comm::Comm(), options_of(run));
+    StepReport const first = trainer->step(batch_of(run, 0));
+    CHECK(first.interval == first.seconds);
+    CHECK_FALSE(first.comm_seconds.has_value());  // the host only enqueues collectives
+    auto const began = Clock::now();
+    std::vector<Ticket> tickets;
+    for (int step = 1; step < 12; ++step) tickets.push_back(trainer->step(batch_of(run, step)));
+    double sum = 0.0;
+    for (std::size_t at = tickets.size(); at-- > 0;) {  // the last ones under way in the reverse order
+      StepReport const& report = tickets[at].get();
+      CHECK(report.interval >= report.seconds * 0.999);
+      sum += report.interval;
+    }
+    double const host = std::chrono::duration<double>(Clock::now() - began).count();
+    CHECK(sum < host + 1e-3);
+    CHECK(sum > 0.5 * host);
+  }
+}
+
 TEST_CASE("a trainer may go while its steps are under way") {
   TESSERA_NEEDS_GPU();
   Run const run = some_run(2);

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The trainer from outside: what it refuses, what it reports, and that evaluation, refilling and a refused
 // batch leave no trace.
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -212,6 +214,19 @@ TEST_CASE("a report holds what the step did") {
   std::ostringstream line;
   line << skipped;
   CHECK(says(line.str(), "| scale 1024 | skipped: overflow in wte.weight"));
+}
+
+TEST_CASE("intervals lie between the ends of steps") {
+  Run const run = usual();
+  Tied trainer(TiedModel{}, comm::Comm(), options_of(run));
+  StepReport const first = trainer.step(batch_of(run, 0));
+  CHECK(first.interval == first.seconds);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  Ticket const second = trainer.step(batch_of(run, 1)), third = trainer.step(batch_of(run, 2));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // however late they are read
+  CHECK(second.get().interval >= second.get().seconds + 0.05);
+  CHECK(third.get().interval >= third.get().seconds);
+  CHECK(third.get().interval < third.get().seconds + 0.05);
 }
 
 TEST_CASE("an observer sees every entry once in order") {

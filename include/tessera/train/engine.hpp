@@ -10,6 +10,7 @@
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -183,7 +184,8 @@ class Engine {
   StepObserver observer_;
   std::array<std::shared_ptr<Flight>, static_cast<std::size_t>(slots)> flights_;
   int next_slot_ = 0;
-  comm::Traffic traffic_;  // of the last step whose schedule was walked
+  comm::Traffic traffic_;                      // of the last step whose schedule was walked
+  std::optional<Clock::time_point> last_end_;  // of a step, where steps are done at once
   std::int64_t attempted_ = 0;
   std::exception_ptr failure_;
   bool filled_ = false;
@@ -443,13 +445,18 @@ Ticket Engine<Place, T>::step(Batch const& batch) {
     }
     StepReport begun;
     begun.comm_bytes = traffic_.bytes_sent;
-    begun.comm_seconds = traffic_.seconds;
-    begun.comm_waiting = traffic_.waiting;
+    if constexpr (Context<Place>::immediate) {  // elsewhere these are the seconds of the calls
+      begun.comm_seconds = traffic_.seconds;
+      begun.comm_waiting = traffic_.waiting;
+    }
     if constexpr (slots > 0) {
       return depart(std::move(begun));
     } else {
       conclude(begun, store_.state());
-      begun.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+      auto const end = Clock::now();
+      begun.seconds = std::chrono::duration<double>(end - start).count();
+      begun.interval = std::chrono::duration<double>(end - last_end_.value_or(start)).count();
+      last_end_ = end;
       return Ticket(std::move(begun));
     }
   } catch (std::exception const& error) {
@@ -483,6 +490,7 @@ void Engine<Place, T>::land(Flight& flight) {
     StepState state;
     std::memcpy(&state, context_.cargo(flight.slot), sizeof state);
     flight.report.seconds = context_.seconds(flight.slot);
+    flight.report.interval = context_.interval(flight.slot);
     conclude(flight.report, state);
   } catch (std::exception const& error) {
     give_up(error.what());

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <ostream>
 #include <string>
 
@@ -58,9 +59,11 @@ struct StepReport {
   std::int64_t tokens = 0;      ///< of the global batch
   std::int64_t unmasked = 0;    ///< of those, the ones that counted
   double seconds = 0.0;         ///< on this rank, from the batch to the report
+  double interval = 0.0;        ///< from the end of the step before to its own, on the clock of the rank's
+                                ///< device, whenever reports are read; of the first step, `seconds`
   std::int64_t comm_bytes = 0;  ///< sent by this rank
-  double comm_seconds = 0.0;    ///< spent in collectives
-  double comm_waiting = 0.0;    ///< of those, waiting for other ranks
+  std::optional<double> comm_seconds;  ///< spent in collectives; absent where the host only enqueues them
+  std::optional<double> comm_waiting;  ///< of those, waiting for other ranks
 
   double tokens_per_second() const { return seconds > 0.0 ? static_cast<double>(tokens) / seconds : 0.0; }
 };

@@ -75,6 +75,20 @@ expect("experiments" "zs0_bf16_ranks2_bs2_sl16_acc2;zs2_bf16_ranks2_bs2_sl16_acc
 string(JSON count LENGTH "${json}" rows 0 losses)
 expect("steps" 3 "${count}")
 
+# Strategies are offloads where all of them are, and names have letters of any size.
+passes(${brief} --ranks 2 --stages DP,Zero2 --strategies none CPU_optimizer --precisions FP32 --json strategies.json)
+file(READ "${WORK}/strategies.json" json)
+set(found "")
+foreach(index RANGE 3)
+  field(experiment "${json}" rows ${index} experiment)
+  list(APPEND found ${experiment})
+endforeach()
+expect("experiments" "dp_fp32_ranks2_bs2_sl16;zs2_fp32_ranks2_bs2_sl16;dp_fp32_ranks2_bs2_sl16_offcpu;zs2_fp32_ranks2_bs2_sl16_offcpu"
+       "${found}")
+if(NOT output MATCHES "offloads +none,cpu_optimizer +flag")
+  message(SEND_ERROR "the settings do not show where the offloads come from: ${output}")
+endif()
+
 # A longer row, by time; sequential data; a fixed number of threads.
 passes(${one} --stages 0 --min-time 0.2 --order sequential --threads 2 --json long.json)
 file(READ "${WORK}/long.json" json)

@@ -103,9 +103,9 @@ class Context<Cuda> : public MathChannel {
     for (cuda::Event& event : joins_) event = cuda::make_event();
     for (Arrival& arrival : arrivals_) {
       arrival.begun = cuda::make_event(cudaEventDefault);
-      arrival.ended = cuda::make_event(cudaEventDefault);
       arrival.memory = Arena<cuda::PinnedMemory>(arrival_bytes);
     }
+    for (cuda::Event& event : ends_) event = cuda::make_event(cudaEventDefault);
     for (Upload& upload : uploads_) upload.done = cuda::make_event();
     cublasLtHandle_t blas = nullptr;
     cuda::require(cublasLtCreate(&blas), "cublasLtCreate");
@@ -238,11 +238,14 @@ class Context<Cuda> : public MathChannel {
     Arrival& arrival = arrivals_[static_cast<std::size_t>(slot)];
     check(cudaMemcpyAsync(arrival.memory.base(), from, bytes, cudaMemcpyDeviceToHost, lanes_[0].get()),
           "cudaMemcpyAsync");
-    check(cudaEventRecord(arrival.ended.get(), lanes_[0].get()), "cudaEventRecord");
+    arrival.before = last_end_ ? last_end_ : arrival.begun.get();
+    arrival.ended = last_end_ = ends_[next_end_].get();
+    next_end_ = (next_end_ + 1) % ends_.size();
+    check(cudaEventRecord(arrival.ended, lanes_[0].get()), "cudaEventRecord");
   }
   /// Whether it has ended; a failure counts as an end.
   bool arrived(int slot) noexcept {
-    cudaError_t const status = cudaEventQuery(arrivals_[static_cast<std::size_t>(slot)].ended.get());
+    cudaError_t const status = cudaEventQuery(arrivals_[static_cast<std::size_t>(slot)].ended);
     if (status == cudaErrorNotReady && !failure_) return false;
     if (status != cudaErrorNotReady) check(status, "a step");
     return true;
@@ -253,10 +256,12 @@ class Context<Cuda> : public MathChannel {
   /// From embark to depart, on the device's clock.
   double seconds(int slot) noexcept {
     Arrival const& arrival = arrivals_[static_cast<std::size_t>(slot)];
-    float milliseconds = 0.0f;
-    check(cudaEventElapsedTime(&milliseconds, arrival.begun.get(), arrival.ended.get()),
-          "cudaEventElapsedTime");
-    return static_cast<double>(milliseconds) * 1e-3;
+    return elapsed(arrival.begun.get(), arrival.ended);
+  }
+  /// From the depart before to this one, on the device's clock; of the first one, from its embark.
+  double interval(int slot) noexcept {
+    Arrival const& arrival = arrivals_[static_cast<std::size_t>(slot)];
+    return elapsed(arrival.before, arrival.ended);
   }
 
   // ---- outside steps --------------------------------------------------------------------------------------
@@ -314,7 +319,8 @@ class Context<Cuda> : public MathChannel {
  private:
   /// One result of a step on its way to the host.
   struct Arrival {
-    cuda::Event begun, ended;
+    cuda::Event begun;
+    cudaEvent_t ended = nullptr, before = nullptr;  // of ends_; before: where its interval begins
     Arena<cuda::PinnedMemory> memory;
   };
   struct Upload {
@@ -334,6 +340,12 @@ class Context<Cuda> : public MathChannel {
   static void CUDART_CB run_host_task(void* task) {
     HostTask const& what = *static_cast<HostTask const*>(task);
     what.work(*what.host, what.data);
+  }
+
+  double elapsed(cudaEvent_t from, cudaEvent_t to) noexcept {
+    float milliseconds = 0.0f;
+    check(cudaEventElapsedTime(&milliseconds, from, to), "cudaEventElapsedTime");
+    return static_cast<double>(milliseconds) * 1e-3;
   }
 
   /// What a step must not do, when it is recorded.
@@ -398,6 +410,9 @@ class Context<Cuda> : public MathChannel {
   std::vector<cuda::Event> marks_;  // by entry
   std::array<cuda::Graph, 2> graphs_;
   std::array<Arrival, arrival_slots> arrivals_;
+  std::array<cuda::Event, arrival_slots + 1> ends_;  // of steps in turn: all under way, and the one before
+  cudaEvent_t last_end_ = nullptr;
+  std::size_t next_end_ = 0;
   std::array<Upload, 8> uploads_;
   std::size_t next_upload_ = 0;
   std::map<void*, HostTask> host_tasks_;

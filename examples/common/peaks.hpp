@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// What GPUs multiply at the most, as their makers document it.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string_view>
+
+#include "tessera/core/dtype.hpp"
+
+namespace tessera::inline v0 {
+namespace cli {
+
+/// FLOP/s of dense products of one device in a precision; nothing where we know no figure. From NVIDIA's data
+/// sheets of these products and its paper "H100 Tensor Core GPU Architecture" (appendix A). Figures of tensor
+/// cores that are given with sparsity are halved; fp32 is that of the other cores.
+inline std::optional<double> peak_flops(std::string_view device_model, DType precision) {
+  struct Peak {
+    std::string_view model;  // as the driver names it
+    double half, tf32, fp32;
+  };
+  constexpr double tera = 1e12;
+  constexpr auto peaks = std::to_array<Peak>({
+      {"NVIDIA H200", 989.4, 494.7, 66.9},
+      {"NVIDIA H200 NVL", 835.5, 417.5, 60.0},
+      {"NVIDIA H100 80GB HBM3", 989.4, 494.7, 66.9},
+      {"NVIDIA H100 NVL", 835.5, 417.5, 60.0},
+      {"NVIDIA H100 PCIe", 756.0, 378.0, 51.2},
+      {"NVIDIA A100-SXM4-40GB", 312.0, 156.0, 19.5},
+      {"NVIDIA A100-SXM4-80GB", 312.0, 156.0, 19.5},
+      {"NVIDIA A100-PCIE-40GB", 312.0, 156.0, 19.5},
+      {"NVIDIA A100 80GB PCIe", 312.0, 156.0, 19.5},
+      {"NVIDIA L40S", 362.0, 183.0, 91.6},
+      {"NVIDIA L4", 121.0, 60.0, 30.3},
+  });
+  for (Peak const& peak : peaks) {
+    if (peak.model != device_model) continue;
+    switch (precision) {
+      case DType::f16:
+      case DType::bf16:
+        return peak.half * tera;
+      case DType::tf32:
+        return peak.tf32 * tera;
+      case DType::f32:
+        return peak.fp32 * tera;
+      default:
+        return std::nullopt;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace cli
+}  // namespace tessera::inline v0

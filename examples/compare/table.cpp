@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of a comparison and its verdict.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tessera/policy/list.hpp"
+
+#include "common/machine.hpp"
+#include "compare/report.hpp"
+
+namespace tessera::inline v0 {
+namespace compare {
+
+namespace {
+
+using results::Row;
+
+/// Which rows of a column are marked.
+enum class Best { none, least, fastest };
+
+/// A measurement as a column of the table.
+struct Shown {
+  char const* header;
+  int importance;
+  char const* field;
+  int decimals;
+  double factor;
+  Best best;
+};
+
+constexpr auto shown_columns = std::to_array<Shown>({
+    {"tok/s", 9, "median_tokens_per_sec", 0, 1.0, Best::fastest},
+    {"+-", 8, "std_tokens_per_sec", 0, 1.0, Best::none},
+    {"speedup", 6, "speedup", 2, 1.0, Best::none},
+    {"ms/step", 7, "avg_step_time_s", 1, 1e3, Best::fastest},
+    {"MFU\n%", 5, "mfu_pct", 1, 1.0, Best::none},
+    {"device\nMB/rank", 8, "peak_gpu_mem_mb", 2, 1.0, Best::least},
+    {"host\nMB/rank", 6, "host_mem_mb", 2, 1.0, Best::none},
+    {"sent\nMB/step", 5, "comm_bytes_per_step", 2, 1.0 / 1048576.0, Best::least},
+    {"comm\nms/step", 4, "comm_time_s", 1, 1e3, Best::none},
+    {"CPU\n%", 2, "avg_cpu_util_pct", 0, 1.0, Best::none},
+    {"first\nstep s", 1, "first_step_s", 2, 1.0, Best::none},
+    {"first\nloss", 3, "first_loss", 4, 1.0, Best::none},
+    {"final\nloss", 7, "final_loss", 4, 1.0, Best::none},
+});
+
+/// A list of the command line: what its column is called, if it has one, and what a heading says where it
+/// does not vary.
+struct List {
+  char const* header;
+  std::string (*value)(Point const&);
+  std::string (*phrase)(Point const&);
+};
+
+template <std::string_view SlotNames::*Field>
+std::string name_in(Point const& point) {
+  return std::string(point.recipe.names.*Field);
+}
+/// "recompute block"; nothing for the slot's default.
+template <class Slot>
+std::string unless_standard(Point const& point) {
+  std::string_view const name = point.recipe.names.*Slot::field;
+  bool const standard = name == Slot::standard(point.recipe);
+  return standard ? std::string() : std::string(Slot::title) + " " + std::string(name);
+}
+
+constexpr auto lists = std::to_array<List>({
+    {"model", [](Point const& point) { return point.model.name; },
+     [](Point const& point) { return point.model.name; }},
+    {"precision", name_in<&SlotNames::precision>, name_in<&SlotNames::precision>},
+    {"ranks", [](Point const& point) { return std::to_string(point.split.ranks); },
+     [](Point const& point) {
+       return std::to_string(point.split.ranks) + (point.split.ranks == 1 ? " rank" : " ranks");
+     }},
+    {"batch", [](Point const& point) { return std::to_string(point.split.batch); },
+     [](Point const& point) { return "batch " + std::to_string(point.split.batch); }},
+    {"sequence", [](Point const& point) { return std::to_string(point.sequence); },
+     [](Point const& point) { return "sequence " + std::to_string(point.sequence); }},
+    {"accum.", [](Point const& point) { return std::to_string(point.split.accumulation); },
+     [](Point const& point) { return "accumulation " + std::to_string(point.split.accumulation); }},
+    {nullptr, [](Point const& point) { return std::to_string(point.split.global()); },
+     [](Point const& point) { return "global batch " + std::to_string(point.split.global()); }},
+    {"recompute", name_in<&SlotNames::recompute>, unless_standard<slot::recompute>},
+    {"reduction", name_in<&SlotNames::reduction>, unless_standard<slot::reduction>},
+    {"capture", name_in<&SlotNames::capture>, unless_standard<slot::capture>},
+    {"attention", name_in<&SlotNames::attention>, unless_standard<slot::attention>},
+    {"stage", name_in<&SlotNames::sharding>, name_in<&SlotNames::sharding>},
+    {"offload", name_in<&SlotNames::offload>, unless_standard<slot::offload>},
+});
+
+bool varies(List const& list, TableRows const& table, std::vector<Measured> const& measured) {
+  return std::any_of(table.begin(), table.end(), [&](std::size_t at) {
+    return list.value(measured[at].point) != list.value(measured[table.front()].point);
+  });
+}
+
+/// What all rows of a table share, and the row that its speedups are against.
+std::string heading_of(TableRows const& table, std::vector<Measured> const& measured) {
+  cli::Names parts;
+  for (List const& list : lists) {
+    std::string part = list.phrase(measured[table.front()].point);
+    if (!part.empty() && !varies(list, table, measured)) parts.push_back(std::move(part));
+  }
+  if (Measured const* const base = base_of(table, measured); base && table.size() > 1)
+    parts.push_back("speedup against " + base->point.experiment);
+  return cli::joined(parts);
+}
+
+std::string cell(Row const& row, Shown const& shown) {
+  Row const& value = row.at(shown.field);
+  return value.is_number() ? cli::fixed(value.get<double>() * shown.factor, shown.decimals)
+                           : std::string("-");
+}
+
+/// For each row of a table whether it has the best value of a column, as far as the rows can be told apart:
+/// of speed, whether none is faster by more than they vary. No row where that is all of them.
+std::vector<bool> marks(Shown const& shown, TableRows const& table, std::vector<Measured> const& measured,
+                        std::vector<Row> const& rows) {
+  auto const better = [&](std::size_t one, std::size_t other) {
+    if (shown.best == Best::fastest) return is_faster(measured[one], measured[other]);
+    Row const &a = rows[one].at(shown.field), &b = rows[other].at(shown.field);
+    return shown.best == Best::least && a.is_number() && b.is_number() && a < b;
+  };
+  std::vector<bool> marked;
+  bool told = false;
+  for (std::size_t const at : table) {
+    bool beaten = false;
+    for (std::size_t const other : table)
+      beaten = beaten || (measured[other].ok() && measured[at].ok() && better(other, at));
+    marked.push_back(measured[at].ok() && !beaten);
+    told = told || beaten;
+  }
+  return told ? marked : std::vector<bool>(table.size(), false);
+}
+
+/// Rows whose weights must be equal to the bit: same model, precision and data of every step, ordered sums.
+std::string hash_class(Measured const& row) {
+  Point const& point = row.point;
+  if (point.recipe.reduction != ReductionKind::ordered) return {};
+  return point.model.name + "/" + std::string(point.recipe.names.precision) + "/" +
+         std::string(point.recipe.names.attention) + "/" + std::to_string(point.split.global()) + "/" +
+         std::to_string(point.split.batch) + "/" + std::to_string(point.sequence) + "/" +
+         std::to_string(row.repeats.front().log.size());
+}
+
+/// The names of rows, the first three of many.
+std::string names_of(std::vector<Measured const*> const& rows) {
+  cli::Names names;
+  for (Measured const* row : rows)
+    if (names.size() < 3) names.push_back(row->point.experiment);
+  std::size_t const more = rows.size() - names.size();
+  return cli::joined(names) + (more > 0 ? " and " + std::to_string(more) + " more" : std::string());
+}
+
+std::vector<Measured const*> rows_that_are_ok(std::vector<Measured> const& measured) {
+  std::vector<Measured const*> rows;
+  for (Measured const& row : measured)
+    if (row.ok()) rows.push_back(&row);
+  return rows;
+}
+
+/// A row is the fastest when it is so by more than the rows vary.
+std::string fastest_text(std::vector<Measured> const& measured) {
+  std::vector<Measured const*> rows = rows_that_are_ok(measured);
+  if (rows.size() < 2) return {};
+  std::stable_sort(rows.begin(), rows.end(), [](Measured const* one, Measured const* other) {
+    return one->tokens_per_second() > other->tokens_per_second();
+  });
+  Measured const& first = *rows.front();
+  auto const spread = spread_of(first);
+  if (!spread) return "fastest: not told by one timed step a row; give more --steps, or --repeat\n";
+  std::erase_if(rows, [&](Measured const* row) { return is_faster(first, *row); });
+  std::string const rate = cli::grouped(std::llround(first.tokens_per_second())) + " +- " +
+                           cli::grouped(std::llround(*spread)) + " tok/s";
+  if (rows.size() == 1)
+    return "fastest: " + first.point.experiment + " with " + rate + " and " +
+           cli::fixed(cli::mebibytes(first.repeats.front().peak_device), 2) + " MB a rank\n";
+  return "fastest: " + std::to_string(rows.size()) + " rows differ by less than they vary, up to " + rate +
+         ": " + names_of(rows) + "\n";
+}
+
+std::string smallest_text(std::vector<Measured> const& measured) {
+  std::vector<Measured const*> rows = rows_that_are_ok(measured);
+  if (rows.size() < 2) return {};
+  auto const bytes = [](Measured const* row) { return row->repeats.front().peak_device; };
+  std::int64_t least = bytes(rows.front());
+  for (Measured const* row : rows) least = std::min(least, bytes(row));
+  std::erase_if(rows, [&](Measured const* row) { return bytes(row) > least; });
+  return "least device memory: " + cli::fixed(cli::mebibytes(least), 2) + " MB a rank: " + names_of(rows) +
+         "\n";
+}
+
+std::string verdict(std::vector<Measured> const& measured, std::vector<Row> const& rows,
+                    cli::Terminal const& terminal) {
+  std::string out;
+  struct Class {
+    std::string label;
+    std::map<std::string, cli::Names> hashes;  // hash to experiments
+    std::size_t rows = 0;
+  };
+  std::vector<std::pair<std::string, Class>> classes;
+  std::map<std::string, int> counts;
+  std::size_t exact = 0, inexact = 0;
+  for (std::size_t at = 0; at < measured.size(); ++at) {
+    Measured const& row = measured[at];
+    ++counts[row.status];
+    if (!row.ok()) continue;
+    (rows[at].at("peak_gpu_mem_mb") == rows[at].at("planned_gpu_mem_mb") ? exact : inexact) += 1;
+    std::string const key = hash_class(row);
+    if (key.empty()) continue;
+    auto found =
+        std::find_if(classes.begin(), classes.end(), [&](auto const& entry) { return entry.first == key; });
+    if (found == classes.end()) {
+      std::string label = row.point.model.name + ", " + std::string(row.point.recipe.names.precision) +
+                          ", global batch " + std::to_string(row.point.split.global());
+      classes.push_back({key, {std::move(label), {}, 0}});
+      found = classes.end() - 1;
+    }
+    found->second.hashes[row.repeats.front().weights_hash].push_back(row.point.experiment);
+    ++found->second.rows;
+  }
+  for (auto const& [key, entry] : classes) {
+    if (entry.rows == 1 && classes.size() > 1) continue;  // nothing to compare it with
+    if (entry.hashes.size() == 1) {
+      out +=
+          "weights: " + entry.label + ": " +
+          (entry.rows == 1 ? std::string("one row")
+                           : terminal.green("all " + std::to_string(entry.rows) + " rows equal to the bit")) +
+          " (" + entry.hashes.begin()->first + ")\n";
+      continue;
+    }
+    out += "weights: " + entry.label + ": " +
+           terminal.red("DIFFERENT, " + std::to_string(entry.hashes.size()) + " hashes in " +
+                        std::to_string(entry.rows) + " rows") +
+           "\n";
+    for (auto const& [hash, experiments] : entry.hashes)
+      out += "  " + hash + ": " + cli::joined(experiments) + "\n";
+  }
+  if (exact + inexact > 0)
+    out +=
+        "memory: " +
+        (inexact == 0 ? terminal.green("planned = peak to the byte in all " + std::to_string(exact) + " rows")
+                      : terminal.red("planned and peak differ in " + std::to_string(inexact) + " rows")) +
+        "\n";
+  out += fastest_text(measured) + smallest_text(measured);
+  out += "rows:";
+  for (char const* status : {"ok", "oom", "refused", "failed"})
+    if (counts[status] > 0) out += " " + std::to_string(counts[status]) + " " + status + ",";
+  out.back() = '\n';
+  return out;
+}
+
+}  // namespace
+
+std::string table_text(std::vector<Measured> const& measured, std::vector<Row> const& rows,
+                       cli::Terminal const& terminal) {
+  std::vector<TableRows> const tables = tables_of(measured);
+  std::vector<cli::Table::Column> columns;
+  std::vector<List const*> varying;
+  for (List const& list : lists)
+    if (list.header && std::any_of(tables.begin(), tables.end(),
+                                   [&](TableRows const& table) { return varies(list, table, measured); })) {
+      varying.push_back(&list);
+      columns.push_back({list.header, false, 100});
+    }
+  std::vector<Shown const*> known;  // columns in which some row has a number that says something
+  for (Shown const& shown : shown_columns)
+    if (std::any_of(rows.begin(), rows.end(), [&](Row const& row) {
+          Row const& value = row.at(shown.field);
+          return row.at("status") == "ok" && value.is_number() && value != 0.0;
+        })) {
+      known.push_back(&shown);
+      columns.push_back({shown.header, true, shown.importance});
+    }
+  columns.push_back({"weights", false, 5});
+  cli::Table text(std::move(columns));
+  for (TableRows const& table : tables) {
+    text.heading(heading_of(table, measured));
+    std::vector<std::vector<bool>> best;
+    for (Shown const* shown : known) best.push_back(marks(*shown, table, measured, rows));
+    for (std::size_t line = 0; line < table.size(); ++line) {
+      Measured const& row = measured[table[line]];
+      cli::Names cells;
+      for (List const* list : varying) cells.push_back(list->value(row.point));
+      if (!row.ok()) {
+        bool const again = line > 0 && measured[table[line - 1]].reason == row.reason;
+        text.text_row(std::move(cells), row.status + ": " + (again ? "as above" : row.reason));
+        continue;
+      }
+      std::vector<bool> marked(cells.size(), false);
+      for (std::size_t column = 0; column < known.size(); ++column) {
+        cells.push_back(cell(rows[table[line]], *known[column]));
+        marked.push_back(best[column][line]);
+      }
+      cells.push_back(row.repeats.front().weights_hash.substr(0, 8));
+      text.row(std::move(cells), std::move(marked));
+    }
+  }
+  std::string out = text.text(terminal);
+  if (cli::Names const left_out = text.left_out(terminal); !left_out.empty())
+    out += cli::wrapped("left out for want of width: " + cli::joined(left_out) + "; JSON and CSV have them",
+                        terminal.width) +
+           "\n";
+  return out + "\n" + verdict(measured, rows, terminal);
+}
+
+}  // namespace compare
+}  // namespace tessera::inline v0

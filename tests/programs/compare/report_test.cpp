@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows and tables of measurements that never took place.
+#include "compare/report.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+namespace ts = tessera;
+namespace cli = tessera::cli;
+namespace compare = tessera::compare;
+
+namespace {
+
+/// What a comparison of these lists asks for.
+compare::Settings asked(cli::MatrixFlags matrix) {
+  compare::Settings settings;
+  settings.matrix = std::move(matrix);
+  return settings;
+}
+cli::MatrixFlags lists() {
+  cli::MatrixFlags matrix;
+  matrix.device = "cpu";
+  matrix.ranks = {4};
+  matrix.stages = {"zs0", "zs2"};
+  matrix.precisions = {"bf16"};
+  matrix.offloads = {"none"};
+  return matrix;
+}
+
+/// Every row as it were measured: so many timed steps of 100 ms in each repeat.
+std::vector<compare::Measured> measured(compare::Settings const& settings, int steps = 4, int repeats = 1) {
+  std::vector<compare::Measured> rows;
+  for (cli::Point const& point : cli::make_matrix(settings.matrix, 0)) {
+    compare::Measured row;
+    row.point = point;
+    row.status = "ok";
+    row.params = 1000000;
+    for (int repeat = 0; repeat < repeats; ++repeat) {
+      compare::Repeat one;
+      for (int step = 0; step < steps; ++step) {
+        ts::StepReport report;
+        report.interval = 0.1;
+        report.tokens = point.split.global() * point.sequence;
+        one.timed.add(report);
+      }
+      one.log.push_back({.global_step = 1, .step_time_s = 0.1, .tokens_per_sec = 1.0, .loss = 5.0});
+      one.comm_s = 0.01;
+      one.comm_waiting_s = 0.002;
+      one.weights_hash = "0123456789abcdef";
+      row.repeats.push_back(one);
+    }
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+/// Gives the last repeat of a row these timed steps, in milliseconds.
+void set_steps(compare::Measured& row, std::vector<double> const& milliseconds) {
+  compare::TimedSteps timed;
+  for (double const each : milliseconds) {
+    ts::StepReport report;
+    report.interval = each * 1e-3;
+    report.tokens = row.point.split.global() * row.point.sequence;
+    timed.add(report);
+  }
+  row.repeats.back().timed = timed;
+}
+
+std::string table(std::vector<compare::Measured> const& rows, compare::Settings const& settings,
+                  int width = 0) {
+  cli::Terminal terminal;
+  terminal.width = width;
+  return compare::table_text(rows, compare::result_rows(rows, settings), terminal);
+}
+
+bool has(std::string const& text, std::string const& part) { return text.find(part) != std::string::npos; }
+
+/// With single spaces between its cells.
+std::string squeezed(std::string text) {
+  auto const both = [](char one, char other) { return one == ' ' && other == ' '; };
+  text.erase(std::unique(text.begin(), text.end(), both), text.end());
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("lists that vary are columns of one table") {
+  cli::MatrixFlags matrix = lists();
+  matrix.stages = {"zs2"};
+  matrix.batches = {1, 2, 4, 8};
+  matrix.ranks = {1, 2};
+  compare::Settings settings = asked(matrix);
+  auto const count = [](std::string const& text, std::string const& part) {
+    std::size_t times = 0;
+    for (std::size_t at = 0; (at = text.find(part, at)) != text.npos; at += part.size()) ++times;
+    return times;
+  };
+  std::string text = table(measured(settings), settings);
+  CHECK(text.starts_with(
+      "tiny, bf16, sequence 128, accumulation 1, zs2, speedup against zs2_bf16_ranks1_bs1_sl128\n"));
+  CHECK(count(text, "speedup against") == 1);
+  CHECK(has(squeezed(text), "\nranks batch tok/s speedup "));
+  CHECK(has(squeezed(text), "\n1 1 1280 1.00 "));
+  CHECK(has(squeezed(text), "\n2 8 20480* 16.00 "));
+
+  // Precisions stand apart, unless each has but one row.
+  settings.matrix.precisions = {"fp32", "bf16"};
+  text = table(measured(settings), settings);
+  CHECK(count(text, "speedup against") == 2);
+  settings.matrix.batches = {4};
+  settings.matrix.ranks = {2};
+  text = table(measured(settings), settings);
+  CHECK(has(squeezed(text), "\nprecision tok/s "));
+  CHECK(count(text, "speedup against") == 1);
+  settings.matrix.models = cli::model_list("--models", {"tiny", "layers=2,heads=2,channels=32"});
+  settings.matrix.precisions = {"bf16"};
+  auto const rows = compare::result_rows(measured(settings), settings);
+  CHECK(rows[0]["speedup"] == 1.0);
+  CHECK(rows[1]["speedup"].is_null());  // a smaller model is no faster training
+
+  // One row needs no name for what it is, and no column.
+  settings = asked(lists());
+  settings.matrix.stages = {"zs3"};
+  text = table(measured(settings), settings);
+  CHECK(
+      text.starts_with("tiny, bf16, 4 ranks, batch 4, sequence 128, accumulation 1, global batch 16, zs3\n"));
+}
+
+TEST_CASE("a table fits its terminal and says what it left out") {
+  cli::MatrixFlags matrix = lists();
+  matrix.batches = {1, 2, 4};
+  compare::Settings const settings = asked(matrix);
+  auto rows = measured(settings, 4, 3);
+  for (auto& row : rows) {
+    set_steps(row, {90, 95});
+    row.repeats[0].peak_device = row.repeats[0].arena_host = 1 << 24;
+    row.repeats[0].comm_bytes = 1e6;
+    row.repeats[0].first_step_s = row.repeats[0].window_s = row.repeats[0].cpu_seconds = 0.5;
+  }
+  std::string const wide = table(rows, settings), narrow = table(rows, settings, 60);
+  CHECK_FALSE(has(wide, "left out"));
+  CHECK(has(wide, " +- "));  // the column of what repeats differ by
+  CHECK(has(narrow, "left out for want of width: "));
+  std::string const above = narrow.substr(0, narrow.find("\n\n"));
+  for (std::size_t begin = 0; begin < above.size();) {
+    std::size_t const end = std::min(above.find('\n', begin), above.size());
+    INFO(above.substr(begin, end - begin));
+    CHECK(end - begin <= 60);
+    begin = end + 1;
+  }
+  // One repeat does not differ, and a row that was not measured fills no column.
+  for (auto& row : rows) row.repeats.resize(1);
+  CHECK_FALSE(has(table(rows, settings).substr(0, 300), " +- "));
+}
+
+TEST_CASE("all speedups of a table have one base") {
+  cli::MatrixFlags matrix = lists();
+  matrix.stages = {"zs2", "zs0"};
+  matrix.offloads = {"cpu_optimizer", "none"};
+  compare::Settings const settings = asked(matrix);
+  auto rows = measured(settings);
+  set_steps(rows[0], {200, 200});  // zs2, offloaded
+  set_steps(rows[1], {400, 400});  // zs0, offloaded
+  set_steps(rows[2], {80, 80});    // zs2
+  auto known = compare::result_rows(rows, settings);
+  for (auto const& row : known) CHECK(row["speedup_against"] == "zs0_bf16_ranks4_bs4_sl128");
+  CHECK(known[0]["speedup"] == doctest::Approx(0.5));
+  CHECK(known[1]["speedup"] == doctest::Approx(0.25));  // what offload costs
+  CHECK(known[2]["speedup"] == doctest::Approx(1.25));
+  CHECK(known[3]["speedup"] == 1.0);
+  CHECK(has(table(rows, settings), "speedup against zs0_bf16_ranks4_bs4_sl128\n"));
+  rows[3].status = "oom";  // without that row the next best is the base
+  known = compare::result_rows(rows, settings);
+  CHECK(known[1]["speedup_against"] == "zs2_bf16_ranks4_bs4_sl128");
+  CHECK(known[3]["speedup"].is_null());
+}
+
+TEST_CASE("a difference within what rows vary by makes no winner") {
+  compare::Settings const settings = asked(lists());
+  auto rows = measured(settings);
+  set_steps(rows[0], {90, 110, 100, 100});
+  set_steps(rows[1], {88, 108, 98, 98});
+  std::string text = table(rows, settings);
+  CHECK(has(text, "fastest: 2 rows differ by less than they vary, up to 20,898 +- "));
+  CHECK(has(text, "tok/s: zs2_bf16_ranks4_bs4_sl128, zs0_bf16_ranks4_bs4_sl128\n"));
+  CHECK_FALSE(has(text, "*"));
+  set_steps(rows[1], {50, 51, 50, 51});
+  text = table(rows, settings);
+  CHECK(has(text, "fastest: zs2_bf16_ranks4_bs4_sl128 with 40,554 +- 464 tok/s and 0.00 MB a rank\n"));
+  CHECK(has(text, " 40554* "));
+  // Several repeats vary from one to the next, whatever their steps do.
+  for (std::size_t row = 0; row < 2; ++row) {
+    rows[row].repeats.push_back(rows[row].repeats.back());
+    set_steps(rows[row], {row == 0 ? 10.0 : 200.0});
+  }
+  CHECK(has(table(rows, settings), "fastest: 2 rows differ"));
+  // One step does not vary.
+  rows = measured(settings, 1);
+  set_steps(rows[1], {50});
+  text = table(rows, settings);
+  CHECK(has(text, "fastest: not told by one timed step a row"));
+  CHECK_FALSE(has(text, "*"));
+}
+
+TEST_CASE("utilisation is of a peak that is documented") {
+  cli::MatrixFlags matrix = lists();
+  matrix.ranks = {2};
+  matrix.precisions = {"bf16", "fp32", "fp64"};
+  matrix.stages = {"zs0"};
+  compare::Settings const settings = asked(matrix);
+  auto const rows = measured(settings);
+  auto const share = [&](std::vector<std::string> models, std::size_t row) {
+    ts::DeviceFacts device;
+    device.models = std::move(models);
+    return compare::result_rows(rows, settings, device)[row]["mfu_pct"];
+  };
+  double const rate = rows[0].tokens_per_second() / 2;
+  double const flops = ts::gpt2_flops_per_token(rows[0].point.model.options, rows[0].point.sequence);
+  CHECK(share({"NVIDIA H200", "NVIDIA H200"}, 0) == doctest::Approx(100.0 * rate * flops / 989.4e12));
+  CHECK(share({"NVIDIA H200", "NVIDIA H200"}, 1) == doctest::Approx(100.0 * rate * flops / 66.9e12));
+  CHECK(share({"NVIDIA H200", "NVIDIA H200"}, 2).is_null());
+  CHECK(share({"NVIDIA H200", "NVIDIA L4"}, 0).is_null());
+  CHECK(share({"NVIDIA H200"}, 0).is_null());
+  CHECK(share({"A device of tomorrow", "A device of tomorrow"}, 0).is_null());
+  CHECK(compare::result_rows(rows, settings)[0]["mfu_pct"].is_null());  // the CPU's peak is not documented
+}
+
+TEST_CASE("a row says which attention ran, and which was asked for") {
+  cli::MatrixFlags matrix = lists();
+  matrix.stages = {"zs0"};
+  matrix.attentions = {"auto", "reference", "fused"};
+  compare::Settings const settings = asked(matrix);
+  auto rows = measured(settings);
+  rows.push_back(rows[1]);
+  rows[3].status = "failed";
+  rows[3].repeats.clear();
+  auto const known = compare::result_rows(rows, settings);
+  for (std::size_t at = 0; at < 3; ++at) {
+    CHECK(known[at]["attention"] == "fused");  // the CPU has one kernel
+    CHECK(known[at]["attention_policy"] == matrix.attentions[at]);
+  }
+  CHECK(known[3]["attention"].is_null());
+  CHECK(known[3]["attention_policy"] == "reference");
+}
+
+TEST_CASE("seconds in collectives are there where they were measured") {
+  compare::Settings const settings = asked(lists());
+  auto rows = measured(settings, 4, 2);
+  auto const known = compare::result_rows(rows, settings);
+  CHECK(known[0]["comm_time_s"] == doctest::Approx(0.01));
+  CHECK(known[0]["comm_exposed_s"] == known[0]["comm_time_s"]);
+  CHECK(known[0]["comm_waiting_s"] == doctest::Approx(0.002));
+  rows[1].repeats[0].comm_s = rows[1].repeats[0].comm_waiting_s = std::nullopt;
+  auto const unknown = compare::result_rows(rows, settings);
+  CHECK(unknown[0] == known[0]);
+  for (char const* field : {"comm_time_s", "comm_exposed_s", "comm_waiting_s"})
+    CHECK(unknown[1][field].is_null());
+  CHECK(has(table(rows, settings), " 10.0 "));
+  rows[0].repeats[0].comm_s.reset();
+  CHECK_FALSE(has(table(rows, settings), " 10.0 "));
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// The choices of slots as a build with CUDA judges them, without one.
+#include "info/slots.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tessera/plan/support.hpp"
+
+namespace ts = tessera;
+namespace info = tessera::info;
+
+namespace {
+
+std::optional<std::string> reason(std::string_view device, std::string_view slot, std::string_view choice) {
+  for (info::Slot const& one : info::slots(device, ts::unsupported_reason))
+    for (info::Choice const& other : one.choices)
+      if (one.title == slot && other.name == choice) return other.reason;
+  return "there is no such choice";
+}
+
+}  // namespace
+
+TEST_CASE("slots are judged on the device that is asked about") {
+  CHECK_FALSE(reason("cuda", "capture", "graph"));
+  CHECK_FALSE(reason("cuda", "precision", "fp64"));  // with the attention that it needs there
+  CHECK_FALSE(reason("cuda", "device", "cpu"));
+  CHECK_FALSE(reason("cpu", "device", "cuda"));
+  CHECK(reason("cpu", "capture", "graph").value_or("").find("On<Cuda>") != std::string::npos);
+  CHECK_FALSE(reason("cpu", "precision", "fp64"));
+  CHECK(reason("cuda", "precision", "tf32").value_or("").find("not part of this build") != std::string::npos);
+  CHECK_FALSE(reason("cpu", "loss scale", "dynamic"));  // of fp16
+}
