@@ -145,5 +145,56 @@ class StepGate {
   std::atomic<std::int64_t> state_{1};  // step 0 takes place
 };
 
+/// Where the rank threads of one run agree, before each round, whether it takes place: when every rank has
+/// what the round needs and rank 0 wants it.
+class Rounds {
+ public:
+  explicit Rounds(std::int64_t ranks) : ranks_(ranks) {}
+
+  /// One rank's part. When it goes, also by an error, nobody waits for that rank any longer.
+  class Member {
+   public:
+    Member(Rounds& rounds, bool root) : rounds_(rounds), root_(root) {}
+    Member(Member const&) = delete;
+    Member& operator=(Member const&) = delete;
+    ~Member() {
+      rounds_.add(std::int64_t{1} << 40);
+      if (root_) rounds_.gate_.say(std::int64_t{1} << 60, false);
+    }
+
+    /// The same answer on all ranks. `wanted` is asked on rank 0, when all others are here.
+    template <class Wanted>
+    bool next(bool ready, Wanted&& wanted) {
+      ++round_;
+      if (!ready) rounds_.unready_.store(true);
+      rounds_.add(1);
+      if (root_) {
+        rounds_.await(round_ * rounds_.ranks_);
+        rounds_.gate_.say(round_, !rounds_.unready_.load() && wanted());
+      }
+      return rounds_.gate_.goes(round_);
+    }
+
+   private:
+    Rounds& rounds_;
+    bool root_;
+    std::int64_t round_ = 0;
+  };
+
+ private:
+  void add(std::int64_t count) {
+    arrived_.fetch_add(count);
+    arrived_.notify_all();
+  }
+  void await(std::int64_t count) const {
+    for (std::int64_t seen; (seen = arrived_.load()) < count;) arrived_.wait(seen);
+  }
+
+  std::int64_t ranks_;
+  std::atomic<std::int64_t> arrived_{0};
+  std::atomic<bool> unready_{false};
+  StepGate gate_;
+};
+
 }  // namespace cli
 }  // namespace tessera::inline v0

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+# cmake -DPROGRAM=train -DWORK=folder -P losses.cmake
+# What a run keeps when something is taken from it while it goes on.
+include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
+
+# disturbed(script pattern args...): runs the program with its log in log.jsonl; when a line of the log matches the
+# pattern, runs the script. `code`, `output` and `errors` are those of the program.
+macro(disturbed script pattern)
+  execute_process(
+    COMMAND sh -c "pattern=$1; shift
+                   \"$@\" & pid=$!; tries=0
+                   until grep -q \"$pattern\" log.jsonl 2>/dev/null; do
+                     tries=$((tries + 1)); [ $tries -lt 600 ] || { kill -9 $pid; exit 99; }
+                     sleep 0.05
+                   done
+                   ${script}
+                   wait $pid"
+            sh "${pattern}" "${PROGRAM}" ${ARGN} --log log.jsonl
+    WORKING_DIRECTORY "${WORK}" OUTPUT_VARIABLE output ERROR_VARIABLE errors RESULT_VARIABLE code)
+endmacro()
+
+# Data that is cut short: an error that names the file, its bytes then and now, and the weights of the last step.
+set(long "")
+foreach(i RANGE 40)
+  string(APPEND long "${text}")
+endforeach()
+set(tiny --model "layers=1,heads=2,channels=8,positions=16" --sequence 8 --batch 2)
+foreach(ranks 1 3)
+  foreach(what data validation)
+    file(WRITE "${WORK}/data.txt" "${long}")
+    file(WRITE "${WORK}/validation.txt" "${long}")
+    file(REMOVE "${WORK}/log.jsonl" "${WORK}/kept.safetensors")
+    disturbed("truncate -s 5 ${what}.txt;" "\"step\":3," ${tiny} --ranks ${ranks} --steps 100000000 --data data.txt
+              --validation validation.txt --validate-every 500 --save kept.safetensors)
+    string(LENGTH "${long}" bytes)
+    string(REGEX REPLACE "^(.*)([0-9][0-9][0-9])$" "\\1,\\2" bytes "${bytes}")
+    set(wanted "^error: ${what}.txt: was cut short while it was read, it had ${bytes} bytes and has 5 now; [^\n]*")
+    string(APPEND wanted "; the weights after step ([0-9]+) are in kept.safetensors\n$")
+    if(NOT code STREQUAL "4" OR NOT errors MATCHES "${wanted}")
+      message(SEND_ERROR "${what} that was cut short on ${ranks} ranks gave ${code}: ${errors}")
+    else()
+      set(step "${CMAKE_MATCH_1}")
+      file(STRINGS "${WORK}/log.jsonl" summary REGEX "\"summary\"")
+      string(JSON done GET "${summary}" summary steps_done)
+      if(NOT step STREQUAL done OR output MATCHES "interrupted by")
+        message(SEND_ERROR "${what} that was cut short: step ${step}, ${summary}, ${output}")
+      endif()
+      passes(${small} --steps 0 --init kept.safetensors)
+    endif()
+  endforeach()
+endforeach()
