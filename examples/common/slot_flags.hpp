@@ -51,7 +51,7 @@ SlotFlag slot_flag() {
   if constexpr (std::is_same_v<Slot, slot::device>)
     return {title, title, "where ranks compute: threads of this process, or a GPU each", {}};
   if constexpr (std::is_same_v<Slot, slot::sharding>)
-    return {"--stage,--sharding",
+    return {"--stage,--sharding,--strategies",
             "--stages,--stage,--sharding",
             "ZeRO stage 0 to 3, or dp: rank 0 updates and broadcasts",
             {"0", "1", "2", "3", "ddp", "zero0", "zero1", "zero2", "zero3"}};
@@ -60,8 +60,10 @@ SlotFlag slot_flag() {
   if constexpr (std::is_same_v<Slot, slot::loss_scale>)
     return {title, title, "what keeps small gradients above the smallest half", {}};
   if constexpr (std::is_same_v<Slot, slot::offload>)
-    return {
-        title, "--offloads,--offload,--offload-strategies", "which state lies outside the device", {"cpu"}};
+    return {"--offload,--offload-strategies",
+            "--offloads,--offload,--offload-strategies",
+            "which state lies outside the device",
+            {"cpu"}};
   if constexpr (std::is_same_v<Slot, slot::recompute>)
     return {title, title, "what backward computes again", {}};
   if constexpr (std::is_same_v<Slot, slot::reduction>)

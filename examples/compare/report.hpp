@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measured rows as result rows, as a table with a verdict, and as files.
+// Measured rows as result rows and as a table with a verdict.
 #pragma once
 
 #include <cstddef>
@@ -43,14 +43,6 @@ bool is_faster(Measured const& one, Measured const& other);
 /// plan its peak, which row is fastest and which needs the least memory.
 std::string table_text(std::vector<Measured> const& measured, std::vector<results::Row> const& rows,
                        cli::Terminal const& terminal);
-
-/// Refuses, before anything is trained, every output that could not be written. Throws Error(failed or usage)
-/// that names the path.
-void check_outputs(Settings const& settings, std::vector<Point> const& points);
-
-/// Writes all files that were asked for and returns a line for each. "-" is stdout.
-std::vector<std::string> write_outputs(Settings const& settings, results::Document const& document,
-                                       std::vector<Measured> const& measured);
 
 }  // namespace compare
 }  // namespace tessera::inline v0

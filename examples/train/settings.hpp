@@ -39,7 +39,8 @@ struct TrainFlags {
   std::string model = "tiny";
   int ranks = 1;
   std::int64_t batch = 8, sequence = 128, accumulation = 1, global_batch = 0;
-  PerSlot<std::string> slots;  ///< empty: the slot's default
+  PerSlot<std::string> slots;       ///< empty: the slot's default
+  bool bf16 = false, fp16 = false;  ///< other spellings of two precisions
   DataFlags data;
   std::int64_t steps = 100, epochs = 0, samples = 0;
   TrainerOptions options;
@@ -56,10 +57,11 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
   line.path("--save", "FILE", flags.save, "write the weights here (safetensors, fp32); whole or not at all");
 
   line.group("Size of a step (global batch = batch x ranks x accumulation)");
-  line.whole("--ranks", flags.ranks, "workers, each with its own memory", 1, 64);
-  line.whole("--batch", flags.batch, "sequences of a rank and micro-batch", 1, 1 << 30);
-  line.whole("--sequence", flags.sequence, "tokens of a sequence", 1, 1 << 30);
-  line.whole("--accumulation", flags.accumulation, "micro-batches of a rank and step", 1, most_accumulation);
+  line.whole("--ranks,--gpus", flags.ranks, "workers, each with its own memory", 1, 64);
+  line.whole("--batch,--batch-size", flags.batch, "sequences of a rank and micro-batch", 1, 1 << 30);
+  line.whole("--sequence,--seq-length", flags.sequence, "tokens of a sequence", 1, 1 << 30);
+  line.whole("--accumulation,--grad-accum", flags.accumulation, "micro-batches of a rank and step", 1,
+             most_accumulation);
   line.custom("--global-batch", "N", "", "sequences of a step; batch or accumulation follow from it",
               [&](std::string const& flag, std::string const& value) {
                 flags.global_batch = whole_number(flag, value, 1, (std::int64_t{1} << 31) - 1);
@@ -75,6 +77,8 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
                   value = slot_choice<Slot>(flag, given);
                 });
   });
+  line.toggle("--bf16", flags.bf16, "the same as --precision bf16");
+  line.toggle("--fp16", flags.fp16, "the same as --precision fp16");
 
   add_data_flags(line, flags.data);
   line.path("--validation", "PATH", flags.validation, "text or tokens whose loss is measured and logged");
@@ -82,7 +86,7 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
              "steps between validations; 0: after the last step only", 0, std::int64_t{1} << 40);
 
   line.group("Length");
-  line.whole("--steps", flags.steps, "optimizer steps; 0 writes --save and trains nothing", 0,
+  line.whole("--steps,--num-steps", flags.steps, "optimizer steps; 0 writes --save and trains nothing", 0,
              std::int64_t{1} << 40);
   line.custom("--epochs", "N", "", "passes over the data, instead of --steps",
               [&](std::string const& flag, std::string const& value) {
@@ -131,6 +135,7 @@ struct Settings {
 inline RecipeTable recipe_of(TrainFlags const& flags) {
   SlotNames names;
   for_each_slot([&]<class Slot>(Slot) { names.*Slot::field = flags.slots.template of<Slot>(); });
+  if (flags.bf16 || flags.fp16) names.precision = flags.bf16 ? "bf16" : "fp16";
   RecipeTable const recipe = parse_recipe(names);
   if (auto const rule = broken_rule(recipe)) throw Error(ErrorKind::config, std::string(*rule));
   if (auto const reason = unavailable_reason(recipe)) throw Error(ErrorKind::unsupported, *reason);
@@ -166,6 +171,17 @@ inline void check_outputs(Settings const& settings, TrainFlags const& flags) {
   // One file of weights may be saved over: it is replaced whole, after the last step.
   check_apart({log}, weights);
   if (init.is_folder() || weights.size() > 2) check_apart({save}, weights);
+}
+
+/// Refuses outputs that would fill their disk before the last step.
+inline void check_room_for(Settings const& settings) {
+  constexpr std::int64_t line_bytes = 150, most_steps = std::int64_t{1} << 50;
+  std::vector<PlannedFile> files;
+  if (!settings.save.empty())
+    files.push_back({settings.save, 4 * parameter_count(gpt2_units(settings.model.options)({1, 1}))});
+  if (!settings.log.empty())
+    files.push_back({settings.log, line_bytes * std::min(settings.steps, most_steps), true});
+  check_room(files);
 }
 
 /// Tells the schedule how many steps there are. Refuses a rate that falls after its warm-up, but never gets
@@ -204,6 +220,8 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   if (flags.validate_every > 0 && flags.validation.empty())
     refuse("--validate-every " + std::to_string(flags.validate_every) +
            " needs data; give --validation PATH");
+  if (line.given("--precision") + flags.bf16 + flags.fp16 > 1)
+    refuse("--precision, --bf16 and --fp16 all say in which format products are computed; give one of them");
   settings.recipe = recipe_of(flags);
   settings.model = model_choice("--model", flags.model);
   if (auto const reason = model_refusal(settings.model)) throw Error(ErrorKind::unsupported, *reason);
@@ -250,6 +268,7 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
         std::to_string(epochs) + (epochs == 1 ? " epoch of " : " epochs of ") + grouped(samples) + " samples";
   }
   check_schedule(settings);
+  check_room_for(settings);
   return settings;
 }
 
@@ -267,8 +286,10 @@ inline Box box_of(Settings const& settings, CommandLine const& line) {
           line.given("--vocabulary") ? "flag"
           : settings.model.named     ? "model"
                                      : "data");
-  box.add("weights", settings.init.empty() ? "seed " + std::to_string(options.seed) : settings.init.string(),
-          origin(settings.init.empty() ? "--seed" : "--init"));
+  box.add(
+      "weights",
+      settings.init.empty() ? "seed " + std::to_string(options.seed) : v0::detail::path_text(settings.init),
+      origin(settings.init.empty() ? "--seed" : "--init"));
   if (settings.source) box.add("data", settings.data_text, origin("--data"));
   if (settings.source) box.add("order", tessera::name_of(settings.data.order), origin("--order"));
   if (settings.validation) box.add("validation", settings.validation->description(), "flag");
@@ -276,7 +297,10 @@ inline Box box_of(Settings const& settings, CommandLine const& line) {
   box.add("sequence", std::to_string(options.sequence), origin("--sequence"));
   box.add("steps", grouped(settings.steps), settings.length_from);
   box.add("sharding", std::string(recipe.names.sharding), origin("--stage"));
-  box.add("precision", std::string(recipe.names.precision), origin("--precision"));
+  char const* const precision_flag = line.given("--bf16")   ? "--bf16"
+                                     : line.given("--fp16") ? "--fp16"
+                                                            : "--precision";
+  box.add("precision", std::string(recipe.names.precision), origin(precision_flag));
   box.add("offload", std::string(recipe.names.offload), origin("--offload"));
   box.add("recompute", std::string(recipe.names.recompute), origin("--recompute"));
   box.add("reduction", std::string(recipe.names.reduction), origin("--reduction"));
