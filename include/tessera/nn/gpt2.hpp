@@ -60,7 +60,7 @@ class Gpt2 {
     std::int64_t const c = options_.channels, b = shape.batch, t = shape.sequence;
     // GPT-2's own initialisation: 0.02, and 0.02 / sqrt(2 L) for the projections that add to the residual.
     Init const normal = Init::normal(0.02);
-    Init const residual = Init::normal(0.02 / std::sqrt(2.0 * static_cast<double>(options_.layers)));
+    Init const projection = Init::normal(0.02 / std::sqrt(2.0 * static_cast<double>(options_.layers)));
     std::vector<UnitSpec> units;
 
     // A vocabulary of 50257 would send a GPU's products with the embedding to kernels several times slower:
@@ -87,13 +87,13 @@ class Gpt2 {
           {name("ln_1.bias"), {c}},
           {name("attn.c_attn.weight"), {c, 3 * c}, normal, true, true, {Split::Kind::heads, 1}},
           {name("attn.c_attn.bias"), {3 * c}, Init::zeros(), false, true, {Split::Kind::heads, 0}},
-          {name("attn.c_proj.weight"), {c, c}, residual, true, true, {Split::Kind::dim, 0}},
+          {name("attn.c_proj.weight"), {c, c}, projection, true, true, {Split::Kind::dim, 0}},
           {name("attn.c_proj.bias"), {c}},
           {name("ln_2.weight"), {c}, Init::ones()},
           {name("ln_2.bias"), {c}},
           {name("mlp.c_fc.weight"), {c, 4 * c}, normal, true, true, {Split::Kind::dim, 1}},
           {name("mlp.c_fc.bias"), {4 * c}, Init::zeros(), false, true, {Split::Kind::dim, 0}},
-          {name("mlp.c_proj.weight"), {4 * c, c}, residual, true, true, {Split::Kind::dim, 0}},
+          {name("mlp.c_proj.weight"), {4 * c, c}, projection, true, true, {Split::Kind::dim, 0}},
           {name("mlp.c_proj.bias"), {c}}};
       block.output = {b, t, c};
       block.saved = {{"ln_1", {b, t, c}},         {"ln_1.mean", {b, t}, true},
