@@ -14,10 +14,17 @@ function(run)
   endif()
 endfunction()
 
-if(WAY STREQUAL "include_path")
+if(WAY MATCHES "^(include_path|checked_containers)$")
   # The compiler alone, and Eigen where the distribution puts it.
   file(STRINGS "${BUILD}/CMakeCache.txt" eigen REGEX "^Eigen3_DIR:")
   string(REGEX REPLACE "^[^=]*=(.*)/share/eigen3/cmake$" "\\1/include/eigen3" eigen "${eigen}")
+  if(WAY STREQUAL "checked_containers")  # a program that trains, under the debug mode of libstdc++
+    run(${LAUNCHER} "${COMPILER}" -std=c++20 -O1 -D_GLIBCXX_DEBUG "-I${ROOT}/include" "-I${eigen}"
+        -c "${ROOT}/examples/minimal/minimal_zero3_offload_fp16.cpp" -o "${place}/trainer.o")
+    run("${COMPILER}" "${place}/trainer.o" -pthread -o "${place}/trainer")
+    run("${place}/trainer")
+    return()
+  endif()
   run(${LAUNCHER} "${COMPILER}" -std=c++20 -O1 "-I${ROOT}/include" "-I${eigen}" -c "${project}/main.cpp"
       -o "${place}/main.o")
   run(${LAUNCHER} "${COMPILER}" -std=c++20 -O1 "-I${ROOT}/include" "-I${eigen}" -c "${project}/second.cpp"

@@ -133,13 +133,13 @@ class TokenSource {
                                         " were asked for, there are " + std::to_string(size_));
     auto segment = std::upper_bound(segments_.begin(), segments_.end(), first,
                                     [](std::int64_t at, Segment const& s) { return at < s.first; });
-    for (std::size_t done = 0; done < out.size();) {
-      Segment const& from = *(segment - 1);
+    --segment;
+    for (std::size_t done = 0; done < out.size(); ++segment) {
+      Segment const& from = *segment;
       std::int64_t const start = first + static_cast<std::int64_t>(done) - from.first;
       std::int64_t const count = std::min(from.count - start, static_cast<std::int64_t>(out.size() - done));
       copy(from.data, start, count, out.data() + done);
       done += static_cast<std::size_t>(count);
-      ++segment;
     }
   }
 
