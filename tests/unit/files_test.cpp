@@ -145,6 +145,20 @@ TEST_CASE("a process killed while it writes leaves a whole file") {
   }
 }
 
+TEST_CASE("files for which there is no room are refused with their bytes") {
+  TemporaryFolder folder;
+  std::int64_t const huge = std::int64_t{1} << 61;
+  auto const save = folder / "save", log = folder / "log";
+  ts::check_room({{save, 1}, {log, 1, true}});
+  CHECK_ERROR(failed, ts::check_room({{save, huge}}), "save: needs 2,305,843,009,213,693,952 bytes, and ",
+              " are free on its disk; free some space or write elsewhere");
+  CHECK_ERROR(failed, ts::check_room({{save, 1}, {log, huge, true}}),
+              "log: needs 2,305,843,009,213,693,953 bytes, with " + save.string() + ", and ");
+  ts::check_room({{"/dev/null", huge}});
+  CHECK_ERROR(failed, ts::check_room({{folder / "no/file", 1}}), "no/file: cannot write, the folder");
+  CHECK(folder.entries() == 0);
+}
+
 TEST_CASE("a full disk is reported as one") {
   if (!std::filesystem::exists("/dev/full")) return;
   CHECK_ERROR(failed, ts::write_file("/dev/full", "text"), "/dev/full: cannot write",

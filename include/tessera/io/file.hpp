@@ -12,10 +12,12 @@
 #include <string>
 #include <string_view>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <system_error>
 #include <tuple>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 #include "tessera/core/error.hpp"
 #include "tessera/data/file_bytes.hpp"
@@ -159,6 +161,51 @@ inline void check_writable_folder(std::filesystem::path const& folder) {
   auto const [file, temporary] = detail::create_temporary(nearest);
   if (!file) detail::file_error(folder, "create files in " + detail::path_text(nearest), errno);
   ::unlink(temporary.c_str());
+}
+
+/// A file that will be written, and its bytes.
+struct PlannedFile {
+  std::filesystem::path path;
+  std::int64_t bytes = 0;
+  bool in_place = false;  ///< the old file's bytes become free first; an AtomicFile's stay until the end
+};
+
+/// Throws Error(failed) with path, bytes needed and bytes free unless there is room for all of these files
+/// together. Devices and pipes need none; a file system that does not say what is free is believed.
+inline void check_room(std::vector<PlannedFile> const& files) {
+  struct Use {
+    ::dev_t device;
+    std::int64_t bytes;
+    std::filesystem::path path;
+  };
+  std::vector<Use> uses;
+  for (PlannedFile const& file : files) {
+    detail::Destination const found = detail::inspect_destination(file.path);
+    std::filesystem::path const folder = detail::folder_of(found.path);
+    struct stat status {
+    }, old{};
+    struct statvfs disk {};
+    if (found.stream || ::stat(folder.c_str(), &status) != 0 || ::statvfs(folder.c_str(), &disk) != 0 ||
+        disk.f_blocks == 0)
+      continue;
+    auto const blocks = ::geteuid() == 0 ? disk.f_bfree : disk.f_bavail;
+    double free = static_cast<double>(blocks) * static_cast<double>(disk.f_frsize);
+    if (file.in_place && ::stat(found.path.c_str(), &old) == 0)
+      free += 512.0 * static_cast<double>(old.st_blocks);
+    std::int64_t needed = file.bytes;
+    std::string beside;
+    for (Use const& use : uses)
+      if (use.device == status.st_dev) {
+        needed += use.bytes;
+        beside = ", with " + detail::path_text(use.path);
+      }
+    if (static_cast<double>(needed) > free)
+      throw Error(ErrorKind::failed, detail::path_text(file.path) + ": needs " + detail::with_commas(needed) +
+                                         " bytes" + beside + ", and " +
+                                         detail::with_commas(static_cast<std::int64_t>(free)) +
+                                         " are free on its disk; free some space or write elsewhere");
+    uses.push_back({status.st_dev, file.bytes, file.path});
+  }
 }
 
 /// Creates a folder and those above it; nothing if it is there. Throws Error(failed) that names it.

@@ -9,14 +9,14 @@ foreach(pair "INT 130" "TERM 143" "HUP 129")
   string(REPLACE " " ";" pair "${pair}")
   list(GET pair 0 signal)
   list(GET pair 1 wanted)
-  signalled("${signal};${signal}" 0 "\"step\":3," log.jsonl ${small} --ranks 2 --stage 2 --steps 100000000 --log log.jsonl
+  signalled("${signal};${signal}" 0 "\"step\":3," log.jsonl ${small} --ranks 2 --stage 2 --steps 10000000 --log log.jsonl
             --save ${signal}.safetensors)
   if(NOT code STREQUAL "${wanted}")
     file(READ "${WORK}/err.txt" errors)
     message(SEND_ERROR "SIG${signal} ended the run with ${code}, not ${wanted}: ${errors}")
   endif()
   file(READ "${WORK}/out.txt" output)
-  if(NOT output MATCHES "interrupted by SIG${signal} after step [0-9]+ of 100000000")
+  if(NOT output MATCHES "interrupted by SIG${signal} after step [0-9]+ of 10000000")
     message(SEND_ERROR "SIG${signal}: the run printed ${output}")
   endif()
   passes(${small} --steps 0 --init ${signal}.safetensors)
@@ -65,7 +65,7 @@ execute_process(
   COMMAND sh -c "trap '' HUP; \"$@\" > out.txt & pid=$!
                  until grep -q '\"step\":3,' nohup.jsonl; do sleep 0.05; done
                  kill -HUP $pid; sleep 0.3; kill -TERM $pid; wait $pid"
-          sh "${PROGRAM}" ${small} --steps 100000000 --log nohup.jsonl
+          sh "${PROGRAM}" ${small} --steps 10000000 --log nohup.jsonl
   WORKING_DIRECTORY "${WORK}" RESULT_VARIABLE code ERROR_VARIABLE errors)
 if(NOT code STREQUAL "143")
   message(SEND_ERROR "SIGHUP under nohup, then SIGTERM, gave ${code}: ${errors}")
@@ -84,7 +84,7 @@ execute_process(
                  sleep 0.8; kill -TERM $pid
                  tries=0
                  until [ -s code ]; do tries=$((tries + 1)); [ $tries -lt 100 ] || exit 99; sleep 0.1; done"
-          sh "${PROGRAM}" ${small} -q --steps 100000000 --log /dev/stdout
+          sh "${PROGRAM}" ${small} -q --steps 10000000 --log /dev/stdout
   WORKING_DIRECTORY "${WORK}" RESULT_VARIABLE code ERROR_QUIET)
 file(READ "${WORK}/code" ended)
 file(READ "${WORK}/err.txt" errors)

@@ -30,7 +30,7 @@ foreach(ranks 1 3)
     file(WRITE "${WORK}/data.txt" "${long}")
     file(WRITE "${WORK}/validation.txt" "${long}")
     file(REMOVE "${WORK}/log.jsonl" "${WORK}/kept.safetensors")
-    disturbed("truncate -s 5 ${what}.txt;" "\"step\":3," ${tiny} --ranks ${ranks} --steps 100000000 --data data.txt
+    disturbed("truncate -s 5 ${what}.txt;" "\"step\":3," ${tiny} --ranks ${ranks} --steps 10000000 --data data.txt
               --validation validation.txt --validate-every 500 --save kept.safetensors)
     string(LENGTH "${long}" bytes)
     string(REGEX REPLACE "^(.*)([0-9][0-9][0-9])$" "\\1,\\2" bytes "${bytes}")
@@ -49,3 +49,29 @@ foreach(ranks 1 3)
     endif()
   endforeach()
 endforeach()
+
+# A disk that is too small for the weights or the log: refused before the first step, with what is needed and free.
+# A file system of 64 KiB needs a right to mount, in a namespace of its own.
+set(on_small "mkdir -p small; mount -t tmpfs -o size=64k none small; exec \"$@\"")
+execute_process(COMMAND unshare -rm sh -euc "${on_small}" sh true WORKING_DIRECTORY "${WORK}" RESULT_VARIABLE mounts
+                OUTPUT_QUIET ERROR_QUIET)
+function(too_small wanted)
+  execute_process(COMMAND unshare -rm sh -euc "${on_small}" sh "${PROGRAM}" ${ARGN} WORKING_DIRECTORY "${WORK}"
+                  OUTPUT_VARIABLE output ERROR_VARIABLE errors RESULT_VARIABLE code)
+  if(NOT code STREQUAL "1" OR output MATCHES "step 1 " OR NOT errors MATCHES "^error: ${wanted}\n$")
+    message(SEND_ERROR "a disk that is too small gave ${code}: ${output}${errors}")
+  endif()
+endfunction()
+set(way_out "are free on its disk; free some space or write elsewhere")
+if(mounts STREQUAL "0")
+  too_small("small/w: needs 92,032 bytes, and 65,536 ${way_out}" --model "layers=1,heads=2,channels=32,positions=64"
+            --sequence 8 --batch 2 --data text.txt --steps 3 --save small/w)
+  too_small("small/log: needs 75,000 bytes, and 65,536 ${way_out}" ${small} --steps 500 --log small/log)
+  too_small("small/log: needs 72,256 bytes, with small/w, and 65,536 ${way_out}" ${small} --steps 400 --log small/log
+            --save small/w)
+  execute_process(COMMAND unshare -rm sh -euc "${on_small}" sh "${PROGRAM}" ${small} --steps 200 --log small/log
+                          --save small/w WORKING_DIRECTORY "${WORK}" OUTPUT_QUIET ERROR_VARIABLE errors RESULT_VARIABLE code)
+  if(NOT code STREQUAL "0")
+    message(SEND_ERROR "a disk that is large enough gave ${code}: ${errors}")
+  endif()
+endif()
