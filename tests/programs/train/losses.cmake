@@ -75,3 +75,23 @@ if(mounts STREQUAL "0")
     message(SEND_ERROR "a disk that is large enough gave ${code}: ${errors}")
   endif()
 endif()
+
+# A save that was killed in the middle leaves a hidden file until the next save there.
+execute_process(
+  COMMAND sh -c "mkdir saves; \"$@\" --save saves/w > /dev/null & pid=$!; tries=0
+                 until ls -A saves | grep -q tmp; do
+                   tries=$((tries + 1)); [ $tries -lt 3000 ] || { kill -9 $pid; exit 99; }
+                   kill -0 $pid || exit 98
+                 done
+                 kill -9 $pid; wait $pid"
+          sh "${PROGRAM}" -q --model "layers=4,heads=8,channels=512" --steps 0
+  WORKING_DIRECTORY "${WORK}" RESULT_VARIABLE code ERROR_QUIET)
+file(GLOB left RELATIVE "${WORK}/saves" "${WORK}/saves/.*")
+if(NOT code STREQUAL "137" OR NOT left MATCHES "^.tessera-[0-9]+-[0-9a-f]+.tmp$")
+  message(SEND_ERROR "killing a save gave ${code} and left ${left}")
+endif()
+passes(${small} --steps 0 --save saves/w)
+file(GLOB left RELATIVE "${WORK}/saves" "${WORK}/saves/*" "${WORK}/saves/.*")
+if(NOT left STREQUAL "w")
+  message(SEND_ERROR "after the next save there are ${left}")
+endif()
