@@ -3,7 +3,11 @@
 #include "compare/output.hpp"
 
 #include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <fcntl.h>
 #include <iostream>
+#include <sys/file.h>
 
 #include "tessera/io/file.hpp"
 
@@ -41,6 +45,36 @@ bool is_stream(fs::path const& path) {
   return path == "-" || (fs::exists(path, code) && !fs::is_regular_file(path, code));
 }
 
+/// Locks a folder for this process, which then needs no file in it. Where the file system has no locks, two
+/// comparisons are not told apart.
+v0::detail::Descriptor locked(fs::path const& folder) {
+  v0::detail::Descriptor open(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (open && ::flock(open.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    throw Error(ErrorKind::failed, v0::detail::path_text(folder) +
+                                       ": another compare is writing its files there; wait until it has "
+                                       "ended, or give another --output-dir");
+  return open;
+}
+
+/// Removes the step logs of run `first` and later ones, and folders that are empty then.
+void remove_runs(fs::path const& experiment, std::size_t first) {
+  std::error_code code;
+  std::vector<fs::path> stale;
+  for (fs::directory_iterator entry(experiment, code), end; !code && entry != end; entry.increment(code)) {
+    std::string const name = entry->path().filename();
+    std::size_t run = 0;
+    auto const [stop, error] =
+        std::from_chars(name.data() + std::min<std::size_t>(3, name.size()), name.data() + name.size(), run);
+    if (name.starts_with("run") && error == std::errc() && stop == name.data() + name.size() && run >= first)
+      stale.push_back(entry->path());
+  }
+  for (auto const& folder : stale) {
+    fs::remove(folder / "step_log.csv", code);
+    fs::remove(folder, code);
+  }
+  if (!stale.empty()) fs::remove(experiment, code);
+}
+
 /// Whether a row has steps and no signal cut it short.
 bool ended(Measured const& row) { return !row.repeats.empty() && !row.repeats.back().interrupted; }
 
@@ -67,10 +101,11 @@ Outputs::Outputs(Settings const& settings, std::vector<Point> const& points)
   check_writable_folder(settings.output_dir);
   for (auto const& path : {json_, csv_}) check_file(path);
   std::error_code code;
-  if (!fs::exists(settings.output_dir, code)) return;
-  for (auto const& path : {json_, csv_}) check_writable(path);
+  bool const is_new = !fs::exists(settings.output_dir, code);
+  if (!is_new)
+    for (auto const& path : {json_, csv_}) check_writable(path);
   for (Point const& point : points) {
-    if (point.refusal) continue;
+    if (is_new || point.refusal) continue;
     for (int run = 1; run <= settings.repeat; ++run) {
       fs::path const folder = run_folder(point, static_cast<std::size_t>(run));
       check_writable_folder(folder);
@@ -78,6 +113,8 @@ Outputs::Outputs(Settings const& settings, std::vector<Point> const& points)
       if (fs::exists(folder, code)) check_writable(folder / "step_log.csv");
     }
   }
+  make_folder(settings.output_dir);
+  folder_ = locked(settings.output_dir);
 }
 
 bool Outputs::kept(fs::path const& path) const {
@@ -87,7 +124,6 @@ bool Outputs::kept(fs::path const& path) const {
 
 void Outputs::write_logs(std::vector<Measured> const& measured) {
   if (is_named()) return;
-  make_folder(settings_.output_dir);
   for (; rows_logged_ < measured.size(); ++rows_logged_) {
     Measured const& row = measured[rows_logged_];
     for (std::size_t run = 1; run <= row.repeats.size(); ++run) {
@@ -97,6 +133,8 @@ void Outputs::write_logs(std::vector<Measured> const& measured) {
       results::write_step_log(folder / "step_log.csv", row.repeats[run - 1].log);
       ++logs_;
     }
+    if (ended(row) || !cli::Interrupt::caught())
+      remove_runs(settings_.output_dir / row.point.experiment, row.repeats.size() + 1);
   }
 }
 
