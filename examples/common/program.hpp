@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The frame of a program: what it throws becomes one line on stderr and an exit code; Ctrl-C and SIGTERM once
-// let it finish its step, again half a second later or more end it now.
+// The frame of a program: what it throws becomes one line on stderr and an exit code; Ctrl-C, SIGTERM
+// and SIGHUP once let it finish its step, again half a second later or more end it now.
 #pragma once
 
 #include <atomic>
@@ -10,6 +10,7 @@
 #include <ctime>
 #include <exception>
 #include <iostream>
+#include <iterator>
 #include <new>
 #include <string>
 #include <string_view>
@@ -66,6 +67,8 @@ extern "C" inline void tessera_program_signal(int number) {
   ::clock_gettime(CLOCK_MONOTONIC, &time);
   std::int64_t const now = std::int64_t{time.tv_sec} * 1000 + time.tv_nsec / 1000000;
   std::int64_t first = 0;
+  // Who reads the output hangs up too, and that must not end the program before it has saved.
+  if (number == SIGHUP) ::signal(SIGPIPE, SIG_IGN);
   if (signal_caught.compare_exchange_strong(first, now * 256 + number)) return;
   // timeout(1) and some shells send the same signal twice at once, to the process and to its group.
   if (now - first / 256 >= 500) ::_exit(128 + number);
@@ -73,8 +76,8 @@ extern "C" inline void tessera_program_signal(int number) {
 
 }  // namespace detail
 
-/// While it lives, the first SIGINT or SIGTERM is only noted; one that comes half a second later or more ends
-/// the process.
+/// While it lives, the first SIGINT, SIGTERM or SIGHUP is only noted; one that comes half a second later or
+/// more ends the process. Under nohup SIGHUP stays ignored.
 class Interrupt {
  public:
   Interrupt() {
@@ -82,26 +85,29 @@ class Interrupt {
     action.sa_handler = detail::tessera_program_signal;
     sigemptyset(&action.sa_mask);
     action.sa_flags = SA_RESTART;
-    ::sigaction(SIGINT, &action, &old_int_);
-    ::sigaction(SIGTERM, &action, &old_term_);
+    for (std::size_t at = 0; at < std::size(signals); ++at) {
+      ::sigaction(signals[at], nullptr, &old_[at]);
+      if (signals[at] != SIGHUP || old_[at].sa_handler != SIG_IGN) ::sigaction(signals[at], &action, nullptr);
+    }
   }
   Interrupt(Interrupt const&) = delete;
   Interrupt& operator=(Interrupt const&) = delete;
   ~Interrupt() {
-    ::sigaction(SIGINT, &old_int_, nullptr);
-    ::sigaction(SIGTERM, &old_term_, nullptr);
+    for (std::size_t at = 0; at < std::size(signals); ++at) ::sigaction(signals[at], &old_[at], nullptr);
   }
 
   static bool caught() { return number() != 0; }
-  /// 130 or 143; 0 when no signal came.
+  /// 129, 130 or 143; 0 when no signal came.
   static int exit_code() { return caught() ? 128 + number() : 0; }
-  static std::string name() { return number() == SIGTERM ? "SIGTERM" : "SIGINT"; }
+  static std::string name() {
+    return number() == SIGTERM ? "SIGTERM" : number() == SIGHUP ? "SIGHUP" : "SIGINT";
+  }
 
  private:
   static int number() { return static_cast<int>(detail::signal_caught.load() % 256); }
 
-  struct sigaction old_int_ {};
-  struct sigaction old_term_ {};
+  static constexpr int signals[] = {SIGINT, SIGTERM, SIGHUP};
+  struct sigaction old_[std::size(signals)] = {};
 };
 
 /// Where the rank threads of one run agree whether there is a next step. Rank 0 decides after each step, the
@@ -137,6 +143,57 @@ class StepGate {
 
  private:
   std::atomic<std::int64_t> state_{1};  // step 0 takes place
+};
+
+/// Where the rank threads of one run agree, before each round, whether it takes place: when every rank has
+/// what the round needs and rank 0 wants it.
+class Rounds {
+ public:
+  explicit Rounds(std::int64_t ranks) : ranks_(ranks) {}
+
+  /// One rank's part. When it goes, also by an error, nobody waits for that rank any longer.
+  class Member {
+   public:
+    Member(Rounds& rounds, bool root) : rounds_(rounds), root_(root) {}
+    Member(Member const&) = delete;
+    Member& operator=(Member const&) = delete;
+    ~Member() {
+      rounds_.add(std::int64_t{1} << 40);
+      if (root_) rounds_.gate_.say(std::int64_t{1} << 60, false);
+    }
+
+    /// The same answer on all ranks. `wanted` is asked on rank 0, when all others are here.
+    template <class Wanted>
+    bool next(bool ready, Wanted&& wanted) {
+      ++round_;
+      if (!ready) rounds_.unready_.store(true);
+      rounds_.add(1);
+      if (root_) {
+        rounds_.await(round_ * rounds_.ranks_);
+        rounds_.gate_.say(round_, !rounds_.unready_.load() && wanted());
+      }
+      return rounds_.gate_.goes(round_);
+    }
+
+   private:
+    Rounds& rounds_;
+    bool root_;
+    std::int64_t round_ = 0;
+  };
+
+ private:
+  void add(std::int64_t count) {
+    arrived_.fetch_add(count);
+    arrived_.notify_all();
+  }
+  void await(std::int64_t count) const {
+    for (std::int64_t seen; (seen = arrived_.load()) < count;) arrived_.wait(seen);
+  }
+
+  std::int64_t ranks_;
+  std::atomic<std::int64_t> arrived_{0};
+  std::atomic<bool> unready_{false};
+  StepGate gate_;
 };
 
 }  // namespace cli

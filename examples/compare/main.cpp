@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <map>
 #include <string>
@@ -20,6 +21,7 @@
 #include "common/run_flags.hpp"
 #include "common/terminal.hpp"
 #include "compare/measure.hpp"
+#include "compare/output.hpp"
 #include "compare/report.hpp"
 #include "compare/settings.hpp"
 
@@ -38,7 +40,7 @@ constexpr char examples[] = R"(Examples:
 
 Lists hold commas or spaces. A flag given twice counts the last time. Every row ends as ok, oom, refused or
 failed; the exit code is 0 when none failed. Exit codes: 1 failed, 2 usage, 3 settings or every row refused,
-4 data, 130 and 143 interrupted.
+4 data, 129, 130 and 143 interrupted.
 )";
 
 void declare(cli::CommandLine& line, Settings& settings) {
@@ -59,6 +61,10 @@ void declare(cli::CommandLine& line, Settings& settings) {
   line.choice("--format", {"rows", "flat"}, settings.format,
               "of the JSON: a document of rows, or a plain array");
   line.toggle("--list", settings.list, "list the recipes of this build and stop");
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 void check_nvme_path(Settings const& settings) {
@@ -191,8 +197,10 @@ std::string row_line(Measured const& row, std::size_t index, std::size_t count) 
          cli::fixed(last.log.back().loss.value_or(0.0), 4) + ", " + cli::fixed(last.total_s, 1) + " s";
 }
 
+/// `finished` is told after every row that ran.
 std::vector<Measured> measure_all(std::vector<Point> const& points, Settings const& settings, DataSets& data,
-                                  std::ostream& log, cli::Terminal const& terminal) {
+                                  std::ostream& log, cli::Terminal const& terminal,
+                                  std::function<void(std::vector<Measured> const&)> const& finished) {
   cli::Progress progress(log, terminal);
   auto const began = std::chrono::steady_clock::now();
   std::vector<Measured> measured;
@@ -205,7 +213,7 @@ std::vector<Measured> measure_all(std::vector<Point> const& points, Settings con
           not_run(point, settings.trainer, "not run: interrupted by " + cli::Interrupt::name()));
       continue;
     }
-    double const elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    double const elapsed = seconds_since(began);
     double const left = run > 0 && runs > run
                             ? elapsed / static_cast<double>(run) * static_cast<double>(runs - run - 1)
                             : 0.0;
@@ -221,6 +229,7 @@ std::vector<Measured> measure_all(std::vector<Point> const& points, Settings con
       measured.push_back(measure(point, settings, data.of(point), observer));
     run += point.refusal ? 0 : 1;
     progress.clear();
+    if (!point.refusal) finished(measured);
     log << row_line(measured.back(), measured.size(), points.size()) << std::endl;
   }
   return measured;
@@ -271,27 +280,40 @@ int run(int argc, char const* const* argv) {
   std::vector<Point> const points =
       cli::make_matrix(settings.matrix, settings.data.vocabulary, data.vocabulary());
   data.check(points);
-  check_outputs(settings, points);
+  Outputs outputs(settings, points);
 
   bool const stdout_is_data = settings.json == "-" || settings.csv == "-";
   std::ostream& log = stdout_is_data ? std::cerr : std::cout;
   cli::Terminal const terminal = cli::Terminal::of(stdout_is_data ? 2 : 1);
   cli::Interrupt const interrupt;
   log << box_text(line, settings, points, data) << std::flush;
-  std::vector<Measured> const measured = measure_all(points, settings, data, log, terminal);
 
   results::Document document;
   document.command = cli::command_text(argc, argv);
   document.environment = cli::environment(device_facts(settings.matrix.device));
-  std::string schedules;
-  for (Measured const& row : measured) schedules += row.schedule_hash + "\n";
-  document.environment["schedule_hash"] = hash_of(schedules);
+  document.environment["schedule_hash"] = nullptr;
   document.environment["plan_file_hash"] = nullptr;
   document.environment["settings"] = settings_json(settings, data);
-  document.rows = result_rows(measured, settings);
-  document.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  auto const add_rows = [&](std::vector<Measured> const& measured) {
+    std::string schedules;
+    for (Measured const& row : measured) schedules += row.schedule_hash + "\n";
+    document.environment["schedule_hash"] = hash_of(schedules);
+    document.rows = result_rows(measured, settings);
+  };
+  double writing_s = 0.0;
+  auto const update = [&](std::vector<Measured> const& so_far) {
+    auto const start = std::chrono::steady_clock::now();
+    // Thousands of rows of milliseconds each would wait for their files.
+    if (writing_s > 1.0 + 0.1 * seconds_since(began)) return;
+    add_rows(so_far);
+    outputs.update(document, so_far);
+    writing_s += seconds_since(start);
+  };
+  std::vector<Measured> const measured = measure_all(points, settings, data, log, terminal, update);
+  add_rows(measured);
+  document.wall_s = seconds_since(began);
   log << "\n" << table_text(measured, document.rows, terminal);
-  for (auto const& text : write_outputs(settings, document, measured)) log << text << "\n";
+  for (auto const& text : outputs.finish(document, measured)) log << text << "\n";
   log << "total " << cli::duration_text(*document.wall_s) << std::endl;
   if (cli::Interrupt::caught()) return cli::Interrupt::exit_code();
   auto const is = [](char const* status) {

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of a comparison: asked for before the first step, written after the last one.
+// The files of a comparison: asked for before the first step, written after every row.
+#include "compare/output.hpp"
+
 #include <algorithm>
-#include <filesystem>
+#include <cerrno>
+#include <charconv>
+#include <fcntl.h>
 #include <iostream>
-#include <utility>
+#include <sys/file.h>
 
 #include "tessera/io/file.hpp"
 
 #include "common/outputs.hpp"
 #include "common/program.hpp"
-#include "compare/report.hpp"
 
 namespace tessera::inline v0 {
 namespace compare {
@@ -18,12 +21,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using results::Row;
-
-bool is_named(Settings const& settings) { return !settings.json.empty() || !settings.csv.empty(); }
-
-fs::path run_folder(Settings const& settings, Point const& point, int run) {
-  return settings.output_dir / point.experiment / ("run" + std::to_string(run));
-}
 
 /// Rows without arrays, each with the version, as one array: what a data frame reads.
 Row flat(results::Document const& document) {
@@ -43,46 +40,121 @@ std::string json_text(Settings const& settings, results::Document const& documen
   return json.dump(2, ' ', false, Row::error_handler_t::replace) + "\n";
 }
 
+bool is_stream(fs::path const& path) {
+  std::error_code code;
+  return path == "-" || (fs::exists(path, code) && !fs::is_regular_file(path, code));
+}
+
+/// Locks a folder for this process, which then needs no file in it. Where the file system has no locks, two
+/// comparisons are not told apart.
+v0::detail::Descriptor locked(fs::path const& folder) {
+  v0::detail::Descriptor open(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (open && ::flock(open.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    throw Error(ErrorKind::failed, v0::detail::path_text(folder) +
+                                       ": another compare is writing its files there; wait until it has "
+                                       "ended, or give another --output-dir");
+  return open;
+}
+
+/// Removes the step logs of run `first` and later ones, and folders that are empty then.
+void remove_runs(fs::path const& experiment, std::size_t first) {
+  std::error_code code;
+  std::vector<fs::path> stale;
+  for (fs::directory_iterator entry(experiment, code), end; !code && entry != end; entry.increment(code)) {
+    std::string const name = entry->path().filename();
+    std::size_t run = 0;
+    auto const [stop, error] =
+        std::from_chars(name.data() + std::min<std::size_t>(3, name.size()), name.data() + name.size(), run);
+    if (name.starts_with("run") && error == std::errc() && stop == name.data() + name.size() && run >= first)
+      stale.push_back(entry->path());
+  }
+  for (auto const& folder : stale) {
+    fs::remove(folder / "step_log.csv", code);
+    fs::remove(folder, code);
+  }
+  if (!stale.empty()) fs::remove(experiment, code);
+}
+
+/// Whether a row has steps and no signal cut it short.
+bool ended(Measured const& row) { return !row.repeats.empty() && !row.repeats.back().interrupted; }
+
 }  // namespace
 
-void check_outputs(Settings const& settings, std::vector<Point> const& points) {
+fs::path Outputs::run_folder(Point const& point, std::size_t run) const {
+  return settings_.output_dir / point.experiment / ("run" + std::to_string(run));
+}
+
+Outputs::Outputs(Settings const& settings, std::vector<Point> const& points)
+    : settings_(settings), json_(settings.json), csv_(settings.csv) {
   std::vector<cli::NamedPath> const inputs = cli::data_paths(settings.data);
-  if (is_named(settings)) {
-    std::vector<cli::NamedPath> const outputs = {{"--json", settings.json}, {"--csv", settings.csv}};
+  if (is_named()) {
+    std::vector<cli::NamedPath> const outputs = {{"--json", json_}, {"--csv", csv_}};
     cli::check_distinct(outputs);
     cli::check_apart(outputs, inputs);
-    for (auto const& path : {settings.json, settings.csv})
+    for (auto const& path : {json_, csv_})
       if (!path.empty() && path != "-") check_writable(path);
     return;
   }
+  json_ = settings.output_dir / "compare.json";
+  csv_ = settings.output_dir / "compare.csv";
   auto const check_file = [&](fs::path const& path) { cli::check_apart({{"--output-dir", path}}, inputs); };
   check_writable_folder(settings.output_dir);
-  for (char const* name : {"compare.json", "compare.csv"}) check_file(settings.output_dir / name);
+  for (auto const& path : {json_, csv_}) check_file(path);
   std::error_code code;
-  if (!fs::exists(settings.output_dir, code)) return;
-  for (char const* name : {"compare.json", "compare.csv"}) check_writable(settings.output_dir / name);
+  bool const is_new = !fs::exists(settings.output_dir, code);
+  if (!is_new)
+    for (auto const& path : {json_, csv_}) check_writable(path);
   for (Point const& point : points) {
-    if (point.refusal) continue;
+    if (is_new || point.refusal) continue;
     for (int run = 1; run <= settings.repeat; ++run) {
-      fs::path const folder = run_folder(settings, point, run);
+      fs::path const folder = run_folder(point, static_cast<std::size_t>(run));
       check_writable_folder(folder);
       check_file(folder / "step_log.csv");
       if (fs::exists(folder, code)) check_writable(folder / "step_log.csv");
     }
   }
+  make_folder(settings.output_dir);
+  folder_ = locked(settings.output_dir);
 }
 
-std::vector<std::string> write_outputs(Settings const& settings, results::Document const& document,
-                                       std::vector<Measured> const& measured) {
+bool Outputs::kept(fs::path const& path) const {
+  std::error_code code;
+  return cli::Interrupt::caught() && !found_ && fs::exists(path, code);
+}
+
+void Outputs::write_logs(std::vector<Measured> const& measured) {
+  if (is_named()) return;
+  for (; rows_logged_ < measured.size(); ++rows_logged_) {
+    Measured const& row = measured[rows_logged_];
+    for (std::size_t run = 1; run <= row.repeats.size(); ++run) {
+      fs::path const folder = run_folder(row.point, run);
+      make_folder(folder);
+      if (kept(folder / "step_log.csv")) continue;
+      results::write_step_log(folder / "step_log.csv", row.repeats[run - 1].log);
+      ++logs_;
+    }
+    if (ended(row) || !cli::Interrupt::caught())
+      remove_runs(settings_.output_dir / row.point.experiment, row.repeats.size() + 1);
+  }
+}
+
+void Outputs::update(results::Document const& document, std::vector<Measured> const& measured) {
+  found_ = found_ || ended(measured.back());
+  if (!found_) return;
+  try {
+    write_logs(measured);
+    if (!json_.empty() && !is_stream(json_)) write_file(json_, json_text(settings_, document));
+    if (!csv_.empty() && !is_stream(csv_)) write_file(csv_, results::to_csv(document.rows));
+  } catch (Error const& error) {
+    if (error.kind() != ErrorKind::failed) throw;
+    std::cout.flush();
+    std::cerr << "warning: " << error.what() << "; it is tried again after the next row" << std::endl;
+  }
+}
+
+std::vector<std::string> Outputs::finish(results::Document const& document,
+                                         std::vector<Measured> const& measured) {
   std::vector<std::string> lines;
-  // Files of an earlier comparison hold more than one that ended before its first row did.
-  bool const nothing_new =
-      cli::Interrupt::caught() &&
-      std::none_of(measured.begin(), measured.end(), [](Measured const& row) { return row.ok(); });
-  auto const kept = [&](fs::path const& path) {
-    std::error_code code;
-    return nothing_new && fs::exists(path, code);
-  };
   auto const write = [&](fs::path const& path, std::string const& text) {
     if (path == "-") {
       std::cout << text << std::flush;
@@ -96,25 +168,12 @@ std::vector<std::string> write_outputs(Settings const& settings, results::Docume
     write_file(path, text);
     lines.push_back("wrote " + v0::detail::path_text(path));
   };
-  if (is_named(settings)) {
-    if (!settings.json.empty()) write(settings.json, json_text(settings, document));
-    if (!settings.csv.empty()) write(settings.csv, results::to_csv(document.rows));
-    return lines;
-  }
-  make_folder(settings.output_dir);
-  std::size_t logs = 0;
-  for (Measured const& row : measured)
-    for (std::size_t run = 0; run < row.repeats.size(); ++run) {
-      fs::path const folder = run_folder(settings, row.point, static_cast<int>(run) + 1);
-      make_folder(folder);
-      if (kept(folder / "step_log.csv")) continue;
-      results::write_step_log(folder / "step_log.csv", row.repeats[run].log);
-      ++logs;
-    }
-  write(settings.output_dir / "compare.json", json_text(settings, document));
-  write(settings.output_dir / "compare.csv", results::to_csv(document.rows));
-  lines.push_back("wrote " + std::to_string(logs) + " step logs: " +
-                  v0::detail::path_text(settings.output_dir) + "/EXPERIMENT/runN/step_log.csv");
+  write_logs(measured);
+  if (!json_.empty()) write(json_, json_text(settings_, document));
+  if (!csv_.empty()) write(csv_, results::to_csv(document.rows));
+  if (!is_named())
+    lines.push_back("wrote " + std::to_string(logs_) + " step logs: " +
+                    v0::detail::path_text(settings_.output_dir) + "/EXPERIMENT/runN/step_log.csv");
   return lines;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measured rows as result rows, as a table with a verdict, and as files.
+// Measured rows as result rows and as a table with a verdict.
 #pragma once
 
 #include <string>
@@ -20,14 +20,6 @@ std::vector<results::Row> result_rows(std::vector<Measured> const& measured, Set
 /// each precision equal, is every plan its peak, which row is fastest and which needs the least memory.
 std::string table_text(std::vector<Measured> const& measured, std::vector<results::Row> const& rows,
                        cli::Terminal const& terminal);
-
-/// Refuses, before anything is trained, every output that could not be written. Throws Error(failed or usage)
-/// that names the path.
-void check_outputs(Settings const& settings, std::vector<Point> const& points);
-
-/// Writes all files that were asked for and returns a line for each. "-" is stdout.
-std::vector<std::string> write_outputs(Settings const& settings, results::Document const& document,
-                                       std::vector<Measured> const& measured);
 
 }  // namespace compare
 }  // namespace tessera::inline v0

@@ -23,7 +23,7 @@ constexpr char examples[] =
     "  train --steps 0 --save start.safetensors    the initial weights of a seed\n"
     "Exit codes: 0 done, 1 failed, 2 wrong command line, 3 settings that cannot be, 4 data or weights, 5 out "
     "of\n"
-    "memory, 6 a rank was lost, 7 the loss is not finite, 130 and 143 interrupted (after the step, and "
+    "memory, 6 a rank was lost, 7 the loss is not finite, 129, 130 and 143 interrupted (after the step, and\n"
     "saved).\n";
 
 int train(int argc, char const* const* argv) {

@@ -194,6 +194,17 @@ inline void check_outputs(Settings const& settings, TrainFlags const& flags) {
   if (init.is_folder() || weights.size() > 2) check_apart({save}, weights);
 }
 
+/// Refuses outputs that would fill their disk before the last step.
+inline void check_room_for(Settings const& settings) {
+  constexpr std::int64_t line_bytes = 150, most_steps = std::int64_t{1} << 50;
+  std::vector<PlannedFile> files;
+  if (!settings.save.empty())
+    files.push_back({settings.save, 4 * parameter_count(gpt2_units(settings.model.options)({1, 1}))});
+  if (!settings.log.empty())
+    files.push_back({settings.log, line_bytes * std::min(settings.steps, most_steps), true});
+  check_room(files);
+}
+
 /// Tells the schedule how many steps there are. Refuses a rate that falls after its warm-up, but never gets
 /// there.
 inline void check_schedule(Settings& settings) {
@@ -276,6 +287,7 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
         std::to_string(epochs) + (epochs == 1 ? " epoch of " : " epochs of ") + grouped(samples) + " samples";
   }
   check_schedule(settings);
+  check_room_for(settings);
   return settings;
 }
 

@@ -10,6 +10,7 @@
 #include <deque>
 #include <iostream>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <unistd.h>
@@ -99,7 +100,6 @@ class Training {
   /// Trains and saves; gives the exit code.
   int run() {
     Interrupt const interrupt;
-    if (settings_.steps == 0) step_gate_.say(0, false);
     RunOptions options;
     options.stuck = [](std::string const& text) {
       print_error(text);
@@ -108,6 +108,14 @@ class Training {
     run_ranks(
         settings_.recipe, static_cast<int>(settings_.relation.ranks),
         [this](comm::Comm& comm) { train(comm); }, options);
+    if (data_error_)
+      throw Error(
+          data_error_->kind(),
+          data_error_->what() + (settings_.save.empty() ? std::string()
+                                 : done_ == 0           ? "; nothing was saved"
+                                              : "; the weights after step " + std::to_string(done_) +
+                                                    " are in " + v0::detail::path_text(settings_.save)),
+          data_error_->rank());
     int const code = interrupted() ? Interrupt::exit_code() : 0;
     if (!log_cut_) return code;
     print_error(v0::detail::path_text(settings_.log) + ": the log is incomplete, it ends after step " +
@@ -123,11 +131,7 @@ class Training {
 
   void train(comm::Comm const& comm) {
     bool const root = comm.is_root();
-    std::optional<StepGate::Keeper> steps_keeper, validation_keeper;
-    if (root) {
-      steps_keeper.emplace(step_gate_);
-      validation_keeper.emplace(validation_gate_);
-    }
+    Rounds::Member steps(step_rounds_, root), validations(validation_rounds_, root);
     auto const trainer = make_trainer(settings_.model.options, settings_.recipe, comm, settings_.options);
     if (init_) {
       trainer->fill(init_);
@@ -146,18 +150,34 @@ class Training {
       for (; under_way.size() > kept; under_way.pop_front())
         if (StepReport const report = read(under_way.front()); root) record(report);
     };
-    for (std::int64_t step = 0; step_gate_.goes(step); ++step) {
-      under_way.push_back(trainer->step(loader->load(step)));
+    std::int64_t step = 0;
+    for (; step < settings_.steps; ++step) {
+      Batch const* const batch = load(*loader, step);
+      if (!steps.next(batch != nullptr, [&] { return step == 0 || (!Interrupt::caught() && !data_error_); }))
+        break;
+      under_way.push_back(trainer->step(*batch));
       read_all_but(steps_read_late(settings_.recipe));
       bool const due = settings_.validate_every > 0 && (step + 1) % settings_.validate_every == 0;
       if (validation && (due || step + 1 == settings_.steps)) {
         read_all_but(0);
-        validate(*trainer, *validation, root, step + 1);
+        validate(*trainer, *validation, validations, step + 1);
       }
-      if (root) step_gate_.say(step + 1, step + 1 < settings_.steps && !Interrupt::caught());
     }
     read_all_but(0);
-    finish(*trainer, root);
+    if (step > 0 || settings_.steps == 0) finish(*trainer, root);
+  }
+
+  /// The batch of a step, or null when its data is gone: then all ranks stop before that step, with weights
+  /// that can be saved.
+  Batch const* load(Loader& loader, std::int64_t step) {
+    try {
+      return &loader.load(step);
+    } catch (Error const& error) {
+      if (error.kind() != ErrorKind::data) throw;
+      std::lock_guard const lock(data_mutex_);
+      if (!data_error_) data_error_ = error;
+      return nullptr;
+    }
   }
 
   /// The report of a step. A run that diverged says what became of --save.
@@ -172,7 +192,7 @@ class Training {
   }
 
   /// The mean loss over all samples of the validation data. The last batch is filled with masked samples.
-  void validate(AnyTrainer& trainer, Loader& loader, bool root, std::int64_t after_step) {
+  void validate(AnyTrainer& trainer, Loader& loader, Rounds::Member& rounds, std::int64_t after_step) {
     auto const start = Clock::now();
     LoaderOptions const& shape = loader.options();
     BatchSplit const split{shape.batch, shape.accumulation, shape.world};
@@ -180,9 +200,10 @@ class Training {
                        batches = (samples + split.global_batch() - 1) / split.global_batch();
     double sum = 0.0;
     std::int64_t index = 0;
-    for (; index < batches && validation_gate_.goes(validated_[shape.rank]); ++index) {
-      ++validated_[shape.rank];
-      Batch batch = loader.load(index);
+    for (; index < batches; ++index) {
+      Batch const* const loaded = load(loader, index);
+      if (!rounds.next(loaded != nullptr, [] { return !Interrupt::caught(); })) break;
+      Batch batch = *loaded;
       std::int64_t const counted = std::min(split.global_batch(), samples - index * split.global_batch());
       for (int a = 0; a < shape.accumulation; ++a)
         for (int b = 0; b < shape.batch; ++b) {
@@ -191,10 +212,9 @@ class Training {
           std::fill(row, row + shape.sequence, -1);
         }
       sum += trainer.evaluate(batch) * static_cast<double>(counted);
-      if (root) validation_gate_.say(validated_[shape.rank], !Interrupt::caught());
     }
-    if (!root) return;
-    if (index < batches) {  // interrupted: a part of the mean says nothing
+    if (shape.rank != 0) return;
+    if (index < batches) {  // cut short: a part of the mean says nothing
       validation_cut_ = true;
       return;
     }
@@ -241,7 +261,7 @@ class Training {
     std::cout << text << std::endl;
   }
 
-  /// Whether a signal kept this run from a step or from a validation loss.
+  /// Whether something kept this run from a step or from a validation loss.
   bool interrupted() const { return done_ < settings_.steps || validation_cut_; }
 
   /// Writes to the log, if there is one. From the first step on a log that cannot be written is given up with
@@ -326,7 +346,7 @@ class Training {
       summary["weights_hash"] = weights_hash;
       log.note({{"summary", std::move(summary)}});
     });
-    if (interrupted())
+    if (interrupted() && !data_error_)
       say("interrupted by " + Interrupt::name() + " after step " + std::to_string(done_) + " of " +
           std::to_string(settings_.steps) +
           (validation_cut_ ? ", within its validation: there is no validation loss" : ""));
@@ -342,9 +362,9 @@ class Training {
   std::vector<UnitSpec> units_;
   ParameterSource init_;         // until all ranks have read it
   std::atomic<int> filled_ = 0;  // ranks that have
-  StepGate step_gate_, validation_gate_;
-  std::vector<std::int64_t> validated_ =
-      std::vector<std::int64_t>(64, 0);  // batches so far, each rank its own
+  Rounds step_rounds_{settings_.relation.ranks}, validation_rounds_{settings_.relation.ranks};
+  std::mutex data_mutex_;
+  std::optional<Error> data_error_;  // of the first rank whose data was gone; read between rounds
 
   Terminal terminal_;
   Progress bar_;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // libFuzzer target: any bytes as a token file either throw Error(data) or give tokens that lie in the file.
 //   clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -Iinclude tests/fuzz/tokens_fuzz.cpp
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "tessera/core/error.hpp"
@@ -27,7 +29,9 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* input, std::size_t siz
   std::vector<std::byte> bytes(size);  // aligned, and of exactly that size
   if (size > 0) std::memcpy(bytes.data(), input, size);
   try {
-    auto const layout = tessera::detail::token_layout(bytes, "input.bin");
+    auto const layout = tessera::detail::token_layout(
+        std::span<std::byte const>(bytes).first(std::min(size, tessera::detail::token_head_bytes)), size,
+        "input.bin");
     auto const width = tessera::bytes_per_token(layout.format);
     if (layout.tokens < 1) std::abort();
     if (layout.offset + static_cast<std::size_t>(layout.tokens * width) != size) std::abort();

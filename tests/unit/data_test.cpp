@@ -175,7 +175,7 @@ TEST_CASE("text that is named .bin is refused and ids that look a little like it
 TEST_CASE("a source narrowed to its first tokens reads them alone") {
   TemporaryFolder folder;
   write(folder / "a.txt", "abcd");
-  write(folder / "b.txt", std::string(100'000, 'b'));  // mapped
+  write(folder / "b.txt", std::string(100'000, 'b'));  // not copied
   write(folder / "c.txt", "c");
   auto const open = [&] {
     return ts::TokenSource::open({folder / "a.txt", folder / "b.txt", folder / "c.txt"}, {.vocabulary = 300});
@@ -256,7 +256,7 @@ TEST_CASE("a folder gives its texts in path order and counts the rest") {
   CHECK(source.name() == folder.path().string());
 }
 
-TEST_CASE("several paths follow each other and large files are mapped") {
+TEST_CASE("several paths follow each other, large files too") {
   TemporaryFolder folder;
   std::string const large(200'000, 'l');
   auto const first = write(folder / "1", "first"), second = write(folder / "2", large);
@@ -273,6 +273,53 @@ TEST_CASE("several paths follow each other and large files are mapped") {
   CHECK_ERROR(usage, source.read(400'000, around), "tokens 400000 to 400009", "there are 400005");
   CHECK_ERROR(usage, source.read(-1, around), "tokens -1");
   CHECK(source.name() == second.string() + ", " + first.string() + ", " + second.string());
+}
+
+TEST_CASE("a file that is cut short while it is read is an error and no end of the process") {
+  TemporaryFolder folder;
+  std::vector<std::uint16_t> ids(100'000, 7);
+  auto const text = write(folder / "long.txt", std::string(300'000, 't'));
+  auto const tokens = write(folder / "long.bin", u16(ids));
+  auto const source = ts::TokenSource::open(text), numbers = ts::TokenSource::open(tokens);
+  Tokens out(100);
+  std::filesystem::resize_file(text, 150'000);
+  std::filesystem::resize_file(tokens, 100'001);
+  source.read(149'900, out);
+  CHECK(out == Tokens(100, 't'));
+  CHECK_ERROR(data, source.read(149'901, out), "long.txt: was cut short while it was read",
+              "it had 300,000 bytes and has 150,000 now", "leave data as it is while a run reads it");
+  CHECK_ERROR(data, numbers.read(50'000, out), "long.bin: was cut short",
+              "200,000 bytes and has 100,001 now");
+  Tokens all_of_them(300'000);
+  CHECK_ERROR(data, source.read(0, all_of_them), "long.txt: was cut short");
+  std::filesystem::resize_file(text, 300'000);
+  source.read(299'900, out);
+  CHECK(out == Tokens(100, 0));
+}
+
+TEST_CASE("a source of more files than it keeps open reads them all and knows when one was replaced") {
+  TemporaryFolder folder;
+  std::vector<std::string> paths;
+  for (int at = 0; at < 300; ++at) {
+    paths.push_back(write(folder / std::to_string(at), std::string(70'000, static_cast<char>(at % 100))));
+  }
+  auto const source = ts::TokenSource::open(paths);
+  Tokens out(1);
+  for (int at = 0; at < 300; ++at) {
+    source.read(70'000 * at + 69'999, out);
+    CHECK(out[0] == at % 100);
+  }
+  std::filesystem::rename(write(folder / "new", std::string(70'000, 'n')), paths[299]);
+  CHECK_ERROR(data, source.read(70'000 * 299, out), "/299: is another file than when it was opened");
+  std::filesystem::resize_file(paths[298], 10);
+  CHECK_ERROR(data, source.read(70'000 * 298 + 10, out), "/298: was cut short", "has 10 now");
+  std::filesystem::remove(paths[297]);
+  CHECK_ERROR(data, source.read(70'000 * 297, out), "/297: no such file");
+  for (int const at : {0, 255}) {  // kept open, so nothing is lost
+    std::filesystem::remove(paths[static_cast<std::size_t>(at)]);
+    source.read(70'000 * at, out);
+    CHECK(out[0] == at % 100);
+  }
 }
 
 TEST_CASE("data that cannot be read is refused by name") {

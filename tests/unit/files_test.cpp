@@ -145,6 +145,54 @@ TEST_CASE("a process killed while it writes leaves a whole file") {
   }
 }
 
+TEST_CASE("what a killed process left is swept by the next file there and nothing else is") {
+  TemporaryFolder folder;
+  ::pid_t const child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    ts::AtomicFile file(folder / "out.bin");
+    file.write(std::string(400'000, 'x'));
+    ::kill(::getpid(), SIGKILL);
+  }
+  REQUIRE(::waitpid(child, nullptr, 0) == child);
+  CHECK(folder.entries() == 1);
+  ts::check_writable(folder / "out.bin");
+  CHECK(folder.entries() == 1);
+  for (char const* name : {".tessera-1-0123456789abcdef", ".tessera-1-0123456789abcdeg.tmp",
+                           ".tessera--0123456789abcdef.tmp", ".tessera-1x-0123456789abcdef.tmp",
+                           ".tessera-1-0123456789abcdef0.tmp", "tessera-1-0123456789abcdef.tmp"})
+    write(folder / name, "of somebody else");
+  std::filesystem::create_directory(folder / ".tessera-1-0123456789abcde0.tmp");
+  std::filesystem::create_symlink("nowhere", folder / ".tessera-1-0123456789abcde1.tmp");
+  write(folder / ".tessera-1-0123456789abcde2.tmp", "of a process that is gone");
+  std::size_t const others = 8;
+  ts::AtomicFile first(folder / "first");
+  CHECK(folder.entries() == others + 1);
+  {
+    ts::AtomicFile second(folder / "second");  // sweeps around the one that is being written
+    CHECK(folder.entries() == others + 2);
+    second.commit();
+  }
+  first.write("whole");
+  first.commit();
+  CHECK(read(folder / "first") == "whole");
+  CHECK(folder.entries() == others + 2);
+}
+
+TEST_CASE("files for which there is no room are refused with their bytes") {
+  TemporaryFolder folder;
+  std::int64_t const huge = std::int64_t{1} << 61;
+  auto const save = folder / "save", log = folder / "log";
+  ts::check_room({{save, 1}, {log, 1, true}});
+  CHECK_ERROR(failed, ts::check_room({{save, huge}}), "save: needs 2,305,843,009,213,693,952 bytes, and ",
+              " are free on its disk; free some space or write elsewhere");
+  CHECK_ERROR(failed, ts::check_room({{save, 1}, {log, huge, true}}),
+              "log: needs 2,305,843,009,213,693,953 bytes, with " + save.string() + ", and ");
+  ts::check_room({{"/dev/null", huge}});
+  CHECK_ERROR(failed, ts::check_room({{folder / "no/file", 1}}), "no/file: cannot write, the folder");
+  CHECK(folder.entries() == 0);
+}
+
 TEST_CASE("a full disk is reported as one") {
   if (!std::filesystem::exists("/dev/full")) return;
   CHECK_ERROR(failed, ts::write_file("/dev/full", "text"), "/dev/full: cannot write",

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bytes of a file to read: mapped into memory, or copied when the file is small.
+// The bytes of a file to read: mapped into memory, copied when the file is small, or read piece by piece.
 #pragma once
 
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <fcntl.h>
 #include <span>
 #include <string>
@@ -75,6 +76,104 @@ class Descriptor {
   int number_;
 };
 
+[[noreturn]] inline void read_error(std::string const& path, std::string const& what, int code) {
+  throw Error(ErrorKind::data, path_text(path) + ": cannot " + what + " (" + errno_text(code) + ")");
+}
+
+/// Opens a regular file to read and says what it is. Throws Error(data) that names the path.
+inline Descriptor open_regular(std::string const& path, struct stat& status) {
+  auto const refuse = [&](char const* what) { throw Error(ErrorKind::data, path_text(path) + what); };
+  if (::stat(path.c_str(), &status) != 0) {
+    if (errno == ENOENT) refuse(": no such file; check the path");
+    read_error(path, "look at the file", errno);
+  }
+  if (S_ISDIR(status.st_mode)) refuse(": is a folder, a file is needed here");
+  if (!S_ISREG(status.st_mode)) refuse(": is not a regular file; copy its contents to a file first");
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) read_error(path, "open for reading", errno);
+  if (::fstat(file.get(), &status) != 0) read_error(path, "look at the file", errno);
+  return file;
+}
+
+/// Reads `size` bytes at `offset`, through interruptions and short reads; gives how many there were.
+inline std::size_t read_all(int file, std::size_t offset, void* out, std::size_t size,
+                            std::string const& path) {
+  std::size_t done = 0;
+  while (done < size) {
+    ssize_t const got =
+        ::pread(file, static_cast<char*>(out) + done, size - done, static_cast<::off_t>(offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) read_error(path, "read", errno);
+    if (got == 0) break;
+    done += static_cast<std::size_t>(got);
+  }
+  return done;
+}
+
+/// Files of at most so many bytes are copied, so that a folder of many files takes few mappings and
+/// descriptors.
+inline constexpr std::size_t copied_up_to = 64 * 1024;
+
+/// A file that is read piece by piece while a run goes on. Unlike a mapping, whose missing pages end the
+/// process, a read says that the file was cut short. Small files are copied. Several threads may read.
+/// Move-only.
+class FileReader {
+ public:
+  /// Throws Error(data) that names the path when it is missing, no regular file, or cannot be read. Without
+  /// `keep_open` each read of a file that was not copied opens it again.
+  FileReader(std::string path, bool keep_open) : path_(std::move(path)) {
+    struct stat status {};
+    Descriptor file = open_regular(path_, status);
+    size_ = static_cast<std::size_t>(status.st_size);
+    device_ = status.st_dev;
+    inode_ = status.st_ino;
+    copied_ = size_ <= copied_up_to;
+    if (copied_) {
+      copy_.resize(size_);
+      size_ = read_all(file.get(), 0, copy_.data(), size_, path_);
+      copy_.resize(size_);
+    } else if (keep_open) {
+      file_ = std::move(file);
+    }
+  }
+
+  std::string const& path() const noexcept { return path_; }
+  std::size_t size() const noexcept { return size_; }
+  /// Whether it takes a descriptor.
+  bool is_open() const noexcept { return static_cast<bool>(file_); }
+
+  /// Copies bytes offset..offset+size-1, which the file had when it was opened. Throws Error(data) that names
+  /// the file when it has them no longer.
+  void read(std::size_t offset, void* out, std::size_t size) const {
+    if (copied_) {
+      if (size > 0) std::memcpy(out, copy_.data() + offset, size);
+      return;
+    }
+    struct stat status {};
+    Descriptor const again = file_ ? Descriptor() : open_regular(path_, status);
+    if (again && (status.st_dev != device_ || status.st_ino != inode_))
+      throw Error(ErrorKind::data, path_text(path_) +
+                                       ": is another file than when it was opened; leave data as it is "
+                                       "while a run reads it");
+    int const file = file_ ? file_.get() : again.get();
+    if (read_all(file, offset, out, size, path_) == size) return;
+    bool const known = ::fstat(file, &status) == 0;
+    throw Error(ErrorKind::data, path_text(path_) + ": was cut short while it was read, it had " +
+                                     with_commas(static_cast<std::int64_t>(size_)) + " bytes and has " +
+                                     (known ? with_commas(status.st_size) : std::string("fewer")) +
+                                     " now; leave data as it is while a run reads it");
+  }
+
+ private:
+  std::string path_;
+  std::size_t size_ = 0;
+  ::dev_t device_ = 0;
+  ::ino_t inode_ = 0;
+  bool copied_ = false;
+  std::vector<std::byte> copy_;
+  Descriptor file_;
+};
+
 }  // namespace detail
 
 /// A file's bytes, read-only. Files above 64 KiB are mapped (no copy, pages come when they are touched),
@@ -94,41 +193,20 @@ class FileBytes {
 
   /// Throws Error(data) that names the path when it is missing, no regular file, or cannot be read.
   static FileBytes open(std::string const& path) {
-    std::string const name = detail::path_text(path);
-    auto const fail = [&](std::string const& what, int code) {
-      throw Error(ErrorKind::data, name + ": cannot " + what + " (" + detail::errno_text(code) + ")");
-    };
     struct stat status {};
-    if (::stat(path.c_str(), &status) != 0) {
-      if (errno == ENOENT) throw Error(ErrorKind::data, name + ": no such file; check the path");
-      fail("look at the file", errno);
-    }
-    if (S_ISDIR(status.st_mode)) throw Error(ErrorKind::data, name + ": is a folder, a file is needed here");
-    if (!S_ISREG(status.st_mode))
-      throw Error(ErrorKind::data, name + ": is not a regular file; copy its contents to a file first");
-    detail::Descriptor const file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!file) fail("open for reading", errno);
-    if (::fstat(file.get(), &status) != 0) fail("look at the file", errno);
-
+    detail::Descriptor const file = detail::open_regular(path, status);
     FileBytes bytes;
     bytes.size_ = static_cast<std::size_t>(status.st_size);
-    if (bytes.size_ > copied_below) {
+    if (bytes.size_ > detail::copied_up_to) {
       void* const mapping = ::mmap(nullptr, bytes.size_, PROT_READ, MAP_PRIVATE, file.get(), 0);
-      if (mapping == MAP_FAILED) fail("map " + std::to_string(bytes.size_) + " bytes", errno);
+      if (mapping == MAP_FAILED)
+        detail::read_error(path, "map " + std::to_string(bytes.size_) + " bytes", errno);
       bytes.mapping_ = mapping;
       return bytes;
     }
     bytes.copy_.resize(bytes.size_);
-    std::size_t done = 0;
-    while (done < bytes.size_) {
-      ssize_t const got = ::read(file.get(), bytes.copy_.data() + done, bytes.size_ - done);
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) fail("read", errno);
-      if (got == 0) break;
-      done += static_cast<std::size_t>(got);
-    }
-    bytes.size_ = done;
-    bytes.copy_.resize(done);
+    bytes.size_ = detail::read_all(file.get(), 0, bytes.copy_.data(), bytes.size_, path);
+    bytes.copy_.resize(bytes.size_);
     return bytes;
   }
 
@@ -139,8 +217,6 @@ class FileBytes {
   std::span<std::byte const> span() const noexcept { return {data(), size_}; }
 
  private:
-  static constexpr std::size_t copied_below = 64 * 1024;
-
   void swap(FileBytes& other) noexcept {
     std::swap(mapping_, other.mapping_);
     std::swap(size_, other.size_);

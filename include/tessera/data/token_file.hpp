@@ -76,11 +76,11 @@ constexpr char const* foreign_magic(std::int32_t magic) {
   }
 }
 
-/// The kind of file that these bytes surely are, or null: then they may be raw ids, which no byte tells from
-/// another file. So a kind must show at least 6 bytes for which its format leaves next to no choice. Evenly
-/// spread bytes do so once in 10^12 files (gzip) to 10^14 (NumPy) and more (the rest); ids of a text hardly
-/// ever, since these pairs of bytes are rare tokens.
-inline char const* foreign_kind(std::span<std::byte const> bytes) {
+/// The kind of file of `size` bytes that surely begins with these, or null: then they may be raw ids, which
+/// no byte tells from another file. So a kind must show at least 6 bytes for which its format leaves next to
+/// no choice. Evenly spread bytes do so once in 10^12 files (gzip) to 10^14 (NumPy) and more (the rest); ids
+/// of a text hardly ever, since these pairs of bytes are rare tokens.
+inline char const* foreign_kind(std::span<std::byte const> bytes, std::size_t size) {
   using namespace std::string_view_literals;
   std::string_view const all(reinterpret_cast<char const*>(bytes.data()), bytes.size());
   if (all.size() < 16) return nullptr;
@@ -105,16 +105,18 @@ inline char const* foreign_kind(std::span<std::byte const> bytes) {
   if (all.starts_with("PK\x03\x04"sv) && byte(4) < 64 && byte(5) <= 3 && (byte(8) == 0 || byte(8) == 8) &&
       byte(9) == 0)
     return "a zip archive (as .npz and PyTorch files are)";
-  // safetensors: the length of a header that the file holds, in eight bytes, then the header, in braces.
-  if (all.substr(8, 2) == "{\""sv && u64(0) >= 2 &&
-      u64(0) <= std::min<std::uint64_t>(all.size() - 8, 1 << 27)) {
-    std::size_t const last = all.substr(8, static_cast<std::size_t>(u64(0))).find_last_not_of(' ');
-    if (last != all.npos && all[8 + last] == '}') return "a safetensors file (weights)";
+  // safetensors: the length of a header that the file holds, in eight bytes, then the header, in braces as
+  // far as it is seen.
+  if (all.substr(8, 2) == "{\""sv && u64(0) >= 2 && u64(0) <= std::min<std::uint64_t>(size - 8, 1 << 27)) {
+    std::size_t const length = static_cast<std::size_t>(u64(0));
+    std::size_t const last = all.substr(8, length).find_last_not_of(' ');
+    if (length > all.size() - 8 || (last != all.npos && all[8 + last] == '}'))
+      return "a safetensors file (weights)";
   }
-  // pickle: protocol 4 or 5 with a first frame that the file holds and the final stop, or what torch.save
-  // once began with.
-  if ((all.starts_with("\x80\x04\x95"sv) || all.starts_with("\x80\x05\x95"sv)) && u64(3) <= all.size() - 11 &&
-      all.back() == '.')
+  // pickle: protocol 4 or 5 with a first frame that the file holds and, where it is seen, the final stop, or
+  // what torch.save once began with.
+  if ((all.starts_with("\x80\x04\x95"sv) || all.starts_with("\x80\x05\x95"sv)) && u64(3) <= size - 11 &&
+      (size > all.size() || all.back() == '.'))
     return "a Python pickle";
   if (all.starts_with("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"sv))
     return "a Python pickle (an old PyTorch file)";
@@ -137,9 +139,14 @@ inline bool is_plain_text(std::span<std::byte const> bytes) {
   return std::count(seen.begin(), seen.end(), true) >= 8;
 }
 
-/// Reads the header of a `.bin` file and checks it against the file's size; the magic number decides, a file
-/// without one is raw uint16. Throws Error(data) that starts with `name`.
-inline TokenLayout token_layout(std::span<std::byte const> bytes, std::string const& name) {
+/// So many first bytes of a `.bin` file say what it is.
+inline constexpr std::size_t token_head_bytes = 64 * 1024;
+
+/// Reads the header of a `.bin` file of `file_size` bytes, of which it gets the first `token_head_bytes`, and
+/// checks it against that size; the magic number decides, a file without one is raw uint16. Throws
+/// Error(data) that starts with `name`.
+inline TokenLayout token_layout(std::span<std::byte const> bytes, std::size_t file_size,
+                                std::string const& name) {
   constexpr std::size_t header_bytes = 1024;  // 256 int32
   auto const refuse = [&](std::string const& text) { throw Error(ErrorKind::data, name + ": " + text); };
   auto const header = [&](std::size_t index) {
@@ -147,7 +154,7 @@ inline TokenLayout token_layout(std::span<std::byte const> bytes, std::string co
     std::memcpy(&value, bytes.data() + index * sizeof value, sizeof value);
     return value;
   };
-  std::string const size = with_commas(static_cast<std::int64_t>(bytes.size()));
+  std::string const size = with_commas(static_cast<std::int64_t>(file_size));
   if (bytes.empty()) refuse("the token file is empty");
 
   std::int32_t const magic = bytes.size() >= sizeof(std::int32_t) ? header(0) : 0;
@@ -156,18 +163,18 @@ inline TokenLayout token_layout(std::span<std::byte const> bytes, std::string co
            ", not tokens; training data has magic 20240520 or 20240801, or no header");
   bool const gpt2 = magic == 20240520;
   if (!gpt2 && magic != 20240801) {
-    if (char const* const kind = foreign_kind(bytes); kind != nullptr)
+    if (char const* const kind = foreign_kind(bytes, file_size); kind != nullptr)
       refuse("is " + std::string(kind) +
              ", not tokens; write its ids as raw uint16 or with llm.c's header, or name other data");
     if (is_plain_text(bytes)) refuse("is text, not tokens; rename it to .txt, then its bytes are the tokens");
-    if (bytes.size() % 2 != 0)
+    if (file_size % 2 != 0)
       refuse("holds " + size +
              " bytes, an odd number, but raw token files hold 2 bytes a token; the file is cut "
              "short or is no token file (text must not be named .bin)");
-    return {TokenFormat::u16, 0, static_cast<std::int64_t>(bytes.size() / 2)};
+    return {TokenFormat::u16, 0, static_cast<std::int64_t>(file_size / 2)};
   }
 
-  if (bytes.size() < header_bytes)
+  if (file_size < header_bytes)
     refuse("is cut short: the header of a token file takes 1,024 bytes, the file holds " + size);
   std::int32_t const version = header(1);
   std::int32_t const expected_version = gpt2 ? 1 : 7;
@@ -177,7 +184,7 @@ inline TokenLayout token_layout(std::span<std::byte const> bytes, std::string co
            " is known; write it again with a matching tool");
   TokenFormat const format = gpt2 ? TokenFormat::u16 : TokenFormat::u32;
   std::int64_t const tokens = header(2);
-  std::int64_t const held = static_cast<std::int64_t>(bytes.size() - header_bytes);
+  std::int64_t const held = static_cast<std::int64_t>(file_size - header_bytes);
   std::int64_t const width = bytes_per_token(format);
   if (tokens < 0 || tokens * width != held)
     refuse("the header says " + with_commas(tokens) + " tokens, the file holds " + with_commas(held / width) +

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include <initializer_list>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,7 +35,7 @@ struct TokenOptions {
   std::int64_t vocabulary = 0;
 };
 
-/// One long sequence of tokens, read-only and mapped from its files.
+/// One long sequence of tokens, read-only and read from its files when it is asked for.
 ///
 /// A name that ends in `.bin` is a token file: llm.c's header by its magic number (20240520 for uint16,
 /// 20240801 for uint32), else raw uint16; what is surely another kind of file, text among them, is refused.
@@ -42,9 +44,10 @@ struct TokenOptions {
 /// their paths, folders within included; the rest is counted as skipped. Several paths follow each other;
 /// text and token files do not mix.
 ///
-/// Opening checks every file and every token, so reading cannot fail. Cost: one pass over the tokens at the
-/// speed of memory, none for text with a vocabulary of 256 or more. Reading may happen from several threads.
-/// Move-only.
+/// Opening checks every file and every token, so reading fails for a file alone that was cut short since.
+/// Cost: one pass over the tokens at the speed of memory, none for text with a vocabulary of 256 or more.
+/// Files up to 64 KiB are copied; of the others the first 256 stay open, and those beyond are opened for each
+/// read. Reading may happen from several threads. Move-only.
 class TokenSource {
  public:
   /// Opens `paths`, or `default_data_path` when there are none. Throws Error(data) that names the file.
@@ -77,8 +80,7 @@ class TokenSource {
     TokenSource source;
     source.format_ = TokenFormat::u32;
     source.memory_ = std::move(tokens);
-    source.append(name, reinterpret_cast<std::byte const*>(source.memory_.data()),
-                  static_cast<std::int64_t>(source.memory_.size()));
+    source.append(name, std::nullopt, 0, static_cast<std::int64_t>(source.memory_.size()));
     source.names_.push_back(std::move(name));
     source.finish(options);
     return source;
@@ -102,10 +104,7 @@ class TokenSource {
     if (tokens < 1 || tokens > size_)
       throw Error(ErrorKind::usage, name() + ": the first " + std::to_string(tokens) +
                                         " tokens were asked for, it must be 1 to " + std::to_string(size_));
-    while (segments_.back().first >= tokens) {
-      segments_.pop_back();
-      if (!contents_.empty()) contents_.pop_back();  // a segment each; tokens in memory have none
-    }
+    while (segments_.back().first >= tokens) segments_.pop_back();
     segments_.back().count = tokens - segments_.back().first;
     size_ = tokens;
   }
@@ -125,50 +124,75 @@ class TokenSource {
     return text;
   }
 
-  /// Copies tokens first..first+out.size()-1, which must exist.
+  /// Copies tokens first..first+out.size()-1, which must exist. Throws Error(data) that names the file when
+  /// it was cut short since it was opened.
   void read(std::int64_t first, std::span<std::int32_t> out) const {
     if (first < 0 || first > size_ || static_cast<std::int64_t>(out.size()) > size_ - first)
       throw Error(ErrorKind::usage, name() + ": tokens " + std::to_string(first) + " to " +
                                         std::to_string(first + static_cast<std::int64_t>(out.size())) +
                                         " were asked for, there are " + std::to_string(size_));
     auto segment = std::upper_bound(segments_.begin(), segments_.end(), first,
-                                    [](std::int64_t at, Segment const& s) { return at < s.first; });
-    --segment;
+                                    [](std::int64_t at, Segment const& s) { return at < s.first; }) -
+                   1;
     for (std::size_t done = 0; done < out.size(); ++segment) {
-      Segment const& from = *segment;
-      std::int64_t const start = first + static_cast<std::int64_t>(done) - from.first;
-      std::int64_t const count = std::min(from.count - start, static_cast<std::int64_t>(out.size() - done));
-      copy(from.data, start, count, out.data() + done);
+      std::int64_t const start = first + static_cast<std::int64_t>(done) - segment->first;
+      std::int64_t const count =
+          std::min(segment->count - start, static_cast<std::int64_t>(out.size() - done));
+      copy(*segment, start, count, out.data() + done);
       done += static_cast<std::size_t>(count);
     }
   }
 
  private:
+  static constexpr std::int64_t kept_open = 256;
+
   struct Segment {
     std::string name;
-    std::byte const* data;
-    std::int64_t first;  // the global index of its first token
+    std::optional<detail::FileReader> file;  // none: the tokens are in memory_
+    std::size_t offset;                      // of the first token in its file
+    std::int64_t first;                      // the global index of its first token
     std::int64_t count;
   };
 
   TokenSource() = default;
 
-  void copy(std::byte const* data, std::int64_t start, std::int64_t count, std::int32_t* out) const {
-    auto const widen = [&](auto const* values) {
-      for (std::int64_t i = 0; i < count; ++i) out[i] = static_cast<std::int32_t>(values[start + i]);
-    };
+  void copy(Segment const& from, std::int64_t start, std::int64_t count, std::int32_t* out) const {
     switch (format_) {
       case TokenFormat::bytes:
-        return widen(reinterpret_cast<std::uint8_t const*>(data));
+        return widen<std::uint8_t>(from, start, count, out);
       case TokenFormat::u16:
-        return widen(reinterpret_cast<std::uint16_t const*>(data));
+        return widen<std::uint16_t>(from, start, count, out);
       case TokenFormat::u32:
-        return widen(reinterpret_cast<std::uint32_t const*>(data));
+        return widen<std::uint32_t>(from, start, count, out);
     }
   }
 
-  void append(std::string name, std::byte const* data, std::int64_t tokens) {
-    segments_.push_back({std::move(name), data, size_, tokens});
+  template <class T>
+  void widen(Segment const& from, std::int64_t start, std::int64_t count, std::int32_t* out) const {
+    std::array<T, 16384 / sizeof(T)> block;
+    for (std::int64_t done = 0; done < count;) {
+      std::int64_t const some = std::min(count - done, static_cast<std::int64_t>(block.size()));
+      load(from, start + done, some, block.data());
+      for (std::int64_t i = 0; i < some; ++i)
+        out[done + i] = static_cast<std::int32_t>(block[static_cast<std::size_t>(i)]);
+      done += some;
+    }
+  }
+
+  /// Tokens of a segment as they are stored.
+  template <class T>
+  void load(Segment const& from, std::int64_t start, std::int64_t count, T* out) const {
+    auto const at = static_cast<std::size_t>(start), size = static_cast<std::size_t>(count) * sizeof(T);
+    if (from.file)
+      from.file->read(from.offset + at * sizeof(T), out, size);
+    else
+      std::memcpy(out, memory_.data() + at, size);
+  }
+
+  void append(std::string name, std::optional<detail::FileReader> file, std::size_t offset,
+              std::int64_t tokens) {
+    if (file && file->is_open()) ++open_;
+    segments_.push_back({std::move(name), std::move(file), offset, size_, tokens});
     size_ += tokens;
   }
 
@@ -182,13 +206,16 @@ class TokenSource {
       add_folder(path, name);
       return;
     }
-    FileBytes file = FileBytes::open(path);
+    detail::FileReader file(path, open_ < kept_open);
     if (file.size() == 0) throw Error(ErrorKind::data, name + ": the file is empty");
     detail::TokenLayout layout{TokenFormat::bytes, 0, static_cast<std::int64_t>(file.size())};
-    if (path.ends_with(".bin")) layout = detail::token_layout(file.span(), name);
+    if (path.ends_with(".bin")) {
+      std::vector<std::byte> head(std::min(file.size(), detail::token_head_bytes));
+      file.read(0, head.data(), head.size());
+      layout = detail::token_layout(head, file.size(), name);
+    }
     set_format(layout.format, name);
-    append(name, file.data() + layout.offset, layout.tokens);
-    contents_.push_back(std::move(file));
+    append(name, std::move(file), layout.offset, layout.tokens);
   }
 
   void set_format(TokenFormat format, std::string const& name) {
@@ -206,14 +233,16 @@ class TokenSource {
     collect(folder, files);
     std::sort(files.begin(), files.end());
     for (auto const& path : files) {
-      FileBytes file = FileBytes::open(path);
-      std::size_t const probed = std::min<std::size_t>(file.size(), 4096);
-      if (probed == 0 || std::memchr(file.data(), 0, probed) != nullptr) {
+      detail::FileReader file(path, open_ < kept_open);
+      std::array<char, 4096> probe;
+      std::size_t const probed = std::min(file.size(), probe.size());
+      file.read(0, probe.data(), probed);
+      if (probed == 0 || std::memchr(probe.data(), 0, probed) != nullptr) {
         ++skipped_;
         continue;
       }
-      append(detail::path_text(path), file.data(), static_cast<std::int64_t>(file.size()));
-      contents_.push_back(std::move(file));
+      auto const size = static_cast<std::int64_t>(file.size());
+      append(detail::path_text(path), std::move(file), 0, size);
     }
     if (segments_.size() == segments_before)
       throw Error(ErrorKind::data, name + ": the folder holds no text (" +
@@ -287,16 +316,23 @@ class TokenSource {
 
   template <class T>
   std::int64_t scan(Segment const& segment) const {
-    return detail::first_at_or_above(reinterpret_cast<T const*>(segment.data), segment.count, vocabulary_);
+    if (vocabulary_ > static_cast<std::int64_t>(std::numeric_limits<T>::max())) return -1;
+    std::vector<T> block(static_cast<std::size_t>(std::min<std::int64_t>(segment.count, 1 << 18)));
+    for (std::int64_t start = 0; start < segment.count; start += 1 << 18) {
+      std::int64_t const some = std::min<std::int64_t>(segment.count - start, 1 << 18);
+      load(segment, start, some, block.data());
+      std::int64_t const index = detail::first_at_or_above(block.data(), some, vocabulary_);
+      if (index >= 0) return start + index;
+    }
+    return -1;
   }
 
   std::int64_t token_at(Segment const& segment, std::int64_t index) const {
     std::int32_t token = 0;
-    copy(segment.data, index, 1, &token);
+    copy(segment, index, 1, &token);
     return static_cast<std::uint32_t>(token);
   }
 
-  std::vector<FileBytes> contents_;
   std::vector<std::uint32_t> memory_;
   std::vector<Segment> segments_;  // in order of their first token
   std::vector<std::string> names_;
@@ -304,6 +340,7 @@ class TokenSource {
   std::int64_t size_ = 0;
   std::int64_t vocabulary_ = 0;
   std::int64_t skipped_ = 0;
+  std::int64_t open_ = 0;  // files that take a descriptor
 };
 
 }  // namespace tessera::inline v0

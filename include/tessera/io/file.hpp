@@ -11,11 +11,14 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <system_error>
 #include <tuple>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 #include "tessera/core/error.hpp"
 #include "tessera/data/file_bytes.hpp"
@@ -49,8 +52,33 @@ inline void write_all(int file, void const* data, std::size_t size, std::filesys
   }
 }
 
-/// Creates a file that did not exist in `folder`; gives its descriptor and name. errno holds the reason
-/// otherwise.
+/// Whether a file is named as `create_temporary` does.
+inline bool is_temporary_name(std::string_view name) {
+  constexpr std::string_view start = ".tessera-", end = ".tmp";
+  if (!name.starts_with(start) || !name.ends_with(end)) return false;
+  std::string_view const middle = name.substr(start.size(), name.size() - start.size() - end.size());
+  std::size_t const dash = middle.find('-');
+  return dash != middle.npos && dash > 0 && middle.find_first_not_of("0123456789") == dash &&
+         middle.size() == dash + 17 && middle.find_first_not_of("0123456789abcdef", dash + 1) == middle.npos;
+}
+
+/// Removes what processes that were killed while they wrote have left in `folder`. A temporary is locked as
+/// long as its process writes it, also in another container; what cannot be locked stays.
+inline void sweep_temporaries(std::filesystem::path const& folder) {
+  std::error_code code;
+  std::filesystem::directory_iterator entry(folder, code);
+  for (; !code && entry != std::filesystem::directory_iterator(); entry.increment(code)) {
+    if (!is_temporary_name(entry->path().filename().native())) continue;
+    Descriptor const file(::open(entry->path().c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+    struct stat status {};
+    if (file && ::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode) &&
+        ::flock(file.get(), LOCK_EX | LOCK_NB) == 0)
+      ::unlink(entry->path().c_str());
+  }
+}
+
+/// Creates and locks a file that did not exist in `folder`; gives its descriptor and name. errno holds the
+/// reason otherwise.
 inline std::pair<Descriptor, std::filesystem::path> create_temporary(std::filesystem::path const& folder) {
   auto mix = static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
   for (int attempt = 0; attempt < 100; ++attempt) {
@@ -60,8 +88,15 @@ inline std::pair<Descriptor, std::filesystem::path> create_temporary(std::filesy
                   static_cast<unsigned long long>(mix));
     std::filesystem::path path = folder / name;
     Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-    if (file || errno != EEXIST) return {std::move(file), std::move(path)};
+    if (!file && errno == EEXIST) continue;
+    if (!file) return {Descriptor(), std::move(path)};
+    // Another process may have swept it before the lock. A file system without locks is not swept.
+    struct stat status {};
+    bool const taken = ::flock(file.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (!taken && ::fstat(file.get(), &status) == 0 && status.st_nlink > 0)
+      return {std::move(file), std::move(path)};
   }
+  errno = EAGAIN;
   return {Descriptor(), std::filesystem::path()};
 }
 
@@ -161,6 +196,51 @@ inline void check_writable_folder(std::filesystem::path const& folder) {
   ::unlink(temporary.c_str());
 }
 
+/// A file that will be written, and its bytes.
+struct PlannedFile {
+  std::filesystem::path path;
+  std::int64_t bytes = 0;
+  bool in_place = false;  ///< the old file's bytes become free first; an AtomicFile's stay until the end
+};
+
+/// Throws Error(failed) with path, bytes needed and bytes free unless there is room for all of these files
+/// together. Devices and pipes need none; a file system that does not say what is free is believed.
+inline void check_room(std::vector<PlannedFile> const& files) {
+  struct Use {
+    ::dev_t device;
+    std::int64_t bytes;
+    std::filesystem::path path;
+  };
+  std::vector<Use> uses;
+  for (PlannedFile const& file : files) {
+    detail::Destination const found = detail::inspect_destination(file.path);
+    std::filesystem::path const folder = detail::folder_of(found.path);
+    struct stat status {
+    }, old{};
+    struct statvfs disk {};
+    if (found.stream || ::stat(folder.c_str(), &status) != 0 || ::statvfs(folder.c_str(), &disk) != 0 ||
+        disk.f_blocks == 0)
+      continue;
+    auto const blocks = ::geteuid() == 0 ? disk.f_bfree : disk.f_bavail;
+    double free = static_cast<double>(blocks) * static_cast<double>(disk.f_frsize);
+    if (file.in_place && ::stat(found.path.c_str(), &old) == 0)
+      free += 512.0 * static_cast<double>(old.st_blocks);
+    std::int64_t needed = file.bytes;
+    std::string beside;
+    for (Use const& use : uses)
+      if (use.device == status.st_dev) {
+        needed += use.bytes;
+        beside = ", with " + detail::path_text(use.path);
+      }
+    if (static_cast<double>(needed) > free)
+      throw Error(ErrorKind::failed, detail::path_text(file.path) + ": needs " + detail::with_commas(needed) +
+                                         " bytes" + beside + ", and " +
+                                         detail::with_commas(static_cast<std::int64_t>(free)) +
+                                         " are free on its disk; free some space or write elsewhere");
+    uses.push_back({status.st_dev, file.bytes, file.path});
+  }
+}
+
 /// Creates a folder and those above it; nothing if it is there. Throws Error(failed) that names it.
 inline void make_folder(std::filesystem::path const& folder) {
   std::error_code code;
@@ -171,7 +251,8 @@ inline void make_folder(std::filesystem::path const& folder) {
 
 /// A file that appears whole or not at all. Bytes go to a temporary name in the same folder; `commit()`
 /// syncs, renames over the old file and syncs the folder. Without a commit, by an exception or by
-/// destruction, the temporary is removed and the old file stays as it was. A link to a file is followed, one
+/// destruction, the temporary is removed and the old file stays as it was. What a killed process left in that
+/// folder is removed by the next file there. A link to a file is followed, one
 /// to nothing refused; devices and /dev/stdout get their bytes directly; named pipes and sockets are refused.
 /// Errors are Error(failed) with path, operation and the system's reason. Not for several threads at once.
 class AtomicFile {
@@ -183,6 +264,7 @@ class AtomicFile {
       file_ = detail::open_stream(path_);
       if (!file_) detail::file_error(path_, "open for writing", errno);
     } else {
+      detail::sweep_temporaries(detail::folder_of(destination_.path));
       std::tie(file_, temporary_) = detail::create_temporary(detail::folder_of(destination_.path));
       if (!file_) {
         temporary_.clear();
@@ -227,10 +309,10 @@ class AtomicFile {
       return;
     }
     if (::fsync(file_.get()) != 0) detail::file_error(path_, "sync", errno);
-    close();
     if (::rename(temporary_.c_str(), destination_.path.c_str()) != 0)
       detail::file_error(path_, "rename", errno);
     temporary_.clear();
+    close();  // after the renaming, until when the lock must hold
     std::filesystem::path const folder = detail::folder_of(destination_.path);
     detail::Descriptor const directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     // Some file systems cannot sync a folder; the file is whole either way.

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DPROGRAM=compare -DWORK=folder -P interrupt.cmake
-# Ctrl-C and SIGTERM end the row after its step; what was measured is written, the exit code is 130 or 143.
+# Ctrl-C, SIGTERM and SIGHUP end the row after its step; what was measured is written, the exit code is 128 + the signal.
+# Finished rows are on the disk at once, so SIGKILL loses none.
 include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
 include("${CMAKE_CURRENT_LIST_DIR}/../signals.cmake")
 
-foreach(signal INT TERM)
-  if(signal STREQUAL "INT")
-    set(wanted 130)
-  else()
-    set(wanted 143)
-  endif()
+foreach(pair "INT 130" "TERM 143" "HUP 129")
+  string(REPLACE " " ";" pair "${pair}")
+  list(GET pair 0 signal)
+  list(GET pair 1 wanted)
   file(REMOVE "${WORK}/out.txt")
   # The first row is brief; the signal comes when its line is there and the second row runs.
   signalled(${signal} 0.3 "^.1/3." out.txt --model "layers=1,heads=2,channels=32" --data text.txt --sequence 32 --batch 2
@@ -27,6 +26,35 @@ foreach(signal INT TERM)
      NOT reason_2 MATCHES "^not run: interrupted by SIG${signal}")
     message(SEND_ERROR "SIG${signal}: ${reason_1}; ${reason_2}")
   endif()
+endforeach()
+
+# Killed after ten rows: whole files with ten rows and their step logs.
+foreach(named FALSE TRUE)
+  file(REMOVE "${WORK}/out.txt")
+  set(files --output-dir killed)
+  set(folder killed)
+  if(named)
+    set(files --json compare.json --csv compare.csv)
+    set(folder .)
+  endif()
+  signalled(KILL 0 "^.10/12." out.txt --model "layers=1,heads=2,channels=32" --data text.txt --sequence 32 --batch 2
+            --warmup 0 --ranks 2 --stages 0,1 --precisions fp32,bf16,fp16 --offloads none --recompute none,block
+            --min-time 0.3 --steps 1 ${files})
+  expect("exit code after SIGKILL" 137 "${code}")
+  file(READ "${WORK}/${folder}/compare.json" json)
+  string(JSON count ERROR_VARIABLE error LENGTH "${json}" rows)
+  string(JSON wall ERROR_VARIABLE none TYPE "${json}" wall_s)
+  expect("rows and wall_s after SIGKILL" "10 NULL" "${count} ${wall}")
+  foreach(index RANGE 9)
+    field(status "${json}" rows ${index} status)
+    expect("row ${index} after SIGKILL" ok "${status}")
+  endforeach()
+  file(STRINGS "${WORK}/${folder}/compare.csv" lines)
+  list(LENGTH lines count)
+  expect("lines of compare.csv after SIGKILL" 11 "${count}")
+  file(GLOB logs "${WORK}/killed/*/run1/step_log.csv")
+  list(LENGTH logs count)
+  expect("step logs after SIGKILL" 10 "${count}")
 endforeach()
 
 # Before a row was finished there is nothing to write: the files of an earlier comparison stay.

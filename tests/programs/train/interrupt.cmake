@@ -1,24 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DPROGRAM=train -DWORK=folder -P interrupt.cmake
-# Ctrl-C and SIGTERM end a run after its step, with its weights saved. The same signal again at once is the same wish:
+# Ctrl-C, SIGTERM and SIGHUP end a run after its step, with its weights saved. The same signal again at once is the same wish:
 # timeout(1) signals the process and its group.
 include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
 include("${CMAKE_CURRENT_LIST_DIR}/../signals.cmake")
 
-foreach(signal INT TERM)
-  if(signal STREQUAL "INT")
-    set(wanted 130)
-  else()
-    set(wanted 143)
-  endif()
-  signalled("${signal};${signal}" 0 "\"step\":3," log.jsonl ${small} --ranks 2 --stage 2 --steps 100000000 --log log.jsonl
+foreach(pair "INT 130" "TERM 143" "HUP 129")
+  string(REPLACE " " ";" pair "${pair}")
+  list(GET pair 0 signal)
+  list(GET pair 1 wanted)
+  signalled("${signal};${signal}" 0 "\"step\":3," log.jsonl ${small} --ranks 2 --stage 2 --steps 10000000 --log log.jsonl
             --save ${signal}.safetensors)
   if(NOT code STREQUAL "${wanted}")
     file(READ "${WORK}/err.txt" errors)
     message(SEND_ERROR "SIG${signal} ended the run with ${code}, not ${wanted}: ${errors}")
   endif()
   file(READ "${WORK}/out.txt" output)
-  if(NOT output MATCHES "interrupted by SIG${signal} after step [0-9]+ of 100000000")
+  if(NOT output MATCHES "interrupted by SIG${signal} after step [0-9]+ of 10000000")
     message(SEND_ERROR "SIG${signal}: the run printed ${output}")
   endif()
   passes(${small} --steps 0 --init ${signal}.safetensors)
@@ -47,6 +45,32 @@ if(NOT code STREQUAL "130" OR NOT interrupted STREQUAL "ON" OR
 endif()
 passes(${small} --steps 0 --init validated.safetensors)
 
+# The reader of a run's output hangs up with it.
+execute_process(
+  COMMAND sh -c "( sh -c 'echo $$ > pid; exec \"$@\"' sh \"$@\"; echo $? > code ) | { until grep -q '\"step\":3,' hung.jsonl
+                 do sleep 0.05; done; kill -HUP $(cat pid); }
+                 tries=0
+                 until [ -s code ]; do tries=$((tries + 1)); [ $tries -lt 100 ] || exit 99; sleep 0.1; done"
+          sh "${PROGRAM}" ${small} --steps 100000 --log hung.jsonl --save hung.safetensors
+  WORKING_DIRECTORY "${WORK}" RESULT_VARIABLE code ERROR_VARIABLE errors)
+file(READ "${WORK}/code" ended)
+if(NOT code STREQUAL "0" OR NOT ended MATCHES "^129")
+  message(SEND_ERROR "a run whose reader hung up gave ${code}, ${ended}: ${errors}")
+endif()
+passes(${small} --steps 0 --init hung.safetensors)
+file(REMOVE "${WORK}/pid" "${WORK}/code")
+
+# nohup goes before it.
+execute_process(
+  COMMAND sh -c "trap '' HUP; \"$@\" > out.txt & pid=$!
+                 until grep -q '\"step\":3,' nohup.jsonl; do sleep 0.05; done
+                 kill -HUP $pid; sleep 0.3; kill -TERM $pid; wait $pid"
+          sh "${PROGRAM}" ${small} --steps 10000000 --log nohup.jsonl
+  WORKING_DIRECTORY "${WORK}" RESULT_VARIABLE code ERROR_VARIABLE errors)
+if(NOT code STREQUAL "143")
+  message(SEND_ERROR "SIGHUP under nohup, then SIGTERM, gave ${code}: ${errors}")
+endif()
+
 # A later one ends the run at once, also where it cannot go on: here nobody reads its log.
 if(SIGNALS_WAIT)
   return()
@@ -60,7 +84,7 @@ execute_process(
                  sleep 0.8; kill -TERM $pid
                  tries=0
                  until [ -s code ]; do tries=$((tries + 1)); [ $tries -lt 100 ] || exit 99; sleep 0.1; done"
-          sh "${PROGRAM}" ${small} -q --steps 100000000 --log /dev/stdout
+          sh "${PROGRAM}" ${small} -q --steps 10000000 --log /dev/stdout
   WORKING_DIRECTORY "${WORK}" RESULT_VARIABLE code ERROR_QUIET)
 file(READ "${WORK}/code" ended)
 file(READ "${WORK}/err.txt" errors)

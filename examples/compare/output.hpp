@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// The files of a comparison, which hold every row as soon as it is finished.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tessera/data/file_bytes.hpp"
+#include "tessera/io/results.hpp"
+
+#include "compare/measure.hpp"
+
+namespace tessera::inline v0 {
+namespace compare {
+
+/// JSON, CSV and step logs. "-" is stdout; it and other streams get their document once, at the end.
+class Outputs {
+ public:
+  /// Refuses, before anything is trained, every output that could not be written, and a folder in which
+  /// another compare is writing. Throws Error(failed or usage) that names the path.
+  Outputs(Settings const& settings, std::vector<Point> const& points);
+
+  /// After a row: replaces each file by one that holds all rows so far, so that a program that is killed
+  /// leaves whole files. What cannot be written is a warning, and tried again after the next row.
+  void update(results::Document const& document, std::vector<Measured> const& measured);
+  /// After the last row. Returns a line for each file. Throws Error(failed) that names the path.
+  std::vector<std::string> finish(results::Document const& document, std::vector<Measured> const& measured);
+
+ private:
+  bool is_named() const { return !settings_.json.empty() || !settings_.csv.empty(); }
+  std::filesystem::path run_folder(Point const& point, std::size_t run) const;
+  /// The step logs of the rows that have none yet. Those of more runs of such a row, by an earlier
+  /// comparison, go.
+  void write_logs(std::vector<Measured> const& measured);
+  /// Whether a file of an earlier comparison holds more than what was measured now.
+  bool kept(std::filesystem::path const& path) const;
+
+  Settings const& settings_;
+  std::filesystem::path json_, csv_;  // empty: not asked for
+  v0::detail::Descriptor folder_;     // locked as long as this process lives
+  bool found_ = false;                // a row was measured to its end
+  std::size_t rows_logged_ = 0, logs_ = 0;
+};
+
+}  // namespace compare
+}  // namespace tessera::inline v0
