@@ -22,13 +22,13 @@
 namespace tessera::inline v0 {
 namespace cli {
 
-/// Prints "error: TEXT" as one line.
+/// Prints "error: TEXT" as one line without control characters.
 inline void print_error(std::string_view text) {
   std::cout.flush();
   std::string line(text);
   for (char& c : line)
     if (c == '\n' || c == '\r') c = ' ';
-  std::cerr << "error: " << line << std::endl;
+  std::cerr << "error: " << v0::detail::printable(line, line.size()) << std::endl;
 }
 
 /// Runs `body`, which gives the exit code, and turns what it throws into a line and a code. Output that could
