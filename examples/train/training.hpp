@@ -99,7 +99,7 @@ class Training {
 
   /// Trains and saves; gives the exit code.
   int run() {
-    Interrupt const interrupt;
+    Interrupt const interrupt(settings_.save.empty() ? seconds_to_end : 0);
     RunOptions options;
     options.stuck = [](std::string const& text) {
       print_error(text);
@@ -126,6 +126,7 @@ class Training {
 
  private:
   using Clock = std::chrono::steady_clock;
+  static constexpr unsigned seconds_to_end = 10;
 
   // ---- on every rank ------------------------------------------------------------------------------------
 
@@ -164,6 +165,7 @@ class Training {
       }
     }
     read_all_but(0);
+    Interrupt::heed();
     if (step > 0 || settings_.steps == 0) finish(*trainer, root);
   }
 
