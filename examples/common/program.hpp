@@ -22,13 +22,13 @@
 namespace tessera::inline v0 {
 namespace cli {
 
-/// Prints "error: TEXT" as one line.
+/// Prints "error: TEXT" as one line without control characters.
 inline void print_error(std::string_view text) {
   std::cout.flush();
   std::string line(text);
   for (char& c : line)
     if (c == '\n' || c == '\r') c = ' ';
-  std::cerr << "error: " << line << std::endl;
+  std::cerr << "error: " << v0::detail::printable(line, line.size()) << std::endl;
 }
 
 /// Runs `body`, which gives the exit code, and turns what it throws into a line and a code. Output that could
@@ -61,6 +61,8 @@ namespace detail {
 // A signal handler can reach nothing but what is static. The first signal: its milliseconds and its number.
 inline std::atomic<std::int64_t> signal_caught{0};
 static_assert(std::atomic<std::int64_t>::is_always_lock_free);
+/// Seconds from then until the program ends by itself; 0: it waits for its step.
+inline std::atomic<unsigned> signal_patience{0};
 
 extern "C" inline void tessera_program_signal(int number) {
   timespec time{};
@@ -69,18 +71,30 @@ extern "C" inline void tessera_program_signal(int number) {
   std::int64_t first = 0;
   // Who reads the output hangs up too, and that must not end the program before it has saved.
   if (number == SIGHUP) ::signal(SIGPIPE, SIG_IGN);
-  if (signal_caught.compare_exchange_strong(first, now * 256 + number)) return;
+  if (signal_caught.compare_exchange_strong(first, now * 256 + number)) {
+    if (unsigned const seconds = signal_patience.load(); seconds > 0) ::alarm(seconds);
+    return;
+  }
   // timeout(1) and some shells send the same signal twice at once, to the process and to its group.
   if (now - first / 256 >= 500) ::_exit(128 + number);
+}
+
+extern "C" inline void tessera_program_late(int) {
+  constexpr char text[] = "error: interrupted, and the step did not end in time; there was nothing to save\n";
+  (void)!::write(STDERR_FILENO, text, sizeof text - 1);
+  ::_exit(128 + static_cast<int>(signal_caught.load() % 256));
 }
 
 }  // namespace detail
 
 /// While it lives, the first SIGINT, SIGTERM or SIGHUP is only noted; one that comes half a second later or
-/// more ends the process. Under nohup SIGHUP stays ignored.
+/// more ends the process. Under nohup SIGHUP stays ignored. With `patience` the process also ends when nobody
+/// has heeded the signal for so many seconds: for a program that would lose nothing by it.
 class Interrupt {
  public:
-  Interrupt() {
+  explicit Interrupt(unsigned patience = 0) {
+    detail::signal_patience.store(patience);
+    if (patience > 0) old_alarm_ = ::signal(SIGALRM, detail::tessera_program_late);
     struct sigaction action {};
     action.sa_handler = detail::tessera_program_signal;
     sigemptyset(&action.sa_mask);
@@ -93,10 +107,17 @@ class Interrupt {
   Interrupt(Interrupt const&) = delete;
   Interrupt& operator=(Interrupt const&) = delete;
   ~Interrupt() {
+    heed();
+    if (old_alarm_ != SIG_ERR) ::signal(SIGALRM, old_alarm_);
     for (std::size_t at = 0; at < std::size(signals); ++at) ::sigaction(signals[at], &old_[at], nullptr);
   }
 
   static bool caught() { return number() != 0; }
+  /// The step has ended: what comes now takes the time it needs.
+  static void heed() {
+    detail::signal_patience.store(0);
+    ::alarm(0);
+  }
   /// 129, 130 or 143; 0 when no signal came.
   static int exit_code() { return caught() ? 128 + number() : 0; }
   static std::string name() {
@@ -108,6 +129,7 @@ class Interrupt {
 
   static constexpr int signals[] = {SIGINT, SIGTERM, SIGHUP};
   struct sigaction old_[std::size(signals)] = {};
+  void (*old_alarm_)(int) = SIG_ERR;  // none was replaced
 };
 
 }  // namespace cli

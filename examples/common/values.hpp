@@ -187,14 +187,14 @@ inline std::string grouped(std::int64_t value) { return v0::detail::with_commas(
 /// A number with so many decimals.
 inline std::string fixed(double value, int decimals) {
   char text[64];
-  std::snprintf(text, sizeof text, "%.*f", decimals, value);
+  std::snprintf(text, sizeof text, "%.*f", decimals, v0::detail::plain(value));
   return text;
 }
 
 /// A number in a short form: "0.0003", "1e-08".
 inline std::string shortest(double value) {
   char text[64];
-  std::snprintf(text, sizeof text, "%g", value);
+  std::snprintf(text, sizeof text, "%g", v0::detail::plain(value));
   return text;
 }
 

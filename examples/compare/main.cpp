@@ -273,6 +273,9 @@ int run(int argc, char const* const* argv) {
   declare(line, settings);
   if (!line.parse(argc, argv)) return 0;
   if (settings.list) return list_recipes();
+  if (line.given("--output-dir") && !(settings.json.empty() && settings.csv.empty()))
+    cli::refuse("--output-dir " + v0::detail::path_text(settings.output_dir) +
+                " would stay empty: with --json or --csv those files alone are written; leave one out");
   (void)comm::from_environment();  // refuses to run N times beside itself
   check_schedule(settings);
   check_nvme_path(settings);

@@ -39,6 +39,7 @@ struct TrainFlags {
   std::string device = std::string(default_device());
   std::string stage = "0", precision = "fp32", offload = "none";
   std::string recompute, reduction, capture, attention;  ///< empty: the slot's default
+  bool bf16 = false, fp16 = false;                       ///< other spellings of two precisions
   DataFlags data;
   std::int64_t steps = 100, epochs = 0, samples = 0;
   TrainerOptions options;
@@ -55,10 +56,11 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
   line.path("--save", "FILE", flags.save, "write the weights here (safetensors, fp32); whole or not at all");
 
   line.group("Size of a step (global batch = batch x ranks x accumulation)");
-  line.whole("--ranks", flags.ranks, "workers, each with its own memory", 1, 64);
-  line.whole("--batch", flags.batch, "sequences of a rank and micro-batch", 1, 1 << 30);
-  line.whole("--sequence", flags.sequence, "tokens of a sequence", 1, 1 << 30);
-  line.whole("--accumulation", flags.accumulation, "micro-batches of a rank and step", 1, most_accumulation);
+  line.whole("--ranks,--gpus", flags.ranks, "workers, each with its own memory", 1, 64);
+  line.whole("--batch,--batch-size", flags.batch, "sequences of a rank and micro-batch", 1, 1 << 30);
+  line.whole("--sequence,--seq-length", flags.sequence, "tokens of a sequence", 1, 1 << 30);
+  line.whole("--accumulation,--grad-accum", flags.accumulation, "micro-batches of a rank and step", 1,
+             most_accumulation);
   line.custom("--global-batch", "N", "", "sequences of a step; batch or accumulation follow from it",
               [&](std::string const& flag, std::string const& value) {
                 flags.global_batch = whole_number(flag, value, 1, (std::int64_t{1} << 31) - 1);
@@ -81,12 +83,14 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
   };
   slot_of("--device", slot_choices<slot::device>(), flags.device, flags.device.c_str(),
           "where ranks compute: threads of this process, or a GPU each");
-  policy("--stage", "dp|0|1|2|3", flags.stage, "ZeRO stage; dp: rank 0 updates and broadcasts", stage_choice,
-         flags.stage);
+  policy("--stage,--strategies", "dp|0|1|2|3", flags.stage, "ZeRO stage; dp: rank 0 updates and broadcasts",
+         stage_choice, flags.stage);
   slot_of("--precision", slot_choices<slot::precision>(), flags.precision, "fp32",
           "number format of products");
-  policy("--offload", "none|cpu_optimizer|cpu_full|nvme_optimizer|nvme|infinity", flags.offload,
-         "which state lies outside the device", offload_choice, flags.offload);
+  line.toggle("--bf16", flags.bf16, "the same as --precision bf16");
+  line.toggle("--fp16", flags.fp16, "the same as --precision fp16");
+  policy("--offload,--offload-strategies", "none|cpu_optimizer|cpu_full|nvme_optimizer|nvme|infinity",
+         flags.offload, "which state lies outside the device", offload_choice, flags.offload);
   slot_of("--recompute", slot_choices<slot::recompute>(), flags.recompute, "none",
           "what backward computes again");
   slot_of("--reduction", slot_choices<slot::reduction>(), flags.reduction, "ordered; on GPUs fast",
@@ -101,7 +105,7 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
              "steps between validations; 0: after the last step only", 0, std::int64_t{1} << 40);
 
   line.group("Length");
-  line.whole("--steps", flags.steps, "optimizer steps; 0 writes --save and trains nothing", 0,
+  line.whole("--steps,--num-steps", flags.steps, "optimizer steps; 0 writes --save and trains nothing", 0,
              std::int64_t{1} << 40);
   line.custom("--epochs", "N", "", "passes over the data, instead of --steps",
               [&](std::string const& flag, std::string const& value) {
@@ -151,7 +155,7 @@ inline RecipeTable recipe_of(TrainFlags const& flags) {
   SlotNames names;
   names.device = flags.device;
   names.sharding = flags.stage == "0" ? "zs0" : std::string_view(flags.stage);
-  names.precision = flags.precision;
+  names.precision = flags.bf16 ? "bf16" : flags.fp16 ? "fp16" : std::string_view(flags.precision);
   names.offload = flags.offload;
   names.recompute = flags.recompute;
   names.reduction = flags.reduction;
@@ -241,6 +245,8 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   if (flags.validate_every > 0 && flags.validation.empty())
     refuse("--validate-every " + std::to_string(flags.validate_every) +
            " needs data; give --validation PATH");
+  if (line.given("--precision") + flags.bf16 + flags.fp16 > 1)
+    refuse("--precision, --bf16 and --fp16 all say in which format products are computed; give one of them");
   settings.recipe = recipe_of(flags);
   settings.model = model_choice("--model", flags.model);
   if (auto const reason = model_refusal(settings.model)) throw Error(ErrorKind::unsupported, *reason);
@@ -305,8 +311,10 @@ inline Box box_of(Settings const& settings, CommandLine const& line) {
           line.given("--vocabulary") ? "flag"
           : settings.model.named     ? "model"
                                      : "data");
-  box.add("weights", settings.init.empty() ? "seed " + std::to_string(options.seed) : settings.init.string(),
-          origin(settings.init.empty() ? "--seed" : "--init"));
+  box.add(
+      "weights",
+      settings.init.empty() ? "seed " + std::to_string(options.seed) : v0::detail::path_text(settings.init),
+      origin(settings.init.empty() ? "--seed" : "--init"));
   if (settings.source) box.add("data", settings.data_text, origin("--data"));
   if (settings.source) box.add("order", tessera::name_of(settings.data.order), origin("--order"));
   if (settings.validation) box.add("validation", settings.validation->description(), "flag");
@@ -314,7 +322,10 @@ inline Box box_of(Settings const& settings, CommandLine const& line) {
   box.add("sequence", std::to_string(options.sequence), origin("--sequence"));
   box.add("steps", grouped(settings.steps), settings.length_from);
   box.add("sharding", std::string(recipe.names.sharding), origin("--stage"));
-  box.add("precision", std::string(recipe.names.precision), origin("--precision"));
+  char const* const precision_flag = line.given("--bf16")   ? "--bf16"
+                                     : line.given("--fp16") ? "--fp16"
+                                                            : "--precision";
+  box.add("precision", std::string(recipe.names.precision), origin(precision_flag));
   box.add("offload", std::string(recipe.names.offload), origin("--offload"));
   box.add("recompute", std::string(recipe.names.recompute), origin("--recompute"));
   box.add("reduction", std::string(recipe.names.reduction), origin("--reduction"));

@@ -99,7 +99,7 @@ class Training {
 
   /// Trains and saves; gives the exit code.
   int run() {
-    Interrupt const interrupt;
+    Interrupt const interrupt(settings_.save.empty() ? seconds_to_end : 0);
     RunOptions options;
     options.stuck = [](std::string const& text) {
       print_error(text);
@@ -126,6 +126,7 @@ class Training {
 
  private:
   using Clock = std::chrono::steady_clock;
+  static constexpr unsigned seconds_to_end = 10;
 
   // ---- on every rank ------------------------------------------------------------------------------------
 
@@ -163,6 +164,7 @@ class Training {
       }
     }
     read_all_but(0);
+    Interrupt::heed();
     if (step > 0 || settings_.steps == 0) finish(*trainer, root);
   }
 
@@ -313,13 +315,16 @@ class Training {
       logged_ = report.step;
     });
     if (!settings_.quiet) {
-      // Elsewhere than on a terminal: the first ten steps, a hundred lines for the rest, the last, and what
-      // is wrong.
-      std::int64_t const every = std::max<std::int64_t>(1, settings_.steps / 100);
-      bool const due = done_ <= 10 || done_ % every == 0 || done_ == settings_.steps;
-      if (report.skipped || (!bar_.interactive() && due)) {
+      // The first ten steps, a hundred lines for the rest, the last, and what is wrong. Above a bar: the
+      // first step, twenty lines or one a minute for the rest.
+      bool const bar = bar_.interactive();
+      std::int64_t const every = std::max<std::int64_t>(1, settings_.steps / (bar ? 20 : 100));
+      bool const late = bar && Clock::now() - line_printed_ >= std::chrono::minutes(1);
+      if (report.skipped || done_ <= (bar ? 1 : 10) || done_ % every == 0 || done_ == settings_.steps ||
+          late) {
         bar_.clear();
         std::cout << report << std::endl;
+        line_printed_ = Clock::now();
       }
       bar_.show(done_, seconds_ > 0.0 ? static_cast<double>(tokens_) / seconds_ : rate,
                 "loss " + fixed(report.loss, 4));
@@ -354,7 +359,8 @@ class Training {
       say("trained " + grouped(done_) + (done_ == 1 ? " step" : " steps") + " | loss " +
           fixed(first_loss_, 4) + " -> " + fixed(last_loss_, 4) + " | " +
           grouped(static_cast<std::int64_t>(rate)) + " tok/s");
-    if (!settings_.save.empty()) say("saved " + settings_.save.string() + " | weights " + weights_hash);
+    if (!settings_.save.empty())
+      say("saved " + v0::detail::path_text(settings_.save) + " | weights " + weights_hash);
   }
 
   Settings const& settings_;
@@ -370,6 +376,7 @@ class Training {
   std::optional<JsonlLog> log_;
   bool log_cut_ = false, validation_cut_ = false;
   std::int64_t done_ = 0, logged_ = 0, timed_ = 0, tokens_ = 0;
+  Clock::time_point line_printed_ = Clock::now();
   double first_loss_ = 0.0, last_loss_ = 0.0, seconds_ = 0.0;
 };
 

@@ -186,6 +186,7 @@ class TokenBatches;
 
 // io/
 class AtomicFile;
+struct PlannedFile;
 class Gpt2Weights;
 class WeightsWriter;
 class WeightsHash;

@@ -102,6 +102,35 @@ TEST_CASE("a batch of another shape is refused with both numbers and harms nothi
   CHECK(hash_weights(trainer) == hash_weights(untouched));
 }
 
+TEST_CASE("a loader that does not know its rank is refused where there are several") {
+  Run const run = usual();
+  auto const source =
+      TokenSource::from_memory(std::vector<std::uint32_t>(1000, 3), {.vocabulary = run.vocabulary});
+  auto const train = [&](int ranks, auto const& change) {
+    tessera::run(ranks, [&](comm::Comm& comm) {
+      Trainer<TiedModel, ZeroStage<1>> trainer(TiedModel{}, comm, options_of(run));
+      LoaderOptions options{.batch = run.batch,
+                            .sequence = run.sequence,
+                            .accumulation = run.split.accumulation,
+                            .rank = comm.rank(),
+                            .world = comm.world()};
+      change(options);
+      Loader loader(source, options);
+      trainer.step(loader.load(0)).get();
+      trainer.evaluate(loader.load(1));
+    });
+  };
+  train(2, [](LoaderOptions&) {});
+  train(1, [](LoaderOptions& options) { options.world = 4; });  // a share is a legal batch
+  std::string const text = refusal(ErrorKind::usage, [&] {
+    train(2, [](LoaderOptions& options) { options.rank = 0, options.world = 1; });
+  });
+  CHECK(says(text, "batch: it is the share of rank 0 in a world of 1, but this is rank "));
+  CHECK(says(text, " in a world of 2; give the Loader .rank = comm.rank() and .world = comm.world()"));
+  CHECK(says(refusal(ErrorKind::usage, [&] { train(2, [](LoaderOptions& options) { options.rank = 0; }); }),
+             "the share of rank 0 in a world of 2, but this is rank 1 in a world of 2"));
+}
+
 TEST_CASE("numbers that cannot be are refused by name") {
   auto const refused = [](auto const& change) {
     TrainerOptions options = options_of(usual());

@@ -31,6 +31,9 @@ struct Batch {
   /// The position in the run of sequence (0,0); (a,b) is a*W*B + b further for W ranks.
   std::int64_t first_sample = 0;
   std::int64_t step = 0;  ///< from 0
+  /// Whose share of the global batch it is; world 0: not said. A trainer on several ranks refuses a share
+  /// that is not its own.
+  int rank = 0, world = 0;
 
   /// A*B*T.
   std::int64_t elements() const noexcept { return std::int64_t{1} * accumulation * batch * sequence; }
@@ -80,6 +83,8 @@ class Loader {
     current_.batch = options.batch;
     current_.sequence = options.sequence;
     current_.step = -1;  // nothing is loaded yet
+    current_.rank = options.rank;
+    current_.world = options.world;
     auto const elements = static_cast<std::size_t>(current_.elements());
     current_.tokens.resize(elements);
     current_.targets.resize(elements);

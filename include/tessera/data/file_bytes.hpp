@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <fcntl.h>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -36,6 +37,11 @@ inline std::string with_commas(std::int64_t number) {
     text += digits[at];
   }
   return text;
+}
+
+/// A number as it is printed: one that is none has no sign.
+inline double plain(double value) {
+  return value != value ? std::numeric_limits<double>::quiet_NaN() : value;
 }
 
 /// A name fit for one line of text: control bytes as \xNN, and cut after `limit` bytes.

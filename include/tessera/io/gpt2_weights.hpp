@@ -294,8 +294,8 @@ class Gpt2Weights {
             at.file->read_as_float(at.tensor, first, part);
             for (std::size_t i = 0; i < part.size(); ++i)
               if (!std::isfinite(part[i]))
-                fail("tensor " + at.tensor + " holds " + std::to_string(part[i]) + " at element " +
-                     std::to_string(first + static_cast<std::int64_t>(i)) +
+                fail("tensor " + at.tensor + " holds " + std::to_string(detail::plain(part[i])) +
+                     " at element " + std::to_string(first + static_cast<std::int64_t>(i)) +
                      "; these weights cannot be trained");
           }
         }

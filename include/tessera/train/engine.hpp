@@ -312,6 +312,14 @@ void Engine<Place, T>::check(Batch const& batch, int accumulation) const {
   if (batch.batch != shape.batch) fail("the micro-batch", batch.batch, shape.batch);
   if (batch.sequence != shape.sequence) fail("the sequence", batch.sequence, shape.sequence);
   if (batch.accumulation != accumulation) fail("the accumulation", batch.accumulation, accumulation);
+  if (transport_.world() > 1 && batch.world > 0 &&
+      (batch.world != transport_.world() || batch.rank != transport_.rank()))
+    throw Error(ErrorKind::usage,
+                "batch: it is the share of rank " + std::to_string(batch.rank) + " in a world of " +
+                    std::to_string(batch.world) + ", but this is rank " + std::to_string(transport_.rank()) +
+                    " in a world of " + std::to_string(transport_.world()) +
+                    "; give the Loader .rank = comm.rank() and .world = comm.world()",
+                transport_.rank());
   std::int64_t const elements = batch.elements();
   if (static_cast<std::int64_t>(batch.tokens.size()) != elements)
     fail("the number of tokens", static_cast<std::int64_t>(batch.tokens.size()), elements);

@@ -91,3 +91,23 @@ file(READ "${WORK}/err.txt" errors)
 if(NOT code STREQUAL "0" OR NOT ended MATCHES "^143")
   message(SEND_ERROR "three signals gave ${code}, ${ended}: ${errors}")
 endif()
+
+# A step that takes minutes keeps a run that saves nothing for ten seconds at most, and one that saves until its end.
+string(REPEAT "${long}" 4 book)
+file(WRITE "${WORK}/book.txt" "${book}")
+execute_process(
+  COMMAND sh -c "\"$@\" --log brief.jsonl > out.txt 2> err.txt & brief=$!
+                 \"$@\" --log whole.jsonl --save slow.safetensors > /dev/null 2>&1 & whole=$!
+                 until grep -q config brief.jsonl && grep -q config whole.jsonl; do sleep 0.05; done
+                 sleep 0.5; kill -TERM $brief $whole; start=$(date +%s); wait $brief; code=$?
+                 echo $(($(date +%s) - start)) > seconds
+                 sleep 2; kill -0 $whole || exit 98
+                 kill -KILL $whole; exit $code"
+          sh "${PROGRAM}" --model "layers=4,heads=1,channels=64" --sequence 200000 --batch 1 --data book.txt --steps 1
+  WORKING_DIRECTORY "${WORK}" RESULT_VARIABLE code ERROR_QUIET)
+file(READ "${WORK}/seconds" seconds)
+file(READ "${WORK}/err.txt" errors)
+if(NOT code STREQUAL "143" OR seconds GREATER 20 OR
+   NOT errors STREQUAL "error: interrupted, and the step did not end in time; there was nothing to save\n")
+  message(SEND_ERROR "SIGTERM within a long step gave ${code} after ${seconds} s: ${errors}")
+endif()

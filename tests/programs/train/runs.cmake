@@ -126,6 +126,51 @@ steps_of(long.jsonl steps)
 list(LENGTH steps count)
 expect("steps of an epoch" ${epoch} ${count})
 
+# The spellings that compare knows, and two of a precision.
+passes(--model "layers=1,heads=2,channels=8,positions=16" --data text.txt --gpus 2 --batch-size 3 --seq-length 8 --grad-accum 2
+       --num-steps 2 --strategies zero2 --offload-strategies cpu --bf16 --log spelled.jsonl)
+file(STRINGS "${WORK}/spelled.jsonl" head LIMIT_COUNT 1)
+foreach(pair "world 2" "batch 3" "sequence 8" "accumulation 2" "steps 2" "stage 2" "offload cpu_optimizer" "precision bf16")
+  string(REPLACE " " ";" pair "${pair}")
+  list(POP_FRONT pair key)
+  string(JSON value GET "${head}" config ${key})
+  expect("config ${key} in other spellings" "${pair}" "${value}")
+endforeach()
+passes(${small} --fp16 --steps 1)
+if(NOT output MATCHES "precision +fp16 +flag")
+  message(SEND_ERROR "--fp16 gave ${output}")
+endif()
+
+# A number that is none has no sign, and a name that would break its line does not.
+run(${small} --steps 3 --learning-rate 1e30 --precision fp16)
+if(NOT output MATCHES "step 2 \\| loss nan \\| norm nan" OR output MATCHES "-nan")
+  message(SEND_ERROR "overflowing steps are printed as ${output}")
+endif()
+string(ASCII 27 escape)
+passes(${small} --steps 0 --save "two\nlines${escape}")
+if(NOT output MATCHES "saved two\\\\x0alines\\\\x1b \\| weights")
+  message(SEND_ERROR "a name of two lines is printed as ${output}")
+endif()
+passes(${small} --steps 0 --init "two\nlines${escape}")
+if(NOT output MATCHES "two\\\\x0alines\\\\x1b +flag")
+  message(SEND_ERROR "a name of two lines is printed as ${output}")
+endif()
+
+# On a terminal a bar, and losses that stay when it is gone.
+find_program(SCRIPT script)
+if(SCRIPT)
+  list(TRANSFORM small REPLACE "(.+)" "'\\1'" OUTPUT_VARIABLE quoted)
+  list(JOIN quoted " " quoted)
+  execute_process(COMMAND "${SCRIPT}" -qec "'${PROGRAM}' ${quoted} --steps 60" /dev/null WORKING_DIRECTORY "${WORK}"
+                  OUTPUT_VARIABLE output RESULT_VARIABLE code)
+  string(REGEX MATCHALL "step [0-9]+ \\| loss [0-9.]+ \\| norm" lines "${output}")
+  list(LENGTH lines count)
+  if(NOT code STREQUAL "0" OR count LESS 20 OR count GREATER 22 OR NOT output MATCHES "step 60 \\| loss" OR
+     NOT output MATCHES "100%, 60/60")
+    message(SEND_ERROR "on a terminal ${count} lines of losses stay: ${output}")
+  endif()
+endif()
+
 # The last of two equal flags counts; help says every flag and its default.
 passes(${small} --steps 9 --steps 2 --log twice.jsonl)
 steps_of(twice.jsonl steps)
