@@ -291,9 +291,11 @@ inline std::vector<SlotNames> all_answers(MatrixFlags const& flags) {
 }  // namespace detail
 
 /// All rows, in the order of the table. `vocabulary` is that of the flag (0: not given), `text_vocabulary`
-/// that of the data. Throws Error(config) for a relation or a size that cannot be.
-inline std::vector<Point> make_matrix(MatrixFlags const& flags, std::int64_t vocabulary,
-                                      std::int64_t text_vocabulary = 256) {
+/// that of the data; `missing` says why a legal recipe cannot be taken. Throws Error(config) for a relation
+/// or a size that cannot be.
+inline std::vector<Point> make_matrix(
+    MatrixFlags const& flags, std::int64_t vocabulary, std::int64_t text_vocabulary = 256,
+    std::optional<std::string> (*missing)(RecipeTable const&) = &unavailable_reason) {
   std::vector<SlotNames> const answers = detail::all_answers(flags);
   std::vector<Point> points;
   Point point;
@@ -302,8 +304,8 @@ inline std::vector<Point> make_matrix(MatrixFlags const& flags, std::int64_t voc
     point.refusal.reset();
     if (auto const rule = broken_rule(point.recipe))
       point.refusal = std::string(*rule);
-    else if (auto const missing = unavailable_reason(point.recipe))
-      point.refusal = missing;
+    else if (auto const reason = missing(point.recipe))
+      point.refusal = reason;
     else
       point.refusal = model_refusal(point.model);
     point.experiment = detail::name_of_point(flags, point);

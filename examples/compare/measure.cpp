@@ -112,8 +112,6 @@ class Training {
 
   void rank(comm::Comm& comm) {
     bool const root = comm.is_root();
-    std::optional<cli::StepGate::Keeper> keeper;
-    if (root) keeper.emplace(gate_);
     auto const trainer = make_trainer(point_.model.options, point_.recipe, comm, options_);
     Loader loader(data_, {.batch = static_cast<int>(point_.split.batch),
                           .sequence = static_cast<int>(point_.sequence),
@@ -139,12 +137,11 @@ class Training {
     };
     {
       BytesNote const bytes_note{*trainer, totals};
-      for (std::int64_t step = 0; gate_.goes(step); ++step) {
+      for (std::int64_t step = 0; goes(comm, step); ++step) {
         under_way.push_back(trainer->step(loader.load(step)));
         // The first report is read at once where that costs no timed step.
         bool const first = step == 0 && settings_.warmup > 1;
         read_all_but(first ? 0 : steps_read_late(point_.recipe));
-        if (root) gate_.say(step + 1, goes_on(step + 1));
       }
       read_all_but(0);
     }
@@ -183,6 +180,11 @@ class Training {
 
   std::int64_t planned() const { return fixed_ > 0 ? fixed_ : settings_.warmup + settings_.steps; }
 
+  /// Whether `step` takes place: rank 0 decides.
+  bool goes(comm::Comm const& comm, std::int64_t step) {
+    return comm::unanimous(comm, !comm.is_root() || step == 0 || goes_on(step));
+  }
+
   /// Rank 0 after `begun` steps were begun: whether there is another.
   bool goes_on(std::int64_t begun) {
     bool const more = begun < planned() || (fixed_ == 0 && done_.timed.total_s < settings_.min_time);
@@ -197,7 +199,6 @@ class Training {
   StepObserver const& observer_;
   TrainerOptions options_;
   std::int64_t fixed_;
-  cli::StepGate gate_;
   std::vector<RankTotals> ranks_;
   Repeat& done_;
   Clock::time_point start_, window_;

@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "tessera/backend/cuda/budget.hpp"
 #include "tessera/io/file.hpp"
+#include "tessera/plan/support.hpp"
 
 #include "common/command_line.hpp"
 #include "common/machine.hpp"
@@ -25,12 +27,14 @@ using cli::Json;
 
 constexpr char examples[] = R"(Examples:
   plan                                              what compare's default rows need
-  plan --model gpt2-xl --ranks 8 --batch 8 --sequence 1024 --memory 512GiB
-  plan --model gpt2 --stages 3 --recompute none,gelu,block --memory-per-rank 8GiB
+  plan --device cuda --model gpt2-large --ranks 2 --sequence 1024 --memory 24GB
+  plan --device cuda --model gpt2-xl --ranks 8 --memory 40GB --host-memory 512GiB
+  plan --model gpt2 --stages 3 --recompute none,gelu,block --host-memory 64GiB
   plan --model gpt2-medium --precisions bf16 --json plan.json
 
-Nothing is allocated and no device is needed. Without a limit it is what this machine has available:
-of the host for all ranks, of a GPU for each.
+Nothing is allocated, and neither this machine nor this build need have the device. Without --memory and
+--host-memory the limits are what this machine has available; with --memory alone the host is not limited.
+On the CPU the ranks' devices are host memory too.
 A + behind the largest batch or sequence: more may fit; ?: a search that took too long.
 Exit codes: 0 when some recipe fits, 5 when none does, 1 when a row could not be planned, 2 usage,
 3 settings or no recipe of this build.
@@ -40,7 +44,7 @@ struct Settings {
   cli::MatrixFlags matrix;
   TrainerOptions trainer;
   std::int64_t vocabulary = 0;
-  std::int64_t memory = 0, memory_per_rank = 0;  ///< 0: not given
+  std::int64_t memory = 0, host_memory = 0;  ///< 0: not given
   std::filesystem::path json;
   bool no_search = false;
 };
@@ -52,9 +56,10 @@ void declare(cli::CommandLine& line, Settings& settings) {
                 settings.vocabulary = cli::whole_number(flag, value, 1, (std::int64_t{1} << 31) - 1);
               });
   line.group("Limits");
-  line.bytes("--memory", settings.memory, "what all ranks together may take, such as 64GiB");
-  line.bytes("--memory-per-rank", settings.memory_per_rank,
-             "what each rank may take; of its GPU, where it has one");
+  line.bytes("--memory,--memory-per-rank", settings.memory,
+             "what the device of each rank holds, such as 24GB");
+  line.bytes("--host-memory", settings.host_memory,
+             "what all ranks together may take of the host, such as 512GiB");
   line.whole("--threads", settings.trainer.threads, "threads of a rank; 0 shares the cores", 0, 1024);
   line.group("Output");
   line.path("--json", "FILE", settings.json, "write the plans here; - is stdout");
@@ -64,19 +69,21 @@ void declare(cli::CommandLine& line, Settings& settings) {
 
 char const* const place_names[] = {"device", "host", "nvme"};
 
-Json to_json(Planned const& row, Limit const& limit, Planned const* picked) {
+Json limit_json(std::int64_t bytes) { return bytes == MemoryLimit::none ? Json(nullptr) : Json(bytes); }
+
+Json to_json(Planned const& row, MemoryLimit const& limit, Planned const* picked) {
   Json json = Json::object();
   cli::describe_point(json, row.point);
   json["params"] = row.params;
   json["status"] = row.status;
   json["reason"] = cli::or_null(row.reason);
-  json["limit_bytes"] = limit.bytes;
-  json["limit_per_rank"] = limit.per_rank;
+  json["limit_device_bytes"] = limit_json(limit.device);
+  json["limit_host_bytes"] = limit_json(limit.host);
   json["picked"] = picked == &row;
   if (!row.is_planned()) return json;
   json["planned_gpu_mem_mb"] = cli::mebibytes(row.on(Tier::device));
   json["planned_host_mem_mb"] = cli::mebibytes(row.on(Tier::host));
-  json["all_ranks_bytes"] = row.all_ranks;
+  json["all_ranks_bytes"] = row.footprint.total;
   Json places = Json::object();
   for (std::size_t tier = 0; tier < 3; ++tier) {
     Json place = Json::object();
@@ -137,7 +144,7 @@ std::string row_text(Planned const& row, bool first, Settings const& settings,
     for (auto const& category : row.memory.categories)
       cells.push_back(category.bytes[tier] == 0 ? "-" : size_text(category.bytes[tier]));
     cells.push_back(size_text(row.memory.total[tier]));
-    cells.push_back(tier == 0 ? size_text(row.all_ranks) : "");
+    cells.push_back(tier == 0 ? size_text(row.footprint.total) : "");
     cells.push_back(tier == 0 ? (row.fits() ? "yes" : "no") : "");
     if (!settings.no_search) {
       cells.push_back(tier == 0 ? count_text(row.largest_batch) : "");
@@ -149,10 +156,12 @@ std::string row_text(Planned const& row, bool first, Settings const& settings,
 }
 
 /// What a row that fits at no batch and no sequence does not use yet.
-std::string untried_text(Point const& point, Limit const& limit) {
+std::string untried_text(Planned const& row, MemoryLimit const& limit) {
+  Point const& point = row.point;
   cli::Names ways;
   if (point.recipe.recompute != RecomputeKind::block) ways.push_back("--recompute block");
-  bool const more_ranks = limit.per_rank && point.world() < 64;  // all together more ranks take more
+  bool const more_ranks =
+      row.footprint.host <= limit.host && point.world() < 64;  // more take more of the host
   if (point.recipe.stage < 3 && point.world() > 1)
     ways.push_back("--stages 3");
   else if (more_ranks)
@@ -160,7 +169,7 @@ std::string untried_text(Point const& point, Limit const& limit) {
   return ways.empty() ? "" : "; try " + cli::joined(ways, " or ");
 }
 
-std::string picks_text(std::vector<Planned> const& rows, Limit const& limit) {
+std::string picks_text(std::vector<Planned> const& rows, MemoryLimit const& limit) {
   std::string out;
   cli::Names seen;
   for (Planned const& row : rows) {
@@ -179,17 +188,20 @@ std::string picks_text(std::vector<Planned> const& rows, Limit const& limit) {
              "\n";
       continue;
     }
+    auto const excess = [&](Planned const& other) {  // bytes over the limits
+      return std::max<std::int64_t>(0, other.footprint.device - limit.device) +
+             std::max<std::int64_t>(0, other.footprint.host - limit.host);
+    };
     Planned const* nearest = nullptr;
     for (Planned const& other : rows)
       if (other.status == "oom" && family(other.point) == name &&
-          (!nearest || other.all_ranks < nearest->all_ranks))
+          (!nearest || excess(other) < excess(*nearest)))
         nearest = &other;
-    out +=
-        "nothing fits " + label + ": the smallest is " + nearest->point.experiment + ", " + nearest->reason;
+    out += "nothing fits " + label + ": the nearest is " + nearest->point.experiment + ", " + nearest->reason;
     Largest const &batch = nearest->largest_batch, &sequence = nearest->longest_sequence;
     out += batch.value > 0 ? "; largest batch that fits it: " + batch.text() : "";
     out += sequence.value > 0 ? "; longest sequence: " + sequence.text() : "";
-    out += batch.value + sequence.value == 0 ? untried_text(nearest->point, limit) : "";
+    out += batch.value + sequence.value == 0 ? untried_text(*nearest, limit) : "";
     out += "\n";
   }
   return out;
@@ -205,21 +217,48 @@ std::string warnings_text(std::vector<Planned> const& rows) {
           row.point.recipe.stage == before.point.recipe.stage + 1 && before.point.recipe.stage >= 0;
       if (!row.is_planned() || !before.is_planned() || !next || row.point.group() != before.point.group() ||
           row.point.recipe.names.offload != before.point.recipe.names.offload ||
-          row.all_ranks <= before.all_ranks)
+          row.footprint.total <= before.footprint.total)
         continue;
-      out += "note: " + row.point.experiment + " needs " + size_text(row.all_ranks - before.all_ranks) +
-             " more than " + before.point.experiment + ": buffers of its exchanges outweigh what it shards\n";
+      out += "note: " + row.point.experiment + " needs " +
+             size_text(row.footprint.total - before.footprint.total) + " more than " +
+             before.point.experiment + ": buffers of its exchanges outweigh what it shards\n";
     }
   return out;
 }
 
-/// What the device of the recipes has free: each rank's GPU, or the host for all.
-Limit free_now(std::string_view device) {
-  MemoryLimit const free = memory_limit(device, 0);
-  if (device == Cpu::name) return {free.host, false};
-  if (free.device > 0) return {free.device, true};
-  throw Error(ErrorKind::usage, "this machine has no device " + std::string(device) +
-                                    " whose memory could be the limit; give --memory-per-rank or --memory");
+/// What the rows must fit into, and the sentence that says what was assumed.
+struct Limits {
+  MemoryLimit bytes;
+  std::string text;
+};
+
+Limits limits_of(Settings const& settings) {
+  bool const gpus = settings.matrix.device == Cuda::name;
+  MemoryLimit const here = memory_limit(settings.matrix.device, 0);
+  constexpr char available[] = ", what this machine has available";
+  Limits limits;
+  auto const say = [&](std::string const& text) { limits.text += (limits.text.empty() ? "" : "; ") + text; };
+  if (settings.memory > 0) {
+    limits.bytes.device =
+        gpus ? std::max<std::int64_t>(0, settings.memory - cuda::library_bytes) : settings.memory;
+    say(bytes_text(settings.memory) + " for each rank's device" +
+        (gpus ? ", " + bytes_text(cuda::library_bytes) + " of it for its libraries" : ""));
+  } else if (gpus) {
+    if (here.device <= 0)
+      throw Error(ErrorKind::usage,
+                  "this build or this machine has no GPU to ask; say how much memory each has, such as "
+                  "--memory 24GB");
+    limits.bytes.device = here.device;
+    say(bytes_text(here.device) + " for each rank's device" + available);
+  }
+  if (settings.host_memory > 0 || settings.memory == 0) {
+    limits.bytes.host = settings.host_memory > 0 ? settings.host_memory : here.host;
+    say(bytes_text(limits.bytes.host) + " of host memory for all ranks" +
+        (settings.host_memory > 0 ? "" : available));
+  } else {
+    say("host memory is not limited, --host-memory says how much there is");
+  }
+  return limits;
 }
 
 int run(int argc, char const* const* argv) {
@@ -228,20 +267,15 @@ int run(int argc, char const* const* argv) {
                         examples);
   declare(line, settings);
   if (!line.parse(argc, argv)) return 0;
-  if (settings.memory > 0 && settings.memory_per_rank > 0)
-    throw Error(ErrorKind::usage, "--memory and --memory-per-rank are both given; give one of them");
-  std::vector<Point> const points = cli::make_matrix(settings.matrix, settings.vocabulary);
+  std::vector<Point> const points =
+      cli::make_matrix(settings.matrix, settings.vocabulary, 256, &unsupported_reason);
   bool const stdout_is_data = settings.json == "-";
   if (!settings.json.empty() && !stdout_is_data) check_writable(settings.json);
-  Limit limit{settings.memory_per_rank > 0 ? settings.memory_per_rank : settings.memory,
-              settings.memory_per_rank > 0};
-  bool const available = limit.bytes == 0;
-  if (available) limit = free_now(points.front().recipe.device);
+  auto const [limit, limit_text] = limits_of(settings);
 
   std::ostream& log = stdout_is_data ? std::cerr : std::cout;
   cli::Terminal const terminal = cli::Terminal::of(stdout_is_data ? 2 : 1);
-  log << "limit: " << bytes_text(limit.bytes) << (limit.per_rank ? " for each rank" : " for all ranks")
-      << (available ? ", what this machine has available" : "") << "; bytes are of one rank, the largest\n";
+  log << "limits: " << limit_text << "; bytes are of one rank, the largest\n";
   std::vector<Planned> rows;
   for (Point const& point : points) {
     bool const first = rows.empty() || rows.back().point.group() != point.group();
@@ -271,8 +305,7 @@ int run(int argc, char const* const* argv) {
   if (any("failed")) return exit_code(ErrorKind::failed);
   if (any("fits")) return 0;
   if (any("oom"))
-    throw Error(ErrorKind::out_of_memory,
-                "no recipe fits " + bytes_text(limit.bytes) + "; see the table for what would");
+    throw Error(ErrorKind::out_of_memory, "no recipe fits " + limit_text + "; see the table for what would");
   throw Error(ErrorKind::unsupported, "every recipe was refused: " + rows.front().reason);
 }
 

@@ -31,7 +31,7 @@ auto cost(Planned const& row) {
 /// The longest sequence of a command line.
 constexpr std::int64_t most_sequence = 1 << 20;
 
-void add_plan(Planned& row, Point const& point, TrainerOptions const& options, Limit const& limit,
+void add_plan(Planned& row, Point const& point, TrainerOptions const& options, MemoryLimit const& limit,
               bool search) {
   row.params = point.model.parameters;
   if (point.model.in_build) row.params = parameter_count(gpt2_units(point.model.options)({1, 1}));
@@ -45,26 +45,21 @@ void add_plan(Planned& row, Point const& point, TrainerOptions const& options, L
   StepPlan const plan = make_plan(units({shape.batch, shape.sequence}), point.recipe, shape);
   row.memory = memory_report(plan);
   row.schedule_hash = hexadecimal(hash_of(plan.train.schedule));
-  row.all_ranks = footprint(units, point.recipe, shape, &plan).total;
-  // A rank's device has memory of its own or shares the host's with what is offloaded.
-  auto const of_rank = [&](StepPlan const& one) {
-    return shape.own_memory ? one.arena_bytes[static_cast<std::size_t>(Tier::device)] : rank_bytes(one);
-  };
-  std::int64_t const wanted = limit.per_rank ? of_rank(plan) : row.all_ranks;
-  row.status = wanted <= limit.bytes ? "fits" : "oom";
+  row.footprint = footprint(units, point.recipe, shape, &plan);
+  row.status = row.footprint.within(limit) ? "fits" : "oom";
   if (!row.fits()) {
-    row.reason = (limit.per_rank     ? "a rank plans "
+    bool const device = row.footprint.device > limit.device;
+    row.reason = (device             ? "a rank plans "
                   : shape.world == 1 ? "one rank plans "
                                      : "all ranks plan ") +
-                 bytes_text(wanted) + ", the limit is " + bytes_text(limit.bytes);
+                 bytes_text(device ? row.footprint.device : row.footprint.host) +
+                 (device ? " on its device" : " of host memory") + ", the limit is " +
+                 bytes_text(device ? limit.device : limit.host);
   }
   if (!search) return;
   auto const fits_with = [&](UnitLister const& list, StepShape const& other) {
     try {
-      std::int64_t const bytes =
-          limit.per_rank ? of_rank(make_plan(list({other.batch, other.sequence}), point.recipe, other, false))
-                         : footprint(list, point.recipe, other).total;
-      return bytes <= limit.bytes;
+      return footprint(list, point.recipe, other).within(limit);
     } catch (Error const&) {  // beyond what can be planned
       return false;
     }
@@ -85,7 +80,7 @@ void add_plan(Planned& row, Point const& point, TrainerOptions const& options, L
 
 }  // namespace
 
-Planned plan_point(Point const& point, TrainerOptions const& options, Limit const& limit, bool search) {
+Planned plan_point(Point const& point, TrainerOptions const& options, MemoryLimit const& limit, bool search) {
   Planned row;
   row.point = point;
   try {

@@ -18,22 +18,16 @@ namespace planning {
 
 using cli::Point;
 
-/// What the rows must fit into.
-struct Limit {
-  std::int64_t bytes = 0;
-  bool per_rank = false;  ///< of each rank (on a GPU: of its memory); else of all ranks together, wherever
-};
-
 /// A planned row.
 struct Planned {
   Point point;
   std::string status;  ///< fits, oom, refused or failed
   std::string reason;
   std::int64_t params = 0;
-  MemoryReport memory;         ///< of rank 0, which holds the most
-  std::int64_t all_ranks = 0;  ///< bytes of all ranks together
-  Largest largest_batch;       ///< that fits with the same recipe and sequence
-  Largest longest_sequence;    ///< that fits with the same recipe and batch
+  MemoryReport memory;       ///< of rank 0, which holds the most
+  Footprint footprint;       ///< of all ranks
+  Largest largest_batch;     ///< that fits with the same recipe and sequence
+  Largest longest_sequence;  ///< that fits with the same recipe and batch
   std::string schedule_hash;
 
   bool fits() const { return status == "fits"; }
@@ -44,7 +38,7 @@ struct Planned {
 
 /// Plans one row. `search` also looks for the largest batch and sequence, half a second each. Allocates no
 /// memory of the model. A row that cannot be planned has failed, with its reason.
-Planned plan_point(Point const& point, TrainerOptions const& options, Limit const& limit, bool search);
+Planned plan_point(Point const& point, TrainerOptions const& options, MemoryLimit const& limit, bool search);
 
 /// The row to use among those of one group: it fits and costs the least; nothing when none fits. Rebuilding
 /// activations costs more than sharding, offload more than both.

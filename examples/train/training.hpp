@@ -132,7 +132,6 @@ class Training {
 
   void train(comm::Comm const& comm) {
     bool const root = comm.is_root();
-    Rounds::Member steps(step_rounds_, root), validations(validation_rounds_, root);
     auto const trainer = make_trainer(settings_.model.options, settings_.recipe, comm, settings_.options);
     if (init_) {
       trainer->fill(init_);
@@ -154,14 +153,14 @@ class Training {
     std::int64_t step = 0;
     for (; step < settings_.steps; ++step) {
       Batch const* const batch = load(*loader, step);
-      if (!steps.next(batch != nullptr, [&] { return step == 0 || (!Interrupt::caught() && !data_error_); }))
-        break;
+      bool const stopped = root && step > 0 && (Interrupt::caught() || validation_cut_);
+      if (!comm::unanimous(comm, batch != nullptr && !stopped)) break;
       under_way.push_back(trainer->step(*batch));
       read_all_but(steps_read_late(settings_.recipe));
       bool const due = settings_.validate_every > 0 && (step + 1) % settings_.validate_every == 0;
       if (validation && (due || step + 1 == settings_.steps)) {
         read_all_but(0);
-        validate(*trainer, *validation, validations, step + 1);
+        validate(*trainer, *validation, comm, step + 1);
       }
     }
     read_all_but(0);
@@ -194,7 +193,7 @@ class Training {
   }
 
   /// The mean loss over all samples of the validation data. The last batch is filled with masked samples.
-  void validate(AnyTrainer& trainer, Loader& loader, Rounds::Member& rounds, std::int64_t after_step) {
+  void validate(AnyTrainer& trainer, Loader& loader, comm::Comm const& comm, std::int64_t after_step) {
     auto const start = Clock::now();
     LoaderOptions const& shape = loader.options();
     BatchSplit const split{shape.batch, shape.accumulation, shape.world};
@@ -204,7 +203,8 @@ class Training {
     std::int64_t index = 0;
     for (; index < batches; ++index) {
       Batch const* const loaded = load(loader, index);
-      if (!rounds.next(loaded != nullptr, [] { return !Interrupt::caught(); })) break;
+      bool const stopped = comm.is_root() && Interrupt::caught();
+      if (!comm::unanimous(comm, loaded != nullptr && !stopped)) break;
       Batch batch = *loaded;
       std::int64_t const counted = std::min(split.global_batch(), samples - index * split.global_batch());
       for (int a = 0; a < shape.accumulation; ++a)
@@ -215,7 +215,7 @@ class Training {
         }
       sum += trainer.evaluate(batch) * static_cast<double>(counted);
     }
-    if (shape.rank != 0) return;
+    if (!comm.is_root()) return;
     if (index < batches) {  // cut short: a part of the mean says nothing
       validation_cut_ = true;
       return;
@@ -368,9 +368,8 @@ class Training {
   std::vector<UnitSpec> units_;
   ParameterSource init_;         // until all ranks have read it
   std::atomic<int> filled_ = 0;  // ranks that have
-  Rounds step_rounds_{settings_.relation.ranks}, validation_rounds_{settings_.relation.ranks};
   std::mutex data_mutex_;
-  std::optional<Error> data_error_;  // of the first rank whose data was gone; read between rounds
+  std::optional<Error> data_error_;  // of the first rank whose data was gone; read after the last vote
 
   Terminal terminal_;
   Progress bar_;

@@ -23,45 +23,71 @@
 #endif
 
 // Every translation unit of a program must agree on the instruction set, and on whether Eigen uses it, or one
-// definition of an inline function would silently stand for two. Each unit defines `tessera_isa_<its own
-// settings>` inside the one comdat group `tessera_isa` and refers to it from outside that group. The linker
-// keeps a single group, so a unit with other settings is left with an undefined symbol that names them.
+// definition of an inline function would silently stand for two. Each unit gives the weak symbol
+// `tessera_isa` a number for its settings, the linker keeps one, and each unit stores the difference to its
+// own in a field that is too small for any but 0: a unit with other settings does not link, and the linker's
+// error names the section, `tessera_isa_<its settings>`. Link-time optimisation joins units before they are
+// assembled; then the assembler compares. What is stored is debugging data: no program loads it.
 #if defined(__ELF__) && defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__)) && \
     !defined(__CUDA_ARCH__)
 #if defined(__AVX512F__)
 #define TESSERA_ISA_SIMD "avx512"
+#define TESSERA_ISA_SIMD_DIGIT "4"
 #elif defined(__AVX2__)
 #define TESSERA_ISA_SIMD "avx2"
+#define TESSERA_ISA_SIMD_DIGIT "3"
 #elif defined(__AVX__)
 #define TESSERA_ISA_SIMD "avx"
+#define TESSERA_ISA_SIMD_DIGIT "2"
 #else
 #define TESSERA_ISA_SIMD "sse2"
+#define TESSERA_ISA_SIMD_DIGIT "1"
 #endif
 #if defined(__FMA__)
 #define TESSERA_ISA_FMA "_fma"
+#define TESSERA_ISA_FMA_DIGIT "1"
 #else
 #define TESSERA_ISA_FMA ""
+#define TESSERA_ISA_FMA_DIGIT "0"
 #endif
 #if defined(__F16C__)
 #define TESSERA_ISA_F16C "_f16c"
+#define TESSERA_ISA_F16C_DIGIT "1"
 #else
 #define TESSERA_ISA_F16C ""
+#define TESSERA_ISA_F16C_DIGIT "0"
 #endif
 #if defined(EIGEN_DONT_VECTORIZE)
 #define TESSERA_ISA_EIGEN "_eigen_scalar"
+#define TESSERA_ISA_EIGEN_DIGIT "1"
 #else
 #define TESSERA_ISA_EIGEN ""
+#define TESSERA_ISA_EIGEN_DIGIT "0"
 #endif
-#define TESSERA_ISA_SYMBOL "tessera_isa_" TESSERA_ISA_SIMD TESSERA_ISA_FMA TESSERA_ISA_F16C TESSERA_ISA_EIGEN
+#define TESSERA_ISA_NAME "tessera_isa_" TESSERA_ISA_SIMD TESSERA_ISA_FMA TESSERA_ISA_F16C TESSERA_ISA_EIGEN
+// Never 0, for which g++'s assembler drops the symbol.
+#define TESSERA_ISA_DIGITS \
+  TESSERA_ISA_EIGEN_DIGIT TESSERA_ISA_F16C_DIGIT TESSERA_ISA_FMA_DIGIT TESSERA_ISA_SIMD_DIGIT
+#define TESSERA_ISA_NUMBER "0x" TESSERA_ISA_DIGITS "00000000"
+// Clang's assembler computes a difference of numbers by itself, unless this says that the linker does.
+#if defined(__clang__)
+#define TESSERA_ISA_FIELD ".byte tessera_isa@ABS8"
+#else
+#define TESSERA_ISA_FIELD ".long tessera_isa"
+#endif
 // clang-format off
 __asm__(
-    ".pushsection .rodata.tessera_isa,\"aG\",@progbits,tessera_isa,comdat\n"
-    ".globl " TESSERA_ISA_SYMBOL "\n"
-    ".hidden " TESSERA_ISA_SYMBOL "\n"
-    TESSERA_ISA_SYMBOL ": .byte 0\n"
+    ".ifdef tessera_isa\n"
+    ".if tessera_isa != " TESSERA_ISA_NUMBER "\n"
+    ".error \"tessera: units of several instruction sets in one program, " TESSERA_ISA_NAME " among them\"\n"
+    ".endif\n"
+    ".else\n"
+    ".pushsection ." TESSERA_ISA_NAME ",\"\",@progbits\n"
+    TESSERA_ISA_FIELD " - " TESSERA_ISA_NUMBER "\n"
     ".popsection\n"
-    ".pushsection .data.rel.ro.tessera_isa_use,\"aw\",@progbits\n"
-    ".quad " TESSERA_ISA_SYMBOL "\n"
-    ".popsection\n");
+    ".weak tessera_isa\n"
+    ".hidden tessera_isa\n"
+    ".set tessera_isa, " TESSERA_ISA_NUMBER "\n"
+    ".endif\n");
 // clang-format on
 #endif

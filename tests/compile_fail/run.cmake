@@ -3,12 +3,13 @@
 #   cmake -DCOMPILER=g++ -DSOURCE=case.cpp -DROOT=<repository> "-DFLAGS=-std=c++20;..." [-DMODE=pass|page]
 #         -P run.cmake
 # A refusal (the default): the source fails with one error that holds the sentence of its first comment
-# ("// expect: tessera: ..."), in at most 20 lines; the page that the sentence names holds it too; the twin
-# (TESSERA_TWIN defined) compiles. MODE=pass: the source compiles in silence. MODE=page: the C++ of a page
-# compiles in silence.
+# ("// expect: tessera: ..."), in at most 20 lines of at most 1000 characters; the page that the sentence names holds
+# it too; the twin (TESSERA_TWIN defined) compiles. MODE=pass: the source compiles in silence. MODE=page: the C++ of a
+# page compiles in silence.
 cmake_minimum_required(VERSION 3.25)
 
 set(longest_message 20)
+set(longest_line 1000)
 set(command ${COMPILER} ${FLAGS} -I${ROOT}/include -I${ROOT}/tests/compile_pass)
 
 function(compile status_name output_name)
@@ -71,6 +72,14 @@ elseif(NOT errors EQUAL 1)
 elseif(lines GREATER longest_message)
   message(FATAL_ERROR "${SOURCE} gives ${lines} lines, more than ${longest_message}:\n${output}")
 endif()
+string(REPLACE ";" "," rest "${output}")
+string(REGEX REPLACE "\n" ";" rest "${rest}")
+foreach(line IN LISTS rest)
+  string(LENGTH "${line}" length)
+  if(length GREATER longest_line)
+    message(FATAL_ERROR "${SOURCE} gives a line of ${length} characters, more than ${longest_line}:\n${line}")
+  endif()
+endforeach()
 
 if(NOT sentence MATCHES "See (docs/[A-Za-z/-]+\\.md)\\.$")
   message(FATAL_ERROR "the sentence names no page of docs/: ${sentence}")

@@ -301,8 +301,11 @@ TEST_CASE("a refused allocation does no harm to the next trainer") {
 TEST_CASE("the arenas hold what was planned and a plan that is too big is refused") {
   TESSERA_NEEDS_GPU();
   Run const run = some_run();
-  auto const trainer =
-      make_trainer(tiny, on_gpu("bf16", "graph", "cpu_optimizer"), comm::Comm(), options_of(run));
+  RecipeTable const table = on_gpu("bf16", "graph", "cpu_optimizer");
+  auto const trainer = make_trainer(tiny, table, comm::Comm(), options_of(run));
+  StepShape const shape = step_shape(table, options_of(run), 0, 1);  // what a plan without a GPU is made from
+  CHECK(make_plan(gpt2_units(tiny)({shape.batch, shape.sequence}), table, shape).arena_bytes ==
+        trainer->plan().arena_bytes);
   for (Tier const tier : {Tier::device, Tier::host})
     CHECK(trainer->peak_bytes(tier) == trainer->plan().arena_bytes[static_cast<std::size_t>(tier)]);
   TrainerOptions huge = options_of(run);

@@ -462,3 +462,31 @@ TEST_CASE("collectives go among the rows and columns of a mesh") {
     for (int peer = 0; peer < 6; ++peer) CHECK(received[peer] == 10.0 + peer + 0.5 * column);
   });
 }
+
+TEST_CASE("ranks that vote stop before the same step, whenever each of them hears of the stop") {
+  for (int run = 0; run < 60; ++run) {
+    int const world = 2 + run % 4;
+    std::atomic<bool> stop{false};
+    std::jthread const elsewhere([&] {
+      std::this_thread::sleep_for(std::chrono::microseconds(100 + 37 * run));
+      stop = true;
+    });
+    std::vector<int> steps(static_cast<std::size_t>(world), 0);
+    ts::run(world, [&](Comm& comm) {
+      int& done = steps[static_cast<std::size_t>(comm.rank())];
+      for (; ts::comm::unanimous(comm, !stop); ++done) {
+        float value = 1.f;
+        comm.transport().all_reduce(ts::DType::f32, &value, 1, {"step"});
+      }
+      comm.transport().barrier({"after"});
+    });
+    for (int const done : steps) CHECK(done == steps.front());
+  }
+}
+
+TEST_CASE("one rank's no is the answer of all") {
+  for (int const world : {1, 3})
+    ts::run(world, [&](Comm& comm) {
+      for (int no = -1; no < world; ++no) CHECK(ts::comm::unanimous(comm, comm.rank() != no) == (no < 0));
+    });
+}

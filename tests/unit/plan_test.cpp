@@ -246,14 +246,14 @@ TEST_CASE("a plan that does not fit is refused with bytes and suggestions that f
   UnitLister const units = lister(small);
   StepPlan const plan = make_plan(units({shape.batch, shape.sequence}), table, shape);
   std::int64_t const wanted = footprint(units, table, shape).host;
-  CHECK_NOTHROW(refuse_if_too_big(units, plan, table, {.device = 0, .host = wanted}, small.positions));
+  CHECK_NOTHROW(refuse_if_too_big(units, plan, table, {.host = wanted}, small.positions));
 
   int with_recipe = 0, with_batch = 0;
   for (double const part : {0.95, 0.8, 0.6, 0.4, 0.2, 0.01}) {
     std::int64_t const limit = static_cast<std::int64_t>(static_cast<double>(wanted) * part);
     std::string text;
     try {
-      refuse_if_too_big(units, plan, table, {.device = 0, .host = limit}, small.positions);
+      refuse_if_too_big(units, plan, table, {.host = limit}, small.positions);
     } catch (Error const& error) {
       CHECK(error.kind() == ErrorKind::out_of_memory);
       text = error.what();
@@ -319,7 +319,7 @@ TEST_CASE("where no recipe, batch or sequence alone fits, both are searched for 
   };
   auto const refused = [&](std::int64_t limit) {
     try {
-      refuse_if_too_big(units, plan, table, {.device = 0, .host = limit}, model.positions);
+      refuse_if_too_big(units, plan, table, {.host = limit}, model.positions);
     } catch (Error const& error) {
       return std::string(error.what());
     }
@@ -409,9 +409,11 @@ TEST_CASE("a device with memory of its own has to hold one rank, and the host wh
   StepShape shape = shape_of(3);
   RecipeTable const table = recipe("dp", "fp32", "cpu_optimizer");
   UnitLister const units = lister(tiny);
-  std::int64_t const together = footprint(units, table, shape).host;
+  Footprint const shared = footprint(units, table, shape);
+  std::int64_t const together = shared.host;
   shape.own_memory = true;
   Footprint const apart = footprint(units, table, shape);
+  CHECK(shared.device == apart.device);
   StepPlan const plan = plan_of(tiny, table, shape);
   CHECK(apart.device == plan.arena_bytes[0]);
   CHECK(apart.total == together);

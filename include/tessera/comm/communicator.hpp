@@ -402,6 +402,16 @@ class Comm {
 
 static_assert(Communicator<Comm>);
 
+/// Whether every rank says yes; all of them get the same answer, so a stop that ranks see at different times
+/// is one before the same step. Collective, between steps: one sum in host memory, which waits for the
+/// slowest rank. Threads exchange it without their GPUs; processes do so through them, behind the steps under
+/// way, and had better ask every few steps only.
+inline bool unanimous(Comm const& comm, bool yes) {
+  double votes = yes ? 1.0 : 0.0;
+  comm.transport().all_reduce(DType::f64, &votes, 1, {"vote"});
+  return votes == comm.world();
+}
+
 /// All ranks compare a value, such as the hash of their schedule, and throw Error(config) if it differs
 /// anywhere, naming ranks and values. One all-gather of 8 bytes; allocates, so it belongs before step 1.
 inline void agree(Transport& transport, std::uint64_t value, char const* what) {

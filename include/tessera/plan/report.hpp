@@ -85,22 +85,17 @@ inline std::string bytes_text(std::int64_t bytes) {
   return text;
 }
 
-/// The bytes of memory that one rank plans, on the device and on the host.
-inline std::int64_t rank_bytes(StepPlan const& plan) {
-  return plan.arena_bytes[static_cast<std::size_t>(Tier::device)] +
-         plan.arena_bytes[static_cast<std::size_t>(Tier::host)];
-}
-
-/// What ranks may take: each of its own device, and all ranks of one process together of the host.
+/// What may be planned, by where it lies. Where ranks share the host's memory, their devices count there too.
 struct MemoryLimit {
-  std::int64_t device = std::numeric_limits<std::int64_t>::max();
-  std::int64_t host = std::numeric_limits<std::int64_t>::max();
+  static constexpr std::int64_t none = std::numeric_limits<std::int64_t>::max();
+  std::int64_t device = none;  ///< by each rank on its device
+  std::int64_t host = none;    ///< by all ranks of one process together on the host
 };
 
 /// The bytes that all ranks of one process plan, by where they have to fit.
 struct Footprint {
-  std::int64_t device = 0;  ///< of the largest rank, on a device with memory of its own; else 0
-  std::int64_t host = 0;    ///< of all ranks together
+  std::int64_t device = 0;  ///< of the largest rank, on its device
+  std::int64_t host = 0;    ///< of all ranks together; with their devices, unless those have their own memory
   std::int64_t total = 0;   ///< of all ranks together, wherever
 
   bool within(MemoryLimit const& limit) const { return device <= limit.device && host <= limit.host; }
@@ -114,7 +109,7 @@ inline Footprint footprint(UnitLister const& units, RecipeTable const& recipe, S
   auto const add = [&](StepPlan const& plan, std::int64_t ranks) {
     std::int64_t const on_device = plan.arena_bytes[static_cast<std::size_t>(Tier::device)],
                        on_host = plan.arena_bytes[static_cast<std::size_t>(Tier::host)];
-    if (shape.own_memory) sum.device = std::max(sum.device, on_device);
+    sum.device = std::max(sum.device, on_device);
     sum.host += ranks * (shape.own_memory ? on_host : on_device + on_host);
     sum.total += ranks * (on_device + on_host);
   };

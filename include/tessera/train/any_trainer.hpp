@@ -84,9 +84,10 @@ UnitLister gpt2_units(Gpt2Options const& model);
 /// Its training FLOPs a token at a sequence length, for utilisation.
 double gpt2_flops_per_token(Gpt2Options const& model, std::int64_t sequence);
 /// What ranks on a device may plan: `limit` bytes (see TrainerOptions::memory_limit), or with 0 what is free
-/// now, nothing where this machine or this library does not have the device.
+/// now, 0 bytes where this machine or this library does not have the device.
 MemoryLimit memory_limit(std::string_view device, std::int64_t limit);
-/// The numbers of a plan for the recipe's device from a trainer's options (threads, workspace).
+/// The numbers of a plan for the recipe's device from a trainer's options (threads, workspace). Neither this
+/// machine nor this library need have the device.
 StepShape step_shape(RecipeTable const& recipe, TrainerOptions const& options, int rank, int world);
 
 /// The recipes that `compare`, the benchmarks and the equivalence tests run: every sharding x precision (but

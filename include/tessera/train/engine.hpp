@@ -70,7 +70,7 @@ StepShape step_shape(TrainerOptions const& options, int rank, int world) {
 /// What ranks on this place may plan: TrainerOptions::memory_limit, or what is free now.
 template <class Place>
 MemoryLimit memory_limit(std::int64_t limit) {
-  MemoryLimit found{.device = 0, .host = HostMemory::available()};
+  MemoryLimit found{.host = HostMemory::available()};
   if constexpr (detail::has_own_memory<Place>)
     found.device = limit > 0 ? limit : DeviceArena<Place>::available();
   else if (limit > 0)

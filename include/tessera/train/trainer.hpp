@@ -151,6 +151,10 @@ class BasicTrainer : public rules<Recipe> {
                   "<tessera/cuda.cuh> and compile the file with nvcc. See docs/policies/device.md.");
     if (options_.batch > 0) start();
   }
+  /// Takes what is no TrainerOptions: else compilers list every constructor, each with the whole type. A
+  /// template, so that it is never taken for a trainer without options.
+  template <int = 0>
+  BasicTrainer(M, comm::Comm, ...) = delete;  // tessera: unknown or misplaced option. See docs/trainer.md.
 
   /// One optimizer step over a batch of (accumulation, batch, sequence) tokens; collective.
   Ticket step(Batch const& batch) {

@@ -124,27 +124,75 @@ endif()
 
 # Many layers: the searches have an end, and rows come one by one.
 execute_process(COMMAND "${PROGRAM}" --model "layers=300,heads=2,channels=64" --stages 0,3 --precisions fp32
-                        --offloads none --memory 1GiB --json rows.json
+                        --offloads none --host-memory 1GiB --json rows.json
                 WORKING_DIRECTORY "${WORK}" TIMEOUT 60 OUTPUT_VARIABLE output RESULT_VARIABLE code ERROR_QUIET)
 expect("exit code for many layers" 5 "${code}")
-execute_process(COMMAND sh -c "'${PROGRAM}' --model layers=300,heads=2,channels=64 --memory 1GiB 2> err.txt | grep -m 1 '^zs0'"
+execute_process(COMMAND sh -c "'${PROGRAM}' --model layers=300,heads=2,channels=64 --host-memory 1GiB 2> err.txt | grep -m 1 '^zs0'"
                 WORKING_DIRECTORY "${WORK}" TIMEOUT 60 OUTPUT_VARIABLE output RESULT_VARIABLE code)
 expect("exit code of looking at the first rows" 0 "${code}")
 
 # Limits.
 refuses(5 "no recipe fits 1.00 GiB" ${large} --memory 1GiB)
-passes(${large} --memory-per-rank 64GiB)
-refuses(2 "--memory and --memory-per-rank" --memory 1GiB --memory-per-rank 1GiB)
 foreach(value 0 -1 x 4q nan inf 1e30)
   refuses(2 "--memory;${value}" --memory ${value})
 endforeach()
+
+# A limit is one of a place, so what moves to the host makes room on the device: on both devices, whatever this machine
+# and this build have. A GPU's plan has the workspace of its library, and room beside the plan for the libraries.
+set(row --model gpt2-large --ranks 2 --batch 2 --sequence 1024 --precisions bf16 --stages 2
+    --offloads none,cpu_optimizer --json places.json)
+foreach(device cpu cuda)
+  passes(${row} --device ${device} --memory 24GB)
+  if(NOT output MATCHES "limits: 22.35 GiB for each rank's device[^\n]*; host memory is not limited")
+    message(SEND_ERROR "what is assumed on ${device} is not said: ${output}")
+  endif()
+  file(READ "${WORK}/places.json" json)
+  field(all "${json}" rows 0 largest_batch)
+  field(offloaded "${json}" rows 1 largest_batch)
+  if(NOT offloaded GREATER all)
+    message(SEND_ERROR "on ${device} batch ${all} fits, and with offload ${offloaded}")
+  endif()
+  field(host "${json}" rows 1 bytes host total)
+  math(EXPR host "2 * ${host}")
+  field(limit "${json}" rows 1 limit_host_bytes)
+  expect("limit of the host on ${device}" "" "${limit}")
+  if(device STREQUAL "cpu")  # where the devices are host memory too
+    field(host "${json}" rows 1 all_ranks_bytes)
+  endif()
+  foreach(room 0 1)
+    math(EXPR bytes "${host} - 1 + ${room}")
+    run(${row} --device ${device} --memory 24GB --host-memory ${bytes} --offloads cpu_optimizer)
+    file(READ "${WORK}/places.json" json)
+    field(status "${json}" rows 0 status)
+    field(reason "${json}" rows 0 reason)
+    if(room)
+      expect("status on ${device} with ${bytes} bytes on the host" fits "${status}")
+    elseif(NOT "${status} ${reason}" MATCHES "^oom all ranks plan .* of host memory, the limit is ")
+      message(SEND_ERROR "on ${device} with ${bytes} bytes on the host: ${status} ${reason}")
+    endif()
+  endforeach()
+endforeach()
+field(workspace "${json}" rows 0 bytes device workspace)
+expect("workspace of a GPU" 67108864 "${workspace}")
+field(limit "${json}" rows 0 limit_device_bytes)
+math(EXPR limit "${limit} + (1 << 30)")
+expect("limit of a GPU" 24000000000 "${limit}")
+run(${row} --device cuda --memory 8GB --batch 8)
+expect("exit code where no GPU is large enough" 5 "${code}")
+if(NOT output MATCHES "nothing fits [^\n]* a rank plans [0-9.]+ GiB on its device, the limit is 6.45 GiB; largest batch")
+  message(SEND_ERROR "what does not fit a GPU: ${output}")
+endif()
+execute_process(COMMAND nvidia-smi -L OUTPUT_QUIET ERROR_QUIET RESULT_VARIABLE gpu)
+if(NOT gpu EQUAL 0)
+  refuses(2 "no GPU to ask;--memory 24GB" --device cuda)
+endif()
 refuses(3 "not part of this build" --model llama-2-7b --memory 1GiB)
 refuses(3 "--sequence 2048;1024 positions" --model gpt2 --sequence 2048)
 refuses(2 "--memry;--memory" --memry 1GiB)
 refuses(1 "no/plan.json" --json no/plan.json)
 
 # Some recipes fit, some do not: that is no failure, and the pick is one that fits.
-passes(--model gpt2 --ranks 4 --batch 4 --sequence 256 --precisions fp32 --memory 10GB --json some.json)
+passes(--model gpt2 --ranks 4 --batch 4 --sequence 256 --precisions fp32 --host-memory 10GB --json some.json)
 file(READ "${WORK}/some.json" json)
 string(JSON count LENGTH "${json}" rows)
 math(EXPR last "${count} - 1")

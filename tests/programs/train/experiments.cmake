@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DPROGRAM=compare -DFOLDER=examples/experiments -P experiments.cmake
-# Every file of flags is one that compare accepts, says what it repeats, and is in the table of the README.
+# Every file of flags is one that compare accepts, says what it repeats and, beside published figures, what it assumes,
+# and is in the table of the README.
 cmake_minimum_required(VERSION 3.25)
 file(GLOB files "${FOLDER}/*.flags")
 if(NOT files)
@@ -26,6 +27,9 @@ foreach(file IN LISTS files)
   endif()
   if(comments LESS 2)
     message(SEND_ERROR "${name} does not say what it repeats")
+  endif()
+  if("${lines}" MATCHES "# Published" AND NOT "${lines}" MATCHES "[Aa]ssum")
+    message(SEND_ERROR "${name} does not say what it assumes beside the published figures")
   endif()
   string(FIND "${readme}" "`${name}`" at)
   if(at EQUAL -1)

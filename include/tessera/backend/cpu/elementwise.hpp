@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -26,7 +27,7 @@ S sum_of_squares(T const* values, std::int64_t n) {
   constexpr std::int64_t width = Packet<S>::size;
   constexpr std::int64_t parts = lanes / width;
   static_assert(parts * width == lanes);
-  Packet<S> sums[parts];
+  Packet<S> sums[std::size_t{parts}];
   for (Packet<S>& sum : sums) sum = Packet<S>(S(0));
   std::int64_t i = 0;
   for (; i + lanes <= n; i += lanes)

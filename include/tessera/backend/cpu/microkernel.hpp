@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 #include <utility>
@@ -58,13 +59,13 @@ EIGEN_DONT_INLINE void multiply_micro(std::int64_t depth, S const* a, std::int64
                                       bool first) {
   constexpr int rows = Microtile<S>::rows;
   constexpr int width = Packet<S>::size;
-  Packet<S> sums[rows][Packets];
+  Packet<S> sums[std::size_t{rows}][std::size_t{Packets}];
 #pragma GCC unroll 32
   for (int row = 0; row < rows; ++row)
 #pragma GCC unroll 8
     for (int part = 0; part < Packets; ++part) sums[row][part] = Packet<S>(S(0));
   for (std::int64_t k = 0; k < depth; ++k) {
-    Packet<S> right[Packets];
+    Packet<S> right[std::size_t{Packets}];
 #pragma GCC unroll 8
     for (int part = 0; part < Packets; ++part) right[part] = load<S>(b + part * width);
 #pragma GCC unroll 32
@@ -158,7 +159,7 @@ EIGEN_STRONG_INLINE void transpose_packets(Packet<S> (&rows)[Packet<S>::size]) {
     }
     return;
   }
-  alignas(64) S values[width][width];
+  alignas(64) S values[std::size_t{width}][std::size_t{width}];
   for (int row = 0; row < width; ++row) store(values[row], rows[row]);
   for (int row = 0; row < width; ++row)
     for (int column = row + 1; column < width; ++column) std::swap(values[row][column], values[column][row]);
@@ -184,7 +185,7 @@ EIGEN_STRONG_INLINE void transpose_rows(T const* from, std::int64_t stride, std:
                                         std::int64_t depth, S* to, std::int64_t step) {
   constexpr int width = Packet<S>::size;
   for_packets<S>(0, depth, [&](std::int64_t k, auto whole, std::int64_t count) {
-    Packet<S> block[width];
+    Packet<S> block[std::size_t{width}];
     if (rows == width)
       for (int row = 0; row < width; ++row) block[row] = get<S>(from + row * stride + k, whole, count);
     else

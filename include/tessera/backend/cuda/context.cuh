@@ -17,6 +17,7 @@
 
 #include "tessera/backend/cpu/context.hpp"
 #include "tessera/backend/cuda/blas.cuh"
+#include "tessera/backend/cuda/budget.hpp"
 #include "tessera/backend/cuda/error.cuh"
 #include "tessera/backend/cuda/memory.cuh"
 #include "tessera/backend/math.hpp"
@@ -74,12 +75,10 @@ template <>
 class Context<Cuda> : public MathChannel {
  public:
   using place_type = Cuda;
-  /// What cuBLASLt may use of the workspace; part of every plan, since other budgets choose other algorithms.
-  static constexpr std::size_t blas_bytes = std::size_t{64} << 20;
-
-  /// Bytes of workspace for micro-batches of so many tokens: cuBLASLt's share serves other operations too.
-  static constexpr std::size_t workspace_bytes(int /*threads*/, std::int64_t /*tokens*/) {
-    return blas_bytes;
+  static constexpr std::size_t blas_bytes = cuda::blas_bytes;
+  /// Bytes of workspace for micro-batches of so many tokens.
+  static constexpr std::size_t workspace_bytes(int /*threads*/, std::int64_t tokens) {
+    return cuda::workspace_bytes(tokens);
   }
   /// Makes the GPU of a rank current for this thread. Throws Error(unsupported) when there is none.
   static void select(int device) {

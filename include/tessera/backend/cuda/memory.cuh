@@ -9,6 +9,7 @@
 #include <cuda_runtime.h>
 #include <string>
 
+#include "tessera/backend/cuda/budget.hpp"
 #include "tessera/backend/cuda/error.cuh"
 #include "tessera/core/place.hpp"
 #include "tessera/tensor/arena.hpp"
@@ -40,13 +41,11 @@ struct DeviceMemory {
   }
   static void unmap(std::byte* base, std::int64_t) noexcept { cudaFree(base); }
 
-  /// What is free on the current GPU, but for what the libraries take after the arena: modules, graphs, and
-  /// cuBLASLt's and NCCL's own.
+  /// What is free on the current GPU, but for what the libraries take after the arena.
   static std::int64_t available() {
-    constexpr std::int64_t libraries = std::int64_t{1} << 30;
     std::size_t free = 0, total = 0;
     require(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
-    return std::max<std::int64_t>(0, static_cast<std::int64_t>(free) - libraries);
+    return std::max<std::int64_t>(0, static_cast<std::int64_t>(free) - library_bytes);
   }
 };
 

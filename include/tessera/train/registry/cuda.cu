@@ -57,7 +57,6 @@ DeviceFacts facts_of_gpus() {
 
 DeviceRecipes const* cuda_recipes() {
   static DeviceRecipes const recipes{.make = &make_gpt2_of<Cuda>,
-                                     .shape = &step_shape<Cuda>,
                                      .devices = &count_gpus,
                                      .default_ranks = &one_two_four,
                                      .steps_read_late = Context<Cuda>::arrival_slots / 2,

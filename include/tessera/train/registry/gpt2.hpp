@@ -66,7 +66,6 @@ std::unique_ptr<AnyTrainer> make_gpt2_of(Gpt2Options const& model, RecipeTable c
 struct DeviceRecipes {
   std::unique_ptr<AnyTrainer> (*make)(Gpt2Options const& model, RecipeTable const& recipe, comm::Comm comm,
                                       TrainerOptions const& options);
-  StepShape (*shape)(TrainerOptions const& options, int rank, int world);
   int (*devices)();  ///< of this machine
   std::vector<int> (*default_ranks)();
   std::size_t steps_read_late;

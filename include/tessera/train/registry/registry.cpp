@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The list of registered recipes, and the way from a table to the engine that runs it.
+#include "tessera/backend/cuda/budget.hpp"
 #include "tessera/policy/parse.hpp"
 #include "tessera/policy/rules.hpp"
 #include "tessera/train/registry/gpt2.hpp"
@@ -29,7 +30,6 @@ namespace {
 DeviceRecipes const* cpu_recipes() {
   static DeviceRecipes const recipes{
       .make = &make_gpt2_of<Cpu>,
-      .shape = &step_shape<Cpu>,
       .devices = [] { return 64; },
       .default_ranks = [] { return std::vector<int>{4}; },
       .steps_read_late = 0,
@@ -112,8 +112,12 @@ double gpt2_flops_per_token(Gpt2Options const& model, std::int64_t sequence) {
 }
 
 StepShape step_shape(RecipeTable const& recipe, TrainerOptions const& options, int rank, int world) {
-  auto const* const recipes = detail::recipes_of(recipe.device);
-  return (recipes ? recipes : detail::cpu_recipes())->shape(options, rank, world);
+  StepShape shape = step_shape<Cpu>(options, rank, world);
+  if (recipe.device == Cuda::name) {  // in a library without its backend too
+    shape.workspace_bytes = static_cast<std::int64_t>(cuda::workspace_bytes(shape.batch * shape.sequence));
+    shape.own_memory = true;
+  }
+  return shape;
 }
 
 }  // namespace tessera::inline v0
