@@ -20,6 +20,7 @@
 
 #include "common/batches.hpp"
 #include "common/command_line.hpp"
+#include "common/mesh.hpp"
 #include "common/models.hpp"
 #include "common/slot_flags.hpp"
 
@@ -46,6 +47,7 @@ struct MatrixFlags {
 
   std::string device = std::string(default_device());
   std::vector<int> ranks = default_ranks(device);
+  std::vector<Mesh> meshes = {Mesh{}};
   PerSlot<Names> slots;
   bool stages_given = false, offloads_given = false;
 
@@ -101,6 +103,13 @@ inline void add_matrix_flags(CommandLine& line, MatrixFlags& flags) {
   line.whole_list("--ranks,--gpus", flags.ranks, "ranks: threads of this process, or GPUs", 1, 64);
   line.whole_list("--batch,--batch-size", flags.batches, "samples of a rank and micro-batch; 4, or derived",
                   1, 1 << 20);
+  line.values("--mesh", "replicate=R,shard=S...", "replicate=1",
+              "rows of ranks that have a copy of all shards each",
+              [&](std::string const& flag, Names const& values) {
+                flags.meshes.clear();
+                for (auto const& value : values) flags.meshes.push_back(read_mesh(flag, value));
+                flags.meshes = distinct(flags.meshes);
+              });
   line.whole_list("--sequence,--seq-length", flags.sequences, "tokens of a sample", 1, 1 << 20);
   line.whole_list("--accumulation,--grad-accum", flags.accumulations,
                   "micro-batches of a rank and step; 1, or derived", 1, most_accumulation);
@@ -146,6 +155,7 @@ inline constexpr bool named_otherwise =
 struct Point {
   ModelChoice model;
   BatchRelation split;
+  Mesh mesh;
   std::int64_t sequence = 0;
   bool own_positions = false;  ///< the model says its positions; else they follow the sequence
   RecipeTable recipe;
@@ -159,9 +169,10 @@ struct Point {
   std::string group() const {
     SlotNames const& names = recipe.names;
     std::string text = model.name + ", " + std::string(names.precision) + ", " + std::to_string(split.ranks) +
-                       (split.ranks == 1 ? " rank" : " ranks") + ", batch " + std::to_string(split.batch) +
-                       ", sequence " + std::to_string(sequence) + ", accumulation " +
-                       std::to_string(split.accumulation) + ", global batch " +
+                       (split.ranks == 1 ? " rank" : " ranks") +
+                       (mesh.replicas > 1 ? " as " + mesh.text(split.ranks) : "") + ", batch " +
+                       std::to_string(split.batch) + ", sequence " + std::to_string(sequence) +
+                       ", accumulation " + std::to_string(split.accumulation) + ", global batch " +
                        std::to_string(split.global());
     for_each_slot([&]<class Slot>(Slot) {
       std::string_view const name = names.*Slot::field;
@@ -260,6 +271,7 @@ inline std::string name_of_point(MatrixFlags const& flags, Point const& point) {
     std::replace(title.begin(), title.end(), ' ', '-');
     name.append("_").append(title).append("-").append(value);
   });
+  if (point.mesh.replicas > 1) name += "_mesh" + point.mesh.text(point.split.ranks);
   if (flags.models.size() > 1) name += "_" + point.model.name;
   return name;
 }
@@ -314,15 +326,18 @@ inline std::vector<Point> make_matrix(
   detail::check_global_batch(flags);
   for (auto const& model : flags.models)
     for (int const ranks : flags.ranks)
-      for (auto const& split : detail::relations(flags, ranks))
-        for (std::int64_t const sequence : flags.sequences) {
-          point.model = with_sizes(model, sequence, vocabulary, text_vocabulary);
-          point.split = split;
-          point.sequence = sequence;
-          point.own_positions = model.options.positions > 0;
-          check_magnitude(point.model, split.batch * split.accumulation, sequence);
-          for (SlotNames const& names : answers) add_recipe(names);
-        }
+      for (Mesh const& mesh : flags.meshes)
+        for (auto const& split : detail::relations(flags, ranks))
+          for (std::int64_t const sequence : flags.sequences) {
+            check_mesh(mesh, ranks);
+            point.model = with_sizes(model, sequence, vocabulary, text_vocabulary);
+            point.split = split;
+            point.mesh = mesh;
+            point.sequence = sequence;
+            point.own_positions = model.options.positions > 0;
+            check_magnitude(point.model, split.batch * split.accumulation, sequence);
+            for (SlotNames const& names : answers) add_recipe(names);
+          }
   return points;
 }
 
@@ -340,6 +355,7 @@ inline void describe_point(results::Row& row, Point const& point) {
   row["attention"] = nullptr;  // what ran: for those who run it to say
   row["attention_policy"] = names.attention;
   row["world"] = point.world();
+  row["mesh"] = point.mesh.text(point.world());  // replicas x shards
   row["batch"] = point.split.batch;
   row["sequence"] = point.sequence;
   row["accumulation"] = point.split.accumulation;
@@ -350,6 +366,7 @@ inline void describe_point(results::Row& row, Point const& point) {
 inline TrainerOptions options_of(Point const& point, TrainerOptions options) {
   options.batch = point.split.batch;
   options.sequence = point.sequence;
+  options.replicas = point.mesh.replicas;
   options.accumulation = static_cast<int>(point.split.accumulation);
   return options;
 }

@@ -80,6 +80,10 @@ constexpr auto lists = std::to_array<List>({
      [](Point const& point) {
        return std::to_string(point.split.ranks) + (point.split.ranks == 1 ? " rank" : " ranks");
      }},
+    {"mesh", [](Point const& point) { return point.mesh.text(point.split.ranks); },
+     [](Point const& point) {
+       return point.mesh.replicas > 1 ? "mesh " + point.mesh.text(point.split.ranks) : std::string();
+     }},
     {"batch", [](Point const& point) { return std::to_string(point.split.batch); },
      [](Point const& point) { return "batch " + std::to_string(point.split.batch); }},
     {"sequence", [](Point const& point) { return std::to_string(point.sequence); },

@@ -31,6 +31,7 @@ constexpr char examples[] = R"(Examples:
   plan --device cuda --model gpt2-xl --ranks 8 --memory 40GB --host-memory 512GiB
   plan --model gpt2 --stages 3 --recompute none,gelu,block --host-memory 64GiB
   plan --model gpt2-medium --precisions bf16 --json plan.json
+  plan --model layers=2,heads=2,channels=64 --stages 3 --precisions bf16 --offloads none --schedule
 
 Nothing is allocated, and neither this machine nor this build need have the device. Without --memory and
 --host-memory the limits are what this machine has available; with --memory alone the host is not limited.
@@ -46,7 +47,7 @@ struct Settings {
   std::int64_t vocabulary = 0;
   std::int64_t memory = 0, host_memory = 0;  ///< 0: not given
   std::filesystem::path json;
-  bool no_search = false;
+  bool no_search = false, schedule = false;
 };
 
 void declare(cli::CommandLine& line, Settings& settings) {
@@ -63,6 +64,8 @@ void declare(cli::CommandLine& line, Settings& settings) {
   line.whole("--threads", settings.trainer.threads, "threads of a rank; 0 shares the cores", 0, 1024);
   line.group("Output");
   line.path("--json", "FILE", settings.json, "write the plans here; - is stdout");
+  line.toggle("--schedule", settings.schedule,
+              "print the step of each recipe, entry by entry, as rank 0 runs it");
   line.toggle("--no-search", settings.no_search,
               "leave out the largest batch and sequence, which take most of the time");
 }
@@ -281,6 +284,9 @@ int run(int argc, char const* const* argv) {
     bool const first = rows.empty() || rows.back().point.group() != point.group();
     rows.push_back(plan_point(point, settings.trainer, limit, !settings.no_search));
     log << (first ? "\n" : "") << row_text(rows.back(), first, settings, terminal) << std::flush;
+    if (settings.schedule && rows.back().is_planned())
+      log << "\nthe step of " << point.experiment << ":\n"
+          << schedule_text(point, settings.trainer) << std::flush;
   }
   log << "\n" << picks_text(rows, limit) << warnings_text(rows);
   if (!settings.json.empty()) {

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "tessera/plan/listing.hpp"
 #include "tessera/train/any_trainer.hpp"
 
 namespace tessera::inline v0 {
@@ -31,6 +32,11 @@ auto cost(Planned const& row) {
 /// The longest sequence of a command line.
 constexpr std::int64_t most_sequence = 1 << 20;
 
+StepPlan plan_of(Point const& point, TrainerOptions const& options) {
+  StepShape const shape = step_shape(point.recipe, cli::options_of(point, options), 0, point.world());
+  return make_plan(gpt2_units(point.model.options)({shape.batch, shape.sequence}), point.recipe, shape);
+}
+
 void add_plan(Planned& row, Point const& point, TrainerOptions const& options, MemoryLimit const& limit,
               bool search) {
   row.params = point.model.parameters;
@@ -41,8 +47,8 @@ void add_plan(Planned& row, Point const& point, TrainerOptions const& options, M
     return;
   }
   UnitLister const units = gpt2_units(point.model.options);
-  StepShape const shape = step_shape(point.recipe, cli::options_of(point, options), 0, point.world());
-  StepPlan const plan = make_plan(units({shape.batch, shape.sequence}), point.recipe, shape);
+  StepPlan const plan = plan_of(point, options);
+  StepShape const& shape = plan.shape;
   row.memory = memory_report(plan);
   row.schedule_hash = hexadecimal(hash_of(plan.train.schedule));
   row.footprint = footprint(units, point.recipe, shape, &plan);
@@ -92,11 +98,16 @@ Planned plan_point(Point const& point, TrainerOptions const& options, MemoryLimi
   return row;
 }
 
+std::string schedule_text(Point const& point, TrainerOptions const& options) {
+  StepPlan const plan = plan_of(point, options);
+  return listing(plan, plan.train);
+}
+
 std::string family(Point const& point) {
   SlotNames const& names = point.recipe.names;
   return point.model.name + "/" + std::string(names.precision) + "/" + std::to_string(point.split.ranks) +
          "/" + std::to_string(point.split.batch) + "/" + std::to_string(point.split.accumulation) + "/" +
-         std::to_string(point.sequence);
+         std::to_string(point.sequence) + "/" + point.mesh.text(point.split.ranks);
 }
 
 Planned const* pick(std::vector<Planned> const& rows, std::string const& of) {

@@ -40,6 +40,9 @@ struct Planned {
 /// memory of the model. A row that cannot be planned has failed, with its reason.
 Planned plan_point(Point const& point, TrainerOptions const& options, MemoryLimit const& limit, bool search);
 
+/// The training step of a row that was planned, entry by entry, as rank 0 runs it.
+std::string schedule_text(Point const& point, TrainerOptions const& options);
+
 /// The row to use among those of one group: it fits and costs the least; nothing when none fits. Rebuilding
 /// activations costs more than sharding, offload more than both.
 Planned const* pick(std::vector<Planned> const& rows, std::string const& family);

@@ -22,6 +22,7 @@
 
 #include "common/batches.hpp"
 #include "common/command_line.hpp"
+#include "common/mesh.hpp"
 #include "common/models.hpp"
 #include "common/outputs.hpp"
 #include "common/run_flags.hpp"
@@ -39,6 +40,7 @@ struct TrainFlags {
   std::string model = "tiny";
   int ranks = 1;
   std::int64_t batch = 8, sequence = 128, accumulation = 1, global_batch = 0;
+  Mesh mesh;
   PerSlot<std::string> slots;       ///< empty: the slot's default
   bool bf16 = false, fp16 = false;  ///< other spellings of two precisions
   DataFlags data;
@@ -67,6 +69,9 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
                 flags.global_batch = whole_number(flag, value, 1, (std::int64_t{1} << 31) - 1);
               });
 
+  line.custom(
+      "--mesh", "replicate=R,shard=S", "replicate=1", "rows of ranks that have a copy of all shards each",
+      [&](std::string const& flag, std::string const& value) { flags.mesh = read_mesh(flag, value); });
   line.group("Recipe");
   std::string const device = flags.slots.of<slot::device>();
   for_each_slot([&]<class Slot>(Slot) {
@@ -231,6 +236,8 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   settings.options.batch = settings.relation.batch;
   settings.options.accumulation = static_cast<int>(settings.relation.accumulation);
   settings.options.sequence = flags.sequence;
+  settings.options.replicas = flags.mesh.replicas;
+  check_mesh(flags.mesh, settings.relation.ranks);
   bool const trains = !(line.given("--steps") && flags.steps == 0);
   check_outputs(settings, flags);
   if (!settings.save.empty()) check_writable(settings.save);

@@ -266,10 +266,10 @@ class Generator {
       if (!last_unit) reads.push_back(buffers_.output_gradient(unit));
       for (int index = 0; index < static_cast<int>(spec.backward.size()); ++index)
         (work.verb == Verb::backward_input ? writes : reads).push_back(buffers_.backward(unit, index));
-      writes.push_back(buffers_.contribution(unit));
       if (work.verb == Verb::backward_input && unit > 0 && spec.input_gradient)
         writes.push_back(buffers_.output_gradient(unit - 1));
       if (work.verb == Verb::backward_weight) {
+        writes.push_back(buffers_.contribution(unit));
         for (int borrow = 0; borrow < static_cast<int>(spec.borrows.size()); ++borrow)
           for (int buffer : buffers_.lent(unit, borrow)) writes.push_back(buffer);
         for (int buffer : buffers_.lent_to_me(unit)) reads.push_back(buffer);

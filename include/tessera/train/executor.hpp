@@ -155,7 +155,6 @@ class Executor {
       pass.gradients.push_back(
           {reinterpret_cast<T*>(contribution) + plan_.layout(unit).parameters[index].begin,
            spec.parameters[index].in_memory()});
-    if (entry.verb != Verb::backward_weight) return;
     for (int borrow = 0; borrow < static_cast<int>(spec.borrows.size()); ++borrow) {
       Borrow const& what = spec.borrows[static_cast<std::size_t>(borrow)];
       std::byte* data = touched(entry, Kind::lent, unit, borrow);
