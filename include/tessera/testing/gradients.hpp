@@ -79,6 +79,7 @@ struct GradientProbe {
   };
   std::vector<UnitSpec> units;
   std::vector<std::vector<std::vector<double>>> gradients;  ///< sums over micro-batches
+  std::vector<bool> gradients_spoilt;                       ///< by unit, in this micro-batch
   std::vector<Finding> findings;
 
   explicit GradientProbe(std::vector<UnitSpec> of) : units(std::move(of)) {}
@@ -93,6 +94,7 @@ struct GradientProbe {
   void start(Mode next) {
     mode = next;
     gradients.assign(units.size(), {});
+    gradients_spoilt.assign(units.size(), false);
     findings.clear();
   }
   double poison() const {
@@ -169,9 +171,7 @@ class Probed {
     probe_->spoil(pass.input_gradient);
     spoil_all(pass.backward_values);
     spoil_all(pass.backward_statistics);
-    // What borrowers left may lie in the gradient already.
-    for (int index = 0; index < static_cast<int>(pass.gradients.size()); ++index)
-      if (trained(unit, index) && !probe_->borrowed(unit, index)) probe_->spoil(pass.gradient(index));
+    spoil_gradients(unit, pass);
     model_.backward_input(unit, pass);
     inspect(pass.input_gradient, at(unit, "backward_input"), "its input_gradient",
             spoilt_tensors(unit, pass));
@@ -181,6 +181,8 @@ class Probed {
     UnitSpec const& spec = probe_->unit(unit);
     std::string const where = at(unit, "backward_weight"), reads = spoilt_tensors(unit, pass);
     spoil_all(pass.lent);
+    if (!probe_->gradients_spoilt[static_cast<std::size_t>(unit)]) spoil_gradients(unit, pass);
+    probe_->gradients_spoilt[static_cast<std::size_t>(unit)] = false;
     bool const lost_partials = probe_->mode == GradientProbe::Mode::lost_partials;
     if (lost_partials)
       for (auto const& left : pass.partials)
@@ -221,6 +223,15 @@ class Probed {
   template <class View>
   void spoil_all(std::vector<View> const& views) const {
     for (View const& view : views) probe_->spoil(view);
+  }
+  /// Where the first of the two backward verbs has them. What borrowers left may lie in a gradient already.
+  template <class Place, class T>
+  void spoil_gradients(int unit, Pass<Place, T> const& pass) const {
+    for (int index = 0; index < static_cast<int>(pass.gradients.size()); ++index) {
+      if (!pass.gradient(index)) continue;
+      probe_->gradients_spoilt[static_cast<std::size_t>(unit)] = true;
+      if (trained(unit, index) && !probe_->borrowed(unit, index)) probe_->spoil(pass.gradient(index));
+    }
   }
   template <class View>
   void inspect(View const& view, std::string const& where, std::string const& what,
