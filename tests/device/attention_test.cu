@@ -185,6 +185,42 @@ TEST_CASE_TEMPLATE("on a GPU, attention on tensor cores matches the reference, w
   CHECK(fused.context.attention_ran() == AttentionKind::fused);
 }
 
+TEST_CASE_TEMPLATE("on a GPU, queries keys and values may lie anywhere in rows", T, float, tessera::half) {
+  using S = compute_t<T>;
+  using Columns = ops::Columns<T, Cuda>;
+  TESSERA_NEEDS_GPU();
+  Gpu gpu;
+  Size const size{2, 130, 3, 64};
+  std::int64_t const b = size.samples, t = size.sequence, c = size.channels(), m = b * t;
+  Array<T> const qkv = reference::random<T>({b, t, 3 * c}, 1), dout = reference::random<T>({b, t, c}, 2);
+  Attended<T> const want = attend(gpu, size, qkv, dout);
+  Array<T> q({b, t, c + 8}), k({b, t, c}), v({b, t, c});
+  for (std::int64_t row = 0; row < m; ++row)
+    for (std::int64_t i = 0; i < c; ++i) {
+      q.at(row * (c + 8) + 8 + i) = qkv.values[static_cast<std::size_t>(row * 3 * c + i)];
+      k.at(row * c + i) = qkv.values[static_cast<std::size_t>(row * 3 * c + c + i)];
+      v.at(row * c + i) = qkv.values[static_cast<std::size_t>(row * 3 * c + 2 * c + i)];
+    }
+  OnGpu<T> gq(q), gk(k), gv(v), gdout(dout), out(poison<T>({b, t, c})), dq(poison<T>({b, t, c + 8})),
+      dk(poison<T>({b, t, c})), dv(poison<T>({b, t, c}));
+  OnGpu<S> lse(poison<S>({b, size.heads, t}));
+  ops::HeadColumns<T, Cuda> const x(Columns(gq.view(), 8, c), gk.view(), gv.view()),
+      dx(Columns(dq.view(), 8, c), dk.view(), dv.view());
+  ops::attention_forward(gpu.context, x, size.heads, out.view(), lse.view());
+  ops::attention_backward(gpu.context, gdout.cview(), x, out.cview(), lse.cview(), size.heads, dx);
+  gpu.finish();
+  CHECK(reference::same_bits(out.back().values, want.out.values));
+  Array<T> const got_q = dq.back(), got_k = dk.back(), got_v = dv.back();
+  int wrong = 0;
+  for (std::int64_t row = 0; row < m; ++row)
+    for (std::int64_t i = 0; i < c; ++i) {
+      wrong += got_q[row * (c + 8) + 8 + i] != want.dqkv[row * 3 * c + i];
+      wrong += got_k[row * c + i] != want.dqkv[row * 3 * c + c + i];
+      wrong += got_v[row * c + i] != want.dqkv[row * 3 * c + 2 * c + i];
+    }
+  CHECK(wrong == 0);
+}
+
 TEST_CASE_TEMPLATE("on a GPU, attention takes operands that are not aligned", T, float, double, tessera::half,
                    bfloat16) {
   using S = compute_t<T>;

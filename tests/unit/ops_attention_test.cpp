@@ -177,6 +177,49 @@ TEST_CASE("attention does not look ahead and survives large scores") {
   CHECK(wrong == 0);
 }
 
+TEST_CASE_TEMPLATE("queries keys and values may lie anywhere in rows", T, float, half) {
+  using S = compute_t<T>;
+  using ops::Columns;
+  Machine machine(2);
+  std::int64_t const b = 2, t = 70, c = 24, m = b * t;
+  int const heads = 3;
+  Array<T> qkv = reference::random<T>({b, t, 3 * c}, 1), dout = reference::random<T>({b, t, c}, 2);
+  Array<T> want({b, t, c}), want_dqkv({b, t, 3 * c}), out({b, t, c}), q({b, t, c + 5}), kv({b, t, 2 * c}),
+      dq({b, t, c}), dkv({b, t, 2 * c + 1});
+  Array<S> lse({b, heads, t});
+  ops::attention_forward(machine.context, qkv.view(), heads, want.view(), lse.view());
+  ops::attention_backward(machine.context, dout.view(), qkv.view(), want.view(), lse.view(), heads,
+                          want_dqkv.view());
+  for (std::int64_t row = 0; row < m; ++row)
+    for (std::int64_t i = 0; i < c; ++i) {
+      q.at(row * (c + 5) + 5 + i) = qkv.at(row * 3 * c + i);
+      kv.at(row * 2 * c + i) = qkv.at(row * 3 * c + c + i);
+      kv.at(row * 2 * c + c + i) = qkv.at(row * 3 * c + 2 * c + i);
+    }
+  ops::HeadColumns<T, Cpu> const x(Columns<T, Cpu>(q.view(), 5, c), Columns<T, Cpu>(kv.view(), 0, c),
+                                   Columns<T, Cpu>(kv.view(), c, c)),
+      dx(dq.view(), Columns<T, Cpu>(dkv.view(), 1 + c, c), Columns<T, Cpu>(dkv.view(), 1, c));
+  ops::attention_forward(machine.context, x, heads, out.view(), lse.view());
+  CHECK(reference::same_bits(out.values, want.values));
+  ops::attention_backward(machine.context, dout.view(), x, out.view(), lse.view(), heads, dx);
+  int wrong = 0;
+  for (std::int64_t row = 0; row < m; ++row)
+    for (std::int64_t i = 0; i < c; ++i) {
+      wrong += dq[row * c + i] != want_dqkv[row * 3 * c + i];
+      wrong += dkv[row * (2 * c + 1) + 1 + c + i] != want_dqkv[row * 3 * c + c + i];
+      wrong += dkv[row * (2 * c + 1) + 1 + i] != want_dqkv[row * 3 * c + 2 * c + i];
+    }
+  CHECK(wrong == 0);
+
+  ops::HeadColumns<T, Cpu> const grouped(x.q, Columns<T, Cpu>(kv.view(), 0, 8),
+                                         Columns<T, Cpu>(kv.view(), 8, 8));
+  CHECK_THROWS_WITH_AS(
+      ops::attention_forward(machine.context, grouped, heads, out.view(), lse.view()),
+      "attention_forward: keys of 8 channels for 3 heads of 8; fewer key-value heads than heads are not part "
+      "of this build: give each head its own",
+      Error);
+}
+
 TEST_CASE("attention runs what the context asks for and says what ran") {
   std::int64_t const t = 9, c = 8;
   Array<float> qkv = reference::random<float>({1, t, 3 * c}, 1), out({1, t, c}), lse({1, 1, t});

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "tessera/tensor/tensor.hpp"
 
@@ -13,6 +14,43 @@ namespace tessera::inline v0 {
 enum class Activation : std::uint8_t { none, gelu, relu };
 
 namespace ops {
+
+/// Columns of a row-major matrix, side by side: rows lie `stride` values apart.
+template <class T, class Place>
+struct Columns {
+  T* data = nullptr;
+  std::int64_t rows = 0, columns = 0, stride = 0;
+
+  constexpr Columns() = default;
+  constexpr Columns(Tensor<T, Place> of, std::int64_t first, std::int64_t count)
+      : data(of.data() + first), rows(of.shape().rows()), columns(count), stride(of.shape().columns()) {}
+  constexpr Columns(Tensor<T, Place> all) : Columns(all, 0, all.shape().columns()) {}
+  template <class U>
+  requires std::is_same_v<T, U const>
+  constexpr Columns(Columns<U, Place> other)
+      : data(other.data), rows(other.rows), columns(other.columns), stride(other.stride) {}
+
+  constexpr Shape shape() const { return {rows, columns}; }
+  constexpr std::int64_t bytes() const { return rows * columns * static_cast<std::int64_t>(sizeof(T)); }
+};
+
+/// Queries, keys and values of attention, or their gradients: rows (B,T), heads side by side. Keys and values
+/// lie alike.
+template <class T, class Place>
+struct HeadColumns {
+  Columns<T, Place> q, k, v;
+
+  constexpr HeadColumns(Columns<T, Place> queries, Columns<T, Place> keys, Columns<T, Place> values)
+      : q(queries), k(keys), v(values) {}
+  /// Of one tensor (B,T,3C) that holds the three one after another.
+  explicit constexpr HeadColumns(Tensor<T, Place> packed)
+      : q(packed, 0, packed.shape().columns() / 3),
+        k(packed, q.columns, q.columns),
+        v(packed, 2 * q.columns, q.columns) {}
+  template <class U>
+  requires std::is_same_v<T, U const>
+  constexpr HeadColumns(HeadColumns<U, Place> const& other) : q(other.q), k(other.k), v(other.v) {}
+};
 
 /// What a linear layer has beside x (M,K), w and y (M,N). All of it may be absent.
 template <class T, class Place>

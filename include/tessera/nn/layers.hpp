@@ -37,8 +37,7 @@ struct LayerNorm {
           return Shape{2, ops::layer_norm_partial_rows(of.tokens()), channels};
         })) {}
 
-  template <class P>
-  typename P::Value forward(P& pass, typename P::ConstValue x) const {
+  auto forward(auto& pass, auto x) const {
     ops::layer_norm_forward(pass.context(), x, pass[gamma], pass[beta], epsilon, pass[y], pass[mean],
                             pass[rstd]);
     return pass[y];
@@ -50,9 +49,8 @@ struct LayerNorm {
     ops::layer_norm_backward_input(pass.context(), dy, x, pass[gamma], pass[mean], pass[rstd],
                                    residual_gradient, dx, pass[partials]);
   }
-  template <class P>
-  void backward_weight(P& pass) const {
-    ops::layer_norm_backward_weight(pass.context(), pass[partials], pass.tokens.elements(),
+  void backward_weight(auto& pass) const {
+    ops::layer_norm_backward_weight(pass.context(), pass[partials], pass.tokens.shape().elements(),
                                     pass.gradient(gamma), pass.gradient(beta));
   }
 };
@@ -128,22 +126,18 @@ struct CausalAttention {
         d_mixed(unit.backward("d_attention", per_token(channels))),
         d_packed(unit.backward("d_qkv", per_token(3 * channels))) {}
 
-  template <class P>
-  void forward(P& pass, typename P::ConstValue x, typename P::ConstValue residual,
-               typename P::Value y) const {
+  void forward(auto& pass, auto x, auto residual, auto y) const {
     qkv.forward(pass, x, pass[packed]);
     ops::attention_forward(pass.context(), pass[packed], heads, pass[mixed], pass[logsumexp]);
     proj.forward(pass, pass[mixed], y, {.residual = residual});
   }
-  template <class P>
-  void backward_input(P& pass, typename P::ConstValue dy, typename P::Value dx) const {
+  void backward_input(auto& pass, auto dy, auto dx) const {
     proj.backward_input(pass, dy, pass[d_mixed]);
     ops::attention_backward(pass.context(), pass[d_mixed], pass[packed], pass[mixed], pass[logsumexp], heads,
                             pass[d_packed]);
     qkv.backward_input(pass, pass[d_packed], dx);
   }
-  template <class P>
-  void backward_weight(P& pass, typename P::ConstValue x, typename P::ConstValue dy) const {
+  void backward_weight(auto& pass, auto x, auto dy) const {
     proj.backward_weight(pass, pass[mixed], dy);
     qkv.backward_weight(pass, x, pass[d_packed]);
   }
@@ -167,23 +161,16 @@ struct Mlp {
         post(unit.saved("activation", per_token(hidden), /*cheap=*/true)),
         d_pre(unit.backward("d_fc", per_token(hidden))) {}
 
-  template <class P>
-  void forward(P& pass, typename P::ConstValue x, typename P::ConstValue residual,
-               typename P::Value y) const {
+  void forward(auto& pass, auto x, auto residual, auto y) const {
     fc.forward(pass, x, pass[post], {.activation = activation, .pre = pass[pre]});
     proj.forward(pass, pass[post], y, {.residual = residual});
   }
-  template <class P>
-  void recompute(P& pass) const {
-    ops::activate(pass.context(), activation, pass[pre], pass[post]);
-  }
-  template <class P>
-  void backward_input(P& pass, typename P::ConstValue dy, typename P::Value dx) const {
+  void recompute(auto& pass) const { ops::activate(pass.context(), activation, pass[pre], pass[post]); }
+  void backward_input(auto& pass, auto dy, auto dx) const {
     proj.backward_input(pass, dy, pass[d_pre], {.activation = activation, .pre = pass[pre]});
     fc.backward_input(pass, pass[d_pre], dx);
   }
-  template <class P>
-  void backward_weight(P& pass, typename P::ConstValue x, typename P::ConstValue dy) const {
+  void backward_weight(auto& pass, auto x, auto dy) const {
     proj.backward_weight(pass, pass[post], dy);
     fc.backward_weight(pass, x, pass[d_pre]);
   }
@@ -206,16 +193,12 @@ struct Embedding {
     unit.input_gradient = unit.backward_reads_weights = unit.recomputable = false;
   }
 
-  template <class P>
-  void forward(P& pass) const {
+  void forward(auto& pass) const {
     ops::embedding_forward(pass.context(), pass.tokens, pass[tokens], pass[positions], pass.output);
   }
-  template <class P>
-  void recompute(P&) const {}
-  template <class P>
-  void backward_input(P&) const {}  // tokens have no gradient
-  template <class P>
-  void backward_weight(P& pass) const {
+  void recompute(auto&) const {}
+  void backward_input(auto&) const {}  // tokens have no gradient
+  void backward_weight(auto& pass) const {
     bool const fresh = sums.index >= 0;
     ops::embedding_backward(pass.context(), pass.tokens, pass.output_gradient,
                             fresh ? pass[sums] : pass.partial_gradient(tokens), fresh, pass.gradient(tokens),
@@ -234,8 +217,7 @@ struct Classifier {
     unit.recomputable = false;
   }
 
-  template <class P>
-  void forward(P& pass, typename P::ConstValue x) const {
+  void forward(auto& pass, auto x) const {
     projection.forward(pass, x, pass[logits]);
     ops::cross_entropy(pass.context(), pass[logits], vocabulary, pass.targets, pass.losses, pass.training,
                        pass.gradient_scale);
@@ -245,10 +227,7 @@ struct Classifier {
                       ops::LinearInputOptions<T, Place> const& with = {}) const {
     projection.backward_input(pass, pass[logits], dx, with);
   }
-  template <class P>
-  void backward_weight(P& pass, typename P::ConstValue x) const {
-    projection.backward_weight(pass, x, pass[logits]);
-  }
+  void backward_weight(auto& pass, auto x) const { projection.backward_weight(pass, x, pass[logits]); }
 };
 
 }  // namespace nn

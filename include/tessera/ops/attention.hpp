@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Causal multi-head attention on packed queries, keys and values, by the implementation that the recipe asks
-// for (backend/math.hpp): `reference` keeps to plain arithmetic in compute_t<T>, `fused` takes tensor cores
-// where there are some. On the CPU both are one kernel, the oracle.
+// Causal multi-head attention on queries, keys and values anywhere in rows, by the implementation that the
+// recipe asks for (backend/math.hpp): `reference` keeps to plain arithmetic in compute_t<T>, `fused` takes
+// tensor cores where there are some. On the CPU both are one kernel, the oracle.
 #pragma once
 
 #include "tessera/backend/cpu/attention.hpp"
@@ -12,15 +12,27 @@ namespace ops {
 
 namespace detail {
 
-inline void expect_attention(char const* name, Shape const& qkv, int heads, Shape const& out,
-                             Shape const& logsumexp) {
-  bool const fits = out.dims() == 3 && heads > 0 && out[2] % heads == 0 && qkv.rows() == out[0] * out[1] &&
-                    qkv.columns() == 3 * out[2] && logsumexp.elements() == out[0] * heads * out[1];
-  expect(fits, name, "qkv (B,T,3C), out (B,T,C) with C a multiple of heads, logsumexp (B,heads,T)", qkv, out,
-         logsumexp);
-  if (out[2] / heads > 32768)
-    throw Error(ErrorKind::unsupported, std::string(name) + ": a head of " + std::to_string(out[2] / heads) +
+template <class T, class P>
+void expect_attention(char const* name, HeadColumns<T, P> const& x, int heads, Shape const& out,
+                      Shape const& logsumexp) {
+  bool const fits = out.dims() == 3 && heads > 0 && out[2] % heads == 0 && x.q.rows == out[0] * out[1] &&
+                    x.q.columns == out[2] && x.k.rows == x.q.rows && x.v.rows == x.q.rows &&
+                    x.k.columns == x.v.columns && x.k.stride == x.v.stride &&
+                    logsumexp.elements() == out[0] * heads * out[1];
+  expect(
+      fits, name,
+      "q (B,T,C), k and v of one layout, or qkv (B,T,3C), out (B,T,C) with C a multiple of heads, logsumexp "
+      "(B,heads,T)",
+      x.q.shape(), x.k.shape(), x.v.shape(), out, logsumexp);
+  std::int64_t const head = out[2] / heads;
+  if (head > 32768)
+    throw Error(ErrorKind::unsupported, std::string(name) + ": a head of " + std::to_string(head) +
                                             " channels; the largest is 32768: use more heads");
+  if (x.k.columns != x.q.columns)
+    throw Error(ErrorKind::unsupported,
+                std::string(name) + ": keys of " + std::to_string(x.k.columns) + " channels for " +
+                    std::to_string(heads) + " heads of " + std::to_string(head) +
+                    "; fewer key-value heads than heads are not part of this build: give each head its own");
 }
 
 /// What runs for the attention that a recipe asks for.
@@ -39,37 +51,52 @@ inline double attention_flops(Shape const& out, int products) {
 
 }  // namespace detail
 
-/// out = softmax(q k^T / sqrt(D), causal) v for each head. qkv (B,T,3C) holds q, k, v one after another, each
-/// C = heads*D wide; out (B,T,C); logsumexp (B,heads,T) in compute_t<T> is what the backward pass needs of
-/// the softmax. No (T,T) buffer.
+/// out = softmax(q k^T / sqrt(D), causal) v for each head. x is q, k and v, each C = heads*D wide; out
+/// (B,T,C); logsumexp (B,heads,T) in compute_t<T> is what the backward pass needs of the softmax. No (T,T)
+/// buffer.
 template <class T, class P>
-void attention_forward(Context<P>& context, In<T, P> qkv, int heads, Tensor<T, P> out,
-                       Out<compute_t<T>, P> logsumexp) {
-  detail::expect_attention("attention_forward", qkv.shape(), heads, out.shape(), logsumexp.shape());
+void attention_forward(Context<P>& context, std::type_identity_t<HeadColumns<T const, P>> const& x, int heads,
+                       Tensor<T, P> out, Out<compute_t<T>, P> logsumexp) {
+  detail::expect_attention("attention_forward", x, heads, out.shape(), logsumexp.shape());
   Operation const operation{"attention_forward", detail::attention_flops(out.shape(), 2),
-                            detail::bytes_of(qkv, out, logsumexp)};
+                            detail::bytes_of(x.q, x.k, x.v, out, logsumexp)};
   AttentionKind const kind = detail::attention_to_run(context.math().attention);
   context.enqueue(operation, [&] {
-    backend::Attention<P>::forward(context, kind, qkv, heads, out, logsumexp);
+    backend::Attention<P>::forward(context, kind, x, heads, out, logsumexp);
     context.ran(kind);
   });
 }
 
-/// dqkv (B,T,3C) from dout (B,T,C) and what the forward pass read and wrote. Probabilities are recomputed.
+/// The same of one tensor qkv (B,T,3C) that holds q, k and v one after another.
+template <class T, class P>
+void attention_forward(Context<P>& context, In<T, P> qkv, int heads, Tensor<T, P> out,
+                       Out<compute_t<T>, P> logsumexp) {
+  attention_forward(context, HeadColumns<T const, P>(qkv), heads, out, logsumexp);
+}
+
+/// dx, the gradients of q, k and v, from dout (B,T,C) and what the forward pass read and wrote. Probabilities
+/// are recomputed.
+template <class T, class P>
+void attention_backward(Context<P>& context, In<T, P> dout,
+                        std::type_identity_t<HeadColumns<T const, P>> const& x, In<T, P> out,
+                        In<compute_t<T>, P> logsumexp, int heads, HeadColumns<T, P> const& dx) {
+  detail::expect_attention("attention_backward", x, heads, out.shape(), logsumexp.shape());
+  detail::expect_attention("attention_backward", dx, heads, out.shape(), logsumexp.shape());
+  detail::expect(dout.shape().rows() == out.shape().rows() && dout.shape().columns() == out.shape().columns(),
+                 "attention_backward", "dout like out (B,T,C)", dout.shape(), out.shape());
+  Operation const operation{"attention_backward", detail::attention_flops(out.shape(), 5),
+                            detail::bytes_of(dout, x.q, x.k, x.v, out, logsumexp, dx.q, dx.k, dx.v)};
+  AttentionKind const kind = detail::attention_to_run(context.math().attention);
+  context.enqueue(
+      operation, [&] { backend::Attention<P>::backward(context, kind, dout, x, out, logsumexp, heads, dx); });
+}
+
+/// The same into one tensor dqkv (B,T,3C).
 template <class T, class P>
 void attention_backward(Context<P>& context, In<T, P> dout, In<T, P> qkv, In<T, P> out,
                         In<compute_t<T>, P> logsumexp, int heads, Tensor<T, P> dqkv) {
-  detail::expect_attention("attention_backward", qkv.shape(), heads, out.shape(), logsumexp.shape());
-  detail::expect(
-      dout.shape().elements() == out.shape().elements() && dqkv.shape().elements() == qkv.shape().elements(),
-      "attention_backward", "dout like out (B,T,C) and dqkv like qkv (B,T,3C)", dout.shape(), out.shape(),
-      dqkv.shape(), qkv.shape());
-  Operation const operation{"attention_backward", detail::attention_flops(out.shape(), 5),
-                            detail::bytes_of(dout, qkv, out, logsumexp, dqkv)};
-  AttentionKind const kind = detail::attention_to_run(context.math().attention);
-  context.enqueue(operation, [&] {
-    backend::Attention<P>::backward(context, kind, dout, qkv, out, logsumexp, heads, dqkv);
-  });
+  attention_backward(context, dout, HeadColumns<T const, P>(qkv), out, logsumexp, heads,
+                     HeadColumns<T, P>(dqkv));
 }
 
 }  // namespace ops

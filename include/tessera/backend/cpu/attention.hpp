@@ -56,16 +56,25 @@ struct AttentionTiles {
   }
 };
 
-/// One head of one sample: where its rows are in qkv (B, T, 3C), in a gradient of the same shape and in (B,
-/// T, C).
+template <class T>
+using Heads = ops::HeadColumns<T, Cpu>;
+
+/// One head of one sample: where its rows are in tensors of rows (B,T) with heads side by side, and in
+/// (B,heads,T).
 struct HeadIndex {
-  std::int64_t sequence, channels, head;  // T, C and the channels of a head
+  std::int64_t sequence, head;  // T and the channels of a head
   std::int64_t sample, number;
 
-  std::int64_t qkv(int which, std::int64_t row) const {
-    return (sample * sequence + row) * 3 * channels + which * channels + number * head;
+  template <class T>
+  T* row(ops::Columns<T, Cpu> const& of, std::int64_t row) const {
+    return of.data + (sample * sequence + row) * of.stride + number * head;
   }
-  std::int64_t out(std::int64_t row) const { return (sample * sequence + row) * channels + number * head; }
+  /// The head's rows from one of them on.
+  template <class T>
+  Matrix<std::remove_const_t<T>> rows(ops::Columns<T, Cpu> const& of, std::int64_t first,
+                                      bool transposed = false) const {
+    return {row(of, first), of.stride, transposed};
+  }
   std::int64_t row_of(std::int64_t heads, std::int64_t row) const {
     return (sample * heads + number) * sequence + row;
   }
@@ -94,12 +103,13 @@ EIGEN_STRONG_INLINE S exponentiate_row(S* row, std::int64_t n, std::int64_t padd
 }
 
 template <class T>
-void attention_forward_block(std::span<std::byte> scratch, HeadIndex at, T const* qkv, std::int64_t first,
-                             std::int64_t rows, T* out, compute_t<T>* logsumexp) {
+void attention_forward_block(std::span<std::byte> scratch, HeadIndex at, Heads<T const> const& x,
+                             std::int64_t first, std::int64_t rows, ops::Columns<T, Cpu> out,
+                             compute_t<T>* logsumexp) {
   using S = compute_t<T>;
   AttentionTiles<S> const tiles(scratch);
   S const scale = S(1) / std::sqrt(S(at.head));
-  std::int64_t const head = at.head, stride = 3 * at.channels;
+  std::int64_t const head = at.head;
   S* const largest = tiles.rows;
   S* const total = tiles.rows + rows;
   std::fill_n(largest, rows, -std::numeric_limits<S>::infinity());
@@ -107,8 +117,7 @@ void attention_forward_block(std::span<std::byte> scratch, HeadIndex at, T const
   std::int64_t const end = first + rows;
   for (std::int64_t key = 0; key < end; key += tiles.forward_keys) {
     std::int64_t const keys = std::min(tiles.forward_keys, end - key);
-    product_serial<S>(scratch.data(), Matrix<T>{qkv + at.qkv(0, first), stride},
-                      Matrix<T>{qkv + at.qkv(1, key), stride, true}, rows, keys, head,
+    product_serial<S>(scratch.data(), at.rows(x.q, first), at.rows(x.k, key, true), rows, keys, head,
                       InPlace<S>{tiles.scores, tiles.forward_keys, false});
     for (std::int64_t row = 0; row < rows; ++row) {
       S* const scores = tiles.scores + row * tiles.forward_keys;
@@ -124,12 +133,11 @@ void attention_forward_block(std::span<std::byte> scratch, HeadIndex at, T const
       largest[row] = top;
       if (key != 0) scale_row(tiles.sums + row * head, keep, head, tiles.sums + row * head);
     }
-    product_serial<S>(scratch.data(), Matrix<S>{tiles.scores, tiles.forward_keys},
-                      Matrix<T>{qkv + at.qkv(2, key), stride}, rows, head, keys,
-                      InPlace<S>{tiles.sums, head, key != 0});
+    product_serial<S>(scratch.data(), Matrix<S>{tiles.scores, tiles.forward_keys}, at.rows(x.v, key), rows,
+                      head, keys, InPlace<S>{tiles.sums, head, key != 0});
   }
   for (std::int64_t row = 0; row < rows; ++row) {
-    scale_row(tiles.sums + row * head, S(1) / total[row], head, out + at.out(first + row));
+    scale_row(tiles.sums + row * head, S(1) / total[row], head, at.row(out, first + row));
     logsumexp[row] = largest[row] + std::log(total[row]);
   }
 }
@@ -141,16 +149,18 @@ class AttentionBackward {
   using Tiles = AttentionTiles<S>;
 
  public:
-  AttentionBackward(std::span<std::byte> scratch, HeadIndex at, T const* dout, T const* qkv, T const* out,
-                    S const* logsumexp, T* dqkv)
+  using Rows = ops::Columns<T const, Cpu>;
+
+  AttentionBackward(std::span<std::byte> scratch, HeadIndex at, Rows dout, Heads<T const> const& x, Rows out,
+                    S const* logsumexp, Heads<T> const& dx)
       : scratch_(scratch.data()),
         tiles_(scratch),
         at_(at),
         dout_(dout),
-        qkv_(qkv),
+        x_(x),
         out_(out),
         logsumexp_(logsumexp),
-        dqkv_(dqkv),
+        dx_(dx),
         scale_(S(1) / std::sqrt(S(at.head))) {}
 
   void run() {
@@ -165,26 +175,24 @@ class AttentionBackward {
         std::int64_t const queries = std::min(Tiles::backward_queries, sequence - query);
         recompute(query, queries, key, keys);
         bool const add = query != key;
-        product_serial<S>(scratch_, Matrix<S>{tiles_.scores, Tiles::block, true},
-                          Matrix<T>{dout_ + at_.out(query), at_.channels}, keys, head, queries,
-                          InPlace<S>{tiles_.sums, head, add});
-        product_serial<S>(scratch_, Matrix<S>{tiles_.slopes, Tiles::block, true},
-                          Matrix<T>{qkv_ + at_.qkv(0, query), 3 * at_.channels}, keys, head, queries,
-                          InPlace<S>{tiles_.more_sums, head, add});
+        product_serial<S>(scratch_, Matrix<S>{tiles_.scores, Tiles::block, true}, at_.rows(dout_, query),
+                          keys, head, queries, InPlace<S>{tiles_.sums, head, add});
+        product_serial<S>(scratch_, Matrix<S>{tiles_.slopes, Tiles::block, true}, at_.rows(x_.q, query), keys,
+                          head, queries, InPlace<S>{tiles_.more_sums, head, add});
         if constexpr (std::is_same_v<S, T>)
-          query_gradient(query, queries, key, keys, dqkv_ + at_.qkv(0, query), 3 * at_.channels, key != 0);
+          query_gradient(query, queries, key, keys, at_.row(dx_.q, query), dx_.q.stride, key != 0);
         else if (in_scratch)
           query_gradient(query, queries, key, keys, tiles_.queries + query * head, head, key != 0);
       }
       for (std::int64_t row = 0; row < keys; ++row) {
-        scale_row(tiles_.sums + row * head, S(1), head, dqkv_ + at_.qkv(2, key + row));
-        scale_row(tiles_.more_sums + row * head, S(1), head, dqkv_ + at_.qkv(1, key + row));
+        scale_row(tiles_.sums + row * head, S(1), head, at_.row(dx_.v, key + row));
+        scale_row(tiles_.more_sums + row * head, S(1), head, at_.row(dx_.k, key + row));
       }
     }
     if (in_place) return;
     if (in_scratch) {
       for (std::int64_t row = 0; row < sequence; ++row)
-        scale_row(tiles_.queries + row * head, S(1), head, dqkv_ + at_.qkv(0, row));
+        scale_row(tiles_.queries + row * head, S(1), head, at_.row(dx_.q, row));
       return;
     }
     for (std::int64_t query = 0; query < sequence; query += block) {
@@ -195,20 +203,18 @@ class AttentionBackward {
         query_gradient(query, queries, key, keys, tiles_.sums, head, key != 0);
       }
       for (std::int64_t row = 0; row < queries; ++row)
-        scale_row(tiles_.sums + row * head, S(1), head, dqkv_ + at_.qkv(0, query + row));
+        scale_row(tiles_.sums + row * head, S(1), head, at_.row(dx_.q, query + row));
     }
   }
 
  private:
   /// scores = P and slopes = dS * scale for these queries and keys, from the forward pass's logsumexp.
   void recompute(std::int64_t query, std::int64_t queries, std::int64_t key, std::int64_t keys) {
-    std::int64_t const head = at_.head, stride = 3 * at_.channels;
+    std::int64_t const head = at_.head;
     dot_rows(query, queries);
-    product_serial<S>(scratch_, Matrix<T>{qkv_ + at_.qkv(0, query), stride},
-                      Matrix<T>{qkv_ + at_.qkv(1, key), stride, true}, queries, keys, head,
+    product_serial<S>(scratch_, at_.rows(x_.q, query), at_.rows(x_.k, key, true), queries, keys, head,
                       InPlace<S>{tiles_.scores, Tiles::block, false});
-    product_serial<S>(scratch_, Matrix<T>{dout_ + at_.out(query), at_.channels},
-                      Matrix<T>{qkv_ + at_.qkv(2, key), stride, true}, queries, keys, head,
+    product_serial<S>(scratch_, at_.rows(dout_, query), at_.rows(x_.v, key, true), queries, keys, head,
                       InPlace<S>{tiles_.slopes, Tiles::block, false});
     for (std::int64_t row = 0; row < queries; ++row) {
       S* const scores = tiles_.scores + row * Tiles::block;
@@ -229,8 +235,8 @@ class AttentionBackward {
   void dot_rows(std::int64_t query, std::int64_t queries) {
     if (query == dots_query_ && queries == dots_count_) return;
     for (std::int64_t row = 0; row < queries; ++row) {
-      T const* const a = dout_ + at_.out(query + row);
-      T const* const b = out_ + at_.out(query + row);
+      T const* const a = at_.row(dout_, query + row);
+      T const* const b = at_.row(out_, query + row);
       Packet<S> sum(S(0));
       for_packets<S>(0, at_.head, [&](std::int64_t i, auto whole, std::int64_t count) {
         sum = multiply_add(get<S>(a + i, whole, count), get<S>(b + i, whole, count), sum);
@@ -243,48 +249,47 @@ class AttentionBackward {
 
   void query_gradient(std::int64_t, std::int64_t queries, std::int64_t key, std::int64_t keys, S* to,
                       std::int64_t stride, bool add) {
-    product_serial<S>(scratch_, Matrix<S>{tiles_.slopes, Tiles::block},
-                      Matrix<T>{qkv_ + at_.qkv(1, key), 3 * at_.channels}, queries, at_.head, keys,
-                      InPlace<S>{to, stride, add});
+    product_serial<S>(scratch_, Matrix<S>{tiles_.slopes, Tiles::block}, at_.rows(x_.k, key), queries,
+                      at_.head, keys, InPlace<S>{to, stride, add});
   }
 
   std::byte* scratch_;
   Tiles tiles_;
   HeadIndex at_;
-  T const* dout_;
-  T const* qkv_;
-  T const* out_;
+  Rows dout_;
+  Heads<T const> x_;
+  Rows out_;
   S const* logsumexp_;
-  T* dqkv_;
+  Heads<T> dx_;
   S scale_;
   std::int64_t dots_query_ = -1, dots_count_ = 0;
 };
 
 struct Attention {
   template <class T>
-  static void forward(Context<Cpu>& context, AttentionKind, ConstTensor<T> qkv, int heads, Tensor<T> out,
+  static void forward(Context<Cpu>& context, AttentionKind, Heads<T const> const& x, int heads, Tensor<T> out,
                       Tensor<compute_t<T>> logsumexp) {
-    std::int64_t const samples = out.shape()[0], sequence = out.shape()[1], channels = out.shape()[2];
-    std::int64_t const head = channels / heads;
+    std::int64_t const samples = out.shape()[0], sequence = out.shape()[1], head = out.shape()[2] / heads;
     std::int64_t const block = AttentionTiles<compute_t<T>>::block_rows(head);
     std::int64_t const blocks = (sequence + block - 1) / block;
     context.pool().parallel_for(samples * heads * blocks, [&](std::int64_t task, int worker) {
-      HeadIndex const at{sequence, channels, head, task / blocks / heads, task / blocks % heads};
+      HeadIndex const at{sequence, head, task / blocks / heads, task / blocks % heads};
       std::int64_t const first = task % blocks * block;
-      attention_forward_block(context.worker_scratch(worker), at, qkv.data(), first,
-                              std::min(block, sequence - first), out.data(),
-                              logsumexp.data() + at.row_of(heads, first));
+      attention_forward_block<T>(context.worker_scratch(worker), at, x, first,
+                                 std::min(block, sequence - first), out,
+                                 logsumexp.data() + at.row_of(heads, first));
     });
   }
 
   template <class T>
-  static void backward(Context<Cpu>& context, AttentionKind, ConstTensor<T> dout, ConstTensor<T> qkv,
-                       ConstTensor<T> out, ConstTensor<compute_t<T>> logsumexp, int heads, Tensor<T> dqkv) {
-    std::int64_t const samples = out.shape()[0], sequence = out.shape()[1], channels = out.shape()[2];
+  static void backward(Context<Cpu>& context, AttentionKind, ConstTensor<T> dout, Heads<T const> const& x,
+                       ConstTensor<T> out, ConstTensor<compute_t<T>> logsumexp, int heads,
+                       Heads<T> const& dx) {
+    std::int64_t const samples = out.shape()[0], sequence = out.shape()[1], head = out.shape()[2] / heads;
     context.pool().parallel_for(samples * heads, [&](std::int64_t task, int worker) {
-      HeadIndex const at{sequence, channels, channels / heads, task / heads, task % heads};
-      AttentionBackward<T>(context.worker_scratch(worker), at, dout.data(), qkv.data(), out.data(),
-                           logsumexp.data() + at.row_of(heads, 0), dqkv.data())
+      HeadIndex const at{sequence, head, task / heads, task % heads};
+      AttentionBackward<T>(context.worker_scratch(worker), at, dout, x, out,
+                           logsumexp.data() + at.row_of(heads, 0), dx)
           .run();
     });
   }
@@ -294,4 +299,5 @@ struct Attention {
 
 template <>
 struct backend::Attention<Cpu> : cpu::Attention {};
+
 }  // namespace tessera::inline v0

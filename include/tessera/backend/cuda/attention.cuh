@@ -23,19 +23,24 @@ bool uses_mma(AttentionKind kind, HeadLayout const& at, Pointers... pointers) {
   return kind != AttentionKind::reference && sizeof(T) == 2 &&
          (at.head == 32 || at.head == 64 || at.head == 128) && takes_packs<8>(pointers...);
 }
+template <class T>
+bool has_whole_packs(Heads<T> const& x) {
+  return takes_packs<8>(x.q, x.k, x.v) && x.q_stride % 8 == 0 && x.kv_stride % 8 == 0;
+}
 
 template <class T>
 cudaError_t run_attention_forward(cudaStream_t stream, AttentionKind kind, HeadLayout const& at,
-                                  std::int64_t pairs, T const* qkv, T* out, compute_t<T>* logsumexp) {
+                                  std::int64_t pairs, Heads<T const> const& x, T* out,
+                                  compute_t<T>* logsumexp) {
   auto const scale = compute_t<T>(1) / std::sqrt(compute_t<T>(at.head));
   if constexpr (sizeof(T) == 2)
-    if (uses_mma<T>(kind, at, qkv, out)) {
-      if (at.head == 32) return run_attention_forward_mma<32>(stream, at, pairs, scale, qkv, out, logsumexp);
-      if (at.head == 64) return run_attention_forward_mma<64>(stream, at, pairs, scale, qkv, out, logsumexp);
-      return run_attention_forward_mma<128>(stream, at, pairs, scale, qkv, out, logsumexp);
+    if (has_whole_packs(x) && uses_mma<T>(kind, at, out)) {
+      if (at.head == 32) return run_attention_forward_mma<32>(stream, at, pairs, scale, x, out, logsumexp);
+      if (at.head == 64) return run_attention_forward_mma<64>(stream, at, pairs, scale, x, out, logsumexp);
+      return run_attention_forward_mma<128>(stream, at, pairs, scale, x, out, logsumexp);
     }
-  return at.head <= 32 ? run_attention_forward_tiles<32>(stream, at, pairs, scale, qkv, out, logsumexp)
-                       : run_attention_forward_tiles<64>(stream, at, pairs, scale, qkv, out, logsumexp);
+  return at.head <= 32 ? run_attention_forward_tiles<32>(stream, at, pairs, scale, x, out, logsumexp)
+                       : run_attention_forward_tiles<64>(stream, at, pairs, scale, x, out, logsumexp);
 }
 
 /// g.dots, then the gradients of so many pairs.
@@ -43,7 +48,7 @@ template <class T>
 cudaError_t run_attention_gradient(cudaStream_t stream, AttentionKind kind, AttentionGradient<T> const& g,
                                    std::int64_t pairs) {
   if constexpr (sizeof(T) == 2)
-    if (uses_mma<T>(kind, g.at, g.qkv, g.out, g.dout, g.dqkv)) {
+    if (has_whole_packs(g.x) && has_whole_packs(g.dx) && uses_mma<T>(kind, g.at, g.out, g.dout)) {
       if (g.at.head == 32) return run_attention_gradient_mma<32>(stream, g, pairs);
       if (g.at.head == 64) return run_attention_gradient_mma<64>(stream, g, pairs);
       return run_attention_gradient_mma<128>(stream, g, pairs);
@@ -54,12 +59,12 @@ cudaError_t run_attention_gradient(cudaStream_t stream, AttentionKind kind, Atte
 
 struct Attention {
   template <class T>
-  static void forward(Context<Cuda>& context, AttentionKind kind, Tensor<T const, Cuda> qkv, int heads,
-                      Tensor<T, Cuda> out, Tensor<compute_t<T>, Cuda> logsumexp) {
+  static void forward(Context<Cuda>& context, AttentionKind kind, ops::HeadColumns<T const, Cuda> const& x,
+                      int heads, Tensor<T, Cuda> out, Tensor<compute_t<T>, Cuda> logsumexp) {
     if (out.elements() == 0) return;
     std::int64_t const channels = out.shape()[2];
     HeadLayout const at{out.shape()[1], channels, channels / heads, heads};
-    context.check(run_attention_forward(context.stream(), kind, at, out.shape()[0] * heads, qkv.data(),
+    context.check(run_attention_forward(context.stream(), kind, at, out.shape()[0] * heads, Heads<T const>(x),
                                         out.data(), logsumexp.data()),
                   "attention_forward");
   }
@@ -68,8 +73,9 @@ struct Attention {
   /// changes no sum.
   template <class T>
   static void backward(Context<Cuda>& context, AttentionKind kind, Tensor<T const, Cuda> dout,
-                       Tensor<T const, Cuda> qkv, Tensor<T const, Cuda> out,
-                       Tensor<compute_t<T> const, Cuda> logsumexp, int heads, Tensor<T, Cuda> dqkv) {
+                       ops::HeadColumns<T const, Cuda> const& x, Tensor<T const, Cuda> out,
+                       Tensor<compute_t<T> const, Cuda> logsumexp, int heads,
+                       ops::HeadColumns<T, Cuda> const& dx) {
     using S = compute_t<T>;
     if (out.elements() == 0) return;
     std::int64_t const sequence = out.shape()[1], channels = out.shape()[2], pairs = out.shape()[0] * heads;
@@ -82,11 +88,11 @@ struct Attention {
                                           first,
                                           S(1) / std::sqrt(S(at.head)),
                                           dout.data(),
-                                          qkv.data(),
+                                          Heads<T const>(x),
                                           out.data(),
                                           logsumexp.data(),
                                           dots,
-                                          dqkv.data()};
+                                          Heads<T>(dx)};
       context.check(run_attention_gradient(context.stream(), kind, gradient, std::min(piece, pairs - first)),
                     "attention_backward");
     }

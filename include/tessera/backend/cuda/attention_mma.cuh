@@ -192,8 +192,8 @@ struct ForwardCut {
 };
 
 template <class T, int D>
-__global__ __launch_bounds__(128) void attention_forward_mma(HeadLayout at, float scale, T const* qkv, T* out,
-                                                             float* logsumexp) {
+__global__ __launch_bounds__(128) void attention_forward_mma(HeadLayout at, float scale, Heads<T const> x,
+                                                             T* out, float* logsumexp) {
   using Cut = ForwardCut<D>;
   using Rows = HeadRows<T, D>;
   constexpr int M = Cut::tiles, N = Cut::keys / 8;
@@ -202,7 +202,7 @@ __global__ __launch_bounds__(128) void attention_forward_mma(HeadLayout at, floa
   T* const stages = queries + Cut::queries * Rows::stride;
   int const lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   std::int64_t const blocks = (at.sequence + Cut::queries - 1) / Cut::queries;
-  std::int64_t const pair = blockIdx.x / blocks, stride = 3 * at.channels;
+  std::int64_t const pair = blockIdx.x / blocks, stride = x.kv_stride;
   std::int64_t const first = (blocks - 1 - blockIdx.x % blocks) * Cut::queries;  // the longest first
   std::int64_t const row = first + warp * 16 * M;                                // the warp's first query
   std::int64_t const end = min(at.sequence, first + Cut::queries);
@@ -210,13 +210,12 @@ __global__ __launch_bounds__(128) void attention_forward_mma(HeadLayout at, floa
 
   auto const copy_keys = [&](std::int64_t key, int stage) {
     T* const to = stages + stage * 2 * Cut::keys * Rows::stride;
-    std::int64_t const offset = key * stride;
-    Rows::template copy<Cut::keys>(to, qkv + at.qkv(pair, 1) + offset, stride, at.sequence - key);
-    Rows::template copy<Cut::keys>(to + Cut::keys * Rows::stride, qkv + at.qkv(pair, 2) + offset, stride,
-                                   at.sequence - key);
+    std::int64_t const offset = at.first(pair, stride) + key * stride;
+    Rows::template copy<Cut::keys>(to, x.k + offset, stride, at.sequence - key);
+    Rows::template copy<Cut::keys>(to + Cut::keys * Rows::stride, x.v + offset, stride, at.sequence - key);
   };
-  Rows::template copy<Cut::queries>(queries, qkv + at.qkv(pair, 0) + first * stride, stride,
-                                    at.sequence - first);
+  Rows::template copy<Cut::queries>(queries, x.q + at.first(pair, x.q_stride) + first * x.q_stride,
+                                    x.q_stride, at.sequence - first);
   copy_keys(0, 0);
   commit_copies();
 
@@ -334,7 +333,7 @@ __global__ __launch_bounds__(128) void attention_query_gradient_mma(AttentionGra
   HeadLayout const& at = g.at;
   int const lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   std::int64_t const blocks = (at.sequence + Cut::rows - 1) / Cut::rows;
-  std::int64_t const pair = g.first_pair + blockIdx.x / blocks, stride = 3 * at.channels;
+  std::int64_t const pair = g.first_pair + blockIdx.x / blocks, stride = g.x.kv_stride;
   std::int64_t const first = (blocks - 1 - blockIdx.x % blocks) * Cut::rows;
   std::int64_t const row = first + warp * 16 * M, end = min(at.sequence, first + Cut::rows);
   T* const own_queries = queries + warp * 16 * M * Rows::stride;
@@ -342,13 +341,13 @@ __global__ __launch_bounds__(128) void attention_query_gradient_mma(AttentionGra
 
   auto const copy_keys = [&](std::int64_t key, int stage) {
     T* const to = stages + stage * 2 * Cut::others * Rows::stride;
-    std::int64_t const offset = key * stride;
-    Rows::template copy<Cut::others>(to, g.qkv + at.qkv(pair, 1) + offset, stride, at.sequence - key);
-    Rows::template copy<Cut::others>(to + Cut::others * Rows::stride, g.qkv + at.qkv(pair, 2) + offset,
-                                     stride, at.sequence - key);
+    std::int64_t const offset = at.first(pair, stride) + key * stride;
+    Rows::template copy<Cut::others>(to, g.x.k + offset, stride, at.sequence - key);
+    Rows::template copy<Cut::others>(to + Cut::others * Rows::stride, g.x.v + offset, stride,
+                                     at.sequence - key);
   };
-  Rows::template copy<Cut::rows>(queries, g.qkv + at.qkv(pair, 0) + first * stride, stride,
-                                 at.sequence - first);
+  Rows::template copy<Cut::rows>(queries, g.x.q + at.first(pair, g.x.q_stride) + first * g.x.q_stride,
+                                 g.x.q_stride, at.sequence - first);
   Rows::template copy<Cut::rows>(douts, g.dout + at.out(pair) + first * at.channels, at.channels,
                                  at.sequence - first);
   copy_keys(0, 0);
@@ -395,7 +394,8 @@ __global__ __launch_bounds__(128) void attention_query_gradient_mma(AttentionGra
     }
     __syncthreads();
   }
-  Rows::store(sums, factors, own_queries, g.dqkv + at.qkv(pair, 0) + row * stride, stride, at.sequence - row);
+  Rows::store(sums, factors, own_queries, g.dx.q + at.first(pair, g.dx.q_stride) + row * g.dx.q_stride,
+              g.dx.q_stride, at.sequence - row);
 }
 
 /// dk and dv: sums over the queries that see a key, in order. The tiles hold keys down and queries across, so
@@ -413,7 +413,7 @@ __global__ __launch_bounds__(128) void attention_key_gradient_mma(AttentionGradi
   HeadLayout const& at = g.at;
   int const lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   std::int64_t const blocks = (at.sequence + Cut::rows - 1) / Cut::rows;
-  std::int64_t const pair = g.first_pair + blockIdx.x / blocks, stride = 3 * at.channels;
+  std::int64_t const pair = g.first_pair + blockIdx.x / blocks, stride = g.x.kv_stride;
   std::int64_t const first = blockIdx.x % blocks * Cut::rows, row = first + warp * 16 * M;
   T* const own_keys = keys + warp * 16 * M * Rows::stride;
   T* const own_values = values + warp * 16 * M * Rows::stride;
@@ -421,7 +421,8 @@ __global__ __launch_bounds__(128) void attention_key_gradient_mma(AttentionGradi
   auto const copy_queries = [&](std::int64_t query, int stage) {
     T* const to = stages + stage * 2 * Cut::others * Rows::stride;
     std::int64_t const existing = at.sequence - query;
-    Rows::template copy<Cut::others>(to, g.qkv + at.qkv(pair, 0) + query * stride, stride, existing);
+    Rows::template copy<Cut::others>(to, g.x.q + at.first(pair, g.x.q_stride) + query * g.x.q_stride,
+                                     g.x.q_stride, existing);
     Rows::template copy<Cut::others>(to + Cut::others * Rows::stride,
                                      g.dout + at.out(pair) + query * at.channels, at.channels, existing);
     // A query that does not exist has zeros everywhere: its probability is 1 and adds 1 * 0.
@@ -430,8 +431,9 @@ __global__ __launch_bounds__(128) void attention_key_gradient_mma(AttentionGradi
     float const* const from = is_dot ? g.dots + at.rows(pair - g.first_pair) : g.logsumexp + at.rows(pair);
     copy_4_bytes(statistics + stage * 2 * Cut::others + threadIdx.x, from + query + i, exists);
   };
-  Rows::template copy<Cut::rows>(keys, g.qkv + at.qkv(pair, 1) + first * stride, stride, at.sequence - first);
-  Rows::template copy<Cut::rows>(values, g.qkv + at.qkv(pair, 2) + first * stride, stride,
+  Rows::template copy<Cut::rows>(keys, g.x.k + at.first(pair, stride) + first * stride, stride,
+                                 at.sequence - first);
+  Rows::template copy<Cut::rows>(values, g.x.v + at.first(pair, stride) + first * stride, stride,
                                  at.sequence - first);
   copy_queries(first, 0);
   commit_copies();
@@ -489,18 +491,19 @@ __global__ __launch_bounds__(128) void attention_key_gradient_mma(AttentionGradi
       factors[m][side] = g.scale;
     }
   std::int64_t const existing = at.sequence - row;
-  Rows::store(dkeys, factors, own_keys, g.dqkv + at.qkv(pair, 1) + row * stride, stride, existing);
-  Rows::store(dvalues, ones, own_values, g.dqkv + at.qkv(pair, 2) + row * stride, stride, existing);
+  std::int64_t const to_stride = g.dx.kv_stride, to = at.first(pair, to_stride) + row * to_stride;
+  Rows::store(dkeys, factors, own_keys, g.dx.k + to, to_stride, existing);
+  Rows::store(dvalues, ones, own_values, g.dx.v + to, to_stride, existing);
 }
 
 template <int D, class T>
 cudaError_t run_attention_forward_mma(cudaStream_t stream, HeadLayout const& at, std::int64_t pairs,
-                                      float scale, T const* qkv, T* out, float* logsumexp) {
+                                      float scale, Heads<T const> const& x, T* out, float* logsumexp) {
   using Cut = ForwardCut<D>;
   std::int64_t const blocks = pairs * ((at.sequence + Cut::queries - 1) / Cut::queries);
   cudaError_t const status = allow_shared(attention_forward_mma<T, D>, Cut::shared_bytes);
   attention_forward_mma<T, D>
-      <<<static_cast<unsigned>(blocks), 128, Cut::shared_bytes, stream>>>(at, scale, qkv, out, logsumexp);
+      <<<static_cast<unsigned>(blocks), 128, Cut::shared_bytes, stream>>>(at, scale, x, out, logsumexp);
   return status;
 }
 

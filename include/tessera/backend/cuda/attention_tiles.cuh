@@ -13,24 +13,34 @@
 
 #include "tessera/backend/cuda/activation.cuh"
 #include "tessera/backend/cuda/kernel.cuh"
+#include "tessera/backend/operations.hpp"
 #include "tessera/core/dtype.hpp"
 
 namespace tessera::inline v0 {
 namespace cuda {
 
-/// Where heads are in qkv (B,T,3C), in (B,T,C) and in (B,heads,T). A pair is a sample and a head of it.
+/// Where heads are in tensors of rows (B,T), side by side, and in (B,heads,T). A pair is a sample and a head
+/// of it.
 struct HeadLayout {
   std::int64_t sequence, channels, head, heads;  // T, C, channels of a head, heads
 
-  /// Row 0 of a pair's queries (0), keys (1) or values (2); rows are 3 * channels apart.
-  __device__ std::int64_t qkv(std::int64_t pair, int which) const {
-    return pair / heads * sequence * 3 * channels + which * channels + pair % heads * head;
+  /// Row 0 of a pair where rows are `stride` apart.
+  __device__ std::int64_t first(std::int64_t pair, std::int64_t stride) const {
+    return pair / heads * sequence * stride + pair % heads * head;
   }
   /// Row 0 of a pair's output; rows are `channels` apart.
-  __device__ std::int64_t out(std::int64_t pair) const {
-    return pair / heads * sequence * channels + pair % heads * head;
-  }
+  __device__ std::int64_t out(std::int64_t pair) const { return first(pair, channels); }
   __device__ std::int64_t rows(std::int64_t pair) const { return pair * sequence; }
+};
+
+/// Queries, keys and values, or their gradients; rows are a stride apart.
+template <class T>
+struct Heads {
+  T *q, *k, *v;
+  std::int64_t q_stride, kv_stride;
+
+  explicit Heads(ops::HeadColumns<T, Cuda> const& of)
+      : q(of.q.data), k(of.k.data), v(of.v.data), q_stride(of.q.stride), kv_stride(of.k.stride) {}
 };
 
 /// Tiles of 64 x 64 and the registers' part of them: thread (x, y) of 16 across has rows y * rows + i and
@@ -194,17 +204,20 @@ __device__ __forceinline__ int rows_of_tile(std::int64_t sequence, std::int64_t 
   return static_cast<int>(min(std::int64_t{64}, sequence - first));
 }
 
-template <class T, int W>
+/// `Packed`: one stride, and values begin where keys end. The kernel then takes 128 registers a thread in
+/// fp32 instead of 168, so that a multiprocessor holds a block more.
+template <class T, int W, bool Packed>
 __global__ __launch_bounds__(tile_threads<T>) void attention_forward_tiles(HeadLayout at, compute_t<T> scale,
-                                                                           T const* qkv, T* out,
+                                                                           Heads<T const> x, T* out,
                                                                            compute_t<T>* logsumexp) {
   using S = compute_t<T>;
   using Tile = AttentionTile<S>;
   extern __shared__ __align__(16) unsigned char shared_bytes[];
   Tile const tile(shared_bytes);
   AttentionPart const part = AttentionPart::of_block<W>(at, true);
-  std::int64_t const stride = 3 * at.channels, row = part.first + tile.y * Tile::rows;
-  T const* const queries = qkv + at.qkv(part.pair, 0) + part.first * stride;
+  std::int64_t const row = part.first + tile.y * Tile::rows;
+  std::int64_t const q_stride = Packed ? x.kv_stride : x.q_stride;
+  T const* const queries = x.q + at.first(part.pair, q_stride) + part.first * q_stride;
   S largest[Tile::rows], total[Tile::rows], sums[Tile::rows][W / 16] = {};
 #pragma unroll
   for (int i = 0; i < Tile::rows; ++i) {
@@ -214,8 +227,9 @@ __global__ __launch_bounds__(tile_threads<T>) void attention_forward_tiles(HeadL
   for (std::int64_t key = 0; key <= part.first; key += 64) {
     int const keys = rows_of_tile(at.sequence, key);
     S scores[Tile::rows][4];
-    tile.scores(queries, stride, rows_of_tile(at.sequence, part.first),
-                qkv + at.qkv(part.pair, 1) + key * stride, stride, keys, at.head, scores);
+    tile.scores(queries, q_stride, rows_of_tile(at.sequence, part.first),
+                x.k + at.first(part.pair, x.kv_stride) + key * x.kv_stride, x.kv_stride, keys, at.head,
+                scores);
 #pragma unroll
     for (int i = 0; i < Tile::rows; ++i) {
       S top = largest[i], sum = S(0);
@@ -234,8 +248,10 @@ __global__ __launch_bounds__(tile_threads<T>) void attention_forward_tiles(HeadL
 #pragma unroll
       for (int j = 0; j < W / 16; ++j) sums[i][j] *= keep;
     }
-    tile.template multiply_rows<W>(scores, qkv + at.qkv(part.pair, 2) + key * stride + part.channel, stride,
-                                   keys, at.head - part.channel, sums);
+    tile.template multiply_rows<W>(scores,
+                                   (Packed ? x.k + at.channels : x.v) + at.first(part.pair, x.kv_stride) +
+                                       key * x.kv_stride + part.channel,
+                                   x.kv_stride, keys, at.head - part.channel, sums);
   }
 #pragma unroll
   for (int i = 0; i < Tile::rows; ++i) {
@@ -259,11 +275,11 @@ struct AttentionGradient {
   std::int64_t first_pair;
   compute_t<T> scale;
   T const* dout;
-  T const* qkv;
+  Heads<T const> x;
   T const* out;
   compute_t<T> const* logsumexp;
   compute_t<T>* dots;  // (pairs of the grid, T)
-  T* dqkv;
+  Heads<T> dx;
 };
 
 /// dots = dout . out for each row: the softmax's share of its gradient. A warp a row, lanes in steps of 32
@@ -294,10 +310,11 @@ __global__ __launch_bounds__(tile_threads<T>, tile_gradient_blocks<T>) void atte
   Tile const tile(shared_bytes);
   HeadLayout const& at = g.at;
   AttentionPart const part = AttentionPart::of_block<W>(at, true);
-  std::int64_t const pair = g.first_pair + part.pair, stride = 3 * at.channels;
+  std::int64_t const pair = g.first_pair + part.pair;
   std::int64_t const row = part.first + tile.y * Tile::rows;
   int const queries_here = rows_of_tile(at.sequence, part.first);
-  T const* const queries = g.qkv + at.qkv(pair, 0) + part.first * stride;
+  T const* const queries = g.x.q + at.first(pair, g.x.q_stride) + part.first * g.x.q_stride;
+  std::int64_t const stride = g.x.kv_stride, keys_at = at.first(pair, stride);
   T const* const douts = g.dout + at.out(pair) + part.first * at.channels;
   S lse[Tile::rows], dot[Tile::rows], sums[Tile::rows][W / 16] = {};
 #pragma unroll
@@ -308,10 +325,10 @@ __global__ __launch_bounds__(tile_threads<T>, tile_gradient_blocks<T>) void atte
   }
   for (std::int64_t key = 0; key <= part.first; key += 64) {
     int const keys_here = rows_of_tile(at.sequence, key);
-    T const* const keys = g.qkv + at.qkv(pair, 1) + key * stride;
-    T const* const values = g.qkv + at.qkv(pair, 2) + key * stride;
+    T const* const keys = g.x.k + keys_at + key * stride;
+    T const* const values = g.x.v + keys_at + key * stride;
     S scores[Tile::rows][4], slopes[Tile::rows][4];
-    tile.scores(queries, stride, queries_here, keys, stride, keys_here, at.head, scores);
+    tile.scores(queries, g.x.q_stride, queries_here, keys, stride, keys_here, at.head, scores);
     tile.scores(douts, at.channels, queries_here, values, stride, keys_here, at.head, slopes);
 #pragma unroll
     for (int i = 0; i < Tile::rows; ++i)
@@ -324,13 +341,14 @@ __global__ __launch_bounds__(tile_threads<T>, tile_gradient_blocks<T>) void atte
     tile.template multiply_rows<W>(slopes, keys + part.channel, stride, keys_here, at.head - part.channel,
                                    sums);
   }
-  T* const to = g.dqkv + at.qkv(pair, 0);
+  T* const to = g.dx.q + at.first(pair, g.dx.q_stride);
 #pragma unroll
   for (int i = 0; i < Tile::rows; ++i)
 #pragma unroll
     for (int j = 0; j < W / 16; ++j) {
       std::int64_t const channel = part.channel + tile.x + 16 * j;
-      if (row + i < at.sequence && channel < at.head) to[(row + i) * stride + channel] = put<T>(sums[i][j]);
+      if (row + i < at.sequence && channel < at.head)
+        to[(row + i) * g.dx.q_stride + channel] = put<T>(sums[i][j]);
     }
 }
 
@@ -344,18 +362,20 @@ __global__ __launch_bounds__(tile_threads<T>, tile_gradient_blocks<T>) void atte
   Tile const tile(shared_bytes);
   HeadLayout const& at = g.at;
   AttentionPart const part = AttentionPart::of_block<W>(at, false);
-  std::int64_t const pair = g.first_pair + part.pair, stride = 3 * at.channels;
+  std::int64_t const pair = g.first_pair + part.pair;
   std::int64_t const row = part.first + tile.y * Tile::rows;
   int const keys_here = rows_of_tile(at.sequence, part.first);
-  T const* const keys = g.qkv + at.qkv(pair, 1) + part.first * stride;
-  T const* const values = g.qkv + at.qkv(pair, 2) + part.first * stride;
+  std::int64_t const stride = g.x.kv_stride, own = at.first(pair, stride) + part.first * stride;
+  T const* const keys = g.x.k + own;
+  T const* const values = g.x.v + own;
+  std::int64_t const queries_at = at.first(pair, g.x.q_stride);
   S dkeys[Tile::rows][W / 16] = {}, dvalues[Tile::rows][W / 16] = {};
   for (std::int64_t query = part.first; query < at.sequence; query += 64) {
     int const queries_here = rows_of_tile(at.sequence, query);
-    T const* const queries = g.qkv + at.qkv(pair, 0) + query * stride;
+    T const* const queries = g.x.q + queries_at + query * g.x.q_stride;
     T const* const douts = g.dout + at.out(pair) + query * at.channels;
     S scores[Tile::rows][4], slopes[Tile::rows][4];
-    tile.scores(keys, stride, keys_here, queries, stride, queries_here, at.head, scores);
+    tile.scores(keys, stride, keys_here, queries, g.x.q_stride, queries_here, at.head, scores);
     tile.scores(values, stride, keys_here, douts, at.channels, queries_here, at.head, slopes);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
@@ -374,19 +394,20 @@ __global__ __launch_bounds__(tile_threads<T>, tile_gradient_blocks<T>) void atte
     std::int64_t const channels_here = at.head - part.channel;
     tile.template multiply_rows<W>(scores, douts + part.channel, at.channels, queries_here, channels_here,
                                    dvalues);
-    tile.template multiply_rows<W>(slopes, queries + part.channel, stride, queries_here, channels_here,
+    tile.template multiply_rows<W>(slopes, queries + part.channel, g.x.q_stride, queries_here, channels_here,
                                    dkeys);
   }
-  T* const to_keys = g.dqkv + at.qkv(pair, 1);
-  T* const to_values = g.dqkv + at.qkv(pair, 2);
+  std::int64_t const to_stride = g.dx.kv_stride, to_at = at.first(pair, to_stride);
+  T* const to_keys = g.dx.k + to_at;
+  T* const to_values = g.dx.v + to_at;
 #pragma unroll
   for (int i = 0; i < Tile::rows; ++i)
 #pragma unroll
     for (int j = 0; j < W / 16; ++j) {
       std::int64_t const channel = part.channel + tile.x + 16 * j;
       if (row + i >= at.sequence || channel >= at.head) continue;
-      to_keys[(row + i) * stride + channel] = put<T>(dkeys[i][j]);
-      to_values[(row + i) * stride + channel] = put<T>(dvalues[i][j]);
+      to_keys[(row + i) * to_stride + channel] = put<T>(dkeys[i][j]);
+      to_values[(row + i) * to_stride + channel] = put<T>(dvalues[i][j]);
     }
 }
 
@@ -400,12 +421,14 @@ cudaError_t allow_shared(Kernel* kernel, std::size_t bytes) {
 
 template <int W, class T>
 cudaError_t run_attention_forward_tiles(cudaStream_t stream, HeadLayout const& at, std::int64_t pairs,
-                                        compute_t<T> scale, T const* qkv, T* out, compute_t<T>* logsumexp) {
+                                        compute_t<T> scale, Heads<T const> const& x, T* out,
+                                        compute_t<T>* logsumexp) {
   using Tile = AttentionTile<compute_t<T>>;
   constexpr std::size_t bytes = Tile::template shared_bytes<W>;
-  cudaError_t const status = allow_shared(attention_forward_tiles<T, W>, bytes);
-  attention_forward_tiles<T, W>
-      <<<AttentionPart::blocks<W>(at, pairs), Tile::threads, bytes, stream>>>(at, scale, qkv, out, logsumexp);
+  bool const packed = x.q_stride == x.kv_stride && x.v == x.k + at.channels;
+  auto* const kernel = packed ? &attention_forward_tiles<T, W, true> : &attention_forward_tiles<T, W, false>;
+  cudaError_t const status = allow_shared(kernel, bytes);
+  kernel<<<AttentionPart::blocks<W>(at, pairs), Tile::threads, bytes, stream>>>(at, scale, x, out, logsumexp);
   return status;
 }
 
