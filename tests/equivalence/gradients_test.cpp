@@ -80,6 +80,9 @@ struct Faulty : TiedModel {
     wrong_in_evaluation,
     wrong_factor
   } fault = none;
+  /// Places in the lists of the unit `plain`.
+  enum { norm_weight, norm_bias, up_weight, up_bias, down_weight, down_bias };
+  static constexpr int norm_rstd = 2;
 
   std::vector<UnitSpec> units(MicroBatch shape) const {
     std::vector<UnitSpec> units = TiedModel::units(shape);
@@ -97,7 +100,7 @@ struct Faulty : TiedModel {
       return;
     }
     if (fault == forgotten_saved && unit == plain)
-      return lost(pass.saved_statistics[rstd], [&] { TiedModel::forward(unit, pass); });
+      return lost(pass.saved_statistics[norm_rstd], [&] { TiedModel::forward(unit, pass); });
     TiedModel::forward(unit, pass);
     if (fault == wrong_in_evaluation && unit == plain && pass.output && !pass.training)
       pass.output.data()[0] += T(1);
@@ -107,23 +110,24 @@ struct Faulty : TiedModel {
     auto const run = [&] { TiedModel::backward_input(unit, pass); };
     if (unit != plain) return run();
     if (fault == forgotten_input_gradient) return lost(pass.input_gradient, run);
-    if (fault == wrong_index) return with(pass.gradients[f_norm], pass.gradients[f_bias], run);
     run();
-    if (fault == wrong_factor) pass.gradient(f_bias).data()[channels - 1] *= T(1.001);
   }
   template <class Place, class T>
   void backward_weight(int unit, Pass<Place, T>& pass) const {
     auto const run = [&] { TiedModel::backward_weight(unit, pass); };
-    if (fault == forgotten_gradient && unit == plain) return with(pass.gradients[f_up_bias], {}, run);
+    if (fault == forgotten_gradient && unit == plain) return with(pass.gradients[up_bias], {}, run);
+    if (fault == wrong_index && unit == plain)
+      return with(pass.gradients[norm_weight], pass.gradients[norm_bias], run);
     if (fault == forgotten_lent && unit == memory) return lost(pass.lent[0], run);
     if (fault == stale_scratch && unit == embedding)
       return with(pass.partials[0], pass.backward_statistic(0), run);
     if (fault == fresh_despite_borrowers && unit == embedding)
       return ops::embedding_backward(pass.context(), pass.tokens, pass.output_gradient, pass.partials[0],
                                      true, pass.gradient(0), pass.gradient(1));
-    Tensor<T, Place> const bias = unit == plain ? pass.gradient(f_down_bias) : Tensor<T, Place>{};
+    Tensor<T, Place> const bias = unit == plain ? pass.gradient(down_bias) : Tensor<T, Place>{};
     std::vector<T> const before(bias.data(), bias.data() + bias.elements());
     run();
+    if (fault == wrong_factor && unit == plain) pass.gradient(norm_bias).data()[channels - 1] *= T(1.001);
     if (fault == added_gradient)
       for (std::size_t at = 0; at < before.size(); ++at) bias.data()[at] += before[at];
   }
@@ -180,17 +184,18 @@ TEST_CASE(
 TEST_CASE("a gradient that nobody wrote is named") {
   Found const forgotten = found(Faulty::forgotten_gradient);
   CHECK(joined(forgotten.faults) ==
-        "unit 'plain', backward_weight: nobody wrote the gradient of plain.up_bias");
-  CHECK(joined(forgotten.wrong) == "plain.up_bias");
+        "unit 'plain', backward_weight: nobody wrote the gradient of plain.up.bias");
+  CHECK(joined(forgotten.wrong) == "plain.up.bias");
   Found const index = found(Faulty::wrong_index);
-  CHECK(joined(index.faults) == "unit 'plain', backward_weight: nobody wrote the gradient of plain.norm");
-  CHECK(joined(index.wrong) == "plain.norm");
+  CHECK(joined(index.faults) ==
+        "unit 'plain', backward_weight: nobody wrote the gradient of plain.norm.weight");
+  CHECK(joined(index.wrong) == "plain.norm.weight");
 }
 
 TEST_CASE("a gradient that is added to what was there is named") {
   CHECK(
       found(Faulty::added_gradient).faults ==
-      Names{"unit 'plain', backward_weight: the gradient of plain.down_bias came from memory that nobody had "
+      Names{"unit 'plain', backward_weight: the gradient of plain.down.bias came from memory that nobody had "
             "written; is it added to what was there, or fresh false without a borrower?"});
 }
 
@@ -222,7 +227,7 @@ TEST_CASE("tensors between units that nobody wrote are named") {
   REQUIRE_FALSE(saved.empty());
   CHECK(saved[0] ==
         "unit 'plain', backward_input: its input_gradient came from memory that nobody had written: "
-        "saved rstd");
+        "saved norm.rstd");
   Names const evaluation = found(Faulty::wrong_in_evaluation).faults;
   REQUIRE(evaluation.size() == 1);
   CHECK(evaluation[0].starts_with("forward gives a loss of "));
@@ -231,7 +236,7 @@ TEST_CASE("tensors between units that nobody wrote are named") {
 TEST_CASE("a gradient that is one thousandth off in one element is named") {
   Found const off = found(Faulty::wrong_factor);
   CHECK(off.faults.empty());
-  CHECK(joined(off.wrong) == "plain.bias");
+  CHECK(joined(off.wrong) == "plain.norm.bias");
 }
 
 TEST_CASE("the loss is the mean over the targets that are not masked") {
