@@ -7,6 +7,7 @@
 #include "experiments/large-models.hpp"
 #include "experiments/offload-sweep.hpp"
 #include "experiments/scaling-gpt2.hpp"
+#include "experiments/stage-sweep-7b.hpp"
 #include "experiments/stage-sweep.hpp"
 #include "experiments/zero-medium.hpp"
 #include "experiments/zero-stages-gpt2.hpp"
@@ -25,6 +26,7 @@ void for_each_experiment(Visit&& visit) {
   visit("offload-sweep", offload_sweep::recipes<Device>{});
   visit("scaling-gpt2", scaling_gpt2::recipes<Device>{});
   visit("stage-sweep", stage_sweep::recipes<Device>{});
+  visit("stage-sweep-7b", stage_sweep_7b::recipes<Device>{});
   visit("zero-medium", zero_medium::recipes<Device>{});
   visit("zero-stages-gpt2", zero_stages_gpt2::recipes<Device>{});
   visit("zero-stages-shapes", zero_stages_shapes::recipes<Device>{});

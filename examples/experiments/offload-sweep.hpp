@@ -11,25 +11,16 @@ namespace experiments::offload_sweep {
 using namespace tessera;
 
 template <class Device>
-using zs2_fp16 = Trainer<Gpt2, On<Device>, ZeroStage<2>, Precision<half>>;
-template <class Device>
 using zs3_fp16 = Trainer<Gpt2, On<Device>, ZeroStage<3>, Precision<half>>;
-template <class Device>
-using zs2_fp16_offcpu = Trainer<Gpt2, On<Device>, ZeroStage<2>, Precision<half>, Offload<Cpu>>;
 template <class Device>
 using zs3_fp16_offcpu = Trainer<Gpt2, On<Device>, ZeroStage<3>, Precision<half>, Offload<Cpu>>;
 template <class Device>
-using zs2_fp16_offcpufull = Trainer<Gpt2, On<Device>, ZeroStage<2>, Precision<half>, Offload<Cpu, AllState>>;
-template <class Device>
 using zs3_fp16_offcpufull = Trainer<Gpt2, On<Device>, ZeroStage<3>, Precision<half>, Offload<Cpu, AllState>>;
-template <class Device>
-using zs2_fp16_offnvme = Trainer<Gpt2, On<Device>, ZeroStage<2>, Precision<half>, Offload<Nvme, AllState>>;
 template <class Device>
 using zs3_fp16_offnvme = Trainer<Gpt2, On<Device>, ZeroStage<3>, Precision<half>, Offload<Nvme, AllState>>;
 
 template <class Device>
-using recipes = RecipeList<zs2_fp16<Device>, zs3_fp16<Device>, zs2_fp16_offcpu<Device>,
-                           zs3_fp16_offcpu<Device>, zs2_fp16_offcpufull<Device>, zs3_fp16_offcpufull<Device>,
-                           zs2_fp16_offnvme<Device>, zs3_fp16_offnvme<Device>>;
+using recipes = RecipeList<zs3_fp16<Device>, zs3_fp16_offcpu<Device>, zs3_fp16_offcpufull<Device>,
+                           zs3_fp16_offnvme<Device>>;
 
 }  // namespace experiments::offload_sweep
