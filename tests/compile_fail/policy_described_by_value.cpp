@@ -10,9 +10,7 @@ struct Away {
   using policy_slot = ts::slot::offload;
   static constexpr std::string_view name = "away";
 #if defined(TESSERA_TWIN)
-  static constexpr void describe(ts::RecipeTable& recipe) {
-    recipe.placement.moments.tier = ts::Tier::host;
-  }
+  static constexpr void describe(ts::RecipeTable& recipe) { recipe.placement.moments.tier = ts::Tier::host; }
 #else
   static constexpr void describe(ts::RecipeTable recipe) { recipe.placement.moments.tier = ts::Tier::host; }
 #endif

@@ -40,10 +40,10 @@ struct TrainerOptions {
   int threads = 0;                ///< of this rank; 0: the machine's cores over the ranks, at least 1
   std::int64_t bucket_bytes = 0;  ///< contributions wait until so many bytes can travel together
   int recompute_every = 2;        ///< blocks rebuilt together under Recompute<Every>
-  int replicas = 1;                  ///< of all sharded state: world / replicas ranks share one (hybrid sharding)
-  int prefetch = 1;               ///< units that weights come ahead of use and sums travel behind it; 0: none
-  std::int64_t memory_limit = 0;  ///< bytes that may be planned: on the CPU by all ranks of this process,
-                                  ///< on GPUs by each rank on its own; 0: what is available
+  int replicas = 1;  ///< of all sharded state: world / replicas ranks share one (hybrid sharding)
+  int prefetch = 1;  ///< units that weights come ahead of use and sums travel behind it; 0: none
+  std::int64_t memory_limit = 0;     ///< bytes that may be planned: on the CPU by all ranks of this process,
+                                     ///< on GPUs by each rank on its own; 0: what is available
   LossScaleOptions loss_scale = {};  ///< for fp16
   std::int64_t skips_allowed = 50;   ///< overflows in a row before the run is given up
 };

@@ -26,9 +26,9 @@ cli::MatrixFlags lists() {
   cli::MatrixFlags matrix;
   matrix.device = "cpu";
   matrix.ranks = {4};
-  matrix.stages = {"zs0", "zs2"};
-  matrix.precisions = {"bf16"};
-  matrix.offloads = {"none"};
+  matrix.slots.of<ts::slot::sharding>() = {"zs0", "zs2"};
+  matrix.slots.of<ts::slot::precision>() = {"bf16"};
+  matrix.slots.of<ts::slot::offload>() = {"none"};
   return matrix;
 }
 
@@ -91,7 +91,7 @@ std::string squeezed(std::string text) {
 
 TEST_CASE("lists that vary are columns of one table") {
   cli::MatrixFlags matrix = lists();
-  matrix.stages = {"zs2"};
+  matrix.slots.of<ts::slot::sharding>() = {"zs2"};
   matrix.batches = {1, 2, 4, 8};
   matrix.ranks = {1, 2};
   compare::Settings settings = asked(matrix);
@@ -109,7 +109,7 @@ TEST_CASE("lists that vary are columns of one table") {
   CHECK(has(squeezed(text), "\n2 8 20480* 16.00 "));
 
   // Precisions stand apart, unless each has but one row.
-  settings.matrix.precisions = {"fp32", "bf16"};
+  settings.matrix.slots.of<ts::slot::precision>() = {"fp32", "bf16"};
   text = table(measured(settings), settings);
   CHECK(count(text, "speedup against") == 2);
   settings.matrix.batches = {4};
@@ -118,14 +118,14 @@ TEST_CASE("lists that vary are columns of one table") {
   CHECK(has(squeezed(text), "\nprecision tok/s "));
   CHECK(count(text, "speedup against") == 1);
   settings.matrix.models = cli::model_list("--models", {"tiny", "layers=2,heads=2,channels=32"});
-  settings.matrix.precisions = {"bf16"};
+  settings.matrix.slots.of<ts::slot::precision>() = {"bf16"};
   auto const rows = compare::result_rows(measured(settings), settings);
   CHECK(rows[0]["speedup"] == 1.0);
   CHECK(rows[1]["speedup"].is_null());  // a smaller model is no faster training
 
   // One row needs no name for what it is, and no column.
   settings = asked(lists());
-  settings.matrix.stages = {"zs3"};
+  settings.matrix.slots.of<ts::slot::sharding>() = {"zs3"};
   text = table(measured(settings), settings);
   CHECK(
       text.starts_with("tiny, bf16, 4 ranks, batch 4, sequence 128, accumulation 1, global batch 16, zs3\n"));
@@ -160,8 +160,8 @@ TEST_CASE("a table fits its terminal and says what it left out") {
 
 TEST_CASE("all speedups of a table have one base") {
   cli::MatrixFlags matrix = lists();
-  matrix.stages = {"zs2", "zs0"};
-  matrix.offloads = {"cpu_optimizer", "none"};
+  matrix.slots.of<ts::slot::sharding>() = {"zs2", "zs0"};
+  matrix.slots.of<ts::slot::offload>() = {"cpu_optimizer", "none"};
   compare::Settings const settings = asked(matrix);
   auto rows = measured(settings);
   set_steps(rows[0], {200, 200});  // zs2, offloaded
@@ -210,8 +210,8 @@ TEST_CASE("a difference within what rows vary by makes no winner") {
 TEST_CASE("utilisation is of a peak that is documented") {
   cli::MatrixFlags matrix = lists();
   matrix.ranks = {2};
-  matrix.precisions = {"bf16", "fp32", "fp64"};
-  matrix.stages = {"zs0"};
+  matrix.slots.of<ts::slot::precision>() = {"bf16", "fp32", "fp64"};
+  matrix.slots.of<ts::slot::sharding>() = {"zs0"};
   compare::Settings const settings = asked(matrix);
   auto const rows = measured(settings);
   auto const share = [&](std::vector<std::string> models, std::size_t row) {
@@ -232,8 +232,8 @@ TEST_CASE("utilisation is of a peak that is documented") {
 
 TEST_CASE("a row says which attention ran, and which was asked for") {
   cli::MatrixFlags matrix = lists();
-  matrix.stages = {"zs0"};
-  matrix.attentions = {"auto", "reference", "fused"};
+  matrix.slots.of<ts::slot::sharding>() = {"zs0"};
+  matrix.slots.of<ts::slot::attention>() = {"auto", "reference", "fused"};
   compare::Settings const settings = asked(matrix);
   auto rows = measured(settings);
   rows.push_back(rows[1]);
@@ -242,7 +242,7 @@ TEST_CASE("a row says which attention ran, and which was asked for") {
   auto const known = compare::result_rows(rows, settings);
   for (std::size_t at = 0; at < 3; ++at) {
     CHECK(known[at]["attention"] == "fused");  // the CPU has one kernel
-    CHECK(known[at]["attention_policy"] == matrix.attentions[at]);
+    CHECK(known[at]["attention_policy"] == matrix.slots.of<ts::slot::attention>()[at]);
   }
   CHECK(known[3]["attention"].is_null());
   CHECK(known[3]["attention_policy"] == "reference");
