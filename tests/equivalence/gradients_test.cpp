@@ -193,10 +193,9 @@ TEST_CASE("a gradient that nobody wrote is named") {
 }
 
 TEST_CASE("a gradient that is added to what was there is named") {
-  CHECK(
-      found(Faulty::added_gradient).faults ==
-      Names{"unit 'plain', backward_weight: the gradient of plain.down.bias came from memory that nobody had "
-            "written; is it added to what was there, or fresh false without a borrower?"});
+  CHECK(joined(found(Faulty::added_gradient).faults) ==
+        "unit 'plain', backward_weight: the gradient of plain.down.bias came from memory that nobody had "
+        "written; is it added to what was there, or fresh false without a borrower?");
 }
 
 TEST_CASE("a forgotten lent gradient and a wrong fresh are named") {

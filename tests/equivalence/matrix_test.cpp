@@ -88,6 +88,47 @@ TEST_CASE("ordered fp32 depends on no sharding split or offload") { all_sharding
 TEST_CASE("ordered fp16 depends on no sharding split or offload") { all_shardings_and_splits("fp16"); }
 TEST_CASE("ordered bf16 depends on no sharding split or offload") { all_shardings_and_splits("bf16"); }
 
+TEST_CASE("placements that no policy has change no bit when ordered and stay close when fast") {
+  std::uint32_t dice = 2026;
+  auto const roll = [&](std::uint32_t below) {
+    dice = dice * 1664525u + 1013904223u;
+    return (dice >> 8) % below;
+  };
+  for (std::string_view const precision : {"fp32", "bf16"}) {
+    Run alone = usual();
+    alone.steps = 2;
+    alone.split = {1, 4};
+    RecipeTable const reference = recipe("zs0", precision);
+    Outcome const want = run_with(reference, alone);
+    double const tolerance = precision == "fp32" ? 1e-5 : 2e-2;
+    for (int round = 0; round < 60; ++round) {
+      RecipeTable table = recipe("zs0", precision, "none", "none", round % 2 == 0 ? "ordered" : "fast");
+      PlacementTable& rows = table.placement;
+      for (Placement* row : {&rows.parameters, &rows.gradients, &rows.master, &rows.moments}) {
+        row->over = static_cast<Sharding>(roll(3));  // replicated, sharded, root
+        row->tier = roll(2) == 0 ? Tier::device : Tier::host;
+      }
+      Run run = alone;
+      run.split = roll(2) == 0 ? Spread{4, 1} : Spread{2, 2};
+      run.options.replicas = run.split.ranks == 4 && roll(2) == 0 ? 2 : 1;
+      run.options.prefetch = static_cast<int>(roll(3));
+      std::string text;
+      for (Placement const* row : {&rows.parameters, &rows.gradients, &rows.master, &rows.moments})
+        text += std::string(name_of(row->over)) + " " + std::string(name_of(row->tier)) + ", ";
+      INFO(text, run.split.ranks, " ranks, ", run.options.replicas, " replicas");
+      if (round % 2 == 0) {
+        check_same(want, reference, alone, table, run);
+        continue;
+      }
+      Outcome const got = run_with(table, run);
+      for (std::size_t step = 0; step < want.losses.size(); ++step) {
+        CHECK(got.losses[step] == doctest::Approx(want.losses[step]).epsilon(tolerance));
+        CHECK(got.norms[step] == doctest::Approx(want.norms[step]).epsilon(10 * tolerance));
+      }
+    }
+  }
+}
+
 TEST_CASE("hybrid sharding in rows and columns of ranks changes no bit") {
   for (std::string_view const precision : {"fp32", "fp16", "bf16"}) {
     Run alone = usual();

@@ -33,9 +33,12 @@ struct LayerNorm {
         y(unit.saved(name, per_token(channels))),
         mean(unit.saved_statistic(name + ".mean", per_token(1))),
         rstd(unit.saved_statistic(name + ".rstd", per_token(1))),
-        partials(unit.backward_statistic(name + ".partials", [channels](MicroBatch of) {
-          return Shape{2, ops::layer_norm_partial_rows(of.tokens()), channels};
-        })) {}
+        partials(unit.backward_statistic(
+            name + ".partials",
+            [channels](MicroBatch of) {
+              return Shape{2, ops::layer_norm_partial_rows(of.tokens()), channels};
+            },
+            /*roomy=*/true)) {}
 
   auto forward(auto& pass, auto x) const {
     ops::layer_norm_forward(pass.context(), x, pass[gamma], pass[beta], epsilon, pass[y], pass[mean],

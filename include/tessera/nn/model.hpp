@@ -71,6 +71,7 @@ struct ActivationSpec {
   Shape shape;
   bool statistic = false;
   bool cheap = false;
+  bool roomy = false;  ///< some places fill a part of it alone
 };
 
 /// One unit: what is gathered, freed, recomputed, streamed or placed on a pipeline stage as one.

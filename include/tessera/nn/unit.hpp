@@ -53,8 +53,9 @@ class Unit {
   Backward backward(std::string name, ShapeOf shape) {
     return {backward_.add({std::move(name), {}}, std::move(shape))};
   }
-  BackwardStatistic backward_statistic(std::string name, ShapeOf shape) {
-    return {backward_.add({std::move(name), {}, true}, std::move(shape))};
+  /// `roomy`: some places fill a part of it alone.
+  BackwardStatistic backward_statistic(std::string name, ShapeOf shape, bool roomy = false) {
+    return {backward_.add({.name = std::move(name), .statistic = true, .roomy = roomy}, std::move(shape))};
   }
 
   /// The unit for a micro-batch; `prefix` stands before its parameters' names.

@@ -112,6 +112,9 @@ class ProgramCheck {
   }
 
   std::string touch(Entry const& entry) {
+    if ((entry.move == Move::all_reduce || entry.move == Move::broadcast) && entry.from != entry.to)
+      return name(index_) + " is an " + std::string(name_of(entry.move)) +
+             " to another buffer; it works in place";
     for (int const buffer : entry.reads) {
       bool const kept = program_.at(buffer).persistent;
       if (program_.at(buffer).bytes > 0 && program_.at(buffer).offset < 0)
@@ -168,8 +171,8 @@ class ProgramCheck {
 
 /// Proves that a program does the same however its lanes run: any two entries that touch a common byte, one
 /// of them writing, are in an order by lanes and waits, and what an entry reads was last written as that
-/// buffer, in the same micro-batch where it does not persist. Empty, or the first mistake in words. Takes
-/// time in proportion to the list; for tests and for those who write schedules.
+/// buffer, in the same micro-batch where it does not persist. Moves that work in place do. Empty, or the
+/// first mistake in words. Takes time in proportion to the list; for tests and for those who write schedules.
 inline std::string mistake_in(StepPlan const& plan, Program const& program) {
   return detail::ProgramCheck(plan, program).run();
 }

@@ -187,12 +187,17 @@ class Generator {
                holds(buffers_[buffer].over, hop.after.over);
       };
       bool const last = &hop == &hops.back();
-      Placement lies = hop.after;  // what rank 0 is about to broadcast has room on every rank
-      if (lies.over == Sharding::root && !last) lies.over = Sharding::replicated;
+      Placement lies = hop.after;  // summands, and what rank 0 is about to broadcast, have room for all
+      if (lies.over == Sharding::partial || (lies.over == Sharding::root && !last))
+        lies.over = Sharding::replicated;
       int const next = fits(into) ? into
                        : fits(values.buffer)
                            ? values.buffer
                            : buffers_.room(passing, unit, stops_[{passing, unit}]++, here.type, lies, pieces);
+      if (hop.move == Move::broadcast && next != values.buffer) {  // it works in place
+        move(verb, Move::copy, unit, values.buffer, next, part_of(verb, Move::copy, unit, values.lies.over));
+        values.buffer = next;
+      }
       bool const from_all = hop.move == Move::all_gather || hop.move == Move::gather;
       Sharding const over = from_all ? values.lies.over : hop.after.over;
       move(verb, hop.move, unit, values.buffer, next, part_of(verb, hop.move, unit, over), hop.group);

@@ -250,7 +250,7 @@ class Probed {
     };
     auto const list = [&](auto const& specs, auto const& values, auto const& statistics, char const* what) {
       for (std::size_t index = 0; index < values.size(); ++index)
-        if (any(values[index]) || any(statistics[index]))
+        if (!specs[index].roomy && (any(values[index]) || any(statistics[index])))
           names += (names.empty() ? "" : ", ") + std::string(what) + " " + specs[index].name;
     };
     list(probe_->unit(unit).saved, pass.saved_values, pass.saved_statistics, "saved");

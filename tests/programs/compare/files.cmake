@@ -160,7 +160,7 @@ endif()
 
 # Texts.
 passes(--list)
-if(NOT output MATCHES "sharding zs3, precision bf16" OR NOT output MATCHES "30 recipes")
+if(NOT output MATCHES "sharding zs3, precision bf16" OR NOT output MATCHES "45 recipes")
   message(SEND_ERROR "--list: ${output}")
 endif()
 passes(--help)
