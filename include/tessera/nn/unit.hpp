@@ -55,7 +55,7 @@ class Unit {
   }
   /// `roomy`: some places fill a part of it alone.
   BackwardStatistic backward_statistic(std::string name, ShapeOf shape, bool roomy = false) {
-    return {backward_.add({.name = std::move(name), .statistic = true, .roomy = roomy}, std::move(shape))};
+    return {backward_.add({std::move(name), {}, true, false, roomy}, std::move(shape))};
   }
 
   /// The unit for a micro-batch; `prefix` stands before its parameters' names.
