@@ -268,7 +268,7 @@ template <class Place, class T>
 class Executor;
 struct TrainerOptions;
 struct StepReport;
-class StepInFlight;
+class PendingStep;
 class Ticket;
 template <class M, class Recipe>
 class BasicTrainer;

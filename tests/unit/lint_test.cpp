@@ -103,12 +103,12 @@ TEST_CASE("a recorder hears of synchronisation and of host access") {
   std::byte const other[4] = {};
   context.synchronize();
   (void)context.host_view(bytes, sizeof bytes);
-  (void)context.draft(bytes, sizeof bytes);
-  context.commit(bytes, bytes, sizeof bytes);
+  (void)context.stage(bytes, sizeof bytes);
+  context.unstage(bytes, bytes, sizeof bytes);
   context.clear(bytes, sizeof bytes);
   context.upload(bytes, other, sizeof bytes);
   CHECK(notes.violations ==
-        std::vector<std::string>{"synchronize", "host_view", "draft", "commit", "clear", "upload"});
+        std::vector<std::string>{"synchronize", "host_view", "stage", "unstage", "clear", "upload"});
   CHECK(bytes[0] == std::byte{1});  // recorded, not done
 }
 

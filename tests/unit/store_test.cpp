@@ -22,8 +22,8 @@ namespace {
 using namespace support;
 
 /// One rank's store with everything it stands on.
-struct Shop {
-  Shop(RecipeTable const& table, comm::Transport& transport, int accumulation = 1)
+struct Fixture {
+  Fixture(RecipeTable const& table, comm::Transport& transport, int accumulation = 1)
       : plan(make_plan(TiedModel{}.units({1, 4}), table, shape(transport, accumulation))),
         memory(plan),
         context(1,
@@ -64,8 +64,8 @@ float value_of(int unit, int parameter, std::int64_t element) {
   return static_cast<float>(1000 * unit + 100 * parameter) + static_cast<float>(element) * 0.125f;
 }
 
-void fill(Shop& shop) {
-  shop.store.fill([](int unit, int parameter, std::int64_t offset, std::span<float> out) {
+void fill(Fixture& fixture) {
+  fixture.store.fill([](int unit, int parameter, std::int64_t offset, std::span<float> out) {
     for (std::size_t i = 0; i < out.size(); ++i)
       out[i] = value_of(unit, parameter, offset + static_cast<std::int64_t>(i));
   });
@@ -77,30 +77,30 @@ float contribution_of(int micro, int unit, std::int64_t element) {
 }
 
 /// Carries out what the schedule says after each backward, for all micro-batches, up to the norm.
-void exchange(Shop& shop) {
-  for (Entry const& entry : shop.plan.train.schedule.entries) {
+void exchange(Fixture& fixture) {
+  for (Entry const& entry : fixture.plan.train.schedule.entries) {
     if (entry.verb == Verb::backward_weight) {
-      UnitLayout const& layout = shop.plan.layout(entry.unit);
-      float* const to = shop.buffer<float>(BufferKind::contribution, entry.unit);
+      UnitLayout const& layout = fixture.plan.layout(entry.unit);
+      float* const to = fixture.buffer<float>(BufferKind::contribution, entry.unit);
       std::fill(to, to + layout.padded, 0.0f);
-      int const micro = entry.micro_batch * shop.plan.shape.world + shop.plan.shape.rank;
+      int const micro = entry.micro_batch * fixture.plan.shape.world + fixture.plan.shape.rank;
       for (std::int64_t i = 0; i < layout.undecayed.end; ++i) to[i] = contribution_of(micro, entry.unit, i);
     }
-    if (entry.verb == Verb::reduce || entry.verb == Verb::fold) shop.store.run(shop.plan.train, entry);
+    if (entry.verb == Verb::reduce || entry.verb == Verb::fold) fixture.store.run(fixture.plan.train, entry);
   }
 }
 
 /// Carries out the entries of some verbs.
-void run(Shop& shop, std::initializer_list<Verb> verbs) {
-  for (Entry const& entry : shop.plan.train.schedule.entries)
+void run(Fixture& fixture, std::initializer_list<Verb> verbs) {
+  for (Entry const& entry : fixture.plan.train.schedule.entries)
     if (std::find(verbs.begin(), verbs.end(), entry.verb) != verbs.end())
-      shop.store.run(shop.plan.train, entry);
+      fixture.store.run(fixture.plan.train, entry);
 }
 
 /// This rank's gradient of a unit, as if it began at element 0.
-float* gradient_of(Shop& shop, int unit) {
-  int const buffer = shop.plan.train.find(shop.plan.gradient_kind(), unit);
-  return reinterpret_cast<float*>(shop.memory.train(buffer)) - shop.plan.train.at(buffer).range.begin;
+float* gradient_of(Fixture& fixture, int unit) {
+  int const buffer = fixture.plan.train.find(fixture.plan.gradient_kind(), unit);
+  return reinterpret_cast<float*>(fixture.memory.train(buffer)) - fixture.plan.train.at(buffer).range.begin;
 }
 
 }  // namespace
@@ -110,16 +110,16 @@ TEST_CASE("weights come out in the order of names as they went in") {
     for (std::string_view const offload : {"none", "cpu_optimizer"})
       for (int const ranks : {1, 2, 5})
         tessera::run(ranks, [&](comm::Comm comm) {
-          Shop shop(recipe(sharding, "fp32", offload), comm.transport());
-          fill(shop);
+          Fixture fixture(recipe(sharding, "fp32", offload), comm.transport());
+          fill(fixture);
           std::vector<std::string> names;
           bool right = true;
-          shop.store.collect([&](ParameterSpec const& spec, std::span<float const> values) {
+          fixture.store.collect([&](ParameterSpec const& spec, std::span<float const> values) {
             names.push_back(spec.name);
             right &= static_cast<std::int64_t>(values.size()) == spec.shape.elements();
-            for (int unit = 0; unit < shop.plan.units_count(); ++unit)
-              for (std::size_t p = 0; p < shop.plan.unit(unit).parameters.size(); ++p)
-                if (shop.plan.unit(unit).parameters[p].name == spec.name)
+            for (int unit = 0; unit < fixture.plan.units_count(); ++unit)
+              for (std::size_t p = 0; p < fixture.plan.unit(unit).parameters.size(); ++p)
+                if (fixture.plan.unit(unit).parameters[p].name == spec.name)
                   for (std::size_t i = 0; i < values.size(); ++i)
                     right &= values[i] == value_of(unit, static_cast<int>(p), static_cast<std::int64_t>(i));
           });
@@ -131,13 +131,13 @@ TEST_CASE("weights come out in the order of names as they went in") {
 
 TEST_CASE("an acquired unit is whole and its padding stays zero") {
   tessera::run(3, [](comm::Comm comm) {
-    Shop shop(recipe("zs3"), comm.transport());
-    fill(shop);
-    for (Entry const& entry : shop.plan.train.schedule.entries) {
+    Fixture fixture(recipe("zs3"), comm.transport());
+    fill(fixture);
+    for (Entry const& entry : fixture.plan.train.schedule.entries) {
       if (entry.verb != Verb::acquire) continue;
-      std::byte* const gathered = shop.memory.train(entry.to);
-      shop.store.run(shop.plan.train, entry);
-      UnitLayout const& layout = shop.plan.layout(entry.unit);
+      std::byte* const gathered = fixture.memory.train(entry.to);
+      fixture.store.run(fixture.plan.train, entry);
+      UnitLayout const& layout = fixture.plan.layout(entry.unit);
       std::vector<float> want(static_cast<std::size_t>(layout.padded), 0.0f);
       for (std::size_t p = 0; p < layout.parameters.size(); ++p)
         for (std::int64_t i = layout.parameters[p].begin; i < layout.parameters[p].end; ++i)
@@ -155,19 +155,19 @@ TEST_CASE("every exchange folds all micro-batches of all ranks where the gradien
       for (int const ranks : {1, 3})
         for (int const accumulation : {1, 2})
           tessera::run(ranks, [&](comm::Comm comm) {
-            Shop shop(recipe(sharding, "fp32", "none", "none", reduction), comm.transport(), accumulation);
-            fill(shop);
-            shop.store.begin_step(1e-3);
-            exchange(shop);
+            Fixture fixture(recipe(sharding, "fp32", "none", "none", reduction), comm.transport(), accumulation);
+            fill(fixture);
+            fixture.store.begin_step(1e-3);
+            exchange(fixture);
             INFO(std::string(sharding), " ", std::string(reduction), " ranks ", ranks, " accumulation ",
                  accumulation);
             double squares = 0.0;
-            for (int unit = 0; unit < shop.plan.units_count(); ++unit) {
-              UnitLayout const& layout = shop.plan.layout(unit);
+            for (int unit = 0; unit < fixture.plan.units_count(); ++unit) {
+              UnitLayout const& layout = fixture.plan.layout(unit);
               // The part that this rank updates, and all of it where gradients are gathered.
               bool const all = sharding == "zs0" || ranks == 1;
-              Range const part = all ? Range{0, layout.padded} : shop.plan.updated(unit);
-              float const* const from = gradient_of(shop, unit);
+              Range const part = all ? Range{0, layout.padded} : fixture.plan.updated(unit);
+              float const* const from = gradient_of(fixture, unit);
               bool right = true;
               for (std::int64_t i = 0; i < layout.padded; ++i) {
                 float want = 0.0f;
@@ -180,11 +180,11 @@ TEST_CASE("every exchange folds all micro-batches of all ranks where the gradien
               CHECK(right);
             }
             for (int micro = 0; micro < accumulation; ++micro) {
-              shop.store.loss_slot(micro)->loss = 1.5;
-              shop.store.loss_slot(micro)->unmasked = 4;
+              fixture.store.loss_slot(micro)->loss = 1.5;
+              fixture.store.loss_slot(micro)->unmasked = 4;
             }
-            run(shop, {Verb::norm, Verb::share, Verb::decide});
-            StepState const& state = shop.store.state();
+            run(fixture, {Verb::norm, Verb::share, Verb::decide});
+            StepState const& state = fixture.store.state();
             CHECK(state.norm == doctest::Approx(std::sqrt(squares)).epsilon(1e-7));
             CHECK(state.unmasked == 4 * ranks * accumulation);
             CHECK(state.loss == 1.5 / 4);
@@ -195,26 +195,26 @@ TEST_CASE("every exchange folds all micro-batches of all ranks where the gradien
 TEST_CASE("a value that is not finite is found on any rank and named") {
   for (std::string_view const sharding : shardings)
     tessera::run(3, [&](comm::Comm comm) {
-      Shop shop(recipe(sharding), comm.transport());
-      fill(shop);
-      shop.store.begin_step(1e-3);
-      exchange(shop);
-      Range const lies = shop.plan.layout(TiedModel::plain)
+      Fixture fixture(recipe(sharding), comm.transport());
+      fill(fixture);
+      fixture.store.begin_step(1e-3);
+      exchange(fixture);
+      Range const lies = fixture.plan.layout(TiedModel::plain)
                              .parameters[static_cast<std::size_t>(TiedModel{}.up(TiedModel::plain).index)];
       int const plain = TiedModel::plain;
       for (auto const& [unit, element] : {std::pair{0, std::int64_t{3}}, std::pair{plain, lies.begin + 17},
                                           std::pair{plain, lies.end - 1}}) {
-        Range const part = shop.plan.held(shop.plan.normed_over(), unit);
+        Range const part = fixture.plan.held(fixture.plan.normed_over(), unit);
         if (element < part.begin || element >= part.end) continue;
-        gradient_of(shop, unit)[element] = std::nanf("");
+        gradient_of(fixture, unit)[element] = std::nanf("");
       }
-      run(shop, {Verb::norm, Verb::share, Verb::decide});
-      CHECK(shop.store.state().bad_unit == TiedModel::plain);  // backward meets it before the embedding
-      CHECK(shop.store.state().bad_element == lies.begin + 17);
-      CHECK(shop.store.name_at(shop.store.state().bad_unit, shop.store.state().bad_element) ==
+      run(fixture, {Verb::norm, Verb::share, Verb::decide});
+      CHECK(fixture.store.state().bad_unit == TiedModel::plain);  // backward meets it before the embedding
+      CHECK(fixture.store.state().bad_element == lies.begin + 17);
+      CHECK(fixture.store.name_at(fixture.store.state().bad_unit, fixture.store.state().bad_element) ==
             "plain.up.weight");
-      CHECK(shop.store.name_at(TiedModel::plain, shop.plan.layout(TiedModel::plain).padded - 1) == "plain");
-      CHECK(shop.store.name_at(-1, 0) == "");
+      CHECK(fixture.store.name_at(TiedModel::plain, fixture.plan.layout(TiedModel::plain).padded - 1) == "plain");
+      CHECK(fixture.store.name_at(-1, 0) == "");
     });
 }
 
@@ -222,9 +222,9 @@ TEST_CASE("planned bytes are handed out to the byte") {
   for (std::string_view const sharding : shardings)
     for (std::string_view const offload : {"none", "cpu_optimizer"})
       tessera::run(2, [&](comm::Comm comm) {
-        Shop shop(recipe(sharding, "fp32", offload), comm.transport(), 2);
+        Fixture fixture(recipe(sharding, "fp32", offload), comm.transport(), 2);
         for (Tier const tier : {Tier::device, Tier::host, Tier::nvme})
-          CHECK(shop.memory.high_water(tier) == shop.plan.arena_bytes[static_cast<std::size_t>(tier)]);
+          CHECK(fixture.memory.high_water(tier) == fixture.plan.arena_bytes[static_cast<std::size_t>(tier)]);
       });
 }
 

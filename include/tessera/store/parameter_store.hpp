@@ -92,9 +92,9 @@ class ParameterStore {
     for (Entry const& entry : plan_.train.schedule.entries) host_work_.push_back({this, &entry});
     if (context_.recorder()) return;
     std::size_t const bytes = ranges.size() * sizeof(NormRange);
-    std::byte* const draft = context_.draft(table, bytes);
-    std::memcpy(draft, ranges.data(), bytes);
-    context_.commit(table, draft, bytes);
+    std::byte* const staged = context_.stage(table, bytes);
+    std::memcpy(staged, ranges.data(), bytes);
+    context_.unstage(table, staged, bytes);
   }
   ParameterStore(ParameterStore const&) = delete;
   ParameterStore& operator=(ParameterStore const&) = delete;
@@ -144,12 +144,12 @@ class ParameterStore {
       std::size_t const master_bytes = static_cast<std::size_t>(apart ? bytes_of<S>(updated.size()) : 0);
       std::byte* const weights = state_bytes(Kind::parameters, unit);
       std::byte* const master_place = apart ? state_bytes(Kind::master, unit) : nullptr;
-      std::byte* const weight_draft = context_.draft(weights, weight_bytes);
-      std::byte* const master_draft = apart ? context_.draft(master_place, master_bytes) : nullptr;
-      form(source, unit, kept, reinterpret_cast<T*>(weight_draft), updated,
-           reinterpret_cast<S*>(master_draft));
-      context_.commit(weights, weight_draft, weight_bytes);
-      if (apart) context_.commit(master_place, master_draft, master_bytes);
+      std::byte* const staged_weights = context_.stage(weights, weight_bytes);
+      std::byte* const staged_master = apart ? context_.stage(master_place, master_bytes) : nullptr;
+      form(source, unit, kept, reinterpret_cast<T*>(staged_weights), updated,
+           reinterpret_cast<S*>(staged_master));
+      context_.unstage(weights, staged_weights, weight_bytes);
+      if (apart) context_.unstage(master_place, staged_master, master_bytes);
     }
   }
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -12,7 +11,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -22,61 +20,13 @@
 #include "tessera/detail/clock.hpp"
 #include "tessera/nn/init.hpp"
 #include "tessera/plan/program.hpp"
-#include "tessera/plan/report.hpp"
-#include "tessera/plan/support.hpp"
 #include "tessera/store/parameter_store.hpp"
 #include "tessera/train/executor.hpp"
 #include "tessera/train/options.hpp"
+#include "tessera/train/planning.hpp"
 #include "tessera/train/ticket.hpp"
 
 namespace tessera::inline v0 {
-
-/// A model without its type: what the engine needs of it.
-template <class Place, class T>
-struct ErasedModel {
-  std::shared_ptr<void const> object;
-  UnitFunctions<Place, T> functions;
-  UnitLister units;
-  std::int64_t vocabulary = 0;
-  std::int64_t positions = 0;
-};
-
-/// The threads of one rank: what was asked for, or the machine's cores over the ranks.
-inline int threads_of_rank(int asked, int world) {
-  if (asked > 0) return asked;
-  int const cores = static_cast<int>(std::thread::hardware_concurrency());
-  return std::max(1, cores / std::max(1, world));
-}
-
-/// The numbers of a plan from the options of a trainer.
-template <class Place>
-StepShape step_shape(TrainerOptions const& options, int rank, int world) {
-  StepShape shape;
-  shape.batch = options.batch;
-  shape.sequence = options.sequence;
-  shape.accumulation = options.accumulation;
-  shape.world = world;
-  shape.rank = rank;
-  shape.bucket_bytes = options.bucket_bytes;
-  shape.recompute_every = std::max(1, options.recompute_every);
-  shape.prefetch = options.prefetch;
-  shape.replicas = options.replicas;
-  shape.workspace_bytes = static_cast<std::int64_t>(
-      Context<Place>::workspace_bytes(threads_of_rank(options.threads, world), shape.batch * shape.sequence));
-  shape.own_memory = detail::has_own_memory<Place>;
-  return shape;
-}
-
-/// What ranks on this place may plan: TrainerOptions::memory_limit, or what is free now.
-template <class Place>
-MemoryLimit memory_limit(std::int64_t limit) {
-  MemoryLimit found{.host = HostMemory::available()};
-  if constexpr (detail::has_own_memory<Place>)
-    found.device = limit > 0 ? limit : DeviceArena<Place>::available();
-  else if (limit > 0)
-    found.host = limit;
-  return found;
-}
 
 /// Holds one rank's memory and state and runs its steps. Not copyable, used by one thread at a time. The
 /// transport must outlive it.
@@ -93,7 +43,7 @@ class Engine {
   /// Waits for the steps under way, or, when a rank is lost, for the end of the communicator. Tickets that
   /// were not read can no longer be.
   ~Engine() {
-    abandon_flights();
+    abandon_readbacks();
     rest();
   }
 
@@ -144,13 +94,13 @@ class Engine {
   using Clock = std::chrono::steady_clock;
 
   /// A step on its way: what is known at once, and where the rest arrives.
-  struct Flight final : StepInFlight {
+  struct Readback final : PendingStep {
     StepReport const& wait() override {
-      if (engine) engine->land(*this);
+      if (engine) engine->read_back(*this);
       if (failure) std::rethrow_exception(failure);
       return report;
     }
-    Engine* engine = nullptr;  ///< null: landed
+    Engine* engine = nullptr;  ///< null: read
     int slot = 0;
     StepReport report;
     std::exception_ptr failure;
@@ -162,9 +112,9 @@ class Engine {
   void check(Batch const& batch, int accumulation) const;
   void admit(Batch const& batch, int accumulation);
   bool enqueue(Batch const& batch);
-  Ticket depart(StepReport begun);
-  void land(Flight& flight);
-  void abandon_flights();
+  Ticket begin_readback(StepReport begun);
+  void read_back(Readback& readback);
+  void abandon_readbacks();
   void rest() noexcept;
   void conclude(StepReport& report, StepState const& state) const;
   void give_up(char const* cause);
@@ -182,7 +132,7 @@ class Engine {
   Executor<Place, T> train_;
   Executor<Place, T> evaluate_;
   StepObserver observer_;
-  std::array<std::shared_ptr<Flight>, static_cast<std::size_t>(slots)> flights_;
+  std::array<std::shared_ptr<Readback>, static_cast<std::size_t>(slots)> readbacks_;
   int next_slot_ = 0;
   comm::Traffic traffic_;                      // of the last step whose schedule was walked
   std::optional<Clock::time_point> last_end_;  // of a step, where steps are done at once
@@ -190,83 +140,6 @@ class Engine {
   std::exception_ptr failure_;
   bool filled_ = false;
 };
-
-namespace detail {
-
-/// Makes a rank's device current for the calling thread.
-template <class Place>
-int select_device(int device) {
-  Context<Place>::select(device);
-  return device;
-}
-
-template <class Place, class T>
-StepPlan checked_plan(ErasedModel<Place, T> const& model, RecipeTable const& recipe,
-                      TrainerOptions const& options, comm::Transport& transport) {
-  check_supported(recipe);
-  if (transport.world() % options.replicas != 0)
-    throw Error(ErrorKind::config, "options: replicas is " + std::to_string(options.replicas) +
-                                       ", which does not divide the world of " +
-                                       std::to_string(transport.world()) +
-                                       " ranks; each replica of the sharded state takes as many ranks");
-  if (options.replicas > 1 && options.replicas < transport.world() && !transport.has_groups())
-    throw Error(ErrorKind::unsupported, "options: replicas is " + std::to_string(options.replicas) + " for " +
-                                            std::to_string(transport.world()) +
-                                            " ranks, and collectives of " + std::string(transport.name()) +
-                                            " go among all ranks; use 1, or as many as ranks");
-  StepShape const shape = step_shape<Place>(options, transport.rank(), transport.world());
-  StepPlan plan = make_plan(model.units({shape.batch, shape.sequence}), recipe, shape);
-  // Each rank asks its device what is free; where ranks share the host's memory, one of each host asks for
-  // all of them. Nobody takes memory before that.
-  if (has_own_memory<Place> || transport.local_rank() == 0)
-    refuse_if_too_big(model.units, plan, recipe, memory_limit<Place>(options.memory_limit), model.positions);
-  transport.barrier({"plan"});
-  return plan;
-}
-
-template <class Place>
-std::span<std::byte> workspace_of(StepPlan const& plan, StepMemory<Place> const& memory) {
-  int const buffer = plan.train.find(BufferKind::workspace, -1);
-  return {memory.train(buffer), static_cast<std::size_t>(plan.train.at(buffer).bytes)};
-}
-
-/// A hash of every number that must be the same on all ranks and is not in the schedule.
-inline std::uint64_t hash_of_numbers(TrainerOptions const& options, StepPlan const& plan) {
-  std::uint64_t hash = 14695981039346656037ull;
-  auto const mix = [&](auto value) {
-    std::uint64_t bits = 0;
-    std::memcpy(&bits, &value, sizeof value);
-    hash = (hash ^ bits) * 1099511628211ull;
-    hash ^= hash >> 29;
-  };
-  for (double const number :
-       {options.learning_rate, options.beta1, options.beta2, options.epsilon, options.weight_decay,
-        options.clip, options.final_fraction, options.loss_scale.initial, options.loss_scale.minimum,
-        options.loss_scale.maximum})
-    mix(number);
-  for (std::int64_t const number :
-       {options.warmup_steps, options.total_steps, options.loss_scale.growth_interval, options.skips_allowed,
-        plan.shape.batch, plan.shape.sequence})
-    mix(number);
-  mix(options.seed);
-  mix(options.schedule);
-  for (UnitLayout const& layout : plan.layouts)
-    for (Range const& parameter : layout.parameters) mix(parameter.end);
-  return hash;
-}
-
-inline StepRule step_rule(RecipeTable const& recipe, TrainerOptions const& options, StepShape const& shape) {
-  StepRule rule;
-  rule.loss_scale = recipe.loss_scale;
-  rule.scale = options.loss_scale;
-  rule.adamw = {options.beta1, options.beta2, options.epsilon, options.weight_decay};
-  rule.clip = options.clip;
-  rule.skips_allowed = options.skips_allowed;
-  rule.tokens = shape.global_batch() * shape.sequence;
-  return rule;
-}
-
-}  // namespace detail
 
 template <class Place, class T>
 Engine<Place, T>::Engine(ErasedModel<Place, T> model, RecipeTable const& recipe,
@@ -304,9 +177,9 @@ void Engine<Place, T>::fill(ParameterSource const& source) {
   store_.fill(source);
   StepState state;
   if (rule_.loss_scale != LossScaleKind::none) state.loss_scale = rule_.scale.initial;
-  std::byte* const draft = context_.draft(store_.state_address(), sizeof state);
-  std::memcpy(draft, &state, sizeof state);
-  context_.commit(store_.state_address(), draft, sizeof state);
+  std::byte* const staged = context_.stage(store_.state_address(), sizeof state);
+  std::memcpy(staged, &state, sizeof state);
+  context_.unstage(store_.state_address(), staged, sizeof state);
   // A new arena is zero already, and untouched pages cost no time before step 1.
   for (Buffer const& buffer : plan_.train.buffers)
     if (filled_ && buffer.kind == BufferKind::moments)
@@ -441,10 +314,10 @@ Ticket Engine<Place, T>::step(Batch const& batch) {
   comm::Traffic const before = transport_.traffic();
   try {
     if constexpr (slots > 0) {
-      auto const& oldest = flights_[static_cast<std::size_t>(next_slot_)];
-      if (oldest && oldest->engine) land(*oldest);
+      auto const& oldest = readbacks_[static_cast<std::size_t>(next_slot_)];
+      if (oldest && oldest->engine) read_back(*oldest);
       if (failure_) return Ticket(failure_);
-      context_.embark(next_slot_);
+      context_.mark_begin(next_slot_);
     }
     if (enqueue(batch)) {
       comm::Traffic const& now = transport_.traffic();
@@ -458,7 +331,7 @@ Ticket Engine<Place, T>::step(Batch const& batch) {
       begun.comm_waiting = traffic_.waiting;
     }
     if constexpr (slots > 0) {
-      return depart(std::move(begun));
+      return begin_readback(std::move(begun));
     } else {
       conclude(begun, store_.state());
       auto const end = Clock::now();
@@ -477,41 +350,41 @@ Ticket Engine<Place, T>::step(Batch const& batch) {
 
 /// The scalars of the step follow it to the host; the ticket waits for them.
 template <class Place, class T>
-Ticket Engine<Place, T>::depart(StepReport begun) {
-  auto flight = std::make_shared<Flight>();
-  flight->engine = this;
-  flight->slot = next_slot_;
-  flight->report = std::move(begun);
-  context_.depart(next_slot_, store_.state_address(), sizeof(StepState));
-  flights_[static_cast<std::size_t>(next_slot_)] = flight;
+Ticket Engine<Place, T>::begin_readback(StepReport begun) {
+  auto readback = std::make_shared<Readback>();
+  readback->engine = this;
+  readback->slot = next_slot_;
+  readback->report = std::move(begun);
+  context_.begin_readback(next_slot_, store_.state_address(), sizeof(StepState));
+  readbacks_[static_cast<std::size_t>(next_slot_)] = readback;
   next_slot_ = (next_slot_ + 1) % slots;
-  return Ticket(std::shared_ptr<StepInFlight>(std::move(flight)));
+  return Ticket(std::shared_ptr<PendingStep>(std::move(readback)));
 }
 
 template <class Place, class T>
-void Engine<Place, T>::land(Flight& flight) {
-  flight.engine = nullptr;
+void Engine<Place, T>::read_back(Readback& readback) {
+  readback.engine = nullptr;
   try {
     detail::select_device<Place>(device_);
-    transport_.await([&] { return context_.arrived(flight.slot); }, "the end of a step");
+    transport_.await([&] { return context_.arrived(readback.slot); }, "the end of a step");
     context_.raise();
     StepState state;
-    std::memcpy(&state, context_.cargo(flight.slot), sizeof state);
-    flight.report.seconds = context_.seconds(flight.slot);
-    flight.report.interval = context_.interval(flight.slot);
-    conclude(flight.report, state);
+    std::memcpy(&state, context_.readback(readback.slot), sizeof state);
+    readback.report.seconds = context_.seconds(readback.slot);
+    readback.report.interval = context_.interval(readback.slot);
+    conclude(readback.report, state);
   } catch (std::exception const& error) {
     give_up(error.what());
-    flight.failure = failure_;
+    readback.failure = failure_;
   }
 }
 
 template <class Place, class T>
-void Engine<Place, T>::abandon_flights() {
-  for (auto const& flight : flights_) {
-    if (!flight || !flight->engine) continue;
-    flight->engine = nullptr;
-    flight->failure = std::make_exception_ptr(
+void Engine<Place, T>::abandon_readbacks() {
+  for (auto const& readback : readbacks_) {
+    if (!readback || !readback->engine) continue;
+    readback->engine = nullptr;
+    readback->failure = std::make_exception_ptr(
         Error(ErrorKind::usage, "this ticket was read after its trainer had gone; read it before"));
   }
 }

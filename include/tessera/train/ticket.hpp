@@ -11,9 +11,9 @@
 namespace tessera::inline v0 {
 
 /// A step that a device is still working on.
-class StepInFlight {
+class PendingStep {
  public:
-  virtual ~StepInFlight() = default;
+  virtual ~PendingStep() = default;
   /// Waits for this step, the first time; throws what went wrong in it.
   virtual StepReport const& wait() = 0;
 };
@@ -24,11 +24,11 @@ class Ticket {
  public:
   explicit Ticket(StepReport report) : report_(std::move(report)) {}
   explicit Ticket(std::exception_ptr failure) : failure_(std::move(failure)) {}
-  explicit Ticket(std::shared_ptr<StepInFlight> in_flight) : in_flight_(std::move(in_flight)) {}
+  explicit Ticket(std::shared_ptr<PendingStep> pending) : pending_(std::move(pending)) {}
 
   StepReport const& get() const& {
     if (failure_) std::rethrow_exception(failure_);
-    return in_flight_ ? in_flight_->wait() : report_;
+    return pending_ ? pending_->wait() : report_;
   }
   /// By value from a ticket that is about to go, as in `step(batch).get()`, so that no reference dangles.
   StepReport get() && { return static_cast<Ticket const&>(*this).get(); }
@@ -37,7 +37,7 @@ class Ticket {
  private:
   StepReport report_;
   std::exception_ptr failure_;
-  std::shared_ptr<StepInFlight> in_flight_;
+  std::shared_ptr<PendingStep> pending_;
 };
 
 }  // namespace tessera::inline v0

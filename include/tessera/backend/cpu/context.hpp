@@ -110,16 +110,16 @@ class Context<Cpu> : public MathChannel {
     forbidden("host_view");
     return static_cast<std::byte const*>(from);
   }
-  /// Host memory in which bytes of the place are formed; `commit` puts them there.
-  std::byte* draft(void* to, std::size_t /*bytes*/) {
-    forbidden("draft");
+  /// Host memory in which bytes of the place are formed; `unstage` puts them there.
+  std::byte* stage(void* to, std::size_t /*bytes*/) {
+    forbidden("stage");
     return static_cast<std::byte*>(to);
   }
-  void commit(void* /*to*/, std::byte const* /*draft*/, std::size_t /*bytes*/) { forbidden("commit"); }
+  void unstage(void* /*to*/, std::byte const* /*staged*/, std::size_t /*bytes*/) { forbidden("unstage"); }
   void clear(void* to, std::size_t bytes) {
     if (!forbidden("clear")) std::memset(to, 0, bytes);
   }
-  /// The context of the host, whose threads form drafts and run host tasks.
+  /// The context of the host, whose threads form what is staged and run host tasks.
   Context<Cpu>& host() noexcept { return *this; }
 
   /// Everything enqueued is done: nothing to wait for here. A step never calls either.

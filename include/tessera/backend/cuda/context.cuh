@@ -228,12 +228,12 @@ class Context<Cuda> : public MathChannel {
   static constexpr std::int64_t arrival_bytes = 4096;
 
   /// The step of a slot begins here; its slot must have been read before.
-  void embark(int slot) noexcept {
+  void mark_begin(int slot) noexcept {
     check(cudaEventRecord(arrivals_[static_cast<std::size_t>(slot)].begun.get(), lanes_[0].get()),
           "cudaEventRecord");
   }
   /// It ends here, with up to arrival_bytes that travel to the host.
-  void depart(int slot, void const* from, std::size_t bytes) noexcept {
+  void begin_readback(int slot, void const* from, std::size_t bytes) noexcept {
     Arrival& arrival = arrivals_[static_cast<std::size_t>(slot)];
     check(cudaMemcpyAsync(arrival.memory.base(), from, bytes, cudaMemcpyDeviceToHost, lanes_[0].get()),
           "cudaMemcpyAsync");
@@ -249,15 +249,16 @@ class Context<Cuda> : public MathChannel {
     if (status != cudaErrorNotReady) check(status, "a step");
     return true;
   }
-  std::byte const* cargo(int slot) const noexcept {
+  std::byte const* readback(int slot) const noexcept {
     return arrivals_[static_cast<std::size_t>(slot)].memory.base();
   }
-  /// From embark to depart, on the device's clock.
+  /// From mark_begin to begin_readback, on the device's clock.
   double seconds(int slot) noexcept {
     Arrival const& arrival = arrivals_[static_cast<std::size_t>(slot)];
     return elapsed(arrival.begun.get(), arrival.ended);
   }
-  /// From the depart before to this one, on the device's clock; of the first one, from its embark.
+  /// From the begin_readback before to this one, on the device's clock; of the first one, from its
+  /// mark_begin.
   double interval(int slot) noexcept {
     Arrival const& arrival = arrivals_[static_cast<std::size_t>(slot)];
     return elapsed(arrival.before, arrival.ended);
@@ -275,18 +276,18 @@ class Context<Cuda> : public MathChannel {
     cuda::require(cudaMemcpy(view_.data(), from, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
     return view_.data();
   }
-  /// Zeroed host memory in which bytes of the device are formed; `commit` puts them there and waits for it,
+  /// Zeroed host memory in which bytes of the device are formed; `unstage` puts them there and waits for it,
   /// as `clear` does for its zeros.
-  std::byte* draft(void* to, std::size_t bytes) {
-    if (forbidden("draft") || is_host(to)) return static_cast<std::byte*>(to);
-    drafts_.emplace_back(bytes);
-    return drafts_.back().data();
+  std::byte* stage(void* to, std::size_t bytes) {
+    if (forbidden("stage") || is_host(to)) return static_cast<std::byte*>(to);
+    staged_.emplace_back(bytes);
+    return staged_.back().data();
   }
-  void commit(void* to, std::byte const* draft, std::size_t bytes) {
-    if (forbidden("commit") || to == draft) return;
-    cuda::require(cudaMemcpy(to, draft, bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+  void unstage(void* to, std::byte const* staged, std::size_t bytes) {
+    if (forbidden("unstage") || to == staged) return;
+    cuda::require(cudaMemcpy(to, staged, bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
     await_default_stream();
-    std::erase_if(drafts_, [&](std::vector<std::byte> const& each) { return each.data() == draft; });
+    std::erase_if(staged_, [&](std::vector<std::byte> const& each) { return each.data() == staged; });
   }
   void clear(void* to, std::size_t bytes) {
     if (forbidden("clear")) return;
@@ -296,7 +297,7 @@ class Context<Cuda> : public MathChannel {
       cuda::require(cudaMemset(to, 0, bytes), "cudaMemset");
     await_default_stream();
   }
-  /// The context of the host, whose threads form drafts and run host tasks.
+  /// The context of the host, whose threads form what is staged and run host tasks.
   Context<Cpu>& host() noexcept { return host_; }
 
   /// Whether everything enqueued has ended; a failure counts as an end.
@@ -416,7 +417,7 @@ class Context<Cuda> : public MathChannel {
   std::size_t next_upload_ = 0;
   std::map<void*, HostTask> host_tasks_;
   std::vector<std::byte> view_;
-  std::vector<std::vector<std::byte>> drafts_;
+  std::vector<std::vector<std::byte>> staged_;
   std::optional<std::string> failure_;
   Context<Cpu> host_;
 };

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a trainer's options to the plan of one rank, and all that is refused before anything is allocated.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+
+#include "tessera/comm/communicator.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/nn/model.hpp"
+#include "tessera/plan/program.hpp"
+#include "tessera/plan/report.hpp"
+#include "tessera/plan/support.hpp"
+#include "tessera/store/parameter_store.hpp"
+#include "tessera/train/options.hpp"
+
+namespace tessera::inline v0 {
+
+/// A model without its type: what the engine needs of it.
+template <class Place, class T>
+struct ErasedModel {
+  std::shared_ptr<void const> object;
+  UnitFunctions<Place, T> functions;
+  UnitLister units;
+  std::int64_t vocabulary = 0;
+  std::int64_t positions = 0;
+};
+
+/// The threads of one rank: what was asked for, or the machine's cores over the ranks.
+inline int threads_of_rank(int asked, int world) {
+  if (asked > 0) return asked;
+  int const cores = static_cast<int>(std::thread::hardware_concurrency());
+  return std::max(1, cores / std::max(1, world));
+}
+
+/// The numbers of a plan from the options of a trainer.
+template <class Place>
+StepShape step_shape(TrainerOptions const& options, int rank, int world) {
+  StepShape shape;
+  shape.batch = options.batch;
+  shape.sequence = options.sequence;
+  shape.accumulation = options.accumulation;
+  shape.world = world;
+  shape.rank = rank;
+  shape.bucket_bytes = options.bucket_bytes;
+  shape.recompute_every = std::max(1, options.recompute_every);
+  shape.prefetch = options.prefetch;
+  shape.replicas = options.replicas;
+  shape.workspace_bytes = static_cast<std::int64_t>(
+      Context<Place>::workspace_bytes(threads_of_rank(options.threads, world), shape.batch * shape.sequence));
+  shape.own_memory = detail::has_own_memory<Place>;
+  return shape;
+}
+
+/// What ranks on this place may plan: TrainerOptions::memory_limit, or what is free now.
+template <class Place>
+MemoryLimit memory_limit(std::int64_t limit) {
+  MemoryLimit found{.host = HostMemory::available()};
+  if constexpr (detail::has_own_memory<Place>)
+    found.device = limit > 0 ? limit : DeviceArena<Place>::available();
+  else if (limit > 0)
+    found.host = limit;
+  return found;
+}
+
+namespace detail {
+
+/// Makes a rank's device current for the calling thread.
+template <class Place>
+int select_device(int device) {
+  Context<Place>::select(device);
+  return device;
+}
+
+template <class Place, class T>
+StepPlan checked_plan(ErasedModel<Place, T> const& model, RecipeTable const& recipe,
+                      TrainerOptions const& options, comm::Transport& transport) {
+  check_supported(recipe);
+  if (transport.world() % options.replicas != 0)
+    throw Error(ErrorKind::config, "options: replicas is " + std::to_string(options.replicas) +
+                                       ", which does not divide the world of " +
+                                       std::to_string(transport.world()) +
+                                       " ranks; each replica of the sharded state takes as many ranks");
+  if (options.replicas > 1 && options.replicas < transport.world() && !transport.has_groups())
+    throw Error(ErrorKind::unsupported, "options: replicas is " + std::to_string(options.replicas) + " for " +
+                                            std::to_string(transport.world()) +
+                                            " ranks, and collectives of " + std::string(transport.name()) +
+                                            " go among all ranks; use 1, or as many as ranks");
+  StepShape const shape = step_shape<Place>(options, transport.rank(), transport.world());
+  StepPlan plan = make_plan(model.units({shape.batch, shape.sequence}), recipe, shape);
+  // Each rank asks its device what is free; where ranks share the host's memory, one of each host asks for
+  // all of them. Nobody takes memory before that.
+  if (has_own_memory<Place> || transport.local_rank() == 0)
+    refuse_if_too_big(model.units, plan, recipe, memory_limit<Place>(options.memory_limit), model.positions);
+  transport.barrier({"plan"});
+  return plan;
+}
+
+template <class Place>
+std::span<std::byte> workspace_of(StepPlan const& plan, StepMemory<Place> const& memory) {
+  int const buffer = plan.train.find(BufferKind::workspace, -1);
+  return {memory.train(buffer), static_cast<std::size_t>(plan.train.at(buffer).bytes)};
+}
+
+/// A hash of every number that must be the same on all ranks and is not in the schedule.
+inline std::uint64_t hash_of_numbers(TrainerOptions const& options, StepPlan const& plan) {
+  std::uint64_t hash = 14695981039346656037ull;
+  auto const mix = [&](auto value) {
+    std::uint64_t bits = 0;
+    std::memcpy(&bits, &value, sizeof value);
+    hash = (hash ^ bits) * 1099511628211ull;
+    hash ^= hash >> 29;
+  };
+  for (double const number :
+       {options.learning_rate, options.beta1, options.beta2, options.epsilon, options.weight_decay,
+        options.clip, options.final_fraction, options.loss_scale.initial, options.loss_scale.minimum,
+        options.loss_scale.maximum})
+    mix(number);
+  for (std::int64_t const number :
+       {options.warmup_steps, options.total_steps, options.loss_scale.growth_interval, options.skips_allowed,
+        plan.shape.batch, plan.shape.sequence})
+    mix(number);
+  mix(options.seed);
+  mix(options.schedule);
+  for (UnitLayout const& layout : plan.layouts)
+    for (Range const& parameter : layout.parameters) mix(parameter.end);
+  return hash;
+}
+
+inline StepRule step_rule(RecipeTable const& recipe, TrainerOptions const& options, StepShape const& shape) {
+  StepRule rule;
+  rule.loss_scale = recipe.loss_scale;
+  rule.scale = options.loss_scale;
+  rule.adamw = {options.beta1, options.beta2, options.epsilon, options.weight_decay};
+  rule.clip = options.clip;
+  rule.skips_allowed = options.skips_allowed;
+  rule.tokens = shape.global_batch() * shape.sequence;
+  return rule;
+}
+
+}  // namespace detail
+
+}  // namespace tessera::inline v0
