@@ -9,6 +9,7 @@
 #include "tessera/comm/environment.hpp"
 #include "tessera/comm/run.hpp"
 #include "tessera/comm/sum.hpp"
+#include "tessera/comm/thread_group.hpp"
 #include "tessera/comm/threads.hpp"
 #include "tessera/config.hpp"
 #include "tessera/core/dtype.hpp"

@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+// What ranks that are threads share: where they meet, and who is missed.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/comm/communicator.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/detail/clock.hpp"
+
+namespace tessera::inline v0 {
+namespace comm {
+
+/// The most ranks that one process runs.
+inline constexpr int most_threads = 64;
+
+struct ThreadsOptions {
+  /// Seconds that a rank waits for another one without a sign of life from it (a collective or a heartbeat).
+  std::chrono::duration<double> timeout{300.0};
+};
+
+namespace detail {
+
+using Clock = std::chrono::steady_clock;
+
+inline std::string seconds_text(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g s", seconds);
+  return text;
+}
+
+/// At most three years, so that a deadline never overflows.
+inline Clock::duration duration_of(std::chrono::duration<double> seconds) {
+  return std::chrono::duration_cast<Clock::duration>(
+      std::chrono::duration<double>(std::min(seconds.count(), 1e8)));
+}
+
+/// What W ranks share. Every collective has two meetings. `meet` publishes the request, waits for all ranks
+/// and compares; it is the only place where a rank can be waited for in vain. `part` holds everybody until
+/// all have read; between the two a rank does nothing but copy, so `part` needs no timeout and buffers stay
+/// valid.
+class ThreadGroup {
+ public:
+  ThreadGroup(int world, std::chrono::duration<double> timeout)
+      : world_(world),
+        timeout_text_(seconds_text(timeout.count())),
+        timeout_(duration_of(timeout)),
+        members_(std::make_unique<Member[]>(static_cast<std::size_t>(world))) {
+    for (int rank = 0; rank < world; ++rank) hear(rank);
+  }
+
+  int world() const noexcept { return world_; }
+  std::atomic<std::uint64_t>& word(int rank) noexcept { return member(rank).word; }
+  void hear(int rank) noexcept {
+    member(rank).heard.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+  }
+
+  std::byte const* send_of(int rank) const { return static_cast<std::byte const*>(member(rank).send); }
+  std::byte* recv_of(int rank) const { return static_cast<std::byte*>(member(rank).recv); }
+
+  /// Waits until all ranks ask for the same; returns the seconds it took.
+  double meet(int rank, Request const& request, void const* send, void* recv) {
+    auto const start = Clock::now();
+    std::unique_lock lock(mutex_);
+    Member& me = member(rank);
+    me.post(request, send, recv);
+    hear(rank);
+    me.inside = true;
+    if (!fault_.exists)
+      for (int other = 0; other < world_ && !fault_.exists; ++other)
+        if (member(other).left) blame_leaver(other);
+    if (fault_.exists) fail(rank);
+    me.arrived = true;
+    if (++arrived_ < world_) {
+      await_all(lock, rank, start);
+      if (fault_.mismatch) fail(rank);
+    } else {
+      complete();
+      bool const mismatch = fault_.mismatch;
+      lock.unlock();
+      changed_.notify_all();
+      if (mismatch) fail(rank);
+    }
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  }
+
+  /// Waits until all ranks have come this far in a collective; returns the seconds it took.
+  double part(int rank, bool last) {
+    auto const start = Clock::now();
+    std::unique_lock lock(mutex_);
+    hear(rank);
+    if (last) member(rank).inside = false;
+    if (++parted_ < world_) {
+      auto const mine = partings_;
+      changed_.wait(lock, [&] { return partings_ != mine; });
+    } else {
+      parted_ = 0;
+      ++partings_;
+      lock.unlock();
+      changed_.notify_all();
+    }
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  }
+
+  /// What ended the communicator, if anything did: the lost rank, -1 if ranks disagreed, and the text.
+  std::optional<std::pair<int, std::string>> fault() const {
+    if (!ended_.load(std::memory_order_acquire)) return std::nullopt;
+    std::lock_guard lock(mutex_);
+    return std::pair(fault_.rank, fault_.text);
+  }
+  bool has_left(int rank) const {
+    std::lock_guard lock(mutex_);
+    return member(rank).left;
+  }
+
+  /// Ends the communicator for all; true if nothing had ended it before.
+  bool lose(int rank, std::string text) {
+    {
+      std::lock_guard lock(mutex_);
+      if (fault_.exists) return false;
+      set_fault(rank, std::move(text), false);
+    }
+    wake();
+    return true;
+  }
+
+  /// This rank will enter no collective any more, which is a fault only if another one does or waits in one.
+  void leave(int rank) noexcept {
+    {
+      std::lock_guard lock(mutex_);
+      if (member(rank).left) return;
+      member(rank).left = true;
+      if (arrived_ > 0 && !fault_.exists) {
+        try {
+          blame_leaver(rank);
+        } catch (...) {  // no memory for the text
+          set_fault(rank, {}, false);
+        }
+      }
+    }
+    wake();
+  }
+
+  /// Waits until every rank has left. With a grace: returns false once a fault exists and some rank has given
+  /// no sign of life for that long; `text` then says which and where.
+  bool await_leavers(std::optional<std::chrono::duration<double>> grace, std::string& text, int& stuck_rank) {
+    auto const patience = grace ? duration_of(*grace) : Clock::duration{};
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      int late = -1;
+      Clock::time_point deadline = Clock::time_point::max();
+      bool all = true;
+      for (int rank = 0; rank < world_; ++rank) {
+        if (member(rank).left) continue;
+        all = false;
+        auto const limit = std::max(fault_.time, heard(rank)) + patience;
+        if (limit >= deadline) continue;
+        deadline = limit;
+        late = rank;
+      }
+      if (all) return true;
+      if (!grace || !fault_.exists) {
+        watched_.wait(lock);
+      } else if (Clock::now() < deadline) {
+        watched_.wait_until(lock, deadline);
+      } else {
+        stuck_rank = late;
+        text =
+            "rank " + std::to_string(late) + " did not end within " + seconds_text(grace->count()) +
+            " after the run had failed; it was last seen " + place(late) + "; the run failed because " +
+            (fault_.rank >= 0 && fault_.rank != late ? "of rank " + std::to_string(fault_.rank) + ": " : "") +
+            fault_.text;
+        return false;
+      }
+    }
+  }
+
+  std::string where(int rank) const {
+    std::lock_guard lock(mutex_);
+    return place(rank);
+  }
+
+ private:
+  struct alignas(64) Member {
+    std::atomic<std::uint64_t> word{0};
+    std::atomic<Clock::rep> heard{0};
+    void const* send = nullptr;
+    void* recv = nullptr;
+    /// Its strings point at the copies below: the rank's own may be gone when others report.
+    Request request;
+    bool arrived = false;
+    bool inside = false;
+    bool left = false;
+    char operation[32] = {};
+    char unit[64] = {};
+
+    void post(Request const& from, void const* send_from, void* recv_to) {
+      request = from;
+      copy(operation, sizeof operation, from.id.operation);
+      copy(unit, sizeof unit, from.id.unit);
+      request.id.operation = operation;
+      request.id.unit = unit;
+      send = send_from;
+      recv = recv_to;
+    }
+    static void copy(char* to, std::size_t room, char const* from) {
+      std::size_t const length = from ? ::strnlen(from, room - 1) : 0;
+      if (length) std::memcpy(to, from, length);
+      to[length] = '\0';
+    }
+  };
+
+  struct Fault {
+    bool exists = false;
+    bool mismatch = false;
+    int rank = -1;
+    std::string text;
+    Clock::time_point time;
+  };
+
+  Member& member(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
+  Clock::time_point heard(int rank) const {
+    return Clock::time_point(Clock::duration(member(rank).heard.load(std::memory_order_relaxed)));
+  }
+
+  void wake() {
+    changed_.notify_all();
+    watched_.notify_all();
+  }
+
+  void await_all(std::unique_lock<std::mutex>& lock, int rank, Clock::time_point start) {
+    auto const mine = meetings_;
+    while (meetings_ == mine) {
+      if (fault_.exists) fail(rank);
+      Clock::time_point deadline = Clock::time_point::max();
+      int late = -1;
+      for (int other = 0; other < world_; ++other) {
+        if (member(other).arrived) continue;
+        auto const limit = std::max(start, heard(other)) + timeout_;
+        if (limit >= deadline) continue;
+        deadline = limit;
+        late = other;
+      }
+      if (Clock::now() < deadline) {
+        changed_.wait_until(lock, deadline);
+      } else {
+        blame_late(late, rank);
+        wake();
+      }
+    }
+  }
+
+  /// All ranks have posted: lets them go on, or ends the communicator if they disagree.
+  void complete() {
+    arrived_ = 0;
+    ++meetings_;
+    compare();
+    Request const& request = member(0).request;
+    for (int rank = 0; rank < world_; ++rank) {
+      member(rank).arrived = false;
+      member(rank).inside = fault_.mismatch || request.bytes > 0;
+    }
+  }
+
+  void compare() {
+    Request const& first = member(0).request;
+    auto const same = [](Request const& a, Request const& b) {
+      return a.collective == b.collective && a.bytes == b.bytes && a.root == b.root && a.dtype == b.dtype &&
+             a.sequence == b.sequence && a.id.micro_batch == b.id.micro_batch &&
+             std::strcmp(a.id.operation, b.id.operation) == 0 && std::strcmp(a.id.unit, b.id.unit) == 0;
+    };
+    bool agreed = true;
+    for (int rank = 1; rank < world_; ++rank) agreed = agreed && same(first, member(rank).request);
+    if (agreed) return;
+    std::string text = "ranks ask for different collectives: ";
+    std::vector<bool> named(static_cast<std::size_t>(world_));
+    for (int rank = 0; rank < world_; ++rank) {
+      if (named[static_cast<std::size_t>(rank)]) continue;
+      std::vector<int> group;
+      for (int other = rank; other < world_; ++other)
+        if (same(member(rank).request, member(other).request)) {
+          named[static_cast<std::size_t>(other)] = true;
+          group.push_back(other);
+        }
+      text += (rank ? "; " : "") + ranks_text(group) +
+              (group.size() > 1 ? " ask for number " : " asks for number ") +
+              std::to_string(member(rank).request.sequence) + ", " + describe(member(rank).request);
+    }
+    set_fault(-1, text + "; every rank must run the same steps on the same model", true);
+    watched_.notify_all();
+  }
+
+  static std::string ranks_text(std::vector<int> const& ranks) {
+    std::string text = ranks.size() > 1 ? "ranks " : "rank ";
+    for (std::size_t index = 0; index < ranks.size(); ++index)
+      text += (index ? ", " : "") + std::to_string(ranks[index]);
+    return text;
+  }
+
+  std::string place(int rank) const {
+    Member const& at = member(rank);
+    if (at.request.sequence == 0) return "before its first collective";
+    return (at.inside ? "in collective " : "after collective ") + std::to_string(at.request.sequence) + ", " +
+           describe(at.request);
+  }
+
+  void set_fault(int rank, std::string text, bool mismatch) {
+    fault_ = {true, mismatch, rank, std::move(text), Clock::now()};
+    ended_.store(true, std::memory_order_release);
+  }
+
+  void blame_leaver(int rank) {
+    set_fault(rank, "it left " + place(rank) + ", while others went on; every rank must run the same steps",
+              false);
+  }
+
+  void blame_late(int late, int waiting) {
+    std::vector<int> missing;
+    for (int rank = 0; rank < world_; ++rank)
+      if (!member(rank).arrived) missing.push_back(rank);
+    set_fault(late,
+              "it gave no sign of life for " + timeout_text_ + " while rank " + std::to_string(waiting) +
+                  " waited; it was last seen " + place(late) + "; not arrived: " + ranks_text(missing) +
+                  "; if it only computes for longer, raise the timeout",
+              false);
+  }
+
+  /// Throws what a rank finds in a communicator that has ended. `inside` stays true: that is where it was.
+  [[noreturn]] void fail(int rank) {
+    Member const& me = member(rank);
+    std::string const own = "rank " + std::to_string(rank);
+    if (fault_.mismatch) throw Error(ErrorKind::failed, fault_.text, rank, me.unit);
+    std::string text = fault_.rank == rank ? own + " was given up by the others: "
+                                           : "rank " + std::to_string(fault_.rank) + " is lost: ";
+    text += fault_.text + " [" + own + " was " + place(rank) + "]";
+    throw PeerLost(text, fault_.rank, me.unit);
+  }
+
+  int const world_;
+  std::string const timeout_text_;
+  Clock::duration const timeout_;
+  std::unique_ptr<Member[]> members_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::condition_variable watched_;
+  int arrived_ = 0;
+  int parted_ = 0;
+  std::uint64_t meetings_ = 0;
+  std::uint64_t partings_ = 0;
+  Fault fault_;
+  std::atomic<bool> ended_{false};
+};
+
+}  // namespace detail
+
+}  // namespace comm
+}  // namespace tessera::inline v0
