@@ -31,7 +31,7 @@ namespace compare {
 namespace {
 
 constexpr char examples[] = R"(Examples:
-  compare                                           the default: 5 shardings x 3 precisions x 2 offloads
+  compare                                           the default: 5 shardings x 3 precisions x 3 offloads
   compare --stages 0,1,2,3 --precisions bf16        the ZeRO stages in one precision
   compare --ranks 1,2,4 --stages 2 --repeat 3       how ZeRO-2 scales, with a spread
   compare --global-batch 16 --ranks 1,2,4           the same steps split differently: weights equal to the bit

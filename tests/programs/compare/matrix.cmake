@@ -150,3 +150,22 @@ expect("params of gpt2-xl" 1557611200 "${params}")
 if(NOT reason MATCHES "parameters .*optimizer .*activations" OR NOT planned GREATER 10000)
   message(SEND_ERROR "oom: ${planned}, ${reason}")
 endif()
+
+# Rows and columns of ranks: rows of their own with the weights of one row, and between the two in memory.
+passes(${brief} --ranks 4 --stages 0,1,2,3 --precisions bf16 --offloads none --prefetch 0
+       --mesh replicate=1 replicate=2,shard=2 replicate=4 --json mesh.json)
+if(NOT output MATCHES "all 12 rows equal to the bit" OR NOT output MATCHES "planned = peak to the byte in all 12 rows" OR
+   NOT output MATCHES " mesh ")
+  message(SEND_ERROR "meshes: ${output}")
+endif()
+file(READ "${WORK}/mesh.json" json)
+foreach(index 3 7 11)
+  field(mesh "${json}" rows ${index} mesh)
+  field(experiment "${json}" rows ${index} experiment)
+  field(peak_${index} "${json}" rows ${index} peak_gpu_mem_mb)
+  list(APPEND meshes ${mesh} ${experiment})
+endforeach()
+expect("meshes" "1x4;zs3_bf16_ranks4_bs2_sl16;2x2;zs3_bf16_ranks4_bs2_sl16_mesh2x2;4x1;zs3_bf16_ranks4_bs2_sl16_mesh4x1" "${meshes}")
+if(NOT peak_3 LESS peak_7 OR NOT peak_7 LESS peak_11)
+  message(SEND_ERROR "stage 3 as 1x4, 2x2 and 4x1 takes ${peak_3}, ${peak_7}, ${peak_11} MB")
+endif()

@@ -15,6 +15,11 @@ refuses(2 "--list takes no value" --list=yes)
 refuses(2 "--json has an empty value" --json=)
 
 # Choices, with the nearest.
+refuses(2 "--mesh;'shards';'shard'" --mesh shards=2)
+refuses(2 "--mesh;'shard';no number" --mesh shard)
+refuses(2 "--mesh replicate;0" --mesh replicate=0)
+refuses(3 "--mesh replicate=3;4 ranks" ${brief} --ranks 4 --mesh replicate=3)
+refuses(3 "--mesh replicate=2,shard=3;4 ranks" ${brief} --ranks 4 --mesh replicate=2,shard=3)
 refuses(2 "--stages;'4'" --stages 0,4)
 refuses(2 "--strategies;'zero5';'zero0'" --strategies zero5)
 refuses(2 "--strategies;'cpu_ful';'cpu_full'" --strategies none cpu_ful)
