@@ -80,7 +80,7 @@ constexpr auto lists = std::to_array<List>({
      [](Point const& point) {
        return std::to_string(point.split.ranks) + (point.split.ranks == 1 ? " rank" : " ranks");
      }},
-    {"mesh", [](Point const& point) { return point.mesh.text(point.split.ranks); },
+    {"replicas", [](Point const& point) { return std::to_string(point.mesh.replicas); },
      [](Point const& point) {
        return point.mesh.replicas > 1 ? "mesh " + point.mesh.text(point.split.ranks) : std::string();
      }},

@@ -155,7 +155,8 @@ TEST_CASE("every exchange folds all micro-batches of all ranks where the gradien
       for (int const ranks : {1, 3})
         for (int const accumulation : {1, 2})
           tessera::run(ranks, [&](comm::Comm comm) {
-            Fixture fixture(recipe(sharding, "fp32", "none", "none", reduction), comm.transport(), accumulation);
+            Fixture fixture(recipe(sharding, "fp32", "none", "none", reduction), comm.transport(),
+                            accumulation);
             fill(fixture);
             fixture.store.begin_step(1e-3);
             exchange(fixture);
@@ -213,7 +214,8 @@ TEST_CASE("a value that is not finite is found on any rank and named") {
       CHECK(fixture.store.state().bad_element == lies.begin + 17);
       CHECK(fixture.store.name_at(fixture.store.state().bad_unit, fixture.store.state().bad_element) ==
             "plain.up.weight");
-      CHECK(fixture.store.name_at(TiedModel::plain, fixture.plan.layout(TiedModel::plain).padded - 1) == "plain");
+      CHECK(fixture.store.name_at(TiedModel::plain, fixture.plan.layout(TiedModel::plain).padded - 1) ==
+            "plain");
       CHECK(fixture.store.name_at(-1, 0) == "");
     });
 }

@@ -155,7 +155,7 @@ endif()
 passes(${brief} --ranks 4 --stages 0,1,2,3 --precisions bf16 --offloads none --prefetch 0
        --mesh replicate=1 replicate=2,shard=2 replicate=4 --json mesh.json)
 if(NOT output MATCHES "all 12 rows equal to the bit" OR NOT output MATCHES "planned = peak to the byte in all 12 rows" OR
-   NOT output MATCHES " mesh ")
+   NOT output MATCHES "replicas +stage")
   message(SEND_ERROR "meshes: ${output}")
 endif()
 file(READ "${WORK}/mesh.json" json)
