@@ -7,11 +7,14 @@
 #include <cstdint>
 #include <cstdlib>
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <sys/statvfs.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <vector>
 
@@ -52,6 +55,26 @@ class Library {
   void* handle_ = nullptr;
   std::string reason_;
 };
+
+/// A library's answer, asked in a process of its own: cuDNN ends the one that asks when it cannot load its
+/// parts. Nothing when that process ended.
+inline std::optional<std::size_t> answer_of(std::size_t (*ask)()) {
+  int ends[2];
+  if (::pipe(ends) != 0) return std::nullopt;
+  pid_t const child = ::fork();
+  if (child == 0) {
+    if (int const nowhere = ::open("/dev/null", O_WRONLY); nowhere >= 0) ::dup2(nowhere, 2);
+    std::size_t const answer = ask();
+    ::_exit(::write(ends[1], &answer, sizeof answer) == static_cast<ssize_t>(sizeof answer) ? 0 : 1);
+  }
+  ::close(ends[1]);
+  std::size_t answer = 0;
+  bool const whole =
+      child > 0 && ::read(ends[0], &answer, sizeof answer) == static_cast<ssize_t>(sizeof answer);
+  ::close(ends[0]);
+  if (child > 0) ::waitpid(child, nullptr, 0);
+  return whole ? std::optional(answer) : std::nullopt;
+}
 
 /// The first executable of that name in PATH; empty when there is none.
 inline std::string in_path(std::string const& program) {
@@ -166,10 +189,12 @@ inline Component probe_cudnn() {
   Library const cudnn({"libcudnn.so.9", "libcudnn.so"});
   auto* const version = cudnn.function<std::size_t()>("cudnnGetVersion");
   if (!version) return {"cuDNN", false, cudnn ? "no version" : cudnn.reason()};
-  std::size_t const number = version();
+  auto const number = answer_of(version);
+  if (!number)
+    return {"cuDNN", false, "it ends a process that asks for its version: its parts cannot be loaded"};
   return {"cuDNN", true,
-          std::to_string(number / 10000) + "." + std::to_string(number / 100 % 100) + "." +
-              std::to_string(number % 100)};
+          std::to_string(*number / 10000) + "." + std::to_string(*number / 100 % 100) + "." +
+              std::to_string(*number % 100)};
 }
 
 inline Component probe_mpi() {

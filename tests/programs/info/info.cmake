@@ -66,3 +66,11 @@ expect_code(0)
 if(NOT output MATCHES "launched by \\.+ \\[NO\\] +WORLD_SIZE is not set")
   message(SEND_ERROR "half a launch is not reported: ${output}")
 endif()
+
+# With so little memory that cuDNN, where there is one, cannot load its parts and ends the process that asks.
+execute_process(COMMAND sh -c "ulimit -v 200000 && exec '${PROGRAM}'" OUTPUT_VARIABLE output ERROR_VARIABLE errors
+                RESULT_VARIABLE code)
+expect_code(0)
+if(NOT output MATCHES "\n  cuDNN \\.\\.+ \\[(OKAY|NO)\\] +[^\n]+\n" OR NOT errors STREQUAL "")
+  message(SEND_ERROR "info in little memory printed ${output}${errors}")
+endif()
