@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <set>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -23,25 +21,21 @@ enum class Part { brings, begins, belongs, carries_on };
 /// on from it after work j + k. Works stay in order, and so do the entries between two of them.
 template <class PartOf>
 void skew(std::vector<Entry>& entries, std::size_t begin, std::size_t end, int k, PartOf const& part_of) {
-  using Key = std::tuple<int, int, std::size_t>;  // work; before, at or after it; the place in the list
   int works = 0;
   for (std::size_t at = begin; at < end; ++at) works += part_of(entries[at]) == Part::begins;
-  std::vector<Key> keys;
+  std::vector<std::vector<std::size_t>> order(3 * static_cast<std::size_t>(works));  // before, at, after each
   int work = -1;
   for (std::size_t at = begin; at < end; ++at) {
     Part const part = part_of(entries[at]);
     work += part == Part::begins;
-    keys.emplace_back(part == Part::brings       ? std::max(work + 1 - k, 0)
-                      : part == Part::carries_on ? std::min(work + k, works - 1)
-                                                 : work,
-                      part == Part::brings       ? 0
-                      : part == Part::carries_on ? 2
-                                                 : 1,
-                      at);
+    int const place = part == Part::brings       ? 3 * std::max(work + 1 - k, 0)
+                      : part == Part::carries_on ? 3 * std::min(work + k, works - 1) + 2
+                                                 : 3 * work + 1;
+    order[static_cast<std::size_t>(place)].push_back(at);
   }
-  std::sort(keys.begin(), keys.end());
   std::vector<Entry> sorted;
-  for (Key const& key : keys) sorted.push_back(std::move(entries[std::get<2>(key)]));
+  for (auto const& place : order)
+    for (std::size_t const at : place) sorted.push_back(std::move(entries[at]));
   std::move(sorted.begin(), sorted.end(), entries.begin() + static_cast<std::ptrdiff_t>(begin));
 }
 
@@ -93,11 +87,12 @@ inline void overlap(Schedule& schedule, int prefetch) {
       ++end;
     if (updates) detail::skew(entries, begin, end, prefetch, detail::part_in_update);
     if (entries[begin].micro_batch >= 0) {
-      std::set<int> arrived;
+      std::vector<int> arrived;
       for (std::size_t at = begin; at < end; ++at) {
         Entry& entry = entries[at];
-        if (entry.verb == Verb::reduce) arrived.insert(entry.to);
-        if (entry.verb == Verb::fold && entry.lane == Lane::compute && arrived.contains(entry.from))
+        if (entry.verb == Verb::reduce) arrived.push_back(entry.to);
+        if (entry.verb == Verb::fold && entry.lane == Lane::compute &&
+            std::find(arrived.rbegin(), arrived.rend(), entry.from) != arrived.rend())
           entry.lane = Lane::communication;
       }
       detail::skew(entries, begin, end, prefetch, detail::part_in_micro_batch);

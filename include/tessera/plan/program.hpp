@@ -5,9 +5,9 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <utility>
 #include <vector>
 
@@ -39,7 +39,7 @@ class Generator {
     for (micro_ = whole ? 0 : micro_batches - 1; micro_ < micro_batches; ++micro_) {
       last_ = micro_ + 1 == micro_batches;
       acquisitions_.assign(plan_.units.size(), -1);
-      stops_.clear();
+      for (List& stops : stops_) stops.assign(plan_.units.size(), 0);
       program_.schedule.last_micro_batch = program_.schedule.entries.size();
       std::vector<Work> const works = list_works();
       for (std::size_t index = 0; index < works.size(); ++index) {
@@ -193,7 +193,7 @@ class Generator {
       int const next = fits(into) ? into
                        : fits(values.buffer)
                            ? values.buffer
-                           : buffers_.room(passing, unit, stops_[{passing, unit}]++, here.type, lies, pieces);
+                           : buffers_.room(passing, unit, stop(passing, unit)++, here.type, lies, pieces);
       if (hop.move == Move::broadcast && next != values.buffer) {  // it works in place
         move(verb, Move::copy, unit, values.buffer, next, part_of(verb, Move::copy, unit, values.lies.over));
         values.buffer = next;
@@ -206,6 +206,13 @@ class Generator {
     if (into >= 0 && values.buffer != into)
       move(verb, Move::copy, unit, values.buffer, into, part_of(verb, Move::copy, unit, to.over));
     return into >= 0 ? into : values.buffer;
+  }
+  int& stop(Kind passing, int unit) {
+    std::size_t const kind = passing == Kind::staging   ? 0
+                             : passing == Kind::landing ? 1
+                             : passing == Kind::working ? 2
+                                                        : 3;
+    return stops_[kind][static_cast<std::size_t>(unit)];
   }
   /// What a move takes or leaves here. Of updated weights only those of parameters are copied: what pads
   /// stays zero.
@@ -362,8 +369,8 @@ class Generator {
   int micro_ = 0;
   bool last_ = false;
   List acquired_;
-  List acquisitions_;                          // of each unit in this micro-batch, the last one's number
-  std::map<std::pair<Kind, int>, int> stops_;  // of a kind and unit on the ways of this micro-batch: how many
+  List acquisitions_;          // of each unit in this micro-batch, the last one's number
+  std::array<List, 4> stops_;  // of each unit on the ways of this micro-batch: how many, by kind
   List bucket_;
   std::int64_t bucket_bytes_ = 0;
 };
