@@ -4,7 +4,6 @@
 // train/divergence.hpp, which compares two runs tensor by tensor.
 #pragma once
 
-#include "tessera/comm/board.hpp"
 #include "tessera/comm/communicator.hpp"
 #include "tessera/comm/environment.hpp"
 #include "tessera/comm/run.hpp"
