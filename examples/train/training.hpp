@@ -47,7 +47,8 @@ inline Json config_json(Settings const& settings) {
   config["positions"] = sizes.positions;
   config["vocabulary"] = sizes.vocabulary;
   config["params"] = parameter_count(gpt2_units(sizes)({1, 1}));
-  config["stage"] = settings.recipe.stage < 0 ? Json(settings.recipe.names.sharding) : Json(settings.recipe.stage);
+  config["stage"] =
+      settings.recipe.stage < 0 ? Json(settings.recipe.names.sharding) : Json(settings.recipe.stage);
   for (auto const& [key, value] : {std::pair("device", names.device),
                                    {"sharding", names.sharding},
                                    {"precision", names.precision},
