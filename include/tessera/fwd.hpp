@@ -225,6 +225,8 @@ struct ExperimentName;
 // plan/
 struct Range;
 struct UnitLayout;
+struct FlatLayout;
+struct Flat;
 struct Interval;
 struct IntervalPlan;
 struct StepShape;

@@ -34,7 +34,7 @@ Gradients gradients_of(T& trainer, Batch const& batch, StepReport* report = null
     REQUIRE(plan.gradient_type() == DType::f64);
     auto const* const from = reinterpret_cast<double const*>(
         buffers[static_cast<std::size_t>(plan.train.find(plan.gradient_kind(), entry.unit))]);
-    all[static_cast<std::size_t>(entry.unit)].assign(from, from + plan.layout(entry.unit).padded);
+    all[static_cast<std::size_t>(entry.unit)].assign(from, from + plan.flat({entry.unit, entry.flat}).padded);
   });
   StepReport const done = trainer.step(batch);
   trainer.observe({});

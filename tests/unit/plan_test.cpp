@@ -69,12 +69,14 @@ TEST_CASE("a unit lies decayed then undecayed then frozen and shards at multiple
   for (auto const& units :
        {Gpt2(tiny).units({1, 8}), Gpt2(Gpt2Options{}).units({1, 8}), TiedModel{}.units({1, 8})})
     for (UnitSpec const& unit : units) {
-      UnitLayout const alone = layout_of(unit, 1);
+      UnitLayout const all_alone = layout_of(unit, 1);
+      FlatLayout const& alone = all_alone.flats[0];
       for (int const world : {1, 2, 3, 4, 7, 8, 64}) {
-        UnitLayout const layout = layout_of(unit, world);
+        UnitLayout const all = layout_of(unit, world);
+        FlatLayout const& layout = all.flats[0];
         INFO(unit.name, " over ", world);
         // Only the tail padding depends on the world.
-        CHECK(layout.parameters == alone.parameters);
+        CHECK(all.parameters == all_alone.parameters);
         CHECK(layout.decayed == alone.decayed);
         CHECK(layout.undecayed == alone.undecayed);
         CHECK(layout.frozen == alone.frozen);
@@ -96,7 +98,7 @@ TEST_CASE("a unit lies decayed then undecayed then frozen and shards at multiple
         std::vector<Range> pieces = layout.gaps;
         for (std::size_t index = 0; index < unit.parameters.size(); ++index) {
           ParameterSpec const& spec = unit.parameters[index];
-          Range const lies = layout.parameters[index];
+          Range const lies = all.parameters[index];
           CHECK(lies.size() == spec.shape.elements());
           CHECK(lies.begin % parameter_alignment == 0);
           Range const group = !spec.trainable ? layout.frozen

@@ -80,7 +80,7 @@ float contribution_of(int micro, int unit, std::int64_t element) {
 void exchange(Fixture& fixture) {
   for (Entry const& entry : fixture.plan.train.schedule.entries) {
     if (entry.verb == Verb::backward_weight) {
-      UnitLayout const& layout = fixture.plan.layout(entry.unit);
+      FlatLayout const& layout = fixture.plan.flat({entry.unit, entry.flat});
       float* const to = fixture.buffer<float>(BufferKind::contribution, entry.unit);
       std::fill(to, to + layout.padded, 0.0f);
       int const micro = entry.micro_batch * fixture.plan.shape.world + fixture.plan.shape.rank;
@@ -137,12 +137,14 @@ TEST_CASE("an acquired unit is whole and its padding stays zero") {
       if (entry.verb != Verb::acquire) continue;
       std::byte* const gathered = fixture.memory.train(entry.to);
       fixture.store.run(fixture.plan.train, entry);
-      UnitLayout const& layout = fixture.plan.layout(entry.unit);
+      FlatLayout const& layout = fixture.plan.flat({entry.unit, entry.flat});
       std::vector<float> want(static_cast<std::size_t>(layout.padded), 0.0f);
-      for (std::size_t p = 0; p < layout.parameters.size(); ++p)
-        for (std::int64_t i = layout.parameters[p].begin; i < layout.parameters[p].end; ++i)
-          want[static_cast<std::size_t>(i)] =
-              value_of(entry.unit, static_cast<int>(p), i - layout.parameters[p].begin);
+      UnitLayout const& unit = fixture.plan.layout(entry.unit);
+      for (std::size_t p = 0; p < unit.parameters.size(); ++p)
+        for (std::int64_t i = unit.parameters[p].begin; i < unit.parameters[p].end; ++i)
+          if (unit.flat_of[p] == entry.flat)
+            want[static_cast<std::size_t>(i)] =
+                value_of(entry.unit, static_cast<int>(p), i - unit.parameters[p].begin);
       auto const* const got = reinterpret_cast<float const*>(gathered);
       CHECK(std::equal(want.begin(), want.end(), got));
     }
@@ -164,7 +166,7 @@ TEST_CASE("every exchange folds all micro-batches of all ranks where the gradien
                  accumulation);
             double squares = 0.0;
             for (int unit = 0; unit < fixture.plan.units_count(); ++unit) {
-              UnitLayout const& layout = fixture.plan.layout(unit);
+              FlatLayout const& layout = fixture.plan.flat(unit);
               // The part that this rank updates, and all of it where gradients are gathered.
               bool const all = sharding == "zs0" || ranks == 1;
               Range const part = all ? Range{0, layout.padded} : fixture.plan.updated(unit);
@@ -214,7 +216,7 @@ TEST_CASE("a value that is not finite is found on any rank and named") {
       CHECK(fixture.store.state().bad_element == lies.begin + 17);
       CHECK(fixture.store.name_at(fixture.store.state().bad_unit, fixture.store.state().bad_element) ==
             "plain.up.weight");
-      CHECK(fixture.store.name_at(TiedModel::plain, fixture.plan.layout(TiedModel::plain).padded - 1) ==
+      CHECK(fixture.store.name_at(TiedModel::plain, fixture.plan.flat(TiedModel::plain).padded - 1) ==
             "plain");
       CHECK(fixture.store.name_at(-1, 0) == "");
     });

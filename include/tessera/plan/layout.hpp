@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a unit's parameters lie in one flat buffer, and how that buffer is cut into shards.
+// How a unit's parameters lie in flat groups, and how those are cut into shards.
 #pragma once
 
 #include <algorithm>
@@ -17,14 +17,15 @@ namespace tessera::inline v0 {
 
 /// Shard boundaries, and the blocks of the gradient norm, are multiples of this many elements.
 inline constexpr std::int64_t shard_alignment = 4096;
-/// Every parameter starts at a multiple of this many elements of its unit's buffer.
+/// Every parameter starts at a multiple of this many elements of its flat group.
 inline constexpr std::int64_t parameter_alignment = 64;
 
-/// One unit's flat buffer: decayed parameters first, then undecayed, then frozen, each parameter aligned and
-/// followed by its padding rows, the tail padded. Only the tail depends on the number of shards.
-struct UnitLayout {
-  std::vector<Range> parameters;  ///< logical elements, in the order of UnitSpec::parameters
-  std::vector<Range> gaps;        ///< everything that is no parameter's: stays zero
+/// Parameters in one flat buffer, with a shard of their own: decayed ones first, then undecayed, then frozen,
+/// each parameter aligned and followed by its padding rows, the tail padded. Only the tail depends on the
+/// number of shards.
+struct FlatLayout {
+  int number = 0;           ///< among those of the model, unit by unit
+  std::vector<Range> gaps;  ///< everything that is no parameter's: stays zero
   Range decayed, undecayed, frozen;
   std::int64_t elements = 0;  ///< without the tail padding
   std::int64_t shard = 0;     ///< elements of one of the shards, a multiple of shard_alignment
@@ -33,9 +34,18 @@ struct UnitLayout {
   constexpr Range shard_of(int index) const { return {index * shard, (index + 1) * shard}; }
 };
 
+/// The flat groups of a unit, and where each parameter lies.
+struct UnitLayout {
+  std::vector<FlatLayout> flats;
+  std::vector<Range> parameters;  ///< logical elements, in the order of UnitSpec::parameters
+  std::vector<int> flat_of;       ///< of each parameter: the group in which that range is
+};
+
 inline UnitLayout layout_of(UnitSpec const& unit, int shards) {
-  UnitLayout layout;
-  layout.parameters.resize(unit.parameters.size());
+  UnitLayout all;
+  all.parameters.resize(unit.parameters.size());
+  all.flat_of.resize(unit.parameters.size());
+  FlatLayout& layout = all.flats.emplace_back();
   std::int64_t cursor = 0;
   auto const place = [&](auto&& belongs) {
     std::int64_t const begin = cursor;
@@ -44,7 +54,7 @@ inline UnitLayout layout_of(UnitSpec const& unit, int shards) {
       ParameterSpec const& parameter = unit.parameters[index];
       std::int64_t const end = cursor + parameter.shape.elements();
       std::int64_t const next = round_up(cursor + parameter.in_memory().elements(), parameter_alignment);
-      layout.parameters[index] = {cursor, end};
+      all.parameters[index] = {cursor, end};
       if (next > end) layout.gaps.push_back({end, next});
       cursor = next;
     }
@@ -57,7 +67,7 @@ inline UnitLayout layout_of(UnitSpec const& unit, int shards) {
   layout.shard = round_up((cursor + shards - 1) / shards, shard_alignment);
   layout.padded = layout.shard * shards;
   if (layout.padded > cursor) layout.gaps.push_back({cursor, layout.padded});
-  return layout;
+  return all;
 }
 
 /// Checks a unit list once: names are unique, borrows point at earlier units that exist, extents are positive

@@ -38,12 +38,12 @@ class Generator {
     int const micro_batches = training_ ? plan_.shape.accumulation : 1;
     for (micro_ = whole ? 0 : micro_batches - 1; micro_ < micro_batches; ++micro_) {
       last_ = micro_ + 1 == micro_batches;
-      acquisitions_.assign(plan_.units.size(), -1);
-      for (List& stops : stops_) stops.assign(plan_.units.size(), 0);
+      acquisitions_.assign(plan_.flats().size(), -1);
+      for (List& stops : stops_) stops.assign(plan_.flats().size(), 0);
       program_.schedule.last_micro_batch = program_.schedule.entries.size();
       std::vector<Work> const works = list_works();
       for (std::size_t index = 0; index < works.size(); ++index) {
-        for (int const unit : works[index].weights) acquire(unit);
+        for (Flat const of : works[index].weights) acquire(of);
         compute(works[index]);
         release(index + 1 < works.size() ? &works[index + 1] : nullptr);
         if (works[index].verb == Verb::backward_weight) finish_contribution(works[index].unit);
@@ -52,7 +52,7 @@ class Generator {
     if (training_) {
       micro_ = -1;
       norms();
-      for (int unit = 0; unit < units(); ++unit) update(unit);
+      for (Flat const of : plan_.flats()) update(of);
     }
     overlap(program_.schedule, plan_.shape.prefetch);
     place_buffers(program_);
@@ -63,14 +63,15 @@ class Generator {
  private:
   using Kind = BufferKind;
   using List = std::vector<int>;
+  using Flats = std::vector<Flat>;
 
-  /// One compute entry to be, with the units whose weights it reads.
+  /// One compute entry to be, with the weights it reads.
   struct Work {
     Verb verb{};
     int unit = 0;
-    List weights;
+    Flats weights;
   };
-  /// Values of a unit: the buffer that holds them, and how they lie.
+  /// Values of a flat group: the buffer that holds them, and how they lie.
   struct Values {
     int buffer = -1;
     Placement lies{};
@@ -109,10 +110,12 @@ class Generator {
     return unit + 1 >= units() || !rebuilt(unit + 1) || segment_begin(unit + 1) != segment_begin(unit);
   }
 
-  List weights_of(int unit) const {
-    List list{unit};
-    for (Borrow const& borrow : plan_.unit(unit).borrows)
-      if (std::find(list.begin(), list.end(), borrow.unit) == list.end()) list.push_back(borrow.unit);
+  Flats weights_of(int unit) const {
+    Flats list = plan_.flats(unit);
+    for (Borrow const& borrow : plan_.unit(unit).borrows) {
+      Flat const lent = plan_.flat_of(borrow.unit, borrow.parameter);
+      if (std::find(list.begin(), list.end(), lent) == list.end()) list.push_back(lent);
+    }
     return list;
   }
 
@@ -129,7 +132,7 @@ class Generator {
         works.push_back({Verb::restore, unit, {}});
       }
       works.push_back(
-          {Verb::backward_input, unit, plan_.unit(unit).backward_reads_weights ? weights_of(unit) : List{}});
+          {Verb::backward_input, unit, plan_.unit(unit).backward_reads_weights ? weights_of(unit) : Flats{}});
       works.push_back({Verb::backward_weight, unit, {}});
     }
     return works;
@@ -137,10 +140,11 @@ class Generator {
 
   // Entries.
 
-  Entry& emit(Verb verb, int unit, Lane lane, List reads, List writes) {
+  Entry& emit(Verb verb, Flat of, Lane lane, List reads, List writes) {
     Entry entry;
     entry.verb = verb;
-    entry.unit = unit;
+    entry.unit = of.unit;
+    entry.flat = of.group;
     entry.micro_batch = micro_;
     entry.lane = lane;
     entry.reads = std::move(reads);
@@ -149,22 +153,22 @@ class Generator {
     return program_.schedule.entries.back();
   }
   /// Work of this rank on state, where that lies.
-  void work(Verb verb, int unit, int from, int to, Range part, List reads, List writes) {
+  void work(Verb verb, Flat of, int from, int to, Range part, List reads, List writes) {
     Lane const lane = buffers_[to].tier == Tier::device ? Lane::compute : Lane::host;
     reads.push_back(from);
     writes.push_back(to);
-    Entry& entry = emit(verb, unit, lane, std::move(reads), std::move(writes));
+    Entry& entry = emit(verb, of, lane, std::move(reads), std::move(writes));
     entry.from = from;
     entry.to = to;
     entry.part = part;
   }
-  void move(Verb verb, Move move, int unit, int from, int to, Range part, Group group = Group::all) {
+  void move(Verb verb, Move move, Flat of, int from, int to, Range part, Group group = Group::all) {
     Tier const here = buffers_[from].tier, there = buffers_[to].tier;
     Lane const lane = move != Move::copy     ? Lane::communication
                       : here == there        ? Lane::compute
                       : here == Tier::device ? Lane::download
                                              : Lane::upload;
-    Entry& entry = emit(verb, unit, lane, {from}, {to});
+    Entry& entry = emit(verb, of, lane, {from}, {to});
     entry.move = move;
     entry.group = group;
     entry.from = from;
@@ -175,7 +179,7 @@ class Generator {
   /// The one way in which state travels: a chain of moves, each to `into` where that is on the tier and has
   /// the room, in place where it can be, else to a buffer of kind `passing`. Returns the buffer that then
   /// holds the values.
-  int carry(Verb verb, int unit, Values values, Placement const& to, Kind passing, int into = -1) {
+  int carry(Verb verb, Flat of, Values values, Placement const& to, Kind passing, int into = -1) {
     std::vector<Hop> const hops = moves_between(values.lies, to, {ordered(), plan_.shape.replicas});
     for (Hop const& hop : hops) {
       Buffer const here = buffers_[values.buffer];
@@ -193,58 +197,57 @@ class Generator {
       int const next = fits(into) ? into
                        : fits(values.buffer)
                            ? values.buffer
-                           : buffers_.room(passing, unit, stop(passing, unit)++, here.type, lies, pieces);
+                           : buffers_.room(passing, of, stop(passing, of)++, here.type, lies, pieces);
       if (hop.move == Move::broadcast && next != values.buffer) {  // it works in place
-        move(verb, Move::copy, unit, values.buffer, next, part_of(verb, Move::copy, unit, values.lies.over));
+        move(verb, Move::copy, of, values.buffer, next, part_of(verb, Move::copy, of, values.lies.over));
         values.buffer = next;
       }
       bool const from_all = hop.move == Move::all_gather || hop.move == Move::gather;
       Sharding const over = from_all ? values.lies.over : hop.after.over;
-      move(verb, hop.move, unit, values.buffer, next, part_of(verb, hop.move, unit, over), hop.group);
+      move(verb, hop.move, of, values.buffer, next, part_of(verb, hop.move, of, over), hop.group);
       values = {next, hop.after};
     }
     if (into >= 0 && values.buffer != into)
-      move(verb, Move::copy, unit, values.buffer, into, part_of(verb, Move::copy, unit, to.over));
+      move(verb, Move::copy, of, values.buffer, into, part_of(verb, Move::copy, of, to.over));
     return into >= 0 ? into : values.buffer;
   }
-  int& stop(Kind passing, int unit) {
+  int& stop(Kind passing, Flat of) {
     std::size_t const kind = passing == Kind::staging   ? 0
                              : passing == Kind::landing ? 1
                              : passing == Kind::working ? 2
                                                         : 3;
-    return stops_[kind][static_cast<std::size_t>(unit)];
+    return stops_[kind][static_cast<std::size_t>(plan_.flat(of).number)];
   }
   /// What a move takes or leaves here. Of updated weights only those of parameters are copied: what pads
   /// stays zero.
-  Range part_of(Verb verb, Move move, int unit, Sharding over) const {
-    UnitLayout const& layout = plan_.layout(unit);
+  Range part_of(Verb verb, Move move, Flat of, Sharding over) const {
+    FlatLayout const& layout = plan_.flat(of);
     if (move == Move::broadcast) return {0, layout.padded};
-    Range const part = plan_.held(over, unit);
+    Range const part = plan_.held(over, of);
     return verb == Verb::publish && move == Move::copy ? intersect(part, {0, layout.undecayed.end}) : part;
   }
 
-  void acquire(int unit) {
+  void acquire(Flat of) {
     if (rows().parameters == Placement{}) return;
-    if (std::find(acquired_.begin(), acquired_.end(), unit) != acquired_.end()) return;
-    acquired_.push_back(unit);
-    ++acquisitions_[static_cast<std::size_t>(unit)];
-    carry(Verb::acquire, unit, {buffers_.parameters(unit), rows().parameters}, {}, Kind::transit,
-          weights(unit));
+    if (std::find(acquired_.begin(), acquired_.end(), of) != acquired_.end()) return;
+    acquired_.push_back(of);
+    ++acquisitions_[static_cast<std::size_t>(plan_.flat(of).number)];
+    carry(Verb::acquire, of, {buffers_.parameters(of), rows().parameters}, {}, Kind::transit, weights(of));
   }
 
   void release(Work const* next) {
-    auto const needed = [&](int owner) {
+    auto const needed = [&](Flat owner) {
       return next && std::find(next->weights.begin(), next->weights.end(), owner) != next->weights.end();
     };
-    for (int owner : acquired_)
+    for (Flat const owner : acquired_)
       if (!needed(owner)) emit(Verb::release, owner, Lane::compute, {weights(owner)}, {});
-    std::erase_if(acquired_, [&](int owner) { return !needed(owner); });
+    std::erase_if(acquired_, [&](Flat owner) { return !needed(owner); });
   }
 
   /// What the compute entries read. Each acquisition of a micro-batch has a buffer of its own life.
-  int weights(int unit) {
-    if (rows().parameters == Placement{}) return buffers_.parameters(unit);
-    return buffers_.room(Kind::gathered, unit, acquisitions_[static_cast<std::size_t>(unit)],
+  int weights(Flat of) {
+    if (rows().parameters == Placement{}) return buffers_.parameters(of);
+    return buffers_.room(Kind::gathered, of, acquisitions_[static_cast<std::size_t>(plan_.flat(of).number)],
                          types().parameter, {});
   }
 
@@ -256,7 +259,7 @@ class Generator {
     bool const forward = work.verb == Verb::forward;
     bool const again = work.verb == Verb::recompute || work.verb == Verb::restore;
     List reads{buffers_.batch(), buffers_.state()}, writes{buffers_.workspace()};
-    for (int owner : work.weights) reads.push_back(weights(owner));
+    for (Flat const owner : work.weights) reads.push_back(weights(owner));
     if (unit > 0) reads.push_back(forward ? buffers_.output(unit - 1) : input_again(unit));
     for (int index = 0; index < static_cast<int>(spec.saved.size()); ++index) {
       bool const dropped = drops(unit, static_cast<std::size_t>(index));
@@ -281,7 +284,7 @@ class Generator {
       if (work.verb == Verb::backward_input && unit > 0 && spec.input_gradient)
         writes.push_back(buffers_.output_gradient(unit - 1));
       if (work.verb == Verb::backward_weight) {
-        writes.push_back(buffers_.contribution(unit));
+        for (Flat const of : plan_.flats(unit)) writes.push_back(buffers_.contribution(of));
         for (int borrow = 0; borrow < static_cast<int>(spec.borrows.size()); ++borrow)
           for (int buffer : buffers_.lent(unit, borrow)) writes.push_back(buffer);
         for (int buffer : buffers_.lent_to_me(unit)) reads.push_back(buffer);
@@ -297,27 +300,29 @@ class Generator {
 
   /// A unit's contribution is complete: it joins the open bucket, and a full bucket travels.
   void finish_contribution(int unit) {
-    bucket_.push_back(unit);
-    bucket_bytes_ += buffers_[buffers_.contribution(unit)].bytes;
+    for (Flat const of : plan_.flats(unit)) {
+      bucket_.push_back(of);
+      bucket_bytes_ += buffers_[buffers_.contribution(of)].bytes;
+    }
     if (bucket_bytes_ < plan_.shape.bucket_bytes && unit > 0) return;
-    for (int member : bucket_) add_to_gradient(member);
+    for (Flat const member : bucket_) add_to_gradient(member);
     bucket_.clear();
     bucket_bytes_ = 0;
   }
 
   /// Contributions travel to where the gradient is summed. Where sums may have any order and every rank has
   /// room for all, each rank sums its own first, and ranks meet after the last micro-batch.
-  void add_to_gradient(int unit) {
+  void add_to_gradient(Flat of) {
     Placement const& kept = rows().gradients;
-    int const gradient = buffers_.gradient(unit);
+    int const gradient = buffers_.gradient(of);
     Placement meets = kept;
     if (kept.over == Sharding::replicated && several())
       meets.over = ordered() ? Sharding::sharded : Sharding::partial;
-    Values const contribution{buffers_.contribution(unit),
+    Values const contribution{buffers_.contribution(of),
                               {several() ? Sharding::partial : Sharding::replicated, Tier::device}};
-    int const arrived = carry(Verb::reduce, unit, contribution, meets, Kind::staging);
-    if (arrived != gradient) work(Verb::fold, unit, arrived, gradient, plan_.held(meets.over, unit), {}, {});
-    if (last_) carry(Verb::reduce, unit, {gradient, meets}, plan_.gradients(), Kind::transit, gradient);
+    int const arrived = carry(Verb::reduce, of, contribution, meets, Kind::staging);
+    if (arrived != gradient) work(Verb::fold, of, arrived, gradient, plan_.held(meets.over, of), {}, {});
+    if (last_) carry(Verb::reduce, of, {gradient, meets}, plan_.gradients(), Kind::transit, gradient);
   }
 
   /// The end of the gradient: norms where it lies, what every rank found, and the decision.
@@ -326,8 +331,8 @@ class Generator {
     int const partials = buffers_.partials(), found = apart ? buffers_.host_partials() : partials;
     Range const all = buffers_[partials].range;
     if (apart) move(Verb::share, Move::copy, -1, partials, found, all);
-    for (int unit = 0; unit < units(); ++unit)
-      work(Verb::norm, unit, buffers_.gradient(unit), found, plan_.held(plan_.normed_over(), unit), {}, {});
+    for (Flat const of : plan_.flats())
+      work(Verb::norm, of, buffers_.gradient(of), found, plan_.held(plan_.normed_over(), of), {}, {});
     if (apart) move(Verb::share, Move::copy, -1, found, partials, all);
     if (several()) move(Verb::share, Move::all_gather, -1, partials, buffers_.shares(), all);
     emit(Verb::decide, -1, Lane::compute, {several() ? buffers_.shares() : partials}, {buffers_.state()});
@@ -338,27 +343,27 @@ class Generator {
 
   /// The optimizer works where its moments lie: gradient and master weights come there, and what it made goes
   /// back to where it is kept.
-  void update(int unit) {
+  void update(Flat of) {
     Placement const& at = rows().moments;
-    int const kept = buffers_.parameters(unit), master = buffers_.master(unit);
+    int const kept = buffers_.parameters(of), master = buffers_.master(of);
     bool const apart = !plan_.weights_are_master();
     Placement const& master_lies = apart ? rows().master : rows().parameters;
     int const gradient =
-        carry(Verb::stream, unit, {buffers_.gradient(unit), plan_.gradients()}, at, Kind::landing);
-    int const working = carry(Verb::stream, unit, {master, master_lies}, at, Kind::working);
-    List writes{buffers_.moments(unit, 0), buffers_.moments(unit, 1)};
+        carry(Verb::stream, of, {buffers_.gradient(of), plan_.gradients()}, at, Kind::landing);
+    int const working = carry(Verb::stream, of, {master, master_lies}, at, Kind::working);
+    List writes{buffers_.moments(of, 0), buffers_.moments(of, 1)};
     int weights = working;  // those that are kept on the device come from here
     if (apart) {
       if (at.tier == rows().parameters.tier && holds(rows().parameters.over, at.over))
         weights = kept;
       else if (types().parameter != types().master)
-        weights = buffers_.room(Kind::updated, unit, 0, types().parameter, at);
+        weights = buffers_.room(Kind::updated, of, 0, types().parameter, at);
       if (weights != working) writes.push_back(weights);
     }
-    work(Verb::update, unit, gradient, working, plan_.updated(unit),
+    work(Verb::update, of, gradient, working, plan_.updated(of),
          {plan_.streams() ? buffers_.host_state() : buffers_.state()}, std::move(writes));
-    if (apart) carry(Verb::publish, unit, {working, at}, master_lies, Kind::working, master);
-    carry(Verb::publish, unit, {weights, at}, rows().parameters, Kind::transit, kept);
+    if (apart) carry(Verb::publish, of, {working, at}, master_lies, Kind::working, master);
+    carry(Verb::publish, of, {weights, at}, rows().parameters, Kind::transit, kept);
   }
 
  private:
@@ -368,10 +373,10 @@ class Generator {
   StepBuffers buffers_{plan_, program_};
   int micro_ = 0;
   bool last_ = false;
-  List acquired_;
-  List acquisitions_;          // of each unit in this micro-batch, the last one's number
-  std::array<List, 4> stops_;  // of each unit on the ways of this micro-batch: how many, by kind
-  List bucket_;
+  Flats acquired_;
+  List acquisitions_;          // of each flat group in this micro-batch, the last one's number
+  std::array<List, 4> stops_;  // of each on the ways of this micro-batch: how many, by kind
+  Flats bucket_;
   std::int64_t bucket_bytes_ = 0;
 };
 
@@ -389,6 +394,9 @@ inline StepPlan make_plan(std::vector<UnitSpec> units, RecipeTable const& recipe
   plan.recipe.placement = at_world(recipe.placement, shape.world, shape.shards());
   plan.shape = shape;
   for (UnitSpec const& unit : plan.units) plan.layouts.push_back(layout_of(unit, shape.shards()));
+  int number = 0;
+  for (UnitLayout& layout : plan.layouts)
+    for (FlatLayout& flat : layout.flats) flat.number = number++;
   Placement const& gradients = plan.recipe.placement.gradients;
   bool const mixed = recipe.types.contribution != recipe.types.accumulator;
   bool const folds = recipe.reduction == ReductionKind::ordered || gradients.over == Sharding::root;

@@ -114,7 +114,7 @@ constexpr std::string_view name_of(BufferKind kind) {
   return names[static_cast<std::size_t>(kind)];
 }
 
-/// A half-open range of elements of a unit's flat buffer.
+/// A half-open range of elements of a flat group.
 struct Range {
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -129,6 +129,15 @@ constexpr Range intersect(Range a, Range b) {
   return {begin, end > begin ? end : begin};
 }
 
+/// One of the flat groups in which a unit's parameters lie (UnitLayout). A unit alone: its first one.
+struct Flat {
+  int unit = -1;
+  int group = 0;
+
+  constexpr Flat(int of_unit = -1, int number = 0) : unit(of_unit), group(number) {}
+  friend constexpr bool operator==(Flat const&, Flat const&) = default;
+};
+
 /// One line of the schedule: one collective, one copy or one computation. What it does is all here; who
 /// carries it out asks no recipe.
 struct Entry {
@@ -136,11 +145,12 @@ struct Entry {
   Move move = Move::none;
   Group group = Group::all;  ///< of a move between ranks
   int unit = -1;
+  int flat = 0;          ///< of state: which of the unit's flat groups
   int micro_batch = -1;  ///< accumulation index; -1 after the last one
   Lane lane = Lane::compute;
   int from = -1;            ///< the buffer that a move, a fold, a norm or an update takes values from
   int to = -1;              ///< the one it gives them to
-  Range part{};             ///< the elements of the unit that it takes from this rank; empty: none
+  Range part{};             ///< the elements of the flat group that it takes from this rank; empty: none
   std::vector<int> reads;   ///< buffers, `from` among them
   std::vector<int> writes;  ///< buffers
   std::vector<int> waits;   ///< entries of other lanes that must be done; each of them signals

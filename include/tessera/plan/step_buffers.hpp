@@ -31,14 +31,14 @@ class StepBuffers {
 
   // ---- state ----------------------------------------------------------------------------------------------
 
-  int parameters(int unit) { return program_.find(Kind::parameters, unit); }
-  int gradient(int unit) { return program_.find(plan_.gradient_kind(), unit); }
-  int master(int unit) { return program_.find(plan_.master_kind(), unit); }
-  int moments(int unit, int index) { return program_.find(Kind::moments, unit, index); }
-  /// Room for values of a unit that lie so; `pieces` ranks' each.
-  int room(Kind kind, int unit, int index, DType type, Placement const& lies, int pieces = 1) {
-    Range const range = plan_.held(lies.over, unit);
-    Buffer buffer{.kind = kind, .unit = unit, .index = index, .tier = lies.tier};
+  int parameters(Flat of) { return program_.find(Kind::parameters, of); }
+  int gradient(Flat of) { return program_.find(plan_.gradient_kind(), of); }
+  int master(Flat of) { return program_.find(plan_.master_kind(), of); }
+  int moments(Flat of, int index) { return program_.find(Kind::moments, of, index); }
+  /// Room for values of a flat group that lie so; `pieces` ranks' each.
+  int room(Kind kind, Flat of, int index, DType type, Placement const& lies, int pieces = 1) {
+    Range const range = plan_.held(lies.over, of);
+    Buffer buffer{.kind = kind, .unit = of.unit, .flat = of.group, .index = index, .tier = lies.tier};
     buffer.type = type;
     buffer.over = lies.over;
     buffer.range = range;
@@ -46,10 +46,8 @@ class StepBuffers {
     buffer.bytes = range.size() * pieces * size(type);
     return program_.add(buffer);
   }
-  /// A micro-batch's gradient of a unit: where nothing is accumulated, the gradient itself.
-  int contribution(int unit) {
-    return room(Kind::contribution, unit, 0, plan_.recipe.types.contribution, {});
-  }
+  /// A micro-batch's gradient of a flat group: where nothing is accumulated, the gradient itself.
+  int contribution(Flat of) { return room(Kind::contribution, of, 0, plan_.recipe.types.contribution, {}); }
 
   // ---- scalars, sums and what the step works on -----------------------------------------------------------
 
@@ -100,7 +98,7 @@ class StepBuffers {
     List list;
     if (!first || !in_place) list.push_back(own(unit, borrow));
     if (in_place)
-      list.push_back(contribution(what.unit));
+      list.push_back(contribution(plan_.flat_of(what.unit, what.parameter)));
     else if (!first)
       list.push_back(own(first_unit, first_borrow));
     return list;
@@ -140,19 +138,19 @@ class StepBuffers {
     DTypes const& types = plan_.recipe.types;
     PlacementTable const& rows = plan_.placement();
     StepShape const& shape = plan_.shape;
-    for (int unit = 0; unit < plan_.units_count(); ++unit) {
-      keep(room(Kind::parameters, unit, 0, types.parameter, rows.parameters));
-      if (!plan_.weights_are_master()) keep(room(Kind::master, unit, 0, types.master, rows.master));
-      for (int moment : {0, 1}) keep(room(Kind::moments, unit, moment, types.master, rows.moments));
-      keep(plan_.accumulates ? room(Kind::accumulator, unit, 0, types.accumulator, rows.gradients)
-                             : contribution(unit));
+    for (Flat const of : plan_.flats()) {
+      keep(room(Kind::parameters, of, 0, types.parameter, rows.parameters));
+      if (!plan_.weights_are_master()) keep(room(Kind::master, of, 0, types.master, rows.master));
+      for (int moment : {0, 1}) keep(room(Kind::moments, of, moment, types.master, rows.moments));
+      keep(plan_.accumulates ? room(Kind::accumulator, of, 0, types.accumulator, rows.gradients)
+                             : contribution(of));
     }
     std::int64_t const share = share_bytes(plan_.norm_blocks(), shape.accumulation);
     keep_bytes(Kind::partials, DType::f32, share);
     if (rows.gradients.tier != Tier::device) keep_bytes(Kind::host_partials, DType::f32, share, Tier::host);
     if (shape.world > 1) keep_bytes(Kind::shares, DType::f32, share * shape.world);
     keep_bytes(Kind::norm_ranges, DType::f32,
-               static_cast<std::int64_t>(sizeof(NormRange)) * plan_.units_count());
+               static_cast<std::int64_t>(sizeof(NormRange) * plan_.norm_ranges().size()));
     keep_bytes(Kind::state, DType::f32, static_cast<std::int64_t>(sizeof(StepState)));
     if (plan_.streams())
       keep_bytes(Kind::host_state, DType::f32, static_cast<std::int64_t>(sizeof(StepState)), Tier::host);

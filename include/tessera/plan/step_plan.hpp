@@ -43,17 +43,18 @@ struct StepShape {
 struct Buffer {
   BufferKind kind{};
   int unit = -1;
+  int flat = 0;  ///< of state: which of the unit's flat groups
   int index = 0;
   std::int64_t bytes = 0;
   Tier tier = Tier::device;
   bool persistent = false;  ///< lives from construction on; the others live between their first and last use
   DType type = DType::f32;  ///< of the elements of `range`
-  Sharding over = Sharding::replicated;  ///< of state: what of its unit it has room for
-  Range range{};                         ///< of state: which elements of its unit that is on this rank
+  Sharding over = Sharding::replicated;  ///< of state: what of its flat group it has room for
+  Range range{};                         ///< of state: which elements of it that is on this rank
   int pieces = 1;            ///< how many ranks' values of that range lie in it, one after another
   std::int64_t offset = -1;  ///< in its tier's arena; -1: never used
 
-  /// Where an element of the unit begins, in bytes.
+  /// Where an element of the flat group begins, in bytes.
   constexpr std::int64_t at(std::int64_t element) const {
     return (element - range.begin) * static_cast<std::int64_t>(size_of(type));
   }
@@ -67,17 +68,19 @@ struct Program {
   std::array<std::int64_t, tier_count> arena_bytes{};       ///< by Tier: persistent and shared part together
 
   /// The index of a buffer, or -1.
-  int find(BufferKind kind, int unit, int index = 0) const {
-    std::size_t const place = static_cast<std::size_t>(unit + 1);
+  int find(BufferKind kind, Flat of, int index = 0) const {
+    std::size_t const place = static_cast<std::size_t>(of.unit + 1);
     if (place < of_unit_.size())
       for (int const buffer : of_unit_[place])
-        if (at(buffer).kind == kind && at(buffer).index == index) return buffer;
+        if (at(buffer).kind == kind && at(buffer).flat == of.group && at(buffer).index == index)
+          return buffer;
     return -1;
   }
   Buffer const& at(int buffer) const { return buffers[static_cast<std::size_t>(buffer)]; }
 
   int add(Buffer const& buffer) {
-    if (int const found = find(buffer.kind, buffer.unit, buffer.index); found >= 0) return found;
+    if (int const found = find(buffer.kind, {buffer.unit, buffer.flat}, buffer.index); found >= 0)
+      return found;
     std::size_t const place = static_cast<std::size_t>(buffer.unit + 1);
     if (place >= of_unit_.size()) of_unit_.resize(place + 1);
     of_unit_[place].push_back(static_cast<int>(buffers.size()));
@@ -102,16 +105,34 @@ struct StepPlan {
 
   int units_count() const { return static_cast<int>(units.size()); }
   UnitLayout const& layout(int unit) const { return layouts[static_cast<std::size_t>(unit)]; }
+  FlatLayout const& flat(Flat of) const { return layout(of.unit).flats[static_cast<std::size_t>(of.group)]; }
+  /// The flat group of a parameter.
+  Flat flat_of(int unit, int parameter) const {
+    return {unit, layout(unit).flat_of[static_cast<std::size_t>(parameter)]};
+  }
+  /// The flat groups of a unit; of all units, in order.
+  std::vector<Flat> flats(int unit) const {
+    std::vector<Flat> list;
+    for (int group = 0; group < static_cast<int>(layout(unit).flats.size()); ++group)
+      list.emplace_back(unit, group);
+    return list;
+  }
+  std::vector<Flat> flats() const {
+    std::vector<Flat> list;
+    for (int unit = 0; unit < units_count(); ++unit)
+      for (Flat const flat : flats(unit)) list.push_back(flat);
+    return list;
+  }
   UnitSpec const& unit(int unit) const { return units[static_cast<std::size_t>(unit)]; }
   bool is_root() const { return shape.rank == 0; }
 
   PlacementTable const& placement() const { return recipe.placement; }
   /// What this rank holds of values that lie so over the ranks.
-  Range held(Sharding over, int unit) const {
-    UnitLayout const& flat = layout(unit);
-    if (over == Sharding::sharded) return flat.shard_of(shape.rank % shape.shards());
+  Range held(Sharding over, Flat of) const {
+    FlatLayout const& all = flat(of);
+    if (over == Sharding::sharded) return all.shard_of(shape.rank % shape.shards());
     if (over == Sharding::root && !is_root()) return {};
-    return {0, flat.padded};
+    return {0, all.padded};
   }
   /// How complete gradients lie: as the table says, but where each rank has room for all and the optimizer
   /// wants less, only that is made complete.
@@ -128,13 +149,13 @@ struct StepPlan {
   int norm_ranks() const { return normed_over() == Sharding::root ? 1 : shape.shards(); }
   /// Whether the ranks have a part each of what a buffer of state holds.
   bool is_split(Buffer const& buffer) const { return buffer.over == Sharding::sharded && shape.shards() > 1; }
-  /// Where each unit's norm partials lie in the share of every rank.
+  /// Where the norm partials of each flat group lie in the share of every rank.
   std::vector<NormRange> norm_ranges() const {
     std::vector<NormRange> ranges;
     std::int64_t offset = 0;
-    for (UnitLayout const& flat : layouts) {
+    for (Flat const of : flats()) {
       bool const whole = normed_over() == Sharding::root;
-      std::int64_t const blocks = (whole ? flat.padded : flat.shard) / shard_alignment;
+      std::int64_t const blocks = (whole ? flat(of).padded : flat(of).shard) / shard_alignment;
       ranges.push_back({offset, blocks});
       offset += blocks;
     }
@@ -146,7 +167,7 @@ struct StepPlan {
     return last.offset + last.blocks;
   }
   /// The part that this rank updates.
-  Range updated(int unit) const { return held(placement().moments.over, unit); }
+  Range updated(Flat of) const { return held(placement().moments.over, of); }
   /// The buffer that holds the folded gradient.
   BufferKind gradient_kind() const {
     return accumulates ? BufferKind::accumulator : BufferKind::contribution;

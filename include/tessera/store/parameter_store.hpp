@@ -81,7 +81,7 @@ class ParameterStore {
     int const world = plan_.shape.world;
     shares_.bytes = share_bytes(plan_.norm_blocks(), plan_.shape.accumulation);
     shares_.sums = share_sums_offset(plan_.norm_blocks());
-    shares_.unit_count = plan_.units_count();
+    shares_.unit_count = static_cast<int>(ranges.size());
     shares_.ranks = world;
     shares_.norm_ranks = plan_.norm_ranks();
     shares_.accumulation = plan_.shape.accumulation;
@@ -136,17 +136,17 @@ class ParameterStore {
   /// Sets all weights this rank holds (and its master weights) from a source; moments and scale start anew.
   /// Local: no rank waits for another.
   void fill(ParameterSource const& source) {
-    for (int unit = 0; unit < plan_.units_count(); ++unit) {
-      Range const kept = state(Kind::parameters, unit).range;
-      Range const updated = state(plan_.master_kind(), unit).range;
+    for (Flat const of : plan_.flats()) {
+      Range const kept = state(Kind::parameters, of).range;
+      Range const updated = state(plan_.master_kind(), of).range;
       bool const apart = !plan_.weights_are_master() && updated.size() > 0;
       std::size_t const weight_bytes = static_cast<std::size_t>(bytes_of<T>(kept.size()));
       std::size_t const master_bytes = static_cast<std::size_t>(apart ? bytes_of<S>(updated.size()) : 0);
-      std::byte* const weights = state_bytes(Kind::parameters, unit);
-      std::byte* const master_place = apart ? state_bytes(Kind::master, unit) : nullptr;
+      std::byte* const weights = state_bytes(Kind::parameters, of);
+      std::byte* const master_place = apart ? state_bytes(Kind::master, of) : nullptr;
       std::byte* const staged_weights = context_.stage(weights, weight_bytes);
       std::byte* const staged_master = apart ? context_.stage(master_place, master_bytes) : nullptr;
-      form(source, unit, kept, reinterpret_cast<T*>(staged_weights), updated,
+      form(source, of, kept, reinterpret_cast<T*>(staged_weights), updated,
            reinterpret_cast<S*>(staged_master));
       context_.unstage(weights, staged_weights, weight_bytes);
       if (apart) context_.unstage(master_place, staged_master, master_bytes);
@@ -155,7 +155,7 @@ class ParameterStore {
 
   /// Hands every parameter's logical master values to `sink` on rank 0, in the order of names. All ranks call
   /// it together; the others' sinks are not called. Waits for everything enqueued; takes host memory for one
-  /// unit and one parameter at a time, outside the arenas.
+  /// flat group and one parameter at a time, outside the arenas.
   void collect(ParameterSink const& sink) {
     settle();
     struct Named {
@@ -172,23 +172,24 @@ class ParameterStore {
     std::vector<S> gathered;
     std::vector<float> values;
     S const* whole = nullptr;
-    int in_memory = -1;
+    Flat in_memory;
     for (Named const& next : order) {
-      UnitLayout const& layout = plan_.layout(next.unit);
-      if (in_memory != next.unit) {
-        Buffer const& master = state(plan_.master_kind(), next.unit);
-        whole = reinterpret_cast<S const*>(context_.host_view(state_bytes(plan_.master_kind(), next.unit),
-                                                              static_cast<std::size_t>(master.bytes)));
+      Flat const of = plan_.flat_of(next.unit, next.parameter);
+      if (in_memory != of) {
+        Buffer const& master = state(plan_.master_kind(), of);
+        whole = reinterpret_cast<S const*>(
+            context_.host_view(state_bytes(plan_.master_kind(), of), static_cast<std::size_t>(master.bytes)));
         if (plan_.is_split(master)) {  // the first row's shards come first
-          gathered.resize(plan_.is_root() ? static_cast<std::size_t>(layout.shard * plan_.shape.world) : 0);
+          gathered.resize(plan_.is_root() ? static_cast<std::size_t>(plan_.flat(of).shard * plan_.shape.world)
+                                          : 0);
           transport_.gather(0, whole, gathered.data(), master.bytes,
                             {"collect", plan_.unit(next.unit).name.c_str(), -1});
           whole = gathered.data();
         }
-        in_memory = next.unit;
+        in_memory = of;
       }
       if (!plan_.is_root()) continue;
-      Range const part = layout.parameters[static_cast<std::size_t>(next.parameter)];
+      Range const part = plan_.layout(next.unit).parameters[static_cast<std::size_t>(next.parameter)];
       values.resize(static_cast<std::size_t>(part.size()));
       for (std::int64_t i = 0; i < part.size(); ++i)
         values[static_cast<std::size_t>(i)] = static_cast<float>(whole[part.begin + i]);
@@ -197,14 +198,19 @@ class ParameterStore {
     }
   }
 
-  /// "h.3.mlp.c_fc.weight": the parameter that holds an element of a unit's flat buffer, or the unit's name.
-  std::string name_at(std::int64_t unit, std::int64_t element) const {
-    if (unit < 0 || unit >= plan_.units_count()) return {};
-    UnitLayout const& layout = plan_.layout(static_cast<int>(unit));
-    for (std::size_t index = 0; index < layout.parameters.size(); ++index)
-      if (layout.parameters[index].begin <= element && element < layout.parameters[index].end)
-        return plan_.unit(static_cast<int>(unit)).parameters[index].name;
-    return plan_.unit(static_cast<int>(unit)).name;
+  /// "h.3.mlp.c_fc.weight": the parameter that holds an element of the flat group of a number, or the name of
+  /// the group's unit.
+  std::string name_at(std::int64_t number, std::int64_t element) const {
+    for (Flat const of : plan_.flats()) {
+      if (plan_.flat(of).number != number) continue;
+      UnitLayout const& layout = plan_.layout(of.unit);
+      for (std::size_t index = 0; index < layout.parameters.size(); ++index)
+        if (layout.flat_of[index] == of.group && layout.parameters[index].begin <= element &&
+            element < layout.parameters[index].end)
+          return plan_.unit(of.unit).parameters[index].name;
+      return plan_.unit(of.unit).name;
+    }
+    return {};
   }
 
  private:
@@ -215,10 +221,8 @@ class ParameterStore {
 
   // Where things are.
 
-  Buffer const& state(Kind kind, int unit) const { return plan_.train.at(plan_.train.find(kind, unit)); }
-  std::byte* state_bytes(Kind kind, int unit = -1) const {
-    return memory_.train(plan_.train.find(kind, unit));
-  }
+  Buffer const& state(Kind kind, Flat of) const { return plan_.train.at(plan_.train.find(kind, of)); }
+  std::byte* state_bytes(Kind kind, Flat of = {}) const { return memory_.train(plan_.train.find(kind, of)); }
   /// This rank's share as a world of one: where it is found, or its copy on the host.
   StepShares share(Kind kind) const {
     StepShares own = shares_;
@@ -232,7 +236,7 @@ class ParameterStore {
         if (plan_.train.at(buffer).kind == kind && plan_.train.at(buffer).index == index) return buffer;
     return -1;
   }
-  /// The values of a part of a unit in a training buffer.
+  /// The values of a part of a flat group in a training buffer.
   template <class U>
   U* values(int buffer, Range part) const {
     return reinterpret_cast<U*>(memory_.train(buffer) + plan_.train.at(buffer).at(part.begin));
@@ -329,18 +333,20 @@ class ParameterStore {
               entry.micro_batch == 0);
   }
 
-  /// Square sums of this rank's part of a unit's gradient, and where its first value lies that is not finite.
+  /// Square sums of this rank's part of a flat group's gradient, and where its first value lies that is not
+  /// finite.
   template <class G, class P>
   void norm(Context<P>& context, Entry const& entry) {
     StepShares const own = share(plan_.train.at(entry.to).kind);
     Tensor<G const, P> const gradient{values<G const>(entry.from, entry.part), {entry.part.size()}};
-    Tensor<float, P> const partials{own.partials(0) + norm_offset_[static_cast<std::size_t>(entry.unit)],
+    int const number = plan_.flat({entry.unit, entry.flat}).number;
+    Tensor<float, P> const partials{own.partials(0) + norm_offset_[static_cast<std::size_t>(number)],
                                     {entry.part.size() / shard_alignment}};
     ops::norm_partials(context, gradient, partials);
-    ops::find_bad(context, gradient, partials, entry.unit, entry.part.begin, own.bad(0));
+    ops::find_bad(context, gradient, partials, number, entry.part.begin, own.bad(0));
   }
 
-  /// AdamW on this rank's part of a unit, with the scalars that lie beside its optimizer.
+  /// AdamW on this rank's part of a flat group, with the scalars that lie beside its optimizer.
   template <class G, class P>
   void update(Context<P>& context, Entry const& entry) {
     int const host_scalars = operand(entry, Kind::host_state);
@@ -348,7 +354,7 @@ class ParameterStore {
         memory_.train(host_scalars >= 0 ? host_scalars : operand(entry, Kind::state)));
     int weights = operand(entry, Kind::updated);
     if (weights < 0) weights = operand(entry, Kind::parameters);
-    UnitLayout const& layout = plan_.layout(entry.unit);
+    FlatLayout const& layout = plan_.flat({entry.unit, entry.flat});
     for (int group : {0, 1}) {
       Range const now = intersect(entry.part, group == 0 ? layout.decayed : layout.undecayed);
       if (!now.size()) continue;
@@ -361,13 +367,15 @@ class ParameterStore {
     }
   }
 
-  /// Fills the parts of a unit that this rank keeps as weights and as master weights (or null).
-  void form(ParameterSource const& source, int unit, Range kept, T* weights, Range updated, S* master) {
+  /// Fills the parts of a flat group that this rank keeps as weights and as master weights (or null).
+  void form(ParameterSource const& source, Flat of, Range kept, T* weights, Range updated, S* master) {
     constexpr std::int64_t chunk = 16384;
     std::exception_ptr thrown;
     std::mutex mutex;
-    for (int parameter = 0; parameter < static_cast<int>(plan_.unit(unit).parameters.size()); ++parameter) {
-      Range const whole = plan_.layout(unit).parameters[static_cast<std::size_t>(parameter)];
+    UnitLayout const& layout = plan_.layout(of.unit);
+    for (int parameter = 0; parameter < static_cast<int>(layout.parameters.size()); ++parameter) {
+      if (plan_.flat_of(of.unit, parameter) != of) continue;
+      Range const whole = layout.parameters[static_cast<std::size_t>(parameter)];
       context_.host().pool().parallel_for((whole.size() + chunk - 1) / chunk, [&](std::int64_t task, int) {
         Range const part = intersect(whole, {whole.begin + task * chunk, whole.begin + (task + 1) * chunk});
         Range const in_weights = intersect(part, kept),
@@ -375,7 +383,7 @@ class ParameterStore {
         if (!in_weights.size() && !in_master.size()) return;
         std::array<float, chunk> values;
         try {
-          source(unit, parameter, part.begin - whole.begin,
+          source(of.unit, parameter, part.begin - whole.begin,
                  std::span(values).first(static_cast<std::size_t>(part.size())));
         } catch (...) {
           std::lock_guard const lock(mutex);

@@ -32,22 +32,24 @@ class StepTrace {
     return [this, step = std::int64_t{0}](StepPlan const& plan, Entry const& entry,
                                           std::span<std::byte* const> buffers) mutable {
       if (entry.verb == Verb::decide) ++step;
-      int const unit = entry.unit;
+      Flat const own{entry.unit, entry.flat};
       auto const data = [&](int buffer, Range part) {
         return buffers[static_cast<std::size_t>(buffer)] + plan.train.at(buffer).at(part.begin);
       };
       if (entry.verb == Verb::backward_weight) {
-        int const buffer = plan.train.find(BufferKind::contribution, unit);
         std::int64_t const micro = std::int64_t{1} * entry.micro_batch * plan.shape.world + plan.shape.rank;
-        Range const whole{0, plan.layout(unit).padded};
-        record(plan, {step, contribution, micro, -unit}, unit, whole, plan.train.at(buffer).type,
-               data(buffer, whole));
+        for (Flat const of : plan.flats(entry.unit)) {
+          int const buffer = plan.train.find(BufferKind::contribution, of);
+          Range const whole{0, plan.flat(of).padded};
+          record(plan, {step, contribution, micro, -plan.flat(of).number}, of, whole,
+                 plan.train.at(buffer).type, data(buffer, whole));
+        }
       } else if (entry.verb == Verb::norm) {
-        record(plan, {step, gradient, 0, unit}, unit, entry.part, plan.train.at(entry.from).type,
-               data(entry.from, entry.part));
+        record(plan, {step, gradient, 0, plan.flat(own).number}, own, entry.part,
+               plan.train.at(entry.from).type, data(entry.from, entry.part));
       } else if (entry.verb == Verb::update) {
-        record(plan, {step - 1, weights, 0, unit}, unit, entry.part, plan.train.at(entry.to).type,
-               data(entry.to, entry.part));
+        record(plan, {step - 1, weights, 0, plan.flat(own).number}, own, entry.part,
+               plan.train.at(entry.to).type, data(entry.to, entry.part));
       }
     };
   }
@@ -71,19 +73,19 @@ class StepTrace {
 
  private:
   enum Phase : int { contribution, gradient, weights };
-  /// step, phase, micro-batch of the global batch, unit in the order of the phase.
+  /// step, phase, micro-batch of the global batch, flat group in the order of the phase.
   using Place = std::tuple<std::int64_t, int, std::int64_t, int>;
   using Block =
       std::tuple<std::int64_t, int, std::int64_t, int, std::int64_t>;  // and the number of the block
 
-  void record(StepPlan const& plan, Place const& place, int unit, Range part, DType type,
+  void record(StepPlan const& plan, Place const& place, Flat of, Range part, DType type,
               std::byte const* data) {
     std::lock_guard const lock(mutex_);
-    if (units_.empty())
-      for (int index = 0; index < plan.units_count(); ++index)
-        units_.push_back({plan.unit(index), plan.layout(index)});
+    if (flats_.empty())
+      for (Flat const each : plan.flats())
+        flats_.push_back({each.group, plan.unit(each.unit), plan.layout(each.unit)});
     for (std::int64_t begin = part.begin; begin < part.end; begin += shard_alignment) {
-      Range const block = intersect({begin, begin + shard_alignment}, {0, plan.layout(unit).elements});
+      Range const block = intersect({begin, begin + shard_alignment}, {0, plan.flat(of).elements});
       if (!block.size()) break;
       std::vector<double> values;
       for (std::int64_t element = block.begin; element < block.end; ++element)
@@ -125,13 +127,14 @@ class StepTrace {
   /// "step 2, contribution of micro-batch 3, h.0.ln_1.weight, element 17".
   std::string name(Block const& key, std::int64_t element) const {
     auto const [step, phase, micro, order, block] = key;
-    auto const& [unit, layout] = units_[static_cast<std::size_t>(order < 0 ? -order : order)];
+    auto const& [group, unit, layout] = flats_[static_cast<std::size_t>(order < 0 ? -order : order)];
     std::string text = "step " + std::to_string(step + 1) + ", ";
     text += phase == contribution ? "contribution of micro-batch " + std::to_string(micro)
             : phase == gradient   ? "gradient"
                                   : "weights after the update";
     for (std::size_t index = 0; index < layout.parameters.size(); ++index)
-      if (layout.parameters[index].begin <= element && element < layout.parameters[index].end)
+      if (layout.flat_of[index] == group && layout.parameters[index].begin <= element &&
+          element < layout.parameters[index].end)
         return text + ", " + unit.parameters[index].name + ", element " +
                std::to_string(element - layout.parameters[index].begin);
     return text + ", " + unit.name + ", padding " + std::to_string(element);
@@ -139,7 +142,12 @@ class StepTrace {
 
   std::mutex mutex_;
   std::map<Block, std::vector<double>> blocks_;
-  std::vector<std::pair<UnitSpec, UnitLayout>> units_;
+  struct Lies {
+    int group;
+    UnitSpec unit;
+    UnitLayout layout;
+  };
+  std::vector<Lies> flats_;  // by number
   std::string copies_differ_;
 };
 

@@ -181,10 +181,9 @@ void Engine<Place, T>::fill(ParameterSource const& source) {
   std::memcpy(staged, &state, sizeof state);
   context_.unstage(store_.state_address(), staged, sizeof state);
   // A new arena is zero already, and untouched pages cost no time before step 1.
-  for (Buffer const& buffer : plan_.train.buffers)
-    if (filled_ && buffer.kind == BufferKind::moments)
-      context_.clear(memory_.train(plan_.train.find(buffer.kind, buffer.unit, buffer.index)),
-                     static_cast<std::size_t>(buffer.bytes));
+  for (std::size_t index = 0; index < plan_.train.buffers.size(); ++index)
+    if (Buffer const& buffer = plan_.train.buffers[index]; filled_ && buffer.kind == BufferKind::moments)
+      context_.clear(memory_.train(static_cast<int>(index)), static_cast<std::size_t>(buffer.bytes));
   attempted_ = 0;
   filled_ = true;
 }

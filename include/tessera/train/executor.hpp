@@ -67,8 +67,8 @@ class Executor {
     return reinterpret_cast<U*>(address(buffer));
   }
   template <class U>
-  U* pointer(Kind kind, int unit, int index = 0) const {
-    return pointer<U>(program_.find(kind, unit, index));
+  U* pointer(Kind kind, Flat of, int index = 0) const {
+    return pointer<U>(program_.find(kind, of, index));
   }
 
   Pass<Place, T>* pass_of(Entry const& entry) {
@@ -76,12 +76,13 @@ class Executor {
     return &passes_[static_cast<std::size_t>(entry.verb)][static_cast<std::size_t>(entry.unit)];
   }
 
-  /// The buffer of a kind that this entry touches for a unit, or null.
-  std::byte* touched(Entry const& entry, Kind kind, int unit, int index) const {
+  /// The buffer of a kind that this entry touches for a unit or one of its flat groups, or null.
+  std::byte* touched(Entry const& entry, Kind kind, Flat of, int index) const {
     for (auto const* list : {&entry.reads, &entry.writes})
       for (int const buffer : *list) {
         Buffer const& about = program_.at(buffer);
-        if (about.kind == kind && about.unit == unit && (index < 0 || about.index == index))
+        if (about.kind == kind && about.unit == of.unit && about.flat == of.group &&
+            (index < 0 || about.index == index))
           return address(buffer);
       }
     return nullptr;
@@ -93,15 +94,26 @@ class Executor {
 
   /// A unit's weights as this entry may read them: empty outside an acquired region.
   std::vector<Tensor<T const, Place>> weights(Entry const& entry, int unit) const {
-    std::byte* base = touched(entry, Kind::gathered, unit, -1);
-    if (!base) base = touched(entry, Kind::parameters, unit, -1);
-    std::vector<Tensor<T const, Place>> views;
+    std::vector<std::byte*> bases;
+    for (Flat const of : plan_.flats(unit)) {
+      std::byte* const gathered = touched(entry, Kind::gathered, of, -1);
+      bases.push_back(gathered ? gathered : touched(entry, Kind::parameters, of, -1));
+    }
+    return views_of<T const>(unit, bases);
+  }
+
+  /// A unit's parameters, or their gradients, in the buffers of its flat groups; empty where there is none.
+  template <class U>
+  std::vector<Tensor<U, Place>> views_of(int unit, std::vector<std::byte*> const& bases) const {
+    std::vector<Tensor<U, Place>> views;
     UnitSpec const& spec = plan_.unit(unit);
-    for (std::size_t index = 0; index < spec.parameters.size(); ++index)
-      views.push_back(base ? Tensor<T const, Place>{reinterpret_cast<T const*>(base) +
-                                                        plan_.layout(unit).parameters[index].begin,
-                                                    spec.parameters[index].in_memory()}
-                           : Tensor<T const, Place>{});
+    UnitLayout const& layout = plan_.layout(unit);
+    for (std::size_t index = 0; index < spec.parameters.size(); ++index) {
+      std::byte* const base = bases[static_cast<std::size_t>(layout.flat_of[index])];
+      views.push_back(base ? Tensor<U, Place>{reinterpret_cast<U*>(base) + layout.parameters[index].begin,
+                                              spec.parameters[index].in_memory()}
+                           : Tensor<U, Place>{});
+    }
     return views;
   }
 
@@ -144,17 +156,15 @@ class Executor {
       pass.losses = Tensor<S, Place>(pointer<S>(Kind::losses, -1), tokens);
       pass.gradient_scale = backward_scale_of<S>(pointer<StepState>(Kind::state, -1));
     }
-    if (std::byte* const contribution = touched(entry, Kind::contribution, unit, 0))
-      bind_gradients(pass, entry, contribution);
+    if (entry.verb == Verb::backward_weight) bind_gradients(pass, entry);
   }
 
-  void bind_gradients(Pass<Place, T>& pass, Entry const& entry, std::byte* contribution) {
+  void bind_gradients(Pass<Place, T>& pass, Entry const& entry) {
     int const unit = entry.unit;
     UnitSpec const& spec = plan_.unit(unit);
-    for (std::size_t index = 0; index < spec.parameters.size(); ++index)
-      pass.gradients.push_back(
-          {reinterpret_cast<T*>(contribution) + plan_.layout(unit).parameters[index].begin,
-           spec.parameters[index].in_memory()});
+    std::vector<std::byte*> bases;
+    for (Flat const of : plan_.flats(unit)) bases.push_back(touched(entry, Kind::contribution, of, 0));
+    pass.gradients = views_of<T>(unit, bases);
     for (int borrow = 0; borrow < static_cast<int>(spec.borrows.size()); ++borrow) {
       Borrow const& what = spec.borrows[static_cast<std::size_t>(borrow)];
       std::byte* data = touched(entry, Kind::lent, unit, borrow);
@@ -170,7 +180,7 @@ class Executor {
   }
   /// The owner's contribution as the place where its first borrower writes; only where T is S.
   std::byte* lent_in_place(Entry const& entry, Borrow const& what) const {
-    std::byte* const owner = touched(entry, Kind::contribution, what.unit, 0);
+    std::byte* const owner = touched(entry, Kind::contribution, plan_.flat_of(what.unit, what.parameter), 0);
     if (!owner) return nullptr;
     std::int64_t const begin =
         plan_.layout(what.unit).parameters[static_cast<std::size_t>(what.parameter)].begin;
@@ -245,15 +255,18 @@ class Executor {
         ops::fold(context, left.reshaped({left.elements()}), pass.lent[borrow].data(), 1, left.elements(),
                   false);
     }
-    T* const contribution = pointer<T>(Kind::contribution, entry.unit);
-    UnitLayout const& layout = plan_.layout(entry.unit);
-    auto const clear = [&](Range range) {
-      if (range.size())
-        ops::fill(context, Tensor<T, Place>{contribution + range.begin, {range.size()}},
-                  static_cast<T>(0.0f));
-    };
-    for (Range const& gap : layout.gaps) clear(gap);
-    clear(layout.frozen);
+    auto const& flats = plan_.layout(entry.unit).flats;
+    for (int group = 0; group < static_cast<int>(flats.size()); ++group) {
+      T* const contribution = pointer<T>(Kind::contribution, {entry.unit, group});
+      auto const clear = [&](Range range) {
+        if (range.size())
+          ops::fill(context, Tensor<T, Place>{contribution + range.begin, {range.size()}},
+                    static_cast<T>(0.0f));
+      };
+      FlatLayout const& layout = flats[static_cast<std::size_t>(group)];
+      for (Range const& gap : layout.gaps) clear(gap);
+      clear(layout.frozen);
+    }
   }
 
   StepPlan const& plan_;

@@ -128,7 +128,10 @@ inline std::uint64_t hash_of_numbers(TrainerOptions const& options, StepPlan con
   mix(options.seed);
   mix(options.schedule);
   for (UnitLayout const& layout : plan.layouts)
-    for (Range const& parameter : layout.parameters) mix(parameter.end);
+    for (std::size_t index = 0; index < layout.parameters.size(); ++index) {
+      mix(layout.parameters[index].end);
+      mix(layout.flat_of[index]);
+    }
   return hash;
 }
 
