@@ -539,8 +539,8 @@ TEST_CASE("entries read as lines") {
   for (int kind = 0; kind <= static_cast<int>(BufferKind::workspace); ++kind)
     CHECK(name_of(static_cast<BufferKind>(kind)) != "");
   for (std::size_t lane = 0; lane < lane_count; ++lane) CHECK(name_of(static_cast<Lane>(lane)) != "?");
-  for (int verb = 0; verb <= static_cast<int>(Verb::brief); ++verb)
+  for (int verb = 0; verb <= static_cast<int>(Verb::cross); ++verb)
     CHECK(name_of(static_cast<Verb>(verb)) != "");
-  for (int move = 0; move <= static_cast<int>(Move::broadcast); ++move)
+  for (int move = 0; move <= static_cast<int>(Move::receive); ++move)
     CHECK(name_of(static_cast<Move>(move)) != "");
 }

@@ -71,7 +71,10 @@ inline std::string listing(StepPlan const& plan, Program const& program) {
     std::int64_t const bytes = detail::bytes_of(program, entry);
     detail::append_padded(line, entry.from < 0 ? "-" : bytes_text(bytes), 12);
     if (entry.move != Move::none) line += std::string(name_of(entry.move)) + " ";
-    if (entry.group != Group::all) line += "among " + std::string(name_of(entry.group)) + " ";
+    char const* const with = entry.move == Move::send      ? "to "
+                             : entry.move == Move::receive ? "from "
+                                                           : "among ";
+    if (entry.group != Group::all) line += with + std::string(name_of(entry.group)) + " ";
     if (entry.from >= 0) {
       line += detail::words(plan, program.at(entry.from), entry.unit);
       if (entry.to != entry.from) line += " to " + detail::words(plan, program.at(entry.to), entry.unit);

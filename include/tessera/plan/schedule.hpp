@@ -15,7 +15,7 @@
 namespace tessera::inline v0 {
 
 /// What an entry is for. An entry of the verbs up to `release` computes or ends a use; of the others, one
-/// with a move carries values, one without works on them. The verbs from `share` on are of no unit.
+/// with a move carries values, one without works on them. `share`, `decide` and `brief` are of no unit.
 enum class Verb : std::uint8_t {
   forward,          ///< run the unit
   recompute,        ///< run the unit again, for what forward dropped
@@ -32,13 +32,15 @@ enum class Verb : std::uint8_t {
   publish,          ///< bring updated weights to where they are kept
   share,            ///< bring norm partials, losses and counts to every rank
   decide,           ///< the global norm, the clip factor and the loss scale
-  brief             ///< bring the scalars to where the optimizer works
+  brief,            ///< bring the scalars to where the optimizer works
+  cross             ///< bring an activation, or its gradient, to the next stage of a pipeline or back
 };
 
 constexpr std::string_view name_of(Verb verb) {
   constexpr std::string_view names[] = {
-      "forward", "recompute", "restore", "backward_input", "backward_weight", "release", "acquire", "reduce",
-      "fold",    "norm",      "stream",  "update",         "publish",         "share",   "decide",  "brief"};
+      "forward", "recompute", "restore", "backward_input", "backward_weight", "release", "acquire",
+      "reduce",  "fold",      "norm",    "stream",         "update",          "publish", "share",
+      "decide",  "brief",     "cross"};
   return names[static_cast<std::size_t>(verb)];
 }
 
@@ -54,12 +56,14 @@ enum class Move : std::uint8_t {
   all_reduce,      ///< sums over ranks, whole on each
   all_to_all,      ///< every rank's summand of a part to the rank of that part
   gather,          ///< every rank's values to rank 0
-  broadcast        ///< rank 0's values to all ranks
+  broadcast,       ///< rank 0's values to all ranks
+  send,            ///< to one rank, which receives
+  receive          ///< from one rank, which sends
 };
 
 constexpr std::string_view name_of(Move move) {
-  constexpr std::string_view names[] = {"none",       "copy",       "all_gather", "reduce_scatter",
-                                        "all_reduce", "all_to_all", "gather",     "broadcast"};
+  constexpr std::string_view names[] = {"none",       "copy",   "all_gather", "reduce_scatter", "all_reduce",
+                                        "all_to_all", "gather", "broadcast",  "send",           "receive"};
   return names[static_cast<std::size_t>(move)];
 }
 
@@ -67,12 +71,15 @@ constexpr std::string_view name_of(Move move) {
 /// rows are replicas of one another. One row, unless a run asks for more.
 enum class Group : std::uint8_t {
   all,
-  shards,   ///< those that have the other shards of this rank's copy: a row
-  replicas  ///< those that have the same shard: a column
+  shards,    ///< those that have the other shards of this rank's copy: a row
+  replicas,  ///< those that have the same shard: a column
+  next,      ///< the one that has the next stage of a pipeline: plans name it, no engine has stages
+  previous   ///< the one that has the stage before
 };
 
 constexpr std::string_view name_of(Group group) {
-  return group == Group::all ? "all" : group == Group::shards ? "shards" : "replicas";
+  constexpr std::string_view names[] = {"all", "shards", "replicas", "next", "previous"};
+  return names[static_cast<std::size_t>(group)];
 }
 
 /// What a buffer holds.

@@ -277,6 +277,9 @@ class ParameterStore {
       case Move::broadcast:
         transport_.broadcast(0, to, bytes, by);
         break;
+      case Move::send:
+      case Move::receive:
+        throw Error(ErrorKind::unsupported, "a schedule crosses stages of a pipeline, which no engine runs");
     }
   }
   /// The ranks of this one's row or column.
