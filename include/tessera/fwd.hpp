@@ -248,6 +248,7 @@ struct Roads;
 enum class BufferKind : std::uint8_t;
 struct Entry;
 struct Schedule;
+struct Turn;
 
 // store/
 template <class Place>

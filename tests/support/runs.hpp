@@ -29,6 +29,13 @@ using namespace tessera;
 /// Odd everywhere: nothing divides a register, a tile or a shard.
 inline constexpr Gpt2Options tiny{.layers = 2, .heads = 3, .channels = 33, .positions = 40, .vocabulary = 61};
 
+/// A list as it runs.
+inline std::vector<Turn> turns_of(Schedule const& schedule) {
+  std::vector<Turn> turns;
+  for (std::int64_t index = 0; index < schedule.turns(); ++index) turns.push_back(schedule.turn(index));
+  return turns;
+}
+
 /// How a global batch is split.
 struct Spread {
   int ranks = 1;

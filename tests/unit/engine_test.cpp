@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <set>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -258,22 +259,32 @@ TEST_CASE("intervals lie between the ends of steps") {
   CHECK(third.get().interval < third.get().seconds + 0.05);
 }
 
-TEST_CASE("an observer sees every entry once in order") {
+TEST_CASE("an observer sees every entry in order and in every micro-batch") {
   Run run = usual();
-  run.split.accumulation = 2;
+  run.split.accumulation = 4;
   Tied trainer(TiedModel{}, comm::Comm(), options_of(run));
-  std::vector<Entry const*> seen;
+  std::vector<Entry> seen;
   trainer.observe([&](StepPlan const& plan, Entry const& entry, std::span<std::byte* const> buffers) {
-    seen.push_back(&entry);
+    seen.push_back(entry);
     CHECK(buffers.size() == plan.train.buffers.size());
   });
   trainer.step(batch_of(run)).get();
-  auto const& entries = trainer.plan().train.schedule.entries;
-  REQUIRE(seen.size() == entries.size());
-  for (std::size_t i = 0; i < seen.size(); ++i) CHECK(seen[i] == &entries[i]);
+  auto const turns = turns_of(trainer.plan().train.schedule);
+  CHECK(turns.size() > trainer.plan().train.schedule.entries.size());
+  REQUIRE(seen.size() == turns.size());
+  std::set<int> micro_batches;
+  for (std::size_t i = 0; i < seen.size(); ++i) {
+    CHECK(seen[i].verb == turns[i].entry.verb);
+    CHECK(seen[i].unit == turns[i].entry.unit);
+    CHECK(seen[i].micro_batch == turns[i].micro_batch);
+    CHECK(seen[i].reads == turns[i].entry.reads);
+    CHECK(seen[i].writes == turns[i].entry.writes);
+    micro_batches.insert(seen[i].micro_batch);
+  }
+  CHECK(micro_batches == std::set{-1, 0, 1, 2, 3});
   trainer.observe({});
   trainer.step(batch_of(run)).get();
-  CHECK(seen.size() == entries.size());
+  CHECK(seen.size() == turns.size());
 }
 
 TEST_CASE("what does not fit is refused before anything is taken") {

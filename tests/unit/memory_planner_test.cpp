@@ -63,6 +63,27 @@ TEST_CASE("planned intervals never share bytes while both live") {
   CHECK(shared > 1000);  // it does reuse memory
 }
 
+TEST_CASE("what lives several times shares bytes only where all lives are apart") {
+  for (std::uint32_t seed = 1; seed <= 30; ++seed) {
+    auto intervals = random_intervals(seed, 60, 60);
+    auto const more = random_intervals(seed + 100, 60, 60);
+    for (std::size_t i = 0; i < intervals.size(); i += 2)
+      if (intervals[i].used() && more[i].used()) intervals[i].again = {{more[i].first, more[i].last}};
+    IntervalPlan const plan = plan_intervals(intervals);
+    CHECK(plan.bytes >= lower_bound_of(intervals));
+    for (std::size_t a = 0; a < intervals.size(); ++a)
+      for (std::size_t b = 0; b < a; ++b)
+        if (intervals[a].used() && intervals[b].used() && intervals[a].meets(intervals[b]))
+          REQUIRE_FALSE(overlap(plan, intervals, a, b));
+  }
+  Interval const twice{1, 0, 1, {{6, 8}}}, between{1, 2, 5}, late{1, 8, 9};
+  CHECK_FALSE(twice.meets(between));
+  CHECK_FALSE(between.meets(twice));
+  CHECK(twice.meets(late));
+  CHECK(late.meets(twice));
+  CHECK(lower_bound_of({{1000, 0, 1, {{6, 8}}}, {3000, 7, 7}}) == 4096);
+}
+
 TEST_CASE("the planner fills the tightest gap and needs no more than chains need") {
   // A chain of lives that touch one after the other: two buffers at a time.
   std::vector<Interval> chain;

@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -62,11 +63,12 @@ std::string text(StepPlan const& plan, Entry const& entry) {
 std::string acquisitions_are_sound(StepPlan const& plan, Program const& program) {
   std::set<int> held;  // buffers
   int micro = 0;
-  for (Entry const& entry : program.schedule.entries) {
+  for (Turn const& turn : turns_of(program.schedule)) {
+    Entry const& entry = turn.entry;
     std::string const where = text(plan, entry);
-    if (entry.micro_batch != micro) {
+    if (turn.micro_batch != micro) {
       if (!held.empty()) return "not released before " + where;
-      micro = entry.micro_batch;
+      micro = turn.micro_batch;
     }
     if (entry.verb == Verb::acquire) {  // a way of several moves ends in the same buffer
       bool const goes_on = entry.from == entry.to;
@@ -93,14 +95,14 @@ bool share_bytes(Buffer const& a, Buffer const& b) {
 
 /// In every micro-batch, buffers between their first and last use share no bytes; persistent ones never do.
 std::string lives_are_apart(StepPlan const& plan, Program const& program) {
-  std::map<int, std::map<int, std::pair<int, int>>> lives;  // micro-batch, buffer: first and last entry
-  auto const& entries = program.schedule.entries;
+  std::map<int, std::map<int, std::pair<int, int>>> lives;  // micro-batch, buffer: first and last turn
+  auto const turns = turns_of(program.schedule);
   int const last_micro = plan.shape.accumulation - 1;
-  for (int i = 0; i < static_cast<int>(entries.size()); ++i)
+  for (int i = 0; i < static_cast<int>(turns.size()); ++i)
     for (auto const* list :
-         {&entries[static_cast<std::size_t>(i)].reads, &entries[static_cast<std::size_t>(i)].writes})
+         {&turns[static_cast<std::size_t>(i)].entry.reads, &turns[static_cast<std::size_t>(i)].entry.writes})
       for (int const buffer : *list) {
-        int const micro = entries[static_cast<std::size_t>(i)].micro_batch;
+        int const micro = turns[static_cast<std::size_t>(i)].micro_batch;
         auto& life = lives[micro < 0 ? last_micro : micro].try_emplace(buffer, i, i).first->second;
         life.second = i;
         if (program.at(buffer).bytes > 0 && program.at(buffer).offset < 0)
@@ -109,7 +111,7 @@ std::string lives_are_apart(StepPlan const& plan, Program const& program) {
   for (auto& [micro, in_micro] : lives)
     for (std::size_t other = 0; other < program.buffers.size(); ++other)
       if (program.buffers[other].persistent)
-        in_micro[static_cast<int>(other)] = {0, static_cast<int>(entries.size())};
+        in_micro[static_cast<int>(other)] = {0, static_cast<int>(turns.size())};
   for (auto const& [micro, in_micro] : lives)
     for (auto a = in_micro.begin(); a != in_micro.end(); ++a)
       for (auto b = std::next(a); b != in_micro.end(); ++b)
@@ -148,10 +150,10 @@ struct Dice {
   }
 };
 
-/// How often each verb occurs.
+/// How often each verb runs.
 std::map<Verb, int> verbs(StepPlan const& plan) {
   std::map<Verb, int> count;
-  for (Entry const& entry : plan.train.schedule.entries) ++count[entry.verb];
+  for (Turn const& turn : turns_of(plan.train.schedule)) ++count[turn.entry.verb];
   return count;
 }
 
@@ -278,6 +280,70 @@ TEST_CASE("every list of random placements is sound") {
   }
 }
 
+TEST_CASE("every list of many micro-batches is sound and no longer than that of two") {
+  for (std::string_view const sharding : shardings)
+    for (std::string_view const offload : {"none", "cpu_optimizer", "cpu_full"})
+      for (std::string_view const reduction : {"ordered", "fast"})
+        for (int const prefetch : {0, 1, 3}) {
+          Setting by{.sharding = sharding,
+                     .precision = "bf16",
+                     .offload = offload,
+                     .reduction = reduction,
+                     .world = 3,
+                     .accumulation = 2,
+                     .prefetch = prefetch};
+          StepPlan const two = plan_of(by);
+          for (by.accumulation = 3; by.accumulation <= 8; ++by.accumulation) {
+            check_all(by);
+            StepPlan const many = plan_of(by);
+            CHECK(many.train.schedule.entries.size() == two.train.schedule.entries.size());
+            CHECK(hash_of(many.train.schedule) != hash_of(two.train.schedule));
+            std::map<int, int> runs;  // of each micro-batch
+            int place = 0, micro = 0;
+            for (Turn const& turn : turns_of(many.train.schedule)) {
+              ++runs[turn.micro_batch];
+              bool const follows = turn.index == place || turn.micro_batch == micro + 1;
+              CHECK(follows);
+              place = turn.index + 1;
+              micro = turn.micro_batch;
+            }
+            CHECK(runs.size() == static_cast<std::size_t>(by.accumulation) + 1);
+            for (int m = 1; m + 1 < by.accumulation; ++m) CHECK(runs[m] == runs[0]);
+          }
+        }
+}
+
+TEST_CASE("a hundred thousand micro-batches take the list of two and their tokens") {
+  Setting by{.sharding = "zs3", .precision = "bf16", .offload = "cpu_full", .world = 2, .accumulation = 2};
+  StepPlan const two = plan_of(by);
+  for (int const accumulation : {16384, 100000}) {
+    by.accumulation = accumulation;
+    StepPlan const many = plan_of(by);
+    Schedule const& schedule = many.train.schedule;
+    CHECK(schedule.entries.size() == two.train.schedule.entries.size());
+    CHECK(schedule.times == accumulation - 1);
+    CHECK(schedule.turn(schedule.turns() - 1).index == static_cast<int>(schedule.entries.size()) - 1);
+    CHECK(schedule.turn(schedule.turns() - 1).entry.verb == two.train.schedule.entries.back().verb);
+    Turn const last = schedule.turn(std::int64_t{accumulation - 1} * schedule.body_end - 1);
+    CHECK(last.index == schedule.body_end - 1);
+    CHECK(last.micro_batch == accumulation - 2);
+    for (std::size_t entry = 0; entry < schedule.entries.size(); ++entry) {
+      bool const repeated = static_cast<int>(entry) < schedule.body_end;
+      auto const& waits = schedule.entries[entry].waits;
+      if (!repeated) CHECK(waits == two.train.schedule.entries[entry].waits);
+      CHECK(waits.size() < lane_count);
+    }
+    // What is not a matter of their number lies where it did.
+    for (std::size_t buffer = 0; buffer < many.train.buffers.size(); ++buffer) {
+      Buffer const &one = many.train.buffers[buffer], &other = two.train.buffers[buffer];
+      if (one.persistent || other.offset < 0) continue;
+      std::size_t const tier = static_cast<std::size_t>(one.tier);
+      CHECK(one.offset - many.train.persistent_bytes[tier] ==
+            other.offset - two.train.persistent_bytes[tier]);
+    }
+  }
+}
+
 TEST_CASE("ranks agree on every list of random placements") {
   Dice dice;
   for (int round = 0; round < 100; ++round) {
@@ -336,13 +402,13 @@ TEST_CASE("no wait can be left out") {
   for (std::string_view const sharding : shardings)
     for (std::string_view const offload : {"none", "cpu_optimizer", "cpu_full"})
       for (std::string_view const reduction : {"ordered", "fast"})
-        for (int const prefetch : {0, 1}) {
+        for (auto const& [prefetch, accumulation] : {std::pair(0, 2), std::pair(1, 2), std::pair(1, 4)}) {
           StepPlan plan = plan_of({.sharding = sharding,
                                    .precision = "bf16",
                                    .offload = offload,
                                    .reduction = reduction,
                                    .world = 2,
-                                   .accumulation = 2,
+                                   .accumulation = accumulation,
                                    .prefetch = prefetch});
           for (Entry& entry : plan.train.schedule.entries)
             for (std::size_t wait = 0; wait < entry.waits.size(); ++wait) {
@@ -473,8 +539,8 @@ TEST_CASE("entries read as lines") {
   for (int kind = 0; kind <= static_cast<int>(BufferKind::workspace); ++kind)
     CHECK(name_of(static_cast<BufferKind>(kind)) != "");
   for (std::size_t lane = 0; lane < lane_count; ++lane) CHECK(name_of(static_cast<Lane>(lane)) != "?");
-  for (int verb = 0; verb <= static_cast<int>(Verb::brief); ++verb)
+  for (int verb = 0; verb <= static_cast<int>(Verb::cross); ++verb)
     CHECK(name_of(static_cast<Verb>(verb)) != "");
-  for (int move = 0; move <= static_cast<int>(Move::broadcast); ++move)
+  for (int move = 0; move <= static_cast<int>(Move::receive); ++move)
     CHECK(name_of(static_cast<Move>(move)) != "");
 }

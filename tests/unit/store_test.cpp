@@ -78,23 +78,25 @@ float contribution_of(int micro, int unit, std::int64_t element) {
 
 /// Carries out what the schedule says after each backward, for all micro-batches, up to the norm.
 void exchange(Fixture& fixture) {
-  for (Entry const& entry : fixture.plan.train.schedule.entries) {
+  for (Turn const& turn : turns_of(fixture.plan.train.schedule)) {
+    Entry const& entry = turn.entry;
     if (entry.verb == Verb::backward_weight) {
       FlatLayout const& layout = fixture.plan.flat({entry.unit, entry.flat});
       float* const to = fixture.buffer<float>(BufferKind::contribution, entry.unit);
       std::fill(to, to + layout.padded, 0.0f);
-      int const micro = entry.micro_batch * fixture.plan.shape.world + fixture.plan.shape.rank;
+      int const micro = turn.micro_batch * fixture.plan.shape.world + fixture.plan.shape.rank;
       for (std::int64_t i = 0; i < layout.undecayed.end; ++i) to[i] = contribution_of(micro, entry.unit, i);
     }
-    if (entry.verb == Verb::reduce || entry.verb == Verb::fold) fixture.store.run(fixture.plan.train, entry);
+    if (entry.verb == Verb::reduce || entry.verb == Verb::fold)
+      fixture.store.run(fixture.plan.train, entry, turn.micro_batch);
   }
 }
 
 /// Carries out the entries of some verbs.
 void run(Fixture& fixture, std::initializer_list<Verb> verbs) {
-  for (Entry const& entry : fixture.plan.train.schedule.entries)
-    if (std::find(verbs.begin(), verbs.end(), entry.verb) != verbs.end())
-      fixture.store.run(fixture.plan.train, entry);
+  for (Turn const& turn : turns_of(fixture.plan.train.schedule))
+    if (std::find(verbs.begin(), verbs.end(), turn.entry.verb) != verbs.end())
+      fixture.store.run(fixture.plan.train, turn.entry, turn.micro_batch);
 }
 
 /// This rank's gradient of a unit, as if it began at element 0.
@@ -136,7 +138,7 @@ TEST_CASE("an acquired unit is whole and its padding stays zero") {
     for (Entry const& entry : fixture.plan.train.schedule.entries) {
       if (entry.verb != Verb::acquire) continue;
       std::byte* const gathered = fixture.memory.train(entry.to);
-      fixture.store.run(fixture.plan.train, entry);
+      fixture.store.run(fixture.plan.train, entry, entry.micro_batch);
       FlatLayout const& layout = fixture.plan.flat({entry.unit, entry.flat});
       std::vector<float> want(static_cast<std::size_t>(layout.padded), 0.0f);
       UnitLayout const& unit = fixture.plan.layout(entry.unit);
@@ -155,7 +157,7 @@ TEST_CASE("every exchange folds all micro-batches of all ranks where the gradien
   for (std::string_view const sharding : shardings)
     for (std::string_view const reduction : {"ordered", "fast"})
       for (int const ranks : {1, 3})
-        for (int const accumulation : {1, 2})
+        for (int const accumulation : {1, 2, 4})
           tessera::run(ranks, [&](comm::Comm comm) {
             Fixture fixture(recipe(sharding, "fp32", "none", "none", reduction), comm.transport(),
                             accumulation);

@@ -18,39 +18,48 @@ namespace tessera::inline v0 {
 
 namespace detail {
 
-/// Walks a list once with a clock for each lane, and remembers for every byte who touched it last.
+/// Walks a list once, its body as often as it runs, with a clock for each lane, and remembers for every byte
+/// who touched it last. Entries are numbered by their turns.
 class ProgramCheck {
  public:
   ProgramCheck(StepPlan const& plan, Program const& program) : plan_(plan), program_(program) {}
 
   std::string run() {
     cut_bytes();
-    for (index_ = 0; index_ < count(); ++index_) {
-      std::string mistake = begin(at(index_));
+    ended_.resize(program_.schedule.entries.size());
+    for (index_ = 0; index_ < program_.schedule.turns(); ++index_) {
+      std::string mistake = begin(turn(index_));
       if (mistake.empty()) mistake = touch(at(index_));
       if (!mistake.empty()) return mistake;
-      now_[lane_of(index_)] = ended_.emplace_back(started_);
+      now_[lane_of(index_)] = started_;
+      ended_[static_cast<std::size_t>(turn(index_).index)] = {index_, started_};
     }
     return {};
   }
 
  private:
-  /// Of each lane the last entry that has ended, -1: none.
-  using Clock = std::array<int, lane_count>;
+  /// Of each lane the last turn that has ended, -1: none.
+  using Clock = std::array<std::int64_t, lane_count>;
+  /// The last turn of an entry, and what has ended when it has.
+  struct End {
+    std::int64_t turn = -1;
+    Clock clock{};
+  };
 
   /// A piece of memory whose bytes the same buffers have.
   struct Piece {
     int buffer = -1;  ///< whose content it is
-    int writer = -1;
+    std::int64_t writer = -1;
     Clock readers{};  ///< since then
   };
 
-  int count() const { return static_cast<int>(program_.schedule.entries.size()); }
-  Entry const& at(int index) const { return program_.schedule.entries[static_cast<std::size_t>(index)]; }
-  std::size_t lane_of(int index) const { return static_cast<std::size_t>(at(index).lane); }
-  std::string name(int index) const {
-    Entry const& entry = at(index);
-    return std::to_string(index) + " (" +
+  Turn turn(std::int64_t index) const { return program_.schedule.turn(index); }
+  Entry const& at(std::int64_t index) const { return turn(index).entry; }
+  std::size_t lane_of(std::int64_t index) const { return static_cast<std::size_t>(at(index).lane); }
+  std::string name(std::int64_t index) const {
+    Entry entry = at(index);
+    entry.micro_batch = turn(index).micro_batch;
+    return std::to_string(turn(index).index) + " (" +
            to_string(entry, entry.unit < 0 ? std::string_view("all") : plan_.unit(entry.unit).name) + ")";
   }
   std::string name_of_buffer(int buffer) const {
@@ -94,19 +103,22 @@ class ProgramCheck {
   }
 
   /// What has ended when an entry starts.
-  std::string begin(Entry const& entry) {
+  std::string begin(Turn const& turn) {
     std::size_t const own = lane_of(index_);
+    auto const& entries = program_.schedule.entries;
     started_ = now_[own];
-    for (int const other : entry.waits) {
-      if (other < 0 || other >= index_) return name(index_) + " waits for a later entry";
-      if (!at(other).signals) return name(index_) + " waits for what never signals";
+    for (int const other : turn.waits) {
+      auto const place = static_cast<std::size_t>(other);
+      if (other < 0 || place >= entries.size() || ended_[place].turn < 0)
+        return name(index_) + " waits for a later entry";
+      if (!entries[place].signals) return name(index_) + " waits for what never signals";
       for (std::size_t lane = 0; lane < lane_count; ++lane)
-        started_[lane] = std::max(started_[lane], ended_[static_cast<std::size_t>(other)][lane]);
+        started_[lane] = std::max(started_[lane], ended_[place].clock[lane]);
     }
     started_[own] = index_;  // for those after it
     return {};
   }
-  bool before(int other) const {
+  bool before(std::int64_t other) const {
     std::size_t const lane = lane_of(other);
     return other < 0 || lane == lane_of(index_) || started_[lane] >= other;
   }
@@ -129,7 +141,7 @@ class ProgramCheck {
         if (!before(piece.writer))
           return name(index_) + " reads " + name_of_buffer(buffer) + " and does not wait for " +
                  name(piece.writer);
-        if (!kept && entry.micro_batch >= 0 && at(piece.writer).micro_batch != entry.micro_batch)
+        if (!kept && entry.micro_batch >= 0 && turn(piece.writer).micro_batch != turn(index_).micro_batch)
           return name(index_) + " reads " + name_of_buffer(buffer) + " of another micro-batch, by " +
                  name(piece.writer);
         piece.readers[lane_of(index_)] = index_;
@@ -143,7 +155,7 @@ class ProgramCheck {
         if (piece.writer >= 0 && piece.writer != index_ && !before(piece.writer))
           return name(index_) + " writes " + name_of_buffer(buffer) + " and does not wait for " +
                  name(piece.writer);
-        for (int const reader : piece.readers)
+        for (std::int64_t const reader : piece.readers)
           if (reader >= 0 && reader != index_ && !before(reader))
             return name(index_) + " writes " + name_of_buffer(buffer) + " and does not wait for " +
                    name(reader) + ", which reads it";
@@ -162,9 +174,9 @@ class ProgramCheck {
   std::vector<Piece> pieces_;
   std::vector<std::pair<int, int>> of_buffer_;  // its pieces
   std::array<Clock, lane_count> now_{};         // of each lane
-  std::vector<Clock> ended_;                    // of each entry so far
+  std::vector<End> ended_;                      // of each entry so far
   Clock started_{};
-  int index_ = 0;
+  std::int64_t index_ = 0;
 };
 
 }  // namespace detail

@@ -40,7 +40,7 @@ inline void append_padded(std::string& line, std::string const& text, std::size_
 
 /// A line for each entry of one rank's program: its number, lane, micro-batch, unit and verb, what moves from
 /// where to where and how many bytes of this rank's, and the entries of other lanes that it waits for. A move
-/// among some of the ranks names the group.
+/// among some of the ranks names the group. What is repeated stands there once, with its first micro-batch.
 inline std::string listing(StepPlan const& plan, Program const& program) {
   std::size_t unit_width = 6;
   for (UnitSpec const& unit : plan.units) unit_width = std::max(unit_width, unit.name.size() + 2);
@@ -53,9 +53,15 @@ inline std::string listing(StepPlan const& plan, Program const& program) {
   detail::append_padded(head, "verb", 17);
   detail::append_padded(head, "bytes", 12);
   text += head + "what, and after which entries of other lanes\n";
-  auto const& entries = program.schedule.entries;
-  for (std::size_t index = 0; index < entries.size(); ++index) {
-    Entry const& entry = entries[index];
+  Schedule const& schedule = program.schedule;
+  auto const& entries = schedule.entries;
+  for (int index = 0; index < static_cast<int>(entries.size()); ++index) {
+    Entry const& entry = entries[static_cast<std::size_t>(index)];
+    bool const repeated = schedule.times > 1 && schedule.body_begin <= index && index < schedule.body_end;
+    if (repeated && index == schedule.body_begin)
+      text += std::to_string(index) + " to " + std::to_string(schedule.body_end - 1) + " are repeated " +
+              std::to_string(schedule.times) + " times, " + std::to_string(schedule.stride) +
+              (schedule.stride == 1 ? " micro-batch" : " micro-batches") + " later each time\n";
     std::string line;
     detail::append_padded(line, std::to_string(index), 7);
     detail::append_padded(line, std::string(name_of(entry.lane)), 15);
@@ -65,13 +71,19 @@ inline std::string listing(StepPlan const& plan, Program const& program) {
     std::int64_t const bytes = detail::bytes_of(program, entry);
     detail::append_padded(line, entry.from < 0 ? "-" : bytes_text(bytes), 12);
     if (entry.move != Move::none) line += std::string(name_of(entry.move)) + " ";
-    if (entry.group != Group::all) line += "among " + std::string(name_of(entry.group)) + " ";
+    char const* const with = entry.move == Move::send      ? "to "
+                             : entry.move == Move::receive ? "from "
+                                                           : "among ";
+    if (entry.group != Group::all) line += with + std::string(name_of(entry.group)) + " ";
     if (entry.from >= 0) {
       line += detail::words(plan, program.at(entry.from), entry.unit);
       if (entry.to != entry.from) line += " to " + detail::words(plan, program.at(entry.to), entry.unit);
     }
     for (std::size_t wait = 0; wait < entry.waits.size(); ++wait)
-      line += (wait ? ", " : entry.from >= 0 ? "; after " : "after ") + std::to_string(entry.waits[wait]);
+      line += (wait              ? ", "
+               : entry.from >= 0 ? "; after "
+                                 : "after ") +
+              std::to_string(entry.waits[wait]) + (entry.waits[wait] >= index ? " of the time before" : "");
     line.erase(line.find_last_not_of(' ') + 1);
     text += line + "\n";
   }

@@ -4,21 +4,31 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <numeric>
+#include <utility>
 #include <vector>
 
 #include "tessera/tensor/arena.hpp"
 
 namespace tessera::inline v0 {
 
-/// A buffer's life, from its first to its last use, both included.
+/// A buffer's life, from its first to its last use, both included. It may live several times.
 struct Interval {
   std::int64_t bytes = 0;
   int first = 0;
   int last = -1;
+  std::vector<std::pair<int, int>> again{};  ///< first and last use of its further lives
 
-  constexpr bool used() const { return last >= first; }
-  constexpr bool meets(Interval const& other) const { return first <= other.last && other.first <= last; }
+  bool used() const { return last >= first; }
+  bool meets(Interval const& other) const {
+    if (other.meets(first, last)) return true;
+    return std::any_of(again.begin(), again.end(),
+                       [&](auto const& life) { return other.meets(life.first, life.second); });
+  }
+  bool meets(int begin, int end) const {
+    if (first <= end && begin <= last) return true;
+    return std::any_of(again.begin(), again.end(),
+                       [&](auto const& life) { return life.first <= end && begin <= life.second; });
+  }
 };
 
 struct IntervalPlan {
@@ -38,9 +48,12 @@ inline IntervalPlan plan_intervals(std::vector<Interval> const& intervals) {
     return intervals[a].bytes != intervals[b].bytes ? intervals[a].bytes > intervals[b].bytes : a < b;
   });
 
+  bool const once = std::all_of(intervals.begin(), intervals.end(),
+                                [](Interval const& interval) { return interval.again.empty(); });
   struct Placed {
     std::int64_t offset, end;
     int first, last;
+    Interval const* life;
   };
   std::vector<Placed> placed;  // by offset
   for (std::size_t const index : order) {
@@ -48,7 +61,7 @@ inline IntervalPlan plan_intervals(std::vector<Interval> const& intervals) {
     std::int64_t const bytes = round_up(life.bytes, arena_alignment);
     std::int64_t best = -1, best_gap = 0, cursor = 0;
     for (Placed const& other : placed) {
-      if (other.first > life.last || life.first > other.last) continue;
+      if (once ? other.first > life.last || life.first > other.last : !life.meets(*other.life)) continue;
       std::int64_t const gap = other.offset - cursor;
       if (gap >= bytes && (best < 0 || gap < best_gap)) {
         best = cursor;
@@ -62,7 +75,7 @@ inline IntervalPlan plan_intervals(std::vector<Interval> const& intervals) {
     plan.bytes = std::max(plan.bytes, offset + bytes);
     auto const position = std::lower_bound(placed.begin(), placed.end(), offset,
                                            [](Placed const& a, std::int64_t at) { return a.offset < at; });
-    placed.insert(position, {offset, offset + bytes, life.first, life.last});
+    placed.insert(position, {offset, offset + bytes, life.first, life.last, &life});
   }
   return plan;
 }
@@ -70,13 +83,16 @@ inline IntervalPlan plan_intervals(std::vector<Interval> const& intervals) {
 /// The most bytes alive at one time: no plan can be smaller.
 inline std::int64_t lower_bound_of(std::vector<Interval> const& intervals) {
   std::int64_t most = 0;
-  for (Interval const& at : intervals) {
-    if (!at.used()) continue;
+  auto const live_at = [&](int time) {
     std::int64_t live = 0;
     for (Interval const& other : intervals)
-      if (other.used() && other.first <= at.first && at.first <= other.last)
-        live += round_up(other.bytes, arena_alignment);
-    most = std::max(most, live);
+      if (other.used() && other.meets(time, time)) live += round_up(other.bytes, arena_alignment);
+    return live;
+  };
+  for (Interval const& at : intervals) {
+    if (!at.used()) continue;
+    most = std::max(most, live_at(at.first));
+    for (auto const& life : at.again) most = std::max(most, live_at(life.first));
   }
   return most;
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,55 @@ namespace tessera::inline v0 {
 
 namespace detail {
 
+/// When the buffers of a list live that do not persist, as places in the list: in each micro-batch from the
+/// first to the last entry that touches them. What comes after the micro-batches belongs to the last one. A
+/// life that goes on as the body begins anew is one up to the body's end and one from its beginning.
+inline std::vector<Interval> lives_of(Program const& program) {
+  Schedule const& schedule = program.schedule;
+  struct Life {
+    std::int64_t first = -1, last = -1;  // turns
+    int micro_batch = -1;
+  };
+  std::vector<Life> open(program.buffers.size());
+  std::vector<Interval> lives(program.buffers.size());
+  int const body = schedule.body_end - schedule.body_begin;
+  auto const place = [&](std::int64_t turn) { return schedule.turn(turn, steady_times).index; };
+  auto const close = [&](std::size_t buffer) {
+    Interval& all = lives[buffer];
+    for (std::int64_t begin = open[buffer].first; begin <= open[buffer].last;) {
+      std::int64_t end = open[buffer].last + 1;
+      for (int time = std::min(schedule.times, steady_times) - 1; time > 0; --time) {
+        std::int64_t const anew = schedule.body_begin + std::int64_t{time} * body;
+        if (begin < anew && anew < end) end = anew;
+      }
+      std::pair const life(place(begin), place(end - 1));
+      if (!all.used())
+        std::tie(all.first, all.last) = life;
+      else if (life != std::pair(all.first, all.last) &&
+               std::find(all.again.begin(), all.again.end(), life) == all.again.end())
+        all.again.push_back(life);
+      begin = end;
+    }
+  };
+  for (std::int64_t index = 0; index < schedule.turns(steady_times); ++index) {
+    Turn const turn = schedule.turn(index, steady_times);
+    for (auto const* list : {&turn.entry.reads, &turn.entry.writes})
+      for (int const buffer : *list) {
+        if (program.at(buffer).persistent) continue;
+        Life& life = open[static_cast<std::size_t>(buffer)];
+        if (life.first >= 0 && turn.micro_batch >= 0 && turn.micro_batch != life.micro_batch) {
+          close(static_cast<std::size_t>(buffer));
+          life.first = -1;
+        }
+        if (life.first < 0) life = {index, index, turn.micro_batch};
+        life.last = index;
+      }
+  }
+  for (std::size_t buffer = 0; buffer < open.size(); ++buffer)
+    if (open[buffer].first >= 0) close(buffer);
+  return lives;
+}
+
 /// Gives every buffer its offset, and each tier its bytes.
 inline void place_buffers(Program& program) {
   auto& buffers = program.buffers;
@@ -27,20 +77,14 @@ inline void place_buffers(Program& program) {
     buffer.offset = end;
     end += round_up(buffer.bytes, arena_alignment);
   }
+  std::vector<Interval> const all = lives_of(program);
   for (std::size_t at = 0; at < tier_count; ++at) {
     Tier const tier{static_cast<std::uint8_t>(at)};
     std::vector<Interval> lives(buffers.size());
-    for (std::size_t index = 0; index < buffers.size(); ++index) lives[index].bytes = buffers[index].bytes;
-    auto const& entries = program.schedule.entries;
-    for (std::size_t entry = program.schedule.last_micro_batch; entry < entries.size(); ++entry)
-      for (auto const* list : {&entries[entry].reads, &entries[entry].writes})
-        for (int const index : *list) {
-          Interval& life = lives[static_cast<std::size_t>(index)];
-          Buffer const& buffer = buffers[static_cast<std::size_t>(index)];
-          if (buffer.persistent || buffer.tier != tier) continue;
-          if (!life.used()) life.first = static_cast<int>(entry);
-          life.last = static_cast<int>(entry);
-        }
+    for (std::size_t index = 0; index < buffers.size(); ++index) {
+      if (buffers[index].tier == tier) lives[index] = all[index];
+      lives[index].bytes = buffers[index].bytes;
+    }
     IntervalPlan const placed = plan_intervals(lives);
     for (std::size_t index = 0; index < buffers.size(); ++index)
       if (placed.offsets[index] >= 0)

@@ -33,30 +33,25 @@ class Generator {
   Generator(Generator const&) = delete;
   Generator& operator=(Generator const&) = delete;
 
+  /// All micro-batches but the last are one body: what differs in the first is that nothing was before it.
   /// Not `whole`: the last micro-batch alone, without waits. It has every buffer at its place.
   Program run(bool whole) {
     int const micro_batches = training_ ? plan_.shape.accumulation : 1;
-    for (micro_ = whole ? 0 : micro_batches - 1; micro_ < micro_batches; ++micro_) {
-      last_ = micro_ + 1 == micro_batches;
-      acquisitions_.assign(plan_.flats().size(), -1);
-      for (List& stops : stops_) stops.assign(plan_.flats().size(), 0);
-      program_.schedule.last_micro_batch = program_.schedule.entries.size();
-      std::vector<Work> const works = list_works();
-      for (std::size_t index = 0; index < works.size(); ++index) {
-        for (Flat const of : works[index].weights) acquire(of);
-        compute(works[index]);
-        release(index + 1 < works.size() ? &works[index + 1] : nullptr);
-        if (works[index].verb == Verb::backward_weight) finish_contribution(works[index].unit);
-      }
+    Schedule& schedule = program_.schedule;
+    if (whole && micro_batches > 1) {
+      micro_batch(0, false);
+      schedule.body_end = static_cast<int>(schedule.entries.size());
+      schedule.times = micro_batches - 1;
     }
+    micro_batch(micro_batches - 1, true);
     if (training_) {
       micro_ = -1;
       norms();
       for (Flat const of : plan_.flats()) update(of);
     }
-    overlap(program_.schedule, plan_.shape.prefetch);
+    overlap(schedule, plan_.shape.prefetch);
     place_buffers(program_);
-    if (whole) connect(program_.schedule, sharing_of(program_));
+    if (whole) connect(schedule, sharing_of(program_));
     return std::move(program_);
   }
 
@@ -76,6 +71,20 @@ class Generator {
     int buffer = -1;
     Placement lies{};
   };
+
+  void micro_batch(int number, bool last) {
+    micro_ = number;
+    last_ = last;
+    acquisitions_.assign(plan_.flats().size(), -1);
+    for (List& stops : stops_) stops.assign(plan_.flats().size(), 0);
+    std::vector<Work> const works = list_works();
+    for (std::size_t index = 0; index < works.size(); ++index) {
+      for (Flat const of : works[index].weights) acquire(of);
+      compute(works[index]);
+      release(index + 1 < works.size() ? &works[index + 1] : nullptr);
+      if (works[index].verb == Verb::backward_weight) finish_contribution(works[index].unit);
+    }
+  }
 
   int units() const { return plan_.units_count(); }
   DTypes const& types() const { return plan_.recipe.types; }

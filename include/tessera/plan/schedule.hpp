@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,7 +15,7 @@
 namespace tessera::inline v0 {
 
 /// What an entry is for. An entry of the verbs up to `release` computes or ends a use; of the others, one
-/// with a move carries values, one without works on them. The verbs from `share` on are of no unit.
+/// with a move carries values, one without works on them. `share`, `decide` and `brief` are of no unit.
 enum class Verb : std::uint8_t {
   forward,          ///< run the unit
   recompute,        ///< run the unit again, for what forward dropped
@@ -31,13 +32,15 @@ enum class Verb : std::uint8_t {
   publish,          ///< bring updated weights to where they are kept
   share,            ///< bring norm partials, losses and counts to every rank
   decide,           ///< the global norm, the clip factor and the loss scale
-  brief             ///< bring the scalars to where the optimizer works
+  brief,            ///< bring the scalars to where the optimizer works
+  cross             ///< bring an activation, or its gradient, to the next stage of a pipeline or back
 };
 
 constexpr std::string_view name_of(Verb verb) {
   constexpr std::string_view names[] = {
-      "forward", "recompute", "restore", "backward_input", "backward_weight", "release", "acquire", "reduce",
-      "fold",    "norm",      "stream",  "update",         "publish",         "share",   "decide",  "brief"};
+      "forward", "recompute", "restore", "backward_input", "backward_weight", "release", "acquire",
+      "reduce",  "fold",      "norm",    "stream",         "update",          "publish", "share",
+      "decide",  "brief",     "cross"};
   return names[static_cast<std::size_t>(verb)];
 }
 
@@ -53,12 +56,14 @@ enum class Move : std::uint8_t {
   all_reduce,      ///< sums over ranks, whole on each
   all_to_all,      ///< every rank's summand of a part to the rank of that part
   gather,          ///< every rank's values to rank 0
-  broadcast        ///< rank 0's values to all ranks
+  broadcast,       ///< rank 0's values to all ranks
+  send,            ///< to one rank, which receives
+  receive          ///< from one rank, which sends
 };
 
 constexpr std::string_view name_of(Move move) {
-  constexpr std::string_view names[] = {"none",       "copy",       "all_gather", "reduce_scatter",
-                                        "all_reduce", "all_to_all", "gather",     "broadcast"};
+  constexpr std::string_view names[] = {"none",       "copy",   "all_gather", "reduce_scatter", "all_reduce",
+                                        "all_to_all", "gather", "broadcast",  "send",           "receive"};
   return names[static_cast<std::size_t>(move)];
 }
 
@@ -66,12 +71,15 @@ constexpr std::string_view name_of(Move move) {
 /// rows are replicas of one another. One row, unless a run asks for more.
 enum class Group : std::uint8_t {
   all,
-  shards,   ///< those that have the other shards of this rank's copy: a row
-  replicas  ///< those that have the same shard: a column
+  shards,    ///< those that have the other shards of this rank's copy: a row
+  replicas,  ///< those that have the same shard: a column
+  next,      ///< the one that has the next stage of a pipeline: plans name it, no engine has stages
+  previous   ///< the one that has the stage before
 };
 
 constexpr std::string_view name_of(Group group) {
-  return group == Group::all ? "all" : group == Group::shards ? "shards" : "replicas";
+  constexpr std::string_view names[] = {"all", "shards", "replicas", "next", "previous"};
+  return names[static_cast<std::size_t>(group)];
 }
 
 /// What a buffer holds.
@@ -146,7 +154,7 @@ struct Entry {
   Group group = Group::all;  ///< of a move between ranks
   int unit = -1;
   int flat = 0;          ///< of state: which of the unit's flat groups
-  int micro_batch = -1;  ///< accumulation index; -1 after the last one
+  int micro_batch = -1;  ///< accumulation index, of its first turn; -1 after the last one
   Lane lane = Lane::compute;
   int from = -1;            ///< the buffer that a move, a fold, a norm or an update takes values from
   int to = -1;              ///< the one it gives them to
@@ -157,18 +165,59 @@ struct Entry {
   bool signals = false;     ///< some later entry of another lane waits for this one
 };
 
-/// A whole step. `last_micro_batch` is the index of the first entry of the last micro-batch: from there on
-/// every buffer has the longest life it has in any micro-batch.
+/// One time that an entry runs.
+struct Turn {
+  Entry const& entry;
+  int index = 0;                 ///< of the entry in its list
+  int micro_batch = -1;          ///< this time
+  std::span<int const> waits{};  ///< for what has run before
+};
+
+/// A whole step: a list of which one part, the body, runs several times over, so that its length does not
+/// depend on the number of micro-batches. An entry has the same operands every time; the micro-batch that it
+/// names is that of its first time. A wait is for the last time that the other entry has run. So an entry of
+/// the body that waits for one that is not before it in the list waits for the time before, and the first
+/// time for nothing; these are the last ones of its waits.
 struct Schedule {
   std::vector<Entry> entries;
-  std::size_t last_micro_batch = 0;
+  int body_begin = 0, body_end = 0;  ///< the entries of the body
+  int times = 1;                     ///< how often it runs
+  int stride = 1;                    ///< how many micro-batches later it is each time
+
+  /// How many entries run: in all, and if the body ran `most` times at most.
+  std::int64_t turns() const { return turns(times); }
+  std::int64_t turns(int most) const {
+    return static_cast<std::int64_t>(entries.size()) +
+           (std::min(times, most) - 1) * std::int64_t{body_end - body_begin};
+  }
+  /// The n-th of them.
+  Turn turn(std::int64_t n) const { return turn(n, times); }
+  Turn turn(std::int64_t n, int most) const {
+    int time = 0;
+    if (n >= body_end && body_end > body_begin) {
+      std::int64_t const size = body_end - body_begin, last = std::min(times, most) - 1;
+      bool const inside = n < body_end + last * size;
+      time = inside ? static_cast<int>((n - body_begin) / size) : 0;
+      n -= (inside ? time : last) * size;
+    }
+    Entry const& entry = entries[static_cast<std::size_t>(n)];
+    std::size_t waits = entry.waits.size();
+    while (time == 0 && waits > 0 && entry.waits[waits - 1] >= n) --waits;
+    return {entry, static_cast<int>(n), entry.micro_batch + time * stride,
+            std::span(entry.waits).first(waits)};
+  }
 };
+
+/// How many times of the body show all there is to see. Entries touch the same buffers every time, so what
+/// has to wait for an earlier time has to wait for the time before, which did so itself; and no life is
+/// longer than from one time into the next, where its buffer is written again.
+inline constexpr int steady_times = 2;
 
 /// Orders entries of different lanes: an entry waits for the last writer of all it touches, for the readers
 /// of all it overwrites, and, where it overwrites bytes that another buffer had before (`sharing[b]` lists
 /// the buffers that overlap buffer b), for all that touched that one. It waits for nothing that an earlier
 /// entry of its lane, or another of its waits, has waited for: without any one of the waits two entries would
-/// be in no order.
+/// be in no order. The body's waits follow from its first times: see `steady_times`.
 inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sharing) {
   constexpr std::size_t lanes = lane_count;
   using Latest = std::array<int, lanes>;  // an entry of each lane, -1: none
@@ -180,9 +229,13 @@ inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sha
   std::vector<Latest> written(sharing.size(), none), read(sharing.size(), none);
   std::vector<Latest> known(lanes, none);  // of each lane: what is done when its next entry begins
   auto& entries = schedule.entries;
-  std::vector<Latest> done(entries.size(), none);  // when an entry is
-  for (int index = 0; index < static_cast<int>(entries.size()); ++index) {
-    Entry& entry = entries[static_cast<std::size_t>(index)];
+  int const turns = static_cast<int>(schedule.turns(steady_times));
+  auto const entry_of = [&](int turn) -> Entry& {
+    return entries[static_cast<std::size_t>(schedule.turn(turn, steady_times).index)];
+  };
+  std::vector<Latest> done(static_cast<std::size_t>(turns), none);  // when an entry is
+  for (int index = 0; index < turns; ++index) {                     // of turns, not of entries
+    Entry& entry = entry_of(index);
     std::size_t const own = static_cast<std::size_t>(entry.lane);
     Latest needed = none;
     for (int buffer : entry.reads) join(needed, written[static_cast<std::size_t>(buffer)]);
@@ -200,8 +253,11 @@ inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sha
       for (std::size_t lane = 0; lane < lanes; ++lane)
         if (lane != own && needed[lane] > known[own][lane]) latest = std::max(latest, needed[lane]);
       if (latest < 0) break;
-      entry.waits.push_back(latest);
-      entries[static_cast<std::size_t>(latest)].signals = true;
+      Entry& other = entry_of(latest);
+      int const place = static_cast<int>(&other - entries.data());
+      if (std::find(entry.waits.begin(), entry.waits.end(), place) == entry.waits.end())
+        entry.waits.push_back(place);
+      other.signals = true;
       join(known[own], done[static_cast<std::size_t>(latest)]);
     }
     known[own][own] = index;
@@ -214,9 +270,9 @@ inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sha
   }
 }
 
-/// A 64-bit FNV-1a hash of verbs, moves, units, micro-batches, lanes and buffers: ranks compare it before
-/// step 1, and rows with equal hashes run the same program. Waits are left out: they follow from these and
-/// from where the buffers lie, which under the root optimizer is not the same on all ranks.
+/// A 64-bit FNV-1a hash of verbs, moves, units, micro-batches, lanes, buffers and repetitions: ranks compare
+/// it before step 1, and rows with equal hashes run the same program. Waits are left out: they follow from
+/// these and from where the buffers lie, which under the root optimizer is not the same on all ranks.
 inline std::uint64_t hash_of(Schedule const& schedule) {
   std::uint64_t hash = 14695981039346656037ull;
   auto const mix = [&](std::int64_t value) {
@@ -225,6 +281,9 @@ inline std::uint64_t hash_of(Schedule const& schedule) {
       hash *= 1099511628211ull;
     }
   };
+  if (schedule.times > 1)
+    for (int const number : {schedule.body_begin, schedule.body_end, schedule.times, schedule.stride})
+      mix(number);
   for (Entry const& entry : schedule.entries) {
     mix(static_cast<std::int64_t>(entry.verb));
     mix(static_cast<std::int64_t>(entry.move));

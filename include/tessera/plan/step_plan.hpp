@@ -45,6 +45,7 @@ struct Buffer {
   int unit = -1;
   int flat = 0;  ///< of state: which of the unit's flat groups
   int index = 0;
+  int slot = 0;  ///< of several that micro-batches take in turn
   std::int64_t bytes = 0;
   Tier tier = Tier::device;
   bool persistent = false;  ///< lives from construction on; the others live between their first and last use
@@ -68,19 +69,21 @@ struct Program {
   std::array<std::int64_t, tier_count> arena_bytes{};       ///< by Tier: persistent and shared part together
 
   /// The index of a buffer, or -1.
-  int find(BufferKind kind, Flat of, int index = 0) const {
+  int find(BufferKind kind, Flat of, int index = 0, int slot = 0) const {
     std::size_t const place = static_cast<std::size_t>(of.unit + 1);
     if (place < of_unit_.size())
-      for (int const buffer : of_unit_[place])
-        if (at(buffer).kind == kind && at(buffer).flat == of.group && at(buffer).index == index)
+      for (int const buffer : of_unit_[place]) {
+        Buffer const& about = at(buffer);
+        if (about.kind == kind && about.flat == of.group && about.index == index && about.slot == slot)
           return buffer;
+      }
     return -1;
   }
   Buffer const& at(int buffer) const { return buffers[static_cast<std::size_t>(buffer)]; }
 
   int add(Buffer const& buffer) {
-    if (int const found = find(buffer.kind, {buffer.unit, buffer.flat}, buffer.index); found >= 0)
-      return found;
+    int const found = find(buffer.kind, {buffer.unit, buffer.flat}, buffer.index, buffer.slot);
+    if (found >= 0) return found;
     std::size_t const place = static_cast<std::size_t>(buffer.unit + 1);
     if (place >= of_unit_.size()) of_unit_.resize(place + 1);
     of_unit_[place].push_back(static_cast<int>(buffers.size()));

@@ -89,7 +89,8 @@ class ParameterStore {
     std::byte* const table = state_bytes(Kind::norm_ranges);
     shares_.units = reinterpret_cast<NormRange const*>(table);
     for (NormRange const& range : ranges) norm_offset_.push_back(range.offset);
-    for (Entry const& entry : plan_.train.schedule.entries) host_work_.push_back({this, &entry});
+    for (Entry const& entry : plan_.train.schedule.entries)
+      for (bool const first : {false, true}) host_work_.push_back({this, &entry, first});
     if (context_.recorder()) return;
     std::size_t const bytes = ranges.size() * sizeof(NormRange);
     std::byte* const staged = context_.stage(table, bytes);
@@ -109,13 +110,14 @@ class ParameterStore {
   /// Where they are: memory of the place.
   StepState* state_address() const { return reinterpret_cast<StepState*>(state_bytes(Kind::state)); }
 
-  /// Carries out one entry of a program of the plan, on the lane that the context is in.
-  void run(Program const& program, Entry const& entry) {
-    if (entry.move != Move::none) return move(program, entry);
+  /// Carries out one entry of a program of the plan for a micro-batch, on the lane that the context is in.
+  void run(Program const& program, Entry const& entry, int micro_batch) {
+    bool const first = micro_batch == 0;
+    if (entry.move != Move::none) return move(program, entry, micro_batch);
     if (entry.verb == Verb::decide) return ops::finish_step(context_, shares_, state_address(), rule_);
-    if (program.at(entry.to).tier == Tier::device) return work(context_, entry);
+    if (program.at(entry.to).tier == Tier::device) return work(context_, entry, first);
     auto const index = static_cast<std::size_t>(&entry - program.schedule.entries.data());
-    context_.host_task(cost_of(entry), &ParameterStore::run_on_host, &host_work_[index]);
+    context_.host_task(cost_of(entry), &ParameterStore::run_on_host, &host_work_[2 * index + first]);
   }
 
   /// Where one micro-batch leaves its loss sum and token count: memory of the place.
@@ -244,7 +246,7 @@ class ParameterStore {
 
   // Moves.
 
-  void move(Program const& program, Entry const& entry) {
+  void move(Program const& program, Entry const& entry, int micro_batch) {
     Buffer const &source = program.at(entry.from), &target = program.at(entry.to);
     std::byte* const from = memory_.of(program)[static_cast<std::size_t>(entry.from)];
     std::byte* const to = memory_.of(program)[static_cast<std::size_t>(entry.to)];
@@ -253,7 +255,7 @@ class ParameterStore {
     std::int64_t const bytes = count * static_cast<std::int64_t>(size_of(source.type));
     comm::CollectiveId const by{name_of(entry.verb).data(),
                                 entry.unit < 0 ? "all units" : plan_.unit(entry.unit).name.c_str(),
-                                entry.micro_batch};
+                                micro_batch};
     comm::Peers const among = peers(entry.group);
     switch (entry.move) {
       case Move::none:
@@ -279,6 +281,9 @@ class ParameterStore {
       case Move::broadcast:
         transport_.broadcast(0, to, bytes, by);
         break;
+      case Move::send:
+      case Move::receive:
+        throw Error(ErrorKind::unsupported, "a schedule crosses stages of a pipeline, which no engine runs");
     }
   }
   /// The ranks of this one's row or column.
@@ -300,10 +305,11 @@ class ParameterStore {
   struct HostWork {
     ParameterStore* store;
     Entry const* entry;
+    bool first;  // of the micro-batches
   };
   static void run_on_host(Context<Cpu>& host, void* data) {
     HostWork const& task = *static_cast<HostWork const*>(data);
-    task.store->work(host, *task.entry);
+    task.store->work(host, *task.entry, task.first);
   }
   /// What the host is about to do: AdamW reads gradient, master weights and moments, and writes the last
   /// three and the weights; the others read about what they are given.
@@ -316,9 +322,9 @@ class ParameterStore {
   }
 
   template <class P>
-  void work(Context<P>& context, Entry const& entry) {
+  void work(Context<P>& context, Entry const& entry, bool first) {
     if (entry.part.size() == 0) return;
-    if (entry.verb == Verb::fold) return fold(context, entry);
+    if (entry.verb == Verb::fold) return fold(context, entry, first);
     bool const sums = plan_.train.at(entry.from).type == dtype_of<S>;
     if (entry.verb == Verb::norm) return sums ? norm<S>(context, entry) : norm<T>(context, entry);
     return sums ? update<S>(context, entry) : update<T>(context, entry);
@@ -326,11 +332,10 @@ class ParameterStore {
 
   /// Adds what arrived, in rank order, to the gradient: acc = c_0, acc = acc + c_m.
   template <class P>
-  void fold(Context<P>& context, Entry const& entry) {
+  void fold(Context<P>& context, Entry const& entry, bool first) {
     std::int64_t const count = entry.part.size();
     ops::fold(context, Tensor<S, P>{values<S>(entry.to, entry.part), {count}},
-              values<T const>(entry.from, entry.part), plan_.train.at(entry.from).pieces, count,
-              entry.micro_batch == 0);
+              values<T const>(entry.from, entry.part), plan_.train.at(entry.from).pieces, count, first);
   }
 
   /// Square sums of this rank's part of a flat group's gradient, and where its first value lies that is not
@@ -406,7 +411,7 @@ class ParameterStore {
   StepRule const& rule_;
   StepShares shares_;  // of all ranks
   std::vector<std::int64_t> norm_offset_;
-  std::vector<HostWork> host_work_;  // of each entry of a training step
+  std::vector<HostWork> host_work_;  // of each entry of a training step: later, and in the first micro-batch
 };
 
 }  // namespace tessera::inline v0

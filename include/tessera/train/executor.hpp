@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a program: binds each compute entry's buffers to a Pass once, then walks the entries.
+// Runs a program: binds each compute entry's buffers to a Pass once, then takes the entries in turn.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -30,10 +29,10 @@ class Executor {
   Executor(StepPlan const& plan, Program const& program, StepMemory<Place> const& memory,
            UnitFunctions<Place, T> functions, void const* model)
       : plan_(plan), program_(program), memory_(memory), functions_(functions), model_(model) {
-    for (auto& list : passes_) list.resize(plan.units.size());
-    auto const& entries = program.schedule.entries;
-    for (std::size_t index = program.schedule.last_micro_batch; index < entries.size(); ++index)
-      if (Pass<Place, T>* const pass = pass_of(entries[index])) bind(*pass, entries[index]);
+    for (Entry const& entry : program.schedule.entries) {
+      passes_.emplace_back();
+      if (computes(entry.verb)) bind(passes_.back(), entry);
+    }
   }
 
   /// Enqueues the whole program, each entry on its lane after those it waits for. Throws what a collective
@@ -44,15 +43,15 @@ class Executor {
       comm::Transport& transport;
       ~OffStream() { transport.on_stream(nullptr); }
     } const off_stream{transport};
-    int index = 0;
-    for (Entry const& entry : program_.schedule.entries) {
+    Schedule const& schedule = program_.schedule;
+    for (std::int64_t index = 0; index < schedule.turns(); ++index) {
+      Turn const turn = schedule.turn(index);
       transport.heartbeat();
-      context.begin(index, entry.lane, entry.waits);
+      context.begin(turn.index, turn.entry.lane, turn.waits);
       transport.on_stream(context.native_stream());
-      run(entry, context, store);
-      context.end(index, entry.signals);
-      if (observer) observer(plan_, entry, memory_.of(program_));
-      ++index;
+      run(turn, context, store);
+      context.end(turn.index, turn.entry.signals);
+      if (observer) show(turn, observer);
     }
   }
 
@@ -71,9 +70,11 @@ class Executor {
     return pointer<U>(program_.find(kind, of, index));
   }
 
-  Pass<Place, T>* pass_of(Entry const& entry) {
-    if (!computes(entry.verb)) return nullptr;
-    return &passes_[static_cast<std::size_t>(entry.verb)][static_cast<std::size_t>(entry.unit)];
+  /// An observer sees the entry as it has run.
+  void show(Turn const& turn, StepObserver const& observer) const {
+    Entry entry = turn.entry;
+    entry.micro_batch = turn.micro_batch;
+    observer(plan_, entry, memory_.of(program_));
   }
 
   /// The buffer of a kind that this entry touches for a unit or one of its flat groups, or null.
@@ -200,21 +201,22 @@ class Executor {
     return {};
   }
 
-  void run(Entry const& entry, Context<Place>& context, Store& store) {
-    if (computes(entry.verb))
-      compute(entry, context, store);
-    else if (entry.verb != Verb::release)
-      store.run(program_, entry);
+  void run(Turn const& turn, Context<Place>& context, Store& store) {
+    if (computes(turn.entry.verb))
+      compute(turn, context, store);
+    else if (turn.entry.verb != Verb::release)
+      store.run(program_, turn.entry, turn.micro_batch);
   }
 
-  void compute(Entry const& entry, Context<Place>& context, Store& store) {
-    Pass<Place, T>& pass = *pass_of(entry);
+  void compute(Turn const& turn, Context<Place>& context, Store& store) {
+    Entry const& entry = turn.entry;
+    Pass<Place, T>& pass = passes_[static_cast<std::size_t>(turn.index)];
     StepShape const& shape = plan_.shape;
     std::int64_t const elements = shape.batch * shape.sequence;
     auto const* const tokens = pointer<std::int32_t>(Kind::batch, -1);
     pass.device = &context;
-    pass.tokens = {tokens + entry.micro_batch * elements, {shape.batch, shape.sequence}};
-    pass.targets = {tokens + (shape.accumulation + entry.micro_batch) * elements,
+    pass.tokens = {tokens + turn.micro_batch * elements, {shape.batch, shape.sequence}};
+    pass.targets = {tokens + (shape.accumulation + turn.micro_batch) * elements,
                     {shape.batch, shape.sequence}};
     bool const last_unit = entry.unit + 1 == plan_.units_count();
     try {
@@ -237,16 +239,15 @@ class Executor {
       throw Error(error.kind(), unit + ", " + std::string(name_of(entry.verb)) + ": " + error.what(),
                   error.rank(), unit);
     }
-    if (entry.verb == Verb::backward_weight) complete(entry, context);
+    if (entry.verb == Verb::backward_weight) complete(entry, pass, context);
     if (entry.verb == Verb::forward && last_unit) {
-      LossSum* const slot = store.loss_slot(entry.micro_batch);
+      LossSum* const slot = store.loss_slot(turn.micro_batch);
       ops::sum_losses(context, pass.losses, pass.targets.reshaped({elements}), &slot->loss, &slot->unmasked);
     }
   }
 
   /// After backward_weight: later borrowers join the first, and what is no trainable parameter's stays zero.
-  void complete(Entry const& entry, Context<Place>& context) {
-    Pass<Place, T>& pass = *pass_of(entry);
+  void complete(Entry const& entry, Pass<Place, T> const& pass, Context<Place>& context) {
     UnitSpec const& spec = plan_.unit(entry.unit);
     for (std::size_t borrow = 0; borrow < spec.borrows.size(); ++borrow) {
       Tensor<S, Place> const left =
@@ -274,7 +275,7 @@ class Executor {
   StepMemory<Place> const& memory_;
   UnitFunctions<Place, T> functions_;
   void const* model_;
-  std::array<std::vector<Pass<Place, T>>, 5> passes_;  // by verb and unit
+  std::vector<Pass<Place, T>> passes_;  // of each entry; empty where it computes nothing
 };
 
 }  // namespace tessera::inline v0

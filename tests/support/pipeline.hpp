@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// One stage of a pipeline as a program: one forward, one backward (1F1B, Narayanan et al., SC 2021). Planned
+// and checked, not run: no engine has stages.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "tessera/nn/model.hpp"
+#include "tessera/plan/layout.hpp"
+#include "tessera/plan/placing.hpp"
+#include "tessera/plan/schedule.hpp"
+#include "tessera/plan/step_plan.hpp"
+
+namespace support {
+
+using namespace tessera;
+
+/// Which stage, of how many, and mistakes to be found. `sends_first`: it sends the activation before it
+/// receives the gradient, which the next stage sends before it receives that activation. `spared_slots`: as
+/// many slots too few.
+struct Stage {
+  int stages = 1, stage = 0, micro_batches = 1;
+  bool sends_first = false;
+  int spared_slots = 0;
+
+  /// How many micro-batches are in flight here: forward has run and backward has not.
+  int slots() const { return std::min(stages - stage, micro_batches) - spared_slots; }
+};
+
+/// Writes a stage's list. The units are cut evenly; each has its weights on its stage alone (no borrows), and
+/// accumulates. What a micro-batch keeps until its backward has a slot for each in flight. The body is as
+/// many forwards and backwards as there are slots, so that its entries have the same slots every time.
+class StageGenerator {
+ public:
+  StageGenerator(std::vector<UnitSpec> units, Stage const& by) : by_(by) {
+    plan_.units = std::move(units);
+    plan_.shape.accumulation = by.micro_batches;
+    int const count = plan_.units_count();
+    begin_ = count * by.stage / by.stages;
+    end_ = count * (by.stage + 1) / by.stages;
+  }
+
+  StepPlan run() {
+    Schedule& schedule = plan_.train.schedule;
+    int const warm = std::min(by_.stages - 1 - by_.stage, by_.micro_batches);
+    int const pairs = by_.micro_batches - warm;
+    for (int micro = 0; micro < warm; ++micro) {
+      forward(micro);
+      send_output(micro);
+    }
+    schedule.body_begin = schedule.body_end = static_cast<int>(schedule.entries.size());
+    schedule.times = std::max(1, pairs / by_.slots());
+    schedule.stride = by_.slots();
+    for (int pair = 0; pair < pairs; ++pair) {
+      if (schedule.times > 1 && pair == by_.slots()) {
+        schedule.body_end = static_cast<int>(schedule.entries.size());
+        pair = schedule.times * by_.slots();
+        if (pair == pairs) break;
+      }
+      forward(warm + pair);
+      if (by_.sends_first) send_output(warm + pair);
+      receive_gradient(pair);
+      if (!by_.sends_first) send_output(warm + pair);
+      backward(pair);
+    }
+    for (int micro = pairs; micro < by_.micro_batches; ++micro) {
+      receive_gradient(micro);
+      backward(micro);
+    }
+    for (int unit = begin_; unit < end_; ++unit)
+      work(Verb::update, unit, -1, {state(BufferKind::accumulator, unit)},
+           {state(BufferKind::parameters, unit)});
+    tessera::detail::place_buffers(plan_.train);
+    connect(schedule, tessera::detail::sharing_of(plan_.train));
+    return std::move(plan_);
+  }
+
+ private:
+  using List = std::vector<int>;
+
+  // Buffers.
+
+  int state(BufferKind kind, int unit) {
+    std::int64_t const bytes = unit < 0 ? 1000 : 4 * layout_of(plan_.unit(unit), 1).padded;
+    return plan_.train.add({.kind = kind, .unit = unit, .bytes = bytes, .persistent = true});
+  }
+  int contribution(int unit) {
+    return plan_.train.add(
+        {.kind = BufferKind::contribution, .unit = unit, .bytes = 4 * layout_of(plan_.unit(unit), 1).padded});
+  }
+  int activation(BufferKind kind, int unit, int index, Shape const& shape, int slot) {
+    return plan_.train.add({.kind = kind,
+                            .unit = unit,
+                            .index = index,
+                            .slot = slot,
+                            .bytes = 4 * shape.elements(),
+                            .range = {0, shape.elements()}});
+  }
+  int slot(int micro) const { return micro % by_.slots(); }
+  int output(int unit, int micro) {
+    return activation(BufferKind::output, unit, 0, plan_.unit(unit).output, slot(micro));
+  }
+  /// Those that cross stages have slots; the others live within one backward.
+  int output_gradient(int unit, int micro) {
+    bool const crosses = unit + 1 == begin_ || unit + 1 == end_;
+    return activation(BufferKind::output_gradient, unit, 0, plan_.unit(unit).output,
+                      crosses ? slot(micro) : 0);
+  }
+  List saved(int unit, int micro) {
+    List list;
+    for (ActivationSpec const& kept : plan_.unit(unit).saved)
+      list.push_back(
+          activation(BufferKind::saved, unit, static_cast<int>(list.size()), kept.shape, slot(micro)));
+    return list;
+  }
+  List left_for_weights(int unit) {
+    List list;
+    for (ActivationSpec const& kept : plan_.unit(unit).backward)
+      list.push_back(activation(BufferKind::backward, unit, static_cast<int>(list.size()), kept.shape, 0));
+    return list;
+  }
+
+  // Entries.
+
+  Entry& work(Verb verb, int unit, int micro, List reads, List writes) {
+    Entry entry;
+    entry.verb = verb;
+    entry.unit = unit;
+    entry.micro_batch = micro;
+    entry.reads = std::move(reads);
+    entry.writes = std::move(writes);
+    plan_.train.schedule.entries.push_back(std::move(entry));
+    return plan_.train.schedule.entries.back();
+  }
+  void cross(Move move, Group with, int unit, int micro, int buffer) {
+    bool const sends = move == Move::send;
+    Entry& entry =
+        work(Verb::cross, unit, micro, sends ? List{buffer} : List{}, sends ? List{} : List{buffer});
+    entry.move = move;
+    entry.group = with;
+    entry.lane = Lane::communication;
+    entry.from = entry.to = buffer;
+    entry.part = plan_.train.at(buffer).range;
+  }
+
+  void forward(int micro) {
+    if (begin_ > 0) cross(Move::receive, Group::previous, begin_ - 1, micro, output(begin_ - 1, micro));
+    for (int unit = begin_; unit < end_; ++unit) {
+      List reads{state(BufferKind::batch, -1), state(BufferKind::parameters, unit)};
+      List writes = saved(unit, micro);
+      writes.push_back(state(BufferKind::workspace, -1));
+      if (unit > 0) reads.push_back(output(unit - 1, micro));
+      if (plan_.unit(unit).output.dims()) writes.push_back(output(unit, micro));
+      work(Verb::forward, unit, micro, std::move(reads), std::move(writes));
+    }
+  }
+  void send_output(int micro) {
+    if (end_ < plan_.units_count()) cross(Move::send, Group::next, end_ - 1, micro, output(end_ - 1, micro));
+  }
+  void receive_gradient(int micro) {
+    if (end_ < plan_.units_count())
+      cross(Move::receive, Group::next, end_ - 1, micro, output_gradient(end_ - 1, micro));
+  }
+  void backward(int micro) {
+    for (int unit = end_ - 1; unit >= begin_; --unit) {
+      List reads = saved(unit, micro);
+      reads.insert(reads.end(), {state(BufferKind::batch, -1), state(BufferKind::parameters, unit)});
+      if (unit > 0) reads.push_back(output(unit - 1, micro));
+      if (unit + 1 < plan_.units_count()) reads.push_back(output_gradient(unit, micro));
+      List writes = left_for_weights(unit);
+      writes.push_back(state(BufferKind::workspace, -1));
+      if (unit > 0) writes.push_back(output_gradient(unit - 1, micro));
+      work(Verb::backward_input, unit, micro, reads, std::move(writes));
+      for (int const buffer : left_for_weights(unit)) reads.push_back(buffer);
+      work(Verb::backward_weight, unit, micro, std::move(reads),
+           {contribution(unit), state(BufferKind::workspace, -1)});
+      work(Verb::fold, unit, micro, {contribution(unit)}, {state(BufferKind::accumulator, unit)});
+    }
+    if (begin_ > 0) cross(Move::send, Group::previous, begin_ - 1, micro, output_gradient(begin_ - 1, micro));
+  }
+
+  Stage by_;
+  StepPlan plan_;
+  int begin_ = 0, end_ = 0;  // units
+};
+
+}  // namespace support
