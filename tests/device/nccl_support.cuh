@@ -332,15 +332,29 @@ void compare_with_threads(int world) {
     if (transport.traffic().bytes_sent != traffic.bytes_sent) differences.add(rank, "bytes sent");
     if (transport.traffic().collectives != traffic.collectives) differences.add(rank, "collectives");
 
-    // A graph, three times.
-    {
-      auto const graph = capture(stream.get(), enqueue);
+    // All of them as one call.
+    auto const enqueue_group = [&] {
+      transport.begin_group();
+      enqueue();
+      transport.end_group();
+    };
+    device.reset();
+    transport.barrier();  // GPUs write into each other's buffers
+    transport.reset_traffic();
+    enqueue_group();
+    finish(transport, stream.get());
+    check("group: ", [&](std::size_t index) { return device.now(index); });
+    if (transport.traffic().calls != 1) differences.add(rank, "calls");
+
+    // A graph, three times; also of one call.
+    for (bool const grouped : {false, true}) {
+      auto const graph = grouped ? capture(stream.get(), enqueue_group) : capture(stream.get(), enqueue);
       for (int replay = 0; replay < 3; ++replay) {
         device.reset();
         transport.barrier();  // GPUs write into each other's buffers
         ts::cuda::require(cudaGraphLaunch(graph.get(), stream.get()), "cudaGraphLaunch");
         finish(transport, stream.get());
-        check("replay " + std::to_string(replay) + ": ",
+        check((grouped ? "group's replay " : "replay ") + std::to_string(replay) + ": ",
               [&](std::size_t index) { return device.now(index); });
       }
       if (world > 1 && ts::comm::collective_of(transport.word(rank)) != Collective::barrier)

@@ -317,6 +317,26 @@ TEST_CASE("the proofs find planted mistakes") {
   // An entry that does not happen, as if it wrote nothing.
   for (Verb const verb : {Verb::reduce, Verb::stream, Verb::forward, Verb::backward_input, Verb::acquire})
     CHECK(mistake_in(plan, with([&](Program& p) { first(p, verb)->writes.clear(); })) != "");
+  // Buckets: one of several lanes, one that says it is done before it has gone, one that holds two moves of
+  // the same values, and one with work in it.
+  Setting bucketed{.sharding = "zs2", .reduction = "fast", .world = 4, .bucket = std::int64_t{1} << 40};
+  bucketed.replicas = 2;
+  StepPlan const mesh = plan_of(bucketed);
+  REQUIRE(mistake_in(mesh, mesh.train) == "");
+  auto const planted = [&](auto const& change) {
+    Program broken = mesh.train;
+    auto& entries = broken.schedule.entries;
+    auto const in_bucket =
+        std::find_if(entries.begin(), entries.end(), [](Entry const& entry) { return entry.bucket >= 0; });
+    change(*in_bucket,
+           *(entries.begin() + static_cast<std::ptrdiff_t>(bucket_end(
+                                   entries, static_cast<std::size_t>(in_bucket - entries.begin())))));
+    return mistake_in(mesh, broken);
+  };
+  CHECK(planted([](Entry& first, Entry&) { first.lane = Lane::compute; }) != "");
+  CHECK(planted([](Entry& first, Entry&) { first.signals = true; }) != "");
+  CHECK(planted([](Entry& first, Entry& next) { next.bucket = first.bucket; }) != "");
+  CHECK(planted([](Entry& first, Entry&) { first.move = Move::copy; }) != "");
   // A buffer moved onto its neighbour.
   int found = 0, moved = 0;
   for (std::size_t a = 0; a < plan.train.buffers.size(); ++a)
@@ -396,16 +416,86 @@ TEST_CASE("buckets change only when contributions travel") {
         auto const lines = [](StepPlan const& plan, auto const& wanted) {
           std::vector<Line> all;
           for (Entry const& entry : plan.train.schedule.entries)
-            if (wanted(entry.verb)) all.push_back(line(plan.train, entry));
+            if (wanted(entry)) all.push_back(line(plan.train, entry));
           return all;
         };
-        auto const travels = [](Verb verb) { return verb == Verb::reduce || verb == Verb::fold; };
-        auto const stays = [&](Verb verb) { return !travels(verb); };
-        CHECK(lines(at_once, travels) == lines(late, travels));  // in the same order among themselves
+        auto const travels = [](Entry const& entry) {
+          return entry.verb == Verb::reduce || entry.verb == Verb::fold;
+        };
+        auto const stays = [&](Entry const& entry) { return !travels(entry); };
         CHECK(lines(at_once, stays) == lines(late, stays));
+        for (int unit = 0; unit < at_once.units_count(); ++unit) {  // in the same order among themselves
+          auto const of_unit = [&](Entry const& entry) { return travels(entry) && entry.unit == unit; };
+          CHECK(lines(at_once, of_unit) == lines(late, of_unit));
+        }
         CHECK(hash_of(at_once.train.schedule) != hash_of(late.train.schedule));
       }
     }
+}
+
+TEST_CASE("the moves of a bucket stand side by side under one number") {
+  constexpr int units = 6;
+  for (std::string_view const sharding : shardings)
+    for (std::string_view const reduction : {"ordered", "fast"})
+      for (std::string_view const offload : {"none", "cpu_optimizer"})
+        for (int const prefetch : {0, 1, 2})
+          for (int const replicas : {1, 2}) {
+            Setting by{.sharding = sharding,
+                       .offload = offload,
+                       .reduction = reduction,
+                       .world = 4,
+                       .accumulation = 2,
+                       .prefetch = prefetch,
+                       .replicas = replicas};
+            INFO(std::string(sharding), " ", std::string(reduction), " prefetch ", prefetch);
+            auto const calls = [&](std::int64_t bucket) {  // moves of contributions over ranks
+              by.bucket = bucket;
+              StepPlan const plan = plan_of(by);
+              CHECK(mistake_in(plan, plan.train) == "");
+              auto const& entries = plan.train.schedule.entries;
+              std::set<int> seen;
+              int count = 0;
+              for (std::size_t index = 0; index < entries.size();) {
+                std::size_t const end = bucket_end(entries, index);
+                bool const over_ranks = entries[index].move > Move::copy;
+                if (entries[index].bucket >= 0) {
+                  CHECK(seen.insert(entries[index].bucket).second);
+                  CHECK(end - index > 1);
+                }
+                for (std::size_t member = index; member < end; ++member) {
+                  CHECK(entries[member].move == entries[index].move);
+                  CHECK(entries[member].group == entries[index].group);
+                  if (entries[index].bucket >= 0) CHECK((over_ranks && entries[member].verb == Verb::reduce));
+                  CHECK((member + 1 == end || !entries[member].signals));
+                }
+                count += entries[index].verb == Verb::reduce && over_ranks;
+                index = end;
+              }
+              CHECK((bucket > 0) == !seen.empty());
+              return count;
+            };
+            int const apart = calls(0), together = calls(std::int64_t{1} << 40), some = calls(100000);
+            CHECK(apart == units * together);
+            CHECK(together < some);
+            CHECK(some < apart);
+          }
+}
+
+TEST_CASE("all contributions of a bucket have room at the same time") {
+  // Four ranks' summands of each unit's shard, in the format that travels.
+  Setting by{.sharding = "zs2", .precision = "bf16", .world = 4, .bucket = std::int64_t{1} << 40};
+  StepPlan const plan = plan_of(by);
+  std::int64_t staging = 0, contributions = 0;
+  for (Buffer const& buffer : plan.train.buffers) {
+    if (buffer.kind == BufferKind::staging) staging += buffer.bytes;
+    if (buffer.kind == BufferKind::contribution) contributions += buffer.bytes;
+  }
+  CHECK(staging == contributions);
+  Program const& program = plan.train;
+  CHECK(program.arena_bytes[0] >= program.persistent_bytes[0] + staging + contributions);
+  by.bucket = 0;
+  StepPlan const apart = plan_of(by);
+  CHECK(apart.train.arena_bytes[0] < apart.train.persistent_bytes[0] + staging + contributions);
 }
 
 TEST_CASE("each of the library's shardings has its verbs and no others") {

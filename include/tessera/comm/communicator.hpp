@@ -128,13 +128,15 @@ constexpr Collective collective_of(std::uint64_t word) { return static_cast<Coll
 ///   broadcast       (W-1) * n on the root, 0 elsewhere
 ///   all_reduce      2 * (W-1) * ceil(count / W) elements: a reduce-scatter and an all-gather of padded
 ///   slices barrier         0
-/// whatever the transport really does. `waiting` is the part of `seconds` spent until the slowest rank
-/// arrived; transports that only enqueue report the seconds of the calls.
+/// whatever the transport really does. Those of a group are one of `calls`. `waiting` is the part of
+/// `seconds` spent until the slowest rank arrived; transports that only enqueue report the seconds of the
+/// calls.
 struct Traffic {
   std::int64_t bytes_sent = 0;
   std::int64_t collectives = 0;
   double seconds = 0;
   double waiting = 0;
+  std::int64_t calls = 0;
 };
 
 /// One rank's end of a communicator. Collectives are calls of one thread at a time, in the same order on
@@ -229,6 +231,19 @@ class Transport {
     perform(make(Collective::barrier, id, 0), nullptr, nullptr, 0);
   }
 
+  /// Collectives of one stream from here to `end_group` are one call where the transport has such, as NCCL
+  /// does; others carry them out one by one. None may touch what another writes, and what they write is there
+  /// once `end_group` has returned. Without an open group that does nothing.
+  void begin_group() noexcept { grouped_ = true; }
+  void end_group() {
+    if (!grouped_) return;
+    auto const start = Clock::now();
+    grouped_ = false;
+    flush();
+    traffic_.calls += 1;
+    traffic_.seconds += seconds_since(start);
+  }
+
   Traffic const& traffic() const noexcept { return traffic_; }
   std::int64_t bytes_sent() const noexcept { return traffic_.bytes_sent; }
   void reset_traffic() noexcept { traffic_ = {}; }
@@ -262,6 +277,10 @@ class Transport {
   /// recv.
   virtual double exchange(Request const& request, void const* send, void* recv) = 0;
 
+  /// Carries out what `exchange` has put off while a group was open.
+  virtual void flush() {}
+  bool grouped() const noexcept { return grouped_; }
+
   /// Stores the watch word before a collective; device transports store it in stream order.
   virtual void note(Request const& request) {
     word_->store(watch_word(request.sequence, request.collective), std::memory_order_release);
@@ -290,6 +309,7 @@ class Transport {
     double const waited = exchange(request, send, recv);
     traffic_.bytes_sent += sent;
     traffic_.collectives += 1;
+    traffic_.calls += grouped_ ? 0 : 1;
     traffic_.seconds += seconds_since(start);
     traffic_.waiting += waited;
   }
@@ -325,6 +345,7 @@ class Transport {
   std::atomic<std::uint64_t>* word_;
   std::uint64_t sequence_ = 0;
   void* stream_ = nullptr;
+  bool grouped_ = false;
   Traffic traffic_;
 };
 

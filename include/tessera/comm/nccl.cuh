@@ -155,7 +155,7 @@ class Nccl final : public Transport {
 
   double exchange(Request const& request, void const* send, void* recv) override {
     if (request.stream)
-      enqueue(request, send, recv, static_cast<cudaStream_t>(request.stream));
+      enqueue(request, send, recv);
     else if (threads_)
       return threads_->exchange(request, send, recv);
     else
@@ -163,65 +163,79 @@ class Nccl final : public Transport {
     return 0;
   }
 
-  void enqueue(Request const& request, void const* send, void* recv, cudaStream_t stream) {
-    std::int64_t const bytes = request.bytes;
-    auto const count = static_cast<std::size_t>(bytes);
+  /// A collective that NCCL is still to be asked for.
+  struct Call {
+    Request request;
+    void const* send;
+    void* recv;
+  };
+
+  void enqueue(Request const& request, void const* send, void* recv) {
     auto const* const from = static_cast<std::byte const*>(send);
     auto* const to = static_cast<std::byte*>(recv);
+    auto const count = static_cast<std::size_t>(request.bytes);
+    auto* const stream = static_cast<cudaStream_t>(request.stream);
     if (request.peers.count == 1) return copy(to, from, count, stream);
-    if (bytes == 0) return meet(stream);
-    switch (request.collective) {
+    if (request.collective == Collective::all_to_all)
+      copy(to + rank() * request.bytes, from + rank() % request.pieces * request.bytes, count, stream);
+    if (request.collective == Collective::gather && rank() == request.root)
+      copy(to + rank() * request.bytes, from, count, stream);
+    calls_.push_back({request, send, recv});
+    if (!grouped()) flush();
+  }
+
+  /// One NCCL group, whose collectives travel together.
+  void flush() override {
+    if (calls_.empty()) return;
+    link_->enqueue([&](ncclComm_t communicator) {
+      for (Call const& call : calls_) {
+        ncclResult_t const status = ask(call, communicator);
+        if (status != ncclSuccess && status != ncclInProgress) return status;
+      }
+      return ncclSuccess;
+    });
+    calls_.clear();
+  }
+
+  ncclResult_t ask(Call const& call, ncclComm_t communicator) const {
+    Request const& request = call.request;
+    auto* const stream = static_cast<cudaStream_t>(request.stream);
+    auto const count = static_cast<std::size_t>(request.bytes);
+    auto const* const from = static_cast<std::byte const*>(call.send);
+    auto* const to = static_cast<std::byte*>(call.recv);
+    Collective const collective = request.bytes > 0 ? request.collective : Collective::barrier;
+    switch (collective) {
       case Collective::all_to_all:
-        copy(to + rank() * bytes, from + rank() % request.pieces * bytes, count, stream);
-        return link_->enqueue([&](ncclComm_t communicator) {
-          return with_peers([&](int to_peer, int from_peer) {
-            ncclResult_t const sent = ncclSend(from + to_peer % request.pieces * bytes, count, ncclInt8,
-                                               to_peer, communicator, stream);
-            if (sent != ncclSuccess) return sent;
-            return ncclRecv(to + from_peer * bytes, count, ncclInt8, from_peer, communicator, stream);
-          });
+        return with_peers([&](int to_peer, int from_peer) {
+          ncclResult_t const sent = ncclSend(from + to_peer % request.pieces * request.bytes, count, ncclInt8,
+                                             to_peer, communicator, stream);
+          if (sent != ncclSuccess) return sent;
+          return ncclRecv(to + from_peer * request.bytes, count, ncclInt8, from_peer, communicator, stream);
         });
       case Collective::gather:
         if (rank() != request.root)
-          return link_->enqueue([&](ncclComm_t communicator) {
-            return ncclSend(from, count, ncclInt8, request.root, communicator, stream);
-          });
-        copy(to + rank() * bytes, from, count, stream);
-        return link_->enqueue([&](ncclComm_t communicator) {
-          return with_peers([&](int, int peer) {
-            return ncclRecv(to + peer * bytes, count, ncclInt8, peer, communicator, stream);
-          });
+          return ncclSend(from, count, ncclInt8, request.root, communicator, stream);
+        return with_peers([&](int, int peer) {
+          return ncclRecv(to + peer * request.bytes, count, ncclInt8, peer, communicator, stream);
         });
       case Collective::all_gather:
-        return link_->enqueue([&](ncclComm_t communicator) {
-          return ncclAllGather(send, recv, count, ncclInt8, communicator, stream);
-        });
+        return ncclAllGather(from, to, count, ncclInt8, communicator, stream);
       case Collective::broadcast:
-        return link_->enqueue([&](ncclComm_t communicator) {
-          return ncclBroadcast(send, recv, count, ncclInt8, request.root, communicator, stream);
-        });
+        return ncclBroadcast(from, to, count, ncclInt8, request.root, communicator, stream);
       case Collective::all_reduce:
-        return link_->enqueue([&](ncclComm_t communicator) {
-          return ncclAllReduce(send, recv, count / size_of(request.dtype), type_of(request.dtype), ncclSum,
-                               communicator, stream);
-        });
+        return ncclAllReduce(from, to, count / size_of(request.dtype), type_of(request.dtype), ncclSum,
+                             communicator, stream);
       case Collective::reduce_scatter:
-        return link_->enqueue([&](ncclComm_t communicator) {
-          return ncclReduceScatter(send, recv, count / size_of(request.dtype), type_of(request.dtype),
-                                   ncclSum, communicator, stream);
-        });
+        return ncclReduceScatter(from, to, count / size_of(request.dtype), type_of(request.dtype), ncclSum,
+                                 communicator, stream);
       case Collective::none:
+        return ncclSuccess;
       case Collective::barrier:
         break;
     }
-  }
-
-  /// Later work of the stream starts when every rank's stream has come here.
-  void meet(cudaStream_t stream) {
+    // Later work of the stream starts when every rank's stream has come here.
     void* const sum = static_cast<std::byte*>(small_.get()) + 256;
-    link_->enqueue([&](ncclComm_t communicator) {
-      return ncclAllReduce(sum, sum, 1, ncclInt32, ncclSum, communicator, stream);
-    });
+    return ncclAllReduce(sum, sum, 1, ncclInt32, ncclSum, communicator, stream);
   }
 
   /// Calls body(peer to send to, peer to receive from) W-1 times, so that in each round all ranks send to
@@ -270,12 +284,14 @@ class Nccl final : public Transport {
     cudaStream_t const stream = stream_.get();
     std::int64_t const room = static_cast<std::int64_t>(half) / world() / 256 * 256;
     Request part = request;
+    part.stream = stream;
     for (std::int64_t at = 0; at == 0 || at < request.bytes; at += room) {
       part.bytes = std::min(room, request.bytes - at);
       auto const count = static_cast<std::size_t>(part.bytes);
       for (int peer = 0; peer < up; ++peer)
         copy(in + peer * part.bytes, send + peer * request.bytes + at, count, stream);
-      enqueue(part, in, out, stream);
+      enqueue(part, in, out);
+      flush();  // a group, too: this is host memory
       cuda::require(cudaEventRecord(event_.get(), stream), "cudaEventRecord");
       await([&] { return arrived(); }, name_of(request.collective).data());
       for (int peer = 0; peer < down; ++peer)
@@ -313,6 +329,7 @@ class Nccl final : public Transport {
   cuda::Event event_;
   Memory small_;
   Memory staging_;
+  std::vector<Call> calls_;  ///< of the open group; keeps its room
 };
 
 namespace detail {

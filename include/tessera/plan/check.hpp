@@ -96,6 +96,12 @@ class ProgramCheck {
   /// What has ended when an entry starts.
   std::string begin(Entry const& entry) {
     std::size_t const own = lane_of(index_);
+    bool const goes_on = index_ > 0 && entry.bucket >= 0 && at(index_ - 1).bucket == entry.bucket;
+    if (!goes_on) bucket_ = index_;
+    if (goes_on && (at(index_ - 1).signals || at(index_ - 1).lane != entry.lane))
+      return name(index_ - 1) + " signals before its bucket has gone, or goes apart from it";
+    if (entry.bucket >= 0 && (entry.move == Move::none || entry.move == Move::copy))
+      return name(index_) + " is in a bucket and is no move between ranks";
     started_ = now_[own];
     for (int const other : entry.waits) {
       if (other < 0 || other >= index_) return name(index_) + " waits for a later entry";
@@ -108,6 +114,7 @@ class ProgramCheck {
   }
   bool before(int other) const {
     std::size_t const lane = lane_of(other);
+    if (at(index_).bucket >= 0 && other >= bucket_) return false;  // moves of a bucket are in no order
     return other < 0 || lane == lane_of(index_) || started_[lane] >= other;
   }
 
@@ -165,6 +172,7 @@ class ProgramCheck {
   std::vector<Clock> ended_;                    // of each entry so far
   Clock started_{};
   int index_ = 0;
+  int bucket_ = 0;  // where that of this entry begins
 };
 
 }  // namespace detail

@@ -40,7 +40,7 @@ inline void append_padded(std::string& line, std::string const& text, std::size_
 
 /// A line for each entry of one rank's program: its number, lane, micro-batch, unit and verb, what moves from
 /// where to where and how many bytes of this rank's, and the entries of other lanes that it waits for. A move
-/// among some of the ranks names the group.
+/// among some of the ranks names the group, and one that travels with others the number of their bucket.
 inline std::string listing(StepPlan const& plan, Program const& program) {
   std::size_t unit_width = 6;
   for (UnitSpec const& unit : plan.units) unit_width = std::max(unit_width, unit.name.size() + 2);
@@ -65,6 +65,7 @@ inline std::string listing(StepPlan const& plan, Program const& program) {
     std::int64_t const bytes = detail::bytes_of(program, entry);
     detail::append_padded(line, entry.from < 0 ? "-" : bytes_text(bytes), 12);
     if (entry.move != Move::none) line += std::string(name_of(entry.move)) + " ";
+    if (entry.bucket >= 0) line += "in bucket " + std::to_string(entry.bucket) + " ";
     if (entry.group != Group::all) line += "among " + std::string(name_of(entry.group)) + " ";
     if (entry.from >= 0) {
       line += detail::words(plan, program.at(entry.from), entry.unit);

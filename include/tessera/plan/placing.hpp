@@ -18,7 +18,7 @@ namespace tessera::inline v0 {
 
 namespace detail {
 
-/// Gives every buffer its offset, and each tier its bytes.
+/// Gives every buffer its offset, and each tier its bytes. The moves of a bucket are under way together.
 inline void place_buffers(Program& program) {
   auto& buffers = program.buffers;
   for (Buffer& buffer : buffers) {
@@ -31,15 +31,21 @@ inline void place_buffers(Program& program) {
     std::vector<Interval> lives(buffers.size());
     for (std::size_t index = 0; index < buffers.size(); ++index) lives[index].bytes = buffers[index].bytes;
     auto const& entries = program.schedule.entries;
-    for (std::size_t entry = program.schedule.last_micro_batch; entry < entries.size(); ++entry)
+    std::size_t begin = 0, end = 0;  // of the bucket
+    for (std::size_t entry = program.schedule.last_micro_batch; entry < entries.size(); ++entry) {
+      if (entry >= end) {
+        begin = entry;
+        end = bucket_end(entries, entry);
+      }
       for (auto const* list : {&entries[entry].reads, &entries[entry].writes})
         for (int const index : *list) {
           Interval& life = lives[static_cast<std::size_t>(index)];
           Buffer const& buffer = buffers[static_cast<std::size_t>(index)];
           if (buffer.persistent || buffer.tier != tier) continue;
-          if (!life.used()) life.first = static_cast<int>(entry);
-          life.last = static_cast<int>(entry);
+          if (!life.used()) life.first = static_cast<int>(begin);
+          life.last = static_cast<int>(end) - 1;
         }
+    }
     IntervalPlan const placed = plan_intervals(lives);
     std::size_t const at = static_cast<std::size_t>(tier);
     for (std::size_t index = 0; index < buffers.size(); ++index)

@@ -75,6 +75,12 @@ class Generator {
     int buffer = -1;
     Placement lies{};
   };
+  /// Values on their way, and the buffer where they should end; -1: wherever they come to lie.
+  struct Load {
+    int unit = -1;
+    Values values{};
+    int into = -1;
+  };
 
   int units() const { return plan_.units_count(); }
   DTypes const& types() const { return plan_.recipe.types; }
@@ -158,7 +164,8 @@ class Generator {
     entry.to = to;
     entry.part = part;
   }
-  void move(Verb verb, Move move, int unit, int from, int to, Range part, Group group = Group::all) {
+  void move(Verb verb, Move move, int unit, int from, int to, Range part, Group group = Group::all,
+            int bucket = -1) {
     Tier const here = buffers_[from].tier, there = buffers_[to].tier;
     Lane const lane = move != Move::copy     ? Lane::communication
                       : here == there        ? Lane::compute
@@ -167,45 +174,66 @@ class Generator {
     Entry& entry = emit(verb, unit, lane, {from}, {to});
     entry.move = move;
     entry.group = group;
+    entry.bucket = bucket;
     entry.from = from;
     entry.to = to;
     entry.part = part;
   }
 
   /// The one way in which state travels: a chain of moves, each to `into` where that is on the tier and has
-  /// the room, in place where it can be, else to a buffer of kind `passing`. Returns the buffer that then
-  /// holds the values.
-  int carry(Verb verb, int unit, Values values, Placement const& to, Kind passing, int into = -1) {
-    std::vector<Hop> const hops = moves_between(values.lies, to, {ordered(), plan_.shape.replicas});
+  /// the room, in place where it can be, else to a buffer of kind `passing`. Loads that lie alike travel side
+  /// by side, each move over ranks of theirs in one bucket. They then hold their values where those are.
+  void carry(Verb verb, std::vector<Load>& loads, Placement const& to, Kind passing) {
+    Placement const from = loads.front().values.lies;
+    std::vector<Hop> const hops = moves_between(from, to, {ordered(), plan_.shape.replicas});
     for (Hop const& hop : hops) {
-      Buffer const here = buffers_[values.buffer];
-      bool const summands =
-          hop.move == Move::all_to_all || (hop.move == Move::gather && values.lies.over == Sharding::partial);
-      int const pieces = summands ? plan_.shape.world : here.pieces;
-      auto const fits = [&](int buffer) {
-        return pieces == 1 && buffer >= 0 && buffers_[buffer].tier == hop.after.tier &&
-               holds(buffers_[buffer].over, hop.after.over);
-      };
-      bool const last = &hop == &hops.back();
-      Placement lies = hop.after;  // summands, and what rank 0 is about to broadcast, have room for all
-      if (lies.over == Sharding::partial || (lies.over == Sharding::root && !last))
-        lies.over = Sharding::replicated;
-      int const next = fits(into) ? into
-                       : fits(values.buffer)
-                           ? values.buffer
-                           : buffers_.room(passing, unit, stop(passing, unit)++, here.type, lies, pieces);
-      if (hop.move == Move::broadcast && next != values.buffer) {  // it works in place
-        move(verb, Move::copy, unit, values.buffer, next, part_of(verb, Move::copy, unit, values.lies.over));
-        values.buffer = next;
+      int const bucket = hop.move != Move::copy && loads.size() > 1 ? buckets_++ : -1;
+      List next;
+      for (Load& load : loads) next.push_back(stop_of(verb, load, hop, &hop == &hops.back(), passing));
+      for (std::size_t index = 0; index < loads.size(); ++index) {
+        auto& [unit, values, into] = loads[index];
+        bool const from_all = hop.move == Move::all_gather || hop.move == Move::gather;
+        Sharding const over = from_all ? values.lies.over : hop.after.over;
+        move(verb, hop.move, unit, values.buffer, next[index], part_of(verb, hop.move, unit, over), hop.group,
+             bucket);
+        values = {next[index], hop.after};
       }
-      bool const from_all = hop.move == Move::all_gather || hop.move == Move::gather;
-      Sharding const over = from_all ? values.lies.over : hop.after.over;
-      move(verb, hop.move, unit, values.buffer, next, part_of(verb, hop.move, unit, over), hop.group);
-      values = {next, hop.after};
     }
-    if (into >= 0 && values.buffer != into)
+    for (auto& [unit, values, into] : loads) {
+      if (into < 0 || values.buffer == into) continue;
       move(verb, Move::copy, unit, values.buffer, into, part_of(verb, Move::copy, unit, to.over));
-    return into >= 0 ? into : values.buffer;
+      values.buffer = into;
+    }
+  }
+  /// The same for one unit; returns the buffer that then holds the values.
+  int carry(Verb verb, int unit, Values values, Placement const& to, Kind passing, int into = -1) {
+    std::vector<Load> loads{{unit, values, into}};
+    carry(verb, loads, to, passing);
+    return loads.front().values.buffer;
+  }
+  /// Where a hop of a load ends. A broadcast works in place: the values come there first.
+  int stop_of(Verb verb, Load& load, Hop const& hop, bool last, Kind passing) {
+    auto& [unit, values, into] = load;
+    Buffer const here = buffers_[values.buffer];
+    bool const summands =
+        hop.move == Move::all_to_all || (hop.move == Move::gather && values.lies.over == Sharding::partial);
+    int const pieces = summands ? plan_.shape.world : here.pieces;
+    auto const fits = [&](int buffer) {
+      return pieces == 1 && buffer >= 0 && buffers_[buffer].tier == hop.after.tier &&
+             holds(buffers_[buffer].over, hop.after.over);
+    };
+    Placement lies = hop.after;  // summands, and what rank 0 is about to broadcast, have room for all
+    if (lies.over == Sharding::partial || (lies.over == Sharding::root && !last))
+      lies.over = Sharding::replicated;
+    int const next = fits(into) ? into
+                     : fits(values.buffer)
+                         ? values.buffer
+                         : buffers_.room(passing, unit, stop(passing, unit)++, here.type, lies, pieces);
+    if (hop.move == Move::broadcast && next != values.buffer) {
+      move(verb, Move::copy, unit, values.buffer, next, part_of(verb, Move::copy, unit, values.lies.over));
+      values.buffer = next;
+    }
+    return next;
   }
   int& stop(Kind passing, int unit) {
     std::size_t const kind = passing == Kind::staging   ? 0
@@ -300,24 +328,30 @@ class Generator {
     bucket_.push_back(unit);
     bucket_bytes_ += buffers_[buffers_.contribution(unit)].bytes;
     if (bucket_bytes_ < plan_.shape.bucket_bytes && unit > 0) return;
-    for (int member : bucket_) add_to_gradient(member);
+    add_to_gradients(bucket_);
     bucket_.clear();
     bucket_bytes_ = 0;
   }
 
-  /// Contributions travel to where the gradient is summed. Where sums may have any order and every rank has
-  /// room for all, each rank sums its own first, and ranks meet after the last micro-batch.
-  void add_to_gradient(int unit) {
+  /// Contributions travel to where the gradient is summed, those of a bucket together. Where sums may have
+  /// any order and every rank has room for all, each rank sums its own first, and ranks meet after the last
+  /// micro-batch.
+  void add_to_gradients(List const& members) {
     Placement const& kept = rows().gradients;
-    int const gradient = buffers_.gradient(unit);
     Placement meets = kept;
     if (kept.over == Sharding::replicated && several())
       meets.over = ordered() ? Sharding::sharded : Sharding::partial;
-    Values const contribution{buffers_.contribution(unit),
-                              {several() ? Sharding::partial : Sharding::replicated, Tier::device}};
-    int const arrived = carry(Verb::reduce, unit, contribution, meets, Kind::staging);
-    if (arrived != gradient) work(Verb::fold, unit, arrived, gradient, plan_.held(meets.over, unit), {}, {});
-    if (last_) carry(Verb::reduce, unit, {gradient, meets}, plan_.gradients(), Kind::transit, gradient);
+    Placement const made{several() ? Sharding::partial : Sharding::replicated, Tier::device};
+    std::vector<Load> loads;
+    for (int const unit : members) loads.push_back({unit, {buffers_.contribution(unit), made}});
+    carry(Verb::reduce, loads, meets, Kind::staging);
+    for (auto& [unit, values, into] : loads) {
+      into = buffers_.gradient(unit);
+      if (values.buffer != into)
+        work(Verb::fold, unit, values.buffer, into, plan_.held(meets.over, unit), {}, {});
+      values = {into, meets};
+    }
+    if (last_) carry(Verb::reduce, loads, plan_.gradients(), Kind::transit);
   }
 
   /// The end of the gradient: norms where it lies, what every rank found, and the decision.
@@ -373,6 +407,7 @@ class Generator {
   std::array<List, 4> stops_;  // of each unit on the ways of this micro-batch: how many, by kind
   List bucket_;
   std::int64_t bucket_bytes_ = 0;
+  int buckets_ = 0;  // calls of several moves so far
 };
 
 }  // namespace detail

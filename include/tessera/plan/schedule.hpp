@@ -135,6 +135,7 @@ struct Entry {
   Verb verb{};
   Move move = Move::none;
   Group group = Group::all;  ///< of a move between ranks
+  int bucket = -1;           ///< of moves side by side that are one call; -1: by itself
   int unit = -1;
   int micro_batch = -1;  ///< accumulation index; -1 after the last one
   Lane lane = Lane::compute;
@@ -154,11 +155,20 @@ struct Schedule {
   std::size_t last_micro_batch = 0;
 };
 
+/// One past the last entry of the bucket that an entry travels in: those of its number from it on, side by
+/// side. Of an entry by itself, the next one.
+inline std::size_t bucket_end(std::vector<Entry> const& entries, std::size_t index) {
+  std::size_t end = index + 1;
+  while (entries[index].bucket >= 0 && end < entries.size() && entries[end].bucket == entries[index].bucket)
+    ++end;
+  return end;
+}
+
 /// Orders entries of different lanes: an entry waits for the last writer of all it touches, for the readers
 /// of all it overwrites, and, where it overwrites bytes that another buffer had before (`sharing[b]` lists
 /// the buffers that overlap buffer b), for all that touched that one. It waits for nothing that an earlier
 /// entry of its lane, or another of its waits, has waited for: without any one of the waits two entries would
-/// be in no order.
+/// be in no order. The moves of a bucket are done when its last one is, which alone signals.
 inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sharing) {
   constexpr std::size_t lanes = lane_count;
   using Latest = std::array<int, lanes>;  // an entry of each lane, -1: none
@@ -196,17 +206,18 @@ inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sha
     }
     known[own][own] = index;
     done[static_cast<std::size_t>(index)] = known[own];
-    for (int buffer : entry.reads) read[static_cast<std::size_t>(buffer)][own] = index;
+    int const last = static_cast<int>(bucket_end(entries, static_cast<std::size_t>(index))) - 1;
+    for (int buffer : entry.reads) read[static_cast<std::size_t>(buffer)][own] = last;
     for (int buffer : entry.writes) {
       read[static_cast<std::size_t>(buffer)] = written[static_cast<std::size_t>(buffer)] = none;
-      written[static_cast<std::size_t>(buffer)][own] = index;
+      written[static_cast<std::size_t>(buffer)][own] = last;
     }
   }
 }
 
-/// A 64-bit FNV-1a hash of verbs, moves, units, micro-batches, lanes and buffers: ranks compare it before
-/// step 1, and rows with equal hashes run the same program. Waits are left out: they follow from these and
-/// from where the buffers lie, which under the root optimizer is not the same on all ranks.
+/// A 64-bit FNV-1a hash of verbs, moves, buckets, units, micro-batches, lanes and buffers: ranks compare it
+/// before step 1, and rows with equal hashes run the same program. Waits are left out: they follow from these
+/// and from where the buffers lie, which under the root optimizer is not the same on all ranks.
 inline std::uint64_t hash_of(Schedule const& schedule) {
   std::uint64_t hash = 14695981039346656037ull;
   auto const mix = [&](std::int64_t value) {
@@ -221,7 +232,7 @@ inline std::uint64_t hash_of(Schedule const& schedule) {
     mix(static_cast<std::int64_t>(entry.group));
     mix(entry.unit);
     mix(entry.micro_batch);
-    mix(static_cast<std::int64_t>(entry.lane));
+    mix(static_cast<std::int64_t>(entry.lane) + 256 * (std::int64_t{entry.bucket} + 1));
     for (auto const* list : {&entry.reads, &entry.writes}) {
       mix(static_cast<std::int64_t>(list->size()));
       for (int value : *list) mix(value);

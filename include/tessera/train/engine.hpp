@@ -322,7 +322,7 @@ Ticket Engine<Place, T>::step(Batch const& batch) {
     if (enqueue(batch)) {
       comm::Traffic const& now = transport_.traffic();
       traffic_ = {now.bytes_sent - before.bytes_sent, now.collectives - before.collectives,
-                  now.seconds - before.seconds, now.waiting - before.waiting};
+                  now.seconds - before.seconds, now.waiting - before.waiting, now.calls - before.calls};
     }
     StepReport begun;
     begun.comm_bytes = traffic_.bytes_sent;

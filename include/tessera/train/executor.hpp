@@ -44,12 +44,17 @@ class Executor {
       comm::Transport& transport;
       ~OffStream() { transport.on_stream(nullptr); }
     } const off_stream{transport};
-    int index = 0;
+    int index = 0, end = 0;  // of the bucket
     for (Entry const& entry : program_.schedule.entries) {
       transport.heartbeat();
       context.begin(index, entry.lane, entry.waits);
       transport.on_stream(context.native_stream());
+      if (index == end) {
+        end = static_cast<int>(bucket_end(program_.schedule.entries, static_cast<std::size_t>(index)));
+        if (end > index + 1) transport.begin_group();
+      }
       run(entry, context, store);
+      if (index + 1 == end) transport.end_group();
       context.end(index, entry.signals);
       if (observer) observer(plan_, entry, memory_.of(program_));
       ++index;
