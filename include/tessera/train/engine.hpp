@@ -158,7 +158,6 @@ Engine<Place, T>::Engine(ErasedModel<Place, T> model, RecipeTable const& recipe,
       store_(plan_, memory_, context_, transport, rule_),
       train_(plan_, plan_.train, memory_, model_.functions, model_.object.get()),
       evaluate_(plan_, plan_.evaluate, memory_, model_.functions, model_.object.get()) {
-  comm::agree(transport_, hash_of(plan_.train.schedule), "step schedule");
   comm::agree(transport_, detail::hash_of_numbers(options, plan_),
               "numbers of the run (model sizes, batch, optimizer, seed)");
   context_.reserve(
