@@ -143,6 +143,23 @@ TEST_CASE("buckets of two GPUs have the bits of one") {
   }
 }
 
+TEST_CASE("two channels of two GPUs have the bits of one") {
+  TESSERA_NEEDS_GPUS(2);
+  for (std::string_view const precision : {"fp32", "bf16"}) {
+    Run run = some_run(4);
+    Outcome const alone = trained(on_gpu(precision), run);
+    run.split = {2, 2};
+    run.options.channels = 2;
+    for (std::string_view const sharding : {"zs2", "zs3"})
+      for (std::string_view const capture : {"graph", "eager"})
+        for (int const prefetch : {0, 1, 2}) {
+          INFO(std::string(precision), " ", std::string(sharding), " ", std::string(capture), " ", prefetch);
+          run.options.prefetch = prefetch;
+          CHECK(alone == trained(on_gpu(precision, capture, "none", "none", sharding), run));
+        }
+  }
+}
+
 TEST_CASE("four GPUs as two rows of two have the bits of one") {
   TESSERA_NEEDS_GPUS(4);
   for (std::string_view const precision : {"fp32", "bf16"}) {

@@ -30,7 +30,7 @@ struct Setting {
   int world = 1, accumulation = 1, rank = 0, every = 1;
   std::int64_t bucket = 0;
   bool tied_model = false;
-  int prefetch = 1, replicas = 1;
+  int prefetch = 1, replicas = 1, channels = 1;
 };
 
 StepPlan plan_of(Setting const& by, PlacementTable const* placement = nullptr) {
@@ -44,6 +44,7 @@ StepPlan plan_of(Setting const& by, PlacementTable const* placement = nullptr) {
   shape.recompute_every = by.every;
   shape.prefetch = by.prefetch;
   shape.replicas = by.replicas;
+  shape.channels = by.channels;
   shape.workspace_bytes = 1000;
   MicroBatch const micro{shape.batch, shape.sequence};
   Gpt2Options deep = tiny;
@@ -273,7 +274,8 @@ TEST_CASE("every list of random placements is sound") {
                .bucket = dice.of(buckets),
                .tied_model = dice(3) == 0,
                .prefetch = dice(4),
-               .replicas = replicas},
+               .replicas = replicas,
+               .channels = 1 + dice(2)},
               &placement);
   }
 }
@@ -333,10 +335,10 @@ TEST_CASE("the proofs find planted mistakes") {
                                    entries, static_cast<std::size_t>(in_bucket - entries.begin())))));
     return mistake_in(mesh, broken);
   };
-  CHECK(planted([](Entry& first, Entry&) { first.lane = Lane::compute; }) != "");
-  CHECK(planted([](Entry& first, Entry&) { first.signals = true; }) != "");
-  CHECK(planted([](Entry& first, Entry& next) { next.bucket = first.bucket; }) != "");
-  CHECK(planted([](Entry& first, Entry&) { first.move = Move::copy; }) != "");
+  CHECK(planted([](Entry& member, Entry&) { member.lane = Lane::compute; }) != "");
+  CHECK(planted([](Entry& member, Entry&) { member.signals = true; }) != "");
+  CHECK(planted([](Entry& member, Entry& next) { next.bucket = member.bucket; }) != "");
+  CHECK(planted([](Entry& member, Entry&) { member.move = Move::copy; }) != "");
   // A buffer moved onto its neighbour.
   int found = 0, moved = 0;
   for (std::size_t a = 0; a < plan.train.buffers.size(); ++a)
@@ -363,7 +365,8 @@ TEST_CASE("no wait can be left out") {
                                    .reduction = reduction,
                                    .world = 2,
                                    .accumulation = 2,
-                                   .prefetch = prefetch});
+                                   .prefetch = prefetch,
+                                   .channels = 1 + prefetch});
           for (Entry& entry : plan.train.schedule.entries)
             for (std::size_t wait = 0; wait < entry.waits.size(); ++wait) {
               int const left_out = entry.waits[wait];
@@ -431,71 +434,6 @@ TEST_CASE("buckets change only when contributions travel") {
         CHECK(hash_of(at_once.train.schedule) != hash_of(late.train.schedule));
       }
     }
-}
-
-TEST_CASE("the moves of a bucket stand side by side under one number") {
-  constexpr int units = 6;
-  for (std::string_view const sharding : shardings)
-    for (std::string_view const reduction : {"ordered", "fast"})
-      for (std::string_view const offload : {"none", "cpu_optimizer"})
-        for (int const prefetch : {0, 1, 2})
-          for (int const replicas : {1, 2}) {
-            Setting by{.sharding = sharding,
-                       .offload = offload,
-                       .reduction = reduction,
-                       .world = 4,
-                       .accumulation = 2,
-                       .prefetch = prefetch,
-                       .replicas = replicas};
-            INFO(std::string(sharding), " ", std::string(reduction), " prefetch ", prefetch);
-            auto const calls = [&](std::int64_t bucket) {  // moves of contributions over ranks
-              by.bucket = bucket;
-              StepPlan const plan = plan_of(by);
-              CHECK(mistake_in(plan, plan.train) == "");
-              auto const& entries = plan.train.schedule.entries;
-              std::set<int> seen;
-              int count = 0;
-              for (std::size_t index = 0; index < entries.size();) {
-                std::size_t const end = bucket_end(entries, index);
-                bool const over_ranks = entries[index].move > Move::copy;
-                if (entries[index].bucket >= 0) {
-                  CHECK(seen.insert(entries[index].bucket).second);
-                  CHECK(end - index > 1);
-                }
-                for (std::size_t member = index; member < end; ++member) {
-                  CHECK(entries[member].move == entries[index].move);
-                  CHECK(entries[member].group == entries[index].group);
-                  if (entries[index].bucket >= 0) CHECK((over_ranks && entries[member].verb == Verb::reduce));
-                  CHECK((member + 1 == end || !entries[member].signals));
-                }
-                count += entries[index].verb == Verb::reduce && over_ranks;
-                index = end;
-              }
-              CHECK((bucket > 0) == !seen.empty());
-              return count;
-            };
-            int const apart = calls(0), together = calls(std::int64_t{1} << 40), some = calls(100000);
-            CHECK(apart == units * together);
-            CHECK(together < some);
-            CHECK(some < apart);
-          }
-}
-
-TEST_CASE("all contributions of a bucket have room at the same time") {
-  // Four ranks' summands of each unit's shard, in the format that travels.
-  Setting by{.sharding = "zs2", .precision = "bf16", .world = 4, .bucket = std::int64_t{1} << 40};
-  StepPlan const plan = plan_of(by);
-  std::int64_t staging = 0, contributions = 0;
-  for (Buffer const& buffer : plan.train.buffers) {
-    if (buffer.kind == BufferKind::staging) staging += buffer.bytes;
-    if (buffer.kind == BufferKind::contribution) contributions += buffer.bytes;
-  }
-  CHECK(staging == contributions);
-  Program const& program = plan.train;
-  CHECK(program.arena_bytes[0] >= program.persistent_bytes[0] + staging + contributions);
-  by.bucket = 0;
-  StepPlan const apart = plan_of(by);
-  CHECK(apart.train.arena_bytes[0] < apart.train.persistent_bytes[0] + staging + contributions);
 }
 
 TEST_CASE("each of the library's shardings has its verbs and no others") {

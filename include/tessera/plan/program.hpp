@@ -167,7 +167,8 @@ class Generator {
   void move(Verb verb, Move move, int unit, int from, int to, Range part, Group group = Group::all,
             int bucket = -1) {
     Tier const here = buffers_[from].tier, there = buffers_[to].tier;
-    Lane const lane = move != Move::copy     ? Lane::communication
+    bool const ahead = verb == Verb::acquire && plan_.shape.channels > 1;
+    Lane const lane = move != Move::copy     ? (ahead ? Lane::gathering : Lane::communication)
                       : here == there        ? Lane::compute
                       : here == Tier::device ? Lane::download
                                              : Lane::upload;

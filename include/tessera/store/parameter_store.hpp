@@ -65,12 +65,12 @@ class StepMemory {
   std::vector<std::byte*> train_, evaluate_;
 };
 
-/// The way of a move between ranks: among all, or those of this one's row or column.
+/// The way of a move between ranks: among all, or those of this one's row or column, in its lane's channel.
 inline comm::Peers way_of(Entry const& entry, StepShape const& shape, comm::Transport& transport) {
-  int const shards = shape.shards(), rank = shape.rank;
-  if (entry.group == Group::shards) return transport.over({rank - rank % shards, 1, shards});
-  if (entry.group == Group::replicas) return transport.over({rank % shards, shards, shape.replicas});
-  return transport.over({});
+  int const shards = shape.shards(), rank = shape.rank, channel = entry.lane == Lane::gathering;
+  if (entry.group == Group::shards) return transport.over({rank - rank % shards, 1, shards}, channel);
+  if (entry.group == Group::replicas) return transport.over({rank % shards, shards, shape.replicas}, channel);
+  return transport.over({}, channel);
 }
 
 /// Carries out the entries that move or change state: an entry says what happens, its buffers say where.

@@ -50,6 +50,7 @@ StepShape step_shape(TrainerOptions const& options, int rank, int world) {
   shape.bucket_bytes = options.bucket_bytes;
   shape.recompute_every = std::max(1, options.recompute_every);
   shape.prefetch = options.prefetch;
+  shape.channels = options.channels;
   shape.replicas = options.replicas;
   shape.workspace_bytes = static_cast<std::int64_t>(
       Context<Place>::workspace_bytes(threads_of_rank(options.threads, world), shape.batch * shape.sequence));
