@@ -47,7 +47,9 @@ namespace {
 namespace ts = tessera;
 using namespace std::chrono_literals;
 using ts::comm::Collective;
+using ts::comm::CollectiveId;
 using ts::comm::Comm;
+using ts::comm::Peers;
 using ts::comm::Transport;
 using Bytes = std::vector<std::byte>;
 using Clock = std::chrono::steady_clock;
@@ -153,27 +155,30 @@ struct Buffers {
   bool operator==(Buffers const&) const = default;
 };
 
-void perform(Transport& transport, Case const& what, std::byte* send, std::byte* recv) {
-  std::int64_t const own = transport.rank() * what.piece();
+void perform(Transport& transport, Case const& what, std::byte* send, std::byte* recv, Peers const& peers) {
+  std::int64_t const own = peers.index_of(transport.rank()) * what.piece();
+  CollectiveId const id{"test", "unit"};
   switch (what.collective) {
     case Collective::all_to_all:
-      return transport.all_to_all(send, recv, what.piece(), {"test", "unit"});
+      return transport.all_to_all(send, recv, what.piece(), id, 0, peers);
     case Collective::all_gather:
-      return transport.all_gather(what.in_place ? recv + own : send, recv, what.piece(), {"test", "unit"});
+      return transport.all_gather(what.in_place ? recv + own : send, recv, what.piece(), id, peers);
     case Collective::gather:
-      return transport.gather(what.root, what.in_place ? recv + own : send, recv, what.piece(),
-                              {"test", "unit"});
+      return transport.gather(what.root, what.in_place ? recv + own : send, recv, what.piece(), id, peers);
     case Collective::broadcast:
-      return transport.broadcast(what.root, recv, what.piece(), {"test", "unit"});
+      return transport.broadcast(what.root, recv, what.piece(), id, peers);
     case Collective::all_reduce:
-      return transport.all_reduce(what.dtype, recv, what.count, {"test", "unit"});
+      return transport.all_reduce(what.dtype, recv, what.count, id, peers);
     case Collective::reduce_scatter:
-      return transport.reduce_scatter(what.dtype, send, what.in_place ? send + own : recv, what.count,
-                                      {"test", "unit"});
+      return transport.reduce_scatter(what.dtype, send, what.in_place ? send + own : recv, what.count, id,
+                                      peers);
     default:
-      transport.barrier({"test", "unit"});
+      transport.barrier(id);
   }
 }
+
+/// The group that a rank is in.
+using GroupOf = std::function<Peers(int rank)>;
 
 /// What every rank holds after each case, by the exchange between threads; [rank][case].
 struct Expected {
@@ -181,15 +186,17 @@ struct Expected {
   std::vector<ts::comm::Traffic> traffic;
 };
 
-Expected expected_of(int world, std::vector<Case> const& cases, unsigned seed) {
+Expected expected_of(int world, int count, std::vector<Case> const& cases, unsigned seed,
+                     GroupOf const& group_of) {
   Expected result;
   result.buffers.resize(static_cast<std::size_t>(world));
   result.traffic.resize(static_cast<std::size_t>(world));
   ts::run(world, [&](Comm& comm) {
     auto const rank = static_cast<std::size_t>(comm.rank());
     for (std::size_t index = 0; index < cases.size(); ++index) {
-      Buffers own(cases[index], comm.rank(), world, seed + static_cast<unsigned>(index));
-      perform(comm.transport(), cases[index], own.send.data(), own.recv.data());
+      Peers const peers = comm.transport().over(group_of(comm.rank()));
+      Buffers own(cases[index], peers.index_of(comm.rank()), count, seed + static_cast<unsigned>(index));
+      perform(comm.transport(), cases[index], own.send.data(), own.recv.data(), peers);
       result.buffers[rank].push_back(std::move(own));
     }
     result.traffic[rank] = comm.transport().traffic();
@@ -288,16 +295,20 @@ ts::cuda::Graph capture(cudaStream_t stream, std::function<void()> const& body) 
   return ts::cuda::Graph(exec);
 }
 
-void compare_with_threads(int world) {
+/// `group_of` says among whom; the cases are for groups of `count`.
+void compare_with_threads(int world, int count, GroupOf const& group_of, int channel) {
   CAPTURE(world);
-  auto const cases = all_cases(world);
+  CAPTURE(channel);
+  auto const cases = all_cases(count);
   unsigned const seed = std::random_device{}();
   CAPTURE(seed);
-  Expected const expected = expected_of(world, cases, seed);
+  Expected const expected = expected_of(world, count, cases, seed, group_of);
   Differences differences;
   ts::run_gpus(world, [&](Comm& comm) {
     Transport& transport = comm.transport();
     int const rank = comm.rank();
+    Peers const peers = transport.over(group_of(rank), channel);
+    int const index_in_group = peers.index_of(rank);
     auto const& mine = expected.buffers[static_cast<std::size_t>(rank)];
     auto const check = [&](std::string const& how, auto const& buffers) {
       for (std::size_t index = 0; index < cases.size(); ++index)
@@ -309,20 +320,20 @@ void compare_with_threads(int world) {
 
     // Host memory.
     for (std::size_t index = 0; index < cases.size(); ++index) {
-      Buffers own(cases[index], rank, world, seed + static_cast<unsigned>(index));
-      perform(transport, cases[index], own.send.data(), own.recv.data());
+      Buffers own(cases[index], index_in_group, count, seed + static_cast<unsigned>(index));
+      perform(transport, cases[index], own.send.data(), own.recv.data(), peers);
       if (!(own == mine[index])) differences.add(rank, "host memory: " + cases[index].text());
     }
 
     // A stream, eagerly.
     ts::cuda::Stream const stream = ts::cuda::make_stream();
-    OnDevice const device(cases, rank, world, seed);
+    OnDevice const device(cases, index_in_group, count, seed);
     device.reset();
     transport.reset_traffic();
     auto const enqueue = [&] {
       transport.on_stream(stream.get());
       for (std::size_t index = 0; index < cases.size(); ++index)
-        perform(transport, cases[index], device.send(index), device.recv(index));
+        perform(transport, cases[index], device.send(index), device.recv(index), peers);
       transport.on_stream(nullptr);
     };
     enqueue();
@@ -332,15 +343,29 @@ void compare_with_threads(int world) {
     if (transport.traffic().bytes_sent != traffic.bytes_sent) differences.add(rank, "bytes sent");
     if (transport.traffic().collectives != traffic.collectives) differences.add(rank, "collectives");
 
-    // A graph, three times.
-    {
-      auto const graph = capture(stream.get(), enqueue);
+    // All of them as one call.
+    auto const enqueue_group = [&] {
+      transport.begin_group();
+      enqueue();
+      transport.end_group();
+    };
+    device.reset();
+    transport.barrier();  // GPUs write into each other's buffers
+    transport.reset_traffic();
+    enqueue_group();
+    finish(transport, stream.get());
+    check("group: ", [&](std::size_t index) { return device.now(index); });
+    if (transport.traffic().calls != 1) differences.add(rank, "calls");
+
+    // A graph, three times; also of one call.
+    for (bool const grouped : {false, true}) {
+      auto const graph = grouped ? capture(stream.get(), enqueue_group) : capture(stream.get(), enqueue);
       for (int replay = 0; replay < 3; ++replay) {
         device.reset();
         transport.barrier();  // GPUs write into each other's buffers
         ts::cuda::require(cudaGraphLaunch(graph.get(), stream.get()), "cudaGraphLaunch");
         finish(transport, stream.get());
-        check("replay " + std::to_string(replay) + ": ",
+        check((grouped ? "group's replay " : "replay ") + std::to_string(replay) + ": ",
               [&](std::size_t index) { return device.now(index); });
       }
       if (world > 1 && ts::comm::collective_of(transport.word(rank)) != Collective::barrier)
@@ -351,6 +376,10 @@ void compare_with_threads(int world) {
     transport.barrier();
   });
   CHECK(differences.text() == "");
+}
+void compare_with_threads(int world, int channel = 0) {
+  compare_with_threads(
+      world, world, [](int) { return Peers{}; }, channel);
 }
 
 /// What ranks and caller saw of a run that failed.

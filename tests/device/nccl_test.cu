@@ -23,6 +23,132 @@ TEST_CASE("NCCL does what threads do, in host memory, streams and graphs: four G
   compare_with_threads(4);
 }
 
+TEST_CASE("a channel of its own does what threads do: two GPUs") {
+  TESSERA_NEEDS_GPUS(2);
+  compare_with_threads(2, 1);
+}
+TEST_CASE("rows and columns of four GPUs do what those of threads do") {
+  TESSERA_NEEDS_GPUS(4);
+  for (int const channel : {0, 1}) {
+    compare_with_threads(
+        4, 2,
+        [](int rank) {
+          return Peers{rank - rank % 2, 1, 2};
+        },
+        channel);
+    compare_with_threads(
+        4, 2,
+        [](int rank) {
+          return Peers{rank % 2, 2, 2};
+        },
+        channel);
+  }
+}
+
+TEST_CASE("a group of ranks without a way of its own is refused") {
+  TESSERA_NEEDS_GPUS(4);
+  Outcome const outcome = outcome_of(
+      4,
+      [&](Transport& transport) {
+        Sum const sum;
+        transport.on_stream(sum.stream.get());
+        transport.all_reduce(ts::DType::f32, sum.memory.data(), sum.count, {"reduce", "h.1"},
+                             {transport.rank() % 2, 2, 2});
+      },
+      60);
+  CHECK(outcome.kind == ts::ErrorKind::usage);
+  CHECK(holds(outcome.text, "Transport::over"));
+}
+
+TEST_CASE("two channels of one graph run beside each other") {
+  TESSERA_NEEDS_GPUS(2);
+  constexpr std::int64_t count = std::int64_t{4} << 20;
+  constexpr std::size_t bytes = static_cast<std::size_t>(count) * sizeof(float);
+  Differences differences;
+  ts::run_gpus(2, [&](Comm& comm) {
+    Transport& transport = comm.transport();
+    Peers const second = transport.over({}, 1);
+    if (second.way == 0 || transport.over({}, 1).way != second.way) differences.add(comm.rank(), "ways");
+    DeviceBytes const mine(bytes), all(2 * bytes);
+    Sum const sum(count);
+    ts::cuda::Stream const beside = ts::cuda::make_stream();
+    ts::cuda::Event const fork = ts::cuda::make_event(), join = ts::cuda::make_event();
+    std::vector<float> const values(static_cast<std::size_t>(count), 1.0f + static_cast<float>(comm.rank()));
+    ts::cuda::require(cudaMemcpy(mine.data(), values.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+    ts::cuda::require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    auto const graph = capture(sum.stream.get(), [&] {
+      ts::cuda::require(cudaEventRecord(fork.get(), sum.stream.get()), "cudaEventRecord");
+      ts::cuda::require(cudaStreamWaitEvent(beside.get(), fork.get(), 0), "cudaStreamWaitEvent");
+      for (int round = 0; round < 4; ++round) {
+        sum.enqueue(transport, "h.1");
+        transport.on_stream(beside.get());
+        transport.all_gather(mine.data(), all.data(), static_cast<std::int64_t>(bytes), {"acquire", "h.2"},
+                             second);
+        transport.on_stream(nullptr);
+      }
+      ts::cuda::require(cudaEventRecord(join.get(), beside.get()), "cudaEventRecord");
+      ts::cuda::require(cudaStreamWaitEvent(sum.stream.get(), join.get(), 0), "cudaStreamWaitEvent");
+    });
+    transport.barrier();
+    for (int replay = 0; replay < 200; ++replay)
+      ts::cuda::require(cudaGraphLaunch(graph.get(), sum.stream.get()), "cudaGraphLaunch");
+    finish(transport, sum.stream.get());
+    std::vector<float> gathered(2 * values.size());
+    ts::cuda::require(cudaMemcpy(gathered.data(), all.data(), 2 * bytes, cudaMemcpyDeviceToHost),
+                      "cudaMemcpy");
+    bool right = true;
+    for (std::size_t at = 0; at < gathered.size(); ++at)
+      right &= gathered[at] == (at < values.size() ? 1.0f : 2.0f);
+    if (!right) differences.add(comm.rank(), "what was gathered");
+    transport.barrier();
+  });
+  CHECK(differences.text() == "");
+}
+
+TEST_CASE("two ranks pass memory to each other, in host memory, streams and graphs") {
+  TESSERA_NEEDS_GPUS(2);
+  Differences differences;
+  ts::run_gpus(2, [&](Comm& comm) {
+    Transport& transport = comm.transport();
+    int const rank = comm.rank(), other = 1 - rank;
+    constexpr std::size_t count = 1000, bytes = count * sizeof(int);
+    std::vector<int> const mine(count, rank + 1), theirs(count, other + 1);
+    std::vector<int> got(count);
+    if (rank == 0) transport.send(other, mine.data(), bytes);
+    if (rank == 1) transport.receive(other, got.data(), bytes);
+    if (rank == 1 && got != theirs) differences.add(rank, "host memory");
+
+    DeviceBytes const from(bytes), to(bytes);
+    ts::cuda::Stream const stream = ts::cuda::make_stream();
+    ts::cuda::require(cudaMemcpy(from.data(), mine.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+    auto const swap = [&] {
+      transport.on_stream(stream.get());
+      transport.begin_group();
+      transport.send(other, from.data(), bytes, {"pass", "h.1"});
+      transport.receive(other, to.data(), bytes, {"pass", "h.1"});
+      transport.end_group();
+      transport.on_stream(nullptr);
+    };
+    auto const check = [&](char const* how) {
+      finish(transport, stream.get());
+      ts::cuda::require(cudaMemcpy(got.data(), to.data(), bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
+      if (got != theirs) differences.add(rank, how);
+      ts::cuda::require(cudaMemset(to.data(), 0, bytes), "cudaMemset");
+      ts::cuda::require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+      transport.barrier();
+    };
+    ts::cuda::require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    swap();
+    check("stream");
+    auto const graph = capture(stream.get(), swap);
+    for (int replay = 0; replay < 3; ++replay) {
+      ts::cuda::require(cudaGraphLaunch(graph.get(), stream.get()), "cudaGraphLaunch");
+      check("graph");
+    }
+  });
+  CHECK(differences.text() == "");
+}
+
 TEST_CASE("more ranks than GPUs are refused, with the number of GPUs") {
   TESSERA_NEEDS_GPUS(1);
   int const count = test::gpu_count();

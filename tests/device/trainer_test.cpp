@@ -127,6 +127,70 @@ TEST_CASE("four GPUs and every stage have the bits of one") {
   compare_splits(4);
 }
 
+TEST_CASE("buckets of two GPUs have the bits of one") {
+  TESSERA_NEEDS_GPUS(2);
+  for (std::string_view const precision : {"fp32", "bf16"}) {
+    Run run = some_run(4);
+    Outcome const alone = trained(on_gpu(precision), run);
+    run.split = {2, 2};
+    for (std::string_view const sharding : shardings)
+      for (std::string_view const capture : {"graph", "eager"})
+        for (std::int64_t const bucket : {std::int64_t{100} << 10, std::int64_t{1} << 40}) {
+          INFO(std::string(precision), " ", std::string(sharding), " ", std::string(capture), " ", bucket);
+          run.options.bucket_bytes = bucket;
+          CHECK(alone == trained(on_gpu(precision, capture, "none", "none", sharding), run));
+        }
+  }
+}
+
+TEST_CASE("two channels of two GPUs have the bits of one") {
+  TESSERA_NEEDS_GPUS(2);
+  for (std::string_view const precision : {"fp32", "bf16"}) {
+    Run run = some_run(4);
+    Outcome const alone = trained(on_gpu(precision), run);
+    run.split = {2, 2};
+    run.options.channels = 2;
+    for (std::string_view const sharding : {"zs2", "zs3"})
+      for (std::string_view const capture : {"graph", "eager"})
+        for (int const prefetch : {0, 1, 2}) {
+          INFO(std::string(precision), " ", std::string(sharding), " ", std::string(capture), " ", prefetch);
+          run.options.prefetch = prefetch;
+          CHECK(alone == trained(on_gpu(precision, capture, "none", "none", sharding), run));
+        }
+  }
+}
+
+TEST_CASE("four GPUs as two rows of two have the bits of one") {
+  TESSERA_NEEDS_GPUS(4);
+  for (std::string_view const precision : {"fp32", "bf16"}) {
+    Run run = some_run(4);
+    Outcome const alone = trained(on_gpu(precision), run);
+    run.split = {4, 1};
+    run.options.replicas = 2;
+    for (std::string_view const sharding : {"zs0", "zs1", "zs2", "zs3"})
+      for (std::string_view const capture : {"graph", "eager"}) {
+        INFO(std::string(precision), " ", std::string(sharding), " ", std::string(capture));
+        CHECK(alone == trained(on_gpu(precision, capture, "none", "none", sharding), run));
+      }
+  }
+}
+
+TEST_CASE("fast sums over rows and columns of four GPUs stay close to the CPU's") {
+  TESSERA_NEEDS_GPUS(4);
+  Run run = some_run(1);
+  run.split = {4, 1};
+  run.options.replicas = 2;
+  for (std::string_view const sharding : {"zs1", "zs2", "zs3"}) {
+    INFO(std::string(sharding));
+    SlotNames names = on_gpu("fp32", "graph", "none", "none", sharding).names;
+    names.reduction = "fast";
+    Outcome const gpu = trained(parse_recipe(names), run);
+    Outcome const cpu = trained(recipe(sharding, "fp32"), run);
+    CHECK(largest_difference(gpu.losses, cpu.losses) < 2e-5);
+    CHECK(largest_difference(gpu.norms, cpu.norms) < 2e-4);
+  }
+}
+
 TEST_CASE("fast sums over GPUs stay close to the CPU's") {
   TESSERA_NEEDS_GPUS(2);
   Run run = some_run(1);

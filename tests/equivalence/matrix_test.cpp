@@ -190,7 +190,7 @@ TEST_CASE("ordered fp64 agrees over shardings too") {
   }
 }
 
-TEST_CASE("buckets threads and recomputation change no bit") {
+TEST_CASE("buckets threads channels and recomputation change no bit") {
   for (std::string_view const precision : {"fp32", "bf16", "fp16"}) {
     Run alone = usual();
     alone.split = {1, 4};
@@ -208,6 +208,7 @@ TEST_CASE("buckets threads and recomputation change no bit") {
         Run run = alone;
         run.split = {2, 2};
         run.options.threads = threads;
+        run.options.channels = threads - 1;
         check_same(want, reference, alone, recipe(sharding, precision), run);
       }
       for (std::string_view const recompute : recomputes) {

@@ -84,12 +84,13 @@ class StageGenerator {
   // Buffers.
 
   int state(BufferKind kind, int unit) {
-    std::int64_t const bytes = unit < 0 ? 1000 : 4 * layout_of(plan_.unit(unit), 1).padded;
+    std::int64_t const bytes = unit < 0 ? 1000 : 4 * layout_of(plan_.unit(unit), 1).flats.front().padded;
     return plan_.train.add({.kind = kind, .unit = unit, .bytes = bytes, .persistent = true});
   }
   int contribution(int unit) {
-    return plan_.train.add(
-        {.kind = BufferKind::contribution, .unit = unit, .bytes = 4 * layout_of(plan_.unit(unit), 1).padded});
+    return plan_.train.add({.kind = BufferKind::contribution,
+                            .unit = unit,
+                            .bytes = 4 * layout_of(plan_.unit(unit), 1).flats.front().padded});
   }
   int activation(BufferKind kind, int unit, int index, Shape const& shape, int slot) {
     return plan_.train.add({.kind = kind,

@@ -463,6 +463,98 @@ TEST_CASE("collectives go among the rows and columns of a mesh") {
   });
 }
 
+TEST_CASE("one rank sends to another while the others do something else") {
+  for (int const world : {2, 3, 5})
+    for (std::int64_t const size : sizes)
+      check_ranks(world, [size](Transport& transport) {
+        int const rank = transport.rank(), last = transport.world() - 1;
+        auto bytes = bytes_of(rank, size);
+        int wrong = 0;
+        // Down the ranks, one after another, twice, so that order shows.
+        for (int round : {0, 1}) {
+          std::vector<std::uint8_t> from_before(static_cast<std::size_t>(size));
+          if (rank > 0) transport.receive(rank - 1, from_before.data(), size, {"test", "h.0", round});
+          if (rank > 0) wrong += from_before != bytes_of(rank - 1, size, round);
+          auto const mine = bytes_of(rank, size, round);
+          if (rank < last) transport.send(rank + 1, mine.data(), size, {"test", "h.0", round});
+        }
+        wrong += transport.bytes_sent() != (rank < last ? 2 * size : 0);
+        wrong += rank == 0 && transport.word(0) != 0;  // the watch word counts what all ranks do
+        // Around, all at once: a group.
+        std::vector<std::uint8_t> before(static_cast<std::size_t>(size)), again(before);
+        int const next = (rank + 1) % transport.world(), other = (rank + last) % transport.world();
+        transport.begin_group();
+        transport.receive(other, before.data(), size);
+        transport.send(next, bytes.data(), size);
+        transport.receive(other, again.data(), size);
+        transport.send(next, bytes.data(), size);
+        transport.end_group();
+        wrong += before != bytes_of(other, size) || again != before;
+        transport.barrier();
+        return wrong;
+      });
+}
+
+TEST_CASE("what is sent and received must agree, and a rank that is missing is named") {
+  auto const text_of = [](auto const& body, double timeout = 300.0) {
+    ts::RunOptions options;
+    options.timeout = std::chrono::duration<double>(timeout);
+    try {
+      ts::run(
+          2, [&](Comm& comm) { body(comm.transport(), comm.rank()); }, options);
+    } catch (ts::Error const& error) {
+      return std::string(error.what());
+    }
+    return std::string("nothing was thrown");
+  };
+  double value[2] = {};
+  auto const has = [](std::string const& text, char const* part) {
+    INFO(text);
+    CHECK(text.find(part) != std::string::npos);
+  };
+  has(text_of([&](Transport& transport, int rank) {
+        if (rank == 0) transport.send(1, value, 8);
+        if (rank == 1) transport.receive(0, value, 16);
+      }),
+      "rank 0 sends 8 bytes, and rank 1 receives 16");
+  has(text_of([&](Transport& transport, int rank) {
+        if (rank == 1) transport.receive(0, value, 8, {"pass", "h.1", 2});
+      }),
+      "it left");
+  has(text_of(
+          [&](Transport& transport, int rank) {
+            if (rank == 0) transport.send(1, value, 8, {"pass", "h.1", 2});
+            if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(400));
+          },
+          0.1),
+      "it gave no sign of life for 0.1 s while rank 0 waited");
+  has(text_of([&](Transport& transport, int rank) { transport.send(rank, value, 8); }),
+      "the other rank must be one of the 2 of its group");
+}
+
+TEST_CASE("a way is opened once and goes among its group") {
+  ts::run(4, [](Comm handle) {
+    Transport& transport = handle.transport();
+    int const rank = transport.rank();
+    ts::comm::Peers const row = transport.over({rank - rank % 2, 1, 2}), again = transport.over(row);
+    CHECK((again.way == row.way && again.first == row.first && again.count == 2));
+    CHECK(transport.over({}, 1).count == 4);
+    CHECK(transport.over({}, 1).channel == 1);
+    CHECK(transport.over({}).way == 0);
+    double const own = 10.0 + rank;
+    double gathered[2] = {}, value = own;
+    transport.gather(1, &own, gathered, sizeof own, {}, row);  // to the second of each row
+    if (rank % 2 == 1) CHECK((gathered[0] == 9.0 + rank && gathered[1] == own));
+    CHECK(transport.bytes_sent() == (rank % 2 == 1 ? 0 : 8));
+    transport.broadcast(1, &value, sizeof value, {}, row);
+    CHECK(value == 11.0 + rank - rank % 2);
+    double const pieces[2] = {own, -own};
+    transport.all_to_all(pieces, gathered, sizeof own, {}, 0, row);
+    double const sign = rank % 2 == 0 ? 1.0 : -1.0;
+    CHECK((gathered[0] == sign * (10.0 + rank - rank % 2) && gathered[1] == sign * (11.0 + rank - rank % 2)));
+  });
+}
+
 TEST_CASE("ranks that vote stop before the same step, whenever each of them hears of the stop") {
   for (int run = 0; run < 60; ++run) {
     int const world = 2 + run % 4;

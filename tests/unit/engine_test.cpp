@@ -153,6 +153,7 @@ TEST_CASE("numbers that cannot be are refused by name") {
   CHECK(says(refused([&](TrainerOptions& o) { o.clip = -0.5; }), "clip"));
   CHECK(says(refused([&](TrainerOptions& o) { o.sequence = 0; }), "sequence is 0"));
   CHECK(says(refused([&](TrainerOptions& o) { o.accumulation = 0; }), "accumulation is 0"));
+  CHECK(says(refused([&](TrainerOptions& o) { o.channels = 3; }), "channels is 3"));
   CHECK(says(refused([&](TrainerOptions& o) { o.accumulation = most_accumulation + 1; }),
              "holds at most 16384 micro-batches"));
   CHECK(says(refused([&](TrainerOptions& o) { o.loss_scale.initial = 1000.0; }), "power of two"));

@@ -133,6 +133,35 @@ TEST_CASE("a rank's step is recorded with its collectives and meets no other ran
     }
 }
 
+TEST_CASE("a bucket is one call of the communicator") {
+  for (std::string_view const sharding : shardings)
+    for (std::string_view const reduction : {"ordered", "fast"}) {
+      INFO(std::string(sharding), " ", std::string(reduction));
+      Run run;
+      run.split = {2, 1};
+      auto const traffic = [&](std::int64_t bucket) {
+        comm::Traffic spent;
+        run.options.bucket_bytes = bucket;
+        tessera::run(2, [&](comm::Comm comm) {
+          RecipeTable const table = recipe(sharding, "fp32", "none", "none", reduction);
+          Gpt2Engine engine(erased(tiny), table, options_of(run), comm.transport());
+          comm.transport().reset_traffic();
+          (void)engine.step(make_batch(0, comm.rank(), run.split, run.batch, run.sequence, run.vocabulary));
+          if (comm.is_root()) spent = comm.transport().traffic();
+        });
+        return spent;
+      };
+      comm::Traffic const apart = traffic(0), together = traffic(std::int64_t{1} << 40);
+      CHECK(apart.calls == apart.collectives);
+      CHECK(together.collectives == apart.collectives);
+      CHECK(together.bytes_sent == apart.bytes_sent);
+      // The contributions of the four units go in one call, and where each rank then has the sum of a part
+      // only, and all ranks want all of it, those of the parts in another.
+      bool const twice = sharding == "zs0" && reduction == "ordered";
+      CHECK(apart.calls - together.calls == (twice ? 6 : 3));
+    }
+}
+
 TEST_CASE("no step allocates not even the first") {
   std::vector<std::int64_t> const none(3, 0);
   Run run;

@@ -31,7 +31,7 @@ struct Setting {
   int world = 1, accumulation = 1, rank = 0, every = 1;
   std::int64_t bucket = 0;
   bool tied_model = false;
-  int prefetch = 1, replicas = 1;
+  int prefetch = 1, replicas = 1, channels = 1;
 };
 
 StepPlan plan_of(Setting const& by, PlacementTable const* placement = nullptr) {
@@ -45,6 +45,7 @@ StepPlan plan_of(Setting const& by, PlacementTable const* placement = nullptr) {
   shape.recompute_every = by.every;
   shape.prefetch = by.prefetch;
   shape.replicas = by.replicas;
+  shape.channels = by.channels;
   shape.workspace_bytes = 1000;
   MicroBatch const micro{shape.batch, shape.sequence};
   Gpt2Options deep = tiny;
@@ -275,7 +276,8 @@ TEST_CASE("every list of random placements is sound") {
                .bucket = dice.of(buckets),
                .tied_model = dice(3) == 0,
                .prefetch = dice(4),
-               .replicas = replicas},
+               .replicas = replicas,
+               .channels = 1 + dice(2)},
               &placement);
   }
 }
@@ -383,6 +385,24 @@ TEST_CASE("the proofs find planted mistakes") {
   // An entry that does not happen, as if it wrote nothing.
   for (Verb const verb : {Verb::reduce, Verb::stream, Verb::forward, Verb::backward_input, Verb::acquire})
     CHECK(mistake_in(plan, with([&](Program& p) { first(p, verb)->writes.clear(); })) != "");
+  // Buckets: one of several lanes, one that says it is done before it has gone, one that holds two moves of
+  // the same values, and one with work in it.
+  Setting bucketed{.sharding = "zs2", .reduction = "fast", .world = 4, .bucket = std::int64_t{1} << 40};
+  bucketed.replicas = 2;
+  StepPlan const mesh = plan_of(bucketed);
+  REQUIRE(mistake_in(mesh, mesh.train) == "");
+  auto const planted = [&](auto const& change) {
+    Program broken = mesh.train;
+    auto& entries = broken.schedule.entries;
+    auto const in_bucket =
+        std::find_if(entries.begin(), entries.end(), [](Entry const& entry) { return entry.bucket >= 0; });
+    change(*in_bucket, *(in_bucket + bucket_size(entries, static_cast<int>(in_bucket - entries.begin()))));
+    return mistake_in(mesh, broken);
+  };
+  CHECK(planted([](Entry& member, Entry&) { member.lane = Lane::compute; }) != "");
+  CHECK(planted([](Entry& member, Entry&) { member.signals = true; }) != "");
+  CHECK(planted([](Entry& member, Entry& next) { next.bucket = member.bucket; }) != "");
+  CHECK(planted([](Entry& member, Entry&) { member.move = Move::copy; }) != "");
   // A buffer moved onto its neighbour.
   int found = 0, moved = 0;
   for (std::size_t a = 0; a < plan.train.buffers.size(); ++a)
@@ -409,7 +429,8 @@ TEST_CASE("no wait can be left out") {
                                    .reduction = reduction,
                                    .world = 2,
                                    .accumulation = accumulation,
-                                   .prefetch = prefetch});
+                                   .prefetch = prefetch,
+                                   .channels = 1 + prefetch});
           for (Entry& entry : plan.train.schedule.entries)
             for (std::size_t wait = 0; wait < entry.waits.size(); ++wait) {
               int const left_out = entry.waits[wait];
@@ -462,13 +483,18 @@ TEST_CASE("buckets change only when contributions travel") {
         auto const lines = [](StepPlan const& plan, auto const& wanted) {
           std::vector<Line> all;
           for (Entry const& entry : plan.train.schedule.entries)
-            if (wanted(entry.verb)) all.push_back(line(plan.train, entry));
+            if (wanted(entry)) all.push_back(line(plan.train, entry));
           return all;
         };
-        auto const travels = [](Verb verb) { return verb == Verb::reduce || verb == Verb::fold; };
-        auto const stays = [&](Verb verb) { return !travels(verb); };
-        CHECK(lines(at_once, travels) == lines(late, travels));  // in the same order among themselves
+        auto const travels = [](Entry const& entry) {
+          return entry.verb == Verb::reduce || entry.verb == Verb::fold;
+        };
+        auto const stays = [&](Entry const& entry) { return !travels(entry); };
         CHECK(lines(at_once, stays) == lines(late, stays));
+        for (int unit = 0; unit < at_once.units_count(); ++unit) {  // in the same order among themselves
+          auto const of_unit = [&](Entry const& entry) { return travels(entry) && entry.unit == unit; };
+          CHECK(lines(at_once, of_unit) == lines(late, of_unit));
+        }
         CHECK(hash_of(at_once.train.schedule) != hash_of(late.train.schedule));
       }
     }

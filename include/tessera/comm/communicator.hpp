@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks talk: one abstract transport that engines hold, its traffic counters, and the handle that users
-// pass.
+// How ranks talk: one abstract transport that engines hold, and the handle that users pass.
 #pragma once
 
 #include <atomic>
@@ -17,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/comm/request.hpp"
 #include "tessera/core/dtype.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/operation.hpp"
@@ -24,118 +24,6 @@
 
 namespace tessera::inline v0 {
 namespace comm {
-
-/// What a collective does with bytes.
-enum class Collective : std::uint8_t {
-  none,
-  all_to_all,
-  all_gather,
-  gather,
-  broadcast,
-  all_reduce,
-  reduce_scatter,
-  barrier
-};
-
-constexpr std::string_view name_of(Collective collective) {
-  switch (collective) {
-    case Collective::none:
-      return "none";
-    case Collective::all_to_all:
-      return "all_to_all";
-    case Collective::all_gather:
-      return "all_gather";
-    case Collective::gather:
-      return "gather";
-    case Collective::broadcast:
-      return "broadcast";
-    case Collective::all_reduce:
-      return "all_reduce";
-    case Collective::reduce_scatter:
-      return "reduce_scatter";
-    case Collective::barrier:
-      return "barrier";
-  }
-  return "?";
-}
-
-/// Who asks: a schedule verb, the unit and the micro-batch, for error texts and for the check that all ranks
-/// ask for the same thing. The strings must live until the call returns; the first 31 and 63 characters
-/// count.
-struct CollectiveId {
-  char const* operation = "";
-  char const* unit = "";
-  std::int64_t micro_batch = -1;  ///< -1: none
-};
-
-/// The ranks among which a collective moves values: `count` of them, `stride` apart from `first` on. All
-/// ranks of the world call it together, each with the group it is in.
-struct Peers {
-  int first = 0;
-  int stride = 1;
-  int count = 0;
-
-  constexpr int rank(int index) const { return first + index * stride; }
-  constexpr int index_of(int rank) const { return (rank - first) / stride; }
-};
-
-/// One collective as a transport sees it.
-struct Request {
-  Collective collective = Collective::none;
-  CollectiveId id{};
-  std::uint64_t sequence = 0;  ///< this rank's count of collectives, from 1
-  std::int64_t bytes = 0;      ///< one piece: per peer, per rank, or the whole buffer
-  int root = -1;               ///< gather and broadcast
-  DType dtype = DType::f32;    ///< reductions
-  void* stream = nullptr;      ///< where a device transport enqueues; null for host memory
-  Peers peers{};               ///< the others of this rank's group, itself among them
-  int pieces = 0;              ///< all_to_all: how many `send` holds; rank p gets piece p modulo that
-};
-
-/// "all_gather of 4096 bytes (publish h.3, micro-batch 0)".
-inline std::string describe(Request const& request) {
-  std::string text(name_of(request.collective));
-  bool const sums =
-      request.collective == Collective::all_reduce || request.collective == Collective::reduce_scatter;
-  if (sums)
-    text += " of " + std::to_string(request.bytes / static_cast<std::int64_t>(size_of(request.dtype))) + " " +
-            std::string(name_of(request.dtype)) + " values";
-  else if (request.collective != Collective::barrier)
-    text += " of " + std::to_string(request.bytes) + " bytes";
-  if (request.root >= 0)
-    text += (request.collective == Collective::gather ? " to rank " : " from rank ") +
-            std::to_string(request.root);
-  std::string who = request.id.operation ? request.id.operation : "";
-  if (request.id.unit && *request.id.unit) who += (who.empty() ? "" : " ") + std::string(request.id.unit);
-  if (request.id.micro_batch >= 0)
-    who += (who.empty() ? "micro-batch " : ", micro-batch ") + std::to_string(request.id.micro_batch);
-  if (!who.empty()) text += " (" + who + ")";
-  return text;
-}
-
-/// The watchdog's word: the sequence number above, the kind of collective in the lowest byte. A rank stores
-/// it before it enters a collective, so the word names the last collective that the rank reached.
-constexpr std::uint64_t watch_word(std::uint64_t sequence, Collective collective) {
-  return sequence << 8 | static_cast<std::uint64_t>(collective);
-}
-constexpr std::uint64_t sequence_of(std::uint64_t word) { return word >> 8; }
-constexpr Collective collective_of(std::uint64_t word) { return static_cast<Collective>(word & 0xffu); }
-
-/// What one rank's collectives cost since the last reset. `bytes_sent` counts what this rank hands to other
-/// ranks:
-///   all_to_all      (W-1) * piece         all_gather      (W-1) * shard
-///   reduce_scatter  (W-1) * shard         gather          shard, 0 on the root
-///   broadcast       (W-1) * n on the root, 0 elsewhere
-///   all_reduce      2 * (W-1) * ceil(count / W) elements: a reduce-scatter and an all-gather of padded
-///   slices barrier         0
-/// whatever the transport really does. `waiting` is the part of `seconds` spent until the slowest rank
-/// arrived; transports that only enqueue report the seconds of the calls.
-struct Traffic {
-  std::int64_t bytes_sent = 0;
-  std::int64_t collectives = 0;
-  double seconds = 0;
-  double waiting = 0;
-};
 
 /// One rank's end of a communicator. Collectives are calls of one thread at a time, in the same order on
 /// every rank; `heartbeat`, `poison`, `word` and `where` may be called from any thread. A collective neither
@@ -154,22 +42,39 @@ class Transport {
   bool is_root() const noexcept { return rank_ == 0; }
   /// The index of this rank's device on its host.
   virtual int local_rank() const noexcept { return rank_; }
-  /// Whether collectives may go among some of the ranks only (Peers of more than one and not all).
-  virtual bool has_groups() const noexcept { return true; }
   /// "single", "threads", ... for reports.
   virtual std::string_view name() const noexcept = 0;
 
   /// All ranks of the world as one group.
   Peers everyone() const noexcept { return {0, 1, world_}; }
 
-  /// recv[p] = rank p's send[rank modulo pieces]. `recv` holds W pieces and `send` so many, W of them unless
-  /// told; they must not overlap.
+  /// The way of a group and a channel. Collectives over ways of different channels need not wait for each
+  /// other where the transport has channels; the others have one way for all. A new way is opened by all
+  /// ranks of the world together, in the same order, each for the group it is in, between steps: on GPUs it
+  /// meets the others and takes memory. One that is open is only looked up.
+  Peers over(Peers group, int channel = 0) {
+    if (group.count <= 0) group = everyone();
+    group.channel = channel;
+    group.way = 0;
+    if (group.count == 1 || (group.count == world_ && channel == 0)) return group;
+    for (Peers const& open : ways_)
+      if (open.first == group.first && open.stride == group.stride && open.count == group.count &&
+          open.channel == channel)
+        return open;
+    group.way = open_way(group);
+    ways_.push_back(group);
+    return group;
+  }
+
+  /// recv[p] = peer p's send[own index modulo pieces], on every rank of a group, or of the world. `recv`
+  /// holds a piece for each and `send` so many, as many unless told; they must not overlap.
   void all_to_all(void const* send, void* recv, std::int64_t bytes_per_peer, CollectiveId const& id = {},
-                  int pieces = 0) {
-    Request request = make(Collective::all_to_all, id, bytes_per_peer);
-    request.pieces = pieces > 0 ? pieces : world_;
-    need_apart(request, send, request.pieces * bytes_per_peer, recv, world_ * bytes_per_peer, false);
-    perform(request, send, recv, (world_ - 1) * bytes_per_peer);
+                  int pieces = 0, Peers const& peers = {}) {
+    Request request = make(Collective::all_to_all, id, bytes_per_peer, -1, DType::f32, peers);
+    int const count = request.peers.count;
+    request.pieces = pieces > 0 ? pieces : count;
+    need_apart(request, send, request.pieces * bytes_per_peer, recv, count * bytes_per_peer, false);
+    perform(request, send, recv, (count - 1) * bytes_per_peer);
   }
 
   /// recv[p] = peer p's send, on every rank of a group, or of the world. `send` may be this rank's slot of
@@ -183,23 +88,43 @@ class Transport {
     perform(request, send, recv, (count - 1) * bytes_per_rank);
   }
 
-  /// The same on the root alone; the other ranks' `recv` is not touched and may be null.
+  /// The same on the root alone, which is an index in the group; the other ranks' `recv` is not touched and
+  /// may be null.
   void gather(int root, void const* send, void* recv, std::int64_t bytes_per_rank,
-              CollectiveId const& id = {}) {
-    Request const request = make(Collective::gather, id, bytes_per_rank, root);
-    if (rank_ == root)
-      need_apart(request, send, bytes_per_rank, recv, world_ * bytes_per_rank,
+              CollectiveId const& id = {}, Peers const& peers = {}) {
+    Request const request = make(Collective::gather, id, bytes_per_rank, root, DType::f32, peers);
+    bool const here = request.peers.index_of(rank_) == root;
+    if (here)
+      need_apart(request, send, bytes_per_rank, recv, request.peers.count * bytes_per_rank,
                  is_slot(request, send, recv, bytes_per_rank));
     else
       need_memory(request, send);
-    perform(request, send, recv, rank_ == root ? 0 : bytes_per_rank);
+    perform(request, send, recv, here ? 0 : bytes_per_rank);
   }
 
-  /// Every rank's buffer becomes the root's.
-  void broadcast(int root, void* buffer, std::int64_t bytes, CollectiveId const& id = {}) {
-    Request const request = make(Collective::broadcast, id, bytes, root);
+  /// Every rank's buffer becomes the root's, which is an index in the group.
+  void broadcast(int root, void* buffer, std::int64_t bytes, CollectiveId const& id = {},
+                 Peers const& peers = {}) {
+    Request const request = make(Collective::broadcast, id, bytes, root, DType::f32, peers);
     need_memory(request, buffer);
-    perform(request, buffer, buffer, rank_ == root ? (world_ - 1) * bytes : 0);
+    bool const here = request.peers.index_of(rank_) == root;
+    perform(request, buffer, buffer, here ? (request.peers.count - 1) * bytes : 0);
+  }
+
+  /// What one rank sends to another, an index in the group, that one receives: no other rank takes part.
+  /// Either may wait for the other; ranks that send to each other do so in a group (`begin_group`). What one
+  /// rank sends to another arrives in order.
+  void send(int to, void const* buffer, std::int64_t bytes, CollectiveId const& id = {},
+            Peers const& peers = {}) {
+    Request const request = make(Collective::send, id, bytes, to, DType::f32, peers);
+    need_memory(request, buffer);
+    perform(request, buffer, nullptr, bytes);
+  }
+  void receive(int from, void* buffer, std::int64_t bytes, CollectiveId const& id = {},
+               Peers const& peers = {}) {
+    Request const request = make(Collective::receive, id, bytes, from, DType::f32, peers);
+    need_memory(request, buffer);
+    perform(request, nullptr, buffer, 0);
   }
 
   /// Every rank's buffer becomes the sum of all. The order of the sum is the transport's: rank order for
@@ -227,6 +152,19 @@ class Transport {
   /// Returns when every rank has called it.
   void barrier(CollectiveId const& id = {}) {
     perform(make(Collective::barrier, id, 0), nullptr, nullptr, 0);
+  }
+
+  /// Collectives of one stream and way from here to `end_group` are one call where the transport has such, as
+  /// NCCL does; others carry them out one by one. None may touch what another writes, and what they write is
+  /// there once `end_group` has returned. Without an open group that does nothing.
+  void begin_group() noexcept { grouped_ = true; }
+  void end_group() {
+    if (!grouped_) return;
+    auto const start = Clock::now();
+    grouped_ = false;
+    flush();
+    traffic_.calls += 1;
+    traffic_.seconds += seconds_since(start);
   }
 
   Traffic const& traffic() const noexcept { return traffic_; }
@@ -262,6 +200,13 @@ class Transport {
   /// recv.
   virtual double exchange(Request const& request, void const* send, void* recv) = 0;
 
+  /// Opens the way of a group and a channel; returns its number.
+  virtual int open_way(Peers const& /*group*/) { return 0; }
+
+  /// Carries out what `exchange` has put off while a group was open.
+  virtual void flush() {}
+  bool grouped() const noexcept { return grouped_; }
+
   /// Stores the watch word before a collective; device transports store it in stream order.
   virtual void note(Request const& request) {
     word_->store(watch_word(request.sequence, request.collective), std::memory_order_release);
@@ -274,22 +219,28 @@ class Transport {
  private:
   Request make(Collective collective, CollectiveId const& id, std::int64_t bytes, int root = -1,
                DType dtype = DType::f32, Peers const& peers = {}) const {
-    Request request{collective, id, sequence_ + 1, bytes, root, dtype, stream_};
+    bool const of_two = collective == Collective::send || collective == Collective::receive;
+    Request request{collective, id, sequence_ + !of_two, bytes, root, dtype, stream_};
     request.peers = peers.count > 0 ? peers : everyone();
+    int const count = request.peers.count;
     if (bytes < 0) refuse(request, "a size must not be negative");
+    if (of_two && (root < 0 || root >= count || root == request.peers.index_of(rank_)))
+      refuse(request,
+             ("the other rank must be one of the " + std::to_string(count) + " of its group").c_str());
     if ((collective == Collective::gather || collective == Collective::broadcast) &&
-        (root < 0 || root >= world_))
-      refuse(request, ("the root must be a rank from 0 to " + std::to_string(world_ - 1)).c_str());
+        (root < 0 || root >= count))
+      refuse(request, ("the root must be a rank from 0 to " + std::to_string(count - 1)).c_str());
     return request;
   }
 
   void perform(Request const& request, void const* send, void* recv, std::int64_t sent) {
+    if (request.sequence != sequence_) note(request);  // what two ranks do, not all ranks count
     sequence_ = request.sequence;
-    note(request);
     auto const start = Clock::now();
     double const waited = exchange(request, send, recv);
     traffic_.bytes_sent += sent;
     traffic_.collectives += 1;
+    traffic_.calls += grouped_ ? 0 : 1;
     traffic_.seconds += seconds_since(start);
     traffic_.waiting += waited;
   }
@@ -325,6 +276,8 @@ class Transport {
   std::atomic<std::uint64_t>* word_;
   std::uint64_t sequence_ = 0;
   void* stream_ = nullptr;
+  bool grouped_ = false;
+  std::vector<Peers> ways_;
   Traffic traffic_;
 };
 

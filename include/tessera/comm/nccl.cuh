@@ -85,8 +85,9 @@ class Nccl final : public Transport {
     Context<Cuda>::select(device_);
     stream_ = cuda::make_stream();
     event_ = cuda::make_event();
-    small_ = allocate(small_bytes);
-    cuda::require(cudaMemsetAsync(small_.get(), 0, small_bytes, stream_.get()), "cudaMemsetAsync");
+    std::size_t const bytes = 512 + sizeof(float) * static_cast<std::size_t>(world());
+    small_ = allocate(bytes);
+    cuda::require(cudaMemsetAsync(small_.get(), 0, bytes, stream_.get()), "cudaMemsetAsync");
     cuda::require(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
     cuda::require(cudaHostRegister(&board_, sizeof board_, cudaHostRegisterPortable | cudaHostRegisterMapped),
                   "cudaHostRegister");
@@ -102,7 +103,6 @@ class Nccl final : public Transport {
 
   std::string_view name() const noexcept override { return "nccl"; }
   int local_rank() const noexcept override { return device_; }
-  bool has_groups() const noexcept override { return false; }
   void heartbeat() noexcept override {
     board_.beats.fetch_add(1, std::memory_order_relaxed);
     link_->peers().hear(rank());
@@ -125,7 +125,6 @@ class Nccl final : public Transport {
  private:
   using Word = unsigned long long;
   using Memory = cuda::Owned<void*, &cudaFree>;
-  static constexpr std::size_t small_bytes = 512;  ///< the counter, and from byte 256 what barriers add up
 
   static Memory allocate(std::size_t bytes) {
     void* memory = nullptr;
@@ -155,7 +154,7 @@ class Nccl final : public Transport {
 
   double exchange(Request const& request, void const* send, void* recv) override {
     if (request.stream)
-      enqueue(request, send, recv, static_cast<cudaStream_t>(request.stream));
+      enqueue(request, send, recv);
     else if (threads_)
       return threads_->exchange(request, send, recv);
     else
@@ -163,73 +162,119 @@ class Nccl final : public Transport {
     return 0;
   }
 
-  void enqueue(Request const& request, void const* send, void* recv, cudaStream_t stream) {
-    std::int64_t const bytes = request.bytes;
-    auto const count = static_cast<std::size_t>(bytes);
+  /// A collective that NCCL is still to be asked for.
+  struct Call {
+    Request request;
+    void const* send;
+    void* recv;
+  };
+
+  void enqueue(Request const& request, void const* send, void* recv) {
     auto const* const from = static_cast<std::byte const*>(send);
     auto* const to = static_cast<std::byte*>(recv);
+    auto const count = static_cast<std::size_t>(request.bytes);
+    auto* const stream = static_cast<cudaStream_t>(request.stream);
     if (request.peers.count == 1) return copy(to, from, count, stream);
-    if (bytes == 0) return meet(stream);
-    switch (request.collective) {
+    if (request.peers.count < world() && request.peers.way == 0)
+      throw Error(ErrorKind::usage,
+                  describe(request) + " goes among some of the ranks, which needs a communicator of their " +
+                      "own; open it before with Transport::over",
+                  rank());
+    int const own = request.peers.index_of(rank());
+    if (request.collective == Collective::all_to_all)
+      copy(to + own * request.bytes, from + own % request.pieces * request.bytes, count, stream);
+    if (request.collective == Collective::gather && own == request.root)
+      copy(to + own * request.bytes, from, count, stream);
+    calls_.push_back({request, send, recv});
+    if (!grouped()) flush();
+  }
+
+  /// A communicator of its own, whose first collectives connect it: that must not be in a capture.
+  int open_way(Peers const& group) override {
+    Request first;
+    first.stream = stream_.get();
+    first.peers = group;
+    first.peers.way = link_->split(group.first, group.index_of(rank()));
+    auto* const memory = static_cast<std::byte*>(small_.get());
+    for (Collective const collective :
+         {Collective::barrier, Collective::all_gather, Collective::reduce_scatter}) {
+      first.collective = collective;
+      first.bytes = collective == Collective::barrier ? 0 : sizeof(float);
+      bool const sums = collective == Collective::reduce_scatter;
+      enqueue(first, memory + (sums ? 512 : 256), memory + (sums ? 256 : 512));
+    }
+    cuda::require(cudaEventRecord(event_.get(), stream_.get()), "cudaEventRecord");
+    await([&] { return arrived(); }, "all ranks to open a way");
+    return first.peers.way;
+  }
+
+  /// One NCCL group, whose collectives travel together.
+  void flush() override {
+    if (calls_.empty()) return;
+    link_->enqueue([&](auto const& communicators) {
+      for (Call const& call : calls_) {
+        auto const way = static_cast<std::size_t>(call.request.peers.way);
+        ncclResult_t const status = ask(call, communicators[way]);
+        if (status != ncclSuccess && status != ncclInProgress) return status;
+      }
+      return ncclSuccess;
+    });
+    calls_.clear();
+  }
+
+  ncclResult_t ask(Call const& call, ncclComm_t communicator) const {
+    Request const& request = call.request;
+    auto* const stream = static_cast<cudaStream_t>(request.stream);
+    auto const count = static_cast<std::size_t>(request.bytes);
+    auto const* const from = static_cast<std::byte const*>(call.send);
+    auto* const to = static_cast<std::byte*>(call.recv);
+    bool const of_two = request.collective == Collective::send || request.collective == Collective::receive;
+    Collective const collective = request.bytes > 0 || of_two ? request.collective : Collective::barrier;
+    switch (collective) {
       case Collective::all_to_all:
-        copy(to + rank() * bytes, from + rank() % request.pieces * bytes, count, stream);
-        return link_->enqueue([&](ncclComm_t communicator) {
-          return with_peers([&](int to_peer, int from_peer) {
-            ncclResult_t const sent = ncclSend(from + to_peer % request.pieces * bytes, count, ncclInt8,
-                                               to_peer, communicator, stream);
-            if (sent != ncclSuccess) return sent;
-            return ncclRecv(to + from_peer * bytes, count, ncclInt8, from_peer, communicator, stream);
-          });
+        return with_peers(request.peers, [&](int to_peer, int from_peer) {
+          ncclResult_t const sent = ncclSend(from + to_peer % request.pieces * request.bytes, count, ncclInt8,
+                                             to_peer, communicator, stream);
+          if (sent != ncclSuccess) return sent;
+          return ncclRecv(to + from_peer * request.bytes, count, ncclInt8, from_peer, communicator, stream);
         });
       case Collective::gather:
-        if (rank() != request.root)
-          return link_->enqueue([&](ncclComm_t communicator) {
-            return ncclSend(from, count, ncclInt8, request.root, communicator, stream);
-          });
-        copy(to + rank() * bytes, from, count, stream);
-        return link_->enqueue([&](ncclComm_t communicator) {
-          return with_peers([&](int, int peer) {
-            return ncclRecv(to + peer * bytes, count, ncclInt8, peer, communicator, stream);
-          });
+        if (request.peers.index_of(rank()) != request.root)
+          return ncclSend(from, count, ncclInt8, request.root, communicator, stream);
+        return with_peers(request.peers, [&](int, int peer) {
+          return ncclRecv(to + peer * request.bytes, count, ncclInt8, peer, communicator, stream);
         });
       case Collective::all_gather:
-        return link_->enqueue([&](ncclComm_t communicator) {
-          return ncclAllGather(send, recv, count, ncclInt8, communicator, stream);
-        });
+        return ncclAllGather(from, to, count, ncclInt8, communicator, stream);
       case Collective::broadcast:
-        return link_->enqueue([&](ncclComm_t communicator) {
-          return ncclBroadcast(send, recv, count, ncclInt8, request.root, communicator, stream);
-        });
+        return ncclBroadcast(from, to, count, ncclInt8, request.root, communicator, stream);
       case Collective::all_reduce:
-        return link_->enqueue([&](ncclComm_t communicator) {
-          return ncclAllReduce(send, recv, count / size_of(request.dtype), type_of(request.dtype), ncclSum,
-                               communicator, stream);
-        });
+        return ncclAllReduce(from, to, count / size_of(request.dtype), type_of(request.dtype), ncclSum,
+                             communicator, stream);
       case Collective::reduce_scatter:
-        return link_->enqueue([&](ncclComm_t communicator) {
-          return ncclReduceScatter(send, recv, count / size_of(request.dtype), type_of(request.dtype),
-                                   ncclSum, communicator, stream);
-        });
+        return ncclReduceScatter(from, to, count / size_of(request.dtype), type_of(request.dtype), ncclSum,
+                                 communicator, stream);
+      case Collective::send:
+        return ncclSend(from, count, ncclInt8, request.root, communicator, stream);
+      case Collective::receive:
+        return ncclRecv(to, count, ncclInt8, request.root, communicator, stream);
       case Collective::none:
+        return ncclSuccess;
       case Collective::barrier:
         break;
     }
-  }
-
-  /// Later work of the stream starts when every rank's stream has come here.
-  void meet(cudaStream_t stream) {
+    // Later work of the stream starts when every rank's stream has come here.
     void* const sum = static_cast<std::byte*>(small_.get()) + 256;
-    link_->enqueue([&](ncclComm_t communicator) {
-      return ncclAllReduce(sum, sum, 1, ncclInt32, ncclSum, communicator, stream);
-    });
+    return ncclAllReduce(sum, sum, 1, ncclInt32, ncclSum, communicator, stream);
   }
 
-  /// Calls body(peer to send to, peer to receive from) W-1 times, so that in each round all ranks send to
-  /// different ones.
+  /// Calls body(peer to send to, peer to receive from) for all others of a group, so that in each round all
+  /// ranks send to different ones.
   template <class Body>
-  ncclResult_t with_peers(Body const& body) const {
-    for (int step = 1; step < world(); ++step) {
-      ncclResult_t const status = body((rank() + step) % world(), (rank() + world() - step) % world());
+  ncclResult_t with_peers(Peers const& peers, Body const& body) const {
+    int const own = peers.index_of(rank());
+    for (int step = 1; step < peers.count; ++step) {
+      ncclResult_t const status = body((own + step) % peers.count, (own + peers.count - step) % peers.count);
       if (status != ncclSuccess) return status;
     }
     return ncclSuccess;
@@ -262,24 +307,29 @@ class Nccl final : public Transport {
     bool const in_place =
         request.collective == Collective::broadcast || request.collective == Collective::all_reduce;
     bool const all = request.collective == Collective::all_to_all;
-    int const up = all || request.collective == Collective::reduce_scatter ? world() : 1;
-    int down = all || request.collective == Collective::all_gather ? world() : 1;
-    if (request.collective == Collective::gather) down = rank() == request.root ? world() : 0;
+    int const count = request.peers.count, own = request.peers.index_of(rank());
+    int up = all || request.collective == Collective::reduce_scatter ? count : 1;
+    int down = all || request.collective == Collective::all_gather ? count : 1;
+    if (request.collective == Collective::gather) down = own == request.root ? count : 0;
+    if (request.collective == Collective::send) down = 0;
+    if (request.collective == Collective::receive) up = 0;
     auto* const in = static_cast<std::byte*>(staging_.get());
     auto* const out = in_place ? in : in + half;
     cudaStream_t const stream = stream_.get();
     std::int64_t const room = static_cast<std::int64_t>(half) / world() / 256 * 256;
     Request part = request;
+    part.stream = stream;
     for (std::int64_t at = 0; at == 0 || at < request.bytes; at += room) {
       part.bytes = std::min(room, request.bytes - at);
-      auto const count = static_cast<std::size_t>(part.bytes);
+      auto const piece = static_cast<std::size_t>(part.bytes);
       for (int peer = 0; peer < up; ++peer)
-        copy(in + peer * part.bytes, send + peer * request.bytes + at, count, stream);
-      enqueue(part, in, out, stream);
+        copy(in + peer * part.bytes, send + peer * request.bytes + at, piece, stream);
+      enqueue(part, in, out);
+      flush();  // a group, too: this is host memory
       cuda::require(cudaEventRecord(event_.get(), stream), "cudaEventRecord");
       await([&] { return arrived(); }, name_of(request.collective).data());
       for (int peer = 0; peer < down; ++peer)
-        copy(recv + peer * request.bytes + at, out + peer * part.bytes, count, stream);
+        copy(recv + peer * request.bytes + at, out + peer * part.bytes, piece, stream);
       cuda::require(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
     }
   }
@@ -311,8 +361,9 @@ class Nccl final : public Transport {
   void* words_ = nullptr;  ///< the board as the GPU sees it
   cuda::Stream stream_;
   cuda::Event event_;
-  Memory small_;
+  Memory small_;  ///< the counter, from byte 256 what barriers add up, from 512 a value for each rank
   Memory staging_;
+  std::vector<Call> calls_;  ///< of the open group; keeps its room
 };
 
 namespace detail {

@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <cuda_runtime.h>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -15,6 +16,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "tessera/comm/board.hpp"
 #include "tessera/comm/communicator.hpp"
@@ -30,12 +32,17 @@ namespace tessera::inline v0 {
 namespace cuda {
 
 /// Writes a rank's watch word and counts it, in stream order: the counter tells replays of one graph apart.
-/// One thread. A template, so that programs of several sources hold one kernel.
+/// Streams of several channels may do so at once; the largest count stays. One thread. A template, so that
+/// programs of several sources hold one kernel.
 template <class Word>
 __global__ void reach_collective(Word* counter, Word volatile* reached, Word volatile* word, Word value) {
   *word = value;
-  *reached = atomicAdd(counter, Word{1}) + 1;
-  __threadfence_system();
+  Word seen = atomicAdd(counter, Word{1}) + 1, written = 0;
+  while (written != seen) {
+    *reached = written = seen;
+    __threadfence_system();
+    seen = atomicAdd(counter, Word{0});
+  }
 }
 
 }  // namespace cuda
@@ -54,9 +61,9 @@ inline std::string text_of(ncclResult_t status, ncclComm_t communicator) {
   return std::string(ncclGetErrorString(status)) + (last && *last ? std::string(": ") + last : "");
 }
 
-/// One rank's NCCL communicator and the thread that watches it. The communicator does not block, so that it
-/// can be given up at any time, also while it connects. The watcher alone ends it: as soon as a rank is lost,
-/// which also ends kernels that wait for that rank, or when the transport goes.
+/// One rank's NCCL communicators, the first of all ranks, and the thread that watches them. They do not
+/// block, so that they can be given up at any time, also while they connect. The watcher alone ends them: as
+/// soon as a rank is lost, which also ends kernels that wait for that rank, or when the transport goes.
 class NcclLink {
  public:
   NcclLink(std::shared_ptr<Peers> peers, int rank, int device, std::chrono::duration<double> timeout)
@@ -72,22 +79,43 @@ class NcclLink {
     ncclResult_t status;
     {
       std::lock_guard lock(calls_);
-      status = ncclCommInitRankConfig(&communicator_, peers_->world(), id, rank_, &config);
+      communicators_.push_back(nullptr);
+      there_ = true;
+      status = ncclCommInitRankConfig(&communicators_.back(), peers_->world(), id, rank_, &config);
     }
     settle(status, ("all " + std::to_string(peers_->world()) + " ranks to join" + place).c_str());
     joined_.store(true, std::memory_order_release);
   }
 
-  /// Enqueues what `calls(communicator)` asks NCCL for, as one group.
+  /// Makes a communicator of the ranks that give the same colour, in the order of their keys; returns its
+  /// number. All ranks call it together, with nothing under way.
+  int split(int color, int key) {
+    check();
+    ncclResult_t status = ncclSuccess;
+    int number = 0;
+    {
+      std::lock_guard lock(calls_);
+      if (there_) {
+        number = static_cast<int>(communicators_.size());
+        communicators_.push_back(nullptr);  // NCCL sets it when it is there; it stays where it is
+        status = ncclCommSplit(communicators_.front(), color, key, &communicators_.back(), nullptr);
+      }
+    }
+    settle(status, "all ranks to open a way");
+    check();
+    return number;
+  }
+
+  /// Enqueues what `calls(communicators)` asks NCCL for, as one group.
   template <class Calls>
   void enqueue(Calls const& calls) {
     check();
     ncclResult_t status = ncclSuccess;
     {
       std::lock_guard lock(calls_);
-      if (communicator_) status = ncclGroupStart();
-      if (communicator_ && status == ncclSuccess) {
-        ncclResult_t const asked = calls(communicator_);
+      if (there_) status = ncclGroupStart();
+      if (there_ && status == ncclSuccess) {
+        ncclResult_t const asked = calls(communicators_);
         status = ncclGroupEnd();
         if (asked != ncclSuccess && asked != ncclInProgress) status = asked;
       }
@@ -240,9 +268,8 @@ class NcclLink {
       await(
           [&] {
             std::lock_guard lock(calls_);
-            if (!communicator_) return true;
-            ncclResult_t const asked = ncclCommGetAsyncError(communicator_, &status);
-            if (asked != ncclSuccess) status = asked;
+            if (!there_) return true;
+            status = state();
             return status != ncclInProgress;
           },
           what);
@@ -260,7 +287,20 @@ class NcclLink {
 
   std::string failure(ncclResult_t status) {
     std::lock_guard lock(calls_);
-    return text_of(status, communicator_);
+    return text_of(status, there_ ? communicators_.front() : nullptr);
+  }
+
+  /// What all communicators are about: a failure before what is under way. With the lock.
+  ncclResult_t state() const {
+    ncclResult_t all = ncclSuccess;
+    for (ncclComm_t const communicator : communicators_) {
+      if (!there_ || !communicator) continue;
+      ncclResult_t status = ncclSuccess;
+      ncclResult_t const asked = ncclCommGetAsyncError(communicator, &status);
+      if (asked != ncclSuccess) status = asked;
+      if (status != ncclSuccess && (all == ncclSuccess || all == ncclInProgress)) all = status;
+    }
+    return all;
   }
 
   /// What the watcher looks for: true once a rank is lost.
@@ -270,7 +310,7 @@ class NcclLink {
     ncclResult_t status = ncclSuccess;
     {
       std::lock_guard lock(calls_);
-      if (communicator_) ncclCommGetAsyncError(communicator_, &status);
+      status = state();
     }
     failures_ = status == ncclSuccess || status == ncclInProgress ? 0 : failures_ + 1;
     // At the second look: if a process died, its lock has gone by then, and it is named.
@@ -280,16 +320,18 @@ class NcclLink {
   }
 
   void end() {
-    ncclComm_t communicator = nullptr;
+    std::vector<ncclComm_t> last_first;
     {
       std::lock_guard lock(calls_);
-      std::swap(communicator, communicator_);
+      if (std::exchange(there_, false)) last_first.assign(communicators_.rbegin(), communicators_.rend());
     }
-    if (!communicator) return;
-    if (joined_.load(std::memory_order_acquire) && finalize(communicator))
-      ncclCommDestroy(communicator);
-    else
-      ncclCommAbort(communicator);
+    for (ncclComm_t const communicator : last_first) {
+      if (!communicator) continue;
+      if (joined_.load(std::memory_order_acquire) && finalize(communicator))
+        ncclCommDestroy(communicator);
+      else
+        ncclCommAbort(communicator);
+    }
   }
 
   /// Sends what is still on its way, for at most 3 s; false if something keeps this rank's kernels from
@@ -310,8 +352,9 @@ class NcclLink {
   int const rank_;
   int const device_;
   std::chrono::duration<double> const timeout_;
-  std::mutex calls_;  ///< held while NCCL is called, never while anything waits
-  ncclComm_t communicator_ = nullptr;
+  std::mutex calls_;                      ///< held while NCCL is called, never while anything waits
+  std::deque<ncclComm_t> communicators_;  ///< NCCL writes here, also after it was told to stop
+  bool there_ = false;
   std::atomic<bool> joined_{false};
   std::mutex watcher_;
   std::condition_variable wake_;

@@ -114,6 +114,54 @@ class ThreadGroup {
     return std::chrono::duration<double>(Clock::now() - start).count();
   }
 
+  /// Holds out memory to another rank, which takes it.
+  void offer(int rank, Request const& request, void const* send) {
+    {
+      std::lock_guard lock(mutex_);
+      Member& me = member(rank);
+      if (fault_.exists) fail(rank);
+      me.post(request, send, nullptr);
+      hear(rank);
+      me.offers.push_back({request.peers.rank(request.root), request.bytes, send});
+    }
+    changed_.notify_all();
+  }
+  /// Waits until all that a rank holds out is taken; returns the seconds it took.
+  double await_taken(int rank) {
+    std::unique_lock lock(mutex_);
+    auto& offers = member(rank).offers;
+    return await_other(
+        lock, rank, [&] { return offers.empty(); }, [&] { return offers.front().to; });
+  }
+  /// Takes the first that another rank holds out to this one; returns the seconds it waited for that.
+  double take(int rank, Request const& request, void* recv) {
+    std::unique_lock lock(mutex_);
+    int const from = request.peers.rank(request.root);
+    auto& offers = member(from).offers;
+    auto const found = [&] {
+      return std::find_if(offers.begin(), offers.end(), [&](Offer const& offer) { return offer.to == rank; });
+    };
+    member(rank).post(request, nullptr, recv);
+    double const waited = await_other(
+        lock, rank, [&] { return found() != offers.end(); }, [&] { return from; });
+    Offer const offer = *found();
+    if (offer.bytes != request.bytes) {
+      set_fault(-1,
+                "rank " + std::to_string(from) + " sends " + std::to_string(offer.bytes) +
+                    " bytes, and rank " + std::to_string(rank) + " receives " +
+                    std::to_string(request.bytes) + "; every rank must run the same steps on the same model",
+                true);
+      wake();
+      fail(rank);
+    }
+    // With the lock: a sender that is given up goes, and its memory with it.
+    if (offer.bytes > 0) std::memcpy(recv, offer.memory, static_cast<std::size_t>(offer.bytes));
+    offers.erase(found());
+    lock.unlock();
+    changed_.notify_all();
+    return waited;
+  }
+
   /// What ended the communicator, if anything did: the lost rank, -1 if ranks disagreed, and the text.
   std::optional<std::pair<int, std::string>> fault() const {
     if (!ended_.load(std::memory_order_acquire)) return std::nullopt;
@@ -193,6 +241,11 @@ class ThreadGroup {
   }
 
  private:
+  struct Offer {
+    int to = -1;
+    std::int64_t bytes = 0;
+    void const* memory = nullptr;
+  };
   struct alignas(64) Member {
     std::atomic<std::uint64_t> word{0};
     std::atomic<Clock::rep> heard{0};
@@ -203,6 +256,7 @@ class ThreadGroup {
     bool arrived = false;
     bool inside = false;
     bool left = false;
+    std::vector<Offer> offers;  // to ranks that have not taken them yet, in order; keeps its room
     char operation[32] = {};
     char unit[64] = {};
 
@@ -256,10 +310,39 @@ class ThreadGroup {
       if (Clock::now() < deadline) {
         changed_.wait_until(lock, deadline);
       } else {
-        blame_late(late, rank);
+        std::vector<int> missing;
+        for (int other = 0; other < world_; ++other)
+          if (!member(other).arrived) missing.push_back(other);
+        blame_late(late, rank, "; not arrived: " + ranks_text(missing));
         wake();
       }
     }
+  }
+
+  /// Waits for what one other rank is to do.
+  template <class Done, class Other>
+  double await_other(std::unique_lock<std::mutex>& lock, int rank, Done const& done, Other const& other) {
+    auto const start = Clock::now();
+    member(rank).inside = true;
+    hear(rank);
+    while (!done()) {
+      int const late = other();
+      if (!fault_.exists && member(late).left) {
+        blame_leaver(late);
+        wake();
+      }
+      if (fault_.exists) fail(rank);
+      auto const deadline = std::max(start, heard(late)) + timeout_;
+      if (Clock::now() < deadline) {
+        changed_.wait_until(lock, deadline);
+      } else {
+        blame_late(late, rank, {});
+        wake();
+      }
+    }
+    if (fault_.exists) fail(rank);
+    member(rank).inside = false;
+    return std::chrono::duration<double>(Clock::now() - start).count();
   }
 
   /// All ranks have posted: lets them go on, or ends the communicator if they disagree.
@@ -326,13 +409,10 @@ class ThreadGroup {
               false);
   }
 
-  void blame_late(int late, int waiting) {
-    std::vector<int> missing;
-    for (int rank = 0; rank < world_; ++rank)
-      if (!member(rank).arrived) missing.push_back(rank);
+  void blame_late(int late, int waiting, std::string const& missing) {
     set_fault(late,
               "it gave no sign of life for " + timeout_text_ + " while rank " + std::to_string(waiting) +
-                  " waited; it was last seen " + place(late) + "; not arrived: " + ranks_text(missing) +
+                  " waited; it was last seen " + place(late) + missing +
                   "; if it only computes for longer, raise the timeout",
               false);
   }

@@ -45,7 +45,17 @@ class Threads final : public Transport {
  private:
   friend class Nccl;  // exchanges host memory like this
 
+  struct Call {
+    Request request;
+    void const* send;
+    void* recv;
+  };
+
   double exchange(Request const& request, void const* send, void* recv) override {
+    if (request.collective == Collective::send || request.collective == Collective::receive) {
+      later_.push_back({request, send, recv});
+      return grouped() ? 0.0 : pass();
+    }
     double waited = group_->meet(rank(), request, send, recv);
     if (request.bytes == 0) return waited;
     auto const bytes = request.bytes;
@@ -54,13 +64,13 @@ class Threads final : public Transport {
     int const own = peers.index_of(rank());
     switch (request.collective) {
       case Collective::all_to_all:
-        for (int step = 0; step < world(); ++step) {
-          int const peer = (rank() + step) % world();
-          copy(out + peer * bytes, group_->send_of(peer) + rank() % request.pieces * bytes, bytes);
+        for (int step = 0; step < peers.count; ++step) {
+          int const peer = (own + step) % peers.count;
+          copy(out + peer * bytes, group_->send_of(peers.rank(peer)) + own % request.pieces * bytes, bytes);
         }
         break;
       case Collective::gather:
-        if (rank() != request.root) break;
+        if (own != request.root) break;
         [[fallthrough]];
       case Collective::all_gather:
         for (int step = 0; step < peers.count; ++step) {
@@ -69,7 +79,7 @@ class Threads final : public Transport {
         }
         break;
       case Collective::broadcast:
-        copy(out, group_->send_of(request.root), bytes);
+        copy(out, group_->send_of(peers.rank(request.root)), bytes);
         break;
       case Collective::all_reduce:
         waited += all_reduce(request, bytes);
@@ -79,9 +89,26 @@ class Threads final : public Transport {
         break;
       case Collective::none:
       case Collective::barrier:
+      case Collective::send:
+      case Collective::receive:
         break;
     }
     return waited + group_->part(rank(), true);
+  }
+
+  void flush() override {
+    if (!later_.empty()) pass();
+  }
+  /// Holds out all that is to be sent, takes what is to come, and waits until all is taken.
+  double pass() {
+    for (Call const& call : later_)
+      if (call.request.collective == Collective::send) group_->offer(rank(), call.request, call.send);
+    double waited = 0.0;
+    for (Call const& call : later_)
+      if (call.request.collective == Collective::receive)
+        waited += group_->take(rank(), call.request, call.recv);
+    later_.clear();
+    return waited + group_->await_taken(rank());
   }
 
   /// In place, without scratch: each rank sums its slice into its own buffer, then all copy the others'
@@ -131,6 +158,7 @@ class Threads final : public Transport {
   }
 
   std::shared_ptr<detail::ThreadGroup> group_;
+  std::vector<Call> later_;  // between two ranks, of the open group; keeps its room
 };
 
 namespace detail {

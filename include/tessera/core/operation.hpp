@@ -14,9 +14,10 @@ enum class Lane : std::uint8_t {
   communication,
   download,  ///< copies from the device to the other tiers
   upload,    ///< and back: a link carries both ways at once
-  host
+  host,
+  gathering  ///< communication in a channel of its own: what comes ahead of use
 };
-inline constexpr std::size_t lane_count = 5;
+inline constexpr std::size_t lane_count = 6;
 
 constexpr std::string_view name_of(Lane lane) {
   switch (lane) {
@@ -30,6 +31,8 @@ constexpr std::string_view name_of(Lane lane) {
       return "upload";
     case Lane::host:
       return "host";
+    case Lane::gathering:
+      return "gathering";
   }
   return "?";
 }

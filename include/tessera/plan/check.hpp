@@ -106,6 +106,13 @@ class ProgramCheck {
   std::string begin(Turn const& turn) {
     std::size_t const own = lane_of(index_);
     auto const& entries = program_.schedule.entries;
+    Entry const& entry = turn.entry;
+    bool const goes_on = index_ > 0 && entry.bucket >= 0 && at(index_ - 1).bucket == entry.bucket;
+    if (!goes_on) bucket_ = index_;
+    if (goes_on && (at(index_ - 1).signals || at(index_ - 1).lane != entry.lane))
+      return name(index_ - 1) + " signals before its bucket has gone, or goes apart from it";
+    if (entry.bucket >= 0 && (entry.move == Move::none || entry.move == Move::copy))
+      return name(index_) + " is in a bucket and is no move between ranks";
     started_ = now_[own];
     for (int const other : turn.waits) {
       auto const place = static_cast<std::size_t>(other);
@@ -120,6 +127,7 @@ class ProgramCheck {
   }
   bool before(std::int64_t other) const {
     std::size_t const lane = lane_of(other);
+    if (at(index_).bucket >= 0 && other >= bucket_) return false;  // moves of a bucket are in no order
     return other < 0 || lane == lane_of(index_) || started_[lane] >= other;
   }
 
@@ -177,6 +185,7 @@ class ProgramCheck {
   std::vector<End> ended_;                      // of each entry so far
   Clock started_{};
   std::int64_t index_ = 0;
+  std::int64_t bucket_ = 0;  // where that of this entry begins
 };
 
 }  // namespace detail

@@ -40,7 +40,8 @@ inline void append_padded(std::string& line, std::string const& text, std::size_
 
 /// A line for each entry of one rank's program: its number, lane, micro-batch, unit and verb, what moves from
 /// where to where and how many bytes of this rank's, and the entries of other lanes that it waits for. A move
-/// among some of the ranks names the group. What is repeated stands there once, with its first micro-batch.
+/// among some of the ranks names the group, and one that travels with others the number of their bucket. What
+/// is repeated stands there once, with its first micro-batch.
 inline std::string listing(StepPlan const& plan, Program const& program) {
   std::size_t unit_width = 6;
   for (UnitSpec const& unit : plan.units) unit_width = std::max(unit_width, unit.name.size() + 2);
@@ -71,6 +72,7 @@ inline std::string listing(StepPlan const& plan, Program const& program) {
     std::int64_t const bytes = detail::bytes_of(program, entry);
     detail::append_padded(line, entry.from < 0 ? "-" : bytes_text(bytes), 12);
     if (entry.move != Move::none) line += std::string(name_of(entry.move)) + " ";
+    if (entry.bucket >= 0) line += "in bucket " + std::to_string(entry.bucket) + " ";
     char const* const with = entry.move == Move::send      ? "to "
                              : entry.move == Move::receive ? "from "
                                                            : "among ";

@@ -49,8 +49,13 @@ inline std::vector<Interval> lives_of(Program const& program) {
       begin = end;
     }
   };
+  std::int64_t begin = 0, end = 0;  // turns of the bucket
   for (std::int64_t index = 0; index < schedule.turns(steady_times); ++index) {
     Turn const turn = schedule.turn(index, steady_times);
+    if (index >= end) {
+      begin = index;
+      end = index + bucket_size(schedule.entries, turn.index);
+    }
     for (auto const* list : {&turn.entry.reads, &turn.entry.writes})
       for (int const buffer : *list) {
         if (program.at(buffer).persistent) continue;
@@ -59,8 +64,8 @@ inline std::vector<Interval> lives_of(Program const& program) {
           close(static_cast<std::size_t>(buffer));
           life.first = -1;
         }
-        if (life.first < 0) life = {index, index, turn.micro_batch};
-        life.last = index;
+        if (life.first < 0) life = {begin, begin, turn.micro_batch};
+        life.last = end - 1;
       }
   }
   for (std::size_t buffer = 0; buffer < open.size(); ++buffer)
@@ -68,7 +73,7 @@ inline std::vector<Interval> lives_of(Program const& program) {
   return lives;
 }
 
-/// Gives every buffer its offset, and each tier its bytes.
+/// Gives every buffer its offset, and each tier its bytes. The moves of a bucket are under way together.
 inline void place_buffers(Program& program) {
   auto& buffers = program.buffers;
   for (Buffer& buffer : buffers) {

@@ -71,6 +71,12 @@ class Generator {
     int buffer = -1;
     Placement lies{};
   };
+  /// Values on their way, and the buffer where they should end; -1: wherever they come to lie.
+  struct Load {
+    Flat of{};
+    Values values{};
+    int into = -1;
+  };
 
   void micro_batch(int number, bool last) {
     micro_ = number;
@@ -171,54 +177,77 @@ class Generator {
     entry.to = to;
     entry.part = part;
   }
-  void move(Verb verb, Move move, Flat of, int from, int to, Range part, Group group = Group::all) {
+  void move(Verb verb, Move move, Flat of, int from, int to, Range part, Group group = Group::all,
+            int bucket = -1) {
     Tier const here = buffers_[from].tier, there = buffers_[to].tier;
-    Lane const lane = move != Move::copy     ? Lane::communication
+    bool const ahead = verb == Verb::acquire && plan_.shape.channels > 1;
+    Lane const lane = move != Move::copy     ? (ahead ? Lane::gathering : Lane::communication)
                       : here == there        ? Lane::compute
                       : here == Tier::device ? Lane::download
                                              : Lane::upload;
     Entry& entry = emit(verb, of, lane, {from}, {to});
     entry.move = move;
     entry.group = group;
+    entry.bucket = bucket;
     entry.from = from;
     entry.to = to;
     entry.part = part;
   }
 
   /// The one way in which state travels: a chain of moves, each to `into` where that is on the tier and has
-  /// the room, in place where it can be, else to a buffer of kind `passing`. Returns the buffer that then
-  /// holds the values.
-  int carry(Verb verb, Flat of, Values values, Placement const& to, Kind passing, int into = -1) {
-    std::vector<Hop> const hops = moves_between(values.lies, to, {ordered(), plan_.shape.replicas});
+  /// the room, in place where it can be, else to a buffer of kind `passing`. Loads that lie alike travel side
+  /// by side, each move over ranks of theirs in one bucket. They then hold their values where those are.
+  void carry(Verb verb, std::vector<Load>& loads, Placement const& to, Kind passing) {
+    Placement const from = loads.front().values.lies;
+    std::vector<Hop> const hops = moves_between(from, to, {ordered(), plan_.shape.replicas});
     for (Hop const& hop : hops) {
-      Buffer const here = buffers_[values.buffer];
-      bool const summands =
-          hop.move == Move::all_to_all || (hop.move == Move::gather && values.lies.over == Sharding::partial);
-      int const pieces = summands ? plan_.shape.world : here.pieces;
-      auto const fits = [&](int buffer) {
-        return pieces == 1 && buffer >= 0 && buffers_[buffer].tier == hop.after.tier &&
-               holds(buffers_[buffer].over, hop.after.over);
-      };
-      bool const last = &hop == &hops.back();
-      Placement lies = hop.after;  // summands, and what rank 0 is about to broadcast, have room for all
-      if (lies.over == Sharding::partial || (lies.over == Sharding::root && !last))
-        lies.over = Sharding::replicated;
-      int const next = fits(into) ? into
-                       : fits(values.buffer)
-                           ? values.buffer
-                           : buffers_.room(passing, of, stop(passing, of)++, here.type, lies, pieces);
-      if (hop.move == Move::broadcast && next != values.buffer) {  // it works in place
-        move(verb, Move::copy, of, values.buffer, next, part_of(verb, Move::copy, of, values.lies.over));
-        values.buffer = next;
+      int const bucket = hop.move != Move::copy && loads.size() > 1 ? buckets_++ : -1;
+      List next;
+      for (Load& load : loads) next.push_back(stop_of(verb, load, hop, &hop == &hops.back(), passing));
+      for (std::size_t index = 0; index < loads.size(); ++index) {
+        auto& [of, values, into] = loads[index];
+        bool const from_all = hop.move == Move::all_gather || hop.move == Move::gather;
+        Sharding const over = from_all ? values.lies.over : hop.after.over;
+        move(verb, hop.move, of, values.buffer, next[index], part_of(verb, hop.move, of, over), hop.group,
+             bucket);
+        values = {next[index], hop.after};
       }
-      bool const from_all = hop.move == Move::all_gather || hop.move == Move::gather;
-      Sharding const over = from_all ? values.lies.over : hop.after.over;
-      move(verb, hop.move, of, values.buffer, next, part_of(verb, hop.move, of, over), hop.group);
-      values = {next, hop.after};
     }
-    if (into >= 0 && values.buffer != into)
+    for (auto& [of, values, into] : loads) {
+      if (into < 0 || values.buffer == into) continue;
       move(verb, Move::copy, of, values.buffer, into, part_of(verb, Move::copy, of, to.over));
-    return into >= 0 ? into : values.buffer;
+      values.buffer = into;
+    }
+  }
+  /// The same for one unit; returns the buffer that then holds the values.
+  int carry(Verb verb, Flat of, Values values, Placement const& to, Kind passing, int into = -1) {
+    std::vector<Load> loads{{of, values, into}};
+    carry(verb, loads, to, passing);
+    return loads.front().values.buffer;
+  }
+  /// Where a hop of a load ends. A broadcast works in place: the values come there first.
+  int stop_of(Verb verb, Load& load, Hop const& hop, bool last, Kind passing) {
+    auto& [of, values, into] = load;
+    Buffer const here = buffers_[values.buffer];
+    bool const summands =
+        hop.move == Move::all_to_all || (hop.move == Move::gather && values.lies.over == Sharding::partial);
+    int const pieces = summands ? plan_.shape.world : here.pieces;
+    auto const fits = [&](int buffer) {
+      return pieces == 1 && buffer >= 0 && buffers_[buffer].tier == hop.after.tier &&
+             holds(buffers_[buffer].over, hop.after.over);
+    };
+    Placement lies = hop.after;  // summands, and what rank 0 is about to broadcast, have room for all
+    if (lies.over == Sharding::partial || (lies.over == Sharding::root && !last))
+      lies.over = Sharding::replicated;
+    int const next = fits(into) ? into
+                     : fits(values.buffer)
+                         ? values.buffer
+                         : buffers_.room(passing, of, stop(passing, of)++, here.type, lies, pieces);
+    if (hop.move == Move::broadcast && next != values.buffer) {
+      move(verb, Move::copy, of, values.buffer, next, part_of(verb, Move::copy, of, values.lies.over));
+      values.buffer = next;
+    }
+    return next;
   }
   int& stop(Kind passing, Flat of) {
     std::size_t const kind = passing == Kind::staging   ? 0
@@ -314,24 +343,30 @@ class Generator {
       bucket_bytes_ += buffers_[buffers_.contribution(of)].bytes;
     }
     if (bucket_bytes_ < plan_.shape.bucket_bytes && unit > 0) return;
-    for (Flat const member : bucket_) add_to_gradient(member);
+    add_to_gradients(bucket_);
     bucket_.clear();
     bucket_bytes_ = 0;
   }
 
-  /// Contributions travel to where the gradient is summed. Where sums may have any order and every rank has
-  /// room for all, each rank sums its own first, and ranks meet after the last micro-batch.
-  void add_to_gradient(Flat of) {
+  /// Contributions travel to where the gradient is summed, those of a bucket together. Where sums may have
+  /// any order and every rank has room for all, each rank sums its own first, and ranks meet after the last
+  /// micro-batch.
+  void add_to_gradients(Flats const& members) {
     Placement const& kept = rows().gradients;
-    int const gradient = buffers_.gradient(of);
     Placement meets = kept;
     if (kept.over == Sharding::replicated && several())
       meets.over = ordered() ? Sharding::sharded : Sharding::partial;
-    Values const contribution{buffers_.contribution(of),
-                              {several() ? Sharding::partial : Sharding::replicated, Tier::device}};
-    int const arrived = carry(Verb::reduce, of, contribution, meets, Kind::staging);
-    if (arrived != gradient) work(Verb::fold, of, arrived, gradient, plan_.held(meets.over, of), {}, {});
-    if (last_) carry(Verb::reduce, of, {gradient, meets}, plan_.gradients(), Kind::transit, gradient);
+    Placement const made{several() ? Sharding::partial : Sharding::replicated, Tier::device};
+    std::vector<Load> loads;
+    for (Flat const of : members) loads.push_back({of, {buffers_.contribution(of), made}});
+    carry(Verb::reduce, loads, meets, Kind::staging);
+    for (auto& [of, values, into] : loads) {
+      into = buffers_.gradient(of);
+      if (values.buffer != into)
+        work(Verb::fold, of, values.buffer, into, plan_.held(meets.over, of), {}, {});
+      values = {into, meets};
+    }
+    if (last_) carry(Verb::reduce, loads, plan_.gradients(), Kind::transit);
   }
 
   /// The end of the gradient: norms where it lies, what every rank found, and the decision.
@@ -387,6 +422,7 @@ class Generator {
   std::array<List, 4> stops_;  // of each on the ways of this micro-batch: how many, by kind
   Flats bucket_;
   std::int64_t bucket_bytes_ = 0;
+  int buckets_ = 0;  // calls of several moves so far
 };
 
 }  // namespace detail

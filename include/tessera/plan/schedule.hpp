@@ -152,6 +152,7 @@ struct Entry {
   Verb verb{};
   Move move = Move::none;
   Group group = Group::all;  ///< of a move between ranks
+  int bucket = -1;           ///< of moves side by side that are one call; -1: by itself
   int unit = -1;
   int flat = 0;          ///< of state: which of the unit's flat groups
   int micro_batch = -1;  ///< accumulation index, of its first turn; -1 after the last one
@@ -213,11 +214,22 @@ struct Schedule {
 /// longer than from one time into the next, where its buffer is written again.
 inline constexpr int steady_times = 2;
 
+/// How many entries are one call, from this one on: those of its bucket, which stand side by side; 1 of an
+/// entry by itself.
+inline int bucket_size(std::vector<Entry> const& entries, int index) {
+  auto const first = entries.begin() + index;
+  if (first->bucket < 0) return 1;
+  auto const end =
+      std::find_if(first, entries.end(), [&](Entry const& entry) { return entry.bucket != first->bucket; });
+  return static_cast<int>(end - first);
+}
+
 /// Orders entries of different lanes: an entry waits for the last writer of all it touches, for the readers
 /// of all it overwrites, and, where it overwrites bytes that another buffer had before (`sharing[b]` lists
 /// the buffers that overlap buffer b), for all that touched that one. It waits for nothing that an earlier
 /// entry of its lane, or another of its waits, has waited for: without any one of the waits two entries would
-/// be in no order. The body's waits follow from its first times: see `steady_times`.
+/// be in no order. The moves of a bucket are done when its last one is, which alone signals. The body's waits
+/// follow from its first times: see `steady_times`.
 inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sharing) {
   constexpr std::size_t lanes = lane_count;
   using Latest = std::array<int, lanes>;  // an entry of each lane, -1: none
@@ -262,17 +274,18 @@ inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sha
     }
     known[own][own] = index;
     done[static_cast<std::size_t>(index)] = known[own];
-    for (int buffer : entry.reads) read[static_cast<std::size_t>(buffer)][own] = index;
+    int const last = index + bucket_size(entries, schedule.turn(index, steady_times).index) - 1;
+    for (int buffer : entry.reads) read[static_cast<std::size_t>(buffer)][own] = last;
     for (int buffer : entry.writes) {
       read[static_cast<std::size_t>(buffer)] = written[static_cast<std::size_t>(buffer)] = none;
-      written[static_cast<std::size_t>(buffer)][own] = index;
+      written[static_cast<std::size_t>(buffer)][own] = last;
     }
   }
 }
 
-/// A 64-bit FNV-1a hash of verbs, moves, units, micro-batches, lanes, buffers and repetitions: ranks compare
-/// it before step 1, and rows with equal hashes run the same program. Waits are left out: they follow from
-/// these and from where the buffers lie, which under the root optimizer is not the same on all ranks.
+/// A 64-bit FNV-1a hash of verbs, moves, buckets, units, micro-batches, lanes, buffers and repetitions: ranks
+/// compare it before step 1, and rows with equal hashes run the same program. Waits are left out: they follow
+/// from these and from where the buffers lie, which under the root optimizer is not the same on all ranks.
 inline std::uint64_t hash_of(Schedule const& schedule) {
   std::uint64_t hash = 14695981039346656037ull;
   auto const mix = [&](std::int64_t value) {
@@ -290,7 +303,7 @@ inline std::uint64_t hash_of(Schedule const& schedule) {
     mix(static_cast<std::int64_t>(entry.group));
     mix(entry.unit);
     mix(entry.micro_batch);
-    mix(static_cast<std::int64_t>(entry.lane));
+    mix(static_cast<std::int64_t>(entry.lane) + 256 * (std::int64_t{entry.bucket} + 1));
     for (auto const* list : {&entry.reads, &entry.writes}) {
       mix(static_cast<std::int64_t>(list->size()));
       for (int value : *list) mix(value);

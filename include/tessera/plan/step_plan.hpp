@@ -30,6 +30,7 @@ struct StepShape {
       0;                    ///< contributions wait until so many bytes can travel together; 0: each unit
   int recompute_every = 1;  ///< blocks rebuilt together under Recompute<Every>
   int prefetch = 0;         ///< units that weights come ahead of use and sums travel behind it (overlap.hpp)
+  int channels = 1;         ///< 2: weights are gathered in a channel of their own, beside all else
   std::int64_t workspace_bytes = 0;  ///< what the device's operations need (Context::workspace_bytes)
   bool own_memory = false;           ///< the device's memory is not the host's: each rank has one of its own
 

@@ -65,6 +65,14 @@ class StepMemory {
   std::vector<std::byte*> train_, evaluate_;
 };
 
+/// The way of a move between ranks: among all, or those of this one's row or column, in its lane's channel.
+inline comm::Peers way_of(Entry const& entry, StepShape const& shape, comm::Transport& transport) {
+  int const shards = shape.shards(), rank = shape.rank, channel = entry.lane == Lane::gathering;
+  if (entry.group == Group::shards) return transport.over({rank - rank % shards, 1, shards}, channel);
+  if (entry.group == Group::replicas) return transport.over({rank % shards, shards, shape.replicas}, channel);
+  return transport.over({}, channel);
+}
+
 /// Carries out the entries that move or change state: an entry says what happens, its buffers say where.
 /// Every member but `fill`, `collect` and `settle` only enqueues (collectives block on the CPU) and allocates
 /// nothing. Host tasks refer to it: it stays where it is.
@@ -256,7 +264,7 @@ class ParameterStore {
     comm::CollectiveId const by{name_of(entry.verb).data(),
                                 entry.unit < 0 ? "all units" : plan_.unit(entry.unit).name.c_str(),
                                 micro_batch};
-    comm::Peers const among = peers(entry.group);
+    comm::Peers const among = way_of(entry, plan_.shape, transport_);
     switch (entry.move) {
       case Move::none:
         break;
@@ -273,25 +281,18 @@ class ParameterStore {
         transport_.all_reduce(source.type, to + target.at(entry.part.begin), count, by, among);
         break;
       case Move::all_to_all:
-        transport_.all_to_all(from, to, bytes, by, plan_.shape.shards());
+        transport_.all_to_all(from, to, bytes, by, plan_.shape.shards(), among);
         break;
       case Move::gather:
-        transport_.gather(0, own, to, bytes, by);
+        transport_.gather(0, own, to, bytes, by, among);
         break;
       case Move::broadcast:
-        transport_.broadcast(0, to, bytes, by);
+        transport_.broadcast(0, to, bytes, by, among);
         break;
       case Move::send:
       case Move::receive:
         throw Error(ErrorKind::unsupported, "a schedule crosses stages of a pipeline, which no engine runs");
     }
-  }
-  /// The ranks of this one's row or column.
-  comm::Peers peers(Group group) const {
-    int const shards = plan_.shape.shards(), rank = plan_.shape.rank;
-    if (group == Group::shards) return {rank - rank % shards, 1, shards};
-    if (group == Group::replicas) return {rank % shards, shards, plan_.shape.replicas};
-    return transport_.everyone();
   }
   /// State begins and ends at multiples of 64 elements: 4 bytes at a time whatever its format.
   void copy(std::byte const* from, std::byte* to, std::int64_t bytes) {

@@ -64,6 +64,10 @@ inline void check_options(TrainerOptions const& options, std::int64_t positions)
   count("accumulation", options.accumulation, 1);
   count("prefetch", options.prefetch, 0);
   count("replicas", options.replicas, 1);
+  count("channels", options.channels, 1);
+  if (options.channels > 2)
+    fail("channels is " + std::to_string(options.channels) +
+         "; there are 2 at most: one for gathers, one for all else");
   if (options.accumulation > most_accumulation)
     fail("accumulation is " + std::to_string(options.accumulation) +
          ", and a step's schedule holds at most 16384 micro-batches; use a larger batch or more ranks");

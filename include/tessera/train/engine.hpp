@@ -158,7 +158,6 @@ Engine<Place, T>::Engine(ErasedModel<Place, T> model, RecipeTable const& recipe,
       store_(plan_, memory_, context_, transport, rule_),
       train_(plan_, plan_.train, memory_, model_.functions, model_.object.get()),
       evaluate_(plan_, plan_.evaluate, memory_, model_.functions, model_.object.get()) {
-  comm::agree(transport_, hash_of(plan_.train.schedule), "step schedule");
   comm::agree(transport_, detail::hash_of_numbers(options, plan_),
               "numbers of the run (model sizes, batch, optimizer, seed)");
   context_.reserve(
@@ -321,7 +320,7 @@ Ticket Engine<Place, T>::step(Batch const& batch) {
     if (enqueue(batch)) {
       comm::Traffic const& now = transport_.traffic();
       traffic_ = {now.bytes_sent - before.bytes_sent, now.collectives - before.collectives,
-                  now.seconds - before.seconds, now.waiting - before.waiting};
+                  now.seconds - before.seconds, now.waiting - before.waiting, now.calls - before.calls};
     }
     StepReport begun;
     begun.comm_bytes = traffic_.bytes_sent;

@@ -42,6 +42,8 @@ struct TrainerOptions {
   int recompute_every = 2;        ///< blocks rebuilt together under Recompute<Every>
   int replicas = 1;  ///< of all sharded state: world / replicas ranks share one (hybrid sharding)
   int prefetch = 1;  ///< units that weights come ahead of use and sums travel behind it; 0: none
+  int channels =
+      1;  ///< of communication; 2: weights are gathered beside sums, on GPUs by a second communicator
   std::int64_t memory_limit = 0;     ///< bytes that may be planned: on the CPU by all ranks of this process,
                                      ///< on GPUs by each rank on its own; 0: what is available
   LossScaleOptions loss_scale = {};  ///< for fp16

@@ -50,6 +50,7 @@ StepShape step_shape(TrainerOptions const& options, int rank, int world) {
   shape.bucket_bytes = options.bucket_bytes;
   shape.recompute_every = std::max(1, options.recompute_every);
   shape.prefetch = options.prefetch;
+  shape.channels = options.channels;
   shape.replicas = options.replicas;
   shape.workspace_bytes = static_cast<std::int64_t>(
       Context<Place>::workspace_bytes(threads_of_rank(options.threads, world), shape.batch * shape.sequence));
@@ -86,13 +87,12 @@ StepPlan checked_plan(ErasedModel<Place, T> const& model, RecipeTable const& rec
                                        ", which does not divide the world of " +
                                        std::to_string(transport.world()) +
                                        " ranks; each replica of the sharded state takes as many ranks");
-  if (options.replicas > 1 && options.replicas < transport.world() && !transport.has_groups())
-    throw Error(ErrorKind::unsupported, "options: replicas is " + std::to_string(options.replicas) + " for " +
-                                            std::to_string(transport.world()) +
-                                            " ranks, and collectives of " + std::string(transport.name()) +
-                                            " go among all ranks; use 1, or as many as ranks");
   StepShape const shape = step_shape<Place>(options, transport.rank(), transport.world());
   StepPlan plan = make_plan(model.units({shape.batch, shape.sequence}), recipe, shape);
+  comm::agree(transport, hash_of(plan.train.schedule), "step schedule");
+  for (Program const* program : {&plan.train, &plan.evaluate})  // before memory is counted: ways take some
+    for (Entry const& entry : program->schedule.entries)
+      if (entry.move > Move::copy) (void)way_of(entry, shape, transport);
   // Each rank asks its device what is free; where ranks share the host's memory, one of each host asks for
   // all of them. Nobody takes memory before that.
   if (has_own_memory<Place> || transport.local_rank() == 0)

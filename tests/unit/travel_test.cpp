@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// How state travels between ranks, in lists: contributions together in buckets, gathers in a channel of their
+// own.
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include <doctest/doctest.h>
+
+#include "tessera/nn/gpt2.hpp"
+#include "tessera/plan/check.hpp"
+#include "tessera/plan/program.hpp"
+
+#include "support/runs.hpp"
+
+namespace {
+
+using namespace support;
+
+struct Setting {
+  std::string_view sharding = "zs0", precision = "fp32", offload = "none", reduction = "ordered";
+  int world = 4, accumulation = 1, prefetch = 1, replicas = 1, channels = 1;
+  std::int64_t bucket = 0;
+};
+
+StepPlan plan_of(Setting const& by) {
+  StepShape shape;
+  shape.batch = 2;
+  shape.sequence = 13;
+  shape.accumulation = by.accumulation;
+  shape.world = by.world;
+  shape.bucket_bytes = by.bucket;
+  shape.prefetch = by.prefetch;
+  shape.replicas = by.replicas;
+  shape.channels = by.channels;
+  shape.workspace_bytes = 1000;
+  Gpt2Options deep = tiny;
+  deep.layers = 4;
+  return make_plan(Gpt2(deep).units({shape.batch, shape.sequence}),
+                   recipe(by.sharding, by.precision, by.offload, "none", by.reduction), shape);
+}
+
+}  // namespace
+
+TEST_CASE("the moves of a bucket stand side by side under one number") {
+  constexpr int units = 6;
+  for (std::string_view const sharding : shardings)
+    for (std::string_view const reduction : {"ordered", "fast"})
+      for (std::string_view const offload : {"none", "cpu_optimizer"})
+        for (int const prefetch : {0, 1, 2})
+          for (int const replicas : {1, 2}) {
+            Setting by{.sharding = sharding,
+                       .offload = offload,
+                       .reduction = reduction,
+                       .accumulation = 2,
+                       .prefetch = prefetch,
+                       .replicas = replicas};
+            INFO(std::string(sharding), " ", std::string(reduction), " prefetch ", prefetch);
+            auto const calls = [&](std::int64_t bucket) {  // moves of contributions over ranks
+              by.bucket = bucket;
+              StepPlan const plan = plan_of(by);
+              CHECK(mistake_in(plan, plan.train) == "");
+              auto const& entries = plan.train.schedule.entries;
+              std::set<int> seen;
+              int count = 0;
+              for (std::size_t index = 0; index < entries.size();) {
+                std::size_t const end =
+                    index + static_cast<std::size_t>(bucket_size(entries, static_cast<int>(index)));
+                bool const over_ranks = entries[index].move > Move::copy;
+                if (entries[index].bucket >= 0) {
+                  CHECK(seen.insert(entries[index].bucket).second);
+                  CHECK(end - index > 1);
+                }
+                for (std::size_t member = index; member < end; ++member) {
+                  CHECK(entries[member].move == entries[index].move);
+                  CHECK(entries[member].group == entries[index].group);
+                  if (entries[index].bucket >= 0) CHECK((over_ranks && entries[member].verb == Verb::reduce));
+                  CHECK((member + 1 == end || !entries[member].signals));
+                }
+                count += entries[index].verb == Verb::reduce && over_ranks;
+                index = end;
+              }
+              CHECK((bucket > 0) == !seen.empty());
+              return count;
+            };
+            int const apart = calls(0), together = calls(std::int64_t{1} << 40), some = calls(100000);
+            CHECK(apart == units * together);
+            CHECK(together < some);
+            CHECK(some < apart);
+          }
+}
+
+TEST_CASE("all contributions of a bucket have room at the same time") {
+  // Four ranks' summands of each unit's shard, in the format that travels.
+  Setting by{.sharding = "zs2", .precision = "bf16", .bucket = std::int64_t{1} << 40};
+  StepPlan const plan = plan_of(by);
+  std::int64_t staging = 0, contributions = 0;
+  for (Buffer const& buffer : plan.train.buffers) {
+    if (buffer.kind == BufferKind::staging) staging += buffer.bytes;
+    if (buffer.kind == BufferKind::contribution) contributions += buffer.bytes;
+  }
+  CHECK(staging == contributions);
+  Program const& program = plan.train;
+  CHECK(program.arena_bytes[0] >= program.persistent_bytes[0] + staging + contributions);
+  by.bucket = 0;
+  StepPlan const apart = plan_of(by);
+  CHECK(apart.train.arena_bytes[0] < apart.train.persistent_bytes[0] + staging + contributions);
+}
+
+TEST_CASE("a second channel is a lane of its own for what is gathered ahead") {
+  for (std::string_view const sharding : shardings)
+    for (std::string_view const reduction : {"ordered", "fast"})
+      for (int const replicas : {1, 2}) {
+        Setting by{.sharding = sharding, .reduction = reduction, .accumulation = 2};
+        by.replicas = replicas;
+        StepPlan const one = plan_of(by);
+        by.channels = 2;
+        StepPlan const two = plan_of(by);
+        INFO(std::string(sharding), " ", std::string(reduction), " replicas ", replicas);
+        CHECK(mistake_in(two, two.train) == "");
+        CHECK(two.arena_bytes == one.arena_bytes);
+        auto const &a = one.train.schedule.entries, &b = two.train.schedule.entries;
+        REQUIRE(a.size() == b.size());
+        int gathers = 0, waits = 0;
+        for (std::size_t i = 0; i < a.size(); ++i) {
+          bool const gather = a[i].verb == Verb::acquire && a[i].move > Move::copy;
+          gathers += gather;
+          CHECK(b[i].lane == (gather ? Lane::gathering : a[i].lane));
+          CHECK((b[i].verb == a[i].verb && b[i].unit == a[i].unit && b[i].from == a[i].from));
+          for (int const other : b[i].waits)
+            waits += gather && b[static_cast<std::size_t>(other)].lane == Lane::communication;
+        }
+        CHECK((gathers > 0) == (sharding == "zs3"));
+        CHECK((hash_of(one.train.schedule) == hash_of(two.train.schedule)) == (gathers == 0));
+        CHECK(2 * waits <= gathers);  // where bytes that a sum has read are used again
+      }
+}
