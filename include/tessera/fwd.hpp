@@ -150,6 +150,7 @@ struct Split;
 struct ParameterSpec;
 struct Borrow;
 struct ActivationSpec;
+struct Boundary;
 struct UnitSpec;
 template <class Place, class T>
 struct UnitFunctions;

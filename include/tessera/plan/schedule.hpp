@@ -14,7 +14,7 @@
 namespace tessera::inline v0 {
 
 /// What an entry is for. An entry of the verbs up to `release` computes or ends a use; of the others, one
-/// with a move carries values, one without works on them. The verbs from `share` on are of no unit.
+/// with a move carries values, one without works on them. `share`, `decide` and `brief` are of no unit.
 enum class Verb : std::uint8_t {
   forward,          ///< run the unit
   recompute,        ///< run the unit again, for what forward dropped
@@ -31,13 +31,15 @@ enum class Verb : std::uint8_t {
   publish,          ///< bring updated weights to where they are kept
   share,            ///< bring norm partials, losses and counts to every rank
   decide,           ///< the global norm, the clip factor and the loss scale
-  brief             ///< bring the scalars to where the optimizer works
+  brief,            ///< bring the scalars to where the optimizer works
+  cross             ///< bring an activation, or its gradient, over a boundary inside its unit
 };
 
 constexpr std::string_view name_of(Verb verb) {
   constexpr std::string_view names[] = {
-      "forward", "recompute", "restore", "backward_input", "backward_weight", "release", "acquire", "reduce",
-      "fold",    "norm",      "stream",  "update",         "publish",         "share",   "decide",  "brief"};
+      "forward", "recompute", "restore", "backward_input", "backward_weight", "release", "acquire",
+      "reduce",  "fold",      "norm",    "stream",         "update",          "publish", "share",
+      "decide",  "brief",     "cross"};
   return names[static_cast<std::size_t>(verb)];
 }
 
@@ -66,12 +68,14 @@ constexpr std::string_view name_of(Move move) {
 /// rows are replicas of one another. One row, unless a run asks for more.
 enum class Group : std::uint8_t {
   all,
-  shards,   ///< those that have the other shards of this rank's copy: a row
-  replicas  ///< those that have the same shard: a column
+  shards,    ///< those that have the other shards of this rank's copy: a row
+  replicas,  ///< those that have the same shard: a column
+  tensor     ///< those that work on the same samples: plans name them, no engine has more than one
 };
 
 constexpr std::string_view name_of(Group group) {
-  return group == Group::all ? "all" : group == Group::shards ? "shards" : "replicas";
+  constexpr std::string_view names[] = {"all", "shards", "replicas", "tensor"};
+  return names[static_cast<std::size_t>(group)];
 }
 
 /// What a buffer holds.
@@ -136,6 +140,7 @@ struct Entry {
   Move move = Move::none;
   Group group = Group::all;  ///< of a move between ranks
   int unit = -1;
+  int segment = 0;       ///< of the unit
   int micro_batch = -1;  ///< accumulation index; -1 after the last one
   Lane lane = Lane::compute;
   int from = -1;            ///< the buffer that a move, a fold, a norm or an update takes values from
@@ -219,7 +224,7 @@ inline std::uint64_t hash_of(Schedule const& schedule) {
     mix(static_cast<std::int64_t>(entry.verb));
     mix(static_cast<std::int64_t>(entry.move));
     mix(static_cast<std::int64_t>(entry.group));
-    mix(entry.unit);
+    mix(entry.unit + (std::int64_t{entry.segment} << 32));
     mix(entry.micro_batch);
     mix(static_cast<std::int64_t>(entry.lane));
     for (auto const* list : {&entry.reads, &entry.writes}) {
@@ -230,10 +235,11 @@ inline std::uint64_t hash_of(Schedule const& schedule) {
   return hash;
 }
 
-/// One line for people and for tests: "backward_input h.3 micro 0".
+/// One line for people and for tests: "backward_input h.3 micro 0"; of a later segment "h.3 segment 1".
 inline std::string to_string(Entry const& entry, std::string_view unit) {
   std::string text(name_of(entry.verb));
   if (entry.unit >= 0) text.append(" ").append(unit);
+  if (entry.segment > 0) text.append(" segment ").append(std::to_string(entry.segment));
   if (entry.micro_batch >= 0) text.append(" micro ").append(std::to_string(entry.micro_batch));
   return text;
 }

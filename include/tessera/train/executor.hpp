@@ -30,7 +30,12 @@ class Executor {
   Executor(StepPlan const& plan, Program const& program, StepMemory<Place> const& memory,
            UnitFunctions<Place, T> functions, void const* model)
       : plan_(plan), program_(program), memory_(memory), functions_(functions), model_(model) {
-    for (auto& list : passes_) list.resize(plan.units.size());
+    std::size_t segments = 0;
+    for (UnitSpec const& unit : plan.units) {
+      first_segment_.push_back(segments);
+      segments += static_cast<std::size_t>(unit.segments());
+    }
+    for (auto& list : passes_) list.resize(segments);
     auto const& entries = program.schedule.entries;
     for (std::size_t index = program.schedule.last_micro_batch; index < entries.size(); ++index)
       if (Pass<Place, T>* const pass = pass_of(entries[index])) bind(*pass, entries[index]);
@@ -73,7 +78,9 @@ class Executor {
 
   Pass<Place, T>* pass_of(Entry const& entry) {
     if (!computes(entry.verb)) return nullptr;
-    return &passes_[static_cast<std::size_t>(entry.verb)][static_cast<std::size_t>(entry.unit)];
+    return &passes_[static_cast<std::size_t>(entry.verb)]
+                   [first_segment_[static_cast<std::size_t>(entry.unit)] +
+                    static_cast<std::size_t>(entry.segment)];
   }
 
   /// The buffer of a kind that this entry touches for a unit, or null.
@@ -206,35 +213,37 @@ class Executor {
     pass.tokens = {tokens + entry.micro_batch * elements, {shape.batch, shape.sequence}};
     pass.targets = {tokens + (shape.accumulation + entry.micro_batch) * elements,
                     {shape.batch, shape.sequence}};
-    bool const last_unit = entry.unit + 1 == plan_.units_count();
+    bool const ends =
+        entry.unit + 1 == plan_.units_count() && entry.segment + 1 == plan_.unit(entry.unit).segments();
     try {
       switch (entry.verb) {
         case Verb::forward:
         case Verb::recompute:
-          functions_.forward(model_, entry.unit, pass);
+          functions_.forward(model_, entry.unit, entry.segment, pass);
           break;
         case Verb::restore:
-          functions_.recompute(model_, entry.unit, pass);
+          functions_.recompute(model_, entry.unit, entry.segment, pass);
           break;
         case Verb::backward_input:
-          functions_.backward_input(model_, entry.unit, pass);
+          functions_.backward_input(model_, entry.unit, entry.segment, pass);
           break;
         default:
-          functions_.backward_weight(model_, entry.unit, pass);
+          functions_.backward_weight(model_, entry.unit, entry.segment, pass);
       }
     } catch (Error const& error) {
       std::string const& unit = plan_.unit(entry.unit).name;
       throw Error(error.kind(), unit + ", " + std::string(name_of(entry.verb)) + ": " + error.what(),
                   error.rank(), unit);
     }
-    if (entry.verb == Verb::backward_weight) complete(entry, context);
-    if (entry.verb == Verb::forward && last_unit) {
+    if (entry.verb == Verb::backward_weight && entry.segment == 0) complete(entry, context);
+    if (entry.verb == Verb::forward && ends) {
       LossSum* const slot = store.loss_slot(entry.micro_batch);
       ops::sum_losses(context, pass.losses, pass.targets.reshaped({elements}), &slot->loss, &slot->unmasked);
     }
   }
 
-  /// After backward_weight: later borrowers join the first, and what is no trainable parameter's stays zero.
+  /// After a unit's last backward_weight: later borrowers join the first, and what is no trainable
+  /// parameter's stays zero.
   void complete(Entry const& entry, Context<Place>& context) {
     Pass<Place, T>& pass = *pass_of(entry);
     UnitSpec const& spec = plan_.unit(entry.unit);
@@ -261,7 +270,8 @@ class Executor {
   StepMemory<Place> const& memory_;
   UnitFunctions<Place, T> functions_;
   void const* model_;
-  std::array<std::vector<Pass<Place, T>>, 5> passes_;  // by verb and unit
+  std::vector<std::size_t> first_segment_;             // of each unit, counted over all
+  std::array<std::vector<Pass<Place, T>>, 5> passes_;  // by verb and segment
 };
 
 }  // namespace tessera::inline v0
