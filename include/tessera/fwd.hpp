@@ -149,6 +149,7 @@ struct Split;
 struct ParameterSpec;
 struct Borrow;
 struct ActivationSpec;
+struct Boundary;
 struct UnitSpec;
 template <class Place, class T>
 struct UnitFunctions;

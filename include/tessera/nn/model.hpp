@@ -14,6 +14,7 @@
 #include "tessera/core/shape.hpp"
 #include "tessera/nn/pass.hpp"
 #include "tessera/policy/slot.hpp"
+#include "tessera/policy/table.hpp"
 
 namespace tessera::inline v0 {
 
@@ -72,6 +73,25 @@ struct ActivationSpec {
   bool statistic = false;
   bool cheap = false;
   bool roomy = false;  ///< some places fill a part of it alone
+  int segment = 0;     ///< the one that writes it
+};
+
+/// Where a unit's functions part: one segment ends and the next begins. The later one reads an activation
+/// that the earlier one saved, and leaves its gradient for it. How the two lie over the ranks that work on
+/// the same samples may differ on the two sides; the moves in between follow (moves_between).
+struct Boundary {
+  /// A summand on each rank has a gradient that is whole on each; a value that is whole on each has one that
+  /// is whole, or, where each rank uses it for a part of its own, one summand on each.
+  struct Side {
+    Sharding value{};  // replicated
+    Sharding gradient{};
+  };
+
+  int activation = -1;  ///< in UnitSpec::saved, written by the earlier segment
+  int gradient = -1;    ///< in UnitSpec::backward, written by the later one
+  Side before{}, after{};
+
+  constexpr bool moves() const { return before.value != after.value || before.gradient != after.gradient; }
 };
 
 /// One unit: what is gathered, freed, recomputed, streamed or placed on a pipeline stage as one.
@@ -85,6 +105,11 @@ struct UnitSpec {
   bool input_gradient = true;            ///< false for the first unit: it has no input to differentiate
   bool backward_reads_weights = true;    ///< false where backward_input needs no weight
   bool recomputable = true;              ///< Recompute<Block> and <Every> may rebuild its saved tensors
+  std::vector<Boundary> boundaries{};    ///< between its segments, in order
+
+  int segments() const { return static_cast<int>(boundaries.size()) + 1; }
+  /// The one at the end of a segment.
+  Boundary const& boundary(int segment) const { return boundaries[static_cast<std::size_t>(segment)]; }
 };
 
 namespace detail {
@@ -129,8 +154,13 @@ struct model_without_positions {
       "no function that returns a number. Write std::int64_t positions() const. "
       "See docs/how-to/add-a-model.md.");
 };
+template <class M, class P>
+concept segments_forward = requires(M const& model, int unit, P& pass) {
+  model.forward(unit, unit, pass);
+};
 template <class M>
-concept fits_forward = requires(M const& model, int unit, Pass<Cpu, float>& pass) {
+concept fits_forward = segments_forward<M, Pass<Cpu, float>> ||
+    requires(M const& model, int unit, Pass<Cpu, float>& pass) {
   model.forward(unit, pass);
 };
 template <class M>
@@ -142,8 +172,13 @@ struct model_without_forward {
       "T> void forward(int unit, Pass<Place, T>& pass) const. "
       "See docs/how-to/add-a-model.md.");
 };
+template <class M, class P>
+concept segments_recompute = requires(M const& model, int unit, P& pass) {
+  model.recompute(unit, unit, pass);
+};
 template <class M>
-concept fits_recompute = requires(M const& model, int unit, Pass<Cpu, float>& pass) {
+concept fits_recompute = segments_recompute<M, Pass<Cpu, float>> ||
+    requires(M const& model, int unit, Pass<Cpu, float>& pass) {
   model.recompute(unit, pass);
 };
 template <class M>
@@ -155,8 +190,13 @@ struct model_without_recompute {
       "recompute(int unit, Pass<Place, T>& pass) const. "
       "See docs/how-to/add-a-model.md.");
 };
+template <class M, class P>
+concept segments_backward_input = requires(M const& model, int unit, P& pass) {
+  model.backward_input(unit, unit, pass);
+};
 template <class M>
-concept fits_backward_input = requires(M const& model, int unit, Pass<Cpu, float>& pass) {
+concept fits_backward_input = segments_backward_input<M, Pass<Cpu, float>> ||
+    requires(M const& model, int unit, Pass<Cpu, float>& pass) {
   model.backward_input(unit, pass);
 };
 template <class M>
@@ -169,8 +209,13 @@ struct model_without_backward_input {
       "backward_input(int unit, Pass<Place, T>& pass) const. "
       "See docs/how-to/add-a-model.md.");
 };
+template <class M, class P>
+concept segments_backward_weight = requires(M const& model, int unit, P& pass) {
+  model.backward_weight(unit, unit, pass);
+};
 template <class M>
-concept fits_backward_weight = requires(M const& model, int unit, Pass<Cpu, float>& pass) {
+concept fits_backward_weight = segments_backward_weight<M, Pass<Cpu, float>> ||
+    requires(M const& model, int unit, Pass<Cpu, float>& pass) {
   model.backward_weight(unit, pass);
 };
 template <class M>
@@ -236,7 +281,8 @@ using model_fault_t = typename decltype(detail::fault_of_model<M>())::type;
 
 /// What every model provides: the members that detail::fits_... above describe. `forward`, `recompute`,
 /// `backward_input` and `backward_weight` are templates over the place and the number format; they are
-/// written with `ops/` and only enqueue. The last unit writes one loss a token (see Pass::losses).
+/// written with `ops/` and only enqueue. They take the segment after the unit where a unit has several, and
+/// may where none has. The last unit writes one loss a token (see Pass::losses).
 template <class M>
 concept Model = std::is_void_v<model_fault_t<M>>;
 
@@ -254,26 +300,78 @@ inline std::int64_t parameter_count(std::vector<UnitSpec> const& units) {
   return count;
 }
 
+namespace detail {
+
+// A unit's functions, called with the segment by those that take it.
+
+template <class M, class P>
+void forward(M const& model, int unit, [[maybe_unused]] int segment, P& pass) {
+  if constexpr (segments_forward<M, P>)
+    model.forward(unit, segment, pass);
+  else
+    model.forward(unit, pass);
+}
+template <class M, class P>
+void recompute(M const& model, int unit, [[maybe_unused]] int segment, P& pass) {
+  if constexpr (segments_recompute<M, P>)
+    model.recompute(unit, segment, pass);
+  else
+    model.recompute(unit, pass);
+}
+template <class M, class P>
+void backward_input(M const& model, int unit, [[maybe_unused]] int segment, P& pass) {
+  if constexpr (segments_backward_input<M, P>)
+    model.backward_input(unit, segment, pass);
+  else
+    model.backward_input(unit, pass);
+}
+template <class M, class P>
+void backward_weight(M const& model, int unit, [[maybe_unused]] int segment, P& pass) {
+  if constexpr (segments_backward_weight<M, P>)
+    model.backward_weight(unit, segment, pass);
+  else
+    model.backward_weight(unit, pass);
+}
+
+/// The first that does not, or null.
+template <class M, class P>
+constexpr char const* member_without_segment() {
+  return !segments_forward<M, P>           ? "forward"
+         : !segments_recompute<M, P>       ? "recompute"
+         : !segments_backward_input<M, P>  ? "backward_input"
+         : !segments_backward_weight<M, P> ? "backward_weight"
+                                           : nullptr;
+}
+
+}  // namespace detail
+
 /// The four functions of a model, erased to plain pointers: one table per (model, place, type).
 template <class Place, class T>
 struct UnitFunctions {
-  using Function = void (*)(void const* model, int unit, Pass<Place, T>& pass);
+  using Function = void (*)(void const* model, int unit, int segment, Pass<Place, T>& pass);
   Function forward = nullptr;
   Function recompute = nullptr;
   Function backward_input = nullptr;
   Function backward_weight = nullptr;
+  char const* without_segment = nullptr;  ///< the first of them that takes no segment
 };
 
 template <class M, class Place, class T>
 constexpr UnitFunctions<Place, T> unit_functions() {
   using P = Pass<Place, T>;
-  return {
-      [](void const* model, int unit, P& pass) { static_cast<M const*>(model)->forward(unit, pass); },
-      [](void const* model, int unit, P& pass) { static_cast<M const*>(model)->recompute(unit, pass); },
-      [](void const* model, int unit, P& pass) { static_cast<M const*>(model)->backward_input(unit, pass); },
-      [](void const* model, int unit, P& pass) {
-        static_cast<M const*>(model)->backward_weight(unit, pass);
-      }};
+  return {[](void const* model, int unit, int segment, P& pass) {
+            detail::forward(*static_cast<M const*>(model), unit, segment, pass);
+          },
+          [](void const* model, int unit, int segment, P& pass) {
+            detail::recompute(*static_cast<M const*>(model), unit, segment, pass);
+          },
+          [](void const* model, int unit, int segment, P& pass) {
+            detail::backward_input(*static_cast<M const*>(model), unit, segment, pass);
+          },
+          [](void const* model, int unit, int segment, P& pass) {
+            detail::backward_weight(*static_cast<M const*>(model), unit, segment, pass);
+          },
+          detail::member_without_segment<M, P>()};
 }
 
 }  // namespace tessera::inline v0

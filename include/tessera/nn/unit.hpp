@@ -44,18 +44,26 @@ class Unit {
   void freeze(Weight owned) { parameters_[static_cast<std::size_t>(owned.index)].trainable = false; }
   /// What forward leaves for backward; `cheap` as in ActivationSpec.
   Saved saved(std::string name, ShapeOf shape, bool cheap = false) {
-    return {saved_.add({std::move(name), {}, false, cheap}, std::move(shape))};
+    return {saved_.add({std::move(name), {}, false, cheap, false, segment()}, std::move(shape))};
   }
   SavedStatistic saved_statistic(std::string name, ShapeOf shape) {
-    return {saved_.add({std::move(name), {}, true}, std::move(shape))};
+    return {saved_.add({std::move(name), {}, true, false, false, segment()}, std::move(shape))};
   }
   /// What backward_input leaves for backward_weight.
   Backward backward(std::string name, ShapeOf shape) {
-    return {backward_.add({std::move(name), {}}, std::move(shape))};
+    return {backward_.add({std::move(name), {}, false, false, false, segment()}, std::move(shape))};
   }
   /// `roomy`: some places fill a part of it alone.
   BackwardStatistic backward_statistic(std::string name, ShapeOf shape, bool roomy = false) {
-    return {backward_.add({std::move(name), {}, true, false, roomy}, std::move(shape))};
+    return {backward_.add({std::move(name), {}, true, false, roomy, segment()}, std::move(shape))};
+  }
+  /// Ends a segment with what it saved: tensors listed from here on are the next one's. Returns the gradient
+  /// of `value`, which that one leaves. The sides as in Boundary.
+  Backward boundary(Saved value, Boundary::Side before = {}, Boundary::Side after = {}) {
+    int const index = static_cast<int>(backward_.specs.size());
+    boundaries_.push_back({value.index, index, before, after});
+    std::size_t const of = static_cast<std::size_t>(value.index);
+    return backward("d_" + saved_.specs[of].name, saved_.shapes[of]);
   }
 
   /// The unit for a micro-batch; `prefix` stands before its parameters' names.
@@ -68,12 +76,15 @@ class Unit {
                   .backward = backward_.at(shape),
                   .input_gradient = input_gradient,
                   .backward_reads_weights = backward_reads_weights,
-                  .recomputable = recomputable};
+                  .recomputable = recomputable,
+                  .boundaries = boundaries_};
     for (ParameterSpec& parameter : spec.parameters) parameter.name = prefix + parameter.name;
     return spec;
   }
 
  private:
+  int segment() const { return static_cast<int>(boundaries_.size()); }
+
   struct Activations {
     std::vector<ActivationSpec> specs;
     std::vector<ShapeOf> shapes;
@@ -93,6 +104,7 @@ class Unit {
   std::vector<ParameterSpec> parameters_;
   std::vector<Borrow> borrows_;
   Activations saved_, backward_;
+  std::vector<Boundary> boundaries_;
 };
 
 }  // namespace nn

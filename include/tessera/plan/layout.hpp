@@ -70,8 +70,59 @@ inline UnitLayout layout_of(UnitSpec const& unit, int shards) {
   return all;
 }
 
-/// Checks a unit list once: names are unique, borrows point at earlier units that exist, extents are positive
-/// and no tensor is beyond any machine. Throws Error(config) naming the unit.
+namespace detail {
+
+/// What contradicts itself in a unit's boundaries, or nothing.
+inline std::string mistake_in_boundaries(UnitSpec const& unit) {
+  for (int segment = 0; segment + 1 < unit.segments(); ++segment) {
+    Boundary const& at = unit.boundary(segment);
+    std::string const has = "has boundary " + std::to_string(segment);
+    auto const find = [](std::vector<ActivationSpec> const& list, int index, int by) {
+      ActivationSpec const* const found = index >= 0 && index < static_cast<int>(list.size())
+                                              ? &list[static_cast<std::size_t>(index)]
+                                              : nullptr;
+      return found && found->segment == by ? found : nullptr;
+    };
+    ActivationSpec const* const value = find(unit.saved, at.activation, segment);
+    ActivationSpec const* const gradient = find(unit.backward, at.gradient, segment + 1);
+    if (!value || value->cheap)
+      return has + " without an activation; name one that segment " + std::to_string(segment) +
+             " saves and that is not cheap";
+    if (!gradient || gradient->shape != value->shape || gradient->statistic != value->statistic)
+      return has + " without a gradient of '" + value->name +
+             "'; name a backward tensor like it of segment " + std::to_string(segment + 1);
+    for (Boundary::Side const& side : {at.before, at.after}) {
+      bool const partial = side.value == Sharding::partial;
+      if ((!partial && side.value != Sharding::replicated) ||
+          (side.gradient != Sharding::replicated && (partial || side.gradient != Sharding::partial)))
+        return has + " where '" + value->name + "' is " + std::string(name_of(side.value)) +
+               " and its gradient " + std::string(name_of(side.gradient)) +
+               "; a partial value has a replicated gradient, a replicated one either, and there are no "
+               "others";
+    }
+    // What nobody sums: a summand where the whole is wanted is summed, a whole is no summand.
+    if (at.after.value == Sharding::partial && at.before.value != Sharding::partial)
+      return has + " over which '" + value->name + "' turns from replicated to partial; only sums are moved";
+    if (at.before.gradient == Sharding::partial && at.after.gradient != Sharding::partial)
+      return has + " over which the gradient of '" + value->name +
+             "' turns from replicated to partial; only sums are moved";
+  }
+  auto const beyond = [&](ActivationSpec const& kept) {
+    return kept.segment < 0 || kept.segment >= unit.segments();
+  };
+  for (auto const* list : {&unit.saved, &unit.backward})
+    for (ActivationSpec const& kept : *list)
+      if (beyond(kept))
+        return "has activation '" + kept.name + "' of segment " + std::to_string(kept.segment) +
+               ", but only " + std::to_string(unit.segments()) + "; a boundary begins one";
+  return {};
+}
+
+}  // namespace detail
+
+/// Checks a unit list once: names are unique, borrows point at earlier units that exist, extents are
+/// positive, no tensor is beyond any machine, and boundaries name what they part. Throws Error(config) naming
+/// the unit.
 inline void check_units(std::vector<UnitSpec> const& units) {
   auto const fail = [](UnitSpec const& unit, std::string const& what) {
     throw Error(ErrorKind::config, "model: unit '" + unit.name + "' " + what, -1, unit.name);
@@ -96,6 +147,8 @@ inline void check_units(std::vector<UnitSpec> const& units) {
     check(unit, "tensor", "output", unit.output);
     for (ActivationSpec const& kept : unit.saved) check(unit, "activation", kept.name, kept.shape);
     for (ActivationSpec const& kept : unit.backward) check(unit, "activation", kept.name, kept.shape);
+    if (std::string const mistake = detail::mistake_in_boundaries(unit); !mistake.empty())
+      fail(unit, mistake);
     for (ParameterSpec const& parameter : unit.parameters) {
       check(unit, "parameter", parameter.name, parameter.shape);
       check(unit, "parameter", parameter.name, parameter.in_memory());

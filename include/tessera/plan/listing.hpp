@@ -15,9 +15,14 @@ namespace tessera::inline v0 {
 
 namespace detail {
 
-/// "gathered of h.3 (host)": a buffer in words, with its tier where that is not the device.
+/// "gathered of h.3 (host)", "saved residual": a buffer in words, with its tier where that is not the device.
 inline std::string words(StepPlan const& plan, Buffer const& buffer, int unit) {
   std::string text(name_of(buffer.kind));
+  UnitSpec const* const of = buffer.unit >= 0 ? &plan.unit(buffer.unit) : nullptr;
+  if (of && (buffer.kind == BufferKind::saved || buffer.kind == BufferKind::dropped))
+    text += " " + of->saved[static_cast<std::size_t>(buffer.index)].name;
+  if (of && buffer.kind == BufferKind::backward)
+    text += " " + of->backward[static_cast<std::size_t>(buffer.index)].name;
   if (buffer.unit >= 0 && buffer.unit != unit) text += " of " + plan.unit(buffer.unit).name;
   if (buffer.tier != Tier::device) text += " (" + std::string(name_of(buffer.tier)) + ")";
   return text;
@@ -41,10 +46,12 @@ inline void append_padded(std::string& line, std::string const& text, std::size_
 /// A line for each entry of one rank's program: its number, lane, micro-batch, unit and verb, what moves from
 /// where to where and how many bytes of this rank's, and the entries of other lanes that it waits for. A move
 /// among some of the ranks names the group, and one that travels with others the number of their bucket. What
-/// is repeated stands there once, with its first micro-batch.
+/// is repeated stands there once, with its first micro-batch. "h.3:1" is the second segment of a unit of
+/// several.
 inline std::string listing(StepPlan const& plan, Program const& program) {
   std::size_t unit_width = 6;
-  for (UnitSpec const& unit : plan.units) unit_width = std::max(unit_width, unit.name.size() + 2);
+  for (UnitSpec const& unit : plan.units)
+    unit_width = std::max(unit_width, unit.name.size() + (unit.segments() > 1 ? 4 : 2));
   std::string text;
   std::string head;
   detail::append_padded(head, "entry", 7);
@@ -67,7 +74,12 @@ inline std::string listing(StepPlan const& plan, Program const& program) {
     detail::append_padded(line, std::to_string(index), 7);
     detail::append_padded(line, std::string(name_of(entry.lane)), 15);
     detail::append_padded(line, entry.micro_batch < 0 ? "-" : std::to_string(entry.micro_batch), 7);
-    detail::append_padded(line, entry.unit < 0 ? "-" : plan.unit(entry.unit).name, unit_width);
+    bool const several = entry.unit >= 0 && plan.unit(entry.unit).segments() > 1 &&
+                         (computes(entry.verb) || entry.verb == Verb::cross);
+    detail::append_padded(line,
+                          (entry.unit < 0 ? "-" : plan.unit(entry.unit).name) +
+                              (several ? ":" + std::to_string(entry.segment) : std::string()),
+                          unit_width);
     detail::append_padded(line, std::string(name_of(entry.verb)), 17);
     std::int64_t const bytes = detail::bytes_of(program, entry);
     detail::append_padded(line, entry.from < 0 ? "-" : bytes_text(bytes), 12);

@@ -48,6 +48,7 @@ inline Part part_in_micro_batch(Entry const& entry) {
     case Verb::backward_input:
       return Part::begins;
     case Verb::restore:
+    case Verb::cross:
     case Verb::backward_weight:
     case Verb::release:
       return Part::belongs;

@@ -64,7 +64,11 @@ class Generator {
   struct Work {
     Verb verb{};
     int unit = 0;
+    int segment = 0;
     Flats weights;
+
+    /// The unit's contribution: the first segment's gradients are the last ones.
+    bool completes() const { return verb == Verb::backward_weight && segment == 0; }
   };
   /// Values of a flat group: the buffer that holds them, and how they lie.
   struct Values {
@@ -88,7 +92,7 @@ class Generator {
       for (Flat const of : works[index].weights) acquire(of);
       compute(works[index]);
       release(index + 1 < works.size() ? &works[index + 1] : nullptr);
-      if (works[index].verb == Verb::backward_weight) finish_contribution(works[index].unit);
+      if (works[index].completes()) finish_contribution(works[index].unit);
     }
   }
 
@@ -109,20 +113,21 @@ class Generator {
     if (!training_ || rebuilt(unit)) return true;
     return plan_.recipe.recompute == RecomputeKind::gelu && plan_.unit(unit).saved[saved].cheap;
   }
-  bool drops_some(int unit) const {
-    for (std::size_t index = 0; index < plan_.unit(unit).saved.size(); ++index)
-      if (drops(unit, index)) return true;
+  bool drops_some(int unit, int segment) const {
+    auto const& saved = plan_.unit(unit).saved;
+    for (std::size_t index = 0; index < saved.size(); ++index)
+      if (saved[index].segment == segment && drops(unit, index)) return true;
     return false;
   }
-  /// The first unit of the segment of rebuilt units that `unit` belongs to: segments of `recompute_every`.
-  int segment_begin(int unit) const {
+  /// The first of the units that are rebuilt together with `unit`: up to `recompute_every`.
+  int rebuilt_from(int unit) const {
     int first = unit;
     while (first > 0 && rebuilt(first - 1)) --first;
     int const length = plan_.recipe.recompute == RecomputeKind::every ? plan_.shape.recompute_every : 1;
     return first + (unit - first) / length * length;
   }
-  bool segment_ends(int unit) const {
-    return unit + 1 >= units() || !rebuilt(unit + 1) || segment_begin(unit + 1) != segment_begin(unit);
+  bool rebuilt_last(int unit) const {
+    return unit + 1 >= units() || !rebuilt(unit + 1) || rebuilt_from(unit + 1) != rebuilt_from(unit);
   }
 
   Flats weights_of(int unit) const {
@@ -134,21 +139,27 @@ class Generator {
     return list;
   }
 
+  /// Segments run in order forward, and the other way round backward. The weights of a unit stay from its
+  /// first to its last.
   std::vector<Work> list_works() const {
     std::vector<Work> works;
-    for (int unit = 0; unit < units(); ++unit) works.push_back({Verb::forward, unit, weights_of(unit)});
+    auto const run = [&](Verb verb, int unit) {
+      for (int segment = 0; segment < plan_.unit(unit).segments(); ++segment)
+        works.push_back({verb, unit, segment, weights_of(unit)});
+    };
+    for (int unit = 0; unit < units(); ++unit) run(Verb::forward, unit);
     if (!training_) return works;
     for (int unit = units() - 1; unit >= 0; --unit) {
-      if (rebuilt(unit)) {
-        if (segment_ends(unit))
-          for (int again = segment_begin(unit); again <= unit; ++again)
-            works.push_back({Verb::recompute, again, weights_of(again)});
-      } else if (drops_some(unit)) {
-        works.push_back({Verb::restore, unit, {}});
+      if (rebuilt(unit) && rebuilt_last(unit))
+        for (int again = rebuilt_from(unit); again <= unit; ++again) run(Verb::recompute, again);
+      Flats const read = plan_.unit(unit).backward_reads_weights ? weights_of(unit) : Flats{};
+      int const last = plan_.unit(unit).segments() - 1;
+      for (int segment = last; segment >= 0; --segment) {
+        if (!rebuilt(unit) && drops_some(unit, segment))
+          works.push_back({Verb::restore, unit, segment, segment < last ? read : Flats{}});
+        works.push_back({Verb::backward_input, unit, segment, read});
+        works.push_back({Verb::backward_weight, unit, segment, segment > 0 ? read : Flats{}});
       }
-      works.push_back(
-          {Verb::backward_input, unit, plan_.unit(unit).backward_reads_weights ? weights_of(unit) : Flats{}});
-      works.push_back({Verb::backward_weight, unit, {}});
     }
     return works;
   }
@@ -290,9 +301,9 @@ class Generator {
   }
 
   void compute(Work const& work) {
-    int const unit = work.unit;
+    int const unit = work.unit, segment = work.segment;
     UnitSpec const& spec = plan_.unit(unit);
-    bool const last_unit = unit + 1 == units();
+    bool const last_unit = unit + 1 == units(), last_segment = segment + 1 == spec.segments();
     bool const backward = work.verb == Verb::backward_input || work.verb == Verb::backward_weight;
     bool const forward = work.verb == Verb::forward;
     bool const again = work.verb == Verb::recompute || work.verb == Verb::restore;
@@ -300,26 +311,31 @@ class Generator {
     for (Flat const owner : work.weights) reads.push_back(weights(owner));
     if (unit > 0) reads.push_back(forward ? buffers_.output(unit - 1) : input_again(unit));
     for (int index = 0; index < static_cast<int>(spec.saved.size()); ++index) {
+      int const by = spec.saved[static_cast<std::size_t>(index)].segment;
+      if (by > segment) continue;
       bool const dropped = drops(unit, static_cast<std::size_t>(index));
-      if (forward) {
-        writes.push_back(buffers_.saved(dropped ? Kind::dropped : Kind::saved, unit, index));
-      } else if (again && dropped) {
-        writes.push_back(buffers_.saved(Kind::saved, unit, index));
-      } else {
-        reads.push_back(buffers_.saved(Kind::saved, unit, index));
-      }
+      bool const made = by == segment && (forward || (again && dropped));
+      (made ? writes : reads)
+          .push_back(buffers_.saved(forward && dropped ? Kind::dropped : Kind::saved, unit, index));
     }
-    if (forward) {
+    if (forward && last_segment) {
       if (spec.output.dims()) writes.push_back(buffers_.output(unit));
       if (last_unit) writes.insert(writes.end(), {buffers_.losses(), buffers_.partials()});
     }
-    if (work.verb == Verb::recompute && rebuilt(unit) && !segment_ends(unit))
+    if (work.verb == Verb::recompute && last_segment && !rebuilt_last(unit))
       writes.push_back(buffers_.spare_output(unit));
     if (backward) {
-      if (!last_unit) reads.push_back(buffers_.output_gradient(unit));
-      for (int index = 0; index < static_cast<int>(spec.backward.size()); ++index)
-        (work.verb == Verb::backward_input ? writes : reads).push_back(buffers_.backward(unit, index));
-      if (work.verb == Verb::backward_input && unit > 0 && spec.input_gradient)
+      if (!last_unit && last_segment) reads.push_back(buffers_.output_gradient(unit));
+      for (int index = 0; index < static_cast<int>(spec.backward.size()); ++index) {
+        bool const own = spec.backward[static_cast<std::size_t>(index)].segment == segment;
+        bool const from_next = !last_segment && spec.boundary(segment).gradient == index;
+        bool const handed_on = segment > 0 && spec.boundary(segment - 1).gradient == index;
+        if (own && work.verb == Verb::backward_input)
+          writes.push_back(buffers_.backward(unit, index));
+        else if (from_next || (own && !handed_on))
+          reads.push_back(buffers_.backward(unit, index));
+      }
+      if (work.verb == Verb::backward_input && segment == 0 && unit > 0 && spec.input_gradient)
         writes.push_back(buffers_.output_gradient(unit - 1));
       if (work.verb == Verb::backward_weight) {
         for (Flat const of : plan_.flats(unit)) writes.push_back(buffers_.contribution(of));
@@ -328,11 +344,28 @@ class Generator {
         for (int buffer : buffers_.lent_to_me(unit)) reads.push_back(buffer);
       }
     }
-    emit(work.verb, unit, Lane::compute, std::move(reads), std::move(writes));
+    emit(work.verb, unit, Lane::compute, std::move(reads), std::move(writes)).segment = segment;
+    if ((forward || work.verb == Verb::recompute) && !last_segment) {
+      int const index = spec.boundary(segment).activation;
+      bool const dropped = forward && drops(unit, static_cast<std::size_t>(index));
+      cross(work, segment, buffers_.saved(dropped ? Kind::dropped : Kind::saved, unit, index),
+            spec.boundary(segment).before.value, spec.boundary(segment).after.value);
+    }
+    if (work.verb == Verb::backward_input && segment > 0)
+      cross(work, segment - 1, buffers_.backward(unit, spec.boundary(segment - 1).gradient),
+            spec.boundary(segment - 1).after.gradient, spec.boundary(segment - 1).before.gradient);
+  }
+
+  /// What a segment left comes to lie as the next one wants it, in place; its sums have any order.
+  void cross(Work const& work, int boundary, int buffer, Sharding from, Sharding to) {
+    for (Hop const& hop : moves_between({from, Tier::device}, {to, Tier::device}, {})) {
+      move(Verb::cross, hop.move, work.unit, buffer, buffer, buffers_[buffer].range, Group::tensor);
+      program_.schedule.entries.back().segment = boundary;
+    }
   }
 
   int input_again(int unit) {
-    bool const inside = rebuilt(unit) && segment_begin(unit) != unit;
+    bool const inside = rebuilt(unit) && rebuilt_from(unit) != unit;
     return inside ? buffers_.spare_output(unit - 1) : buffers_.output(unit - 1);
   }
 

@@ -33,7 +33,7 @@ enum class Verb : std::uint8_t {
   share,            ///< bring norm partials, losses and counts to every rank
   decide,           ///< the global norm, the clip factor and the loss scale
   brief,            ///< bring the scalars to where the optimizer works
-  cross             ///< bring an activation, or its gradient, to the next stage of a pipeline or back
+  cross             ///< bring an activation, or its gradient, over a boundary in its unit or of a pipeline
 };
 
 constexpr std::string_view name_of(Verb verb) {
@@ -74,11 +74,12 @@ enum class Group : std::uint8_t {
   shards,    ///< those that have the other shards of this rank's copy: a row
   replicas,  ///< those that have the same shard: a column
   next,      ///< the one that has the next stage of a pipeline: plans name it, no engine has stages
-  previous   ///< the one that has the stage before
+  previous,  ///< the one that has the stage before
+  tensor     ///< those that work on the same samples: plans name them, no engine has more than one
 };
 
 constexpr std::string_view name_of(Group group) {
-  constexpr std::string_view names[] = {"all", "shards", "replicas", "next", "previous"};
+  constexpr std::string_view names[] = {"all", "shards", "replicas", "next", "previous", "tensor"};
   return names[static_cast<std::size_t>(group)];
 }
 
@@ -154,6 +155,7 @@ struct Entry {
   Group group = Group::all;  ///< of a move between ranks
   int bucket = -1;           ///< of moves side by side that are one call; -1: by itself
   int unit = -1;
+  int segment = 0;       ///< of the unit
   int flat = 0;          ///< of state: which of the unit's flat groups
   int micro_batch = -1;  ///< accumulation index, of its first turn; -1 after the last one
   Lane lane = Lane::compute;
@@ -301,7 +303,7 @@ inline std::uint64_t hash_of(Schedule const& schedule) {
     mix(static_cast<std::int64_t>(entry.verb));
     mix(static_cast<std::int64_t>(entry.move));
     mix(static_cast<std::int64_t>(entry.group));
-    mix(entry.unit);
+    mix(entry.unit + (std::int64_t{entry.segment} << 32));
     mix(entry.micro_batch);
     mix(static_cast<std::int64_t>(entry.lane) + 256 * (std::int64_t{entry.bucket} + 1));
     for (auto const* list : {&entry.reads, &entry.writes}) {
@@ -312,10 +314,11 @@ inline std::uint64_t hash_of(Schedule const& schedule) {
   return hash;
 }
 
-/// One line for people and for tests: "backward_input h.3 micro 0".
+/// One line for people and for tests: "backward_input h.3 micro 0"; of a later segment "h.3 segment 1".
 inline std::string to_string(Entry const& entry, std::string_view unit) {
   std::string text(name_of(entry.verb));
   if (entry.unit >= 0) text.append(" ").append(unit);
+  if (entry.segment > 0) text.append(" segment ").append(std::to_string(entry.segment));
   if (entry.micro_batch >= 0) text.append(" micro ").append(std::to_string(entry.micro_batch));
   return text;
 }

@@ -64,7 +64,12 @@ class StepBuffers {
 
   int activation(Kind kind, int unit, int index, Shape const& shape, bool statistic = false) {
     DType const type = statistic ? plan_.recipe.types.accumulator : plan_.recipe.types.activation;
-    return program_.add({.kind = kind, .unit = unit, .index = index, .bytes = shape.elements() * size(type)});
+    return program_.add({.kind = kind,
+                         .unit = unit,
+                         .index = index,
+                         .bytes = shape.elements() * size(type),
+                         .type = type,
+                         .range = {0, shape.elements()}});
   }
   int output(int unit) { return activation(Kind::output, unit, 0, plan_.unit(unit).output); }
   int spare_output(int unit) { return activation(Kind::spare_output, unit, 0, plan_.unit(unit).output); }

@@ -148,14 +148,14 @@ class Probed {
   std::int64_t positions() const { return static_cast<std::int64_t>(model_.positions()); }
 
   template <class Place, class T>
-  void forward(int unit, Pass<Place, T>& pass) const {
-    if (!pass.training) return model_.forward(unit, pass);
-    bool const last = unit + 1 == static_cast<int>(probe_->units.size());
+  void forward(int unit, int segment, Pass<Place, T>& pass) const {
+    if (!pass.training) return detail::forward(model_, unit, segment, pass);
+    UnitSpec const& spec = probe_->unit(unit);
+    bool const last = unit + 1 == static_cast<int>(probe_->units.size()) && segment + 1 == spec.segments();
     probe_->spoil(pass.output);
-    spoil_all(pass.saved_values);
-    spoil_all(pass.saved_statistics);
+    spoil_all(spec.saved, segment, pass.saved_values, pass.saved_statistics);
     if (last) probe_->spoil(pass.losses);
-    model_.forward(unit, pass);
+    detail::forward(model_, unit, segment, pass);
     std::string const where = at(unit, "forward"), reads = spoilt_tensors(unit, pass);
     inspect(pass.output, where, "its output", reads);
     if (last)
@@ -163,31 +163,33 @@ class Probed {
                       [&](std::int64_t token) { return pass.targets.data()[token] >= 0; });
   }
   template <class Place, class T>
-  void recompute(int unit, Pass<Place, T>& pass) const {
-    model_.recompute(unit, pass);
+  void recompute(int unit, int segment, Pass<Place, T>& pass) const {
+    detail::recompute(model_, unit, segment, pass);
   }
   template <class Place, class T>
-  void backward_input(int unit, Pass<Place, T>& pass) const {
+  void backward_input(int unit, int segment, Pass<Place, T>& pass) const {
     probe_->spoil(pass.input_gradient);
-    spoil_all(pass.backward_values);
-    spoil_all(pass.backward_statistics);
+    spoil_all(probe_->unit(unit).backward, segment, pass.backward_values, pass.backward_statistics);
     spoil_gradients(unit, pass);
-    model_.backward_input(unit, pass);
+    detail::backward_input(model_, unit, segment, pass);
     inspect(pass.input_gradient, at(unit, "backward_input"), "its input_gradient",
             spoilt_tensors(unit, pass));
   }
   template <class Place, class T>
-  void backward_weight(int unit, Pass<Place, T>& pass) const {
+  void backward_weight(int unit, int segment, Pass<Place, T>& pass) const {
     UnitSpec const& spec = probe_->unit(unit);
     std::string const where = at(unit, "backward_weight"), reads = spoilt_tensors(unit, pass);
-    spoil_all(pass.lent);
-    if (!probe_->gradients_spoilt[static_cast<std::size_t>(unit)]) spoil_gradients(unit, pass);
-    probe_->gradients_spoilt[static_cast<std::size_t>(unit)] = false;
     bool const lost_partials = probe_->mode == GradientProbe::Mode::lost_partials;
-    if (lost_partials)
-      for (auto const& left : pass.partials)
-        std::fill_n(left.data(), left.elements(), std::numeric_limits<compute_t<T>>::quiet_NaN());
-    model_.backward_weight(unit, pass);
+    if (segment + 1 == spec.segments()) {  // the first to run
+      for (auto const& view : pass.lent) probe_->spoil(view);
+      if (!probe_->gradients_spoilt[static_cast<std::size_t>(unit)]) spoil_gradients(unit, pass);
+      if (lost_partials)
+        for (auto const& left : pass.partials)
+          std::fill_n(left.data(), left.elements(), std::numeric_limits<compute_t<T>>::quiet_NaN());
+    }
+    detail::backward_weight(model_, unit, segment, pass);
+    if (segment > 0) return;
+    probe_->gradients_spoilt[static_cast<std::size_t>(unit)] = false;
     for (std::size_t index = 0; index < pass.lent.size(); ++index) {
       ParameterSpec const& owned = probe_->unit(spec.borrows[index].unit)
                                        .parameters[static_cast<std::size_t>(spec.borrows[index].parameter)];
@@ -220,9 +222,14 @@ class Probed {
   bool trained(int unit, int parameter) const {
     return probe_->unit(unit).parameters[static_cast<std::size_t>(parameter)].trainable;
   }
-  template <class View>
-  void spoil_all(std::vector<View> const& views) const {
-    for (View const& view : views) probe_->spoil(view);
+  /// What this segment is to write.
+  void spoil_all(std::vector<ActivationSpec> const& specs, int segment, auto const& values,
+                 auto const& statistics) const {
+    for (std::size_t index = 0; index < specs.size(); ++index) {
+      if (specs[index].segment != segment) continue;
+      probe_->spoil(values[index]);
+      probe_->spoil(statistics[index]);
+    }
   }
   /// Where the first of the two backward verbs has them. What borrowers left may lie in a gradient already.
   template <class Place, class T>
@@ -336,6 +343,7 @@ template <Model M>
 GradientReport check_gradients(M const& model, MicroBatch shape) {
   using Mode = detail::GradientProbe::Mode;
   auto const probe = std::make_shared<detail::GradientProbe>(model.units(shape));
+  detail::check_segments(probe->units, detail::member_without_segment<M, Pass<Cpu, double>>());
   Batch const batch = detail::probe_batch(shape, static_cast<std::int64_t>(model.vocabulary()));
   TrainerOptions options;  // a step that leaves the weights alone
   options.learning_rate = options.weight_decay = 0.0;

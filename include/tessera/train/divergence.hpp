@@ -36,7 +36,7 @@ class StepTrace {
       auto const data = [&](int buffer, Range part) {
         return buffers[static_cast<std::size_t>(buffer)] + plan.train.at(buffer).at(part.begin);
       };
-      if (entry.verb == Verb::backward_weight) {
+      if (entry.verb == Verb::backward_weight && entry.segment == 0) {  // the unit's contribution is complete
         std::int64_t const micro = std::int64_t{1} * entry.micro_batch * plan.shape.world + plan.shape.rank;
         for (Flat const of : plan.flats(entry.unit)) {
           int const buffer = plan.train.find(BufferKind::contribution, of);

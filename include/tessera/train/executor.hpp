@@ -224,35 +224,37 @@ class Executor {
     pass.tokens = {tokens + turn.micro_batch * elements, {shape.batch, shape.sequence}};
     pass.targets = {tokens + (shape.accumulation + turn.micro_batch) * elements,
                     {shape.batch, shape.sequence}};
-    bool const last_unit = entry.unit + 1 == plan_.units_count();
+    bool const ends =
+        entry.unit + 1 == plan_.units_count() && entry.segment + 1 == plan_.unit(entry.unit).segments();
     try {
       switch (entry.verb) {
         case Verb::forward:
         case Verb::recompute:
-          functions_.forward(model_, entry.unit, pass);
+          functions_.forward(model_, entry.unit, entry.segment, pass);
           break;
         case Verb::restore:
-          functions_.recompute(model_, entry.unit, pass);
+          functions_.recompute(model_, entry.unit, entry.segment, pass);
           break;
         case Verb::backward_input:
-          functions_.backward_input(model_, entry.unit, pass);
+          functions_.backward_input(model_, entry.unit, entry.segment, pass);
           break;
         default:
-          functions_.backward_weight(model_, entry.unit, pass);
+          functions_.backward_weight(model_, entry.unit, entry.segment, pass);
       }
     } catch (Error const& error) {
       std::string const& unit = plan_.unit(entry.unit).name;
       throw Error(error.kind(), unit + ", " + std::string(name_of(entry.verb)) + ": " + error.what(),
                   error.rank(), unit);
     }
-    if (entry.verb == Verb::backward_weight) complete(entry, pass, context);
-    if (entry.verb == Verb::forward && last_unit) {
+    if (entry.verb == Verb::backward_weight && entry.segment == 0) complete(entry, pass, context);
+    if (entry.verb == Verb::forward && ends) {
       LossSum* const slot = store.loss_slot(turn.micro_batch);
       ops::sum_losses(context, pass.losses, pass.targets.reshaped({elements}), &slot->loss, &slot->unmasked);
     }
   }
 
-  /// After backward_weight: later borrowers join the first, and what is no trainable parameter's stays zero.
+  /// After a unit's last backward_weight: later borrowers join the first, and what is no trainable
+  /// parameter's stays zero.
   void complete(Entry const& entry, Pass<Place, T> const& pass, Context<Place>& context) {
     UnitSpec const& spec = plan_.unit(entry.unit);
     for (std::size_t borrow = 0; borrow < spec.borrows.size(); ++borrow) {

@@ -78,6 +78,26 @@ int select_device(int device) {
   return device;
 }
 
+/// What engines cannot do with a model's segments. `without_segment`: its function that takes none, or null.
+inline void check_segments(std::vector<UnitSpec> const& units, char const* without_segment) {
+  for (UnitSpec const& unit : units) {
+    if (unit.segments() > 1 && without_segment)
+      throw Error(ErrorKind::config,
+                  "model: unit '" + unit.name + "' has " + std::to_string(unit.segments()) +
+                      " segments, but " + without_segment + " takes none; write " + without_segment +
+                      "(int unit, int segment, Pass<Place, T>& pass)",
+                  -1, unit.name);
+    for (Boundary const& at : unit.boundaries)
+      if (at.moves())
+        throw Error(ErrorKind::unsupported,
+                    "model: unit '" + unit.name + "' hands '" +
+                        unit.saved[static_cast<std::size_t>(at.activation)].name +
+                        "' over a boundary whose sides differ, which takes tensor parallelism; that is not "
+                        "part of this build, let both sides be replicated",
+                    -1, unit.name);
+  }
+}
+
 template <class Place, class T>
 StepPlan checked_plan(ErasedModel<Place, T> const& model, RecipeTable const& recipe,
                       TrainerOptions const& options, comm::Transport& transport) {
@@ -89,6 +109,7 @@ StepPlan checked_plan(ErasedModel<Place, T> const& model, RecipeTable const& rec
                                        " ranks; each replica of the sharded state takes as many ranks");
   StepShape const shape = step_shape<Place>(options, transport.rank(), transport.world());
   StepPlan plan = make_plan(model.units({shape.batch, shape.sequence}), recipe, shape);
+  check_segments(plan.units, model.functions.without_segment);
   comm::agree(transport, hash_of(plan.train.schedule), "step schedule");
   for (Program const* program : {&plan.train, &plan.evaluate})  // before memory is counted: ways take some
     for (Entry const& entry : program->schedule.entries)

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// expect: tessera: a model has no member backward_weight that fits. It is missing, misspelt, private, not
+// const, or takes other arguments, or a Pass that is no reference. Write template <class Place, class T> void
+// backward_weight(int unit, Pass<Place, T>& pass) const. See docs/how-to/add-a-model.md.
+#include "model_support.hpp"
+
+namespace ts = tessera;
+
+// A segment stands between the unit and the pass.
+struct Mine : ts::WholeModel {
+#if defined(TESSERA_TWIN)
+  template <class Place, class T>
+  void backward_weight(int, int, ts::Pass<Place, T>&) const {}
+#else
+  template <class Place, class T>
+  void backward_weight(int, ts::Pass<Place, T>&, int) const {}
+#endif
+};
+
+using Run = ts::Trainer<Mine, ts::ZeroStage<2>>;
+
+Run make() { return Run{1}; }
