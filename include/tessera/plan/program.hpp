@@ -305,30 +305,38 @@ class Generator {
     bucket_bytes_ = 0;
   }
 
-  /// Contributions travel to where the gradient is summed. Where sums may have any order and every rank has
-  /// room for all, each rank sums its own first, and ranks meet after the last micro-batch.
+  /// Contributions travel to where the gradient is summed. Values in host memory are not read once more for
+  /// their norm: it is taken in the last fold, or on the device before they go down.
   void add_to_gradient(int unit) {
-    Placement const& kept = rows().gradients;
-    int const gradient = buffers_.gradient(unit);
-    Placement meets = kept;
-    if (kept.over == Sharding::replicated && several())
-      meets.over = ordered() ? Sharding::sharded : Sharding::partial;
+    int const gradient = buffers_.gradient(unit), partials = buffers_.partials();
+    Placement const meets = plan_.summed();
+    bool const completes = last_ && plan_.norm_in_fold();
+    if (completes && !found_.size()) {
+      found_ = {buffers_.host_partials()};
+      move(Verb::share, Move::copy, -1, partials, found_[0], buffers_[partials].range);
+    }
     Values const contribution{buffers_.contribution(unit),
                               {several() ? Sharding::partial : Sharding::replicated, Tier::device}};
     int const arrived = carry(Verb::reduce, unit, contribution, meets, Kind::staging);
-    if (arrived != gradient) work(Verb::fold, unit, arrived, gradient, plan_.held(meets.over, unit), {}, {});
-    if (last_) carry(Verb::reduce, unit, {gradient, meets}, plan_.gradients(), Kind::transit, gradient);
+    if (arrived != gradient)
+      work(Verb::fold, unit, arrived, gradient, plan_.held(meets.over, unit), {}, found_);
+    if (!last_) return;
+    carry(Verb::reduce, unit, {gradient, meets}, plan_.gradients(), Kind::transit, gradient);
+    if (rows().gradients.tier == Tier::device || completes) return;
+    int const complete = program_.schedule.entries.back().from;  // before it went down
+    work(Verb::norm, unit, complete, partials, plan_.held(plan_.normed_over(), unit), {}, {});
+    program_.schedule.entries.back().lane = Lane::communication;  // units compute on meanwhile
   }
 
-  /// The end of the gradient: norms where it lies, what every rank found, and the decision.
+  /// The end of the gradient: its norms, what every rank found, and the decision.
   void norms() {
-    bool const apart = rows().gradients.tier != Tier::device;
-    int const partials = buffers_.partials(), found = apart ? buffers_.host_partials() : partials;
+    int const partials = buffers_.partials();
     Range const all = buffers_[partials].range;
-    if (apart) move(Verb::share, Move::copy, -1, partials, found, all);
-    for (int unit = 0; unit < units(); ++unit)
-      work(Verb::norm, unit, buffers_.gradient(unit), found, plan_.held(plan_.normed_over(), unit), {}, {});
-    if (apart) move(Verb::share, Move::copy, -1, found, partials, all);
+    if (rows().gradients.tier == Tier::device)
+      for (int unit = 0; unit < units(); ++unit)
+        work(Verb::norm, unit, buffers_.gradient(unit), partials, plan_.held(plan_.normed_over(), unit), {},
+             {});
+    if (plan_.norm_in_fold()) move(Verb::share, Move::copy, -1, found_[0], partials, all);
     if (several()) move(Verb::share, Move::all_gather, -1, partials, buffers_.shares(), all);
     emit(Verb::decide, -1, Lane::compute, {several() ? buffers_.shares() : partials}, {buffers_.state()});
     if (plan_.streams())
@@ -372,6 +380,7 @@ class Generator {
   List acquisitions_;          // of each unit in this micro-batch, the last one's number
   std::array<List, 4> stops_;  // of each unit on the ways of this micro-batch: how many, by kind
   List bucket_;
+  List found_;  // where the host's last folds leave norms, once it is ready
   std::int64_t bucket_bytes_ = 0;
 };
 

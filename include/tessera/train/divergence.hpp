@@ -31,7 +31,6 @@ class StepTrace {
   StepObserver observer() {
     return [this, step = std::int64_t{0}](StepPlan const& plan, Entry const& entry,
                                           std::span<std::byte* const> buffers) mutable {
-      if (entry.verb == Verb::decide) ++step;
       int const unit = entry.unit;
       auto const data = [&](int buffer, Range part) {
         return buffers[static_cast<std::size_t>(buffer)] + plan.train.at(buffer).at(part.begin);
@@ -42,9 +41,13 @@ class StepTrace {
         Range const whole{0, plan.layout(unit).padded};
         record(plan, {step, contribution, micro, -unit}, unit, whole, plan.train.at(buffer).type,
                data(buffer, whole));
-      } else if (entry.verb == Verb::norm) {
-        record(plan, {step, gradient, 0, unit}, unit, entry.part, plan.train.at(entry.from).type,
-               data(entry.from, entry.part));
+      } else if (entry.verb == Verb::decide) {  // all gradients are complete
+        for (int each = 0; each < plan.units_count(); ++each) {
+          int const buffer = plan.train.find(plan.gradient_kind(), each);
+          Range const part = plan.held(plan.normed_over(), each);
+          record(plan, {step, gradient, 0, each}, each, part, plan.train.at(buffer).type, data(buffer, part));
+        }
+        ++step;
       } else if (entry.verb == Verb::update) {
         record(plan, {step - 1, weights, 0, unit}, unit, entry.part, plan.train.at(entry.to).type,
                data(entry.to, entry.part));
