@@ -205,6 +205,15 @@ TEST_CASE_TEMPLATE("GPU: fold has the CPU's bits", T, float, double, tessera::ha
           ops::fold(machine.context, accumulator.view(), data, count, stride, first);
           gpu.finish();
           CHECK(same_bits(got.back().values, accumulator.values));
+          if (first) {
+            Array<float> norms = poison<float>((n + 4095) / 4096);
+            OnGpu<float> got_norms(norms);
+            ops::fold(gpu.context, got.view(), static_cast<T const*>(device_pieces.view().data()), count,
+                      stride, true, got_norms.view());
+            ops::norm_partials(machine.context, accumulator.view(), norms.view());
+            gpu.finish();
+            CHECK(same_bits(got_norms.back().values, norms.values));
+          }
           if constexpr (std::is_same_v<S, T>)
             if (first) {  // the accumulator may be the first piece
               ops::fold(gpu.context, Tensor<T, Cuda>{device_pieces.view().data(), {n}},

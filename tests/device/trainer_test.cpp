@@ -212,7 +212,8 @@ TEST_CASE("offload and recomputation change no bit") {
     INFO(std::string(precision));
     Outcome const plain = trained(on_gpu(precision), some_run(2));
     for (std::string_view const capture : {"graph", "eager"})
-      CHECK(plain == trained(on_gpu(precision, capture, "cpu_optimizer"), some_run(2)));
+      for (std::string_view const offload : {"cpu_optimizer", "cpu_full"})
+        CHECK(plain == trained(on_gpu(precision, capture, offload), some_run(2)));
     for (std::string_view const recompute : {"gelu", "block", "every"})
       CHECK(plain == trained(on_gpu(precision, "graph", "none", recompute), some_run(2)));
   }
@@ -241,6 +242,26 @@ TEST_CASE("tickets are read late and in any order") {
   Outcome const at_once = trained(on_gpu("fp32"), run);
   for (std::size_t step = 0; step < at_once.losses.size(); ++step)
     CHECK(tickets[step].get().loss == at_once.losses[step]);
+}
+
+TEST_CASE("offloaded steps run ahead of the host to the bits of steps read at once") {
+  TESSERA_NEEDS_GPU();
+  Run run = some_run(2);
+  run.steps = 60;
+  Outcome const plain = trained(on_gpu("bf16"), run);
+  for (std::string_view const capture : {"graph", "eager"})
+    for (std::string_view const offload : {"cpu_optimizer", "cpu_full"}) {
+      INFO(std::string(capture), " ", std::string(offload));
+      auto const trainer =
+          make_trainer(tiny, on_gpu("bf16", capture, offload), comm::Comm(), options_of(run));
+      std::vector<Ticket> tickets;
+      for (int step = 0; step < run.steps; ++step) tickets.push_back(trainer->step(batch_of(run, step)));
+      bool same = true;
+      for (std::size_t step = tickets.size(); step-- > 0;)
+        same &= tickets[step].get().loss == plain.losses[step];
+      CHECK(same);
+      CHECK(hash_weights(*trainer) == plain.weights);
+    }
 }
 
 TEST_CASE("intervals lie between the ends of steps however late reports are read") {

@@ -37,7 +37,7 @@ function(find_pieces result separator pieces text)
 endfunction()
 
 # Every literal of the sources, joined where it is cut over lines.
-file(GLOB_RECURSE sources "${ROOT}/include/*.hpp" "${ROOT}/include/*.cpp" "${ROOT}/examples/*.hpp"
+file(GLOB_RECURSE sources "${ROOT}/include/*.hpp" "${ROOT}/include/*.cuh" "${ROOT}/include/*.cpp" "${ROOT}/examples/*.hpp"
      "${ROOT}/examples/*.cpp" "${ROOT}/cmake/*.cmake" "${ROOT}/cmake/*.in")
 set(literals "")
 foreach(source IN LISTS sources)

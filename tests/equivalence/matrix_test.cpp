@@ -2,6 +2,7 @@
 // The bitwise contract: under Reduction<Ordered> weights, losses, norms and loss scales depend on nothing but
 // the global batch. Every recipe is held against one rank of stage 0 without offload.
 #include <string>
+#include <utility>
 
 #include <doctest/doctest.h>
 
@@ -271,11 +272,11 @@ TEST_CASE("an overflow is skipped alike under every sharding and named") {
   REQUIRE(want.scales[1] == want.scales[0] / 2);
   REQUIRE_FALSE(want.skipped.back());
   for (std::string_view const sharding : shardings)
-    for (Spread const split : {Spread{2, 2}, Spread{4, 1}}) {
+    for (auto const& [split, offload] :
+         {std::pair{Spread{2, 2}, "cpu_optimizer"}, {Spread{4, 1}, "none"}, {Spread{2, 2}, "cpu_full"}}) {
       Run run = alone;
       run.split = split;
-      check_same(want, reference, alone,
-                 recipe(sharding, "fp16", split.ranks == 2 ? "cpu_optimizer" : "none"), run);
+      check_same(want, reference, alone, recipe(sharding, "fp16", offload), run);
     }
   // A fixed scale skips and stays.
   Run fixed = alone;

@@ -137,6 +137,12 @@ TEST_CASE_TEMPLATE("fold adds contributions in order", T, float, double, half, b
       CHECK(reference::same_bits(accumulator.values, want));
       ops::fold(machine.context, from_zero.view(), data, count, stride, true);
       CHECK(reference::same_bits(from_zero.values, want_first));
+      Array<float> norms({(n + 4095) / 4096}), want_norms = norms;
+      ops::norm_partials(machine.context, from_zero.view(), want_norms.view());
+      Array<S> normed({n});
+      ops::fold(machine.context, normed.view(), data, count, stride, true, norms.view());
+      CHECK(reference::same_bits(normed.values, want_first));
+      CHECK(reference::same_bits(norms.values, want_norms.values));
       if constexpr (std::is_same_v<S, T>) {
         ops::fold(machine.context, Tensor<S>{pieces.values.data(), {n}}, data, count, stride, true);
         pieces.values.resize(static_cast<std::size_t>(n));

@@ -537,6 +537,33 @@ TEST_CASE("each of the library's shardings has its verbs and no others") {
         }
 }
 
+TEST_CASE("a gradient in host memory is not read once more for its norm") {
+  for (std::string_view const sharding : shardings)
+    for (std::string_view const reduction : {"ordered", "fast"})
+      for (int const world : {1, 4})
+        for (int const accumulation : {1, 3}) {
+          INFO(std::string(sharding), " ", std::string(reduction), " world ", world, " accumulation ",
+               accumulation);
+          StepPlan const plan = plan_of({.sharding = sharding,
+                                         .offload = "cpu_full",
+                                         .reduction = reduction,
+                                         .world = world,
+                                         .accumulation = accumulation});
+          std::vector<int> normed(plan.units.size(), 0);
+          for (Entry const& entry : plan.train.schedule.entries) {
+            bool in_fold = false;
+            for (int const buffer : entry.writes)
+              in_fold |= entry.verb == Verb::fold && plan.train.at(buffer).kind == BufferKind::host_partials;
+            if (entry.verb == Verb::norm) CHECK(plan.train.at(entry.from).tier == Tier::device);
+            if (entry.verb != Verb::norm && !in_fold) continue;
+            ++normed[static_cast<std::size_t>(entry.unit)];
+            CHECK(entry.micro_batch == accumulation - 1);
+            CHECK(entry.part == plan.held(plan.normed_over(), entry.unit));
+          }
+          CHECK(normed == std::vector<int>(plan.units.size(), 1));
+        }
+}
+
 TEST_CASE("recomputation rebuilds what it says") {
   auto const rebuilt = [](std::string_view recompute, int every) {
     StepPlan const plan = plan_of({.recompute = recompute, .every = every});

@@ -12,16 +12,20 @@ namespace ops {
 
 /// accumulator = c_0 (first) or accumulator + c_0, then + c_1, ... + c_(count-1), elementwise in that order,
 /// in compute_t<T>. c_w starts at pieces + w*stride and has as many elements as the accumulator, which may be
-/// c_0 where the types are the same.
+/// c_0 where the types are the same. `partials` (ceil(n/4096)), where given, become those that norm_partials
+/// finds in the sum; on the CPU while it is in the cache.
 template <class T, class P>
 void fold(Context<P>& context, Tensor<compute_t<T>, P> accumulator, T const* pieces, int count,
-          std::int64_t stride, bool first) {
+          std::int64_t stride, bool first, Tensor<float, P> partials = {}) {
   double const n = static_cast<double>(accumulator.shape().elements());
-  Operation const operation{"fold", n * (count - (first ? 1 : 0)),
+  detail::expect(!partials.data() || partials.shape().elements() == (accumulator.elements() + 4095) / 4096,
+                 "fold", "accumulator (n), partials (ceil(n/4096))", accumulator.shape(), partials.shape());
+  Operation const operation{"fold", n * (count - (first ? 1 : 0) + (partials.data() ? 2 : 0)),
                             n * (static_cast<double>(sizeof(T)) * count +
                                  static_cast<double>(sizeof(compute_t<T>)) * (first ? 1 : 2))};
-  context.enqueue(operation,
-                  [&] { backend::Elementwise<P>::fold(context, accumulator, pieces, count, stride, first); });
+  context.enqueue(operation, [&] {
+    backend::Elementwise<P>::fold(context, accumulator, pieces, count, stride, first, partials);
+  });
 }
 
 }  // namespace ops

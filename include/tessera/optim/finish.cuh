@@ -55,7 +55,7 @@ __global__ void find_bad_kernel(T const* values, std::int64_t elements, float co
       break;
     }
   __syncthreads();
-  if (threadIdx.x == 0)
+  if (threadIdx.x == 0 && unit >= bad->unit)
     *bad = {unit, begin + (first_value == none ? first : static_cast<std::int64_t>(first_value))};
 }
 

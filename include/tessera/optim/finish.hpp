@@ -124,6 +124,7 @@ struct backend::StepEnds<Cpu> {
   template <class T>
   static void find_bad(Context<Cpu>&, Tensor<T> values, Tensor<float> partials, std::int64_t unit,
                        std::int64_t begin, BadElement* bad) {
+    if (unit < bad->unit) return;
     for (std::int64_t block = 0; block < partials.elements(); ++block) {
       if (std::isfinite(partials.data()[block])) continue;
       std::int64_t const first = block * 4096, end = std::min(first + 4096, values.elements());
@@ -158,8 +159,8 @@ void begin_step(Context<P>& context, StepState* state, BadElement* own, StepRule
 }
 
 /// Where a partial of values (n) is not finite, notes the first such value: *bad = {unit, begin + its index};
-/// otherwise leaves *bad. partials (ceil(n/4096)) are those of norm_partials. Reads the partials, and a block
-/// of values when one is found.
+/// otherwise, or where *bad is of a later unit, leaves *bad. partials (ceil(n/4096)) are those of
+/// norm_partials. Reads the partials, and a block of values when one is found.
 template <class T, class P>
 void find_bad(Context<P>& context, Tensor<T, P> values, Tensor<float, P> partials, std::int64_t unit,
               std::int64_t begin, BadElement* bad) {

@@ -381,36 +381,46 @@ class Generator {
     bucket_bytes_ = 0;
   }
 
-  /// Contributions travel to where the gradient is summed, those of a bucket together. Where sums may have
-  /// any order and every rank has room for all, each rank sums its own first, and ranks meet after the last
-  /// micro-batch.
+  /// Contributions travel to where the gradient is summed, those of a bucket together. Values in host memory
+  /// are not read once more for their norm: it is taken in the last fold, or on the device before they go
+  /// down.
   void add_to_gradients(Flats const& members) {
-    Placement const& kept = rows().gradients;
-    Placement meets = kept;
-    if (kept.over == Sharding::replicated && several())
-      meets.over = ordered() ? Sharding::sharded : Sharding::partial;
+    Placement const meets = plan_.summed();
     Placement const made{several() ? Sharding::partial : Sharding::replicated, Tier::device};
+    int const partials = buffers_.partials();
+    bool const completes = last_ && plan_.norm_in_fold();
+    if (completes && found_.empty()) {
+      found_ = {buffers_.host_partials()};
+      move(Verb::share, Move::copy, -1, partials, found_[0], buffers_[partials].range);
+    }
     std::vector<Load> loads;
     for (Flat const of : members) loads.push_back({of, {buffers_.contribution(of), made}});
     carry(Verb::reduce, loads, meets, Kind::staging);
     for (auto& [of, values, into] : loads) {
       into = buffers_.gradient(of);
       if (values.buffer != into)
-        work(Verb::fold, of, values.buffer, into, plan_.held(meets.over, of), {}, {});
+        work(Verb::fold, of, values.buffer, into, plan_.held(meets.over, of), {}, found_);
       values = {into, meets};
     }
-    if (last_) carry(Verb::reduce, loads, plan_.gradients(), Kind::transit);
+    if (!last_) return;
+    carry(Verb::reduce, loads, plan_.gradients(), Kind::transit);
+    if (rows().gradients.tier == Tier::device || completes) return;
+    for (Load const& load : loads) {
+      auto& entries = program_.schedule.entries;
+      auto const down = std::find_if(entries.rbegin(), entries.rend(),
+                                     [&](Entry const& entry) { return entry.to == load.into; });
+      work(Verb::norm, load.of, down->from, partials, plan_.held(plan_.normed_over(), load.of), {}, {});
+      entries.back().lane = Lane::communication;  // units compute on meanwhile
+    }
   }
 
-  /// The end of the gradient: norms where it lies, what every rank found, and the decision.
+  /// The end of the gradient: its norms, what every rank found, and the decision.
   void norms() {
-    bool const apart = rows().gradients.tier != Tier::device;
-    int const partials = buffers_.partials(), found = apart ? buffers_.host_partials() : partials;
+    int const partials = buffers_.partials();
     Range const all = buffers_[partials].range;
-    if (apart) move(Verb::share, Move::copy, -1, partials, found, all);
-    for (Flat const of : plan_.flats())
-      work(Verb::norm, of, buffers_.gradient(of), found, plan_.held(plan_.normed_over(), of), {}, {});
-    if (apart) move(Verb::share, Move::copy, -1, found, partials, all);
+    if (rows().gradients.tier == Tier::device)
+      for (Flat const of : plan_.flats())
+        work(Verb::norm, of, buffers_.gradient(of), partials, plan_.held(plan_.normed_over(), of), {}, {});
     if (several()) move(Verb::share, Move::all_gather, -1, partials, buffers_.shares(), all);
     emit(Verb::decide, -1, Lane::compute, {several() ? buffers_.shares() : partials}, {buffers_.state()});
     if (plan_.streams())
@@ -454,6 +464,7 @@ class Generator {
   List acquisitions_;          // of each flat group in this micro-batch, the last one's number
   std::array<List, 4> stops_;  // of each on the ways of this micro-batch: how many, by kind
   Flats bucket_;
+  List found_;  // where the host's last folds leave norms, once it is ready
   std::int64_t bucket_bytes_ = 0;
   int buckets_ = 0;  // calls of several moves so far
 };

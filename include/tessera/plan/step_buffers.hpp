@@ -152,7 +152,7 @@ class StepBuffers {
     }
     std::int64_t const share = share_bytes(plan_.norm_blocks(), shape.accumulation);
     keep_bytes(Kind::partials, DType::f32, share);
-    if (rows.gradients.tier != Tier::device) keep_bytes(Kind::host_partials, DType::f32, share, Tier::host);
+    if (plan_.norm_in_fold()) keep_bytes(Kind::host_partials, DType::f32, share, Tier::host);
     if (shape.world > 1) keep_bytes(Kind::shares, DType::f32, share * shape.world);
     keep_bytes(Kind::norm_ranges, DType::f32,
                static_cast<std::int64_t>(sizeof(NormRange) * plan_.norm_ranges().size()));

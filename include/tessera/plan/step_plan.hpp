@@ -145,6 +145,19 @@ struct StepPlan {
     bool const part = kept.over == Sharding::replicated && wanted.over != Sharding::replicated;
     return {part ? Sharding::sharded : kept.over, kept.tier};
   }
+  /// How sums lie that each micro-batch's contributions join. Where they may have any order and every rank
+  /// has room for all, each rank sums its own first, and ranks meet after the last micro-batch.
+  Placement summed() const {
+    Placement sums = placement().gradients;
+    if (sums.over == Sharding::replicated && shape.world > 1)
+      sums.over = recipe.reduction == ReductionKind::ordered ? Sharding::sharded : Sharding::partial;
+    return sums;
+  }
+  /// Whether gradients are complete when the host has folded the last contribution: their norm is taken
+  /// there.
+  bool norm_in_fold() const {
+    return placement().gradients.tier != Tier::device && summed().over != Sharding::partial;
+  }
   /// How the parts lie whose norm each rank takes: a shard each, or all where one rank has it all.
   Sharding normed_over() const {
     return gradients().over == Sharding::root ? Sharding::root : Sharding::sharded;

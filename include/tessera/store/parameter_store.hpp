@@ -331,25 +331,41 @@ class ParameterStore {
     return sums ? update<S>(context, entry) : update<T>(context, entry);
   }
 
-  /// Adds what arrived, in rank order, to the gradient: acc = c_0, acc = acc + c_m.
+  /// Adds what arrived, in rank order, to the gradient: acc = c_0, acc = acc + c_m. The last fold on the host
+  /// takes the norm too.
   template <class P>
   void fold(Context<P>& context, Entry const& entry, bool first) {
     std::int64_t const count = entry.part.size();
-    ops::fold(context, Tensor<S, P>{values<S>(entry.to, entry.part), {count}},
-              values<T const>(entry.from, entry.part), plan_.train.at(entry.from).pieces, count, first);
+    Tensor<S, P> const sum{values<S>(entry.to, entry.part), {count}};
+    int const found = operand(entry, Kind::host_partials);
+    Tensor<float, P> const partials = found < 0 ? Tensor<float, P>{} : partials_of<P>(entry, found);
+    ops::fold(context, sum, values<T const>(entry.from, entry.part), plan_.train.at(entry.from).pieces, count,
+              first, partials);
+    if (found >= 0) find_bad(context, entry, found, sum, partials);
   }
 
   /// Square sums of this rank's part of a flat group's gradient, and where its first value lies that is not
   /// finite.
   template <class G, class P>
   void norm(Context<P>& context, Entry const& entry) {
-    StepShares const own = share(plan_.train.at(entry.to).kind);
     Tensor<G const, P> const gradient{values<G const>(entry.from, entry.part), {entry.part.size()}};
-    int const number = plan_.flat({entry.unit, entry.flat}).number;
-    Tensor<float, P> const partials{own.partials(0) + norm_offset_[static_cast<std::size_t>(number)],
-                                    {entry.part.size() / shard_alignment}};
+    Tensor<float, P> const partials = partials_of<P>(entry, entry.to);
     ops::norm_partials(context, gradient, partials);
-    ops::find_bad(context, gradient, partials, number, entry.part.begin, own.bad(0));
+    find_bad(context, entry, entry.to, gradient, partials);
+  }
+  std::size_t number_of(Entry const& entry) const {
+    return static_cast<std::size_t>(plan_.flat({entry.unit, entry.flat}).number);
+  }
+  template <class P>
+  Tensor<float, P> partials_of(Entry const& entry, int found) const {
+    return {share(plan_.train.at(found).kind).partials(0) + norm_offset_[number_of(entry)],
+            {entry.part.size() / shard_alignment}};
+  }
+  template <class G, class P>
+  void find_bad(Context<P>& context, Entry const& entry, int found, Tensor<G, P> gradient,
+                Tensor<float, P> partials) {
+    ops::find_bad(context, gradient, partials, static_cast<int>(number_of(entry)), entry.part.begin,
+                  share(plan_.train.at(found).kind).bad(0));
   }
 
   /// AdamW on this rank's part of a flat group, with the scalars that lie beside its optimizer.

@@ -31,7 +31,6 @@ class StepTrace {
   StepObserver observer() {
     return [this, step = std::int64_t{0}](StepPlan const& plan, Entry const& entry,
                                           std::span<std::byte* const> buffers) mutable {
-      if (entry.verb == Verb::decide) ++step;
       Flat const own{entry.unit, entry.flat};
       auto const data = [&](int buffer, Range part) {
         return buffers[static_cast<std::size_t>(buffer)] + plan.train.at(buffer).at(part.begin);
@@ -44,9 +43,14 @@ class StepTrace {
           record(plan, {step, contribution, micro, -plan.flat(of).number}, of, whole,
                  plan.train.at(buffer).type, data(buffer, whole));
         }
-      } else if (entry.verb == Verb::norm) {
-        record(plan, {step, gradient, 0, plan.flat(own).number}, own, entry.part,
-               plan.train.at(entry.from).type, data(entry.from, entry.part));
+      } else if (entry.verb == Verb::decide) {  // all gradients are complete
+        for (Flat const of : plan.flats()) {
+          int const buffer = plan.train.find(plan.gradient_kind(), of);
+          Range const part = plan.held(plan.normed_over(), of);
+          record(plan, {step, gradient, 0, plan.flat(of).number}, of, part, plan.train.at(buffer).type,
+                 data(buffer, part));
+        }
+        ++step;
       } else if (entry.verb == Verb::update) {
         record(plan, {step - 1, weights, 0, plan.flat(own).number}, own, entry.part,
                plan.train.at(entry.to).type, data(entry.to, entry.part));

@@ -70,10 +70,10 @@ class Context<Cpu> : public MathChannel {
   }
 
   /// Host code that joins a step in the order of its lane: runs after everything enqueued before it, and
-  /// before everything enqueued after. The only way for it. Here, inline. `work` receives the context of the
-  /// host; what `data` points at must live as long as the step may be repeated.
-  void host_task(Operation const& operation, void (*work)(Context<Cpu>& host, void* data),
-                 void* data) noexcept {
+  /// before everything enqueued after. The only way for it. Here, inline, and what `work` throws it throws.
+  /// `work` receives the context of the host; what `data` points at must live as long as the step may be
+  /// repeated.
+  void host_task(Operation const& operation, void (*work)(Context<Cpu>& host, void* data), void* data) {
     if (recorder_)
       recorder_->operation(operation);
     else

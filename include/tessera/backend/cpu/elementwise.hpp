@@ -73,7 +73,7 @@ struct Elementwise {
 
   template <class T>
   static void fold(Context<Cpu>& context, Tensor<compute_t<T>> accumulator, T const* pieces, int count,
-                   std::int64_t stride, bool first) {
+                   std::int64_t stride, bool first, Tensor<float> partials) {
     using S = compute_t<T>;
     S* const to = accumulator.data();
     for_blocks(context.pool(), accumulator.elements(), [&](std::int64_t begin, std::int64_t end, int) {
@@ -84,6 +84,9 @@ struct Elementwise {
           sum = sum + get<S>(pieces + piece * stride + i, whole, some);
         put(to + i, sum, whole, some);
       });
+      if (partials.data())
+        partials.data()[begin / block_elements] =
+            static_cast<float>(sum_of_squares<S>(static_cast<S const*>(to) + begin, end - begin));
     });
   }
 

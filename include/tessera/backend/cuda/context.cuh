@@ -8,7 +8,9 @@
 #include <cstring>
 #include <cublasLt.h>
 #include <cuda_runtime.h>
+#include <exception>
 #include <map>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,7 +21,9 @@
 #include "tessera/backend/cuda/blas.cuh"
 #include "tessera/backend/cuda/budget.hpp"
 #include "tessera/backend/cuda/error.cuh"
+#include "tessera/backend/cuda/host_worker.hpp"
 #include "tessera/backend/cuda/memory.cuh"
+#include "tessera/backend/cuda/stream_memory.cuh"
 #include "tessera/backend/math.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/operation.hpp"
@@ -68,9 +72,9 @@ inline Event make_event(unsigned flags = cudaEventDisableTiming) {
 
 }  // namespace cuda
 
-/// Enqueues operations on one GPU. What a step calls neither waits, allocates (after `reserve`) nor throws:
-/// the first failure is kept for `raise`. Used by one thread at a time, with its device current; everything
-/// enqueued must have ended (`finished`) before it goes.
+/// Enqueues operations on one GPU. What a step calls neither waits, allocates (after `reserve` and the first
+/// step) nor throws: the first failure is kept for `raise`. Used by one thread at a time, with its device
+/// current; everything enqueued must have ended (`finished`) before it goes.
 template <>
 class Context<Cuda> : public MathChannel {
  public:
@@ -106,6 +110,10 @@ class Context<Cuda> : public MathChannel {
     }
     for (cuda::Event& event : ends_) event = cuda::make_event(cudaEventDefault);
     for (Upload& upload : uploads_) upload.done = cuda::make_event();
+    batch_memory_ = cuda::batch_memory_operation();
+    signal_memory_ = Arena<cuda::PinnedMemory>(sizeof(cuda::HostSignal) * lane_count);
+    for (std::size_t lane = 0; lane < lane_count; ++lane)
+      signals_[lane] = ::new (signal_memory_.base() + lane * sizeof(cuda::HostSignal)) cuda::HostSignal;
     cublasLtHandle_t blas = nullptr;
     cuda::require(cublasLtCreate(&blas), "cublasLtCreate");
     blas_ = cuda::Blas(blas);
@@ -149,9 +157,10 @@ class Context<Cuda> : public MathChannel {
     if (cuda::succeeded(status) || failure_) return;
     failure_ = std::string("CUDA: ") + what + " failed: " + cuda::text_of(status);
   }
-  /// Throws Error(failed) with the first failure.
+  /// Throws Error(failed) with the first failure, or what a host task threw.
   void raise() const {
     if (failure_) throw Error(ErrorKind::failed, *failure_);
+    host_failure_.raise();
   }
 
   /// Later operations go to a lane, after the entries in `waits`, until `end`, which marks the entry when
@@ -181,21 +190,41 @@ class Context<Cuda> : public MathChannel {
       join();
       return true;
     }
-    bool const first = !graphs_[program];
-    if (first) graphs_[program] = captured(body);
-    if (graphs_[program]) check(cudaGraphLaunch(graphs_[program].get(), lanes_[0].get()), "cudaGraphLaunch");
+    Recorded& recorded = recorded_[program];
+    bool const first = !recorded.graph;
+    if (first) recorded = captured(body);
+    if (!recorded.graph) return first;
+    cudaError_t const launched = cudaGraphLaunch(recorded.graph.get(), lanes_[0].get());
+    check(launched, "cudaGraphLaunch");
+    for (std::size_t lane = 0; launched == cudaSuccess && lane < lane_count; ++lane)
+      if (recorded.host_tasks[lane] > 0) desks_[lane]->worker.expect(recorded.host_tasks[lane]);
     return first;
   }
 
-  /// Host code that joins a step in the order of its lane, in graphs too. `work` runs on a thread of the CUDA
-  /// driver, with the context of the host and its threads; it must not call CUDA. What `data` points at must
-  /// live as long as the step may be repeated, and names the task: a pointer given again is the same task.
+  /// Host code that joins a step in the order of its lane, in graphs too, while other lanes and their host
+  /// tasks go on. `work` runs on a thread that is the lane's own and must not call CUDA: on Lane::host with
+  /// the context of the host and its threads, on others with a context of that one thread, since what they do
+  /// is wait, for a disk say. What it throws `raise` throws. What `data` points at must live as long as the
+  /// step may be repeated, and names the task: a pointer given again is the same task. Fails on a GPU or
+  /// driver without stream-memory operations.
   void host_task(Operation const& operation, void (*work)(Context<Cpu>& host, void* data),
                  void* data) noexcept {
     enqueue(operation, [&] {
-      HostTask& task = host_tasks_[data];
-      task = {work, data, &host_};
-      check(cudaLaunchHostFunc(stream(), &run_host_task, &task), "cudaLaunchHostFunc");
+      try {
+        std::optional<Desk>& desk = desks_[lane_];
+        if (!desk) desk.emplace(*signals_[lane_]);
+        Context<Cpu>& host = lane_ == static_cast<std::size_t>(Lane::host) ? host_ : desk->own;
+        auto const task =
+            host_tasks_.try_emplace(data, cuda::HostTask{work, data, &host, &host_failure_}).first;
+        hand_over(task->second, *signals_[lane_]);
+        if (failure_) return;
+        if (recording_)
+          ++recording_->host_tasks[lane_];
+        else
+          desk->worker.expect(1);
+      } catch (std::exception const& error) {
+        failure_ = error.what();
+      }
     });
   }
 
@@ -332,14 +361,43 @@ class Context<Cuda> : public MathChannel {
         memory = Arena<cuda::PinnedMemory>(static_cast<std::int64_t>(bytes));
     }
   };
-  struct HostTask {
-    void (*work)(Context<Cpu>&, void*) = nullptr;
-    void* data = nullptr;
-    Context<Cpu>* host = nullptr;
+  /// What serves the host tasks of one lane.
+  struct Desk {
+    explicit Desk(cuda::HostSignal& signal) : worker(signal) {}
+    Context<Cpu> own{1, {}};
+    cuda::HostWorker worker;
   };
-  static void CUDART_CB run_host_task(void* task) {
-    HostTask const& what = *static_cast<HostTask const*>(task);
-    what.work(*what.host, what.data);
+  /// A program as a graph, and how many host tasks of each lane are in it.
+  struct Recorded {
+    cuda::Graph graph;
+    std::array<std::uint32_t, lane_count> host_tasks{};
+  };
+
+  /// The lane's part of the protocol (host_worker.hpp), as one node of a graph. A write is fenced against all
+  /// that the lane did before.
+  void hand_over(cuda::HostTask const& task, cuda::HostSignal& signal) noexcept {
+    if (!batch_memory_) {
+      failure_ =
+          "host work in a step needs 64-bit stream-memory operations, which this GPU or its driver "
+          "lacks; use offload none";
+      return;
+    }
+    auto const address = [](void const* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); };
+    std::array<CUstreamBatchMemOpParams, 3> operations{};
+    auto const write = [&](CUstreamBatchMemOpParams& operation, void const* to, std::uint64_t value) {
+      operation.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
+      operation.writeValue.address = address(to);
+      operation.writeValue.value64 = value;
+      operation.writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
+    };
+    write(operations[0], &signal.done, 0);
+    write(operations[1], &signal.go, address(&task));
+    operations[2].waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_64;
+    operations[2].waitValue.address = address(&signal.done);
+    operations[2].waitValue.value64 = 1;
+    operations[2].waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
+    check(batch_memory_(stream(), static_cast<unsigned>(operations.size()), operations.data(), 0),
+          "cuStreamBatchMemOp");
   }
 
   double elapsed(cudaEvent_t from, cudaEvent_t to) noexcept {
@@ -380,15 +438,19 @@ class Context<Cuda> : public MathChannel {
   }
 
   template <class F>
-  cuda::Graph captured(F& body) {
+  Recorded captured(F& body) {
+    Recorded result;
     check(cudaStreamBeginCapture(lanes_[0].get(), cudaStreamCaptureModeThreadLocal),
           "cudaStreamBeginCapture");
     cudaGraph_t recorded = nullptr;
+    recording_ = &result;
     try {
       fork();
       body();
       join();
+      recording_ = nullptr;
     } catch (...) {
+      recording_ = nullptr;
       cudaStreamEndCapture(lanes_[0].get(), &recorded);
       if (recorded) cudaGraphDestroy(recorded);
       throw;
@@ -397,7 +459,8 @@ class Context<Cuda> : public MathChannel {
     cudaGraphExec_t runnable = nullptr;
     if (!failure_) check(cudaGraphInstantiate(&runnable, recorded, 0), "cudaGraphInstantiate");
     if (recorded) cudaGraphDestroy(recorded);
-    return cuda::Graph(runnable);
+    result.graph = cuda::Graph(runnable);
+    return result;
   }
 
   Recorder* recorder_;
@@ -408,18 +471,24 @@ class Context<Cuda> : public MathChannel {
   cuda::Blas blas_;
   cuda::BlasPlans plans_;
   std::vector<cuda::Event> marks_;  // by entry
-  std::array<cuda::Graph, 2> graphs_;
+  std::array<Recorded, 2> recorded_;
+  Recorded* recording_ = nullptr;  // while a program is captured
   std::array<Arrival, arrival_slots> arrivals_;
   std::array<cuda::Event, arrival_slots + 1> ends_;  // of steps in turn: all under way, and the one before
   cudaEvent_t last_end_ = nullptr;
   std::size_t next_end_ = 0;
   std::array<Upload, 8> uploads_;
   std::size_t next_upload_ = 0;
-  std::map<void*, HostTask> host_tasks_;
   std::vector<std::byte> view_;
   std::vector<std::vector<std::byte>> staged_;
   std::optional<std::string> failure_;
   Context<Cpu> host_;
+  decltype(&cuStreamBatchMemOp) batch_memory_ = nullptr;  // null: this GPU lacks it
+  cuda::HostFailure host_failure_;
+  std::map<void*, cuda::HostTask> host_tasks_;
+  Arena<cuda::PinnedMemory> signal_memory_;
+  std::array<cuda::HostSignal*, lane_count> signals_{};  // there
+  std::array<std::optional<Desk>, lane_count> desks_;    // ends first: its threads use the rest
 };
 
 }  // namespace tessera::inline v0

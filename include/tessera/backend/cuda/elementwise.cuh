@@ -205,9 +205,12 @@ struct Elementwise {
   /// The same bits as on the CPU. Reads every piece once, however many there are.
   template <class T>
   static void fold(Context<Cuda>& context, Tensor<compute_t<T>, Cuda> accumulator, T const* pieces, int count,
-                   std::int64_t stride, bool first) {
+                   std::int64_t stride, bool first, Tensor<float, Cuda> partials) {
     run_fold<compute_t<T>>(context.stream(), accumulator.elements(), pieces, count, stride,
                            first ? FoldStart::first_piece : FoldStart::target, accumulator.data());
+    if (partials.data())
+      norm_partials(context, Tensor<compute_t<T> const, Cuda>{accumulator.data(), accumulator.shape()},
+                    partials);
   }
 
   template <class T>
