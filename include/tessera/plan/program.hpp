@@ -421,6 +421,7 @@ class Generator {
     if (rows().gradients.tier == Tier::device)
       for (Flat const of : plan_.flats())
         work(Verb::norm, of, buffers_.gradient(of), partials, plan_.held(plan_.normed_over(), of), {}, {});
+    if (plan_.norm_in_fold()) move(Verb::share, Move::copy, -1, found_[0], partials, all);
     if (several()) move(Verb::share, Move::all_gather, -1, partials, buffers_.shares(), all);
     emit(Verb::decide, -1, Lane::compute, {several() ? buffers_.shares() : partials}, {buffers_.state()});
     if (plan_.streams())
