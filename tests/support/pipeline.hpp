@@ -178,7 +178,10 @@ class StageGenerator {
       for (int const buffer : left_for_weights(unit)) reads.push_back(buffer);
       work(Verb::backward_weight, unit, micro, std::move(reads),
            {contribution(unit), state(BufferKind::workspace, -1)});
-      work(Verb::fold, unit, micro, {contribution(unit)}, {state(BufferKind::accumulator, unit)});
+      Entry& fold =
+          work(Verb::fold, unit, micro, {contribution(unit)}, {state(BufferKind::accumulator, unit)});
+      fold.from = contribution(unit);
+      fold.to = state(BufferKind::accumulator, unit);
     }
     if (begin_ > 0) cross(Move::send, Group::previous, begin_ - 1, micro, output_gradient(begin_ - 1, micro));
   }

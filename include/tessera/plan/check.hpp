@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,9 +28,11 @@ class ProgramCheck {
   std::string run() {
     cut_bytes();
     ended_.resize(program_.schedule.entries.size());
+    folded_.resize(program_.buffers.size());
     for (index_ = 0; index_ < program_.schedule.turns(); ++index_) {
       std::string mistake = begin(turn(index_));
       if (mistake.empty()) mistake = touch(at(index_));
+      if (mistake.empty()) mistake = sum(at(index_));
       if (!mistake.empty()) return mistake;
       now_[lane_of(index_)] = started_;
       ended_[static_cast<std::size_t>(turn(index_).index)] = {index_, started_};
@@ -131,6 +134,70 @@ class ProgramCheck {
     return other < 0 || lane == lane_of(index_) || started_[lane] >= other;
   }
 
+  /// Whether what a buffer holds from before the step may be read.
+  static bool lasts(Entry const& entry, BufferKind kind) {
+    if (entry.verb == Verb::publish) return false;
+    if (kind == BufferKind::state) return entry.verb != Verb::update && entry.verb != Verb::brief;
+    return kind == BufferKind::parameters || kind == BufferKind::master || kind == BufferKind::moments ||
+           kind == BufferKind::batch || kind == BufferKind::norm_ranges;
+  }
+  /// Whether the last writer of what an entry reads is one that should be: of the same unit, and of a verb
+  /// that makes such values.
+  bool made_by(Entry const& writer, Entry const& entry, Buffer const& read) const {
+    using Kind = BufferKind;
+    auto const one_of = [&](std::initializer_list<Verb> verbs) {
+      return writer.unit == read.unit && std::find(verbs.begin(), verbs.end(), writer.verb) != verbs.end();
+    };
+    if (entry.verb == Verb::publish) return one_of({Verb::update, Verb::publish});
+    switch (read.kind) {
+      case Kind::gathered:
+        return one_of({Verb::acquire});
+      case Kind::output:
+        return one_of({Verb::forward, Verb::cross});
+      case Kind::spare_output:
+        return one_of({Verb::recompute});
+      case Kind::saved:
+        return one_of({Verb::forward, Verb::recompute, Verb::restore, Verb::cross});
+      case Kind::output_gradient:
+        return one_of({Verb::cross}) || (writer.verb == Verb::backward_input && writer.unit == read.unit + 1);
+      case Kind::backward:
+        return one_of({Verb::backward_input, Verb::cross});
+      case Kind::contribution:  // of this rank alone until it has met the others
+        return one_of({Verb::fold, Verb::reduce, Verb::stream}) ||
+               (one_of({Verb::backward_weight}) &&
+                (plan_.shape.world == 1 || entry.verb == Verb::reduce || entry.verb == Verb::fold));
+      case Kind::accumulator:
+        return one_of({Verb::fold, Verb::reduce, Verb::stream});
+      case Kind::staging:
+        return one_of({Verb::reduce});
+      case Kind::landing:
+        return one_of({Verb::stream});
+      case Kind::state:
+        return one_of({Verb::decide});
+      case Kind::host_state:
+        return one_of({Verb::brief});
+      default:
+        return true;
+    }
+  }
+  /// Sums are folded in the order of micro-batches, and complete before they are used.
+  std::string sum(Entry const& entry) {
+    if (entry.verb == Verb::fold) {
+      int& folded = folded_[static_cast<std::size_t>(entry.to)];
+      if (turn(index_).micro_batch != folded)
+        return name(index_) + " comes after " + std::to_string(folded) + " micro-batches of its sum";
+      ++folded;
+      return {};
+    }
+    for (int const buffer : entry.reads) {
+      int const folded = folded_[static_cast<std::size_t>(buffer)];
+      if (folded > 0 && folded < plan_.shape.accumulation)
+        return name(index_) + " reads " + name_of_buffer(buffer) + " after " + std::to_string(folded) +
+               " of " + std::to_string(plan_.shape.accumulation) + " micro-batches";
+    }
+    return {};
+  }
+
   std::string touch(Entry const& entry) {
     if ((entry.move == Move::all_reduce || entry.move == Move::broadcast) && entry.from != entry.to)
       return name(index_) + " is an " + std::string(name_of(entry.move)) +
@@ -141,7 +208,7 @@ class ProgramCheck {
         return name(index_) + " reads " + name_of_buffer(buffer) + ", which has no place";
       for (int p = first(buffer); p < last(buffer); ++p) {
         Piece& piece = pieces_[static_cast<std::size_t>(p)];
-        if (piece.writer < 0 && kept) continue;  // from before the step
+        if (piece.writer < 0 && kept && lasts(entry, program_.at(buffer).kind)) continue;
         if (piece.writer < 0) return name(index_) + " reads " + name_of_buffer(buffer) + ", never written";
         if (piece.buffer != buffer)
           return name(index_) + " reads " + name_of_buffer(buffer) + ", which " + name(piece.writer) +
@@ -151,6 +218,9 @@ class ProgramCheck {
                  name(piece.writer);
         if (!kept && entry.micro_batch >= 0 && turn(piece.writer).micro_batch != turn(index_).micro_batch)
           return name(index_) + " reads " + name_of_buffer(buffer) + " of another micro-batch, by " +
+                 name(piece.writer);
+        if (!made_by(at(piece.writer), entry, program_.at(buffer)))
+          return name(index_) + " reads " + name_of_buffer(buffer) + ", last written by " +
                  name(piece.writer);
         piece.readers[lane_of(index_)] = index_;
       }
@@ -183,6 +253,7 @@ class ProgramCheck {
   std::vector<std::pair<int, int>> of_buffer_;  // its pieces
   std::array<Clock, lane_count> now_{};         // of each lane
   std::vector<End> ended_;                      // of each entry so far
+  std::vector<int> folded_;                     // micro-batches in the sum of each buffer
   Clock started_{};
   std::int64_t index_ = 0;
   std::int64_t bucket_ = 0;  // where that of this entry begins
@@ -192,8 +263,10 @@ class ProgramCheck {
 
 /// Proves that a program does the same however its lanes run: any two entries that touch a common byte, one
 /// of them writing, are in an order by lanes and waits, and what an entry reads was last written as that
-/// buffer, in the same micro-batch where it does not persist. Moves that work in place do. Empty, or the
-/// first mistake in words. Takes time in proportion to the list; for tests and for those who write schedules.
+/// buffer, in the same micro-batch where it does not persist, by an entry of that unit whose verb makes such
+/// values; of state only what lasts over steps may be older. Sums take every micro-batch once and in order
+/// before they are used. Moves that work in place do. Empty, or the first mistake in words. Takes time in
+/// proportion to the list; for tests and for those who write schedules.
 inline std::string mistake_in(StepPlan const& plan, Program const& program) {
   return detail::ProgramCheck(plan, program).run();
 }

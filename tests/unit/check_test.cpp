@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// The checker of schedules finds what is read from the wrong entry, in lists whose waits are all there: such
+// a list has another order, or lacks an entry, and was connected after that.
+#include "tessera/plan/check.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tessera/nn/gpt2.hpp"
+#include "tessera/plan/program.hpp"
+
+#include "support/runs.hpp"
+
+namespace {
+
+using namespace support;
+using Entries = std::vector<Entry>;
+
+StepPlan plan_of(std::string_view sharding, std::string_view precision, int accumulation) {
+  StepShape shape;
+  shape.batch = 2;
+  shape.sequence = 13;
+  shape.accumulation = accumulation;
+  shape.world = 2;
+  shape.prefetch = 1;
+  shape.workspace_bytes = 1000;
+  Gpt2Options deep = tiny;
+  deep.layers = 4;
+  return make_plan(Gpt2(deep).units({shape.batch, shape.sequence}),
+                   recipe(sharding, precision, "none", "none", "fast"), shape);
+}
+
+template <class Change>
+std::string mistake_after(StepPlan plan, Change const& change) {
+  Schedule& schedule = plan.train.schedule;
+  for (Entry& entry : schedule.entries) {
+    entry.waits.clear();
+    entry.signals = false;
+  }
+  change(schedule.entries);
+  connect(schedule, tessera::detail::sharing_of(plan.train));
+  return mistake_in(plan, plan.train);
+}
+
+Entries::iterator where(Entries& entries, Verb verb, int unit, int micro) {
+  return std::find_if(entries.begin(), entries.end(), [&](Entry const& entry) {
+    return entry.verb == verb && entry.unit == unit && entry.micro_batch == micro;
+  });
+}
+
+/// Brings an entry to before another.
+void advance(Entries::iterator entry, Entries::iterator to) { std::rotate(to, entry, std::next(entry)); }
+
+}  // namespace
+
+TEST_CASE("values that are not made yet are found") {
+  StepPlan const plan = plan_of("dp", "fp32", 1);
+  CHECK(mistake_after(plan, [](Entries&) {}) == "");
+  // The head leaves its part of the tied weight's gradient in place: sent then, the embedding's is missing.
+  CHECK(mistake_after(plan,
+                      [](Entries& entries) {
+                        advance(where(entries, Verb::reduce, 0, 0),
+                                where(entries, Verb::backward_input, 0, 0));
+                      })
+            .find("(reduce embedding micro 0) reads contribution of embedding, last written by") !=
+        std::string::npos);
+  // A gradient that does not meet those of the other ranks.
+  CHECK(mistake_after(plan, [](Entries& entries) {
+          for (Verb const verb : {Verb::reduce, Verb::fold}) entries.erase(where(entries, verb, 2, 0));
+        }).find("(norm h.1) reads contribution of h.1, last written by") != std::string::npos);
+  // Updates with the clip factor of the step before, and weights that are sent as they were before theirs.
+  for (auto const& [verb, unit, words] :
+       {std::tuple(Verb::decide, -1, "(update embedding) reads state, never written"),
+        std::tuple(Verb::update, 2, "(publish h.1) reads parameters of h.1, never written")}) {
+    std::string const mistake = mistake_after(plan, [verb = verb, unit = unit](Entries& entries) {
+      where(entries, verb, unit, -1)->writes.clear();
+    });
+    INFO(mistake);
+    CHECK(mistake.find(words) != std::string::npos);
+  }
+}
+
+TEST_CASE("sums that lack a micro-batch or have one twice are found") {
+  StepPlan const plan = plan_of("zs0", "bf16", 3);
+  CHECK(plan.train.schedule.times == 2);
+  CHECK(mistake_after(plan, [](Entries&) {}) == "");
+  CHECK(mistake_after(plan, [](Entries& entries) { entries.erase(where(entries, Verb::fold, 2, 2)); })
+            .find("(reduce h.1 micro 2) reads accumulator of h.1 after 2 of 3 micro-batches") !=
+        std::string::npos);
+  CHECK(mistake_after(plan, [](Entries& entries) {
+          auto const fold = where(entries, Verb::fold, 2, 2);
+          Entry const copy = *fold;
+          entries.insert(fold, copy);
+        }).find("(fold h.1 micro 2) comes after 3 micro-batches of its sum") != std::string::npos);
+  CHECK(mistake_after(plan,
+                      [](Entries& entries) {
+                        advance(where(entries, Verb::reduce, 2, 2), where(entries, Verb::fold, 2, 2));
+                      })
+            .find("(reduce h.1 micro 2) reads accumulator of h.1 after 2 of 3 micro-batches") !=
+        std::string::npos);
+}
