@@ -98,6 +98,8 @@ inline void add_machine_flags(CommandLine& line, TrainerOptions& options) {
   line.whole("--threads", options.threads, "threads of a rank; 0 shares the cores", 0, 1024);
   line.whole("--prefetch", options.prefetch, "units that weights come ahead of use; 0 overlaps nothing", 0,
              1024);
+  line.whole("--bucket-bytes", options.bucket_bytes, "gradients that travel in one call; 0: a unit's each", 0,
+             std::int64_t{1} << 50);
   line.whole("--channels", options.channels,
              "2 gathers weights beside sums, on GPUs by a second communicator", 1, 2);
 }

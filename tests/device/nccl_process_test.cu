@@ -35,23 +35,27 @@ TEST_CASE("a rank that is a process" * doctest::skip()) {
     Expected const expected = expected_of(comm.world(), cases, 7);
     auto const& mine = expected.buffers[static_cast<std::size_t>(comm.rank())];
     OnDevice const device(cases, comm.rank(), comm.world(), 7);
-    device.reset();
-    transport.on_stream(sum.stream.get());
-    for (std::size_t index = 0; index < cases.size(); ++index)
-      perform(transport, cases[index], device.send(index), device.recv(index));
-    transport.on_stream(nullptr);
-    finish(transport, sum.stream.get());
-    for (std::size_t index = 0; index < cases.size(); ++index) {
-      INFO(cases[index].text());
-      CHECK(device.now(index) == mine[index]);
-      Buffers host(cases[index], comm.rank(), comm.world(), 7 + static_cast<unsigned>(index));
-      perform(transport, cases[index], host.send.data(), host.recv.data());
-      CHECK(host == mine[index]);
+    for (int const channel : {0, 1}) {
+      INFO("channel ", channel);
+      Peers const way = transport.over({}, channel);
+      device.reset();
+      transport.on_stream(sum.stream.get());
+      for (std::size_t index = 0; index < cases.size(); ++index)
+        perform(transport, cases[index], device.send(index), device.recv(index), way);
+      transport.on_stream(nullptr);
+      finish(transport, sum.stream.get());
+      for (std::size_t index = 0; index < cases.size(); ++index) {
+        INFO(cases[index].text());
+        CHECK(device.now(index) == mine[index]);
+        Buffers host(cases[index], comm.rank(), comm.world(), 7 + static_cast<unsigned>(index));
+        perform(transport, cases[index], host.send.data(), host.recv.data(), way);
+        CHECK(host == mine[index]);
+      }
     }
     // Larger than the staging buffer.
     Case const large{Collective::all_to_all, ts::DType::f32, (3 << 20) + 1, -1, false};
     Buffers host(large, comm.rank(), comm.world(), 9);
-    perform(transport, large, host.send.data(), host.recv.data());
+    perform(transport, large, host.send.data(), host.recv.data(), transport.everyone());
     CHECK(host == expected_of(comm.world(), {large}, 9).buffers[static_cast<std::size_t>(comm.rank())][0]);
     agree(transport, 42, "number");
   } catch (ts::PeerLost const& lost) {

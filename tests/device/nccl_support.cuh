@@ -204,6 +204,10 @@ Expected expected_of(int world, int count, std::vector<Case> const& cases, unsig
   return result;
 }
 
+Expected expected_of(int world, std::vector<Case> const& cases, unsigned seed) {
+  return expected_of(world, world, cases, seed, [](int) { return Peers{}; });
+}
+
 /// A rank's buffers of all cases on its GPU, in one allocation.
 class OnDevice {
  public:

@@ -317,7 +317,7 @@ TEST_CASE("output folders are checked without creating them") {
   CHECK_ERROR(failed, ts::make_folder(folder / "file/x"), "file/x: cannot create the folder");
 }
 
-TEST_CASE("the bytes of a file are the same copied and mapped") {
+TEST_CASE("the bytes of a file are all of them") {
   TemporaryFolder folder;
   for (std::size_t const size : {0u, 1u, 65'536u, 65'537u, 300'000u}) {
     std::string text(size, '\0');
@@ -325,7 +325,6 @@ TEST_CASE("the bytes of a file are the same copied and mapped") {
     auto bytes = ts::FileBytes::open(write(folder / "f", text));
     ts::FileBytes const moved = std::move(bytes);
     CHECK(std::string(reinterpret_cast<char const*>(moved.data()), moved.size()) == text);
-    CHECK(reinterpret_cast<std::uintptr_t>(moved.data()) % 8 == 0);
   }
   CHECK_ERROR(data, ts::FileBytes::open(folder.path()), "is a folder");
 }

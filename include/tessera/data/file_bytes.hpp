@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bytes of a file to read: mapped into memory, copied when the file is small, or read piece by piece.
+// The bytes of a file to read: all of them, or piece by piece.
 #pragma once
 
 #include <cerrno>
@@ -11,7 +11,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
@@ -182,55 +181,28 @@ class FileReader {
 
 }  // namespace detail
 
-/// A file's bytes, read-only. Files above 64 KiB are mapped (no copy, pages come when they are touched),
-/// smaller ones are copied, so that a folder of many files does not run out of mappings. The start is aligned
-/// to 16 bytes. The file must not be cut short while it is open. Move-only.
+/// All bytes of a small file, such as an index. Move-only.
 class FileBytes {
  public:
   FileBytes() = default;
-  FileBytes(FileBytes&& other) noexcept { swap(other); }
-  FileBytes& operator=(FileBytes&& other) noexcept {
-    swap(other);
-    return *this;
-  }
-  ~FileBytes() {
-    if (mapping_ != nullptr) ::munmap(mapping_, size_);
-  }
+  FileBytes(FileBytes&&) noexcept = default;
+  FileBytes& operator=(FileBytes&&) noexcept = default;
 
   /// Throws Error(data) that names the path when it is missing, no regular file, or cannot be read.
   static FileBytes open(std::string const& path) {
     struct stat status {};
     detail::Descriptor const file = detail::open_regular(path, status);
     FileBytes bytes;
-    bytes.size_ = static_cast<std::size_t>(status.st_size);
-    if (bytes.size_ > detail::copied_up_to) {
-      void* const mapping = ::mmap(nullptr, bytes.size_, PROT_READ, MAP_PRIVATE, file.get(), 0);
-      if (mapping == MAP_FAILED)
-        detail::read_error(path, "map " + std::to_string(bytes.size_) + " bytes", errno);
-      bytes.mapping_ = mapping;
-      return bytes;
-    }
-    bytes.copy_.resize(bytes.size_);
-    bytes.size_ = detail::read_all(file.get(), 0, bytes.copy_.data(), bytes.size_, path);
-    bytes.copy_.resize(bytes.size_);
+    bytes.copy_.resize(static_cast<std::size_t>(status.st_size));
+    bytes.copy_.resize(detail::read_all(file.get(), 0, bytes.copy_.data(), bytes.copy_.size(), path));
     return bytes;
   }
 
-  std::byte const* data() const noexcept {
-    return mapping_ != nullptr ? static_cast<std::byte const*>(mapping_) : copy_.data();
-  }
-  std::size_t size() const noexcept { return size_; }
-  std::span<std::byte const> span() const noexcept { return {data(), size_}; }
+  std::byte const* data() const noexcept { return copy_.data(); }
+  std::size_t size() const noexcept { return copy_.size(); }
+  std::span<std::byte const> span() const noexcept { return copy_; }
 
  private:
-  void swap(FileBytes& other) noexcept {
-    std::swap(mapping_, other.mapping_);
-    std::swap(size_, other.size_);
-    copy_.swap(other.copy_);
-  }
-
-  void* mapping_ = nullptr;
-  std::size_t size_ = 0;
   std::vector<std::byte> copy_;
 };
 

@@ -29,8 +29,9 @@ namespace results {
 using Row = nlohmann::ordered_json;
 
 /// The version of the document. It rises when a field changes its name or meaning; new fields do not raise
-/// it.
-inline constexpr int schema_version = 1;
+/// it. 2: the rates are tokens over the time of all timed steps, and `attention` is what ran; in 1 they were
+/// those of the median step, and what was asked for.
+inline constexpr int schema_version = 2;
 
 /// The fields that every row has, in this order. Times in seconds, `_mb` in 2^20 bytes and the largest over
 /// ranks, rates over all ranks, `_w` watts, `_j` joules, `_c` degrees Celsius.

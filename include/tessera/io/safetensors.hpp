@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights on disk in the safetensors format: a reader without copies, a writer that streams. Needs
-// nlohmann-json.
+// Weights on disk in the safetensors format: a reader that reads what it is asked for, a writer that streams.
+// Needs nlohmann-json.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -29,16 +29,21 @@
 
 namespace tessera::inline v0 {
 
-/// A safetensors file to read, mapped. Opening checks the whole header against the file; every error is
-/// Error(data) and names file and tensor. Format: u64 length, JSON, data (huggingface/safetensors).
-/// Move-only.
+/// A safetensors file to read, held open. Opening checks the whole header against the file; every error is
+/// Error(data) and names file and tensor, that of a file that is cut short while it is read, too. Format: u64
+/// length, JSON, data (huggingface/safetensors). Several threads may read. Move-only.
 class SafetensorsFile {
  public:
   static SafetensorsFile open(std::filesystem::path const& path) {
-    SafetensorsFile file;
-    file.name_ = detail::path_text(path);
-    file.bytes_ = FileBytes::open(path);
-    file.header_ = parse_safetensors(file.bytes_.span(), file.name_);
+    SafetensorsFile file(path);
+    std::size_t const size = file.reader_.size();
+    std::vector<std::byte> start(std::min<std::size_t>(size, 8));
+    file.reader_.read(0, start.data(), start.size());
+    if (start.size() == 8) {
+      start.resize(std::min(size, safetensors_start(start)));
+      file.reader_.read(0, start.data(), start.size());
+    }
+    file.header_ = parse_safetensors(start, size, file.name_);
     return file;
   }
 
@@ -64,12 +69,6 @@ class SafetensorsFile {
     return *entry;
   }
 
-  /// A tensor's bytes in the mapping. They live as long as this file object.
-  std::span<std::byte const> bytes(SafetensorsEntry const& entry) const noexcept {
-    return bytes_.span().subspan(static_cast<std::size_t>(header_.data_offset + entry.begin),
-                                 static_cast<std::size_t>(entry.end - entry.begin));
-  }
-
   /// Elements first..first+out.size()-1 of a tensor as floats. F64 is rounded, F16 and BF16 are exact; other
   /// types throw, and so does a range outside the tensor.
   void read_as_float(std::string_view tensor, std::int64_t first, std::span<float> out) const {
@@ -81,15 +80,14 @@ class SafetensorsFile {
                                        std::to_string(entry.elements()) + " elements, " +
                                        std::to_string(first) + " to " + std::to_string(first + count) +
                                        " were asked for");
-    std::byte const* const data = bytes(entry).data();
     if (entry.type == "F32") {
-      if (count > 0) std::memcpy(out.data(), data + first * 4, out.size_bytes());
+      read(entry, first, out);
     } else if (entry.type == "F64") {
-      convert<double>(data, first, out);
+      convert<double>(entry, first, out);
     } else if (entry.type == "F16") {
-      convert<half>(data, first, out);
+      convert<half>(entry, first, out);
     } else if (entry.type == "BF16") {
-      convert<bfloat16>(data, first, out);
+      convert<bfloat16>(entry, first, out);
     } else {
       throw Error(ErrorKind::data, name_ + ": tensor " + detail::printable(tensor) + " has dtype " +
                                        std::string(entry.type) +
@@ -122,21 +120,28 @@ class SafetensorsFile {
   }
 
  private:
-  SafetensorsFile() = default;
+  explicit SafetensorsFile(std::filesystem::path const& path)
+      : name_(detail::path_text(path)), reader_(path, true) {}
 
   template <class T>
-  static void convert(std::byte const* data, std::int64_t first, std::span<float> out) {
-    data += first * static_cast<std::int64_t>(sizeof(T));
-    for (float& value : out) {
-      T stored;
-      std::memcpy(&stored, data, sizeof stored);  // the data may lie at any alignment
-      value = static_cast<float>(stored);
-      data += sizeof stored;
+  void read(SafetensorsEntry const& entry, std::int64_t first, std::span<T> out) const {
+    std::int64_t const begin =
+        header_.data_offset + entry.begin + first * static_cast<std::int64_t>(sizeof(T));
+    reader_.read(static_cast<std::size_t>(begin), out.data(), out.size_bytes());
+  }
+  template <class T>
+  void convert(SafetensorsEntry const& entry, std::int64_t first, std::span<float> out) const {
+    std::array<T, 4096> stored;
+    for (std::size_t at = 0; at < out.size(); at += stored.size()) {
+      auto const some = std::span(stored).first(std::min(stored.size(), out.size() - at));
+      read(entry, first + static_cast<std::int64_t>(at), some);
+      std::transform(some.begin(), some.end(), out.begin() + static_cast<std::ptrdiff_t>(at),
+                     [](T value) { return static_cast<float>(value); });
     }
   }
 
   std::string name_;
-  FileBytes bytes_;
+  detail::FileReader reader_;
   SafetensorsHeader header_;
 };
 

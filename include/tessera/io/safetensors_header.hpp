@@ -282,9 +282,18 @@ inline void check_safetensors_layout(SafetensorsHeader const& header, std::int64
 
 }  // namespace detail
 
-/// Reads and checks the header of a whole safetensors file; `file` names it in errors. Throws Error(data).
-/// Cost: the header only, the data is not touched.
-inline SafetensorsHeader parse_safetensors(std::span<std::byte const> bytes, std::string const& file) {
+/// How many bytes at its start the length and header of a safetensors file take, by its first 8; 8 where that
+/// is beyond what the format allows.
+inline std::size_t safetensors_start(std::span<std::byte const> first) {
+  std::uint64_t length = 0;
+  std::memcpy(&length, first.data(), sizeof length);
+  return sizeof length + (length > detail::safetensors_header_limit ? 0 : static_cast<std::size_t>(length));
+}
+
+/// Reads and checks the header of a safetensors file of `size` bytes that begins with `bytes`, the header
+/// among them; `file` names it in errors. Throws Error(data).
+inline SafetensorsHeader parse_safetensors(std::span<std::byte const> bytes, std::size_t size,
+                                           std::string const& file) {
   auto const fail = [&](std::string const& text) { throw Error(ErrorKind::data, file + ": " + text); };
   std::uint64_t length = 0;
   if (bytes.size() < sizeof length)
@@ -296,7 +305,7 @@ inline SafetensorsHeader parse_safetensors(std::span<std::byte const> bytes, std
          std::to_string(detail::safetensors_header_limit) + "; this is probably no safetensors file");
   if (length > bytes.size() - sizeof length)
     fail("the header claims " + std::to_string(length) + " bytes, the file holds " +
-         std::to_string(bytes.size() - sizeof length) + " after its length; it is cut short");
+         std::to_string(size - sizeof length) + " after its length; it is cut short");
   auto const* const text = reinterpret_cast<char const*>(bytes.data() + sizeof length);
   if (length == 0 || text[0] != '{') fail("the header does not begin with {, this is no safetensors file");
 
@@ -311,11 +320,15 @@ inline SafetensorsHeader parse_safetensors(std::span<std::byte const> bytes, std
         "the header goes on after its JSON with something else than spaces; the file is damaged, copy it "
         "again");
   events.refuse_duplicates();
-  detail::check_safetensors_layout(header, static_cast<std::int64_t>(bytes.size()) - header.data_offset,
-                                   file);
+  detail::check_safetensors_layout(header, static_cast<std::int64_t>(size) - header.data_offset, file);
   std::sort(header.entries.begin(), header.entries.end(),
             [](SafetensorsEntry const& a, SafetensorsEntry const& b) { return a.name < b.name; });
   return header;
+}
+
+/// The same of a whole file.
+inline SafetensorsHeader parse_safetensors(std::span<std::byte const> bytes, std::string const& file) {
+  return parse_safetensors(bytes, bytes.size(), file);
 }
 
 }  // namespace tessera::inline v0
