@@ -140,11 +140,12 @@ Row row_of(Measured const& of, Measured const* base, std::vector<Measured> const
            Settings const& settings, DeviceFacts const& device) {
   Row row = results::empty_row();
   for (char const* field : {"planned_host_mem_mb", "process_mem_mb", "comm_waiting_s", "speedup_against",
-                            "steps", "warmup", "skipped_steps", "schedule_hash"})
+                            "steps", "warmup", "skipped_steps", "schedule_hash", "trainable_params"})
     row[field] = nullptr;
   Point const& point = of.point;
   cli::describe_point(row, point);
   row["params"] = of.params ? Row(*of.params) : Row(nullptr);
+  if (of.trainable) row["trainable_params"] = *of.trainable;
   row["repeats"] = static_cast<std::int64_t>(of.repeats.size());
   row["status"] = of.status;
   row["reason"] = of.reason.empty() ? Row(nullptr) : Row(of.reason);
@@ -159,7 +160,7 @@ Row row_of(Measured const& of, Measured const* base, std::vector<Measured> const
   if (Measured const* twin = twin_of(of, all, settings)) row["same_program_as"] = twin->point.experiment;
   if (of.ok()) {
     double const rate = of.tokens_per_second();
-    if (auto const peak = peak_of(point, device))
+    if (auto const peak = peak_of(point, device); peak && of.trainable == of.params)
       row["mfu_pct"] =
           100.0 * rate / of.point.world() * gpt2_flops_per_token(point.model.options, point.sequence) / *peak;
     if (base->point.model.name == point.model.name) {

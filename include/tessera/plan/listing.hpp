@@ -17,7 +17,9 @@ namespace detail {
 
 /// "gathered of h.3 (host)": a buffer in words, with its tier where that is not the device.
 inline std::string words(StepPlan const& plan, Buffer const& buffer, int unit) {
-  std::string text(name_of(buffer.kind));
+  bool const frozen =
+      buffer.range.size() > 0 && buffer.unit >= 0 && !plan.flat({buffer.unit, buffer.flat}).trainable;
+  std::string text((frozen ? "frozen " : "") + std::string(name_of(buffer.kind)));
   if (buffer.unit >= 0 && buffer.unit != unit) text += " of " + plan.unit(buffer.unit).name;
   if (buffer.tier != Tier::device) text += " (" + std::string(name_of(buffer.tier)) + ")";
   return text;

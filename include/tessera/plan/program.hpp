@@ -52,7 +52,7 @@ class Generator {
     if (training_) {
       micro_ = -1;
       norms();
-      for (Flat const of : plan_.flats()) update(of);
+      for (Flat const of : plan_.trainable()) update(of);
     }
     overlap(program_.schedule, plan_.shape.prefetch);
     place_buffers(program_);
@@ -87,11 +87,11 @@ class Generator {
 
   bool rebuilt(int unit) const {
     RecomputeKind const kind = plan_.recipe.recompute;
-    return training_ && (kind == RecomputeKind::block || kind == RecomputeKind::every) &&
+    return training_ && unit >= lowest_ && (kind == RecomputeKind::block || kind == RecomputeKind::every) &&
            plan_.unit(unit).recomputable && !plan_.unit(unit).saved.empty();
   }
   bool drops(int unit, std::size_t saved) const {
-    if (!training_ || rebuilt(unit)) return true;
+    if (!training_ || unit < lowest_ || rebuilt(unit)) return true;
     return plan_.recipe.recompute == RecomputeKind::gelu && plan_.unit(unit).saved[saved].cheap;
   }
   bool drops_some(int unit) const {
@@ -123,7 +123,7 @@ class Generator {
     std::vector<Work> works;
     for (int unit = 0; unit < units(); ++unit) works.push_back({Verb::forward, unit, weights_of(unit)});
     if (!training_) return works;
-    for (int unit = units() - 1; unit >= 0; --unit) {
+    for (int unit = units() - 1; unit >= lowest_; --unit) {
       if (rebuilt(unit)) {
         if (segment_ends(unit))
           for (int again = segment_begin(unit); again <= unit; ++again)
@@ -133,7 +133,7 @@ class Generator {
       }
       works.push_back(
           {Verb::backward_input, unit, plan_.unit(unit).backward_reads_weights ? weights_of(unit) : Flats{}});
-      works.push_back({Verb::backward_weight, unit, {}});
+      if (plan_.trains(unit)) works.push_back({Verb::backward_weight, unit, {}});
     }
     return works;
   }
@@ -280,11 +280,13 @@ class Generator {
     if (backward) {
       if (!last_unit) reads.push_back(buffers_.output_gradient(unit));
       for (int index = 0; index < static_cast<int>(spec.backward.size()); ++index)
-        (work.verb == Verb::backward_input ? writes : reads).push_back(buffers_.backward(unit, index));
-      if (work.verb == Verb::backward_input && unit > 0 && spec.input_gradient)
+        if (plan_.wanted(unit, spec.backward[static_cast<std::size_t>(index)]))
+          (work.verb == Verb::backward_input ? writes : reads).push_back(buffers_.backward(unit, index));
+      if (work.verb == Verb::backward_input && unit > lowest_ && spec.input_gradient)
         writes.push_back(buffers_.output_gradient(unit - 1));
       if (work.verb == Verb::backward_weight) {
-        for (Flat const of : plan_.flats(unit)) writes.push_back(buffers_.contribution(of));
+        for (Flat const of : plan_.flats(unit))
+          if (plan_.flat(of).trainable) writes.push_back(buffers_.contribution(of));
         for (int borrow = 0; borrow < static_cast<int>(spec.borrows.size()); ++borrow)
           for (int buffer : buffers_.lent(unit, borrow)) writes.push_back(buffer);
         for (int buffer : buffers_.lent_to_me(unit)) reads.push_back(buffer);
@@ -301,10 +303,11 @@ class Generator {
   /// A unit's contribution is complete: it joins the open bucket, and a full bucket travels.
   void finish_contribution(int unit) {
     for (Flat const of : plan_.flats(unit)) {
+      if (!plan_.flat(of).trainable) continue;
       bucket_.push_back(of);
       bucket_bytes_ += buffers_[buffers_.contribution(of)].bytes;
     }
-    if (bucket_bytes_ < plan_.shape.bucket_bytes && unit > 0) return;
+    if (bucket_bytes_ < plan_.shape.bucket_bytes && unit > lowest_) return;
     for (Flat const member : bucket_) add_to_gradient(member);
     bucket_.clear();
     bucket_bytes_ = 0;
@@ -331,7 +334,7 @@ class Generator {
     int const partials = buffers_.partials(), found = apart ? buffers_.host_partials() : partials;
     Range const all = buffers_[partials].range;
     if (apart) move(Verb::share, Move::copy, -1, partials, found, all);
-    for (Flat const of : plan_.flats())
+    for (Flat const of : plan_.trainable())
       work(Verb::norm, of, buffers_.gradient(of), found, plan_.held(plan_.normed_over(), of), {}, {});
     if (apart) move(Verb::share, Move::copy, -1, found, partials, all);
     if (several()) move(Verb::share, Move::all_gather, -1, partials, buffers_.shares(), all);
@@ -371,6 +374,7 @@ class Generator {
   bool training_;
   Program program_;
   StepBuffers buffers_{plan_, program_};
+  int lowest_ = plan_.lowest_trainable();  // backward ends there, and nothing below it is kept
   int micro_ = 0;
   bool last_ = false;
   Flats acquired_;
@@ -394,9 +398,14 @@ inline StepPlan make_plan(std::vector<UnitSpec> units, RecipeTable const& recipe
   plan.recipe.placement = at_world(recipe.placement, shape.world, shape.shards());
   plan.shape = shape;
   for (UnitSpec const& unit : plan.units) plan.layouts.push_back(layout_of(unit, shape.shards()));
-  int number = 0;
+  int number = 0, normed = 0;
   for (UnitLayout& layout : plan.layouts)
-    for (FlatLayout& flat : layout.flats) flat.number = number++;
+    for (FlatLayout& flat : layout.flats) {
+      flat.number = number++;
+      if (flat.trainable) flat.normed = normed++;
+    }
+  if (number > 0 && normed == 0)
+    throw Error(ErrorKind::config, "model: every parameter is frozen; leave one to train");
   Placement const& gradients = plan.recipe.placement.gradients;
   bool const mixed = recipe.types.contribution != recipe.types.accumulator;
   bool const folds = recipe.reduction == ReductionKind::ordered || gradients.over == Sharding::root;

@@ -33,7 +33,7 @@ class StepBuffers {
 
   int parameters(Flat of) { return program_.find(Kind::parameters, of); }
   int gradient(Flat of) { return program_.find(plan_.gradient_kind(), of); }
-  int master(Flat of) { return program_.find(plan_.master_kind(), of); }
+  int master(Flat of) { return program_.find(plan_.master_kind(of), of); }
   int moments(Flat of, int index) { return program_.find(Kind::moments, of, index); }
   /// Room for values of a flat group that lie so; `pieces` ranks' each.
   int room(Kind kind, Flat of, int index, DType type, Placement const& lies, int pieces = 1) {
@@ -82,10 +82,12 @@ class StepBuffers {
 
   // ---- gradients of borrowed parameters -------------------------------------------------------------------
 
-  /// Where a borrower leaves its gradient: the owner's contribution itself when the formats agree and it is
-  /// the first to borrow, else a buffer of its own (and the first one's, to which it is added).
+  /// Where a borrower leaves its gradient, nowhere for a frozen parameter's: the owner's contribution itself
+  /// when the formats agree and it is the first to borrow, else a buffer of its own (and the first one's, to
+  /// which it is added).
   List lent(int unit, int borrow) {
     Borrow const& what = plan_.unit(unit).borrows[static_cast<std::size_t>(borrow)];
+    if (!plan_.trains(what)) return {};
     std::int64_t const bytes =
         plan_.unit(what.unit).parameters[static_cast<std::size_t>(what.parameter)].in_memory().elements() *
         size(plan_.recipe.types.accumulator);
@@ -140,6 +142,7 @@ class StepBuffers {
     StepShape const& shape = plan_.shape;
     for (Flat const of : plan_.flats()) {
       keep(room(Kind::parameters, of, 0, types.parameter, rows.parameters));
+      if (!plan_.flat(of).trainable) continue;
       if (!plan_.weights_are_master()) keep(room(Kind::master, of, 0, types.master, rows.master));
       for (int moment : {0, 1}) keep(room(Kind::moments, of, moment, types.master, rows.moments));
       keep(plan_.accumulates ? room(Kind::accumulator, of, 0, types.accumulator, rows.gradients)

@@ -39,6 +39,7 @@ class StepTrace {
       if (entry.verb == Verb::backward_weight) {
         std::int64_t const micro = std::int64_t{1} * entry.micro_batch * plan.shape.world + plan.shape.rank;
         for (Flat const of : plan.flats(entry.unit)) {
+          if (!plan.flat(of).trainable) continue;
           int const buffer = plan.train.find(BufferKind::contribution, of);
           Range const whole{0, plan.flat(of).padded};
           record(plan, {step, contribution, micro, -plan.flat(of).number}, of, whole,
