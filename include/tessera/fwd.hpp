@@ -227,6 +227,7 @@ struct ExperimentName;
 struct Range;
 struct UnitLayout;
 struct FlatLayout;
+struct Piece;
 struct Flat;
 struct Interval;
 struct IntervalPlan;

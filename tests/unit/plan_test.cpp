@@ -100,7 +100,7 @@ TEST_CASE("a unit lies in a trainable and a frozen group that shard at multiples
           CHECK(layout.decayed.begin == 0);
           CHECK(layout.undecayed.begin == layout.decayed.end);
           CHECK(layout.undecayed.end == layout.elements);
-          std::vector<Range> pieces = layout.gaps;
+          std::vector<Range> covered = layout.gaps;
           for (std::size_t index = 0; index < unit.parameters.size(); ++index) {
             ParameterSpec const& spec = unit.parameters[index];
             if (all.flat_of[index] != static_cast<int>(group)) continue;
@@ -109,16 +109,32 @@ TEST_CASE("a unit lies in a trainable and a frozen group that shard at multiples
             CHECK(lies.size() == spec.shape.elements());
             CHECK(lies.begin % parameter_alignment == 0);
             CHECK(intersect(lies, spec.decay ? layout.decayed : layout.undecayed) == lies);
-            pieces.push_back(lies);
+            covered.push_back(lies);
           }
           // Parameters and gaps are all of it, without overlap.
-          std::sort(pieces.begin(), pieces.end(), [](Range a, Range b) { return a.begin < b.begin; });
+          std::sort(covered.begin(), covered.end(), [](Range a, Range b) { return a.begin < b.begin; });
           std::int64_t at = 0;
-          for (Range const& piece : pieces) {
+          for (Range const& piece : covered) {
             CHECK(piece.begin == at);
             at = piece.end;
           }
           CHECK(at == layout.padded);
+          // The pieces of all shards are every logical element of the group's parameters once, in order.
+          std::vector<std::int64_t> next(unit.parameters.size(), 0);
+          bool in_order = true;
+          for (int rank = 0; rank < world; ++rank)
+            for (Piece const& piece : pieces(all, static_cast<int>(group), layout.shard_of(rank))) {
+              auto const index = static_cast<std::size_t>(piece.parameter);
+              in_order &= piece.logical.begin == next[index] && piece.flat.size() == piece.logical.size() &&
+                          piece.flat.begin - piece.logical.begin == all.parameters[index].begin &&
+                          intersect(piece.flat, layout.shard_of(rank)) == piece.flat;
+              next[index] = piece.logical.end;
+            }
+          CHECK(in_order);
+          for (std::size_t index = 0; index < unit.parameters.size(); ++index)
+            CHECK(next[index] == (all.flat_of[index] == static_cast<int>(group)
+                                      ? unit.parameters[index].shape.elements()
+                                      : 0));
         }
       }
     }

@@ -77,6 +77,26 @@ inline UnitLayout layout_of(UnitSpec const& unit, int shards) {
   return all;
 }
 
+/// Elements of a parameter's logical tensor, row-major, that lie one after another in a flat group.
+struct Piece {
+  int parameter = 0;
+  Range logical;
+  Range flat;
+};
+
+/// What lies in a range of a unit's flat group, in the order of its parameters. Whoever fills, collects or
+/// names values goes by pieces alone. Padding is in none.
+inline std::vector<Piece> pieces(UnitLayout const& unit, int group, Range range) {
+  std::vector<Piece> list;
+  for (std::size_t index = 0; index < unit.parameters.size(); ++index) {
+    if (unit.flat_of[index] != group) continue;
+    Range const lies = unit.parameters[index], part = intersect(lies, range);
+    if (part.size() > 0)
+      list.push_back({static_cast<int>(index), {part.begin - lies.begin, part.end - lies.begin}, part});
+  }
+  return list;
+}
+
 /// Checks a unit list once: names are unique, borrows point at earlier units that exist, extents are positive
 /// and no tensor is beyond any machine. Throws Error(config) naming the unit.
 inline void check_units(std::vector<UnitSpec> const& units) {

@@ -130,6 +130,10 @@ struct StepPlan {
     std::erase_if(list, [this](Flat of) { return !flat(of).trainable; });
     return list;
   }
+  /// The pieces of parameters in a range of a flat group.
+  std::vector<Piece> pieces(Flat of, Range range) const {
+    return v0::pieces(layout(of.unit), of.group, range);
+  }
   bool trains(Borrow const& what) const { return flat(flat_of(what.unit, what.parameter)).trainable; }
   /// Whether a gradient of the unit's own or borrowed parameters is wanted.
   bool trains(int unit) const {

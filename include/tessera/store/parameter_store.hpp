@@ -181,18 +181,21 @@ class ParameterStore {
       }
       if (!plan_.is_root()) continue;
       Flat const of = plan_.flat_of(next.unit, next.parameter);
-      Range const part = plan_.layout(next.unit).parameters[static_cast<std::size_t>(next.parameter)];
-      values.resize(static_cast<std::size_t>(part.size()));
+      ParameterSpec const& spec = plan_.unit(next.unit).parameters[static_cast<std::size_t>(next.parameter)];
+      values.resize(static_cast<std::size_t>(spec.shape.elements()));
       auto const widen = [&](auto const* from) {
-        for (std::int64_t i = 0; i < part.size(); ++i)
-          values[static_cast<std::size_t>(i)] = static_cast<float>(from[part.begin + i]);
+        for (Piece const& piece : plan_.pieces(of, {0, plan_.flat(of).padded}))
+          if (piece.parameter == next.parameter)
+            for (std::int64_t i = 0; i < piece.flat.size(); ++i)
+              values[static_cast<std::size_t>(piece.logical.begin + i)] =
+                  static_cast<float>(from[piece.flat.begin + i]);
       };
       std::byte const* const from = flats[static_cast<std::size_t>(of.group)].data();
       if (state(plan_.master_kind(of), of).type == dtype_of<S>)
         widen(reinterpret_cast<S const*>(from));
       else
         widen(reinterpret_cast<T const*>(from));
-      sink(plan_.unit(next.unit).parameters[static_cast<std::size_t>(next.parameter)], values);
+      sink(spec, values);
       transport_.heartbeat();  // a slow disk is no dead rank
     }
   }
@@ -202,12 +205,10 @@ class ParameterStore {
   std::string name_at(std::int64_t normed, std::int64_t element) const {
     for (Flat const of : plan_.trainable()) {
       if (plan_.flat(of).normed != normed) continue;
-      UnitLayout const& layout = plan_.layout(of.unit);
-      for (std::size_t index = 0; index < layout.parameters.size(); ++index)
-        if (layout.flat_of[index] == of.group && layout.parameters[index].begin <= element &&
-            element < layout.parameters[index].end)
-          return plan_.unit(of.unit).parameters[index].name;
-      return plan_.unit(of.unit).name;
+      UnitSpec const& unit = plan_.unit(of.unit);
+      for (Piece const& piece : plan_.pieces(of, {element, element + 1}))
+        return unit.parameters[static_cast<std::size_t>(piece.parameter)].name;
+      return unit.name;
     }
     return {};
   }
@@ -384,31 +385,27 @@ class ParameterStore {
     constexpr std::int64_t chunk = 16384;
     std::exception_ptr thrown;
     std::mutex mutex;
-    UnitLayout const& layout = plan_.layout(of.unit);
-    for (int parameter = 0; parameter < static_cast<int>(layout.parameters.size()); ++parameter) {
-      if (plan_.flat_of(of.unit, parameter) != of) continue;
-      Range const whole = layout.parameters[static_cast<std::size_t>(parameter)];
-      context_.host().pool().parallel_for((whole.size() + chunk - 1) / chunk, [&](std::int64_t task, int) {
-        Range const part = intersect(whole, {whole.begin + task * chunk, whole.begin + (task + 1) * chunk});
-        Range const in_weights = intersect(part, kept),
-                    in_master = master ? intersect(part, updated) : Range{};
-        if (!in_weights.size() && !in_master.size()) return;
-        std::array<float, chunk> values;
-        try {
-          source(of.unit, parameter, part.begin - whole.begin,
-                 std::span(values).first(static_cast<std::size_t>(part.size())));
-        } catch (...) {
-          std::lock_guard const lock(mutex);
-          if (!thrown) thrown = std::current_exception();
-          return;
-        }
-        for (std::int64_t i = in_weights.begin; i < in_weights.end; ++i)
-          weights[i - kept.begin] = static_cast<T>(values[static_cast<std::size_t>(i - part.begin)]);
-        for (std::int64_t i = in_master.begin; i < in_master.end; ++i)
-          master[i - updated.begin] = static_cast<S>(values[static_cast<std::size_t>(i - part.begin)]);
-      });
-      if (thrown) std::rethrow_exception(thrown);
-    }
+    auto const form_piece = [&](Piece const& piece) {
+      Range const in_weights = intersect(piece.flat, kept),
+                  in_master = master ? intersect(piece.flat, updated) : Range{};
+      if (!in_weights.size() && !in_master.size()) return;
+      std::array<float, chunk> values;
+      source(of.unit, piece.parameter, piece.logical.begin,
+             std::span(values).first(static_cast<std::size_t>(piece.logical.size())));
+      for (std::int64_t i = in_weights.begin; i < in_weights.end; ++i)
+        weights[i - kept.begin] = static_cast<T>(values[static_cast<std::size_t>(i - piece.flat.begin)]);
+      for (std::int64_t i = in_master.begin; i < in_master.end; ++i)
+        master[i - updated.begin] = static_cast<S>(values[static_cast<std::size_t>(i - piece.flat.begin)]);
+    };
+    context_.host().pool().parallel_for(plan_.flat(of).padded / chunk + 1, [&](std::int64_t task, int) {
+      try {
+        for (Piece const& piece : plan_.pieces(of, {task * chunk, (task + 1) * chunk})) form_piece(piece);
+      } catch (...) {
+        std::lock_guard const lock(mutex);
+        if (!thrown) thrown = std::current_exception();
+      }
+    });
+    if (thrown) std::rethrow_exception(thrown);
   }
 
   StepPlan const& plan_;

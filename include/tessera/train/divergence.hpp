@@ -131,11 +131,9 @@ class StepTrace {
     text += phase == contribution ? "contribution of micro-batch " + std::to_string(micro)
             : phase == gradient   ? "gradient"
                                   : "weights after the update";
-    for (std::size_t index = 0; index < layout.parameters.size(); ++index)
-      if (layout.flat_of[index] == group && layout.parameters[index].begin <= element &&
-          element < layout.parameters[index].end)
-        return text + ", " + unit.parameters[index].name + ", element " +
-               std::to_string(element - layout.parameters[index].begin);
+    for (Piece const& piece : pieces(layout, group, {element, element + 1}))
+      return text + ", " + unit.parameters[static_cast<std::size_t>(piece.parameter)].name + ", element " +
+             std::to_string(piece.logical.begin);
     return text + ", " + unit.name + ", padding " + std::to_string(element);
   }
 
