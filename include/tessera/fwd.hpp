@@ -174,6 +174,7 @@ struct Classifier;
 
 // optim/
 struct AdamWOptions;
+struct OptimizerState;
 template <class S>
 struct AdamWFactors;
 struct LossScaleOptions;

@@ -46,6 +46,7 @@
 #include "tessera/optim/finish.hpp"
 #include "tessera/optim/loss_scale.hpp"
 #include "tessera/optim/schedule.hpp"
+#include "tessera/optim/states.hpp"
 #include "tessera/optim/step_state.hpp"
 #include "tessera/plan/layout.hpp"
 #include "tessera/plan/memory.hpp"

@@ -188,6 +188,24 @@ TEST_CASE("leaving gradients out is computing them and throwing them away") {
     }
 }
 
+TEST_CASE("an overflow beside frozen parameters is named alike under every sharding") {
+  Run alone = run_of("wte|h\\.0\\.|h\\.1\\.mlp");
+  alone.split = {1, 4};
+  alone.steps = 4;
+  alone.options.loss_scale.initial = 0x1p24;
+  Outcome const want = run_with(recipe("zs0", "fp16"), alone);
+  REQUIRE(want.skipped.front());
+  std::string const& named = want.overflows.front();
+  REQUIRE_FALSE(named.empty());
+  CHECK_FALSE(alone.options.freeze(named));
+  CHECK((named.starts_with("wpe") || named.starts_with("h.1.") || named.starts_with("ln_f")));
+  for (std::string_view const sharding : shardings) {
+    Run run = alone;
+    run.split = {4, 1};
+    CHECK(run_with(recipe(sharding, "fp16", "cpu_optimizer"), run) == want);
+  }
+}
+
 TEST_CASE("what is planned for a frozen run is in use to the byte and falls with what is frozen") {
   for (std::string_view const sharding : shardings)
     for (std::string_view const offload : offloads) {

@@ -143,6 +143,21 @@ TEST_CASE("a frozen table that the head borrows has a gradient from neither side
   }
 }
 
+TEST_CASE("the optimizer's states are those that it lists for every trained group and no other") {
+  StepPlan const plan = plan_of(recipe("zs1", "bf16"), lower_half);
+  REQUIRE(plan.optimizer.size() == 2);
+  CHECK(plan.optimizer[0].name == "exp_avg");
+  CHECK(plan.optimizer[1].name == "exp_avg_sq");
+  std::size_t found = 0;
+  for (Buffer const& buffer : plan.train.buffers)
+    if (buffer.kind == BufferKind::moments) {
+      ++found;
+      CHECK(plan.flat({buffer.unit, buffer.flat}).trainable);
+      CHECK(buffer.type == plan.optimizer[static_cast<std::size_t>(buffer.index)].type);
+    }
+  CHECK(found == 2 * plan.trainable().size());
+}
+
 TEST_CASE("memory falls with what is frozen") {
   for (std::string_view const sharding : shardings)
     for (std::string_view const offload : {"none", "cpu_optimizer", "cpu_full"}) {

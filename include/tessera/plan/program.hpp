@@ -354,7 +354,7 @@ class Generator {
     int const gradient =
         carry(Verb::stream, of, {buffers_.gradient(of), plan_.gradients()}, at, Kind::landing);
     int const working = carry(Verb::stream, of, {master, master_lies}, at, Kind::working);
-    List writes{buffers_.moments(of, 0), buffers_.moments(of, 1)};
+    List writes = buffers_.moments(of);
     int weights = working;  // those that are kept on the device come from here
     if (apart) {
       if (at.tier == rows().parameters.tier && holds(rows().parameters.over, at.over))
@@ -398,6 +398,8 @@ inline StepPlan make_plan(std::vector<UnitSpec> units, RecipeTable const& recipe
   plan.recipe.placement = at_world(recipe.placement, shape.world, shape.shards());
   plan.shape = shape;
   for (UnitSpec const& unit : plan.units) plan.layouts.push_back(layout_of(unit, shape.shards()));
+  auto const states = adamw_states(recipe.types.master);
+  plan.optimizer.assign(states.begin(), states.end());
   int number = 0, normed = 0;
   for (UnitLayout& layout : plan.layouts)
     for (FlatLayout& flat : layout.flats) {

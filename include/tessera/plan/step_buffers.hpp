@@ -34,7 +34,13 @@ class StepBuffers {
   int parameters(Flat of) { return program_.find(Kind::parameters, of); }
   int gradient(Flat of) { return program_.find(plan_.gradient_kind(), of); }
   int master(Flat of) { return program_.find(plan_.master_kind(of), of); }
-  int moments(Flat of, int index) { return program_.find(Kind::moments, of, index); }
+  /// All that the optimizer keeps.
+  List moments(Flat of) {
+    List list;
+    for (int index = 0; index < static_cast<int>(plan_.optimizer.size()); ++index)
+      list.push_back(program_.find(Kind::moments, of, index));
+    return list;
+  }
   /// Room for values of a flat group that lie so; `pieces` ranks' each.
   int room(Kind kind, Flat of, int index, DType type, Placement const& lies, int pieces = 1) {
     Range const range = plan_.held(lies.over, of);
@@ -144,7 +150,8 @@ class StepBuffers {
       keep(room(Kind::parameters, of, 0, types.parameter, rows.parameters));
       if (!plan_.flat(of).trainable) continue;
       if (!plan_.weights_are_master()) keep(room(Kind::master, of, 0, types.master, rows.master));
-      for (int moment : {0, 1}) keep(room(Kind::moments, of, moment, types.master, rows.moments));
+      for (std::size_t index = 0; index < plan_.optimizer.size(); ++index)
+        keep(room(Kind::moments, of, static_cast<int>(index), plan_.optimizer[index].type, rows.moments));
       keep(plan_.accumulates ? room(Kind::accumulator, of, 0, types.accumulator, rows.gradients)
                              : contribution(of));
     }

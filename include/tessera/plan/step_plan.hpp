@@ -13,6 +13,7 @@
 #include "tessera/core/place.hpp"
 #include "tessera/nn/model.hpp"
 #include "tessera/optim/finish.hpp"
+#include "tessera/optim/states.hpp"
 #include "tessera/plan/layout.hpp"
 #include "tessera/plan/schedule.hpp"
 #include "tessera/policy/table.hpp"
@@ -99,6 +100,7 @@ struct StepPlan {
   std::vector<UnitLayout> layouts;
   RecipeTable recipe;  ///< its placement is already that of `shape.world`
   StepShape shape;
+  std::vector<OptimizerState> optimizer;  ///< what it keeps of each trained parameter
   bool accumulates = false;  ///< gradients fold into an accumulator; else the contribution is the gradient
   Program train;
   Program evaluate;
