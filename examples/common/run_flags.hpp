@@ -5,11 +5,16 @@
 #include <charconv>
 #include <cstdint>
 #include <limits>
+#include <regex>
 #include <string>
+#include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
+#include "tessera/core/error.hpp"
 #include "tessera/data/batch.hpp"
+#include "tessera/nn/freeze.hpp"
 #include "tessera/train/options.hpp"
 
 #include "common/command_line.hpp"
@@ -74,6 +79,33 @@ inline void add_optimizer_flags(CommandLine& line, TrainerOptions& options, std:
               });
   line.whole(warmup_name, options.warmup_steps, "steps over which the learning rate rises", 0,
              std::int64_t{1} << 40);
+}
+
+/// `--freeze`: the pattern as it was given, and what it means in the options of a trainer.
+inline void add_freeze_flag(CommandLine& line, std::string& pattern, TrainerOptions& options) {
+  line.custom("--freeze", "PATTERN", "",
+              "regular expression; parameters with a match anywhere in their name are not trained",
+              [&](std::string const& flag, std::string const& value) {
+                pattern = value;
+                try {
+                  options.freeze = [expression = std::regex(value)](std::string_view name) {
+                    return std::regex_search(name.begin(), name.end(), expression);
+                  };
+                } catch (std::regex_error const&) {
+                  refuse(flag + ": " + in_quotes(value) +
+                         " is no regular expression; give one over names, such as 'wte|h\\.[0-5]\\.'");
+                }
+              });
+}
+
+/// Refuses a pattern that freezes none or all of a model's parameters.
+inline void check_freeze(std::string const& pattern, TrainerOptions const& options,
+                         std::vector<UnitSpec> units) {
+  try {
+    (void)frozen(std::move(units), options.freeze);
+  } catch (Error const& error) {
+    throw Error(error.kind(), "--freeze " + in_quotes(pattern) + ": " + error.what());
+  }
 }
 
 inline char const* name_of(RateShape shape) {

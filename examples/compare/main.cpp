@@ -52,6 +52,7 @@ void declare(cli::CommandLine& line, Settings& settings) {
   line.real("--min-time", settings.min_time, "go on until so many seconds are timed", cli::at_least(0.0));
   cli::add_data_flags(line, settings.data);
   cli::add_optimizer_flags(line, settings.trainer, "--learning-rate-warmup");
+  cli::add_freeze_flag(line, settings.freeze, settings.trainer);
   cli::add_machine_flags(line, settings.trainer);
   line.path("--nvme-path", "FOLDER", settings.nvme_path, "where NVMe offload keeps its files");
   line.group("Output");
@@ -185,6 +186,7 @@ std::string box_text(cli::CommandLine const& line, Settings const& settings, std
           settings.data.vocabulary > 0 ? "flag"
           : points.front().model.named ? "model"
                                        : "data");
+  if (!settings.freeze.empty()) box.add("frozen", settings.freeze, "flag");
   box.add("rows", std::to_string(points.size()), "derived");
   return box.text();
 }
@@ -254,6 +256,7 @@ cli::Json settings_json(Settings const& settings, DataSets const& data) {
           {"epsilon", trainer.epsilon},
           {"weight_decay", trainer.weight_decay},
           {"clip", trainer.clip},
+          {"freeze", cli::or_null(settings.freeze)},
           {"threads", trainer.threads},
           {"seed", trainer.seed}};
 }
@@ -286,6 +289,9 @@ int run(int argc, char const* const* argv) {
   std::vector<Point> const points =
       cli::make_matrix(settings.matrix, settings.data.vocabulary, data.vocabulary());
   data.check(points);
+  for (Point const& point : points)
+    if (settings.trainer.freeze && point.model.in_build)
+      cli::check_freeze(settings.freeze, settings.trainer, gpt2_units(point.model.options)({1, 1}));
   Outputs outputs(settings, points);
 
   bool const stdout_is_data = settings.json == "-" || settings.csv == "-";

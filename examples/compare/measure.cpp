@@ -219,9 +219,10 @@ void add_plan(Measured& row, Point const& point, TrainerOptions const& options, 
     row.params = point.model.parameters;
     return;
   }
-  UnitLister const units = gpt2_units(point.model.options);
+  UnitLister const units = freezing(gpt2_units(point.model.options), options.freeze);
   auto list = units({point.split.batch, point.sequence});
   row.params = parameter_count(list);
+  row.trainable = trainable_count(list);
   if (point.refusal) return;
   // Rank 0 holds the most: shards are equal, and under the root optimizer it is the root.
   StepShape const shape = step_shape(point.recipe, cli::options_of(point, options), 0, point.world());

@@ -40,7 +40,7 @@ struct Measured {
   std::string status = "failed";  ///< ok, oom, refused or failed
   std::string reason;
   std::optional<std::int64_t> planned_device, planned_host;  ///< bytes, the largest over ranks
-  std::optional<std::int64_t> params;
+  std::optional<std::int64_t> params, trainable;
   std::string schedule_hash;
   std::vector<Repeat> repeats;
 

@@ -142,6 +142,7 @@ Row row_of(Measured const& of, Measured const* base, std::vector<Measured> const
   Point const& point = of.point;
   cli::describe_point(row, point);
   row["params"] = of.params ? Row(*of.params) : Row(nullptr);
+  if (of.trainable) row["trainable_params"] = *of.trainable;
   row["repeats"] = static_cast<std::int64_t>(of.repeats.size());
   row["status"] = of.status;
   row["reason"] = of.reason.empty() ? Row(nullptr) : Row(of.reason);
@@ -156,7 +157,7 @@ Row row_of(Measured const& of, Measured const* base, std::vector<Measured> const
   if (Measured const* twin = twin_of(of, all, settings)) row["same_program_as"] = twin->point.experiment;
   if (of.ok()) {
     double const rate = of.tokens_per_second();
-    if (auto const peak = peak_of(point, device))
+    if (auto const peak = peak_of(point, device); peak && of.trainable == of.params)
       row["mfu_pct"] =
           100.0 * rate / of.point.world() * gpt2_flops_per_token(point.model.options, point.sequence) / *peak;
     if (base->point.model.name == point.model.name) {

@@ -25,6 +25,7 @@ struct Settings {
 
   cli::DataFlags data;
   TrainerOptions trainer;
+  std::string freeze;  ///< as given; the trainer has the rule
 
   std::filesystem::path nvme_path;
   std::filesystem::path output_dir = "results";

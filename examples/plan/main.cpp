@@ -31,6 +31,7 @@ constexpr char examples[] = R"(Examples:
   plan --device cuda --model gpt2-xl --ranks 8 --memory 40GB --host-memory 512GiB
   plan --model gpt2 --stages 3 --recompute none,gelu,block --host-memory 64GiB
   plan --model gpt2-medium --precisions bf16 --json plan.json
+  plan --model gpt2 --freeze 'wte|wpe|h\.[0-5]\.'      what training the upper half needs
   plan --model layers=2,heads=2,channels=64 --stages 3 --precisions bf16 --offloads none --schedule
 
 Nothing is allocated, and neither this machine nor this build need have the device. Without --memory and
@@ -45,6 +46,7 @@ struct Settings {
   cli::MatrixFlags matrix;
   TrainerOptions trainer;
   std::int64_t vocabulary = 0;
+  std::string freeze;                        ///< as given; the trainer has the rule
   std::int64_t memory = 0, host_memory = 0;  ///< 0: not given
   std::filesystem::path json;
   bool no_search = false, schedule = false;
@@ -56,6 +58,7 @@ void declare(cli::CommandLine& line, Settings& settings) {
               [&](std::string const& flag, std::string const& value) {
                 settings.vocabulary = cli::whole_number(flag, value, 1, (std::int64_t{1} << 31) - 1);
               });
+  cli::add_freeze_flag(line, settings.freeze, settings.trainer);
   line.group("Limits");
   line.bytes("--memory,--memory-per-rank", settings.memory,
              "what the device of each rank holds, such as 24GB");
@@ -76,6 +79,7 @@ Json to_json(Planned const& row, MemoryLimit const& limit, Planned const* picked
   Json json = Json::object();
   cli::describe_point(json, row.point);
   json["params"] = row.params;
+  json["trainable_params"] = row.trainable;
   json["status"] = row.status;
   json["reason"] = cli::or_null(row.reason);
   json["limit_device_bytes"] = limit_json(limit.device);
@@ -154,6 +158,12 @@ std::string row_text(Planned const& row, bool first, Settings const& settings,
     table.row(std::move(cells));
   }
   return table.text(terminal, first);
+}
+
+/// "trains 42,528,768 of 124,439,808 parameters, 81,911,040 are frozen".
+std::string frozen_text(Planned const& row) {
+  return row.point.model.name + " trains " + cli::grouped(row.trainable) + " of " + cli::grouped(row.params) +
+         " parameters, " + cli::grouped(row.params - row.trainable) + " are frozen\n";
 }
 
 /// What a row that fits at no batch and no sequence does not use yet.
@@ -270,6 +280,9 @@ int run(int argc, char const* const* argv) {
   if (!line.parse(argc, argv)) return 0;
   std::vector<Point> const points =
       cli::make_matrix(settings.matrix, settings.vocabulary, 256, &unsupported_reason);
+  for (Point const& point : points)
+    if (settings.trainer.freeze && point.model.in_build)
+      cli::check_freeze(settings.freeze, settings.trainer, gpt2_units(point.model.options)({1, 1}));
   bool const stdout_is_data = settings.json == "-";
   if (!settings.json.empty() && !stdout_is_data) check_writable(settings.json);
   auto const [limit, limit_text] = limits_of(settings);
@@ -281,6 +294,7 @@ int run(int argc, char const* const* argv) {
   for (Point const& point : points) {
     bool const first = rows.empty() || rows.back().point.group() != point.group();
     rows.push_back(plan_point(point, settings.trainer, limit, !settings.no_search));
+    if (first && settings.trainer.freeze && rows.back().params > 0) log << "\n" << frozen_text(rows.back());
     log << (first ? "\n" : "") << row_text(rows.back(), first, settings, terminal) << std::flush;
     if (settings.schedule && rows.back().is_planned())
       log << "\nthe step of " << point.experiment << ":\n"

@@ -34,19 +34,23 @@ constexpr std::int64_t most_sequence = 1 << 20;
 
 StepPlan plan_of(Point const& point, TrainerOptions const& options) {
   StepShape const shape = step_shape(point.recipe, cli::options_of(point, options), 0, point.world());
-  return make_plan(gpt2_units(point.model.options)({shape.batch, shape.sequence}), point.recipe, shape);
+  UnitLister const units = freezing(gpt2_units(point.model.options), options.freeze);
+  return make_plan(units({shape.batch, shape.sequence}), point.recipe, shape);
 }
 
 void add_plan(Planned& row, Point const& point, TrainerOptions const& options, MemoryLimit const& limit,
               bool search) {
-  row.params = point.model.parameters;
-  if (point.model.in_build) row.params = parameter_count(gpt2_units(point.model.options)({1, 1}));
+  row.params = row.trainable = point.model.parameters;
+  UnitLister const units = freezing(gpt2_units(point.model.options), options.freeze);
+  if (point.model.in_build) {
+    row.params = parameter_count(units({1, 1}));
+    row.trainable = trainable_count(units({1, 1}));
+  }
   if (point.refusal) {
     row.status = "refused";
     row.reason = *point.refusal;
     return;
   }
-  UnitLister const units = gpt2_units(point.model.options);
   StepPlan const plan = plan_of(point, options);
   StepShape const& shape = plan.shape;
   row.memory = memory_report(plan);
@@ -76,7 +80,8 @@ void add_plan(Planned& row, Point const& point, TrainerOptions const& options, M
     if (point.own_positions) return fits(other);
     cli::ModelChoice model = point.model;
     model.options.positions = 0;
-    return fits_with(gpt2_units(cli::with_sizes(model, other.sequence, 0).options), other);
+    return fits_with(freezing(gpt2_units(cli::with_sizes(model, other.sequence, 0).options), options.freeze),
+                     other);
   };
   constexpr double seconds = 0.5;
   row.largest_batch = largest_batch(shape, row.fits(), Deadline(seconds), fits);

@@ -23,7 +23,7 @@ struct Planned {
   Point point;
   std::string status;  ///< fits, oom, refused or failed
   std::string reason;
-  std::int64_t params = 0;
+  std::int64_t params = 0, trainable = 0;
   MemoryReport memory;       ///< of rank 0, which holds the most
   Footprint footprint;       ///< of all ranks
   Largest largest_batch;     ///< that fits with the same recipe and sequence

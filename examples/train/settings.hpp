@@ -46,6 +46,7 @@ struct TrainFlags {
   DataFlags data;
   std::int64_t steps = 100, epochs = 0, samples = 0;
   TrainerOptions options;
+  std::string freeze;  ///< as given; the options have the rule
   std::filesystem::path validation, init, save, log;
   std::int64_t validate_every = 0;
   bool quiet = false;
@@ -103,6 +104,7 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
               });
 
   add_optimizer_flags(line, flags.options, "--warmup-steps");
+  add_freeze_flag(line, flags.freeze, flags.options);
   add_machine_flags(line, flags.options);
 
   line.group("Reports");
@@ -116,6 +118,7 @@ struct Settings {
   RecipeTable recipe;
   BatchRelation relation;
   TrainerOptions options;
+  std::string freeze;  ///< the pattern; the options have the rule
   DataFlags data;
   std::optional<TokenSource> source;  ///< none when nothing is trained and no data was named
   std::optional<TokenSource> validation;
@@ -126,6 +129,8 @@ struct Settings {
   std::string length_from;  ///< which flag said how long
   bool quiet = false;
 
+  /// The model's, with what is frozen.
+  std::vector<UnitSpec> units() const { return freezing(gpt2_units(model.options), options.freeze)({1, 1}); }
   LoaderOptions loader(int rank, Order order) const {
     return {.batch = static_cast<int>(options.batch),
             .sequence = static_cast<int>(options.sequence),
@@ -209,6 +214,7 @@ inline void check_schedule(Settings& settings) {
 inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   Settings settings;
   settings.options = flags.options;
+  settings.freeze = flags.freeze;
   settings.data = flags.data;
   settings.init = flags.init;
   settings.save = flags.save;
@@ -252,6 +258,7 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   }
   settings.model = with_sizes(settings.model, flags.sequence, flags.data.vocabulary, text_vocabulary);
   check_magnitude(settings.model, settings.options.batch, settings.options.sequence);
+  check_freeze(settings.freeze, settings.options, gpt2_units(settings.model.options)({1, 1}));
   if (!flags.validation.empty())
     settings.validation = TokenSource::open(flags.validation, {settings.model.options.vocabulary});
 
@@ -286,9 +293,14 @@ inline Box box_of(Settings const& settings, CommandLine const& line) {
   Gpt2Options const& sizes = settings.model.options;
   RecipeTable const& recipe = settings.recipe;
   TrainerOptions const& options = settings.options;
-  box.add("model",
-          settings.model.name + ", " + grouped(parameter_count(gpt2_units(sizes)({1, 1}))) + " parameters",
+  box.add("model", settings.model.name + ", " + grouped(parameter_count(settings.units())) + " parameters",
           origin("--model"));
+  std::int64_t const trained = trainable_count(settings.units());
+  if (!settings.freeze.empty())
+    box.add("frozen",
+            settings.freeze + ": " + grouped(parameter_count(settings.units()) - trained) + " parameters, " +
+                grouped(trained) + " are trained",
+            "flag");
   box.add("vocabulary", grouped(sizes.vocabulary),
           line.given("--vocabulary") ? "flag"
           : settings.model.named     ? "model"

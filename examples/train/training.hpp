@@ -46,7 +46,9 @@ inline Json config_json(Settings const& settings) {
   config["channels"] = sizes.channels;
   config["positions"] = sizes.positions;
   config["vocabulary"] = sizes.vocabulary;
-  config["params"] = parameter_count(gpt2_units(sizes)({1, 1}));
+  config["params"] = parameter_count(settings.units());
+  config["trainable_params"] = trainable_count(settings.units());
+  config["freeze"] = or_null(settings.freeze);
   config["stage"] =
       settings.recipe.stage < 0 ? Json(settings.recipe.names.sharding) : Json(settings.recipe.stage);
   for (auto const& [key, value] : {std::pair("device", names.device),

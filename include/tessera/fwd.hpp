@@ -174,6 +174,7 @@ struct Classifier;
 
 // optim/
 struct AdamWOptions;
+struct OptimizerState;
 template <class S>
 struct AdamWFactors;
 struct LossScaleOptions;
@@ -227,6 +228,7 @@ struct ExperimentName;
 struct Range;
 struct UnitLayout;
 struct FlatLayout;
+struct Piece;
 struct Flat;
 struct Interval;
 struct IntervalPlan;

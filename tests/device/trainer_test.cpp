@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -397,4 +398,33 @@ TEST_CASE("the arenas hold what was planned and a plan that is too big is refuse
   huge.batch = 1 << 20;
   huge.sequence = tiny.positions;
   CHECK_THROWS_AS(make_trainer(tiny, on_gpu("fp32"), comm::Comm(), huge), Error);
+}
+
+TEST_CASE("on a GPU too, leaving gradients of frozen parameters out is computing and throwing them away") {
+  TESSERA_NEEDS_GPU();
+  using Weights = std::map<std::string, std::vector<float>>;
+  auto const after_a_step = [](RecipeTable const& table, Run const& run) {
+    Weights weights;
+    run_ranks(table, 1, [&](comm::Comm& comm) {
+      auto const trainer = make_trainer(tiny, table, comm, options_of(run));
+      trainer->step(batch_of(run, 0)).get();
+      trainer->collect([&](ParameterSpec const& parameter, std::span<float const> values) {
+        weights[parameter.name].assign(values.begin(), values.end());
+      });
+    });
+    return weights;
+  };
+  for (std::string_view const precision : {"fp64", "fp32", "bf16", "fp16"})
+    for (std::string_view const part : {"wte", "wpe", "h.0.", "ln_", ".weight", ".bias", "c_fc.weight"}) {
+      INFO(std::string(precision), ", ", std::string(part));
+      Run run = some_run(2);
+      run.options.clip = 0.0;  // the norm is of the trained parameters alone
+      Weights const want = after_a_step(on_gpu(precision), run);
+      auto const frozen = [part](std::string_view name) { return name.find(part) != name.npos; };
+      run.options.freeze = frozen;
+      Weights const got = after_a_step(on_gpu(precision), run);
+      for (auto const& [name, values] : want)
+        if (!frozen(name)) CHECK_MESSAGE(got.at(name) == values, name);
+      CHECK(trained(on_gpu(precision), run) == trained(on_gpu(precision, "eager"), run));
+    }
 }

@@ -3,8 +3,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <map>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -162,6 +165,46 @@ TEST_CASE("a bucket is one call of the communicator") {
     }
 }
 
+TEST_CASE("no product computes the gradient of a frozen parameter") {
+  Run run;
+  auto const recorded = [&](std::function<bool(std::string_view)> freeze) {
+    run.options.freeze = std::move(freeze);
+    comm::Comm comm;
+    Gpt2Engine engine(erased(tiny), recipe("zs0"), options_of(run), comm.transport());
+    Notes notes;
+    engine.record(notes);
+    CHECK(notes.violations.empty());
+    return notes.count;
+  };
+  auto const starting = [](std::string_view part) {
+    return [part](std::string_view name) { return name.starts_with(part); };
+  };
+  // Two blocks of four linear layers and two norms each, the head with a norm and the borrowed table.
+  auto all = recorded({});
+  CHECK(all["linear_backward_weight"] == 9);
+  CHECK(all["linear_backward_input"] == 9);
+  CHECK(all["layer_norm_backward_weight"] == 5);
+  CHECK(all["layer_norm_backward_input"] == 5);
+  CHECK(all["embedding_backward"] == 1);
+  auto middle = recorded(starting("h.1."));  // gradients pass through it
+  CHECK(middle["linear_backward_weight"] == 5);
+  CHECK(middle["linear_backward_input"] == 9);
+  CHECK(middle["layer_norm_backward_weight"] == 3);
+  CHECK(middle["layer_norm_backward_input"] == 5);
+  auto table = recorded(starting("wte"));
+  CHECK(table["linear_backward_weight"] == 8);
+  CHECK(table["embedding_backward"] == 1);  // of the positions
+  auto top = recorded([](std::string_view name) { return !name.starts_with("ln_f"); });
+  CHECK(top["linear_backward_weight"] == 0);
+  CHECK(top["linear_backward_input"] == 1);
+  CHECK(top["layer_norm_backward_weight"] == 1);
+  CHECK(top["layer_norm_backward_input"] == 1);
+  CHECK(top["attention_backward"] == 0);
+  CHECK(top["embedding_backward"] == 0);
+  CHECK(top["adamw"] == 1);
+  CHECK(top["linear"] == all["linear"]);
+}
+
 TEST_CASE("no step allocates not even the first") {
   std::vector<std::int64_t> const none(3, 0);
   Run run;
@@ -177,6 +220,8 @@ TEST_CASE("no step allocates not even the first") {
     CHECK(allocations_of_steps(recipe(sharding), run) == none);
     CHECK(allocations_of_steps(recipe(sharding, "fp32", "cpu_optimizer", "every", "fast"), run) == none);
   }
+  run.options.freeze = [](std::string_view name) { return name.find("ln_1") != name.npos; };
+  CHECK(allocations_of_steps(recipe("zs3", "fp32", "cpu_optimizer"), run) == none);
   run.options.threads = 2;
   CHECK(allocations_of_steps(recipe("zs3"), run) == none);
 }

@@ -65,56 +65,77 @@ TEST_CASE("the named GPT-2 sizes have their published parameter counts") {
   CHECK(count(xl) == 1'557'611'200);
 }
 
-TEST_CASE("a unit lies decayed then undecayed then frozen and shards at multiples of 4096") {
+TEST_CASE("a unit lies in a trainable and a frozen group that shard at multiples of 4096") {
   for (auto const& units :
        {Gpt2(tiny).units({1, 8}), Gpt2(Gpt2Options{}).units({1, 8}), TiedModel{}.units({1, 8})})
     for (UnitSpec const& unit : units) {
-      UnitLayout const all_alone = layout_of(unit, 1);
-      FlatLayout const& alone = all_alone.flats[0];
+      UnitLayout const alone = layout_of(unit, 1);
+      auto const has = [&](bool trainable) {
+        return std::any_of(unit.parameters.begin(), unit.parameters.end(),
+                           [&](ParameterSpec const& spec) { return spec.trainable == trainable; });
+      };
+      REQUIRE(alone.flats.size() == static_cast<std::size_t>(has(true) + has(false)));
       for (int const world : {1, 2, 3, 4, 7, 8, 64}) {
         UnitLayout const all = layout_of(unit, world);
-        FlatLayout const& layout = all.flats[0];
         INFO(unit.name, " over ", world);
         // Only the tail padding depends on the world.
-        CHECK(all.parameters == all_alone.parameters);
-        CHECK(layout.decayed == alone.decayed);
-        CHECK(layout.undecayed == alone.undecayed);
-        CHECK(layout.frozen == alone.frozen);
-        CHECK(layout.elements == alone.elements);
-        // Shards cover the buffer in order.
-        CHECK(layout.shard % shard_alignment == 0);
-        CHECK(layout.padded == layout.shard * world);
-        CHECK(layout.padded >= layout.elements);
-        CHECK(layout.padded - layout.elements < world * shard_alignment);
-        CHECK(layout.shard_of(0).begin == 0);
-        for (int rank = 1; rank < world; ++rank)
-          CHECK(layout.shard_of(rank).begin == layout.shard_of(rank - 1).end);
-        CHECK(layout.shard_of(world - 1).end == layout.padded);
-        // The groups follow each other, and every parameter lies in its own.
-        CHECK(layout.decayed.begin == 0);
-        CHECK(layout.undecayed.begin == layout.decayed.end);
-        CHECK(layout.frozen.begin == layout.undecayed.end);
-        CHECK(layout.frozen.end == layout.elements);
-        std::vector<Range> pieces = layout.gaps;
-        for (std::size_t index = 0; index < unit.parameters.size(); ++index) {
-          ParameterSpec const& spec = unit.parameters[index];
-          Range const lies = all.parameters[index];
-          CHECK(lies.size() == spec.shape.elements());
-          CHECK(lies.begin % parameter_alignment == 0);
-          Range const group = !spec.trainable ? layout.frozen
-                              : spec.decay    ? layout.decayed
-                                              : layout.undecayed;
-          CHECK(intersect(lies, group) == lies);
-          pieces.push_back(lies);
+        CHECK(all.parameters == alone.parameters);
+        CHECK(all.flat_of == alone.flat_of);
+        for (std::size_t group = 0; group < all.flats.size(); ++group) {
+          FlatLayout const& layout = all.flats[group];
+          CHECK(layout.trainable == (group == 0 && has(true)));
+          CHECK(layout.decayed == alone.flats[group].decayed);
+          CHECK(layout.undecayed == alone.flats[group].undecayed);
+          CHECK(layout.elements == alone.flats[group].elements);
+          // Shards cover the buffer in order.
+          CHECK(layout.shard % shard_alignment == 0);
+          CHECK(layout.padded == layout.shard * world);
+          CHECK(layout.padded >= layout.elements);
+          CHECK(layout.padded - layout.elements < world * shard_alignment);
+          CHECK(layout.shard_of(0).begin == 0);
+          for (int rank = 1; rank < world; ++rank)
+            CHECK(layout.shard_of(rank).begin == layout.shard_of(rank - 1).end);
+          CHECK(layout.shard_of(world - 1).end == layout.padded);
+          // The two ranges follow each other, and every parameter lies in its own.
+          CHECK(layout.decayed.begin == 0);
+          CHECK(layout.undecayed.begin == layout.decayed.end);
+          CHECK(layout.undecayed.end == layout.elements);
+          std::vector<Range> covered = layout.gaps;
+          for (std::size_t index = 0; index < unit.parameters.size(); ++index) {
+            ParameterSpec const& spec = unit.parameters[index];
+            if (all.flat_of[index] != static_cast<int>(group)) continue;
+            Range const lies = all.parameters[index];
+            CHECK(spec.trainable == layout.trainable);
+            CHECK(lies.size() == spec.shape.elements());
+            CHECK(lies.begin % parameter_alignment == 0);
+            CHECK(intersect(lies, spec.decay ? layout.decayed : layout.undecayed) == lies);
+            covered.push_back(lies);
+          }
+          // Parameters and gaps are all of it, without overlap.
+          std::sort(covered.begin(), covered.end(), [](Range a, Range b) { return a.begin < b.begin; });
+          std::int64_t at = 0;
+          for (Range const& piece : covered) {
+            CHECK(piece.begin == at);
+            at = piece.end;
+          }
+          CHECK(at == layout.padded);
+          // The pieces of all shards are every logical element of the group's parameters once, in order.
+          std::vector<std::int64_t> next(unit.parameters.size(), 0);
+          bool in_order = true;
+          for (int rank = 0; rank < world; ++rank)
+            for (Piece const& piece : pieces(all, static_cast<int>(group), layout.shard_of(rank))) {
+              auto const index = static_cast<std::size_t>(piece.parameter);
+              in_order &= piece.logical.begin == next[index] && piece.flat.size() == piece.logical.size() &&
+                          piece.flat.begin - piece.logical.begin == all.parameters[index].begin &&
+                          intersect(piece.flat, layout.shard_of(rank)) == piece.flat;
+              next[index] = piece.logical.end;
+            }
+          CHECK(in_order);
+          for (std::size_t index = 0; index < unit.parameters.size(); ++index)
+            CHECK(next[index] == (all.flat_of[index] == static_cast<int>(group)
+                                      ? unit.parameters[index].shape.elements()
+                                      : 0));
         }
-        // Parameters and gaps are all of it, without overlap.
-        std::sort(pieces.begin(), pieces.end(), [](Range a, Range b) { return a.begin < b.begin; });
-        std::int64_t at = 0;
-        for (Range const& piece : pieces) {
-          CHECK(piece.begin == at);
-          at = piece.end;
-        }
-        CHECK(at == layout.padded);
       }
     }
 }

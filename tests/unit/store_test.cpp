@@ -81,7 +81,8 @@ void exchange(Fixture& fixture) {
   for (Turn const& turn : turns_of(fixture.plan.train.schedule)) {
     Entry const& entry = turn.entry;
     if (entry.verb == Verb::backward_weight) {
-      FlatLayout const& layout = fixture.plan.flat({entry.unit, entry.flat});
+      if (fixture.plan.layout(entry.unit).flats.empty()) continue;
+      FlatLayout const& layout = fixture.plan.flat(entry.unit);
       float* const to = fixture.buffer<float>(BufferKind::contribution, entry.unit);
       std::fill(to, to + layout.padded, 0.0f);
       int const micro = turn.micro_batch * fixture.plan.shape.world + fixture.plan.shape.rank;
@@ -167,8 +168,9 @@ TEST_CASE("every exchange folds all micro-batches of all ranks where the gradien
             INFO(std::string(sharding), " ", std::string(reduction), " ranks ", ranks, " accumulation ",
                  accumulation);
             double squares = 0.0;
-            for (int unit = 0; unit < fixture.plan.units_count(); ++unit) {
-              FlatLayout const& layout = fixture.plan.flat(unit);
+            for (Flat const of : fixture.plan.trainable()) {
+              int const unit = of.unit;
+              FlatLayout const& layout = fixture.plan.flat(of);
               // The part that this rank updates, and all of it where gradients are gathered.
               bool const all = sharding == "zs0" || ranks == 1;
               Range const part = all ? Range{0, layout.padded} : fixture.plan.updated(unit);

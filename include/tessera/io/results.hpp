@@ -99,6 +99,7 @@ inline constexpr auto row_fields = std::to_array<std::string_view>({
     "warmup",
     "skipped_steps",
     "schedule_hash",
+    "trainable_params",
 });
 
 /// A row with every field of `row_fields` as null.

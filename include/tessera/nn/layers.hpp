@@ -33,19 +33,19 @@ struct LayerNorm {
         y(unit.saved(name, per_token(channels))),
         mean(unit.saved_statistic(name + ".mean", per_token(1))),
         rstd(unit.saved_statistic(name + ".rstd", per_token(1))),
-        partials(unit.backward_statistic(
-            name + ".partials",
-            [channels](MicroBatch of) {
-              return Shape{2, ops::layer_norm_partial_rows(of.tokens()), channels};
-            },
-            /*roomy=*/true)) {}
+        partials(
+            unit.backward_statistic(name + ".partials",
+                                    [channels](MicroBatch of) {
+                                      return Shape{2, ops::layer_norm_partial_rows(of.tokens()), channels};
+                                    },
+                                    /*roomy=*/true, {gamma, beta})) {}
 
   auto forward(auto& pass, auto x) const {
     ops::layer_norm_forward(pass.context(), x, pass[gamma], pass[beta], epsilon, pass[y], pass[mean],
                             pass[rstd]);
     return pass[y];
   }
-  /// dx = the gradient of x, plus residual_gradient unless that is empty.
+  /// dx = the gradient of x, plus residual_gradient unless that is empty; an empty dx is not computed.
   template <class P>
   void backward_input(P& pass, typename P::ConstValue dy, typename P::ConstValue x,
                       typename P::ConstValue residual_gradient, typename P::Value dx) const {
@@ -190,8 +190,9 @@ struct Embedding {
       : tokens(unit.parameter(token_table)),
         positions(position_table ? unit.parameter(*position_table) : Weight{}),
         sums(lent ? BackwardStatistic{}
-                  : unit.backward_statistic(
-                        "sums", [shape = token_table.in_memory()](MicroBatch) { return shape; })) {
+                  : unit.backward_statistic("sums",
+                                            [shape = token_table.in_memory()](MicroBatch) { return shape; },
+                                            /*roomy=*/false, {tokens})) {
     unit.output = per_token(token_table.shape.columns());
     unit.input_gradient = unit.backward_reads_weights = unit.recomputable = false;
   }

@@ -49,7 +49,7 @@ struct ParameterSpec {
   Shape shape;
   Init init = Init::zeros();
   bool decay = false;     ///< takes weight decay
-  bool trainable = true;  ///< false: frozen, no gradient and no update
+  bool trainable = true;  ///< false: frozen, weights alone: no gradient, no optimizer state, no update
   Split split = {};
   /// Of a matrix: how many rows it takes in memory, 0 for those of its shape. Rows beyond the shape are zero
   /// in the weights and in the gradient, and no file has them.
@@ -74,6 +74,9 @@ struct ActivationSpec {
   bool cheap = false;
   bool roomy = false;  ///< some places fill a part of it alone
   int segment = 0;     ///< the one that writes it
+  /// Of `backward`: the unit's own parameters whose gradients alone it is for. Where all of them are frozen
+  /// it is not planned, and its views are empty. None: it is always planned.
+  std::vector<int> serves = {};
 };
 
 /// Where a unit's functions part: one segment ends and the next begins. The later one reads an activation
@@ -297,6 +300,15 @@ inline std::int64_t parameter_count(std::vector<UnitSpec> const& units) {
   std::int64_t count = 0;
   for (UnitSpec const& unit : units)
     for (ParameterSpec const& parameter : unit.parameters) count += parameter.shape.elements();
+  return count;
+}
+
+/// Of those, the ones that are trained.
+inline std::int64_t trainable_count(std::vector<UnitSpec> const& units) {
+  std::int64_t count = 0;
+  for (UnitSpec const& unit : units)
+    for (ParameterSpec const& parameter : unit.parameters)
+      if (parameter.trainable) count += parameter.shape.elements();
   return count;
 }
 

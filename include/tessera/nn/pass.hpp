@@ -56,20 +56,21 @@ struct Pass {
   Tensor<T const, Place> input;               // the output of the unit before
   Tensor<T, Place> output;                    // UnitSpec::output; empty when a recompute does not need it
   Tensor<T const, Place> output_gradient;     // shape of output
-  Tensor<T, Place> input_gradient;            // shape of input; empty for the first unit
+  Tensor<T, Place> input_gradient;            // shape of input; empty where nothing below is trained
 
   /// The last unit: one loss a token, and the factor of every loss gradient (1 / (G T) times the loss scale).
   Tensor<Stat, Place> losses;
   Stat const* gradient_scale = nullptr;
-  /// False in evaluation: nothing that only backward needs has to be written.
+  /// False in evaluation and below all that is trained: nothing that only backward needs has to be written.
   bool training = true;
 
   std::vector<Tensor<T const, Place>> weights;   // owned parameters
   std::vector<Tensor<T const, Place>> borrowed;  // borrowed parameters
-  std::vector<Tensor<T, Place>> gradients;       // of owned parameters: overwritten, rounded once
-  std::vector<Tensor<Stat, Place>> lent;         // of borrowed parameters: overwritten by the borrower
-  std::vector<Tensor<Stat, Place>> partials;     // of owned parameters that were lent: what the borrower left
-  std::vector<Tensor<T, Place>> saved_values;    // entry i is empty where saved[i] is a statistic
+  // Gradients: empty where a parameter is frozen, and then nothing is to be computed for it.
+  std::vector<Tensor<T, Place>> gradients;     // of owned parameters: overwritten, rounded once
+  std::vector<Tensor<Stat, Place>> lent;       // of borrowed parameters: overwritten by the borrower
+  std::vector<Tensor<Stat, Place>> partials;   // of owned parameters that were lent: what the borrower left
+  std::vector<Tensor<T, Place>> saved_values;  // entry i is empty where saved[i] is a statistic
   std::vector<Tensor<Stat, Place>> saved_statistics;
   std::vector<Tensor<T, Place>> backward_values;  // likewise for backward
   std::vector<Tensor<Stat, Place>> backward_statistics;

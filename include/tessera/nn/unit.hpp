@@ -40,7 +40,7 @@ class Unit {
     borrows_.push_back({owner, parameter.index});
     return {static_cast<int>(borrows_.size()) - 1, true};
   }
-  /// The parameter has no gradient and is never updated.
+  /// The parameter has no gradient, no optimizer state and is never updated.
   void freeze(Weight owned) { parameters_[static_cast<std::size_t>(owned.index)].trainable = false; }
   /// What forward leaves for backward; `cheap` as in ActivationSpec.
   Saved saved(std::string name, ShapeOf shape, bool cheap = false) {
@@ -53,9 +53,13 @@ class Unit {
   Backward backward(std::string name, ShapeOf shape) {
     return {backward_.add({std::move(name), {}, false, false, false, segment()}, std::move(shape))};
   }
-  /// `roomy`: some places fill a part of it alone.
-  BackwardStatistic backward_statistic(std::string name, ShapeOf shape, bool roomy = false) {
-    return {backward_.add({std::move(name), {}, true, false, roomy, segment()}, std::move(shape))};
+  /// `roomy`: some places fill a part of it alone. `serves`: the parameters whose gradients alone it is for;
+  /// none: for all.
+  BackwardStatistic backward_statistic(std::string name, ShapeOf shape, bool roomy = false,
+                                       std::vector<Weight> const& serves = {}) {
+    ActivationSpec spec{std::move(name), {}, true, false, roomy, segment()};
+    for (Weight const& weight : serves) spec.serves.push_back(weight.index);
+    return {backward_.add(std::move(spec), std::move(shape))};
   }
   /// Ends a segment with what it saved: tensors listed from here on are the next one's. Returns the gradient
   /// of `value`, which that one leaves. The sides as in Boundary.

@@ -30,19 +30,23 @@ void embedding_forward(Context<P>& context, In<std::int32_t, P> tokens, In<T, P>
 /// compute_t<T> in `partial` (V,C) and rounded to T once. `partial` holds the gradient that another use of
 /// the parameter left there, or anything if `fresh`, which starts from zero; it may be dwte where the types
 /// are the same. dwpe (P,C) or empty is overwritten: the sum over samples in order, rows from T on are zero.
+/// An empty dwte is not computed either, and needs no partial.
 template <class T, class P>
 void embedding_backward(Context<P>& context, In<std::int32_t, P> tokens, In<T, P> dy,
                         Out<compute_t<T>, P> partial, bool fresh, Tensor<T, P> dwte, Out<T, P> dwpe) {
+  if (!dwte && !dwpe) return;
   std::int64_t const channels = dy.shape().columns();
   detail::expect(
-      tokens.shape().elements() == dy.shape().rows() && dwte.shape().columns() == channels &&
-          partial.shape().elements() == dwte.shape().elements() &&
+      tokens.shape().elements() == dy.shape().rows() &&
+          (!dwte ||
+           (dwte.shape().columns() == channels && partial.shape().elements() == dwte.shape().elements())) &&
           (!dwpe || (dwpe.shape().columns() == channels && dwpe.shape().rows() >= tokens.shape().columns())),
       "embedding_backward",
       "tokens (B,T), dy (B,T,C), partial (V,C), dwte (V,C), dwpe (P,C) with P >= T or none", tokens.shape(),
       dy.shape(), partial.shape(), dwte.shape(), dwpe.shape());
-  Operation const operation{"embedding_backward", 2.0 * static_cast<double>(dy.shape().elements()),
-                            detail::bytes_of(tokens, dy, partial, dwte, dwpe)};
+  Operation const operation{
+      "embedding_backward", 2.0 * static_cast<double>(dy.shape().elements()),
+      detail::bytes_of(tokens, dy, dwte, dwpe) + (dwte ? detail::bytes_of(partial) : 0.0)};
   context.enqueue(operation,
                   [&] { backend::Embedding<P>::backward(context, tokens, dy, partial, fresh, dwte, dwpe); });
 }

@@ -30,22 +30,26 @@ void layer_norm_forward(Context<P>& context, In<T, P> x, In<T, P> gamma, In<T, P
 
 /// dx = the gradient through the norm, plus residual_gradient (M,C) unless that is empty; it may be dx
 /// itself, and dx may be dy. partials (2, layer_norm_partial_rows(M), C) in compute_t<T> are what
-/// layer_norm_backward_weight makes the gradients of gamma and beta from: sums over blocks of rows.
+/// layer_norm_backward_weight makes the gradients of gamma and beta from: sums over blocks of rows. Of dx and
+/// partials, one that is empty is not computed.
 template <class T, class P>
 void layer_norm_backward_input(Context<P>& context, In<T, P> dy, In<T, P> x, In<T, P> gamma,
                                In<compute_t<T>, P> mean, In<compute_t<T>, P> rstd, In<T, P> residual_gradient,
                                Tensor<T, P> dx, Out<compute_t<T>, P> partials) {
+  if (!dx && !partials) return;
   std::int64_t const rows = x.shape().rows(), channels = x.shape().columns();
-  detail::expect(dy.shape().rows() == rows && dy.shape().columns() == channels && dx.shape().rows() == rows &&
-                     dx.shape().columns() == channels && detail::is_vector(gamma.shape(), channels) &&
-                     detail::is_vector(mean.shape(), rows) && detail::is_vector(rstd.shape(), rows) &&
-                     (!residual_gradient || residual_gradient.shape().elements() == rows * channels) &&
-                     partials.shape().elements() == 2 * layer_norm_partial_rows(rows) * channels,
-                 "layer_norm_backward_input",
-                 "dy, x, dx and any residual gradient (M,C), mean and rstd (M), gamma (C), partials "
-                 "(2,layer_norm_partial_rows(M),C)",
-                 dy.shape(), x.shape(), dx.shape(), residual_gradient.shape(), mean.shape(), rstd.shape(),
-                 gamma.shape(), partials.shape());
+  detail::expect(
+      dy.shape().rows() == rows && dy.shape().columns() == channels &&
+          (!dx || (dx.shape().rows() == rows && dx.shape().columns() == channels)) &&
+          detail::is_vector(gamma.shape(), channels) && detail::is_vector(mean.shape(), rows) &&
+          detail::is_vector(rstd.shape(), rows) &&
+          (!residual_gradient || residual_gradient.shape().elements() == rows * channels) &&
+          (!partials || partials.shape().elements() == 2 * layer_norm_partial_rows(rows) * channels),
+      "layer_norm_backward_input",
+      "dy, x, dx and any residual gradient (M,C), mean and rstd (M), gamma (C), partials "
+      "(2,layer_norm_partial_rows(M),C)",
+      dy.shape(), x.shape(), dx.shape(), residual_gradient.shape(), mean.shape(), rstd.shape(), gamma.shape(),
+      partials.shape());
   Operation const operation{"layer_norm_backward_input", 14.0 * static_cast<double>(x.shape().elements()),
                             detail::bytes_of(dy, x, gamma, mean, rstd, residual_gradient, dx)};
   context.enqueue(operation, [&] {
@@ -53,15 +57,19 @@ void layer_norm_backward_input(Context<P>& context, In<T, P> dy, In<T, P> x, In<
   });
 }
 
-/// dgamma and dbeta (C): the partial sums of layer_norm_backward_input over its M rows, added in order.
+/// dgamma and dbeta (C): the partial sums of layer_norm_backward_input over its M rows, added in order. Of
+/// the two, one that is empty is not computed.
 template <class T, class P>
 void layer_norm_backward_weight(Context<P>& context, In<compute_t<T>, P> partials, std::int64_t rows,
                                 Tensor<T, P> dgamma, Out<T, P> dbeta) {
-  std::int64_t const channels = dgamma.shape().elements(), count = layer_norm_partial_rows(rows);
-  detail::expect(
-      detail::is_vector(dbeta.shape(), channels) && partials.shape().elements() == 2 * count * channels,
-      "layer_norm_backward_weight", "partials (2,layer_norm_partial_rows(M),C), dgamma and dbeta (C)",
-      partials.shape(), dgamma.shape(), dbeta.shape());
+  if (!dgamma && !dbeta) return;
+  std::int64_t const channels = partials.shape().columns(), count = layer_norm_partial_rows(rows);
+  detail::expect((!dgamma || detail::is_vector(dgamma.shape(), channels)) &&
+                     (!dbeta || detail::is_vector(dbeta.shape(), channels)) &&
+                     partials.shape().elements() == 2 * count * channels,
+                 "layer_norm_backward_weight",
+                 "partials (2,layer_norm_partial_rows(M),C), dgamma and dbeta (C)", partials.shape(),
+                 dgamma.shape(), dbeta.shape());
   Operation const operation{"layer_norm_backward_weight", 2.0 * static_cast<double>(count * channels),
                             detail::bytes_of(partials, dgamma, dbeta)};
   context.enqueue(operation,

@@ -53,10 +53,12 @@ void linear(Context<P>& context, In<T, P> x, In<T, P> w, Tensor<T, P> y,
   context.enqueue(operation, [&] { backend::Linear<P>::forward(context, x, w, y, with); });
 }
 
-/// dx = dy w^T, times the derivative of the activation that x came out of. dy (M,N), dx (M,K).
+/// dx = dy w^T, times the derivative of the activation that x came out of. dy (M,N), dx (M,K); an empty dx is
+/// not computed.
 template <class T, class P>
 void linear_backward_input(Context<P>& context, In<T, P> dy, In<T, P> w, Tensor<T, P> dx,
                            std::type_identity_t<LinearInputOptions<T, P>> const& with = {}) {
+  if (!dx) return;
   detail::expect_linear(
       "linear_backward_input", dx.shape(), w.shape(), dy.shape(), with.transposed,
       with.activation == Activation::none || with.pre.shape().elements() == dx.shape().elements(),
@@ -69,7 +71,7 @@ void linear_backward_input(Context<P>& context, In<T, P> dy, In<T, P> w, Tensor<
 }
 
 /// dw = x^T dy, like w, of T, or of compute_t<T> where another gradient is still to be added; dbias = the sum
-/// of dy over rows. x (M,K), dy (M,N). Rows in order.
+/// of dy over rows. x (M,K), dy (M,N). Rows in order. Of the two, one that is empty is not computed.
 template <class T, class G, class P>
 void linear_backward_weight(
     Context<P>& context, Tensor<T, P> x, In<std::remove_const_t<T>, P> dy, Tensor<G, P> dw,
@@ -77,13 +79,15 @@ void linear_backward_weight(
   using V = std::remove_const_t<T>;
   static_assert(std::is_same_v<G, V> || std::is_same_v<G, compute_t<V>>,
                 "tessera: this gradient is of the operands' type or of their sum type.");
-  detail::expect_linear("linear_backward_weight", x.shape(), dw.shape(), dy.shape(), with.transposed,
-                        !with.dbias || detail::is_vector(with.dbias.shape(), dy.shape().columns()),
+  if (!dw && !with.dbias) return;
+  std::int64_t const in = x.shape().columns(), out = dy.shape().columns();
+  Shape const unwanted = with.transposed ? Shape{out, in} : Shape{in, out};
+  detail::expect_linear("linear_backward_weight", x.shape(), dw ? dw.shape() : unwanted, dy.shape(),
+                        with.transposed, !with.dbias || detail::is_vector(with.dbias.shape(), out),
                         with.dbias.shape());
-  Operation const operation{
-      "linear_backward_weight",
-      detail::multiply_adds(x.shape().columns(), dy.shape().columns(), x.shape().rows()),
-      detail::bytes_of(x, dy, dw, with.dbias)};
+  Operation const operation{"linear_backward_weight",
+                            dw ? detail::multiply_adds(in, out, x.shape().rows()) : 0.0,
+                            detail::bytes_of(dy, dw, with.dbias) + (dw ? detail::bytes_of(x) : 0.0)};
   context.enqueue(operation,
                   [&] { backend::Linear<P>::backward_weight(context, In<V, P>(x), dy, dw, with); });
 }

@@ -20,13 +20,14 @@ inline constexpr std::int64_t shard_alignment = 4096;
 /// Every parameter starts at a multiple of this many elements of its flat group.
 inline constexpr std::int64_t parameter_alignment = 64;
 
-/// Parameters in one flat buffer, with a shard of their own: decayed ones first, then undecayed, then frozen,
-/// each parameter aligned and followed by its padding rows, the tail padded. Only the tail depends on the
-/// number of shards.
+/// Parameters in one flat buffer, with a shard of their own: decayed ones first, then undecayed, each aligned
+/// and followed by its padding rows, the tail padded. Only the tail depends on the number of shards.
 struct FlatLayout {
+  bool trainable = true;    ///< false: frozen, weights alone
   int number = 0;           ///< among those of the model, unit by unit
+  int normed = -1;          ///< among the trainable ones of the model; frozen: -1
   std::vector<Range> gaps;  ///< everything that is no parameter's: stays zero
-  Range decayed, undecayed, frozen;
+  Range decayed, undecayed;
   std::int64_t elements = 0;  ///< without the tail padding
   std::int64_t shard = 0;     ///< elements of one of the shards, a multiple of shard_alignment
   std::int64_t padded = 0;    ///< all shards
@@ -34,7 +35,8 @@ struct FlatLayout {
   constexpr Range shard_of(int index) const { return {index * shard, (index + 1) * shard}; }
 };
 
-/// The flat groups of a unit, and where each parameter lies.
+/// The flat groups of a unit, its trainable parameters and its frozen ones as far as it has them, and where
+/// each parameter lies.
 struct UnitLayout {
   std::vector<FlatLayout> flats;
   std::vector<Range> parameters;  ///< logical elements, in the order of UnitSpec::parameters
@@ -45,29 +47,54 @@ inline UnitLayout layout_of(UnitSpec const& unit, int shards) {
   UnitLayout all;
   all.parameters.resize(unit.parameters.size());
   all.flat_of.resize(unit.parameters.size());
-  FlatLayout& layout = all.flats.emplace_back();
-  std::int64_t cursor = 0;
-  auto const place = [&](auto&& belongs) {
-    std::int64_t const begin = cursor;
-    for (std::size_t index = 0; index < unit.parameters.size(); ++index) {
-      if (!belongs(unit.parameters[index])) continue;
-      ParameterSpec const& parameter = unit.parameters[index];
-      std::int64_t const end = cursor + parameter.shape.elements();
-      std::int64_t const next = round_up(cursor + parameter.in_memory().elements(), parameter_alignment);
-      all.parameters[index] = {cursor, end};
-      if (next > end) layout.gaps.push_back({end, next});
-      cursor = next;
-    }
-    return Range{begin, cursor};
-  };
-  layout.decayed = place([](ParameterSpec const& p) { return p.trainable && p.decay; });
-  layout.undecayed = place([](ParameterSpec const& p) { return p.trainable && !p.decay; });
-  layout.frozen = place([](ParameterSpec const& p) { return !p.trainable; });
-  layout.elements = cursor;
-  layout.shard = round_up((cursor + shards - 1) / shards, shard_alignment);
-  layout.padded = layout.shard * shards;
-  if (layout.padded > cursor) layout.gaps.push_back({cursor, layout.padded});
+  for (bool const trainable : {true, false}) {
+    FlatLayout flat;
+    flat.trainable = trainable;
+    std::int64_t cursor = 0;
+    auto const place = [&](bool decay) {
+      std::int64_t const begin = cursor;
+      for (std::size_t index = 0; index < unit.parameters.size(); ++index) {
+        ParameterSpec const& parameter = unit.parameters[index];
+        if (parameter.trainable != trainable || parameter.decay != decay) continue;
+        std::int64_t const end = cursor + parameter.shape.elements();
+        std::int64_t const next = round_up(cursor + parameter.in_memory().elements(), parameter_alignment);
+        all.parameters[index] = {cursor, end};
+        all.flat_of[index] = static_cast<int>(all.flats.size());
+        if (next > end) flat.gaps.push_back({end, next});
+        cursor = next;
+      }
+      return Range{begin, cursor};
+    };
+    flat.decayed = place(true);
+    flat.undecayed = place(false);
+    if (cursor == 0) continue;
+    flat.elements = cursor;
+    flat.shard = round_up((cursor + shards - 1) / shards, shard_alignment);
+    flat.padded = flat.shard * shards;
+    if (flat.padded > cursor) flat.gaps.push_back({cursor, flat.padded});
+    all.flats.push_back(std::move(flat));
+  }
   return all;
+}
+
+/// Elements of a parameter's logical tensor, row-major, that lie one after another in a flat group.
+struct Piece {
+  int parameter = 0;
+  Range logical;
+  Range flat;
+};
+
+/// What lies in a range of a unit's flat group, in the order of its parameters. Whoever fills, collects or
+/// names values goes by pieces alone. Padding is in none.
+inline std::vector<Piece> pieces(UnitLayout const& unit, int group, Range range) {
+  std::vector<Piece> list;
+  for (std::size_t index = 0; index < unit.parameters.size(); ++index) {
+    if (unit.flat_of[index] != group) continue;
+    Range const lies = unit.parameters[index], part = intersect(lies, range);
+    if (part.size() > 0)
+      list.push_back({static_cast<int>(index), {part.begin - lies.begin, part.end - lies.begin}, part});
+  }
+  return list;
 }
 
 namespace detail {

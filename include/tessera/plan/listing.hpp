@@ -17,7 +17,9 @@ namespace detail {
 
 /// "gathered of h.3 (host)", "saved residual": a buffer in words, with its tier where that is not the device.
 inline std::string words(StepPlan const& plan, Buffer const& buffer, int unit) {
-  std::string text(name_of(buffer.kind));
+  bool const frozen =
+      buffer.range.size() > 0 && buffer.unit >= 0 && !plan.flat({buffer.unit, buffer.flat}).trainable;
+  std::string text((frozen ? "frozen " : "") + std::string(name_of(buffer.kind)));
   UnitSpec const* const of = buffer.unit >= 0 ? &plan.unit(buffer.unit) : nullptr;
   if (of && (buffer.kind == BufferKind::saved || buffer.kind == BufferKind::dropped))
     text += " " + of->saved[static_cast<std::size_t>(buffer.index)].name;

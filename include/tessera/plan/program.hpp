@@ -47,7 +47,7 @@ class Generator {
     if (training_) {
       micro_ = -1;
       norms();
-      for (Flat const of : plan_.flats()) update(of);
+      for (Flat const of : plan_.trainable()) update(of);
     }
     overlap(schedule, plan_.shape.prefetch);
     place_buffers(program_);
@@ -106,11 +106,11 @@ class Generator {
 
   bool rebuilt(int unit) const {
     RecomputeKind const kind = plan_.recipe.recompute;
-    return training_ && (kind == RecomputeKind::block || kind == RecomputeKind::every) &&
+    return training_ && unit >= lowest_ && (kind == RecomputeKind::block || kind == RecomputeKind::every) &&
            plan_.unit(unit).recomputable && !plan_.unit(unit).saved.empty();
   }
   bool drops(int unit, std::size_t saved) const {
-    if (!training_ || rebuilt(unit)) return true;
+    if (!training_ || unit < lowest_ || rebuilt(unit)) return true;
     return plan_.recipe.recompute == RecomputeKind::gelu && plan_.unit(unit).saved[saved].cheap;
   }
   bool drops_some(int unit, int segment) const {
@@ -149,7 +149,7 @@ class Generator {
     };
     for (int unit = 0; unit < units(); ++unit) run(Verb::forward, unit);
     if (!training_) return works;
-    for (int unit = units() - 1; unit >= 0; --unit) {
+    for (int unit = units() - 1; unit >= lowest_; --unit) {
       if (rebuilt(unit) && rebuilt_last(unit))
         for (int again = rebuilt_from(unit); again <= unit; ++again) run(Verb::recompute, again);
       Flats const read = plan_.unit(unit).backward_reads_weights ? weights_of(unit) : Flats{};
@@ -158,7 +158,8 @@ class Generator {
         if (!rebuilt(unit) && drops_some(unit, segment))
           works.push_back({Verb::restore, unit, segment, segment < last ? read : Flats{}});
         works.push_back({Verb::backward_input, unit, segment, read});
-        works.push_back({Verb::backward_weight, unit, segment, segment > 0 ? read : Flats{}});
+        if (plan_.trains(unit))
+          works.push_back({Verb::backward_weight, unit, segment, segment > 0 ? read : Flats{}});
       }
     }
     return works;
@@ -327,6 +328,7 @@ class Generator {
     if (backward) {
       if (!last_unit && last_segment) reads.push_back(buffers_.output_gradient(unit));
       for (int index = 0; index < static_cast<int>(spec.backward.size()); ++index) {
+        if (!plan_.wanted(unit, spec.backward[static_cast<std::size_t>(index)])) continue;
         bool const own = spec.backward[static_cast<std::size_t>(index)].segment == segment;
         bool const from_next = !last_segment && spec.boundary(segment).gradient == index;
         bool const handed_on = segment > 0 && spec.boundary(segment - 1).gradient == index;
@@ -335,10 +337,11 @@ class Generator {
         else if (from_next || (own && !handed_on))
           reads.push_back(buffers_.backward(unit, index));
       }
-      if (work.verb == Verb::backward_input && segment == 0 && unit > 0 && spec.input_gradient)
+      if (work.verb == Verb::backward_input && segment == 0 && unit > lowest_ && spec.input_gradient)
         writes.push_back(buffers_.output_gradient(unit - 1));
       if (work.verb == Verb::backward_weight) {
-        for (Flat const of : plan_.flats(unit)) writes.push_back(buffers_.contribution(of));
+        for (Flat const of : plan_.flats(unit))
+          if (plan_.flat(of).trainable) writes.push_back(buffers_.contribution(of));
         for (int borrow = 0; borrow < static_cast<int>(spec.borrows.size()); ++borrow)
           for (int buffer : buffers_.lent(unit, borrow)) writes.push_back(buffer);
         for (int buffer : buffers_.lent_to_me(unit)) reads.push_back(buffer);
@@ -372,10 +375,11 @@ class Generator {
   /// A unit's contribution is complete: it joins the open bucket, and a full bucket travels.
   void finish_contribution(int unit) {
     for (Flat const of : plan_.flats(unit)) {
+      if (!plan_.flat(of).trainable) continue;
       bucket_.push_back(of);
       bucket_bytes_ += buffers_[buffers_.contribution(of)].bytes;
     }
-    if (bucket_bytes_ < plan_.shape.bucket_bytes && unit > 0) return;
+    if (bucket_bytes_ < plan_.shape.bucket_bytes && unit > lowest_) return;
     add_to_gradients(bucket_);
     bucket_.clear();
     bucket_bytes_ = 0;
@@ -419,7 +423,7 @@ class Generator {
     int const partials = buffers_.partials();
     Range const all = buffers_[partials].range;
     if (rows().gradients.tier == Tier::device)
-      for (Flat const of : plan_.flats())
+      for (Flat const of : plan_.trainable())
         work(Verb::norm, of, buffers_.gradient(of), partials, plan_.held(plan_.normed_over(), of), {}, {});
     if (plan_.norm_in_fold()) move(Verb::share, Move::copy, -1, found_[0], partials, all);
     if (several()) move(Verb::share, Move::all_gather, -1, partials, buffers_.shares(), all);
@@ -439,7 +443,7 @@ class Generator {
     int const gradient =
         carry(Verb::stream, of, {buffers_.gradient(of), plan_.gradients()}, at, Kind::landing);
     int const working = carry(Verb::stream, of, {master, master_lies}, at, Kind::working);
-    List writes{buffers_.moments(of, 0), buffers_.moments(of, 1)};
+    List writes = buffers_.moments(of);
     int weights = working;  // those that are kept on the device come from here
     if (apart) {
       if (at.tier == rows().parameters.tier && holds(rows().parameters.over, at.over))
@@ -459,6 +463,7 @@ class Generator {
   bool training_;
   Program program_;
   StepBuffers buffers_{plan_, program_};
+  int lowest_ = plan_.lowest_trainable();  // backward ends there, and nothing below it is kept
   int micro_ = 0;
   bool last_ = false;
   Flats acquired_;
@@ -484,9 +489,16 @@ inline StepPlan make_plan(std::vector<UnitSpec> units, RecipeTable const& recipe
   plan.recipe.placement = at_world(recipe.placement, shape.world, shape.shards());
   plan.shape = shape;
   for (UnitSpec const& unit : plan.units) plan.layouts.push_back(layout_of(unit, shape.shards()));
-  int number = 0;
+  auto const states = adamw_states(recipe.types.master);
+  plan.optimizer.assign(states.begin(), states.end());
+  int number = 0, normed = 0;
   for (UnitLayout& layout : plan.layouts)
-    for (FlatLayout& flat : layout.flats) flat.number = number++;
+    for (FlatLayout& flat : layout.flats) {
+      flat.number = number++;
+      if (flat.trainable) flat.normed = normed++;
+    }
+  if (number > 0 && normed == 0)
+    throw Error(ErrorKind::config, "model: every parameter is frozen; leave one to train");
   Placement const& gradients = plan.recipe.placement.gradients;
   bool const mixed = recipe.types.contribution != recipe.types.accumulator;
   bool const folds = recipe.reduction == ReductionKind::ordered || gradients.over == Sharding::root;

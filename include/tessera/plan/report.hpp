@@ -16,6 +16,7 @@
 
 #include "tessera/core/error.hpp"
 #include "tessera/detail/clock.hpp"
+#include "tessera/nn/freeze.hpp"
 #include "tessera/plan/program.hpp"
 #include "tessera/policy/parse.hpp"
 #include "tessera/policy/rules.hpp"
@@ -24,6 +25,14 @@ namespace tessera::inline v0 {
 
 /// Lists a model's units for a micro-batch; what plans are made from.
 using UnitLister = std::function<std::vector<UnitSpec>(MicroBatch)>;
+
+/// The same units with what `freeze` names frozen (nn/freeze.hpp). The lister throws what `frozen` throws.
+inline UnitLister freezing(UnitLister units, std::function<bool(std::string_view name)> freeze) {
+  if (!freeze) return units;
+  return [units = std::move(units), freeze = std::move(freeze)](MicroBatch shape) {
+    return frozen(units(shape), freeze);
+  };
+}
 
 /// Bytes of one purpose, by tier.
 struct MemoryCategory {

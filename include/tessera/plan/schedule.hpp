@@ -102,7 +102,7 @@ enum class BufferKind : std::uint8_t {
   working,          ///< master weights where the optimizer works
   updated,          ///< T: updated weights where the optimizer works
   master,           ///< compute type: the weights that the optimizer updates
-  moments,          ///< compute type, index 0 and 1: first and second moment
+  moments,          ///< what the optimizer keeps, index = StepPlan::optimizer
   state,            ///< StepState
   host_state,       ///< its copy on the host
   partials,         ///< this rank's norm partials, sums of losses and first bad element

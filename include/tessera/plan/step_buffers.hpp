@@ -33,8 +33,14 @@ class StepBuffers {
 
   int parameters(Flat of) { return program_.find(Kind::parameters, of); }
   int gradient(Flat of) { return program_.find(plan_.gradient_kind(), of); }
-  int master(Flat of) { return program_.find(plan_.master_kind(), of); }
-  int moments(Flat of, int index) { return program_.find(Kind::moments, of, index); }
+  int master(Flat of) { return program_.find(plan_.master_kind(of), of); }
+  /// All that the optimizer keeps.
+  List moments(Flat of) {
+    List list;
+    for (int index = 0; index < static_cast<int>(plan_.optimizer.size()); ++index)
+      list.push_back(program_.find(Kind::moments, of, index));
+    return list;
+  }
   /// Room for values of a flat group that lie so; `pieces` ranks' each.
   int room(Kind kind, Flat of, int index, DType type, Placement const& lies, int pieces = 1) {
     Range const range = plan_.held(lies.over, of);
@@ -87,10 +93,12 @@ class StepBuffers {
 
   // ---- gradients of borrowed parameters -------------------------------------------------------------------
 
-  /// Where a borrower leaves its gradient: the owner's contribution itself when the formats agree and it is
-  /// the first to borrow, else a buffer of its own (and the first one's, to which it is added).
+  /// Where a borrower leaves its gradient, nowhere for a frozen parameter's: the owner's contribution itself
+  /// when the formats agree and it is the first to borrow, else a buffer of its own (and the first one's, to
+  /// which it is added).
   List lent(int unit, int borrow) {
     Borrow const& what = plan_.unit(unit).borrows[static_cast<std::size_t>(borrow)];
+    if (!plan_.trains(what)) return {};
     std::int64_t const bytes =
         plan_.unit(what.unit).parameters[static_cast<std::size_t>(what.parameter)].in_memory().elements() *
         size(plan_.recipe.types.accumulator);
@@ -145,8 +153,10 @@ class StepBuffers {
     StepShape const& shape = plan_.shape;
     for (Flat const of : plan_.flats()) {
       keep(room(Kind::parameters, of, 0, types.parameter, rows.parameters));
+      if (!plan_.flat(of).trainable) continue;
       if (!plan_.weights_are_master()) keep(room(Kind::master, of, 0, types.master, rows.master));
-      for (int moment : {0, 1}) keep(room(Kind::moments, of, moment, types.master, rows.moments));
+      for (std::size_t index = 0; index < plan_.optimizer.size(); ++index)
+        keep(room(Kind::moments, of, static_cast<int>(index), plan_.optimizer[index].type, rows.moments));
       keep(plan_.accumulates ? room(Kind::accumulator, of, 0, types.accumulator, rows.gradients)
                              : contribution(of));
     }

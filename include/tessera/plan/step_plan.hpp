@@ -2,6 +2,7 @@
 // What is fixed before step 1, as data: the numbers of a step, buffers, programs, and who holds which part.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include "tessera/core/place.hpp"
 #include "tessera/nn/model.hpp"
 #include "tessera/optim/finish.hpp"
+#include "tessera/optim/states.hpp"
 #include "tessera/plan/layout.hpp"
 #include "tessera/plan/schedule.hpp"
 #include "tessera/policy/table.hpp"
@@ -102,6 +104,7 @@ struct StepPlan {
   std::vector<UnitLayout> layouts;
   RecipeTable recipe;  ///< its placement is already that of `shape.world`
   StepShape shape;
+  std::vector<OptimizerState> optimizer;  ///< what it keeps of each trained parameter
   bool accumulates = false;  ///< gradients fold into an accumulator; else the contribution is the gradient
   Program train;
   Program evaluate;
@@ -124,8 +127,38 @@ struct StepPlan {
   std::vector<Flat> flats() const {
     std::vector<Flat> list;
     for (int unit = 0; unit < units_count(); ++unit)
-      for (Flat const flat : flats(unit)) list.push_back(flat);
+      for (Flat const of : flats(unit)) list.push_back(of);
     return list;
+  }
+  /// Those that have gradients and optimizer state, in order.
+  std::vector<Flat> trainable() const {
+    std::vector<Flat> list = flats();
+    std::erase_if(list, [this](Flat of) { return !flat(of).trainable; });
+    return list;
+  }
+  /// The pieces of parameters in a range of a flat group.
+  std::vector<Piece> pieces(Flat of, Range range) const {
+    return v0::pieces(layout(of.unit), of.group, range);
+  }
+  bool trains(Borrow const& what) const { return flat(flat_of(what.unit, what.parameter)).trainable; }
+  /// Whether a gradient of the unit's own or borrowed parameters is wanted.
+  bool trains(int unit) const {
+    auto const& own = layout(unit).flats;
+    auto const& borrows = this->unit(unit).borrows;
+    return std::any_of(own.begin(), own.end(), [](FlatLayout const& each) { return each.trainable; }) ||
+           std::any_of(borrows.begin(), borrows.end(), [this](Borrow const& what) { return trains(what); });
+  }
+  /// The first unit with a trainable parameter: where backward ends.
+  int lowest_trainable() const {
+    int unit = 0;
+    while (unit < units_count() && !trains(unit)) ++unit;
+    return unit;
+  }
+  /// Whether a tensor that backward_input leaves for backward_weight serves a gradient that is wanted.
+  bool wanted(int unit, ActivationSpec const& kept) const {
+    return kept.serves.empty() || std::any_of(kept.serves.begin(), kept.serves.end(), [&](int parameter) {
+             return flat(flat_of(unit, parameter)).trainable;
+           });
   }
   UnitSpec const& unit(int unit) const { return units[static_cast<std::size_t>(unit)]; }
   bool is_root() const { return shape.rank == 0; }
@@ -166,11 +199,11 @@ struct StepPlan {
   int norm_ranks() const { return normed_over() == Sharding::root ? 1 : shape.shards(); }
   /// Whether the ranks have a part each of what a buffer of state holds.
   bool is_split(Buffer const& buffer) const { return buffer.over == Sharding::sharded && shape.shards() > 1; }
-  /// Where the norm partials of each flat group lie in the share of every rank.
+  /// Where the norm partials of each trainable flat group lie in the share of every rank.
   std::vector<NormRange> norm_ranges() const {
     std::vector<NormRange> ranges;
     std::int64_t offset = 0;
-    for (Flat const of : flats()) {
+    for (Flat const of : trainable()) {
       bool const whole = normed_over() == Sharding::root;
       std::int64_t const blocks = (whole ? flat(of).padded : flat(of).shard) / shard_alignment;
       ranges.push_back({offset, blocks});
@@ -180,8 +213,8 @@ struct StepPlan {
   }
   /// The norm partials of one rank's share.
   std::int64_t norm_blocks() const {
-    NormRange const last = norm_ranges().back();
-    return last.offset + last.blocks;
+    std::vector<NormRange> const ranges = norm_ranges();
+    return ranges.empty() ? 0 : ranges.back().offset + ranges.back().blocks;
   }
   /// The part that this rank updates.
   Range updated(Flat of) const { return held(placement().moments.over, of); }
@@ -192,8 +225,9 @@ struct StepPlan {
   DType gradient_type() const { return accumulates ? recipe.types.accumulator : recipe.types.contribution; }
   /// The optimizer updates the weights themselves: same format, same place.
   bool weights_are_master() const { return !has_separate_master(recipe); }
-  BufferKind master_kind() const {
-    return weights_are_master() ? BufferKind::parameters : BufferKind::master;
+  /// Where the weights of a flat group are in full: frozen ones have no master.
+  BufferKind master_kind(Flat of) const {
+    return weights_are_master() || !flat(of).trainable ? BufferKind::parameters : BufferKind::master;
   }
   /// The optimizer works apart from the device.
   bool streams() const { return placement().moments.tier != Tier::device; }

@@ -148,8 +148,8 @@ class ParameterStore {
   void fill(ParameterSource const& source) {
     for (Flat const of : plan_.flats()) {
       Range const kept = state(Kind::parameters, of).range;
-      Range const updated = state(plan_.master_kind(), of).range;
-      bool const apart = !plan_.weights_are_master() && updated.size() > 0;
+      Range const updated = state(plan_.master_kind(of), of).range;
+      bool const apart = plan_.master_kind(of) == Kind::master && updated.size() > 0;
       std::size_t const weight_bytes = static_cast<std::size_t>(bytes_of<T>(kept.size()));
       std::size_t const master_bytes = static_cast<std::size_t>(apart ? bytes_of<S>(updated.size()) : 0);
       std::byte* const weights = state_bytes(Kind::parameters, of);
@@ -163,9 +163,10 @@ class ParameterStore {
     }
   }
 
-  /// Hands every parameter's logical master values to `sink` on rank 0, in the order of names. All ranks call
-  /// it together; the others' sinks are not called. Waits for everything enqueued; takes host memory for one
-  /// flat group and one parameter at a time, outside the arenas.
+  /// Hands every parameter's logical values, those of its master weights, to `sink` on rank 0, in the order
+  /// of names; a frozen one's are the weights themselves. All ranks call it together; the others' sinks are
+  /// not called. Waits for everything enqueued; takes host memory for one unit and one parameter at a time,
+  /// outside the arenas.
   void collect(ParameterSink const& sink) {
     settle();
     struct Named {
@@ -179,46 +180,45 @@ class ParameterStore {
             {&plan_.unit(unit).parameters[static_cast<std::size_t>(parameter)].name, unit, parameter});
     std::sort(order.begin(), order.end(), [](Named const& a, Named const& b) { return *a.name < *b.name; });
 
-    std::vector<S> gathered;
+    std::vector<std::vector<std::byte>> flats;  // of the unit in memory
     std::vector<float> values;
-    S const* whole = nullptr;
-    Flat in_memory;
+    int in_memory = -1;
     for (Named const& next : order) {
-      Flat const of = plan_.flat_of(next.unit, next.parameter);
-      if (in_memory != of) {
-        Buffer const& master = state(plan_.master_kind(), of);
-        whole = reinterpret_cast<S const*>(
-            context_.host_view(state_bytes(plan_.master_kind(), of), static_cast<std::size_t>(master.bytes)));
-        if (plan_.is_split(master)) {  // the first row's shards come first
-          gathered.resize(plan_.is_root() ? static_cast<std::size_t>(plan_.flat(of).shard * plan_.shape.world)
-                                          : 0);
-          transport_.gather(0, whole, gathered.data(), master.bytes,
-                            {"collect", plan_.unit(next.unit).name.c_str(), -1});
-          whole = gathered.data();
-        }
-        in_memory = of;
+      if (in_memory != next.unit) {
+        flats.clear();
+        for (Flat const of : plan_.flats(next.unit)) flats.push_back(gathered(of));
+        in_memory = next.unit;
       }
       if (!plan_.is_root()) continue;
-      Range const part = plan_.layout(next.unit).parameters[static_cast<std::size_t>(next.parameter)];
-      values.resize(static_cast<std::size_t>(part.size()));
-      for (std::int64_t i = 0; i < part.size(); ++i)
-        values[static_cast<std::size_t>(i)] = static_cast<float>(whole[part.begin + i]);
-      sink(plan_.unit(next.unit).parameters[static_cast<std::size_t>(next.parameter)], values);
+      Flat const of = plan_.flat_of(next.unit, next.parameter);
+      ParameterSpec const& spec = plan_.unit(next.unit).parameters[static_cast<std::size_t>(next.parameter)];
+      values.resize(static_cast<std::size_t>(spec.shape.elements()));
+      auto const widen = [&](auto const* from) {
+        for (Piece const& piece : plan_.pieces(of, {0, plan_.flat(of).padded}))
+          if (piece.parameter == next.parameter)
+            for (std::int64_t i = 0; i < piece.flat.size(); ++i)
+              values[static_cast<std::size_t>(piece.logical.begin + i)] =
+                  static_cast<float>(from[piece.flat.begin + i]);
+      };
+      std::byte const* const from = flats[static_cast<std::size_t>(of.group)].data();
+      if (state(plan_.master_kind(of), of).type == dtype_of<S>)
+        widen(reinterpret_cast<S const*>(from));
+      else
+        widen(reinterpret_cast<T const*>(from));
+      sink(spec, values);
       transport_.heartbeat();  // a slow disk is no dead rank
     }
   }
 
-  /// "h.3.mlp.c_fc.weight": the parameter that holds an element of the flat group of a number, or the name of
-  /// the group's unit.
-  std::string name_at(std::int64_t number, std::int64_t element) const {
-    for (Flat const of : plan_.flats()) {
-      if (plan_.flat(of).number != number) continue;
-      UnitLayout const& layout = plan_.layout(of.unit);
-      for (std::size_t index = 0; index < layout.parameters.size(); ++index)
-        if (layout.flat_of[index] == of.group && layout.parameters[index].begin <= element &&
-            element < layout.parameters[index].end)
-          return plan_.unit(of.unit).parameters[index].name;
-      return plan_.unit(of.unit).name;
+  /// "h.3.mlp.c_fc.weight": the parameter that holds an element of a trainable flat group, by its number
+  /// among them, or the name of the group's unit.
+  std::string name_at(std::int64_t normed, std::int64_t element) const {
+    for (Flat const of : plan_.trainable()) {
+      if (plan_.flat(of).normed != normed) continue;
+      UnitSpec const& unit = plan_.unit(of.unit);
+      for (Piece const& piece : plan_.pieces(of, {element, element + 1}))
+        return unit.parameters[static_cast<std::size_t>(piece.parameter)].name;
+      return unit.name;
     }
     return {};
   }
@@ -250,6 +250,19 @@ class ParameterStore {
   template <class U>
   U* values(int buffer, Range part) const {
     return reinterpret_cast<U*>(memory_.train(buffer) + plan_.train.at(buffer).at(part.begin));
+  }
+
+  /// A flat group's weights in full, whole on rank 0; the others take part.
+  std::vector<std::byte> gathered(Flat of) {
+    Buffer const& master = state(plan_.master_kind(of), of);
+    auto const bytes = static_cast<std::size_t>(master.bytes);
+    std::byte const* const own = context_.host_view(state_bytes(master.kind, of), bytes);
+    if (!plan_.is_split(master))
+      return plan_.is_root() ? std::vector(own, own + bytes) : std::vector<std::byte>();
+    // The first row's shards come first.
+    std::vector<std::byte> all(plan_.is_root() ? bytes * static_cast<std::size_t>(plan_.shape.world) : 0);
+    transport_.gather(0, own, all.data(), master.bytes, {"collect", plan_.unit(of.unit).name.c_str(), -1});
+    return all;
   }
 
   // Moves.
@@ -354,7 +367,7 @@ class ParameterStore {
     find_bad(context, entry, entry.to, gradient, partials);
   }
   std::size_t number_of(Entry const& entry) const {
-    return static_cast<std::size_t>(plan_.flat({entry.unit, entry.flat}).number);
+    return static_cast<std::size_t>(plan_.flat({entry.unit, entry.flat}).normed);
   }
   template <class P>
   Tensor<float, P> partials_of(Entry const& entry, int found) const {
@@ -394,31 +407,27 @@ class ParameterStore {
     constexpr std::int64_t chunk = 16384;
     std::exception_ptr thrown;
     std::mutex mutex;
-    UnitLayout const& layout = plan_.layout(of.unit);
-    for (int parameter = 0; parameter < static_cast<int>(layout.parameters.size()); ++parameter) {
-      if (plan_.flat_of(of.unit, parameter) != of) continue;
-      Range const whole = layout.parameters[static_cast<std::size_t>(parameter)];
-      context_.host().pool().parallel_for((whole.size() + chunk - 1) / chunk, [&](std::int64_t task, int) {
-        Range const part = intersect(whole, {whole.begin + task * chunk, whole.begin + (task + 1) * chunk});
-        Range const in_weights = intersect(part, kept),
-                    in_master = master ? intersect(part, updated) : Range{};
-        if (!in_weights.size() && !in_master.size()) return;
-        std::array<float, chunk> values;
-        try {
-          source(of.unit, parameter, part.begin - whole.begin,
-                 std::span(values).first(static_cast<std::size_t>(part.size())));
-        } catch (...) {
-          std::lock_guard const lock(mutex);
-          if (!thrown) thrown = std::current_exception();
-          return;
-        }
-        for (std::int64_t i = in_weights.begin; i < in_weights.end; ++i)
-          weights[i - kept.begin] = static_cast<T>(values[static_cast<std::size_t>(i - part.begin)]);
-        for (std::int64_t i = in_master.begin; i < in_master.end; ++i)
-          master[i - updated.begin] = static_cast<S>(values[static_cast<std::size_t>(i - part.begin)]);
-      });
-      if (thrown) std::rethrow_exception(thrown);
-    }
+    auto const form_piece = [&](Piece const& piece) {
+      Range const in_weights = intersect(piece.flat, kept),
+                  in_master = master ? intersect(piece.flat, updated) : Range{};
+      if (!in_weights.size() && !in_master.size()) return;
+      std::array<float, chunk> values;
+      source(of.unit, piece.parameter, piece.logical.begin,
+             std::span(values).first(static_cast<std::size_t>(piece.logical.size())));
+      for (std::int64_t i = in_weights.begin; i < in_weights.end; ++i)
+        weights[i - kept.begin] = static_cast<T>(values[static_cast<std::size_t>(i - piece.flat.begin)]);
+      for (std::int64_t i = in_master.begin; i < in_master.end; ++i)
+        master[i - updated.begin] = static_cast<S>(values[static_cast<std::size_t>(i - piece.flat.begin)]);
+    };
+    context_.host().pool().parallel_for(plan_.flat(of).padded / chunk + 1, [&](std::int64_t task, int) {
+      try {
+        for (Piece const& piece : plan_.pieces(of, {task * chunk, (task + 1) * chunk})) form_piece(piece);
+      } catch (...) {
+        std::lock_guard const lock(mutex);
+        if (!thrown) thrown = std::current_exception();
+      }
+    });
+    if (thrown) std::rethrow_exception(thrown);
   }
 
   StepPlan const& plan_;

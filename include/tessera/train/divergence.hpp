@@ -38,13 +38,14 @@ class StepTrace {
       if (entry.verb == Verb::backward_weight && entry.segment == 0) {  // the unit's contribution is complete
         std::int64_t const micro = std::int64_t{1} * entry.micro_batch * plan.shape.world + plan.shape.rank;
         for (Flat const of : plan.flats(entry.unit)) {
+          if (!plan.flat(of).trainable) continue;
           int const buffer = plan.train.find(BufferKind::contribution, of);
           Range const whole{0, plan.flat(of).padded};
           record(plan, {step, contribution, micro, -plan.flat(of).number}, of, whole,
                  plan.train.at(buffer).type, data(buffer, whole));
         }
       } else if (entry.verb == Verb::decide) {  // all gradients are complete
-        for (Flat const of : plan.flats()) {
+        for (Flat const of : plan.trainable()) {
           int const buffer = plan.train.find(plan.gradient_kind(), of);
           Range const part = plan.held(plan.normed_over(), of);
           record(plan, {step, gradient, 0, plan.flat(of).number}, of, part, plan.train.at(buffer).type,
@@ -136,11 +137,9 @@ class StepTrace {
     text += phase == contribution ? "contribution of micro-batch " + std::to_string(micro)
             : phase == gradient   ? "gradient"
                                   : "weights after the update";
-    for (std::size_t index = 0; index < layout.parameters.size(); ++index)
-      if (layout.flat_of[index] == group && layout.parameters[index].begin <= element &&
-          element < layout.parameters[index].end)
-        return text + ", " + unit.parameters[index].name + ", element " +
-               std::to_string(element - layout.parameters[index].begin);
+    for (Piece const& piece : pieces(layout, group, {element, element + 1}))
+      return text + ", " + unit.parameters[static_cast<std::size_t>(piece.parameter)].name + ", element " +
+             std::to_string(piece.logical.begin);
     return text + ", " + unit.name + ", padding " + std::to_string(element);
   }
 

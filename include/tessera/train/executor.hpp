@@ -127,7 +127,7 @@ class Executor {
   void bind(Pass<Place, T>& pass, Entry const& entry) {
     int const unit = entry.unit;
     UnitSpec const& spec = plan_.unit(unit);
-    pass.training = training();
+    pass.training = training() && unit >= plan_.lowest_trainable();
     pass.weights = weights(entry, unit);
     for (Borrow const& borrow : spec.borrows)
       pass.borrowed.push_back(weights(entry, borrow.unit)[static_cast<std::size_t>(borrow.parameter)]);
@@ -253,11 +253,12 @@ class Executor {
     }
   }
 
-  /// After a unit's last backward_weight: later borrowers join the first, and what is no trainable
-  /// parameter's stays zero.
+  /// After a unit's last backward_weight: later borrowers join the first, and what is no parameter's stays
+  /// zero.
   void complete(Entry const& entry, Pass<Place, T> const& pass, Context<Place>& context) {
     UnitSpec const& spec = plan_.unit(entry.unit);
     for (std::size_t borrow = 0; borrow < spec.borrows.size(); ++borrow) {
+      if (!pass.lent[borrow]) continue;
       Tensor<S, Place> const left =
           left_by_borrowers(entry, spec.borrows[borrow].unit, spec.borrows[borrow].parameter);
       if (left.data() != pass.lent[borrow].data())
@@ -266,15 +267,15 @@ class Executor {
     }
     auto const& flats = plan_.layout(entry.unit).flats;
     for (int group = 0; group < static_cast<int>(flats.size()); ++group) {
+      FlatLayout const& layout = flats[static_cast<std::size_t>(group)];
+      if (!layout.trainable) continue;
       T* const contribution = pointer<T>(Kind::contribution, {entry.unit, group});
       auto const clear = [&](Range range) {
         if (range.size())
           ops::fill(context, Tensor<T, Place>{contribution + range.begin, {range.size()}},
                     static_cast<T>(0.0f));
       };
-      FlatLayout const& layout = flats[static_cast<std::size_t>(group)];
       for (Range const& gap : layout.gaps) clear(gap);
-      clear(layout.frozen);
     }
   }
 

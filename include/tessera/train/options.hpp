@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <optional>
 #include <ostream>
 #include <string>
+#include <string_view>
 
 #include "tessera/data/file_bytes.hpp"
 #include "tessera/optim/adamw.hpp"
@@ -18,7 +20,7 @@ namespace tessera::inline v0 {
 /// The most micro-batches of a step: its schedule is a list that holds each of them.
 inline constexpr int most_accumulation = 16384;
 
-/// Everything about a trainer that is a number. All ranks pass the same.
+/// Everything about a trainer that is a number, and which parameters it trains. All ranks pass the same.
 struct TrainerOptions {
   double learning_rate = 3e-4;
   double beta1 = 0.9;
@@ -48,6 +50,10 @@ struct TrainerOptions {
                                      ///< on GPUs by each rank on its own; 0: what is available
   LossScaleOptions loss_scale = {};  ///< for fp16
   std::int64_t skips_allowed = 50;   ///< overflows in a row before the run is given up
+
+  /// True for the names of parameters to freeze: weights alone, without gradient and optimizer state. Empty:
+  /// what the model itself froze. It must match a name and leave one to train.
+  std::function<bool(std::string_view name)> freeze = {};
 };
 
 /// What one optimizer step did. Equal on every rank but for the seconds.

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "tessera/comm/communicator.hpp"
 #include "tessera/core/error.hpp"
@@ -70,6 +71,13 @@ MemoryLimit memory_limit(std::int64_t limit) {
 }
 
 namespace detail {
+
+/// The model with the parameters frozen that the options name.
+template <class Place, class T>
+ErasedModel<Place, T> frozen_by(ErasedModel<Place, T> model, TrainerOptions const& options) {
+  model.units = freezing(std::move(model.units), options.freeze);
+  return model;
+}
 
 /// Makes a rank's device current for the calling thread.
 template <class Place>

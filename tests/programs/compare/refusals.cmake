@@ -14,6 +14,11 @@ refuses(2 "--steps needs a value;'--json'" --steps --json)
 refuses(2 "--list takes no value" --list=yes)
 refuses(2 "--json has an empty value" --json=)
 
+# Frozen parameters.
+refuses(2 "--freeze;'h(';is no regular expression" --freeze "h(")
+refuses(3 "--freeze 'layers': freeze matches none of the;names are like" ${brief} --freeze layers)
+refuses(3 "--freeze '[.]': freeze leaves none of the;match fewer" ${brief} --freeze "[.]")
+
 # Choices, with the nearest.
 refuses(2 "--mesh;'shards';'shard'" --mesh shards=2)
 refuses(2 "--mesh;'shard';no number" --mesh shard)

@@ -25,6 +25,11 @@ refuses(2 "--model;lacks heads" --model "layers=1,channels=8")
 refuses(2 "--model" --model "layers=0,heads=1,channels=8")
 refuses(3 "5 heads do not divide 8 channels" --model "layers=1,heads=5,channels=8")
 
+# Frozen parameters.
+refuses(2 "--freeze;'h(';is no regular expression" --freeze "h(")
+refuses(3 "--freeze 'layers': freeze matches none of the;names are like" ${small} --freeze layers)
+refuses(3 "--freeze '[.]': freeze leaves none of the;match fewer" ${small} --freeze "[.]")
+
 # Numbers.
 foreach(flag --batch --sequence --accumulation --ranks --global-batch --vocabulary --epochs --samples)
   foreach(value 0 -1 nan 1.5 3x 0x10 99999999999999999999 1e3)

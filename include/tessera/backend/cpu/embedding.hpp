@@ -42,26 +42,28 @@ struct Embedding {
     constexpr std::int64_t stripe = 64 / static_cast<std::int64_t>(sizeof(S)) * 2;
     std::int64_t const n = dy.shape().columns(), rows = dy.shape().rows(),
                        sequence = tokens.shape().columns();
-    if (fresh)
-      for_blocks(context.pool(), partial.elements(), [&](std::int64_t begin, std::int64_t end, int) {
-        std::fill(partial.data() + begin, partial.data() + end, S(0));
-      });
-    context.pool().parallel_for((n + stripe - 1) / stripe, [&](std::int64_t task, int) {
-      std::int64_t const begin = task * stripe, end = std::min(begin + stripe, n);
-      for (std::int64_t row = 0; row < rows; ++row) {
-        S* const to = partial.data() + static_cast<std::int64_t>(tokens.data()[row]) * n;
-        for_packets<S>(begin, end, [&](std::int64_t i, auto whole, std::int64_t count) {
-          put(to + i,
-              get<S>(static_cast<S const*>(to) + i, whole, count) +
-                  get<S>(dy.data() + row * n + i, whole, count),
-              whole, count);
+    if (dwte) {
+      if (fresh)
+        for_blocks(context.pool(), partial.elements(), [&](std::int64_t begin, std::int64_t end, int) {
+          std::fill(partial.data() + begin, partial.data() + end, S(0));
         });
-      }
-    });
-    if (static_cast<void const*>(partial.data()) != static_cast<void const*>(dwte.data()))
-      transform<S>(
-          context.pool(), dwte.elements(), [](Packet<S> from, Packet<S>& to) { to = from; },
-          static_cast<S const*>(partial.data()), dwte.data());
+      context.pool().parallel_for((n + stripe - 1) / stripe, [&](std::int64_t task, int) {
+        std::int64_t const begin = task * stripe, end = std::min(begin + stripe, n);
+        for (std::int64_t row = 0; row < rows; ++row) {
+          S* const to = partial.data() + static_cast<std::int64_t>(tokens.data()[row]) * n;
+          for_packets<S>(begin, end, [&](std::int64_t i, auto whole, std::int64_t count) {
+            put(to + i,
+                get<S>(static_cast<S const*>(to) + i, whole, count) +
+                    get<S>(dy.data() + row * n + i, whole, count),
+                whole, count);
+          });
+        }
+      });
+      if (static_cast<void const*>(partial.data()) != static_cast<void const*>(dwte.data()))
+        transform<S>(
+            context.pool(), dwte.elements(), [](Packet<S> from, Packet<S>& to) { to = from; },
+            static_cast<S const*>(partial.data()), dwte.data());
+    }
     if (!dwpe) return;
     context.pool().parallel_for(dwpe.shape().rows(), [&](std::int64_t position, int) {
       for_packets<S>(0, n, [&](std::int64_t i, auto whole, std::int64_t count) {

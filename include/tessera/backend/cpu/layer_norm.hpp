@@ -96,7 +96,8 @@ struct LayerNorm {
                              ConstTensor<T> residual_gradient, Tensor<T> dx, Tensor<compute_t<T>> partials) {
     using S = compute_t<T>;
     std::int64_t const n = x.shape().columns();
-    layer_norm_backward_scale(context, dy, x, mean, rstd, partials.data());
+    if (partials) layer_norm_backward_scale(context, dy, x, mean, rstd, partials.data());
+    if (!dx) return;
     context.pool().parallel_for(x.shape().rows(), [&](std::int64_t row, int) {
       T const* const slopes = dy.data() + row * n;
       T const* const from = x.data() + row * n;
@@ -127,11 +128,12 @@ struct LayerNorm {
   static void backward_weight(Context<Cpu>& context, ConstTensor<compute_t<T>> partials,
                               std::int64_t /*rows*/, Tensor<T> dgamma, Tensor<T> dbeta) {
     using S = compute_t<T>;
-    std::int64_t const n = dgamma.elements();
+    std::int64_t const n = partials.shape().columns();
     for (auto const& [sums, to] :
          {std::pair(partials.data(), dgamma.data()), std::pair(partials.data() + n, dbeta.data())})
-      transform<S>(
-          context.pool(), n, [](Packet<S> from, Packet<S>& rounded) { rounded = from; }, sums, to);
+      if (to)
+        transform<S>(
+            context.pool(), n, [](Packet<S> from, Packet<S>& rounded) { rounded = from; }, sums, to);
   }
 };
 

@@ -117,6 +117,7 @@ struct Linear {
   static void backward_weight(Context<Cpu>& context, ConstTensor<T> x, ConstTensor<T> dy, Tensor<G> dw,
                               ops::LinearWeightOptions<T, Cpu> const& with) {
     using S = compute_t<T>;
+    if (!dw) return sum_rows(context, dy, with.dbias);
     auto const store_weight = store_into<S>(dw.data(), dw.shape().columns());
     if (with.transposed) {
       plain_product(context, dy, true, x, false, dw, store_weight);

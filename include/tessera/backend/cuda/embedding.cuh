@@ -162,12 +162,14 @@ struct Embedding {
                        Tensor<T, Cuda> dwte, Tensor<T, Cuda> dwpe) {
     using S = compute_t<T>;
     std::int64_t const rows = dy.shape().rows(), columns = dy.shape().columns();
-    if (fresh) run_fill(context.stream(), partial.elements(), partial.data(), S(0));
-    for (std::int64_t begin = 0; begin < rows; begin += sorted_tokens)
-      run_add_token_rows(context, std::min(sorted_tokens, rows - begin), columns, dwte.shape().rows(),
-                         tokens.data() + begin, dy.data() + begin * columns, partial.data());
-    if (static_cast<void const*>(partial.data()) != static_cast<void const*>(dwte.data()))
-      run_convert(context.stream(), dwte.elements(), static_cast<S const*>(partial.data()), dwte.data());
+    if (dwte) {
+      if (fresh) run_fill(context.stream(), partial.elements(), partial.data(), S(0));
+      for (std::int64_t begin = 0; begin < rows; begin += sorted_tokens)
+        run_add_token_rows(context, std::min(sorted_tokens, rows - begin), columns, dwte.shape().rows(),
+                           tokens.data() + begin, dy.data() + begin * columns, partial.data());
+      if (static_cast<void const*>(partial.data()) != static_cast<void const*>(dwte.data()))
+        run_convert(context.stream(), dwte.elements(), static_cast<S const*>(partial.data()), dwte.data());
+    }
     std::int64_t const used = tokens.shape().columns() * columns;
     if (dwpe)
       run_add_positions(context.stream(), used > 0 ? rows * columns / used : 0, used, dwpe.elements(),

@@ -121,7 +121,7 @@ __global__ __launch_bounds__(norm_row_threads) void layer_norm_forward_kernel(
 
 // ---- backward -------------------------------------------------------------------------------------------
 
-/// The operands of the backward pass; `residual` may be null.
+/// The operands of the backward pass; `residual` may be null, and so may `dx`, which is not wanted then.
 template <class T>
 struct NormGradient {
   std::int64_t rows, columns;
@@ -138,8 +138,8 @@ __device__ __forceinline__ S norm_slope(S scaled, S normal, S sum_mean, S minus_
 }
 
 /// Blocks of rows in one read: dx, and the block's shares of dgamma and dbeta, of which partials
-/// (2,blocks,columns) receive one row each. A row is one threadIdx.y's and stays in registers; each
-/// threadIdx.y adds its rows in order, then those sums are added in order.
+/// (2,blocks,columns), unless null, receive one row each. A row is one threadIdx.y's and stays in registers;
+/// each threadIdx.y adds its rows in order, then those sums are added in order.
 template <class T, bool Whole>
 __global__ __launch_bounds__(norm_row_threads) void layer_norm_backward_kernel(NormGradient<T> g,
                                                                                std::int64_t rows_of_block,
@@ -198,9 +198,10 @@ __global__ __launch_bounds__(norm_row_threads) void layer_norm_backward_kernel(N
         if (g.residual) value += get<S>(residuals[p].value[k]);
         result.value[k] = put<T>(value);
       }
-      store_of_row<n, Whole>(g.dx + at, result, position(p), here);
+      if (g.dx) store_of_row<n, Whole>(g.dx + at, result, position(p), here);
     }
   }
+  if (!partials) return;
 
   auto const finish = [&](S const(&sums)[packs][n], S* to) {
     __syncthreads();
@@ -332,9 +333,10 @@ struct LayerNorm {
     NormBlocks<T> const blocks(g.rows, g.columns);
     if (g.columns == 0) return;
     if (blocks.long_rows) {
-      long_norm_scale_gradient_kernel<<<blocks_for(g.columns, 32), dim3(32, 16), 0, context.stream()>>>(
-          g, partials.data());
-      if (g.rows > 0)
+      if (partials)
+        long_norm_scale_gradient_kernel<<<blocks_for(g.columns, 32), dim3(32, 16), 0, context.stream()>>>(
+            g, partials.data());
+      if (g.dx && g.rows > 0)
         long_norm_input_gradient_kernel<<<static_cast<unsigned>(g.rows), norm_row_threads, 0,
                                           context.stream()>>>(g);
     } else if (blocks.count > 0) {
@@ -348,7 +350,7 @@ struct LayerNorm {
   template <class T>
   static void backward_weight(Context<Cuda>& context, Tensor<compute_t<T> const, Cuda> partials,
                               std::int64_t rows, Tensor<T, Cuda> dgamma, Tensor<T, Cuda> dbeta) {
-    std::int64_t const columns = dgamma.elements();
+    std::int64_t const columns = partials.shape().columns();
     if (columns > 0)
       run_sum_partials(context.stream(), partials.data(), NormBlocks<T>(rows, columns).count, columns,
                        dgamma.data(), dbeta.data());

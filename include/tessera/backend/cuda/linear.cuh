@@ -214,8 +214,9 @@ struct Linear {
   template <class T, class G>
   static void backward_weight(Context<Cuda>& context, Tensor<T const, Cuda> x, Tensor<T const, Cuda> dy,
                               Tensor<G, Cuda> dw, ops::LinearWeightOptions<T, Cuda> const& with) {
-    run_product(context,
-                with.transposed ? product_of(dy, true, x, false, dw) : product_of(x, true, dy, false, dw));
+    if (dw)
+      run_product(context,
+                  with.transposed ? product_of(dy, true, x, false, dw) : product_of(x, true, dy, false, dw));
     if (with.dbias)
       run_column_sums(context, dy.data(), dy.shape().rows(), dy.shape().columns(), with.dbias.data());
   }

@@ -63,6 +63,8 @@ __global__ __launch_bounds__(1024) void sum_partials_kernel(compute_t<T> const* 
   using S = compute_t<T>;
   __shared__ S shared[32][33];
   std::int64_t const column = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x;
+  T* const to = blockIdx.y == 0 ? first : second;
+  if (!to) return;
   S const* const from = partial + blockIdx.y * count * columns;
   S sum(0);
   if (column < columns)
@@ -73,10 +75,10 @@ __global__ __launch_bounds__(1024) void sum_partials_kernel(compute_t<T> const* 
   sum = S(0);
 #pragma unroll
   for (int row = 0; row < 32; ++row) sum += shared[row][threadIdx.x];
-  (blockIdx.y == 0 ? first : second)[column] = put<T>(sum);
+  to[column] = put<T>(sum);
 }
 
-/// The sums over rows of one array of partial sums, or of two that lie one after the other.
+/// The sums over rows of one array of partial sums, or of two that lie one after the other; null: not wanted.
 template <class T>
 void run_sum_partials(cudaStream_t stream, compute_t<T> const* partial, std::int64_t count,
                       std::int64_t columns, T* first, T* second = nullptr) {

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which parameters are trained, chosen by name.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/core/error.hpp"
+#include "tessera/nn/model.hpp"
+
+namespace tessera::inline v0 {
+
+/// The units with every parameter frozen whose name `freeze` is true for, beside those that the model froze
+/// itself; an empty `freeze` names none. Throws Error(config) where it is true for no name, and where nothing
+/// is left to train.
+inline std::vector<UnitSpec> frozen(std::vector<UnitSpec> units,
+                                    std::function<bool(std::string_view name)> const& freeze) {
+  if (!freeze) return units;
+  std::int64_t count = 0, named = 0, trained = 0;
+  std::string example;
+  for (UnitSpec& unit : units)
+    for (ParameterSpec& parameter : unit.parameters) {
+      bool const meant = freeze(parameter.name);
+      if (meant) parameter.trainable = false;
+      ++count;
+      named += meant;
+      trained += parameter.trainable;
+      if (example.empty() || unit.name == "h.0") example = parameter.name;
+    }
+  std::string const all = std::to_string(count) + " parameters of the model";
+  if (named == 0)
+    throw Error(ErrorKind::config,
+                "freeze matches none of the " + all + "; their names are like '" + example + "'");
+  if (trained == 0)
+    throw Error(ErrorKind::config,
+                "freeze leaves none of the " + all + " to train; let it match fewer names");
+  return units;
+}
+
+}  // namespace tessera::inline v0

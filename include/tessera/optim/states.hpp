@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an optimizer keeps from step to step, as a list: buffers, clearing and reports go by it.
+#pragma once
+
+#include <array>
+#include <string_view>
+
+#include "tessera/core/dtype.hpp"
+
+namespace tessera::inline v0 {
+
+/// One number of an optimizer for each element of a trained parameter. It lies where the recipe's row
+/// `moments` says, in a buffer whose index is the state's place in the list, and starts at zero.
+struct OptimizerState {
+  std::string_view name;  ///< as PyTorch calls it
+  DType type{};
+};
+
+/// Those of AdamW: the running means of the gradient and of its square, in the type in which it computes.
+constexpr std::array<OptimizerState, 2> adamw_states(DType computes) {
+  return {{{"exp_avg", computes}, {"exp_avg_sq", computes}}};
+}
+
+}  // namespace tessera::inline v0

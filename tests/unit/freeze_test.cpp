@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+// Frozen parameters in plans: what they leave out of the schedule and of the memory, for chosen and random
+// names, and names that cannot be meant.
+#include "tessera/nn/freeze.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tessera/nn/gpt2.hpp"
+#include "tessera/plan/check.hpp"
+#include "tessera/plan/listing.hpp"
+#include "tessera/plan/report.hpp"
+
+#include "support/runs.hpp"
+#include "support/tied_model.hpp"
+#include "unit/file_support.hpp"
+
+namespace {
+
+using namespace support;
+using Names = std::function<bool(std::string_view)>;
+
+constexpr Gpt2Options deep{.layers = 4, .heads = 4, .channels = 64, .positions = 32, .vocabulary = 61};
+
+StepShape shape_of(int world, int rank = 0) {
+  StepShape shape;
+  shape.batch = 2;
+  shape.sequence = 13;
+  shape.accumulation = 2;
+  shape.world = world;
+  shape.rank = rank;
+  shape.prefetch = 1;
+  shape.workspace_bytes = 1000;
+  return shape;
+}
+
+StepPlan plan_of(RecipeTable const& table, Names const& names, StepShape const& shape = shape_of(2)) {
+  return make_plan(frozen(Gpt2(deep).units({shape.batch, shape.sequence}), names), table, shape);
+}
+
+bool all_but_the_last_norm(std::string_view name) { return !name.starts_with("ln_f"); }
+bool lower_half(std::string_view name) {
+  return name.starts_with("wte") || name.starts_with("wpe") || name.starts_with("h.0") ||
+         name.starts_with("h.1");
+}
+
+int count(Program const& program, Verb verb, int unit) {
+  auto const& entries = program.schedule.entries;
+  return static_cast<int>(std::count_if(entries.begin(), entries.end(), [&](Entry const& entry) {
+    return entry.verb == verb && entry.unit == unit;
+  }));
+}
+
+std::int64_t bytes(StepPlan const& plan, char const* name) {
+  for (MemoryCategory const& category : memory_report(plan).categories)
+    if (category.name == name) return category.bytes[0] + category.bytes[1];
+  return -1;
+}
+
+std::string refusal(Names const& names) {
+  try {
+    (void)frozen(Gpt2(deep).units({1, 8}), names);
+  } catch (Error const& error) {
+    CHECK(error.kind() == ErrorKind::config);
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("backward ends at the lowest trained unit and nothing below it is kept") {
+  for (std::string_view const sharding : shardings)
+    for (std::string_view const recompute : recomputes) {
+      RecipeTable const table = recipe(sharding, "bf16", "none", recompute);
+      for (auto const& [names, lowest] :
+           {std::pair{Names(all_but_the_last_norm), 5}, {Names(lower_half), 3}}) {
+        StepPlan const plan = plan_of(table, names);
+        INFO(std::string(sharding), " ", std::string(recompute), ", lowest ", lowest);
+        CHECK(plan.lowest_trainable() == lowest);
+        for (Entry const& entry : plan.train.schedule.entries) {
+          if (entry.verb == Verb::forward || entry.unit < 0) continue;
+          bool const brings = entry.verb == Verb::acquire || entry.verb == Verb::release;
+          if (!brings) CHECK(entry.unit >= lowest);
+        }
+        for (Buffer const& buffer : plan.train.buffers) {
+          if (buffer.kind == BufferKind::saved || buffer.kind == BufferKind::output_gradient)
+            CHECK(buffer.unit >= lowest);
+          if (buffer.kind == BufferKind::contribution || buffer.kind == BufferKind::lent ||
+              buffer.kind == BufferKind::accumulator || buffer.kind == BufferKind::moments ||
+              buffer.kind == BufferKind::master)
+            CHECK(buffer.unit >= lowest);
+        }
+        CHECK(count(plan.train, Verb::backward_input, lowest) == 2);
+        CHECK(count(plan.train, Verb::backward_weight, lowest) == 2);
+        CHECK(count(plan.train, Verb::backward_input, lowest - 1) == 0);
+        CHECK(mistake_in(plan, plan.train) == "");
+      }
+    }
+}
+
+TEST_CASE("a frozen unit between trained ones passes gradients on and has none of its own") {
+  StepPlan const plan =
+      plan_of(recipe("zs2"), [](std::string_view name) { return name.starts_with("h.2."); });
+  CHECK(plan.lowest_trainable() == 0);
+  CHECK(count(plan.train, Verb::backward_input, 3) == 2);
+  for (Verb const verb : {Verb::backward_weight, Verb::reduce, Verb::fold, Verb::norm, Verb::update})
+    CHECK(count(plan.train, verb, 3) == 0);
+  CHECK(plan.train.find(BufferKind::parameters, 3) >= 0);
+  CHECK(plan.train.find(BufferKind::moments, 3) < 0);
+  // What only gradients of its own would read is not there either.
+  for (Buffer const& buffer : plan.train.buffers)
+    if (buffer.kind == BufferKind::backward && buffer.unit == 3)
+      CHECK(plan.unit(3).backward[static_cast<std::size_t>(buffer.index)].name.find("partials") ==
+            std::string::npos);
+  CHECK(listing(plan, plan.train).find("frozen parameters") == std::string::npos);  // whole on the device
+  StepPlan const sharded =
+      plan_of(recipe("zs3"), [](std::string_view name) { return name.starts_with("h.2."); });
+  CHECK(listing(sharded, sharded.train).find("frozen parameters to frozen gathered") != std::string::npos);
+}
+
+TEST_CASE("a frozen table that the head borrows has a gradient from neither side") {
+  for (std::string_view const precision : {"fp32", "bf16"}) {
+    StepPlan const plan =
+        plan_of(recipe("zs0", precision), [](std::string_view name) { return name.starts_with("wte"); });
+    for (Buffer const& buffer : plan.train.buffers) CHECK(buffer.kind != BufferKind::lent);
+    CHECK(plan.layout(0).flats.size() == 2);
+    CHECK(plan.flat_of(0, 0) == Flat{0, 1});
+    CHECK(plan.flat_of(0, 1) == Flat{0, 0});
+    // The head reads the frozen group alone.
+    for (Entry const& entry : plan.train.schedule.entries)
+      if (entry.verb == Verb::forward && entry.unit == 5)
+        for (int const buffer : entry.reads)
+          if (plan.train.at(buffer).unit == 0 && plan.train.at(buffer).kind == BufferKind::parameters)
+            CHECK(plan.train.at(buffer).flat == 1);
+  }
+}
+
+TEST_CASE("the optimizer's states are those that it lists for every trained group and no other") {
+  StepPlan const plan = plan_of(recipe("zs1", "bf16"), lower_half);
+  REQUIRE(plan.optimizer.size() == 2);
+  CHECK(plan.optimizer[0].name == "exp_avg");
+  CHECK(plan.optimizer[1].name == "exp_avg_sq");
+  std::size_t found = 0;
+  for (Buffer const& buffer : plan.train.buffers)
+    if (buffer.kind == BufferKind::moments) {
+      ++found;
+      CHECK(plan.flat({buffer.unit, buffer.flat}).trainable);
+      CHECK(buffer.type == plan.optimizer[static_cast<std::size_t>(buffer.index)].type);
+    }
+  CHECK(found == 2 * plan.trainable().size());
+}
+
+TEST_CASE("memory falls with what is frozen") {
+  for (std::string_view const sharding : shardings)
+    for (std::string_view const offload : {"none", "cpu_optimizer", "cpu_full"}) {
+      RecipeTable const table = recipe(sharding, "bf16", offload);
+      StepPlan const all = plan_of(table, {}), half = plan_of(table, lower_half),
+                     last = plan_of(table, all_but_the_last_norm);
+      INFO(std::string(sharding), " ", std::string(offload));
+      for (char const* const name : {"gradients", "optimizer"}) {
+        CHECK(bytes(half, name) < bytes(all, name));
+        CHECK(bytes(last, name) < bytes(half, name));
+      }
+      CHECK(bytes(half, "activations") < bytes(all, "activations"));
+      CHECK(bytes(last, "activations") < bytes(half, "activations"));
+      CHECK(bytes(last, "optimizer") <= 3 * 4 * (2 * 64 + 2 * shard_alignment));
+      CHECK(last.arena_bytes[0] + last.arena_bytes[1] < half.arena_bytes[0] + half.arena_bytes[1]);
+    }
+}
+
+TEST_CASE("every random choice of names gives a list without a mistake") {
+  std::uint32_t dice = 7;
+  auto const roll = [&](std::uint32_t below) {
+    dice = dice * 1664525u + 1013904223u;
+    return (dice >> 8) % below;
+  };
+  int planned = 0;
+  for (int round = 0; round < 300; ++round) {
+    std::set<std::string, std::less<>> chosen;
+    MicroBatch const micro{2, 13};
+    auto units = round % 2 ? Gpt2(deep).units(micro) : TiedModel{}.units(micro);
+    std::uint32_t const odds = 1 + roll(4);
+    for (UnitSpec const& unit : units) {
+      bool const whole = roll(3) == 0, none = roll(3) == 0;
+      for (ParameterSpec const& parameter : unit.parameters)
+        if (whole || (!none && roll(4) < odds)) chosen.insert(parameter.name);
+    }
+    Names const names = [&](std::string_view name) { return chosen.contains(name); };
+    try {
+      units = frozen(std::move(units), names);
+    } catch (Error const&) {  // none or all of them
+      continue;
+    }
+    ++planned;
+    int const world = 1 + static_cast<int>(roll(4));
+    StepShape shape = shape_of(world, static_cast<int>(roll(static_cast<std::uint32_t>(world))));
+    shape.prefetch = static_cast<int>(roll(3));
+    shape.bucket_bytes = roll(2) ? 0 : 100000;
+    shape.recompute_every = 1 + static_cast<int>(roll(3));
+    RecipeTable const table =
+        recipe(shardings[roll(static_cast<std::uint32_t>(shardings.size()))], roll(2) ? "fp32" : "bf16",
+               offloads[roll(static_cast<std::uint32_t>(offloads.size()))],
+               recomputes[roll(static_cast<std::uint32_t>(recomputes.size()))], roll(2) ? "ordered" : "fast");
+    StepPlan const plan = make_plan(units, table, shape);
+    INFO(to_string(table), ", world ", world, ", round ", round);
+    CHECK(mistake_in(plan, plan.train) == "");
+    CHECK(mistake_in(plan, plan.evaluate) == "");
+    // Each trainable group, and no other, is normed and updated once.
+    std::multiset<std::pair<int, int>> updated, normed, want;
+    for (Entry const& entry : plan.train.schedule.entries) {
+      if (entry.verb == Verb::update) updated.insert({entry.unit, entry.flat});
+      if (entry.verb == Verb::norm) normed.insert({entry.unit, entry.flat});
+    }
+    for (Flat const of : plan.trainable()) want.insert({of.unit, of.group});
+    CHECK(updated == want);
+    CHECK(normed == want);
+  }
+  CHECK(planned > 150);
+}
+
+TEST_CASE("names that match nothing or everything are refused") {
+  CHECK(refusal(lower_half) == "");
+  CHECK(refusal({}) == "");
+  CHECK(refusal([](std::string_view name) { return name == "h.9"; }) ==
+        "freeze matches none of the 52 parameters of the model; their names are like 'h.0.mlp.c_proj.bias'");
+  CHECK(refusal([](std::string_view) { return true; }) ==
+        "freeze leaves none of the 52 parameters of the model to train; let it match fewer names");
+  auto units = TiedModel{}.units({1, 8});
+  for (UnitSpec& unit : units)
+    for (ParameterSpec& parameter : unit.parameters) parameter.trainable = false;
+  CHECK_THROWS_WITH_AS(make_plan(units, recipe("zs0"), shape_of(1)),
+                       doctest::Contains("every parameter is frozen"), Error);
+}
+
+TEST_CASE("parameters are counted by whether they are trained") {
+  auto const units = frozen(Gpt2(deep).units({1, 8}), all_but_the_last_norm);
+  CHECK(trainable_count(units) == 2 * 64);
+  CHECK(parameter_count(units) == parameter_count(Gpt2(deep).units({1, 8})));
+}
