@@ -379,7 +379,7 @@ class Generator {
       bucket_.push_back(of);
       bucket_bytes_ += buffers_[buffers_.contribution(of)].bytes;
     }
-    if (bucket_bytes_ < plan_.shape.bucket_bytes && unit > lowest_) return;
+    if (bucket_.empty() || (bucket_bytes_ < plan_.shape.bucket_bytes && unit > lowest_)) return;
     add_to_gradients(bucket_);
     bucket_.clear();
     bucket_bytes_ = 0;
