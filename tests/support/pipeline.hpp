@@ -37,6 +37,7 @@ class StageGenerator {
  public:
   StageGenerator(std::vector<UnitSpec> units, Stage const& by) : by_(by) {
     plan_.units = std::move(units);
+    for (UnitSpec const& unit : plan_.units) plan_.layouts.push_back(layout_of(unit, 1));
     plan_.shape.accumulation = by.micro_batches;
     int const count = plan_.units_count();
     begin_ = count * by.stage / by.stages;
@@ -84,13 +85,13 @@ class StageGenerator {
   // Buffers.
 
   int state(BufferKind kind, int unit) {
-    std::int64_t const bytes = unit < 0 ? 1000 : 4 * layout_of(plan_.unit(unit), 1).flats.front().padded;
+    std::int64_t const bytes = unit < 0 ? 1000 : 4 * plan_.layout(unit).flats.front().padded;
     return plan_.train.add({.kind = kind, .unit = unit, .bytes = bytes, .persistent = true});
   }
   int contribution(int unit) {
     return plan_.train.add({.kind = BufferKind::contribution,
                             .unit = unit,
-                            .bytes = 4 * layout_of(plan_.unit(unit), 1).flats.front().padded});
+                            .bytes = 4 * plan_.layout(unit).flats.front().padded});
   }
   int activation(BufferKind kind, int unit, int index, Shape const& shape, int slot) {
     return plan_.train.add({.kind = kind,
