@@ -346,7 +346,8 @@ inline void describe_point(results::Row& row, Point const& point) {
   SlotNames const& names = point.recipe.names;
   row["experiment"] = point.experiment;
   row["model"] = point.model.name;
-  row["stage"] = point.recipe.stage < 0 ? results::Row("dp") : results::Row(point.recipe.stage);
+  row["stage"] =
+      point.recipe.stage < 0 ? results::Row(point.recipe.names.sharding) : results::Row(point.recipe.stage);
   for_each_slot([&]<class Slot>(Slot) {
     std::string title(Slot::title);
     std::replace(title.begin(), title.end(), ' ', '_');

@@ -139,9 +139,6 @@ std::optional<double> peak_of(Point const& point, DeviceFacts const& device) {
 Row row_of(Measured const& of, Measured const* base, std::vector<Measured> const& all,
            Settings const& settings, DeviceFacts const& device) {
   Row row = results::empty_row();
-  for (char const* field : {"planned_host_mem_mb", "process_mem_mb", "comm_waiting_s", "speedup_against",
-                            "steps", "warmup", "skipped_steps", "schedule_hash", "trainable_params"})
-    row[field] = nullptr;
   Point const& point = of.point;
   cli::describe_point(row, point);
   row["params"] = of.params ? Row(*of.params) : Row(nullptr);

@@ -73,8 +73,6 @@ void declare(cli::CommandLine& line, Settings& settings) {
               "leave out the largest batch and sequence, which take most of the time");
 }
 
-char const* const place_names[] = {"device", "host", "nvme"};
-
 Json limit_json(std::int64_t bytes) { return bytes == MemoryLimit::none ? Json(nullptr) : Json(bytes); }
 
 Json to_json(Planned const& row, MemoryLimit const& limit, Planned const* picked) {
@@ -92,11 +90,11 @@ Json to_json(Planned const& row, MemoryLimit const& limit, Planned const* picked
   json["planned_host_mem_mb"] = cli::mebibytes(row.on(Tier::host));
   json["all_ranks_bytes"] = row.footprint.total;
   Json places = Json::object();
-  for (std::size_t tier = 0; tier < 3; ++tier) {
+  for (std::size_t tier = 0; tier < tier_count; ++tier) {
     Json place = Json::object();
     for (auto const& category : row.memory.categories) place[category.name] = category.bytes[tier];
     place["total"] = row.memory.total[tier];
-    places[place_names[tier]] = std::move(place);
+    places[std::string(name_of(Tier{static_cast<std::uint8_t>(tier)}))] = std::move(place);
   }
   json["bytes"] = std::move(places);
   auto const found = [&](std::string const& name, Largest const& largest) {
@@ -144,10 +142,10 @@ std::string row_text(Planned const& row, bool first, Settings const& settings,
   cli::Names const head = {std::string(row.point.recipe.names.sharding),
                            std::string(row.point.recipe.names.offload)};
   if (!row.is_planned()) table.text_row(head, row.status + ": " + row.reason);
-  for (std::size_t tier = 0; tier < 3 && row.is_planned(); ++tier) {
+  for (std::size_t tier = 0; tier < tier_count && row.is_planned(); ++tier) {
     if (tier > 0 && row.memory.total[tier] == 0) continue;
     cli::Names cells = tier == 0 ? head : cli::Names{"", ""};
-    cells.emplace_back(place_names[tier]);
+    cells.emplace_back(name_of(Tier{static_cast<std::uint8_t>(tier)}));
     for (auto const& category : row.memory.categories)
       cells.push_back(category.bytes[tier] == 0 ? "-" : size_text(category.bytes[tier]));
     cells.push_back(size_text(row.memory.total[tier]));

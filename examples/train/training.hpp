@@ -49,7 +49,8 @@ inline Json config_json(Settings const& settings) {
   config["params"] = parameter_count(settings.units());
   config["trainable_params"] = trainable_count(settings.units());
   config["freeze"] = or_null(settings.freeze);
-  config["stage"] = settings.recipe.stage < 0 ? Json("dp") : Json(settings.recipe.stage);
+  config["stage"] =
+      settings.recipe.stage < 0 ? Json(settings.recipe.names.sharding) : Json(settings.recipe.stage);
   for (auto const& [key, value] : {std::pair("device", names.device),
                                    {"sharding", names.sharding},
                                    {"precision", names.precision},

@@ -92,7 +92,6 @@ template <class... Named>
 struct Parallel;
 struct None;
 enum class Sharding : std::uint8_t;
-enum class Exchange : std::uint8_t;
 enum class LossScaleKind : std::uint8_t;
 enum class RecomputeKind : std::uint8_t;
 enum class ReductionKind : std::uint8_t;
@@ -241,8 +240,6 @@ struct MemoryReport;
 struct MemoryLimit;
 struct Footprint;
 struct Advice;
-struct Largest;
-class Deadline;
 class Deadline;
 struct Largest;
 enum class Group : std::uint8_t;

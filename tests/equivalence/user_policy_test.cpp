@@ -54,6 +54,7 @@ void same_in_every_precision() {
 }  // namespace
 
 TEST_CASE("a user's sharding of the moments alone changes no bit") {
+  static_assert(Trainer<TiedModel, ShardedMoments>::recipe.stage == -1, "rows then say its name");
   same_in_every_precision<ShardedMoments>();
   same_at_every_world<bfloat16, ShardedMoments, Offload<Cpu>>();
 }

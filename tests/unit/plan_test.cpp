@@ -177,7 +177,7 @@ TEST_CASE("the categories of a plan add up to its arenas") {
             shape.rank = rank;
             StepPlan const plan = plan_of(tiny, recipe(sharding, precision, offload), shape);
             MemoryReport const report = memory_report(plan);
-            for (std::size_t tier = 0; tier < 3; ++tier) {
+            for (std::size_t tier = 0; tier < tier_count; ++tier) {
               std::int64_t sum = 0;
               for (MemoryCategory const& category : report.categories) {
                 CHECK(category.bytes[tier] >= 0);

@@ -47,7 +47,8 @@ TEST_CASE("an empty row has every field in order as null") {
       "avg_power_w "
       "energy_j temp_start_c temp_end_c mfu_pct speedup scaling_efficiency first_loss final_loss losses "
       "grad_norms "
-      "weights_hash same_program_as seed";
+      "weights_hash same_program_as seed planned_host_mem_mb process_mem_mb comm_waiting_s speedup_against "
+      "steps warmup skipped_steps schedule_hash trainable_params";
   Row const row = results::empty_row();
   std::string fields;
   for (auto const& field : row.items()) {
@@ -151,7 +152,7 @@ TEST_CASE("CSV has all fields and quotes what needs it") {
   CHECK(file_support::has(text, ",1.5 2 null,"));
   CHECK(file_support::has(text, "\n\" padded\",,,3,"));
   CHECK(file_support::has(text, ",1234.5,"));
-  CHECK(text.ends_with(",,,zs0,,true\n"));
+  CHECK(text.ends_with(",,,zs0,,,,,,,,,,true\n"));
   CHECK(lines_of(results::to_csv({})).size() == 1);
 }
 

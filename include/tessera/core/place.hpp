@@ -2,6 +2,7 @@
 // Where bytes live and where work runs.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -20,6 +21,7 @@ struct Nvme {
 /// The places as data, for tables. `device` is where the model computes; `host` is the other arena in host
 /// memory that `Offload` uses, also when the device is itself the CPU.
 enum class Tier : std::uint8_t { device, host, nvme };
+inline constexpr std::size_t tier_count = 3;
 
 constexpr std::string_view name_of(Tier tier) {
   switch (tier) {

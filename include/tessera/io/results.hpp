@@ -38,7 +38,7 @@ inline constexpr auto row_fields = std::to_array<std::string_view>({
     "experiment",
     "model",
     "params",
-    "stage",  // "dp" or a number
+    "stage",  // the ZeRO stage, or the name of a sharding that is none
     "sharding",
     "precision",
     "offload",
@@ -90,6 +90,15 @@ inline constexpr auto row_fields = std::to_array<std::string_view>({
     "weights_hash",
     "same_program_as",  // the row whose schedule is identical
     "seed",
+    "planned_host_mem_mb",
+    "process_mem_mb",
+    "comm_waiting_s",
+    "speedup_against",  // the experiment that `speedup` divides by
+    "steps",
+    "warmup",
+    "skipped_steps",
+    "schedule_hash",
+    "trainable_params",  // of `params`
 });
 
 /// A row with every field of `row_fields` as null.

@@ -61,7 +61,7 @@ class ProgramCheck {
 
   /// Each tier's memory, cut wherever a buffer begins or ends.
   void cut_bytes() {
-    std::array<std::vector<std::int64_t>, 3> cuts;
+    std::array<std::vector<std::int64_t>, tier_count> cuts;
     for (Buffer const& buffer : program_.buffers)
       if (buffer.offset >= 0 && buffer.bytes > 0) {
         auto& tier = cuts[static_cast<std::size_t>(buffer.tier)];
@@ -72,7 +72,7 @@ class ProgramCheck {
       std::sort(tier.begin(), tier.end());
       tier.erase(std::unique(tier.begin(), tier.end()), tier.end());
     }
-    std::array<int, 3> first{};
+    std::array<int, tier_count> first{};
     for (std::size_t tier = 0; tier < cuts.size(); ++tier) {
       first[tier] = pieces;
       pieces += static_cast<int>(cuts[tier].size());

@@ -27,7 +27,8 @@ inline void place_buffers(Program& program) {
     buffer.offset = end;
     end += round_up(buffer.bytes, arena_alignment);
   }
-  for (Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
+  for (std::size_t at = 0; at < tier_count; ++at) {
+    Tier const tier{static_cast<std::uint8_t>(at)};
     std::vector<Interval> lives(buffers.size());
     for (std::size_t index = 0; index < buffers.size(); ++index) lives[index].bytes = buffers[index].bytes;
     auto const& entries = program.schedule.entries;
@@ -41,7 +42,6 @@ inline void place_buffers(Program& program) {
           life.last = static_cast<int>(entry);
         }
     IntervalPlan const placed = plan_intervals(lives);
-    std::size_t const at = static_cast<std::size_t>(tier);
     for (std::size_t index = 0; index < buffers.size(); ++index)
       if (placed.offsets[index] >= 0)
         buffers[index].offset = program.persistent_bytes[at] + placed.offsets[index];

@@ -415,7 +415,7 @@ inline StepPlan make_plan(std::vector<UnitSpec> units, RecipeTable const& recipe
                      gradients.tier != Tier::device || (mixed && shape.world > 1 && folds);
   plan.train = detail::Generator(plan, true).run(whole);
   plan.evaluate = detail::Generator(plan, false).run(whole);
-  for (std::size_t tier = 0; tier < 3; ++tier)
+  for (std::size_t tier = 0; tier < tier_count; ++tier)
     plan.arena_bytes[tier] = std::max(plan.train.arena_bytes[tier], plan.evaluate.arena_bytes[tier]);
   return plan;
 }

@@ -37,13 +37,13 @@ inline UnitLister freezing(UnitLister units, std::function<bool(std::string_view
 /// Bytes of one purpose, by tier.
 struct MemoryCategory {
   std::string name;
-  std::array<std::int64_t, 3> bytes{};  ///< by Tier
+  std::array<std::int64_t, tier_count> bytes{};  ///< by Tier
 };
 
 /// The bytes of one rank. The categories add up to the totals exactly.
 struct MemoryReport {
   std::vector<MemoryCategory> categories;
-  std::array<std::int64_t, 3> total{};  ///< by Tier
+  std::array<std::int64_t, tier_count> total{};  ///< by Tier
 };
 
 /// parameters, gradients, optimizer (master weights and moments), activations (everything that lives for a

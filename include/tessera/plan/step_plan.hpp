@@ -66,8 +66,8 @@ struct Buffer {
 struct Program {
   Schedule schedule;
   std::vector<Buffer> buffers;
-  std::array<std::int64_t, 3> persistent_bytes{};  ///< by Tier
-  std::array<std::int64_t, 3> arena_bytes{};       ///< by Tier: persistent and shared part together
+  std::array<std::int64_t, tier_count> persistent_bytes{};  ///< by Tier
+  std::array<std::int64_t, tier_count> arena_bytes{};       ///< by Tier: persistent and shared part together
 
   /// The index of a buffer, or -1.
   int find(BufferKind kind, Flat of, int index = 0) const {
@@ -104,7 +104,7 @@ struct StepPlan {
   bool accumulates = false;  ///< gradients fold into an accumulator; else the contribution is the gradient
   Program train;
   Program evaluate;
-  std::array<std::int64_t, 3> arena_bytes{};  ///< by Tier, for both programs
+  std::array<std::int64_t, tier_count> arena_bytes{};  ///< by Tier, for both programs
 
   int units_count() const { return static_cast<int>(units.size()); }
   UnitLayout const& layout(int unit) const { return layouts[static_cast<std::size_t>(unit)]; }

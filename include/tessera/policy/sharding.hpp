@@ -43,7 +43,6 @@ struct RootOptimizer {
   using policy_slot = slot::sharding;
   static constexpr std::string_view name = "dp";
   static constexpr void describe(RecipeTable& recipe) {
-    recipe.stage = -1;
     recipe.placement.master.over = recipe.placement.moments.over = Sharding::root;
     recipe.placement.gradients.over = Sharding::root;
   }

@@ -166,7 +166,7 @@ struct SlotNames {
 /// Everything that a recipe decides. Trivially copyable; all text is static.
 struct RecipeTable {
   std::string_view device = "cpu";  ///< "cpu" or "cuda"
-  int stage = 0;                    ///< the ZeRO stage, -1 for the root optimizer (row "dp")
+  int stage = -1;                   ///< the ZeRO stage; -1: none, rows have the name of the sharding
   DType precision = DType::f32;     ///< how products are computed; the only field where tf32 appears
   DTypes types{};
   PlacementTable placement{};

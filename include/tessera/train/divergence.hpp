@@ -106,9 +106,11 @@ class StepTrace {
         return static_cast<double>(reinterpret_cast<half const*>(data)[index]);
       case DType::bf16:
         return static_cast<double>(reinterpret_cast<bfloat16 const*>(data)[index]);
-      default:
+      case DType::f32:
+      case DType::tf32:
         return static_cast<double>(reinterpret_cast<float const*>(data)[index]);
     }
+    return 0.0;
   }
 
   std::optional<std::string> difference(Block const& key, std::vector<double> const& a,

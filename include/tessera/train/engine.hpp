@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The code that runs every recipe of one device and one compute type.
+// The code that runs every recipe of one device and one number format.
 #pragma once
 
 #include <algorithm>
