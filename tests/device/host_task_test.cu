@@ -112,6 +112,11 @@ TEST_CASE("GPU: host tasks stand between copies down and up, in graphs and witho
 
 TEST_CASE("GPU: host tasks of several lanes run at the same time") {
   TESSERA_NEEDS_GPU();
+  char const* const queues = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  if (queues && std::atoi(queues) < static_cast<int>(lane_count)) {
+    MESSAGE("skipped: lanes share the queues of the GPU, so that one's wait holds another");
+    return;
+  }
   static std::atomic<int> met;
   static constexpr std::array lanes{Lane::host, Lane::upload, Lane::download};
   auto const meet = [](Context<Cpu>& host, void* lane) {

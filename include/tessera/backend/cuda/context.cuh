@@ -194,10 +194,9 @@ class Context<Cuda> : public MathChannel {
     bool const first = !recorded.graph;
     if (first) recorded = captured(body);
     if (!recorded.graph) return first;
-    cudaError_t const launched = cudaGraphLaunch(recorded.graph.get(), lanes_[0].get());
-    check(launched, "cudaGraphLaunch");
-    for (std::size_t lane = 0; launched == cudaSuccess && lane < lane_count; ++lane)
+    for (std::size_t lane = 0; lane < lane_count; ++lane)
       if (recorded.host_tasks[lane] > 0) desks_[lane]->worker.expect(recorded.host_tasks[lane]);
+    check(cudaGraphLaunch(recorded.graph.get(), lanes_[0].get()), "cudaGraphLaunch");
     return first;
   }
 
@@ -216,12 +215,11 @@ class Context<Cuda> : public MathChannel {
         Context<Cpu>& host = lane_ == static_cast<std::size_t>(Lane::host) ? host_ : desk->own;
         auto const task =
             host_tasks_.try_emplace(data, cuda::HostTask{work, data, &host, &host_failure_}).first;
-        hand_over(task->second, *signals_[lane_]);
-        if (failure_) return;
         if (recording_)
           ++recording_->host_tasks[lane_];
         else
           desk->worker.expect(1);
+        hand_over(task->second, *signals_[lane_]);
       } catch (std::exception const& error) {
         failure_ = error.what();
       }

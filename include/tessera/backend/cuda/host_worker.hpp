@@ -98,7 +98,8 @@ class HostWorker {
     thread_.join();
   }
 
-  /// So many more tasks were enqueued. They may come at any time.
+  /// So many more tasks are about to be enqueued, by calls that may wait for them (CUDA_LAUNCH_BLOCKING).
+  /// They come at any time, or, where that failed, never.
   void expect(std::uint32_t tasks) noexcept {
     expected_.fetch_add(tasks, std::memory_order_release);
     expected_.notify_one();
