@@ -2,6 +2,7 @@
 // What a unit sees while it runs: views of the weights it acquired, of its activations and of its gradients.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -36,6 +37,16 @@ struct BackwardStatistic {
 };
 
 }  // namespace nn
+
+namespace detail {
+
+[[noreturn]] inline void no_such_entry(char const* what, int index, std::size_t size) {
+  throw Error(ErrorKind::usage, std::string("a model asks for ") + what + " " + std::to_string(index) +
+                                    " in a pass that has " + std::to_string(size) +
+                                    "; list it in the unit's UnitSpec, and mind which verb may touch it");
+}
+
+}  // namespace detail
 
 /// Handed to a unit's functions by the executor. Activations have logical shapes, parameters those in
 /// memory (ParameterSpec::in_memory); a view that the running verb may not touch is empty (weights outside an
@@ -106,9 +117,7 @@ struct Pass {
   template <class View>
   static View const& entry(std::vector<View> const& list, int index, char const* what) {
     if (index >= 0 && index < static_cast<int>(list.size())) return list[static_cast<std::size_t>(index)];
-    throw Error(ErrorKind::usage, std::string("a model asks for ") + what + " " + std::to_string(index) +
-                                      " in a pass that has " + std::to_string(list.size()) +
-                                      "; list it in the unit's UnitSpec, and mind which verb may touch it");
+    detail::no_such_entry(what, index, list.size());
   }
 };
 

@@ -12,6 +12,19 @@ namespace ops {
 
 namespace detail {
 
+/// What of the heads no form can run.
+inline void expect_heads(char const* name, int heads, std::int64_t head, std::int64_t keys,
+                         std::int64_t queries) {
+  if (head > 32768)
+    throw Error(ErrorKind::unsupported, std::string(name) + ": a head of " + std::to_string(head) +
+                                            " channels; the largest is 32768: use more heads");
+  if (keys != queries)
+    throw Error(ErrorKind::unsupported,
+                std::string(name) + ": keys of " + std::to_string(keys) + " channels for " +
+                    std::to_string(heads) + " heads of " + std::to_string(head) +
+                    "; fewer key-value heads than heads are not part of this build: give each head its own");
+}
+
 template <class T, class P>
 void expect_attention(char const* name, HeadColumns<T, P> const& x, int heads, Shape const& out,
                       Shape const& logsumexp) {
@@ -24,15 +37,7 @@ void expect_attention(char const* name, HeadColumns<T, P> const& x, int heads, S
       "q (B,T,C), k and v of one layout, or qkv (B,T,3C), out (B,T,C) with C a multiple of heads, logsumexp "
       "(B,heads,T)",
       x.q.shape(), x.k.shape(), x.v.shape(), out, logsumexp);
-  std::int64_t const head = out[2] / heads;
-  if (head > 32768)
-    throw Error(ErrorKind::unsupported, std::string(name) + ": a head of " + std::to_string(head) +
-                                            " channels; the largest is 32768: use more heads");
-  if (x.k.columns != x.q.columns)
-    throw Error(ErrorKind::unsupported,
-                std::string(name) + ": keys of " + std::to_string(x.k.columns) + " channels for " +
-                    std::to_string(heads) + " heads of " + std::to_string(head) +
-                    "; fewer key-value heads than heads are not part of this build: give each head its own");
+  expect_heads(name, heads, out[2] / heads, x.k.columns, x.q.columns);
 }
 
 /// What runs for the attention that a recipe asks for.

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <type_traits>
 
 #include "tessera/core/error.hpp"
 #include "tessera/core/operation.hpp"
 #include "tessera/core/place.hpp"
+#include "tessera/core/shape.hpp"
 #include "tessera/tensor/tensor.hpp"
 
 namespace tessera::inline v0 {
@@ -25,13 +27,18 @@ using Out = std::type_identity_t<Tensor<T, P>>;
 
 namespace detail {
 
+/// Apart from the test, so that compilers write the sentence once and not for each operation.
+[[noreturn]] inline void misfit(char const* operation, char const* rule,
+                                std::initializer_list<Shape> shapes) {
+  std::string text = std::string(operation) + " got shapes";
+  for (Shape const& shape : shapes) text += " " + to_string(shape);
+  throw Error(ErrorKind::usage, text + ", which do not fit: it takes " + rule);
+}
+
 /// Throws Error(usage) with the operation, its rule and the shapes it was given.
 template <class... Shapes>
 void expect(bool fits, char const* operation, char const* rule, Shapes const&... shapes) {
-  if (fits) return;
-  std::string text = std::string(operation) + " got shapes";
-  ((text += " " + to_string(shapes)), ...);
-  throw Error(ErrorKind::usage, text + ", which do not fit: it takes " + rule);
+  if (!fits) misfit(operation, rule, {shapes...});
 }
 
 inline bool is_vector(Shape const& shape, std::int64_t n) { return shape.elements() == n; }

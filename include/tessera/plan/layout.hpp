@@ -169,7 +169,7 @@ inline void check_units(std::vector<UnitSpec> const& units) {
     if (!positive) fail(unit, has + "every extent must be at least 1");
     if (elements > 0x1p44) fail(unit, has + "a tensor may have up to 2^44 elements");
   };
-  std::vector<std::string> names;
+  std::vector<std::string const*> names;
   for (UnitSpec const& unit : units) {
     check(unit, "tensor", "output", unit.output);
     for (ActivationSpec const& kept : unit.saved) check(unit, "activation", kept.name, kept.shape);
@@ -184,7 +184,7 @@ inline void check_units(std::vector<UnitSpec> const& units) {
         fail(unit, "has parameter '" + parameter.name + "' of shape " + to_string(parameter.shape) +
                        " with " + std::to_string(parameter.padded_rows) +
                        " padded rows; only a matrix has them, and no fewer than its rows");
-      names.push_back(parameter.name);
+      names.push_back(&parameter.name);
     }
     for (Borrow const& borrow : unit.borrows) {
       bool const exists =
@@ -198,11 +198,12 @@ inline void check_units(std::vector<UnitSpec> const& units) {
                        ", which does not come before it; let the earlier unit own a tied parameter");
     }
   }
-  std::sort(names.begin(), names.end());
-  auto const twice = std::adjacent_find(names.begin(), names.end());
+  std::sort(names.begin(), names.end(), [](auto const* a, auto const* b) { return *a < *b; });
+  auto const twice =
+      std::adjacent_find(names.begin(), names.end(), [](auto const* a, auto const* b) { return *a == *b; });
   if (twice != names.end())
     throw Error(ErrorKind::config,
-                "model: parameter '" + *twice + "' is declared twice; names must be unique");
+                "model: parameter '" + **twice + "' is declared twice; names must be unique");
 }
 
 }  // namespace tessera::inline v0

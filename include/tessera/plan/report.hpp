@@ -127,7 +127,11 @@ inline Footprint footprint(UnitLister const& units, RecipeTable const& recipe, S
     return make_plan(units({shape.batch, shape.sequence}), recipe, shape, false);
   };
   bool const alike = !recipe.placement.uses(Sharding::root) || shape.world == 1;
-  add(root ? *root : plan_of(0), alike ? shape.world : 1);
+  std::int64_t const like_root = alike ? shape.world : 1;
+  if (root)
+    add(*root, like_root);
+  else
+    add(plan_of(0), like_root);
   if (!alike) add(plan_of(1), shape.world - 1);
   return sum;
 }

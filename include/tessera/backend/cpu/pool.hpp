@@ -60,10 +60,6 @@ class ThreadPool {
   /// and must not call parallel_for of the same pool. Allocates nothing.
   template <class F>
   void parallel_for(std::int64_t tasks, F&& body) noexcept {
-    if (threads_ == 1 || tasks <= 1) {
-      for (std::int64_t task = 0; task < tasks; ++task) body(task, 0);
-      return;
-    }
     using Body = std::remove_reference_t<F>;
     run(tasks, const_cast<void*>(static_cast<void const*>(std::addressof(body))),
         [](void* object, std::int64_t begin, std::int64_t end, int worker) {
@@ -92,7 +88,9 @@ class ThreadPool {
 
   using Run = void (*)(void*, std::int64_t, std::int64_t, int);
 
+  /// One thread too takes the loop by its address, so that each body is compiled once.
   void run(std::int64_t tasks, void* body, Run call) noexcept {
+    if (threads_ == 1 || tasks <= 1) return call(body, 0, tasks, 0);
     body_ = body;
     call_ = call;
     grain_ = std::max<std::int64_t>(1, tasks / (threads_ * 8));
