@@ -112,7 +112,7 @@ class Training {
 
   void rank(comm::Comm& comm) {
     bool const root = comm.is_root();
-    auto const trainer = make_trainer(point_.model.options, point_.recipe, comm, options_);
+    auto const trainer = make_trainer(point_.model.built, point_.recipe, comm, options_);
     Loader loader(data_, {.batch = static_cast<int>(point_.split.batch),
                           .sequence = static_cast<int>(point_.sequence),
                           .accumulation = static_cast<int>(point_.split.accumulation),
@@ -215,11 +215,11 @@ std::string hexadecimal(std::uint64_t value) {
 /// fit; the row then has its plan already.
 void add_plan(Measured& row, Point const& point, TrainerOptions const& options, bool refuse) {
   row.point = point;
-  if (!point.model.in_build) {
+  if (!point.model.built) {
     row.params = point.model.parameters;
     return;
   }
-  UnitLister const units = gpt2_units(point.model.options);
+  UnitLister const& units = point.model.built.units();
   auto list = units({point.split.batch, point.sequence});
   row.params = parameter_count(list);
   if (point.refusal) return;
@@ -231,7 +231,7 @@ void add_plan(Measured& row, Point const& point, TrainerOptions const& options, 
   row.schedule_hash = hexadecimal(hash_of(plan.train.schedule));
   if (refuse)
     refuse_if_too_big(units, plan, point.recipe, memory_limit(point.recipe.device, options.memory_limit),
-                      point.model.options.positions);
+                      point.model.built.positions());
 }
 
 /// Repeats of one row are the same computation, to the bit.

@@ -161,7 +161,7 @@ Row row_of(Measured const& of, Measured const* base, std::vector<Measured> const
     double const rate = of.tokens_per_second();
     if (auto const peak = peak_of(point, device))
       row["mfu_pct"] =
-          100.0 * rate / of.point.world() * gpt2_flops_per_token(point.model.options, point.sequence) / *peak;
+          100.0 * rate / of.point.world() * point.model.built.flops_per_token(point.sequence) / *peak;
     if (base->point.model.name == point.model.name) {
       row["speedup"] = rate / base->tokens_per_second();
       row["speedup_against"] = base->point.experiment;

@@ -34,19 +34,19 @@ constexpr std::int64_t most_sequence = 1 << 20;
 
 StepPlan plan_of(Point const& point, TrainerOptions const& options) {
   StepShape const shape = step_shape(point.recipe, cli::options_of(point, options), 0, point.world());
-  return make_plan(gpt2_units(point.model.options)({shape.batch, shape.sequence}), point.recipe, shape);
+  return make_plan(point.model.built.units({shape.batch, shape.sequence}), point.recipe, shape);
 }
 
 void add_plan(Planned& row, Point const& point, TrainerOptions const& options, MemoryLimit const& limit,
               bool search) {
   row.params = point.model.parameters;
-  if (point.model.in_build) row.params = parameter_count(gpt2_units(point.model.options)({1, 1}));
+  if (point.model.built) row.params = point.model.built.parameters();
   if (point.refusal) {
     row.status = "refused";
     row.reason = *point.refusal;
     return;
   }
-  UnitLister const units = gpt2_units(point.model.options);
+  UnitLister const& units = point.model.built.units();
   StepPlan const plan = plan_of(point, options);
   StepShape const& shape = plan.shape;
   row.memory = memory_report(plan);
@@ -75,12 +75,12 @@ void add_plan(Planned& row, Point const& point, TrainerOptions const& options, M
   auto const fits_as_run = [&](StepShape const& other) {
     if (point.own_positions) return fits(other);
     cli::ModelChoice model = point.model;
-    model.options.positions = 0;
-    return fits_with(gpt2_units(cli::with_sizes(model, other.sequence, 0).options), other);
+    model.sizes.positions = 0;
+    return fits_with(cli::with_sizes(model, other.sequence, 0).built.units(), other);
   };
   constexpr double seconds = 0.5;
   row.largest_batch = largest_batch(shape, row.fits(), Deadline(seconds), fits);
-  std::int64_t const positions = point.own_positions ? point.model.options.positions : most_sequence;
+  std::int64_t const positions = point.own_positions ? point.model.sizes.positions : most_sequence;
   row.longest_sequence = longest_sequence(shape, row.fits(), positions, Deadline(seconds), fits_as_run);
 }
 

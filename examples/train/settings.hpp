@@ -53,8 +53,7 @@ struct TrainFlags {
 
 inline void declare(CommandLine& line, TrainFlags& flags) {
   line.group("Model");
-  line.text("--model", "NAME", flags.model,
-            joined(model_names()) + ", or layers=L,heads=H,channels=C[,positions=P]");
+  line.text("--model", "NAME", flags.model, joined(model_names()) + ", or " + model_forms());
   line.path("--init", "FILE", flags.init, "start from these weights (safetensors, Hugging Face names)");
   line.path("--save", "FILE", flags.save, "write the weights here (safetensors, fp32); whole or not at all");
 
@@ -182,8 +181,7 @@ inline void check_outputs(Settings const& settings, TrainFlags const& flags) {
 inline void check_room_for(Settings const& settings) {
   constexpr std::int64_t line_bytes = 150, most_steps = std::int64_t{1} << 50;
   std::vector<PlannedFile> files;
-  if (!settings.save.empty())
-    files.push_back({settings.save, 4 * parameter_count(gpt2_units(settings.model.options)({1, 1}))});
+  if (!settings.save.empty()) files.push_back({settings.save, 4 * settings.model.built.parameters()});
   if (!settings.log.empty())
     files.push_back({settings.log, line_bytes * std::min(settings.steps, most_steps), true});
   check_room(files);
@@ -245,7 +243,7 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
 
   std::int64_t text_vocabulary = 256;
   TokenOptions tokens{flags.data.vocabulary};
-  if (tokens.vocabulary == 0 && settings.model.named) tokens.vocabulary = settings.model.options.vocabulary;
+  if (tokens.vocabulary == 0 && settings.model.named) tokens.vocabulary = settings.model.sizes.vocabulary;
   if (trains || !flags.data.paths.empty()) {
     settings.source = TokenSource::open(flags.data.paths, tokens);
     text_vocabulary = settings.source->vocabulary();
@@ -253,7 +251,7 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   settings.model = with_sizes(settings.model, flags.sequence, flags.data.vocabulary, text_vocabulary);
   check_magnitude(settings.model, settings.options.batch, settings.options.sequence);
   if (!flags.validation.empty())
-    settings.validation = TokenSource::open(flags.validation, {settings.model.options.vocabulary});
+    settings.validation = TokenSource::open(flags.validation, {settings.model.sizes.vocabulary});
 
   if (settings.source) {
     settings.data_text = settings.source->description();
@@ -283,13 +281,11 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
 inline Box box_of(Settings const& settings, CommandLine const& line) {
   Box box("train");
   auto const origin = [&](char const* flag) { return std::string(line.given(flag) ? "flag" : "default"); };
-  Gpt2Options const& sizes = settings.model.options;
   RecipeTable const& recipe = settings.recipe;
   TrainerOptions const& options = settings.options;
-  box.add("model",
-          settings.model.name + ", " + grouped(parameter_count(gpt2_units(sizes)({1, 1}))) + " parameters",
+  box.add("model", settings.model.name + ", " + grouped(settings.model.built.parameters()) + " parameters",
           origin("--model"));
-  box.add("vocabulary", grouped(sizes.vocabulary),
+  box.add("vocabulary", grouped(settings.model.sizes.vocabulary),
           line.given("--vocabulary") ? "flag"
           : settings.model.named     ? "model"
                                      : "data");

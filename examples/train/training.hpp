@@ -36,17 +36,16 @@ namespace cli {
 
 /// Everything that a run was made with, for the first line of its log.
 inline Json config_json(Settings const& settings) {
-  Gpt2Options const& sizes = settings.model.options;
+  ModelSpec const& sizes = settings.model.sizes;
   TrainerOptions const& options = settings.options;
   SlotNames const& names = settings.recipe.names;
   Json config = Json::object();
   config["model"] = settings.model.name;
-  config["layers"] = sizes.layers;
-  config["heads"] = sizes.heads;
-  config["channels"] = sizes.channels;
+  for (ModelKey const& key : settings.model.family->keys)
+    config[key.name] = key.real ? Json(sizes.number(key.name)) : Json(sizes.whole(key.name));
   config["positions"] = sizes.positions;
   config["vocabulary"] = sizes.vocabulary;
-  config["params"] = parameter_count(gpt2_units(sizes)({1, 1}));
+  config["params"] = settings.model.built.parameters();
   config["stage"] = settings.recipe.stage < 0 ? Json("dp") : Json(settings.recipe.stage);
   for (auto const& [key, value] : {std::pair("device", names.device),
                                    {"sharding", names.sharding},
@@ -91,7 +90,7 @@ class Training {
   Training(Settings const& settings, std::string command)
       : settings_(settings),
         command_(std::move(command)),
-        units_(gpt2_units(settings.model.options)({1, 1})),
+        units_(settings.model.built.units({1, 1})),
         terminal_(Terminal::of(STDOUT_FILENO)),
         bar_(std::cout, settings.quiet ? Terminal{} : terminal_) {
     if (!settings.init.empty()) init_ = Gpt2Weights::open(settings.init, units_).source();
@@ -132,7 +131,7 @@ class Training {
 
   void train(comm::Comm const& comm) {
     bool const root = comm.is_root();
-    auto const trainer = make_trainer(settings_.model.options, settings_.recipe, comm, settings_.options);
+    auto const trainer = make_trainer(settings_.model.built, settings_.recipe, comm, settings_.options);
     if (init_) {
       trainer->fill(init_);
       // The last rank closes the files: mapped pages that were read would count as memory of this process.

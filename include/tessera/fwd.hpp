@@ -257,6 +257,11 @@ template <class Place, class T>
 class ParameterStore;
 
 // train/
+class AnyModel;
+struct ModelFamily;
+struct ModelKey;
+struct ModelSpec;
+struct NamedModel;
 class AnyTrainer;
 struct DeviceFacts;
 class StepTrace;

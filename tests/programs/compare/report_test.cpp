@@ -220,7 +220,7 @@ TEST_CASE("utilisation is of a peak that is documented") {
     return compare::result_rows(rows, settings, device)[row]["mfu_pct"];
   };
   double const rate = rows[0].tokens_per_second() / 2;
-  double const flops = ts::gpt2_flops_per_token(rows[0].point.model.options, rows[0].point.sequence);
+  double const flops = rows[0].point.model.built.flops_per_token(rows[0].point.sequence);
   CHECK(share({"NVIDIA H200", "NVIDIA H200"}, 0) == doctest::Approx(100.0 * rate * flops / 989.4e12));
   CHECK(share({"NVIDIA H200", "NVIDIA H200"}, 1) == doctest::Approx(100.0 * rate * flops / 66.9e12));
   CHECK(share({"NVIDIA H200", "NVIDIA H200"}, 2).is_null());
