@@ -38,17 +38,19 @@ struct RankTotals {
   std::int64_t peak_device = 0, arena_device = 0, arena_host = 0;
   std::int64_t steps = 0;  ///< timed ones that it read
   std::int64_t bytes = 0;
+  AttentionKind attention = AttentionKind::automatic;
   std::optional<double> comm_s = 0.0, waiting_s = 0.0;
 };
 
-/// Notes a rank's bytes when its steps end, also by an error.
-struct BytesNote {
+/// Notes a rank's bytes and what ran when its steps end, also by an error.
+struct EndNote {
   AnyTrainer const& trainer;
   RankTotals& totals;
 
-  ~BytesNote() {
+  ~EndNote() {
     totals.peak_device = trainer.peak_bytes(Tier::device);
     totals.arena_device = trainer.plan().arena_bytes[static_cast<std::size_t>(Tier::device)];
+    totals.attention = trainer.attention_ran();
     totals.arena_host = trainer.plan().arena_bytes[static_cast<std::size_t>(Tier::host)];
   }
 };
@@ -91,6 +93,7 @@ class Training {
  private:
   void finish() {
     done_.comm_s = done_.comm_waiting_s = 0.0;
+    done_.attention = ranks_.front().attention;
     for (RankTotals const& totals : ranks_) {
       done_.peak_device = std::max(done_.peak_device, totals.peak_device);
       done_.arena_device = std::max(done_.arena_device, totals.arena_device);
@@ -136,7 +139,7 @@ class Training {
       }
     };
     {
-      BytesNote const bytes_note{*trainer, totals};
+      EndNote const end_note{*trainer, totals};
       for (std::int64_t step = 0; goes(comm, step); ++step) {
         under_way.push_back(trainer->step(loader.load(step)));
         // The first report is read at once where that costs no timed step.

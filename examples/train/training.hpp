@@ -38,7 +38,6 @@ namespace cli {
 inline Json config_json(Settings const& settings) {
   ModelSpec const& sizes = settings.model.sizes;
   TrainerOptions const& options = settings.options;
-  SlotNames const& names = settings.recipe.names;
   Json config = Json::object();
   config["model"] = settings.model.name;
   for (ModelKey const& key : settings.model.family->keys)
@@ -47,18 +46,11 @@ inline Json config_json(Settings const& settings) {
   config["vocabulary"] = sizes.vocabulary;
   config["params"] = settings.model.built.parameters();
   config["stage"] = settings.recipe.stage < 0 ? Json("dp") : Json(settings.recipe.stage);
-  for (auto const& [key, value] : {std::pair("device", names.device),
-                                   {"sharding", names.sharding},
-                                   {"precision", names.precision},
-                                   {"loss_scale", names.loss_scale},
-                                   {"offload", names.offload},
-                                   {"recompute", names.recompute},
-                                   {"reduction", names.reduction},
-                                   {"communication", names.communication},
-                                   {"capture", names.capture},
-                                   {"attention", names.attention},
-                                   {"parallel", names.parallel}})
-    config[key] = std::string(value);
+  for_each_slot([&]<class Slot>(Slot) {
+    std::string key(Slot::title);
+    std::replace(key.begin(), key.end(), ' ', '_');
+    config[key] = std::string(settings.recipe.names.*Slot::field);
+  });
   config["world"] = settings.relation.ranks;
   config["batch"] = settings.relation.batch;
   config["sequence"] = options.sequence;

@@ -62,10 +62,6 @@ std::vector<int> default_ranks(std::string_view device);
 /// How many steps a program lets run on before it reads their tickets: 0 where steps are done at once.
 std::size_t steps_read_late(RecipeTable const& recipe);
 
-/// What computes the attention of a recipe, which may be another than its policy asks for; nothing where the
-/// device is not part of this library.
-std::optional<AttentionKind> attention_that_runs(RecipeTable const& recipe);
-
 /// What recipes of a device run on and with, for reports.
 struct DeviceFacts {
   std::string device = "cpu";

@@ -51,11 +51,6 @@ DeviceRecipes const* cuda_recipes() {
                                      .devices = &count_gpus,
                                      .default_ranks = &one_two_four,
                                      .steps_read_late = Context<Cuda>::arrival_slots / 2,
-                                     .attention =
-                                         [](AttentionKind asked) {  // reference keeps off the tensor cores
-                                           return asked == AttentionKind::reference ? asked
-                                                                                    : AttentionKind::fused;
-                                         },
                                      .facts = &facts_of_gpus,
                                      .memory_limit = &memory_limit<Cuda>,
                                      .run = &run_on_gpus};

@@ -43,7 +43,6 @@ struct DeviceRecipes {
   int (*devices)();  ///< of this machine
   std::vector<int> (*default_ranks)();
   std::size_t steps_read_late;
-  AttentionKind (*attention)(AttentionKind asked);  ///< what runs for it
   DeviceFacts (*facts)();
   MemoryLimit (*memory_limit)(std::int64_t limit);  ///< with a device there
   void (*run)(int ranks, std::function<void(comm::Comm&)> const& fn, RunOptions const& options);

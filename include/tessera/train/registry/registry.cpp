@@ -65,7 +65,6 @@ DeviceRecipes const* cpu_recipes() {
       .devices = [] { return 64; },
       .default_ranks = [] { return std::vector<int>{4}; },
       .steps_read_late = 0,
-      .attention = [](AttentionKind) { return AttentionKind::fused; },  // one kernel, and no scores stored
       .facts = [] { return DeviceFacts(); },
       .memory_limit = &memory_limit<Cpu>,
       .run = [](int ranks, std::function<void(comm::Comm&)> const& fn,
@@ -150,11 +149,6 @@ std::vector<int> default_ranks(std::string_view device) {
 
 std::size_t steps_read_late(RecipeTable const& recipe) {
   return detail::need_recipes_of(recipe).steps_read_late;
-}
-
-std::optional<AttentionKind> attention_that_runs(RecipeTable const& recipe) {
-  auto const* const recipes = detail::recipes_of(recipe.device);
-  return recipes ? std::optional(recipes->attention(recipe.attention)) : std::nullopt;
 }
 
 DeviceFacts device_facts(std::string_view device) {
