@@ -13,7 +13,7 @@
 #include "tessera/data/batch.hpp"
 #include "tessera/data/tokens.hpp"
 #include "tessera/io/file.hpp"
-#include "tessera/io/gpt2_weights.hpp"
+#include "tessera/io/model_weights.hpp"
 #include "tessera/plan/support.hpp"
 #include "tessera/policy/parse.hpp"
 #include "tessera/policy/rules.hpp"

@@ -20,8 +20,8 @@
 #include "tessera/comm/run.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/data/batch.hpp"
-#include "tessera/io/gpt2_weights.hpp"
 #include "tessera/io/hash.hpp"
+#include "tessera/io/model_weights.hpp"
 #include "tessera/io/step_log.hpp"
 #include "tessera/train/any_trainer.hpp"
 
@@ -85,7 +85,8 @@ class Training {
         units_(settings.model.built.units({1, 1})),
         terminal_(Terminal::of(STDOUT_FILENO)),
         bar_(std::cout, settings.quiet ? Terminal{} : terminal_) {
-    if (!settings.init.empty()) init_ = Gpt2Weights::open(settings.init, units_).source();
+    if (!settings.init.empty())
+      init_ = ModelWeights::open(settings.init, units_, settings.model.family->weights).source();
   }
 
   /// Trains and saves; gives the exit code.

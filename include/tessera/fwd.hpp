@@ -205,7 +205,8 @@ class TokenBatches;
 // io/
 class AtomicFile;
 struct PlannedFile;
-class Gpt2Weights;
+class ModelWeights;
+struct WeightNames;
 class WeightsWriter;
 class WeightsHash;
 class SafetensorsFile;

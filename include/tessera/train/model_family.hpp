@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tessera/core/error.hpp"
+#include "tessera/io/weight_names.hpp"
 #include "tessera/train/any_model.hpp"
 
 namespace tessera::inline v0 {
@@ -61,6 +62,7 @@ struct ModelFamily {
   /// A model of settled sizes; throws Error(config) for those that cannot be. Empty: the family is known, but
   /// not part of this build.
   std::function<AnyModel(ModelSpec const& sizes)> make = {};
+  WeightNames weights = {};  ///< what files may hold beside the names of the parameters
 
   ModelSpec spec(NamedModel const& named) const {
     ModelSpec spec{{}, named.positions, named.vocabulary};

@@ -20,13 +20,15 @@ ModelFamily gpt2_family() {
                      {"gpt2-medium", "openai-community/gpt2-medium", {24, 16, 1024}, 1024, 50257},
                      {"gpt2-large", "openai-community/gpt2-large", {36, 20, 1280}, 1024, 50257},
                      {"gpt2-xl", "openai-community/gpt2-xl", {48, 25, 1600}, 1024, 50257}},
-          .make = [](ModelSpec const& sizes) {
-            return any_model(Gpt2Options{.layers = sizes.whole("layers"),
-                                         .heads = sizes.whole("heads"),
-                                         .channels = sizes.whole("channels"),
-                                         .positions = sizes.positions,
-                                         .vocabulary = sizes.vocabulary});
-          }};
+          .make =
+              [](ModelSpec const& sizes) {
+                return any_model(Gpt2Options{.layers = sizes.whole("layers"),
+                                             .heads = sizes.whole("heads"),
+                                             .channels = sizes.whole("channels"),
+                                             .positions = sizes.positions,
+                                             .vocabulary = sizes.vocabulary});
+              },
+          .weights = gpt2_weight_names()};
 }
 
 }  // namespace tessera::inline v0
