@@ -22,6 +22,7 @@
 #include "tessera/comm/nccl.cuh"
 #include "tessera/policy/parse.hpp"
 #include "tessera/train/any_trainer.hpp"
+#include "tessera/train/gpt2_family.hpp"
 
 namespace {
 
@@ -65,7 +66,7 @@ std::array<double, 3> spread_of(std::vector<double> values) {
 void train(ts::comm::Comm const& comm, Work const& work, char const* kind, Clock::time_point start) {
   constexpr int windows = 5, steps = 20, warmup = 10;
   ts::Gpt2Options const model;
-  auto const trainer = ts::make_trainer(model, recipe_of(work.sharding), comm,
+  auto const trainer = ts::make_trainer(ts::any_model(model), recipe_of(work.sharding), comm,
                                         {.batch = work.batch, .sequence = work.sequence});
   ts::Batch batch;
   batch.batch = work.batch;

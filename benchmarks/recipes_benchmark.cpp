@@ -6,6 +6,7 @@
 #include <benchmark/benchmark.h>
 
 #include "tessera/train/any_trainer.hpp"
+#include "tessera/train/gpt2_family.hpp"
 
 #include "context.hpp"
 #include "steps.hpp"
@@ -16,7 +17,7 @@ namespace {
 
 void step(benchmark::State& state, ts::RecipeTable const& recipe, int ranks) {
   steps::measure(state, ranks, [&](ts::comm::Comm const& comm, ts::TrainerOptions const& options) {
-    return ts::make_trainer(steps::model, recipe, comm, options);
+    return ts::make_trainer(ts::any_model(steps::model), recipe, comm, options);
   });
 }
 

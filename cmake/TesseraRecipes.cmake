@@ -19,6 +19,7 @@ target_link_libraries(tessera_recipes
   PUBLIC tessera::tessera $<BUILD_INTERFACE:tessera_native>
   PRIVATE $<BUILD_INTERFACE:tessera_dev_flags> $<BUILD_INTERFACE:tessera_io_libraries>)
 if(TESSERA_CUDA)
+  target_compile_definitions(tessera_recipes PUBLIC TESSERA_RECIPES_CUDA)  # what models are compiled for
   # The package makes these targets itself, and links them.
   target_link_libraries(tessera_recipes PUBLIC $<BUILD_INTERFACE:tessera_cuda>)
   if(TARGET tessera_nccl)

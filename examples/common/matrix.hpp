@@ -98,7 +98,7 @@ inline void add_matrix_flags(CommandLine& line, MatrixFlags& flags) {
                 flags.device = slot_choice<slot::device>(flag, value);
               });
   line.values("--models,--model", "MODEL,...", "tiny",
-              "tiny, gpt2, gpt2-medium, gpt2-large, gpt2-xl, or layers=L,heads=H,channels=C[,positions=P]",
+              joined(model_names(/*in_build_only=*/true)) + ", or " + model_forms(),
               [&](std::string const& flag, Names const& values) { flags.models = model_list(flag, values); });
   line.whole_list("--ranks,--gpus", flags.ranks, "ranks: threads of this process, or GPUs", 1, 64);
   line.whole_list("--batch,--batch-size", flags.batches, "samples of a rank and micro-batch; 4, or derived",
@@ -334,7 +334,7 @@ inline std::vector<Point> make_matrix(
             point.split = split;
             point.mesh = mesh;
             point.sequence = sequence;
-            point.own_positions = model.options.positions > 0;
+            point.own_positions = model.sizes.positions > 0;
             check_magnitude(point.model, split.batch * split.accumulation, sequence);
             for (SlotNames const& names : answers) add_recipe(names);
           }

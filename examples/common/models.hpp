@@ -1,160 +1,205 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models by name: tiny, the sizes of GPT-2, other known ones, or layers=L,heads=H,channels=C[,positions=P].
+// Models by name: those of all families, or a family's own sizes as FAMILY:key=N,...; without a family the
+// first one's.
 #pragma once
 
 #include <algorithm>
-#include <array>
+#include <cctype>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tessera/core/error.hpp"
-#include "tessera/data/token_file.hpp"
-#include "tessera/nn/gpt2_options.hpp"
+#include "tessera/train/model_family.hpp"
 
 #include "common/values.hpp"
 
 namespace tessera::inline v0 {
 namespace cli {
 
-/// A model of the command line. Sizes with 0 are settled by `with_sizes`.
+/// A model of the command line. Sizes with 0 are settled by `with_sizes`, which also builds it.
 struct ModelChoice {
-  std::string name;             ///< as results spell it
-  Gpt2Options options;          ///< of the GPT-2 kind
+  std::string name;  ///< as results spell it
+  ModelFamily const* family = nullptr;
+  ModelSpec sizes;
   bool named = false;           ///< its positions and vocabulary are its own
-  bool in_build = true;         ///< false: known, but not of a kind that this build has
   std::int64_t parameters = 0;  ///< of a model that is not in the build; 0 otherwise
+  AnyModel built;               ///< none before its sizes are settled, and where it is not in the build
 
+  /// False: known, but not of a kind that this build has.
+  bool in_build() const { return static_cast<bool>(family->make); }
   friend bool operator==(ModelChoice const& a, ModelChoice const& b) { return a.name == b.name; }
 };
 
 namespace detail {
 
-struct Known {
-  std::string_view name;
-  std::string_view hub;  ///< its name on the Hugging Face hub
-  Gpt2Options options;
-  bool in_build;
-  std::int64_t parameters;
-};
-
-inline constexpr auto known_models = std::to_array<Known>({
-    {"tiny", "", {4, 4, 128, 0, 0}, true, 0},
-    {"gpt2", "openai-community/gpt2", {12, 12, 768, 1024, 50257}, true, 0},
-    {"gpt2-medium", "openai-community/gpt2-medium", {24, 16, 1024, 1024, 50257}, true, 0},
-    {"gpt2-large", "openai-community/gpt2-large", {36, 20, 1280, 1024, 50257}, true, 0},
-    {"gpt2-xl", "openai-community/gpt2-xl", {48, 25, 1600, 1024, 50257}, true, 0},
-    {"opt-1.3b", "facebook/opt-1.3b", {24, 32, 2048, 2048, 50272}, false, 1315758080},
-    {"llama-2-7b", "meta-llama/Llama-2-7b-hf", {32, 32, 4096, 4096, 32000}, false, 6738415616},
-    {"llama-2-13b", "meta-llama/Llama-2-13b-hf", {40, 40, 5120, 4096, 32000}, false, 13015864320},
-    {"llama-2-70b", "meta-llama/Llama-2-70b-hf", {80, 64, 8192, 4096, 32000}, false, 68976648192},
-});
-
-/// "openai-community/gpt2", "gpt2", "meta-llama/Llama-2-7b" and "Llama-2-7b-hf" name known models.
-inline Known const* find_known(std::string_view text) {
-  std::string wanted = lower(text);
-  for (Known const& known : known_models) {
-    std::string const hub = lower(known.hub);
-    std::string const short_hub = hub.substr(hub.find('/') + 1);
-    auto const without_hf = [](std::string name) {
-      return name.ends_with("-hf") ? name.substr(0, name.size() - 3) : name;
-    };
-    if (wanted == known.name) return &known;
-    if (!hub.empty() && (wanted == hub || wanted == short_hub || wanted == without_hf(hub))) return &known;
-  }
-  return nullptr;
+inline void for_each_named(std::function<void(ModelFamily const&, NamedModel const&)> const& visit) {
+  for (ModelFamily const* family : model_families())
+    for (NamedModel const& model : family->models) visit(*family, model);
 }
 
-inline constexpr std::int64_t most_channels = 65536;
+/// "openai-community/gpt2", "gpt2", "meta-llama/Llama-2-7b" and "Llama-2-7b-hf" name known models.
+inline std::optional<ModelChoice> find_known(std::string_view text) {
+  std::string const wanted = lower(text);
+  auto const without_hf = [](std::string name) {
+    return name.ends_with("-hf") ? name.substr(0, name.size() - 3) : name;
+  };
+  std::optional<ModelChoice> found;
+  for_each_named([&](ModelFamily const& family, NamedModel const& model) {
+    std::string const hub = lower(model.hub);
+    std::string const short_hub = hub.substr(hub.find('/') + 1);
+    bool const on_hub = !hub.empty() && (wanted == hub || wanted == short_hub || wanted == without_hf(hub));
+    if (!found && (wanted == lower(model.name) || on_hub))
+      found =
+          ModelChoice{model.name, &family, family.spec(model), model.positions != 0, model.parameters, {}};
+  });
+  return found;
+}
+
+/// What stands before a family's own sizes: nothing for the first one.
+inline std::string prefix_of(ModelFamily const& family) {
+  return &family == model_families().front() ? std::string() : family.name + ":";
+}
+
+/// "layers=L,heads=H,channels=C[,positions=P]".
+inline std::string form_of(ModelFamily const& family) {
+  auto const item = [](std::string const& key) {
+    return key + "=" + static_cast<char>(std::toupper(static_cast<unsigned char>(key.front())));
+  };
+  std::string text;
+  for (ModelKey const& key : family.keys) {
+    std::string const part = (text.empty() ? "" : ",") + item(key.name);
+    text += key.standard ? "[" + part + "]" : part;
+  }
+  return prefix_of(family) + text + "[," + item("positions") + "]";
+}
+
+inline std::string number_text(ModelKey const& key, double number) {
+  return key.real ? shortest(number) : std::to_string(static_cast<std::int64_t>(number));
+}
+
+/// Refuses a number that does not divide the one that it should, with the nearest that it does divide.
+inline void check_divisors(std::string const& flag, ModelFamily const& family, ModelSpec const& sizes) {
+  for (ModelKey const& key : family.keys) {
+    if (key.divides.empty()) continue;
+    std::int64_t const divisor = sizes.whole(key.name), number = sizes.whole(key.divides);
+    if (number % divisor == 0) continue;
+    auto const of = std::find_if(family.keys.begin(), family.keys.end(),
+                                 [&](ModelKey const& other) { return other.name == key.divides; });
+    std::int64_t const below = number / divisor * divisor, above = below + divisor;
+    std::string nearest = std::to_string(below > 0 ? below : above);
+    if (below > 0 && above <= of->most) nearest += " and " + of->name + "=" + std::to_string(above);
+    throw Error(ErrorKind::config, flag + ": " + std::to_string(divisor) + " " + key.name +
+                                       " do not divide " + std::to_string(number) + " " + of->name +
+                                       " (remainder " + std::to_string(number - below) +
+                                       "); the nearest that fit are " + of->name + "=" + nearest);
+  }
+}
+
+/// The family of "FAMILY:key=N,...", and the text behind it; without a family the first one.
+inline std::pair<ModelFamily const*, std::string> family_of(std::string const& flag,
+                                                            std::string const& text) {
+  std::vector<ModelFamily const*> families = model_families();
+  std::size_t const colon = text.find(':');
+  if (colon == std::string::npos || colon > text.find('=')) return {families.front(), text};
+  Names names;
+  for (ModelFamily const* family : families) names.push_back(family->name);
+  std::string const name = choice(flag, text.substr(0, colon), names);
+  auto const at = std::find(names.begin(), names.end(), name) - names.begin();
+  return {families[static_cast<std::size_t>(at)], text.substr(colon + 1)};
+}
 
 inline ModelChoice sizes_choice(std::string const& flag, std::string const& text) {
-  ModelChoice model;
-  model.options = {0, 0, 0, 0, 0};
-  for (auto const& item : split_list(flag, {text})) {
+  auto const [family, list] = family_of(flag, text);
+  ModelKey const positions{"positions", (std::int64_t{1} << 31) - 1};
+  std::vector<ModelKey const*> keys;
+  for (ModelKey const& key : family->keys) keys.push_back(&key);
+  keys.push_back(&positions);
+  Names names;
+  for (ModelKey const* key : keys) names.push_back(key->name);
+  std::vector<std::optional<double>> given(keys.size());
+  for (auto const& item : split_list(flag, {list})) {
     std::size_t const equals = item.find('=');
-    std::string const key =
-        cli::choice(flag, item.substr(0, equals), {"layers", "heads", "channels", "positions"});
+    std::string const name = cli::choice(flag, item.substr(0, equals), names);
     if (equals == std::string::npos)
-      refuse(flag + ": " + in_quotes(item) + " has no number; write " + key + "=N");
-    std::int64_t const most = key == "layers"      ? 1000
-                              : key == "positions" ? (std::int64_t{1} << 31) - 1
-                                                   : most_channels;
-    std::int64_t const number =
-        whole_number(flag + " " + key, std::string_view(item).substr(equals + 1), 1, most);
-    std::int64_t& field = key == "layers"     ? model.options.layers
-                          : key == "heads"    ? model.options.heads
-                          : key == "channels" ? model.options.channels
-                                              : model.options.positions;
-    if (field != 0) refuse(flag + ": " + in_quotes(text) + " gives " + key + " twice; give it once");
-    field = number;
+      refuse(flag + ": " + in_quotes(item) + " has no number; write " + name + "=N");
+    auto const at = static_cast<std::size_t>(std::find(names.begin(), names.end(), name) - names.begin());
+    std::string_view const digits = std::string_view(item).substr(equals + 1);
+    double const number =
+        keys[at]->real
+            ? real_number(flag + " " + name, digits,
+                          {.least = 0.0, .most = static_cast<double>(keys[at]->most), .open_below = true})
+            : static_cast<double>(whole_number(flag + " " + name, digits, 1, keys[at]->most));
+    if (given[at]) refuse(flag + ": " + in_quotes(text) + " gives " + name + " twice; give it once");
+    given[at] = number;
   }
-  auto const need = [&](std::int64_t value, char const* key) {
-    if (value == 0)
-      refuse(flag + ": " + in_quotes(text) + " lacks " + key +
-             "; write layers=L,heads=H,channels=C[,positions=P]");
-  };
-  need(model.options.layers, "layers");
-  need(model.options.heads, "heads");
-  need(model.options.channels, "channels");
-  Gpt2Options const& sizes = model.options;
-  model.name = "layers=" + std::to_string(sizes.layers) + ",heads=" + std::to_string(sizes.heads) +
-               ",channels=" + std::to_string(sizes.channels) +
-               (sizes.positions > 0 ? ",positions=" + std::to_string(sizes.positions) : "");
-  if (sizes.channels % sizes.heads != 0) {
-    std::int64_t const below = sizes.channels / sizes.heads * sizes.heads, above = below + sizes.heads;
-    std::string nearest = std::to_string(below > 0 ? below : above);
-    if (below > 0 && above <= most_channels) nearest += " and channels=" + std::to_string(above);
-    throw Error(ErrorKind::config, flag + ": " + std::to_string(sizes.heads) + " heads do not divide " +
-                                       std::to_string(sizes.channels) + " channels (remainder " +
-                                       std::to_string(sizes.channels - below) +
-                                       "); the nearest that fit are channels=" + nearest);
+  ModelChoice model;
+  model.family = family;
+  for (std::size_t at = 0; at < keys.size(); ++at) {
+    if (given[at])
+      model.name += (model.name.empty() ? "" : ",") + names[at] + "=" + number_text(*keys[at], *given[at]);
+    if (keys[at] == &positions) break;
+    if (!given[at] && !keys[at]->standard)
+      refuse(flag + ": " + in_quotes(text) + " lacks " + names[at] + "; write " + form_of(*family));
+    model.sizes.numbers.push_back({names[at], given[at] ? *given[at] : keys[at]->standard(model.sizes)});
   }
+  model.name = prefix_of(*family) + model.name;
+  model.sizes.positions = static_cast<std::int64_t>(given.back().value_or(0.0));
+  check_divisors(flag, *family, model.sizes);
   return model;
 }
 
 }  // namespace detail
 
-/// The names that the command line knows.
-inline Names model_names() {
+/// The names that the command line knows; of the models that this build has, or of all.
+inline Names model_names(bool in_build_only = false) {
   Names names;
-  for (auto const& known : detail::known_models) names.emplace_back(known.name);
+  detail::for_each_named([&](ModelFamily const& family, NamedModel const& model) {
+    if (family.make || !in_build_only) names.push_back(model.name);
+  });
   return names;
+}
+
+/// How sizes of one's own are written, for each family that this build has.
+inline std::string model_forms() {
+  Names forms;
+  for (ModelFamily const* family : model_families())
+    if (family->make) forms.push_back(detail::form_of(*family));
+  return joined(forms, " or ");
 }
 
 /// One model. Throws Error(usage) with the nearest name, Error(config) when heads do not divide channels.
 inline ModelChoice model_choice(std::string const& flag, std::string const& text) {
-  if (detail::Known const* known = detail::find_known(text)) {
-    ModelChoice model;
-    model.name = known->name;
-    model.options = known->options;
-    model.named = known->options.positions != 0;
-    model.in_build = known->in_build;
-    model.parameters = known->parameters;
-    return model;
-  }
+  if (auto known = detail::find_known(text)) return *std::move(known);
   if (text.find('=') != std::string::npos) return detail::sizes_choice(flag, text);
   Names all = model_names();
   std::string const near = nearest(text, all);
   refuse(flag + ": " + in_quotes(text) + " is not known, the nearest is '" + near + "'; choose from " +
-         joined(all) + " or write layers=L,heads=H,channels=C[,positions=P]");
+         joined(all) + " or write " + model_forms());
 }
 
 /// Models between commas or spaces, where "layers=2,heads=2,channels=64" is one of them.
 inline std::vector<ModelChoice> model_list(std::string const& flag, Names const& values) {
   Names models;
   for (auto const& value : values) {
-    bool open = false;  // the last model of this word is a list of sizes that may go on
+    Names keys;  // of the last model of this word, where it is a list of sizes that may go on
     for (auto const& item : split_list(flag, {value})) {
-      bool const size = item.find('=') != std::string::npos;
-      std::string const key = item.substr(0, item.find('=') + 1);
-      bool const goes_on = open && size && models.back().find(key) == std::string::npos;
-      if (goes_on)
+      std::size_t const equals = item.find('='), colon = item.find(':');
+      bool const size = equals != std::string::npos, begins = colon < equals;
+      std::string const key = item.substr(begins ? colon + 1 : 0, equals - (begins ? colon + 1 : 0));
+      bool const goes_on =
+          !keys.empty() && size && !begins && std::find(keys.begin(), keys.end(), key) == keys.end();
+      if (goes_on) {
         models.back() += "," + item;
-      else
+      } else {
         models.push_back(item);
-      open = size;
+        keys.clear();
+      }
+      if (size) keys.push_back(key);
     }
   }
   std::vector<ModelChoice> found;
@@ -162,13 +207,13 @@ inline std::vector<ModelChoice> model_list(std::string const& flag, Names const&
   return distinct(found);
 }
 
-/// The model with its positions and vocabulary settled: a named model keeps its own, another one gets
-/// max(sequence, 1024) positions unless it says them, and `text_vocabulary` (that of the data) unless
+/// The model with its positions and vocabulary settled, and built: a named model keeps its own, another one
+/// gets max(sequence, 1024) positions unless it says them, and `text_vocabulary` (that of the data) unless
 /// `vocabulary` (a flag; 0: not given) says otherwise. Throws Error(config) when the sequence is beyond the
 /// positions.
 inline ModelChoice with_sizes(ModelChoice model, std::int64_t sequence, std::int64_t vocabulary,
                               std::int64_t text_vocabulary = 256) {
-  Gpt2Options& sizes = model.options;
+  ModelSpec& sizes = model.sizes;
   if (sizes.positions == 0) sizes.positions = std::max<std::int64_t>(sequence, 1024);
   if (vocabulary > 0) sizes.vocabulary = vocabulary;
   if (sizes.vocabulary == 0) sizes.vocabulary = text_vocabulary;
@@ -177,27 +222,35 @@ inline ModelChoice with_sizes(ModelChoice model, std::int64_t sequence, std::int
                                        std::to_string(sizes.positions) + " positions of " + model.name +
                                        "; give --sequence " + std::to_string(sizes.positions) +
                                        " or less, or a model with more positions");
+  if (model.in_build()) model.built = model.family->make(sizes);
   return model;
 }
 
 /// Refuses sizes whose bytes cannot be counted in 64 bits, long before any plan does.
 inline void check_magnitude(ModelChoice const& model, std::int64_t batch, std::int64_t sequence) {
-  Gpt2Options const& sizes = model.options;
-  double const tokens = static_cast<double>(batch) * static_cast<double>(sequence);
-  double const values =
-      tokens * (static_cast<double>(sizes.vocabulary) +
-                40.0 * static_cast<double>(sizes.channels) * static_cast<double>(sizes.layers));
-  if (values > 1e15)
+  if (!model.built) return;
+  double values = 0.0;  // of a token
+  for (UnitSpec const& unit : model.built.units({1, 1})) {
+    values += static_cast<double>(unit.output.elements());
+    for (auto const* list : {&unit.saved, &unit.backward})
+      for (ActivationSpec const& activation : *list)
+        values += static_cast<double>(activation.shape.elements());
+  }
+  if (static_cast<double>(batch) * static_cast<double>(sequence) * values > 1e15)
     throw Error(ErrorKind::config, "--batch " + std::to_string(batch) + " x --sequence " +
                                        std::to_string(sequence) + " with " + model.name +
-                                       " and a vocabulary of " + std::to_string(sizes.vocabulary) +
+                                       " and a vocabulary of " + std::to_string(model.sizes.vocabulary) +
                                        " is more than 10^15 values a step; lower one of them");
 }
 
 /// Why this build cannot run a model; nothing when it can.
 inline std::optional<std::string> model_refusal(ModelChoice const& model) {
-  if (model.in_build) return std::nullopt;
-  return "model " + model.name + " is not part of this build; use one of the GPT-2 kind";
+  if (model.in_build()) return std::nullopt;
+  Names kinds;
+  for (ModelFamily const* family : model_families())
+    if (family->make) kinds.push_back(family->title);
+  return "model " + model.name + " is not part of this build; use one of the " + joined(kinds, " or ") +
+         " kind";
 }
 
 }  // namespace cli

@@ -102,7 +102,7 @@ class DataSets {
   /// Of the data itself: 256 for text.
   std::int64_t vocabulary() const { return first_->vocabulary(); }
   std::string description() const { return first_->description(); }
-  TokenSource const& of(Point const& point) { return open(point.model.options.vocabulary); }
+  TokenSource const& of(Point const& point) { return open(point.model.sizes.vocabulary); }
 
   /// Refuses what no row could read, before step 1.
   void check(std::vector<Point> const& points) {
@@ -182,7 +182,7 @@ std::string box_text(cli::CommandLine const& line, Settings const& settings, std
           cli::shortest(settings.trainer.learning_rate) + ", clip " + cli::shortest(settings.trainer.clip),
           line.given("--learning-rate") || line.given("--clip") ? "flag" : "default");
   box.add("data", data.description() + ", " + name_of(settings.data.order), origin("--data"));
-  box.add("vocabulary", std::to_string(points.front().model.options.vocabulary),
+  box.add("vocabulary", std::to_string(points.front().model.sizes.vocabulary),
           settings.data.vocabulary > 0 ? "flag"
           : points.front().model.named ? "model"
                                        : "data");
@@ -290,8 +290,8 @@ int run(int argc, char const* const* argv) {
       cli::make_matrix(settings.matrix, settings.data.vocabulary, data.vocabulary());
   data.check(points);
   for (Point const& point : points)
-    if (settings.trainer.freeze && point.model.in_build)
-      cli::check_freeze(settings.freeze, settings.trainer, gpt2_units(point.model.options)({1, 1}));
+    if (settings.trainer.freeze && point.model.in_build())
+      cli::check_freeze(settings.freeze, settings.trainer, point.model.built.units()({1, 1}));
   Outputs outputs(settings, points);
 
   bool const stdout_is_data = settings.json == "-" || settings.csv == "-";

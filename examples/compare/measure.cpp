@@ -38,17 +38,19 @@ struct RankTotals {
   std::int64_t peak_device = 0, arena_device = 0, arena_host = 0;
   std::int64_t steps = 0;  ///< timed ones that it read
   std::int64_t bytes = 0;
+  AttentionKind attention = AttentionKind::automatic;
   std::optional<double> comm_s = 0.0, waiting_s = 0.0;
 };
 
-/// Notes a rank's bytes when its steps end, also by an error.
-struct BytesNote {
+/// Notes a rank's bytes and what ran when its steps end, also by an error.
+struct EndNote {
   AnyTrainer const& trainer;
   RankTotals& totals;
 
-  ~BytesNote() {
+  ~EndNote() {
     totals.peak_device = trainer.peak_bytes(Tier::device);
     totals.arena_device = trainer.plan().arena_bytes[static_cast<std::size_t>(Tier::device)];
+    totals.attention = trainer.attention_ran();
     totals.arena_host = trainer.plan().arena_bytes[static_cast<std::size_t>(Tier::host)];
   }
 };
@@ -91,6 +93,7 @@ class Training {
  private:
   void finish() {
     done_.comm_s = done_.comm_waiting_s = 0.0;
+    done_.attention = ranks_.front().attention;
     for (RankTotals const& totals : ranks_) {
       done_.peak_device = std::max(done_.peak_device, totals.peak_device);
       done_.arena_device = std::max(done_.arena_device, totals.arena_device);
@@ -112,7 +115,7 @@ class Training {
 
   void rank(comm::Comm& comm) {
     bool const root = comm.is_root();
-    auto const trainer = make_trainer(point_.model.options, point_.recipe, comm, options_);
+    auto const trainer = make_trainer(point_.model.built, point_.recipe, comm, options_);
     Loader loader(data_, {.batch = static_cast<int>(point_.split.batch),
                           .sequence = static_cast<int>(point_.sequence),
                           .accumulation = static_cast<int>(point_.split.accumulation),
@@ -136,7 +139,7 @@ class Training {
       }
     };
     {
-      BytesNote const bytes_note{*trainer, totals};
+      EndNote const end_note{*trainer, totals};
       for (std::int64_t step = 0; goes(comm, step); ++step) {
         under_way.push_back(trainer->step(loader.load(step)));
         // The first report is read at once where that costs no timed step.
@@ -215,11 +218,11 @@ std::string hexadecimal(std::uint64_t value) {
 /// fit; the row then has its plan already.
 void add_plan(Measured& row, Point const& point, TrainerOptions const& options, bool refuse) {
   row.point = point;
-  if (!point.model.in_build) {
+  if (!point.model.built) {
     row.params = point.model.parameters;
     return;
   }
-  UnitLister const units = freezing(gpt2_units(point.model.options), options.freeze);
+  UnitLister const units = freezing(point.model.built.units(), options.freeze);
   auto list = units({point.split.batch, point.sequence});
   row.params = parameter_count(list);
   row.trainable = trainable_count(list);
@@ -232,7 +235,7 @@ void add_plan(Measured& row, Point const& point, TrainerOptions const& options, 
   row.schedule_hash = hexadecimal(hash_of(plan.train.schedule));
   if (refuse)
     refuse_if_too_big(units, plan, point.recipe, memory_limit(point.recipe.device, options.memory_limit),
-                      point.model.options.positions);
+                      point.model.built.positions());
 }
 
 /// Repeats of one row are the same computation, to the bit.

@@ -27,9 +27,10 @@ struct Repeat {
   double cpu_seconds = 0.0;   ///< of the whole process in that time
   std::int64_t peak_device = 0, arena_device = 0, arena_host = 0;  ///< bytes, the largest over ranks
   std::int64_t peak_resident = -1;                                 ///< bytes of the process; -1: unknown
-  double comm_bytes = 0.0;               ///< sent in a timed step by the busiest rank
-  std::optional<double> comm_s;          ///< in collectives, of a timed step, mean over ranks
-  std::optional<double> comm_waiting_s;  ///< of that, waiting for other ranks
+  double comm_bytes = 0.0;                             ///< sent in a timed step by the busiest rank
+  std::optional<double> comm_s;                        ///< in collectives, of a timed step, mean over ranks
+  std::optional<double> comm_waiting_s;                ///< of that, waiting for other ranks
+  AttentionKind attention = AttentionKind::automatic;  ///< what ran; automatic: none did
   std::string weights_hash;
   bool interrupted = false;
 };

@@ -27,13 +27,15 @@ Row optional_mb(std::optional<std::int64_t> bytes) {
 /// the batch of a rank stays, or with --global-batch the global one.
 bool comparable(Measured const& one, Measured const& other, Settings const& settings) {
   Point const &a = one.point, &b = other.point;
-  SlotNames const &x = a.recipe.names, &y = b.recipe.names;
   bool const split = settings.matrix.global_batch
                          ? a.split.global() == b.split.global()
                          : a.split.batch == b.split.batch && a.split.accumulation == b.split.accumulation;
-  return split && a.model == b.model && a.sequence == b.sequence && x.precision == y.precision &&
-         x.recompute == y.recompute && x.reduction == y.reduction && x.capture == y.capture &&
-         x.attention == y.attention;
+  bool same = split && a.model == b.model && a.sequence == b.sequence;
+  for_each_slot([&]<class Slot>(Slot) {
+    if (!std::is_same_v<Slot, slot::sharding> && !std::is_same_v<Slot, slot::offload>)
+      same = same && a.recipe.names.*Slot::field == b.recipe.names.*Slot::field;
+  });
+  return same;
 }
 
 /// The same recipe and shape on the fewest ranks; nothing when there is only one rank count.
@@ -152,14 +154,15 @@ Row row_of(Measured const& of, Measured const* base, std::vector<Measured> const
   row["schedule_hash"] = of.schedule_hash.empty() ? Row(nullptr) : Row(of.schedule_hash);
   if (!of.repeats.empty()) {
     add_measurements(row, of, settings);
-    if (auto const ran = attention_that_runs(point.recipe)) row["attention"] = name_of(*ran);
+    AttentionKind const ran = of.repeats.front().attention;
+    if (ran != AttentionKind::automatic) row["attention"] = name_of(ran);
   }
   if (Measured const* twin = twin_of(of, all, settings)) row["same_program_as"] = twin->point.experiment;
   if (of.ok()) {
     double const rate = of.tokens_per_second();
     if (auto const peak = peak_of(point, device); peak && of.trainable == of.params)
       row["mfu_pct"] =
-          100.0 * rate / of.point.world() * gpt2_flops_per_token(point.model.options, point.sequence) / *peak;
+          100.0 * rate / of.point.world() * point.model.built.flops_per_token(point.sequence) / *peak;
     if (base->point.model.name == point.model.name) {
       row["speedup"] = rate / base->tokens_per_second();
       row["speedup_against"] = base->point.experiment;

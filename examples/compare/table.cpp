@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/policy/list.hpp"
+#include "tessera/policy/parse.hpp"
 
 #include "common/machine.hpp"
 #include "compare/report.hpp"
@@ -55,54 +55,59 @@ constexpr auto shown_columns = std::to_array<Shown>({
 /// A list of the command line: what its column is called, if it has one, and what a heading says where it
 /// does not vary.
 struct List {
-  char const* header;
+  std::string header;
   std::string (*value)(Point const&);
   std::string (*phrase)(Point const&);
+  std::string (*differs)(Point const&) = value;  ///< what its rows are told apart by
 };
 
-template <std::string_view SlotNames::*Field>
+template <class Slot>
 std::string name_in(Point const& point) {
-  return std::string(point.recipe.names.*Field);
+  return std::string(point.recipe.names.*Slot::field);
 }
 /// "recompute block"; nothing for the slot's default.
 template <class Slot>
 std::string unless_standard(Point const& point) {
-  std::string_view const name = point.recipe.names.*Slot::field;
-  bool const standard = name == Slot::standard(point.recipe);
-  return standard ? std::string() : std::string(Slot::title) + " " + std::string(name);
+  std::string const name = name_in<Slot>(point);
+  return name == Slot::standard(point.recipe) ? std::string() : std::string(Slot::title) + " " + name;
 }
 
-constexpr auto lists = std::to_array<List>({
-    {"model", [](Point const& point) { return point.model.name; },
-     [](Point const& point) { return point.model.name; }},
-    {"precision", name_in<&SlotNames::precision>, name_in<&SlotNames::precision>},
-    {"ranks", [](Point const& point) { return std::to_string(point.split.ranks); },
-     [](Point const& point) {
-       return std::to_string(point.split.ranks) + (point.split.ranks == 1 ? " rank" : " ranks");
-     }},
-    {"replicas", [](Point const& point) { return std::to_string(point.mesh.replicas); },
-     [](Point const& point) {
-       return point.mesh.replicas > 1 ? "mesh " + point.mesh.text(point.split.ranks) : std::string();
-     }},
-    {"batch", [](Point const& point) { return std::to_string(point.split.batch); },
-     [](Point const& point) { return "batch " + std::to_string(point.split.batch); }},
-    {"sequence", [](Point const& point) { return std::to_string(point.sequence); },
-     [](Point const& point) { return "sequence " + std::to_string(point.sequence); }},
-    {"accum.", [](Point const& point) { return std::to_string(point.split.accumulation); },
-     [](Point const& point) { return "accumulation " + std::to_string(point.split.accumulation); }},
-    {nullptr, [](Point const& point) { return std::to_string(point.split.global()); },
-     [](Point const& point) { return "global batch " + std::to_string(point.split.global()); }},
-    {"recompute", name_in<&SlotNames::recompute>, unless_standard<slot::recompute>},
-    {"reduction", name_in<&SlotNames::reduction>, unless_standard<slot::reduction>},
-    {"capture", name_in<&SlotNames::capture>, unless_standard<slot::capture>},
-    {"attention", name_in<&SlotNames::attention>, unless_standard<slot::attention>},
-    {"stage", name_in<&SlotNames::sharding>, name_in<&SlotNames::sharding>},
-    {"offload", name_in<&SlotNames::offload>, unless_standard<slot::offload>},
-});
+std::vector<List> all_lists() {
+  std::vector<List> lists = {
+      {"model", [](Point const& point) { return point.model.name; },
+       [](Point const& point) { return point.model.name; }},
+      {"precision", name_in<slot::precision>, name_in<slot::precision>},
+      {"ranks", [](Point const& point) { return std::to_string(point.split.ranks); },
+       [](Point const& point) {
+         return std::to_string(point.split.ranks) + (point.split.ranks == 1 ? " rank" : " ranks");
+       }},
+      {"replicas", [](Point const& point) { return std::to_string(point.mesh.replicas); },
+       [](Point const& point) {
+         return point.mesh.replicas > 1 ? "mesh " + point.mesh.text(point.split.ranks) : std::string();
+       }},
+      {"batch", [](Point const& point) { return std::to_string(point.split.batch); },
+       [](Point const& point) { return "batch " + std::to_string(point.split.batch); }},
+      {"sequence", [](Point const& point) { return std::to_string(point.sequence); },
+       [](Point const& point) { return "sequence " + std::to_string(point.sequence); }},
+      {"accum.", [](Point const& point) { return std::to_string(point.split.accumulation); },
+       [](Point const& point) { return "accumulation " + std::to_string(point.split.accumulation); }},
+      {"", [](Point const& point) { return std::to_string(point.split.global()); },
+       [](Point const& point) { return "global batch " + std::to_string(point.split.global()); }}};
+  // A default that follows from another slot (the loss scale of fp16) is no difference of its own.
+  for_each_slot([&]<class Slot>(Slot) {
+    if constexpr (!cli::named_otherwise<Slot>)
+      lists.push_back(
+          {std::string(Slot::title), name_in<Slot>, unless_standard<Slot>, unless_standard<Slot>});
+  });
+  lists.push_back({"stage", name_in<slot::sharding>, name_in<slot::sharding>});
+  lists.push_back({"offload", name_in<slot::offload>, unless_standard<slot::offload>});
+  return lists;
+}
+std::vector<List> const lists = all_lists();
 
 bool varies(List const& list, TableRows const& table, std::vector<Measured> const& measured) {
   return std::any_of(table.begin(), table.end(), [&](std::size_t at) {
-    return list.value(measured[at].point) != list.value(measured[table.front()].point);
+    return list.differs(measured[at].point) != list.differs(measured[table.front()].point);
   });
 }
 
@@ -270,8 +275,9 @@ std::string table_text(std::vector<Measured> const& measured, std::vector<Row> c
   std::vector<cli::Table::Column> columns;
   std::vector<List const*> varying;
   for (List const& list : lists)
-    if (list.header && std::any_of(tables.begin(), tables.end(),
-                                   [&](TableRows const& table) { return varies(list, table, measured); })) {
+    if (!list.header.empty() && std::any_of(tables.begin(), tables.end(), [&](TableRows const& table) {
+          return varies(list, table, measured);
+        })) {
       varying.push_back(&list);
       columns.push_back({list.header, false, 100});
     }

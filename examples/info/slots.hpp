@@ -31,8 +31,7 @@ using Availability = std::function<std::optional<std::string>(RecipeTable const&
 
 /// Every choice of a slot in the first recipe of the device in which it is legal, else in the default one.
 template <class S>
-Slot slot_report(std::string_view SlotNames::*field, std::string_view device,
-                 Availability const& unavailable) {
+Slot slot_report(std::string_view device, Availability const& unavailable) {
   Slot report{std::string(S::title), {}};
   for (std::string_view const name : choice_names<S>()) {
     std::optional<std::string> reason;
@@ -42,7 +41,7 @@ Slot slot_report(std::string_view SlotNames::*field, std::string_view device,
       names.device = device;
       names.precision = precision;
       names.attention = attention;
-      names.*field = name;
+      names.*S::field = name;
       RecipeTable const recipe = parse_recipe(names);
       auto const rule = broken_rule(recipe);
       auto const now = rule ? std::optional<std::string>(*rule) : unavailable(recipe);
@@ -55,15 +54,9 @@ Slot slot_report(std::string_view SlotNames::*field, std::string_view device,
 }
 
 inline std::vector<Slot> slots(std::string_view device, Availability const& unavailable) {
-  return {slot_report<slot::device>(&SlotNames::device, device, unavailable),
-          slot_report<slot::sharding>(&SlotNames::sharding, device, unavailable),
-          slot_report<slot::precision>(&SlotNames::precision, device, unavailable),
-          slot_report<slot::loss_scale>(&SlotNames::loss_scale, device, unavailable),
-          slot_report<slot::offload>(&SlotNames::offload, device, unavailable),
-          slot_report<slot::recompute>(&SlotNames::recompute, device, unavailable),
-          slot_report<slot::reduction>(&SlotNames::reduction, device, unavailable),
-          slot_report<slot::capture>(&SlotNames::capture, device, unavailable),
-          slot_report<slot::attention>(&SlotNames::attention, device, unavailable)};
+  std::vector<Slot> all;
+  for_each_slot([&]<class S>(S) { all.push_back(slot_report<S>(device, unavailable)); });
+  return all;
 }
 
 }  // namespace info

@@ -34,15 +34,16 @@ constexpr std::int64_t most_sequence = 1 << 20;
 
 StepPlan plan_of(Point const& point, TrainerOptions const& options) {
   StepShape const shape = step_shape(point.recipe, cli::options_of(point, options), 0, point.world());
-  UnitLister const units = freezing(gpt2_units(point.model.options), options.freeze);
+  UnitLister const units = freezing(point.model.built.units(), options.freeze);
   return make_plan(units({shape.batch, shape.sequence}), point.recipe, shape);
 }
 
 void add_plan(Planned& row, Point const& point, TrainerOptions const& options, MemoryLimit const& limit,
               bool search) {
   row.params = row.trainable = point.model.parameters;
-  UnitLister const units = freezing(gpt2_units(point.model.options), options.freeze);
-  if (point.model.in_build) {
+  UnitLister units;
+  if (point.model.built) {
+    units = freezing(point.model.built.units(), options.freeze);
     row.params = parameter_count(units({1, 1}));
     row.trainable = trainable_count(units({1, 1}));
   }
@@ -79,13 +80,13 @@ void add_plan(Planned& row, Point const& point, TrainerOptions const& options, M
   auto const fits_as_run = [&](StepShape const& other) {
     if (point.own_positions) return fits(other);
     cli::ModelChoice model = point.model;
-    model.options.positions = 0;
-    return fits_with(freezing(gpt2_units(cli::with_sizes(model, other.sequence, 0).options), options.freeze),
+    model.sizes.positions = 0;
+    return fits_with(freezing(cli::with_sizes(model, other.sequence, 0).built.units(), options.freeze),
                      other);
   };
   constexpr double seconds = 0.5;
   row.largest_batch = largest_batch(shape, row.fits(), Deadline(seconds), fits);
-  std::int64_t const positions = point.own_positions ? point.model.options.positions : most_sequence;
+  std::int64_t const positions = point.own_positions ? point.model.sizes.positions : most_sequence;
   row.longest_sequence = longest_sequence(shape, row.fits(), positions, Deadline(seconds), fits_as_run);
 }
 

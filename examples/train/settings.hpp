@@ -13,7 +13,7 @@
 #include "tessera/data/batch.hpp"
 #include "tessera/data/tokens.hpp"
 #include "tessera/io/file.hpp"
-#include "tessera/io/gpt2_weights.hpp"
+#include "tessera/io/model_weights.hpp"
 #include "tessera/plan/support.hpp"
 #include "tessera/policy/parse.hpp"
 #include "tessera/policy/rules.hpp"
@@ -54,8 +54,7 @@ struct TrainFlags {
 
 inline void declare(CommandLine& line, TrainFlags& flags) {
   line.group("Model");
-  line.text("--model", "NAME", flags.model,
-            joined(model_names()) + ", or layers=L,heads=H,channels=C[,positions=P]");
+  line.text("--model", "NAME", flags.model, joined(model_names()) + ", or " + model_forms());
   line.path("--init", "FILE", flags.init, "start from these weights (safetensors, Hugging Face names)");
   line.path("--save", "FILE", flags.save, "write the weights here (safetensors, fp32); whole or not at all");
 
@@ -130,7 +129,7 @@ struct Settings {
   bool quiet = false;
 
   /// The model's, with what is frozen.
-  std::vector<UnitSpec> units() const { return freezing(gpt2_units(model.options), options.freeze)({1, 1}); }
+  std::vector<UnitSpec> units() const { return freezing(model.built.units(), options.freeze)({1, 1}); }
   LoaderOptions loader(int rank, Order order) const {
     return {.batch = static_cast<int>(options.batch),
             .sequence = static_cast<int>(options.sequence),
@@ -187,8 +186,7 @@ inline void check_outputs(Settings const& settings, TrainFlags const& flags) {
 inline void check_room_for(Settings const& settings) {
   constexpr std::int64_t line_bytes = 150, most_steps = std::int64_t{1} << 50;
   std::vector<PlannedFile> files;
-  if (!settings.save.empty())
-    files.push_back({settings.save, 4 * parameter_count(gpt2_units(settings.model.options)({1, 1}))});
+  if (!settings.save.empty()) files.push_back({settings.save, 4 * settings.model.built.parameters()});
   if (!settings.log.empty())
     files.push_back({settings.log, line_bytes * std::min(settings.steps, most_steps), true});
   check_room(files);
@@ -251,16 +249,16 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
 
   std::int64_t text_vocabulary = 256;
   TokenOptions tokens{flags.data.vocabulary};
-  if (tokens.vocabulary == 0 && settings.model.named) tokens.vocabulary = settings.model.options.vocabulary;
+  if (tokens.vocabulary == 0 && settings.model.named) tokens.vocabulary = settings.model.sizes.vocabulary;
   if (trains || !flags.data.paths.empty()) {
     settings.source = TokenSource::open(flags.data.paths, tokens);
     text_vocabulary = settings.source->vocabulary();
   }
   settings.model = with_sizes(settings.model, flags.sequence, flags.data.vocabulary, text_vocabulary);
   check_magnitude(settings.model, settings.options.batch, settings.options.sequence);
-  check_freeze(settings.freeze, settings.options, gpt2_units(settings.model.options)({1, 1}));
+  check_freeze(settings.freeze, settings.options, settings.model.built.units()({1, 1}));
   if (!flags.validation.empty())
-    settings.validation = TokenSource::open(flags.validation, {settings.model.options.vocabulary});
+    settings.validation = TokenSource::open(flags.validation, {settings.model.sizes.vocabulary});
 
   if (settings.source) {
     settings.data_text = settings.source->description();
@@ -290,7 +288,6 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
 inline Box box_of(Settings const& settings, CommandLine const& line) {
   Box box("train");
   auto const origin = [&](char const* flag) { return std::string(line.given(flag) ? "flag" : "default"); };
-  Gpt2Options const& sizes = settings.model.options;
   RecipeTable const& recipe = settings.recipe;
   TrainerOptions const& options = settings.options;
   box.add("model", settings.model.name + ", " + grouped(parameter_count(settings.units())) + " parameters",
@@ -301,7 +298,7 @@ inline Box box_of(Settings const& settings, CommandLine const& line) {
             settings.freeze + ": " + grouped(parameter_count(settings.units()) - trained) + " parameters, " +
                 grouped(trained) + " are trained",
             "flag");
-  box.add("vocabulary", grouped(sizes.vocabulary),
+  box.add("vocabulary", grouped(settings.model.sizes.vocabulary),
           line.given("--vocabulary") ? "flag"
           : settings.model.named     ? "model"
                                      : "data");

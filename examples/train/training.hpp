@@ -20,8 +20,8 @@
 #include "tessera/comm/run.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/data/batch.hpp"
-#include "tessera/io/gpt2_weights.hpp"
 #include "tessera/io/hash.hpp"
+#include "tessera/io/model_weights.hpp"
 #include "tessera/io/step_log.hpp"
 #include "tessera/train/any_trainer.hpp"
 
@@ -36,14 +36,12 @@ namespace cli {
 
 /// Everything that a run was made with, for the first line of its log.
 inline Json config_json(Settings const& settings) {
-  Gpt2Options const& sizes = settings.model.options;
+  ModelSpec const& sizes = settings.model.sizes;
   TrainerOptions const& options = settings.options;
-  SlotNames const& names = settings.recipe.names;
   Json config = Json::object();
   config["model"] = settings.model.name;
-  config["layers"] = sizes.layers;
-  config["heads"] = sizes.heads;
-  config["channels"] = sizes.channels;
+  for (ModelKey const& key : settings.model.family->keys)
+    config[key.name] = key.real ? Json(sizes.number(key.name)) : Json(sizes.whole(key.name));
   config["positions"] = sizes.positions;
   config["vocabulary"] = sizes.vocabulary;
   config["params"] = parameter_count(settings.units());
@@ -51,18 +49,11 @@ inline Json config_json(Settings const& settings) {
   config["freeze"] = or_null(settings.freeze);
   config["stage"] =
       settings.recipe.stage < 0 ? Json(settings.recipe.names.sharding) : Json(settings.recipe.stage);
-  for (auto const& [key, value] : {std::pair("device", names.device),
-                                   {"sharding", names.sharding},
-                                   {"precision", names.precision},
-                                   {"loss_scale", names.loss_scale},
-                                   {"offload", names.offload},
-                                   {"recompute", names.recompute},
-                                   {"reduction", names.reduction},
-                                   {"communication", names.communication},
-                                   {"capture", names.capture},
-                                   {"attention", names.attention},
-                                   {"parallel", names.parallel}})
-    config[key] = std::string(value);
+  for_each_slot([&]<class Slot>(Slot) {
+    std::string key(Slot::title);
+    std::replace(key.begin(), key.end(), ' ', '_');
+    config[key] = std::string(settings.recipe.names.*Slot::field);
+  });
   config["world"] = settings.relation.ranks;
   config["batch"] = settings.relation.batch;
   config["sequence"] = options.sequence;
@@ -94,10 +85,11 @@ class Training {
   Training(Settings const& settings, std::string command)
       : settings_(settings),
         command_(std::move(command)),
-        units_(gpt2_units(settings.model.options)({1, 1})),
+        units_(settings.model.built.units({1, 1})),
         terminal_(Terminal::of(STDOUT_FILENO)),
         bar_(std::cout, settings.quiet ? Terminal{} : terminal_) {
-    if (!settings.init.empty()) init_ = Gpt2Weights::open(settings.init, units_).source();
+    if (!settings.init.empty())
+      init_ = ModelWeights::open(settings.init, units_, settings.model.family->weights).source();
   }
 
   /// Trains and saves; gives the exit code.
@@ -135,7 +127,7 @@ class Training {
 
   void train(comm::Comm const& comm) {
     bool const root = comm.is_root();
-    auto const trainer = make_trainer(settings_.model.options, settings_.recipe, comm, settings_.options);
+    auto const trainer = make_trainer(settings_.model.built, settings_.recipe, comm, settings_.options);
     if (init_) {
       trainer->fill(init_);
       // The last rank closes the files: mapped pages that were read would count as memory of this process.

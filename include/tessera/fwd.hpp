@@ -206,7 +206,8 @@ class TokenBatches;
 // io/
 class AtomicFile;
 struct PlannedFile;
-class Gpt2Weights;
+class ModelWeights;
+struct WeightNames;
 class WeightsWriter;
 class WeightsHash;
 class SafetensorsFile;
@@ -260,6 +261,11 @@ template <class Place, class T>
 class ParameterStore;
 
 // train/
+class AnyModel;
+struct ModelFamily;
+struct ModelKey;
+struct ModelSpec;
+struct NamedModel;
 class AnyTrainer;
 struct DeviceFacts;
 class StepTrace;

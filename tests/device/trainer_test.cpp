@@ -15,6 +15,7 @@
 #include <doctest/doctest.h>
 
 #include "tessera/train/any_trainer.hpp"
+#include "tessera/train/gpt2_family.hpp"
 
 #include "device/skip.hpp"
 #include "support/runs.hpp"
@@ -43,7 +44,7 @@ Outcome trained(RecipeTable const& table, Run const& run) {
   return train(
       run,
       [&](comm::Comm comm, TrainerOptions const& options) {
-        return make_trainer(tiny, table, comm, options);
+        return make_trainer(any_model(tiny), table, comm, options);
       },
       [&](int ranks, auto const& fn) { run_ranks(table, ranks, fn); });
 }
@@ -235,7 +236,7 @@ TEST_CASE("tickets are read late and in any order") {
   Run const run = some_run();
   std::vector<double> losses;
   comm::Comm const comm;
-  auto const trainer = make_trainer(tiny, on_gpu("fp32"), comm, options_of(run));
+  auto const trainer = make_trainer(any_model(tiny), on_gpu("fp32"), comm, options_of(run));
   std::vector<Ticket> tickets;
   for (int step = 0; step < 12; ++step) tickets.push_back(trainer->step(batch_of(run, step)));
   for (int step = 11; step >= 0; --step)
@@ -254,7 +255,7 @@ TEST_CASE("offloaded steps run ahead of the host to the bits of steps read at on
     for (std::string_view const offload : {"cpu_optimizer", "cpu_full"}) {
       INFO(std::string(capture), " ", std::string(offload));
       auto const trainer =
-          make_trainer(tiny, on_gpu("bf16", capture, offload), comm::Comm(), options_of(run));
+          make_trainer(any_model(tiny), on_gpu("bf16", capture, offload), comm::Comm(), options_of(run));
       std::vector<Ticket> tickets;
       for (int step = 0; step < run.steps; ++step) tickets.push_back(trainer->step(batch_of(run, step)));
       bool same = true;
@@ -271,7 +272,8 @@ TEST_CASE("intervals lie between the ends of steps however late reports are read
   Run const run = some_run(2);
   for (std::string_view const capture : {"graph", "eager"}) {
     INFO(std::string(capture));
-    auto const trainer = make_trainer(tiny, on_gpu("fp32", capture), comm::Comm(), options_of(run));
+    auto const trainer =
+        make_trainer(any_model(tiny), on_gpu("fp32", capture), comm::Comm(), options_of(run));
     StepReport const first = trainer->step(batch_of(run, 0));
     CHECK(first.interval == first.seconds);
     CHECK_FALSE(first.comm_seconds.has_value());  // the host only enqueues collectives
@@ -299,7 +301,7 @@ TEST_CASE("a trainer may go while its steps are under way") {
       std::optional<Ticket> unread;
       {
         auto const trainer =
-            make_trainer(tiny, on_gpu("fp32", capture, "cpu_optimizer"), comm, options_of(run));
+            make_trainer(any_model(tiny), on_gpu("fp32", capture, "cpu_optimizer"), comm, options_of(run));
         for (int step = 0; step < 3; ++step) unread.emplace(trainer->step(batch_of(run, step)));
       }
       CHECK_THROWS_WITH_AS(unread->get(), doctest::Contains("after its trainer had gone"), Error);
@@ -317,7 +319,7 @@ TEST_CASE("a rank that goes alone is named by the one that evaluates") {
   CHECK_THROWS_AS(run_ranks(
                       table, 2,
                       [&](comm::Comm& comm) {
-                        auto const trainer = make_trainer(tiny, table, comm, options_of(run));
+                        auto const trainer = make_trainer(any_model(tiny), table, comm, options_of(run));
                         trainer->step(batch_of(run, 0, comm.rank())).get();
                         if (comm.is_root()) trainer->evaluate(batch_of(run, 1, 0));
                       },
@@ -331,7 +333,8 @@ TEST_CASE("steps that were enqueued behind a gradient that is not finite change 
   Run run = some_run(1);
   run.options.weight_decay = 0.1;
   for (std::string_view const capture : {"graph", "eager"}) {
-    auto const trainer = make_trainer(tiny, on_gpu("fp32", capture), comm::Comm(), options_of(run));
+    auto const trainer =
+        make_trainer(any_model(tiny), on_gpu("fp32", capture), comm::Comm(), options_of(run));
     auto const& units = trainer->plan().units;
     trainer->fill([&](int unit, int parameter, std::int64_t offset, std::span<float> out) {
       bool const huge =
@@ -364,8 +367,9 @@ TEST_CASE("a recorded step is the CPU's and holds no violation") {
   Run const run = some_run(2);
   for (std::string_view const offload : {"none", "cpu_optimizer"}) {
     Noted gpu, cpu;
-    make_trainer(tiny, on_gpu("bf16", "graph", offload), comm::Comm(), options_of(run))->record(gpu);
-    make_trainer(tiny, recipe("zs0", "bf16", offload), comm::Comm(), options_of(run))->record(cpu);
+    make_trainer(any_model(tiny), on_gpu("bf16", "graph", offload), comm::Comm(), options_of(run))
+        ->record(gpu);
+    make_trainer(any_model(tiny), recipe("zs0", "bf16", offload), comm::Comm(), options_of(run))->record(cpu);
     CHECK(gpu.violations.empty());
     CHECK(gpu.names.size() > 50);
     CHECK(gpu.names == cpu.names);
@@ -379,8 +383,8 @@ TEST_CASE("a refused allocation does no harm to the next trainer") {
   huge.batch = 1 << 20;
   huge.sequence = tiny.positions;
   huge.memory_limit = std::int64_t{1} << 50;
-  CHECK_THROWS_AS(make_trainer(tiny, on_gpu("fp32"), comm::Comm(), huge), Error);
-  auto const trainer = make_trainer(tiny, on_gpu("fp32"), comm::Comm(), options_of(run));
+  CHECK_THROWS_AS(make_trainer(any_model(tiny), on_gpu("fp32"), comm::Comm(), huge), Error);
+  auto const trainer = make_trainer(any_model(tiny), on_gpu("fp32"), comm::Comm(), options_of(run));
   CHECK(trainer->step(batch_of(run, 0)).get().step == 1);
 }
 
@@ -388,16 +392,16 @@ TEST_CASE("the arenas hold what was planned and a plan that is too big is refuse
   TESSERA_NEEDS_GPU();
   Run const run = some_run();
   RecipeTable const table = on_gpu("bf16", "graph", "cpu_optimizer");
-  auto const trainer = make_trainer(tiny, table, comm::Comm(), options_of(run));
+  auto const trainer = make_trainer(any_model(tiny), table, comm::Comm(), options_of(run));
   StepShape const shape = step_shape(table, options_of(run), 0, 1);  // what a plan without a GPU is made from
-  CHECK(make_plan(gpt2_units(tiny)({shape.batch, shape.sequence}), table, shape).arena_bytes ==
+  CHECK(make_plan(any_model(tiny).units({shape.batch, shape.sequence}), table, shape).arena_bytes ==
         trainer->plan().arena_bytes);
   for (Tier const tier : {Tier::device, Tier::host})
     CHECK(trainer->peak_bytes(tier) == trainer->plan().arena_bytes[static_cast<std::size_t>(tier)]);
   TrainerOptions huge = options_of(run);
   huge.batch = 1 << 20;
   huge.sequence = tiny.positions;
-  CHECK_THROWS_AS(make_trainer(tiny, on_gpu("fp32"), comm::Comm(), huge), Error);
+  CHECK_THROWS_AS(make_trainer(any_model(tiny), on_gpu("fp32"), comm::Comm(), huge), Error);
 }
 
 TEST_CASE("on a GPU too, leaving gradients of frozen parameters out is computing and throwing them away") {
@@ -406,7 +410,7 @@ TEST_CASE("on a GPU too, leaving gradients of frozen parameters out is computing
   auto const after_a_step = [](RecipeTable const& table, Run const& run) {
     Weights weights;
     run_ranks(table, 1, [&](comm::Comm& comm) {
-      auto const trainer = make_trainer(tiny, table, comm, options_of(run));
+      auto const trainer = make_trainer(any_model(tiny), table, comm, options_of(run));
       trainer->step(batch_of(run, 0)).get();
       trainer->collect([&](ParameterSpec const& parameter, std::span<float const> values) {
         weights[parameter.name].assign(values.begin(), values.end());

@@ -15,6 +15,7 @@
 #include <doctest/doctest.h>
 
 #include "tessera/train/any_trainer.hpp"
+#include "tessera/train/gpt2_family.hpp"
 
 #include "support/runs.hpp"
 
@@ -39,7 +40,7 @@ Run run_of(char const* pattern) {
 
 Outcome run_with(RecipeTable const& table, Run const& run) {
   return train(run, [&](comm::Comm const& comm, TrainerOptions const& options) {
-    return make_trainer(tiny, table, comm, options);
+    return make_trainer(any_model(tiny), table, comm, options);
   });
 }
 
@@ -65,7 +66,7 @@ Ended weights_of(AnyTrainer& trainer, std::function<bool(std::string_view)> cons
 Ended thrown_away(RecipeTable const& table, Run run) {
   auto const is_frozen = run.options.freeze;
   run.options.freeze = {};
-  auto const trainer = make_trainer(tiny, table, comm::Comm(), options_of(run));
+  auto const trainer = make_trainer(any_model(tiny), table, comm::Comm(), options_of(run));
   std::map<std::pair<int, int>, std::vector<std::byte>> kept;  // by buffer and parameter
   bool first = true;
   trainer->observe([&](StepPlan const& plan, Entry const& entry, std::span<std::byte* const> buffers) {
@@ -102,7 +103,7 @@ Ended thrown_away(RecipeTable const& table, Run run) {
 }
 
 Ended left_out(RecipeTable const& table, Run const& run, Weights* before) {
-  auto const trainer = make_trainer(tiny, table, comm::Comm(), options_of(run));
+  auto const trainer = make_trainer(any_model(tiny), table, comm::Comm(), options_of(run));
   *before = weights_of(*trainer, run.options.freeze).frozen;
   double loss = 0.0;
   for (int step = 0; step < run.steps; ++step)
@@ -216,7 +217,8 @@ TEST_CASE("what is planned for a frozen run is in use to the byte and falls with
         tessera::run(2, [&](comm::Comm comm) {
           TrainerOptions options = options_of(run);
           if (!frozen) options.freeze = {};
-          auto const trainer = make_trainer(tiny, recipe(sharding, "bf16", offload), comm, options);
+          auto const trainer =
+              make_trainer(any_model(tiny), recipe(sharding, "bf16", offload), comm, options);
           for (Tier const tier : {Tier::device, Tier::host}) {
             CHECK(trainer->peak_bytes(tier) == trainer->plan().arena_bytes[static_cast<std::size_t>(tier)]);
             if (comm.is_root()) bytes[frozen] += trainer->peak_bytes(tier);
@@ -229,7 +231,7 @@ TEST_CASE("what is planned for a frozen run is in use to the byte and falls with
 TEST_CASE("a trainer refuses names that match none or all of its parameters") {
   auto const make = [](char const* pattern) {
     Run const run = run_of(pattern);
-    (void)make_trainer(tiny, recipe("zs0"), comm::Comm(), options_of(run));
+    (void)make_trainer(any_model(tiny), recipe("zs0"), comm::Comm(), options_of(run));
   };
   CHECK_THROWS_WITH_AS(make("layers"), doctest::Contains("freeze matches none of the 28 parameters"), Error);
   CHECK_THROWS_WITH_AS(make("."), doctest::Contains("freeze leaves none of the 28 parameters"), Error);

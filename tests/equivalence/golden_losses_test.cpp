@@ -19,6 +19,7 @@
 #include "tessera/data/batch.hpp"
 #include "tessera/policy/parse.hpp"
 #include "tessera/train/any_trainer.hpp"
+#include "tessera/train/gpt2_family.hpp"
 
 using namespace tessera;
 
@@ -99,7 +100,7 @@ Worst against(Golden const& wanted, SlotNames const& names, int ranks, int accum
     options.sequence = wanted.sequence;
     options.accumulation = accumulation;
     options.threads = 1;
-    auto const trainer = make_trainer(wanted.model, parse_recipe(names), comm, options);
+    auto const trainer = make_trainer(any_model(wanted.model), parse_recipe(names), comm, options);
     Loader loader(source, {.batch = static_cast<int>(options.batch),
                            .sequence = wanted.sequence,
                            .accumulation = accumulation,

@@ -15,6 +15,7 @@
 
 #include "tessera/nn/gpt2.hpp"
 #include "tessera/train/any_trainer.hpp"
+#include "tessera/train/gpt2_family.hpp"
 
 #include "support/runs.hpp"
 #include "support/tied_model.hpp"
@@ -61,7 +62,7 @@ void expect_right(testing::GradientReport const& report, std::size_t parameters)
 }
 
 std::unique_ptr<AnyTrainer> double_gpt2(TrainerOptions const& options) {
-  return make_trainer(tiny, recipe("zs0", "fp64"), comm::Comm(), options);
+  return make_trainer(any_model(tiny), recipe("zs0", "fp64"), comm::Comm(), options);
 }
 
 /// What an author of a model gets wrong, planted in one that is right.

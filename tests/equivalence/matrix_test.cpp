@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 
 #include "tessera/train/any_trainer.hpp"
+#include "tessera/train/gpt2_family.hpp"
 
 #include "support/runs.hpp"
 
@@ -16,7 +17,7 @@ using namespace support;
 
 Outcome run_with(RecipeTable const& table, Run const& run) {
   return train(run, [&](comm::Comm const& comm, TrainerOptions const& options) {
-    return make_trainer(tiny, table, comm, options);
+    return make_trainer(any_model(tiny), table, comm, options);
   });
 }
 
@@ -229,7 +230,7 @@ TEST_CASE("stretches of recomputation change no bit") {
     Run run = usual();
     run.options.recompute_every = every;
     return train(run, [&](comm::Comm const& comm, TrainerOptions const& options) {
-      return make_trainer(deeper, recipe("zs0", "fp16", "none", recompute), comm, options);
+      return make_trainer(any_model(deeper), recipe("zs0", "fp16", "none", recompute), comm, options);
     });
   };
   Outcome const want = with("none", 1);
@@ -327,7 +328,7 @@ TEST_CASE("the trace names the first tensor that differs") {
                          Gpt2Options const& model = tiny) {
     run.trace = &trace;
     (void)train(run, [&](comm::Comm const& comm, TrainerOptions const& options) {
-      return make_trainer(model, table, comm, options);
+      return make_trainer(any_model(model), table, comm, options);
     });
   };
   Run run = usual();

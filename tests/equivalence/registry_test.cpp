@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 
 #include "tessera/train/any_trainer.hpp"
+#include "tessera/train/gpt2_family.hpp"
 
 #include "support/runs.hpp"
 
@@ -41,11 +42,11 @@ TEST_CASE("every registered recipe uses exactly the bytes it planned") {
     run.steps = 1;
     tessera::run(3, [&](comm::Comm comm) {
       TrainerOptions const options = options_of(run);
-      auto const trainer = make_trainer(tiny, table, comm, options);
+      auto const trainer = make_trainer(any_model(tiny), table, comm, options);
       (void)trainer->step(make_batch(0, comm.rank(), run.split, run.batch, run.sequence, run.vocabulary))
           .get();
       StepShape const shape = step_shape(table, options, comm.rank(), comm.world());
-      StepPlan const plan = make_plan(gpt2_units(tiny)({shape.batch, shape.sequence}), table, shape);
+      StepPlan const plan = make_plan(any_model(tiny).units({shape.batch, shape.sequence}), table, shape);
       for (Tier const tier : {Tier::device, Tier::host, Tier::nvme}) {
         CHECK(trainer->peak_bytes(tier) == plan.arena_bytes[static_cast<std::size_t>(tier)]);
         CHECK(trainer->plan().arena_bytes[static_cast<std::size_t>(tier)] == trainer->peak_bytes(tier));
@@ -64,7 +65,7 @@ TEST_CASE("the recipe's attention reaches the operations, and a trainer says wha
     names.attention = asked;
     Run run;
     run.split = {1, 1};
-    auto const trainer = make_trainer(tiny, parse_recipe(names), comm::Comm(), options_of(run));
+    auto const trainer = make_trainer(any_model(tiny), parse_recipe(names), comm::Comm(), options_of(run));
     CHECK(trainer->attention_ran() == AttentionKind::automatic);
     (void)trainer->step(make_batch(0, 0, run.split, run.batch, run.sequence, run.vocabulary)).get();
     CHECK(trainer->attention_ran() == ran);
@@ -76,7 +77,7 @@ TEST_CASE("a recipe that breaks a rule or is not in this build is refused in wor
   options.batch = 1;
   options.sequence = 8;
   auto const made = [&](RecipeTable const& table) {
-    return make_trainer(tiny, table, comm::Comm(), options);
+    return make_trainer(any_model(tiny), table, comm::Comm(), options);
   };
   CHECK(says(
       refusal(ErrorKind::config, [&] { made(recipe("zs0", "fp16", "none", "none", "ordered", "none")); }),
@@ -96,7 +97,8 @@ TEST_CASE("a huge model is refused at once and its advice trains") {
   options.threads = 1;
   options.memory_limit = std::int64_t{8} << 30;
   std::string const text = refusal(ErrorKind::out_of_memory, [&] {
-    tessera::run(8, [&](comm::Comm comm) { (void)make_trainer(xl, recipe("zs0"), comm, options); });
+    tessera::run(8,
+                 [&](comm::Comm comm) { (void)make_trainer(any_model(xl), recipe("zs0"), comm, options); });
   });
   CHECK(says(text, "8 ranks plan "));
   CHECK(says(text, "no batch fits at this sequence"));
@@ -105,13 +107,14 @@ TEST_CASE("a huge model is refused at once and its advice trains") {
   options.batch = 64;
   options.sequence = 40;
   options.memory_limit = std::int64_t{12} << 20;
-  std::string const tight = refusal(ErrorKind::out_of_memory,
-                                    [&] { (void)make_trainer(tiny, recipe("zs0"), comm::Comm(), options); });
+  std::string const tight = refusal(ErrorKind::out_of_memory, [&] {
+    (void)make_trainer(any_model(tiny), recipe("zs0"), comm::Comm(), options);
+  });
   std::string const words = "largest batch that fits: ";
   REQUIRE(says(tight, words));
   options.batch = std::stoll(tight.substr(tight.find(words) + words.size()));
   CHECK(options.batch < 64);
-  auto const trainer = make_trainer(tiny, recipe("zs0"), comm::Comm(), options);
+  auto const trainer = make_trainer(any_model(tiny), recipe("zs0"), comm::Comm(), options);
   CHECK(trainer->peak_bytes(Tier::device) <= options.memory_limit);
   CHECK(trainer->step(make_batch(0, 0, {}, static_cast<int>(options.batch), 40, tiny.vocabulary)).get().loss >
         0.0);
@@ -126,7 +129,7 @@ TEST_CASE("too many overflows in a row end the run on every rank with the tensor
       run.options.loss_scale.initial = 0x1p24;
       run.options.loss_scale.minimum = 0x1p24;
       run.options.skips_allowed = 2;
-      auto const trainer = make_trainer(tiny, recipe("zs1", "fp16"), comm, options_of(run));
+      auto const trainer = make_trainer(any_model(tiny), recipe("zs1", "fp16"), comm, options_of(run));
       auto const batch = make_batch(0, comm.rank(), run.split, run.batch, run.sequence, run.vocabulary);
       for (int step = 0; step < 2; ++step) CHECK(trainer->step(batch).get().skipped);
       Ticket const last = trainer->step(batch);
@@ -146,7 +149,7 @@ TEST_CASE("a rank with a bad token is named and the others lose it") {
     tessera::run(3, [&](comm::Comm comm) {
       Run run;
       run.split = {3, 1};
-      auto const trainer = make_trainer(tiny, recipe("zs2"), comm, options_of(run));
+      auto const trainer = make_trainer(any_model(tiny), recipe("zs2"), comm, options_of(run));
       Batch batch = make_batch(0, comm.rank(), run.split, run.batch, run.sequence, run.vocabulary);
       if (comm.rank() == 2) batch.tokens[5] = 61;
       try {

@@ -15,9 +15,9 @@
 #include "tessera/comm/communicator.hpp"
 #include "tessera/comm/run.hpp"
 #include "tessera/data/batch.hpp"
-#include "tessera/nn/gpt2_options.hpp"
 #include "tessera/plan/report.hpp"
 #include "tessera/policy/table.hpp"
+#include "tessera/train/any_model.hpp"
 #include "tessera/train/options.hpp"
 #include "tessera/train/ticket.hpp"
 
@@ -44,10 +44,11 @@ class AnyTrainer {
   virtual void record(Recorder& recorder) = 0;
 };
 
-/// A GPT-2 trainer for any legal recipe that this build can run: `options.batch` and `options.sequence` must
-/// be set. All ranks call it together. Throws Error(config) with the rule for an illegal recipe,
-/// Error(unsupported) for one that is not part of this build, Error(out_of_memory) for one that does not fit.
-std::unique_ptr<AnyTrainer> make_trainer(Gpt2Options const& model, RecipeTable const& recipe, comm::Comm comm,
+/// A trainer of any model for any legal recipe that this build can run: `options.batch` and
+/// `options.sequence` must be set. All ranks call it together. Throws Error(config) with the rule for an
+/// illegal recipe, Error(unsupported) for one that is not part of this build and for a model that was not
+/// compiled for its device, Error(out_of_memory) for one that does not fit.
+std::unique_ptr<AnyTrainer> make_trainer(AnyModel const& model, RecipeTable const& recipe, comm::Comm comm,
                                          TrainerOptions const& options);
 
 /// Why this library cannot run a legal recipe, with the way out; nothing when it can.
@@ -60,10 +61,6 @@ std::string_view default_device();
 std::vector<int> default_ranks(std::string_view device);
 /// How many steps a program lets run on before it reads their tickets: 0 where steps are done at once.
 std::size_t steps_read_late(RecipeTable const& recipe);
-
-/// What computes the attention of a recipe, which may be another than its policy asks for; nothing where the
-/// device is not part of this library.
-std::optional<AttentionKind> attention_that_runs(RecipeTable const& recipe);
 
 /// What recipes of a device run on and with, for reports.
 struct DeviceFacts {
@@ -79,10 +76,6 @@ DeviceFacts device_facts(std::string_view device);
 void run_ranks(RecipeTable const& recipe, int ranks, std::function<void(comm::Comm&)> const& fn,
                RunOptions const& options = {});
 
-/// The units of a GPT-2, for plans.
-UnitLister gpt2_units(Gpt2Options const& model);
-/// Its training FLOPs a token at a sequence length, for utilisation.
-double gpt2_flops_per_token(Gpt2Options const& model, std::int64_t sequence);
 /// What ranks on a device may plan: `limit` bytes (see TrainerOptions::memory_limit), or with 0 what is free
 /// now, 0 bytes where this machine or this library does not have the device.
 MemoryLimit memory_limit(std::string_view device, std::int64_t limit);

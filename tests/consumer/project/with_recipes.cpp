@@ -5,14 +5,16 @@
 
 #include <tessera/comm/environment.hpp>
 #include <tessera/train/any_trainer.hpp>
+#include <tessera/train/gpt2_family.hpp>
 
 namespace ts = tessera;
 
 int main() {
+  ts::AnyModel const model =
+      ts::any_model({.layers = 1, .heads = 2, .channels = 16, .positions = 16, .vocabulary = 32});
   for (ts::RecipeTable const& recipe : ts::registered_recipes()) {
     auto const trainer =
-        ts::make_trainer({.layers = 1, .heads = 2, .channels = 16, .positions = 16, .vocabulary = 32}, recipe,
-                         ts::comm::from_environment(), {.batch = 1, .sequence = 16});
+        ts::make_trainer(model, recipe, ts::comm::from_environment(), {.batch = 1, .sequence = 16});
     trainer->settle();
     if (trainer->peak_bytes(ts::Tier::device) <= 0) return 1;
   }

@@ -123,6 +123,18 @@ TEST_CASE("lists that vary are columns of one table") {
   CHECK(rows[0]["speedup"] == 1.0);
   CHECK(rows[1]["speedup"].is_null());  // a smaller model is no faster training
 
+  // Every slot that varies is a column, and its default that follows from another slot is not.
+  settings = asked(lists());
+  settings.matrix.slots.of<ts::slot::precision>() = {"fp16"};
+  settings.matrix.slots.of<ts::slot::loss_scale>() = {"dynamic", "static"};
+  text = table(measured(settings), settings);
+  CHECK(has(squeezed(text), "\nloss scale stage tok/s "));
+  CHECK(has(squeezed(text), "\nstatic zs2 "));
+  settings.matrix.slots.of<ts::slot::sharding>() = {"zs0"};
+  settings.matrix.slots.of<ts::slot::precision>() = {"fp16", "fp32"};
+  settings.matrix.slots.of<ts::slot::loss_scale>() = {};
+  CHECK_FALSE(has(table(measured(settings), settings), "loss scale"));
+
   // One row needs no name for what it is, and no column.
   settings = asked(lists());
   settings.matrix.slots.of<ts::slot::sharding>() = {"zs3"};
@@ -220,7 +232,7 @@ TEST_CASE("utilisation is of a peak that is documented") {
     return compare::result_rows(rows, settings, device)[row]["mfu_pct"];
   };
   double const rate = rows[0].tokens_per_second() / 2;
-  double const flops = ts::gpt2_flops_per_token(rows[0].point.model.options, rows[0].point.sequence);
+  double const flops = rows[0].point.model.built.flops_per_token(rows[0].point.sequence);
   CHECK(share({"NVIDIA H200", "NVIDIA H200"}, 0) == doctest::Approx(100.0 * rate * flops / 989.4e12));
   CHECK(share({"NVIDIA H200", "NVIDIA H200"}, 1) == doctest::Approx(100.0 * rate * flops / 66.9e12));
   CHECK(share({"NVIDIA H200", "NVIDIA H200"}, 2).is_null());
@@ -236,12 +248,14 @@ TEST_CASE("a row says which attention ran, and which was asked for") {
   matrix.slots.of<ts::slot::attention>() = {"auto", "reference", "fused"};
   compare::Settings const settings = asked(matrix);
   auto rows = measured(settings);
+  CHECK(compare::result_rows(rows, settings)[0]["attention"].is_null());  // of a model that has none
+  for (auto& row : rows) row.repeats.front().attention = ts::AttentionKind::fused;
   rows.push_back(rows[1]);
   rows[3].status = "failed";
   rows[3].repeats.clear();
   auto const known = compare::result_rows(rows, settings);
   for (std::size_t at = 0; at < 3; ++at) {
-    CHECK(known[at]["attention"] == "fused");  // the CPU has one kernel
+    CHECK(known[at]["attention"] == "fused");
     CHECK(known[at]["attention_policy"] == matrix.slots.of<ts::slot::attention>()[at]);
   }
   CHECK(known[3]["attention"].is_null());

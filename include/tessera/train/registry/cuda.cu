@@ -1,19 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the library offers on GPUs.
 #include "tessera/cuda.cuh"
-#include "tessera/train/registry/gpt2.hpp"
+#include "tessera/train/registry/devices.hpp"
 
 namespace tessera::inline v0 {
 namespace detail {
-
-extern template std::unique_ptr<AnyTrainer> make_gpt2<Cuda, float>(Gpt2Options const&, RecipeTable const&,
-                                                                   comm::Comm, TrainerOptions const&);
-extern template std::unique_ptr<AnyTrainer> make_gpt2<Cuda, double>(Gpt2Options const&, RecipeTable const&,
-                                                                    comm::Comm, TrainerOptions const&);
-extern template std::unique_ptr<AnyTrainer> make_gpt2<Cuda, half>(Gpt2Options const&, RecipeTable const&,
-                                                                  comm::Comm, TrainerOptions const&);
-extern template std::unique_ptr<AnyTrainer> make_gpt2<Cuda, bfloat16>(Gpt2Options const&, RecipeTable const&,
-                                                                      comm::Comm, TrainerOptions const&);
 
 namespace {
 
@@ -56,15 +47,10 @@ DeviceFacts facts_of_gpus() {
 }  // namespace
 
 DeviceRecipes const* cuda_recipes() {
-  static DeviceRecipes const recipes{.make = &make_gpt2_of<Cuda>,
+  static DeviceRecipes const recipes{.make = &make_engine_on<Cuda>,
                                      .devices = &count_gpus,
                                      .default_ranks = &one_two_four,
                                      .steps_read_late = Context<Cuda>::arrival_slots / 2,
-                                     .attention =
-                                         [](AttentionKind asked) {  // reference keeps off the tensor cores
-                                           return asked == AttentionKind::reference ? asked
-                                                                                    : AttentionKind::fused;
-                                         },
                                      .facts = &facts_of_gpus,
                                      .memory_limit = &memory_limit<Cuda>,
                                      .run = &run_on_gpus};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks on several GPUs of one process, through NCCL.
 #include "tessera/comm/nccl.cuh"
-#include "tessera/train/registry/gpt2.hpp"
+#include "tessera/train/registry/devices.hpp"
 
 namespace tessera::inline v0 {
 namespace detail {

@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The list of registered recipes, and the way from a table to the engine that runs it.
+// The lists of registered recipes and of model families, and the way from a table to the engine that runs it.
+#include <algorithm>
+#include <deque>
+
 #include "tessera/backend/cuda/budget.hpp"
 #include "tessera/policy/parse.hpp"
 #include "tessera/policy/rules.hpp"
-#include "tessera/train/registry/gpt2.hpp"
+#include "tessera/train/check_options.hpp"
+#include "tessera/train/gpt2_family.hpp"
+#include "tessera/train/planning.hpp"
+#include "tessera/train/registry/devices.hpp"
 
 namespace tessera::inline v0 {
 
@@ -27,13 +33,38 @@ std::vector<RecipeTable> const& registered_recipes() {
 namespace detail {
 namespace {
 
+/// Models that are known, but not of a kind that this build has.
+std::vector<ModelFamily> absent_families() {
+  std::vector<ModelKey> const keys = {{"layers", 1000}, {"heads", 65536}, {"channels", 65536}};
+  return {
+      {.name = "opt",
+       .title = "OPT",
+       .keys = keys,
+       .models = {{"opt-1.3b", "facebook/opt-1.3b", {24, 32, 2048}, 2048, 50272, 1315758080}}},
+      {.name = "llama",
+       .title = "LLaMA",
+       .keys = keys,
+       .models = {{"llama-2-7b", "meta-llama/Llama-2-7b-hf", {32, 32, 4096}, 4096, 32000, 6738415616},
+                  {"llama-2-13b", "meta-llama/Llama-2-13b-hf", {40, 40, 5120}, 4096, 32000, 13015864320},
+                  {"llama-2-70b", "meta-llama/Llama-2-70b-hf", {80, 64, 8192}, 4096, 32000, 68976648192}}}};
+}
+
+/// Their places in memory stay.
+std::deque<ModelFamily>& families() {
+  static std::deque<ModelFamily> all = [] {
+    std::deque<ModelFamily> list{gpt2_family()};
+    for (ModelFamily& family : absent_families()) list.push_back(std::move(family));
+    return list;
+  }();
+  return all;
+}
+
 DeviceRecipes const* cpu_recipes() {
   static DeviceRecipes const recipes{
-      .make = &make_gpt2_of<Cpu>,
+      .make = &make_engine_on<Cpu>,
       .devices = [] { return 64; },
       .default_ranks = [] { return std::vector<int>{4}; },
       .steps_read_late = 0,
-      .attention = [](AttentionKind) { return AttentionKind::fused; },  // one kernel, and no scores stored
       .facts = [] { return DeviceFacts(); },
       .memory_limit = &memory_limit<Cpu>,
       .run = [](int ranks, std::function<void(comm::Comm&)> const& fn,
@@ -54,11 +85,51 @@ DeviceRecipes const& need_recipes_of(RecipeTable const& recipe) {
 }  // namespace
 }  // namespace detail
 
-std::unique_ptr<AnyTrainer> make_trainer(Gpt2Options const& model, RecipeTable const& recipe, comm::Comm comm,
+std::vector<ModelFamily const*> model_families() {
+  std::vector<ModelFamily const*> all;
+  for (ModelFamily const& family : detail::families()) all.push_back(&family);
+  return all;
+}
+
+bool register_model_family(ModelFamily family) {
+  auto const refuse = [&](std::string const& what) {
+    throw Error(ErrorKind::usage, "model family '" + family.name + "': " + what);
+  };
+  auto const check_name = [&](std::string const& name) {
+    if (name.empty() || name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789._-") != name.npos)
+      refuse("'" + name + "' is no name; write it in small letters, digits, '.', '_' and '-'");
+  };
+  check_name(family.name);
+  for (ModelKey const& key : family.keys) {
+    check_name(key.name);
+    bool const found = std::any_of(family.keys.begin(), family.keys.end(),
+                                   [&](ModelKey const& other) { return other.name == key.divides; });
+    if (!key.divides.empty() && !found)
+      refuse("key '" + key.name + "' divides '" + key.divides + "', which is no key; name one of them");
+  }
+  for (NamedModel const& model : family.models) {
+    check_name(model.name);
+    if (model.numbers.size() != family.keys.size())
+      refuse("model '" + model.name + "' has " + std::to_string(model.numbers.size()) + " numbers for " +
+             std::to_string(family.keys.size()) + " keys; give one for each, in their order");
+  }
+  for (ModelFamily const& known : detail::families()) {
+    if (known.name == family.name) refuse("another family has this name; choose another");
+    for (NamedModel const& taken : known.models)
+      for (NamedModel const& model : family.models)
+        if (taken.name == model.name)
+          refuse("the name of model '" + model.name + "' is taken by family '" + known.name +
+                 "'; choose another");
+  }
+  detail::families().push_back(std::move(family));
+  return true;
+}
+
+std::unique_ptr<AnyTrainer> make_trainer(AnyModel const& model, RecipeTable const& recipe, comm::Comm comm,
                                          TrainerOptions const& options) {
   if (auto const rule = broken_rule(recipe)) throw Error(ErrorKind::config, std::string(*rule));
   detail::DeviceRecipes const& recipes = detail::need_recipes_of(recipe);
-  detail::check_options(options, Gpt2(model).positions());
+  detail::check_options(options, model.positions());
   return recipes.make(model, recipe, std::move(comm), options);
 }
 
@@ -80,11 +151,6 @@ std::size_t steps_read_late(RecipeTable const& recipe) {
   return detail::need_recipes_of(recipe).steps_read_late;
 }
 
-std::optional<AttentionKind> attention_that_runs(RecipeTable const& recipe) {
-  auto const* const recipes = detail::recipes_of(recipe.device);
-  return recipes ? std::optional(recipes->attention(recipe.attention)) : std::nullopt;
-}
-
 DeviceFacts device_facts(std::string_view device) {
   if (auto const* const recipes = detail::recipes_of(device)) return recipes->facts();
   DeviceFacts facts;
@@ -101,14 +167,6 @@ MemoryLimit memory_limit(std::string_view device, std::int64_t limit) {
   auto const* const recipes = detail::recipes_of(device);
   if (recipes && recipes->devices() > 0) return recipes->memory_limit(limit);
   return {.device = limit, .host = HostMemory::available()};
-}
-
-UnitLister gpt2_units(Gpt2Options const& model) {
-  return [gpt2 = Gpt2(model)](MicroBatch shape) { return gpt2.units(shape); };
-}
-
-double gpt2_flops_per_token(Gpt2Options const& model, std::int64_t sequence) {
-  return Gpt2(model).flops_per_token(sequence);
 }
 
 StepShape step_shape(RecipeTable const& recipe, TrainerOptions const& options, int rank, int world) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stands for gpus.cu in a library that was built without NCCL.
-#include "tessera/train/registry/gpt2.hpp"
+#include "tessera/train/registry/devices.hpp"
 
 namespace tessera::inline v0 {
 namespace detail {

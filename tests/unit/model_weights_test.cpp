@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPT-2 weights on disk: what is read, what is refused and by which words, and that a save is whole or not at
-// all.
-#include "tessera/io/gpt2_weights.hpp"
+// Weights on disk, most of them those of a GPT-2: what is read, what is refused and by which words, and that
+// a save is whole or not at all.
+#include "tessera/io/model_weights.hpp"
 
 #include <bit>
 #include <cmath>
@@ -47,6 +47,11 @@ double exact(std::size_t tensor, std::int64_t element) {
 
 Gpt2Options const sizes{.layers = 2, .heads = 3, .channels = 12, .positions = 7, .vocabulary = 11};
 std::vector<UnitSpec> units_of(Gpt2Options const& model) { return Gpt2(model).units({1, 1}); }
+
+/// With the names of GPT-2's files.
+ModelWeights open_weights(std::filesystem::path const& path, std::vector<UnitSpec> const& units) {
+  return ModelWeights::open(path, units, gpt2_weight_names());
+}
 
 /// Every parameter of a model as a tensor of a file.
 std::vector<Stored> tensors_of(std::vector<UnitSpec> const& units, std::string const& prefix = "",
@@ -94,7 +99,7 @@ std::filesystem::path write_file_of(std::filesystem::path const& path, std::vect
 
 /// Checks that a file gives the values of `tensors_of`, whole and from the middle.
 void check_values(std::filesystem::path const& path, std::vector<UnitSpec> const& units = units_of(sizes)) {
-  ParameterSource const source = Gpt2Weights::open(path, units).source();  // outlives the object
+  ParameterSource const source = open_weights(path, units).source();  // outlives the object
   std::size_t index = 0;
   for (std::size_t unit = 0; unit < units.size(); ++unit)
     for (std::size_t parameter = 0; parameter < units[unit].parameters.size(); ++parameter, ++index) {
@@ -145,8 +150,45 @@ TEST_CASE("weights of any model are read by its names, a head of its own among t
   check_values(write_file_of(folder / "whole", tensors), units);
   tensors.pop_back();
   tensors.push_back({"out.bias", {2}});
-  CHECK_ERROR(data, Gpt2Weights::open(write_file_of(folder / "other", tensors), units), "missing: out.kernel",
+  CHECK_ERROR(data, open_weights(write_file_of(folder / "other", tensors), units), "missing: out.kernel",
               "not of the model: out.bias");
+}
+
+TEST_CASE("a family's names say what else its files may hold") {
+  TemporaryFolder const folder;
+  std::vector<UnitSpec> units(2);
+  units[0].parameters = {{"embed.weight", {5, 3}}, {"layers.0.scale", {3}}};
+  units[1].parameters = {{"lm_head.weight", {5, 3}}};
+  auto const with = [](std::vector<Stored> tensors, Stored const& more) {
+    tensors.push_back(more);
+    return tensors;
+  };
+  auto tensors = tensors_of(units, "model.");
+  tensors.back().name = "lm_head.weight";  // no part of what the prefix is of
+  WeightNames const names{.prefix = "model.",
+                          .buffers = {"layers.*.rotary.inv_freq", "version"},
+                          .layers = "layers.",
+                          .extents = {{"channels", "embed.weight", 1}, {"vocabulary", "embed.weight", 0}}};
+  auto const open = [&](std::vector<Stored> const& held, WeightNames const& of) {
+    return ModelWeights::open(write_file_of(folder / "file", held), units, of);
+  };
+  CHECK_NOTHROW(open(with(tensors, {"model.layers.12.rotary.inv_freq", {2}}), names));
+  CHECK_NOTHROW(open(with(tensors, {"model.version", {1}}), names));
+  for (char const* other : {"model.layers..rotary.inv_freq", "model.layers.x.rotary.inv_freq",
+                            "model.layers.1.rotary.inv_freq2", "model.layers.1", "model.versions"})
+    CHECK_ERROR(data, open(with(tensors, {other, {2}}), names), "not of the model: ", other);
+  CHECK_ERROR(data, open(with(tensors, {"model.layers.1.scale", {3}}), names),
+              "the file holds layers=2,channels=3 and vocabulary 5, the model is layers=1,channels=3 and "
+              "vocabulary 5; not of the model: model.layers.1.scale");
+  CHECK_ERROR(data, open(tensors, {}), "does not fit the model: missing: embed.weight");
+
+  // A head that the model does not list is one that it has already, where the names say so, and else unknown.
+  units[1].parameters.clear();
+  tensors.back().value = tensors.front().value;
+  WeightNames tied = names;
+  tied.tied_to = "embed.weight";
+  CHECK_NOTHROW(open(tensors, tied));
+  CHECK_ERROR(data, open(tensors, names), "not of the model: lm_head.weight");
 }
 
 TEST_CASE("gpt2 weights refuse a head that is not tied") {
@@ -157,11 +199,11 @@ TEST_CASE("gpt2 weights refuse a head that is not tied") {
   head.value = [value = head.value](std::int64_t i) { return i == 5 ? 3.0 : value(i); };
   tensors.push_back(head);
   auto const path = write_file_of(folder / "head.safetensors", tensors);
-  CHECK_ERROR(data, Gpt2Weights::open(path, units_of(sizes)), "head.safetensors", "lm_head.weight",
-              "element 5", "tied");
+  CHECK_ERROR(data, open_weights(path, units_of(sizes)), "head.safetensors", "lm_head.weight", "element 5",
+              "tied");
   tensors.back().shape = {11, 13};
   write_file_of(path, tensors);
-  CHECK_ERROR(data, Gpt2Weights::open(path, units_of(sizes)), "lm_head.weight", "[11, 13]", "[11, 12]");
+  CHECK_ERROR(data, open_weights(path, units_of(sizes)), "lm_head.weight", "[11, 13]", "[11, 12]");
 }
 
 TEST_CASE("gpt2 weights name every tensor that is missing or extra or of another shape") {
@@ -174,8 +216,8 @@ TEST_CASE("gpt2 weights name every tensor that is missing or extra or of another
   tensors[at["ln_f.bias"]].shape = {13};
   tensors[at["h.1.attn.c_proj.bias"]].type = "I64";
   auto const path = write_file_of(folder / "wrong.safetensors", tensors);
-  CHECK_ERROR(data, Gpt2Weights::open(path, units_of(sizes)), "wrong.safetensors",
-              "missing: h.0.ln_1.weight [12]", "not of the model: h.0.ln_9.weight [12]",
+  CHECK_ERROR(data, open_weights(path, units_of(sizes)), "wrong.safetensors", "missing: h.0.ln_1.weight [12]",
+              "not of the model: h.0.ln_9.weight [12]",
               "h.1.mlp.c_fc.weight has shape [48, 12], the model wants [12, 48]",
               "ln_f.bias has shape [13], the model wants [12]", "h.1.attn.c_proj.bias is I64");
 }
@@ -185,27 +227,27 @@ TEST_CASE("gpt2 weights of another model name both sizes") {
   auto const path = write_file_of(folder / "small.safetensors", tensors_of(sizes));
   Gpt2Options other = sizes;
   other.vocabulary = 256;
-  CHECK_ERROR(data, Gpt2Weights::open(path, units_of(other)), "vocabulary 11", "vocabulary 256",
+  CHECK_ERROR(data, open_weights(path, units_of(other)), "vocabulary 11", "vocabulary 256",
               "wte.weight has shape [11, 12], the model wants [256, 12]");
   other = sizes;
   other.positions = 1024;
-  CHECK_ERROR(data, Gpt2Weights::open(path, units_of(other)), "positions=7", "positions=1024",
+  CHECK_ERROR(data, open_weights(path, units_of(other)), "positions=7", "positions=1024",
               "wpe.weight has shape [7, 12], the model wants [1024, 12]");
   other = sizes;
   other.layers = 24;
-  CHECK_ERROR(data, Gpt2Weights::open(path, units_of(other)), "layers=2", "layers=24",
-              "missing: h.2.ln_1.weight", "and 261 more");
+  CHECK_ERROR(data, open_weights(path, units_of(other)), "layers=2", "layers=24", "missing: h.2.ln_1.weight",
+              "and 261 more");
 }
 
 TEST_CASE("gpt2 weights that are not finite are refused") {
   TemporaryFolder const folder;
   auto tensors = tensors_of(sizes);
   tensors[3].value = [](std::int64_t i) { return i == 2 ? std::numeric_limits<double>::quiet_NaN() : 0.5; };
-  CHECK_ERROR(data, Gpt2Weights::open(write_file_of(folder / "nan.safetensors", tensors), units_of(sizes)),
+  CHECK_ERROR(data, open_weights(write_file_of(folder / "nan.safetensors", tensors), units_of(sizes)),
               "nan.safetensors", tensors[3].name.c_str(), "element 2");
   tensors[3].type = "F64";
   tensors[3].value = [](std::int64_t i) { return i == 4 ? 1e300 : 0.5; };  // beyond fp32
-  CHECK_ERROR(data, Gpt2Weights::open(write_file_of(folder / "big.safetensors", tensors), units_of(sizes)),
+  CHECK_ERROR(data, open_weights(write_file_of(folder / "big.safetensors", tensors), units_of(sizes)),
               tensors[3].name.c_str(), "element 4");
 }
 
@@ -225,7 +267,7 @@ TEST_CASE("gpt2 weights in parts are read through their index") {
   auto const right = [](std::size_t i) {
     return std::string(i < 9 ? "model-00001-of-00002.safetensors" : "model-00002-of-00002.safetensors");
   };
-  auto const open = [&](std::filesystem::path const& path) { Gpt2Weights::open(path, units_of(sizes)); };
+  auto const open = [&](std::filesystem::path const& path) { open_weights(path, units_of(sizes)); };
   check_values(index(right, tensors.size()));
   check_values(folder.path());
   CHECK_ERROR(data,
@@ -255,7 +297,7 @@ TEST_CASE("gpt2 weights in parts are read through their index") {
 
 TEST_CASE("gpt2 weights that are no file or damaged are refused with their name") {
   TemporaryFolder const folder;
-  auto const open = [&](std::filesystem::path const& path) { Gpt2Weights::open(path, units_of(sizes)); };
+  auto const open = [&](std::filesystem::path const& path) { open_weights(path, units_of(sizes)); };
   CHECK_ERROR(data, open(folder / "absent.safetensors"), "absent.safetensors");
   CHECK_ERROR(data, open(folder.path()), "model.safetensors.index.json");
   std::filesystem::permissions(folder.path(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPT-2 weights as Hugging Face keeps them: safetensors in, safetensors out. Those of any other model too,
-// whose parameters have the file's names and shapes. Needs nlohmann-json.
+// The weights of a model as Hugging Face keeps them: safetensors in, safetensors out. Parameters have the
+// file's names and shapes. Needs nlohmann-json.
 #pragma once
 
 #include <algorithm>
@@ -25,21 +25,12 @@
 #include "tessera/data/file_bytes.hpp"
 #include "tessera/io/extents.hpp"
 #include "tessera/io/safetensors.hpp"
+#include "tessera/io/weight_names.hpp"
 #include "tessera/nn/model.hpp"
 
 namespace tessera::inline v0 {
 
 namespace detail {
-
-/// "h.3.attn.bias" and "h.3.attn.masked_bias" are buffers of old files, not parameters.
-inline bool is_gpt2_buffer(std::string_view name) {
-  if (!name.starts_with("h.")) return false;
-  name.remove_prefix(2);
-  std::size_t const digits = name.find_first_not_of("0123456789");
-  if (digits == 0 || digits == name.npos) return false;
-  name.remove_prefix(digits);
-  return name == ".attn.bias" || name == ".attn.masked_bias";
-}
 
 /// "missing: a, b, c and 4 more; ". The sizes of both models stand before it, which say the rest.
 inline void append_names(std::string& text, char const* what, std::vector<std::string> const& names) {
@@ -53,7 +44,7 @@ inline void append_names(std::string& text, char const* what, std::vector<std::s
 
 }  // namespace detail
 
-/// The files that Gpt2Weights::open reads of a path, as far as they can be told without checking them: the
+/// The files that ModelWeights::open reads of a path, as far as they can be told without checking them: the
 /// file, an index and its parts, or what a folder holds of these.
 inline std::vector<std::filesystem::path> weights_files(std::filesystem::path const& path) {
   std::error_code code;
@@ -77,23 +68,24 @@ inline std::vector<std::filesystem::path> weights_files(std::filesystem::path co
   return files;
 }
 
-/// The weights of a GPT-2 to read: a `.safetensors` file, a `model.safetensors.index.json` with its parts, or
-/// a folder that holds either. F32, F16, BF16 and F64 are read. Names may carry the prefix `transformer.`;
-/// the buffers `h.*.attn.bias` and `h.*.attn.masked_bias` are passed over; `lm_head.weight` must equal
-/// `wte.weight` bit by bit. The four linear weights lie in x out there as they do here, so nothing is
-/// transposed.
-class Gpt2Weights {
+/// The weights of a model to read: a `.safetensors` file, a `model.safetensors.index.json` with its parts, or
+/// a folder that holds either. F32, F16, BF16 and F64 are read. What else a file may hold, and a prefix of
+/// its names, say the family's WeightNames; `lm_head.weight` of a tied head must equal the matrix that it is
+/// tied to bit by bit.
+class ModelWeights {
  public:
   /// Opens and checks everything against a model's units: one pass over the file. Throws Error(data) with
   /// the sizes of both models and the first three tensors that are missing, extra, of another shape or type,
   /// and how many more; or names the first value that is not finite.
-  static Gpt2Weights open(std::filesystem::path const& path, std::vector<UnitSpec> const& units) {
+  static ModelWeights open(std::filesystem::path const& path, std::vector<UnitSpec> const& units,
+                           WeightNames const& names = {}) {
     auto state = std::make_shared<State>();
+    state->names = names;
     state->name = detail::path_text(path);
     state->add(path);
     state->match(units);
     state->check_values();
-    return Gpt2Weights(std::move(state));
+    return ModelWeights(std::move(state));
   }
 
   /// The path, for messages.
@@ -117,6 +109,7 @@ class Gpt2Weights {
 
   struct State {
     std::string name;
+    WeightNames names;
     std::vector<std::unique_ptr<SafetensorsFile>> files;
     std::map<std::string, Location> tensors;       // by their names in the files
     std::vector<std::vector<Location>> locations;  // by unit and parameter
@@ -181,57 +174,60 @@ class Gpt2Weights {
 
     static SafetensorsEntry const& entry_of(Location const& at) { return at.file->at(at.tensor); }
 
-    /// The extents of a tensor of the file; none when it is absent.
-    std::vector<std::int64_t> shape_of(std::string const& parameter) const {
+    /// By its own name, or behind the prefix; the end where the file has neither.
+    auto find(std::string const& parameter) const {
       auto const found = tensors.find(prefix + parameter);
-      return found == tensors.end() ? std::vector<std::int64_t>() : entry_of(found->second).shape;
+      return found == tensors.end() ? tensors.find(parameter) : found;
     }
 
-    /// "layers=2,channels=48,positions=1024 and vocabulary 301", as far as the file tells.
-    std::string described() const {
-      std::set<std::string> layers;
-      for (auto const& [tensor, at] : tensors) {
+    using Extents = std::map<std::string, std::vector<std::int64_t>>;
+
+    /// "layers=2,channels=48,positions=1024 and vocabulary 301", as far as these tensors tell.
+    std::string described(Extents const& shapes) const {
+      std::set<std::string_view> layers;
+      for (auto const& [tensor, shape] : shapes) {
         std::string_view rest = tensor;
-        if (!rest.starts_with(prefix + "h.")) continue;
-        rest.remove_prefix(prefix.size() + 2);
-        layers.insert(std::string(rest.substr(0, rest.find('.'))));
+        if (names.layers.empty() || !rest.starts_with(names.layers)) continue;
+        rest.remove_prefix(names.layers.size());
+        layers.insert(rest.substr(0, rest.find('.')));
       }
-      auto const tokens = shape_of("wte.weight"), places = shape_of("wpe.weight");
       std::string text = "layers=" + std::to_string(layers.size());
-      if (tokens.size() == 2) text += ",channels=" + std::to_string(tokens[1]);
-      if (places.size() == 2) text += ",positions=" + std::to_string(places[0]);
-      if (tokens.size() == 2) text += " and vocabulary " + std::to_string(tokens[0]);
+      for (WeightNames::Extent const& extent : names.extents) {
+        auto const found = shapes.find(extent.tensor);
+        if (found == shapes.end() || found->second.size() <= extent.dim) continue;
+        text += (extent.key == "vocabulary" ? " and vocabulary " : "," + extent.key + "=") +
+                std::to_string(found->second[extent.dim]);
+      }
       return text;
     }
 
-    static std::string described(std::vector<UnitSpec> const& units) {
-      std::string text = "layers=" + std::to_string(std::max<std::size_t>(units.size(), 2) - 2);
-      std::string vocabulary;
+    /// The sizes of both models, where the names tell any.
+    std::string sizes_of_both(std::vector<UnitSpec> const& units) const {
+      if (names.layers.empty()) return {};
+      Extents file, model;
+      for (auto const& [tensor, at] : tensors)
+        file[tensor.starts_with(prefix) ? tensor.substr(prefix.size()) : tensor] = entry_of(at).shape;
       for (UnitSpec const& unit : units)
-        for (ParameterSpec const& parameter : unit.parameters) {
-          if (parameter.name == "wte.weight") {
-            text += ",channels=" + std::to_string(parameter.shape[1]);
-            vocabulary = " and vocabulary " + std::to_string(parameter.shape[0]);
-          }
-          if (parameter.name == "wpe.weight") text += ",positions=" + std::to_string(parameter.shape[0]);
-        }
-      return text + vocabulary;
+        for (ParameterSpec const& parameter : unit.parameters)
+          model[parameter.name] = extents_of(parameter.shape);
+      return "the file holds " + described(file) + ", the model is " + described(model) + "; ";
     }
 
     void match(std::vector<UnitSpec> const& units) {
-      if (!tensors.count("wte.weight") && tensors.count("transformer.wte.weight")) prefix = "transformer.";
+      for (auto const& [tensor, at] : tensors)
+        if (!names.prefix.empty() && tensor.starts_with(names.prefix)) prefix = names.prefix;
       std::vector<std::string> missing, extra, misshapen, mistyped;
       std::set<std::string> wanted;
       locations.resize(units.size());
       for (std::size_t unit = 0; unit < units.size(); ++unit)
         for (ParameterSpec const& parameter : units[unit].parameters) {
-          std::string const tensor = prefix + parameter.name;
-          wanted.insert(tensor);
-          auto const found = tensors.find(tensor);
+          auto const found = find(parameter.name);
           if (found == tensors.end()) {
-            missing.push_back(tensor + " " + to_string(parameter.shape));
+            missing.push_back(prefix + parameter.name + " " + to_string(parameter.shape));
             continue;
           }
+          std::string const& tensor = found->first;
+          wanted.insert(tensor);
           SafetensorsEntry const& entry = entry_of(found->second);
           auto const extents = extents_of(parameter.shape);
           if (entry.shape != extents)
@@ -242,18 +238,17 @@ class Gpt2Weights {
           locations[unit].push_back(found->second);
         }
       for (auto const& [tensor, at] : tensors) {
-        if (wanted.count(tensor) || tensor == "lm_head.weight") continue;
+        if (wanted.count(tensor) || (tensor == head && !names.tied_to.empty())) continue;
         std::string_view bare = tensor;
         if (bare.starts_with(prefix)) bare.remove_prefix(prefix.size());
-        if (!detail::is_gpt2_buffer(bare))
+        if (!names.is_buffer(bare))
           extra.push_back(detail::printable(tensor) + " " + detail::shape_text(entry_of(at).shape));
       }
       if (missing.empty() && extra.empty() && misshapen.empty() && mistyped.empty()) {
-        if (!wanted.count("lm_head.weight")) check_head();
+        if (!wanted.count(head)) check_head();
         return;
       }
-      std::string text = "does not fit the model: the file holds " + described() + ", the model is " +
-                         described(units) + "; ";
+      std::string text = "does not fit the model: " + sizes_of_both(units);
       detail::append_names(text, "of another shape:", misshapen);
       detail::append_names(text, "missing:", missing);
       detail::append_names(text, "not of the model:", extra);
@@ -263,22 +258,22 @@ class Gpt2Weights {
 
     /// The head is tied: a head of its own in the file must be the token embedding again.
     void check_head() const {
-      auto const head = tensors.find("lm_head.weight");
-      auto const tokens = tensors.find(prefix + "wte.weight");
-      if (head == tensors.end() || tokens == tensors.end()) return;
-      SafetensorsEntry const& entry = entry_of(head->second);
+      auto const own_head = tensors.find(head);
+      auto const tokens = find(names.tied_to);
+      if (own_head == tensors.end() || tokens == tensors.end()) return;
+      SafetensorsEntry const& entry = entry_of(own_head->second);
       SafetensorsEntry const& embedding = entry_of(tokens->second);
       if (entry.shape != embedding.shape)
-        fail("lm_head.weight has shape " + detail::shape_text(entry.shape) +
-             ", the model wants that of wte.weight, " + detail::shape_text(embedding.shape));
+        fail("lm_head.weight has shape " + detail::shape_text(entry.shape) + ", the model wants that of " +
+             names.tied_to + ", " + detail::shape_text(embedding.shape));
       std::vector<float> own(chunk), tied(chunk);
       for (std::int64_t at = 0; at < entry.elements(); at += chunk) {
         auto const count = static_cast<std::size_t>(std::min(chunk, entry.elements() - at));
-        head->second.file->read_as_float(entry.name, at, std::span(own).first(count));
+        own_head->second.file->read_as_float(entry.name, at, std::span(own).first(count));
         tokens->second.file->read_as_float(embedding.name, at, std::span(tied).first(count));
         for (std::size_t i = 0; i < count; ++i)
           if (std::bit_cast<std::uint32_t>(own[i]) != std::bit_cast<std::uint32_t>(tied[i]))
-            fail("lm_head.weight is not tied: it differs from wte.weight at element " +
+            fail("lm_head.weight is not tied: it differs from " + names.tied_to + " at element " +
                  std::to_string(at + static_cast<std::int64_t>(i)) +
                  "; this model has one matrix for both, use weights with a tied head");
       }
@@ -304,16 +299,17 @@ class Gpt2Weights {
   };
 
   static constexpr std::int64_t chunk = 16384;
+  static constexpr char head[] = "lm_head.weight";
 
-  explicit Gpt2Weights(std::shared_ptr<State const> state) : state_(std::move(state)) {}
+  explicit ModelWeights(std::shared_ptr<State const> state) : state_(std::move(state)) {}
 
   std::shared_ptr<State const> state_;
 };
 
 /// Writes a model's parameters, fp32 at their logical shapes under their own names, a tied head once: what
-/// Gpt2Weights and Hugging Face read. The file appears whole or not at all; the old one stays until then. One
-/// parameter is in memory at a time. Give `sink()` to `collect` of a trainer, then `commit()`, both on rank
-/// 0. Throws Error(failed) with path and reason.
+/// ModelWeights and Hugging Face read. The file appears whole or not at all; the old one stays until then.
+/// One parameter is in memory at a time. Give `sink()` to `collect` of a trainer, then `commit()`, both on
+/// rank 0. Throws Error(failed) with path and reason.
 class WeightsWriter {
  public:
   WeightsWriter(std::filesystem::path const& path, std::vector<UnitSpec> const& units)

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a model's type to an AnyModel, in the one source that compiles the model's functions. Operations are
+// compiled once with the engines, in tessera::recipes, so a model costs seconds, and those for GPUs need no
+// nvcc.
+#pragma once
+
+#include <tuple>
+#include <utility>
+
+#include "tessera/nn/layers.hpp"
+#include "tessera/nn/model.hpp"
+#include "tessera/train/any_model.hpp"
+
+namespace tessera::inline v0 {
+
+// The operations that models are made of, for one place and type: `extern` where models are compiled, nothing
+// where engines are. One that is not in the list is compiled with the model that uses it.
+#define TESSERA_OPERATIONS(prefix, P, T)                                                                     \
+  namespace ops {                                                                                            \
+  prefix template decltype(linear<T, P>) linear<T, P>;                                                       \
+  prefix template decltype(linear_backward_input<T, P>) linear_backward_input<T, P>;                         \
+  prefix template decltype(linear_backward_weight<T const, compute_t<T>, P>)                                 \
+      linear_backward_weight<T const, compute_t<T>, P>;                                                      \
+  prefix template decltype(linear_backward_weight<T, compute_t<T>, P>)                                       \
+      linear_backward_weight<T, compute_t<T>, P>;                                                            \
+  prefix template void attention_forward(Context<P>&, HeadColumns<T const, P> const&, int, Tensor<T, P>,     \
+                                         Tensor<compute_t<T>, P>);                                           \
+  prefix template void attention_backward(Context<P>&, Tensor<T const, P>, HeadColumns<T const, P> const&,   \
+                                          Tensor<T const, P>, Tensor<compute_t<T> const, P>, int,            \
+                                          HeadColumns<T, P> const&);                                         \
+  prefix template decltype(activate<T, P>) activate<T, P>;                                                   \
+  prefix template decltype(embedding_forward<T, P>) embedding_forward<T, P>;                                 \
+  prefix template decltype(embedding_backward<T, P>) embedding_backward<T, P>;                               \
+  prefix template decltype(layer_norm_forward<T, P>) layer_norm_forward<T, P>;                               \
+  prefix template decltype(layer_norm_backward_input<T, P>) layer_norm_backward_input<T, P>;                 \
+  prefix template decltype(layer_norm_backward_weight<T, P>) layer_norm_backward_weight<T, P>;               \
+  prefix template void cross_entropy(Context<P>&, Tensor<T, P>, std::int64_t, Tensor<std::int32_t const, P>, \
+                                     Tensor<compute_t<T>, P>, bool, compute_t<T> const*);                    \
+  }
+// Sums of 16-bit values are fp32, so a gradient is either.
+#define TESSERA_OPERATIONS_16_BIT(prefix, P, T)                                                          \
+  TESSERA_OPERATIONS(prefix, P, T)                                                                       \
+  namespace ops {                                                                                        \
+  prefix template decltype(linear_backward_weight<T const, T, P>) linear_backward_weight<T const, T, P>; \
+  prefix template decltype(linear_backward_weight<T, T, P>) linear_backward_weight<T, T, P>;             \
+  }
+#define TESSERA_OPERATIONS_ON(P)             \
+  TESSERA_OPERATIONS(extern, P, float)       \
+  TESSERA_OPERATIONS(extern, P, double)      \
+  TESSERA_OPERATIONS_16_BIT(extern, P, half) \
+  TESSERA_OPERATIONS_16_BIT(extern, P, bfloat16)
+TESSERA_OPERATIONS_ON(Cpu)
+TESSERA_OPERATIONS_ON(Cuda)
+#undef TESSERA_OPERATIONS_ON
+
+namespace detail {
+
+template <class M, class Place, class... Types>
+void add_functions(ModelFunctions& functions) {
+  ((std::get<UnitFunctions<Place, Types>>(functions) = unit_functions<M, Place, Types>()), ...);
+}
+template <class M, class Place>
+void add_all_functions(ModelFunctions& functions) {
+  add_functions<M, Place, float, double, half, bfloat16>(functions);
+}
+
+}  // namespace detail
+
+/// The model for trainers whose recipe is chosen at run time, with its functions compiled here for the places
+/// that are named, or for all of tessera::recipes.
+template <class... Places, Model M>
+AnyModel any_model(M model) {
+  detail::ModelFunctions functions;
+  if constexpr (sizeof...(Places) > 0) {
+    (detail::add_all_functions<M, Places>(functions), ...);
+  } else {
+    detail::add_all_functions<M, Cpu>(functions);
+#if defined(TESSERA_RECIPES_CUDA)  // the target tessera::recipes says it of a library with GPUs
+    detail::add_all_functions<M, Cuda>(functions);
+#endif
+  }
+  return AnyModel(std::move(model), functions);
+}
+
+}  // namespace tessera::inline v0

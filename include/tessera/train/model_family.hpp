@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// The families of models that programs know by name. A family is one entry of a list: what its models differ
+// in, which of them have names, and how one is made.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/core/error.hpp"
+#include "tessera/io/weight_names.hpp"
+#include "tessera/train/any_model.hpp"
+
+namespace tessera::inline v0 {
+
+/// What makes one model of a family, before it is built.
+struct ModelSpec {
+  struct Number {
+    std::string key;  ///< "layers"
+    double value = 0.0;
+  };
+  std::vector<Number> numbers;  ///< one for each key of the family, in that order
+  std::int64_t positions = 0;   ///< 0: open; who builds the model settles it
+  std::int64_t vocabulary = 0;  ///< likewise
+
+  /// Throws Error(usage) for a key that it lacks.
+  double number(std::string_view key) const {
+    for (Number const& one : numbers)
+      if (one.key == key) return one.value;
+    throw Error(ErrorKind::usage, "a model's sizes lack " + std::string(key));
+  }
+  std::int64_t whole(std::string_view key) const { return static_cast<std::int64_t>(number(key)); }
+};
+
+/// A number that models of a family differ in, beside positions and vocabulary, which all have.
+struct ModelKey {
+  std::string name;          ///< as in layers=12
+  std::int64_t most;         ///< the largest that can be given
+  bool real = false;         ///< not a whole number from 1, but any above 0
+  std::string divides = {};  ///< another key whose number is a multiple of this one
+  /// What it is where it is not given, by the numbers of the keys before; empty: it has to be given.
+  std::function<double(ModelSpec const& before)> standard = {};
+};
+
+/// One of a family that has a name.
+struct NamedModel {
+  std::string name;             ///< "gpt2-medium"
+  std::string hub = {};         ///< on the Hugging Face hub; empty: nowhere
+  std::vector<double> numbers;  ///< of the family's keys, in that order
+  std::int64_t positions = 0;   ///< 0: open, as in ModelSpec
+  std::int64_t vocabulary = 0;
+  std::int64_t parameters = 0;  ///< where the family cannot be asked
+};
+
+struct ModelFamily {
+  std::string name;   ///< as in gpt2:layers=2,heads=2,channels=64
+  std::string title;  ///< in sentences: "GPT-2"
+  std::vector<ModelKey> keys;
+  std::vector<NamedModel> models;
+  /// A model of settled sizes; throws Error(config) for those that cannot be. Empty: the family is known, but
+  /// not part of this build.
+  std::function<AnyModel(ModelSpec const& sizes)> make = {};
+  WeightNames weights = {};  ///< what files may hold beside the names of the parameters
+
+  ModelSpec spec(NamedModel const& named) const {
+    ModelSpec spec{{}, named.positions, named.vocabulary};
+    for (std::size_t at = 0; at < keys.size(); ++at)
+      spec.numbers.push_back({keys[at].name, named.numbers.at(at)});
+    return spec;
+  }
+};
+
+/// All families, those of the library first. They live as long as the program.
+std::vector<ModelFamily const*> model_families();
+
+/// Adds a family; from then on its models are in every list of the programs that are linked with it. Before
+/// or in main, not beside other calls. Throws Error(usage) for a name that is taken and for numbers that do
+/// not fit its keys. The result is true, so that a variable of a source can hold it.
+bool register_model_family(ModelFamily family);
+
+}  // namespace tessera::inline v0

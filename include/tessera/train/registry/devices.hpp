@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the sources of tessera::recipes know of each other: what the library offers of each device.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/comm/run.hpp"
+#include "tessera/train/any_trainer.hpp"
+
+namespace tessera::inline v0 {
+namespace detail {
+
+/// A trainer by the engine of one place and type; each is a source of its own (engine.hpp).
+template <class Place, class T>
+std::unique_ptr<AnyTrainer> make_engine(AnyModel const& model, RecipeTable const& recipe, comm::Comm comm,
+                                        TrainerOptions const& options);
+
+/// The engine for the format that a recipe computes in.
+template <class Place>
+std::unique_ptr<AnyTrainer> make_engine_on(AnyModel const& model, RecipeTable const& recipe, comm::Comm comm,
+                                           TrainerOptions const& options) {
+  switch (recipe.types.activation) {
+    case DType::f64:
+      return make_engine<Place, double>(model, recipe, std::move(comm), options);
+    case DType::f16:
+      return make_engine<Place, half>(model, recipe, std::move(comm), options);
+    case DType::bf16:
+      return make_engine<Place, bfloat16>(model, recipe, std::move(comm), options);
+    default:
+      return make_engine<Place, float>(model, recipe, std::move(comm), options);
+  }
+}
+
+struct DeviceRecipes {
+  std::unique_ptr<AnyTrainer> (*make)(AnyModel const& model, RecipeTable const& recipe, comm::Comm comm,
+                                      TrainerOptions const& options);
+  int (*devices)();  ///< of this machine
+  std::vector<int> (*default_ranks)();
+  std::size_t steps_read_late;
+  DeviceFacts (*facts)();
+  MemoryLimit (*memory_limit)(std::int64_t limit);  ///< with a device there
+  void (*run)(int ranks, std::function<void(comm::Comm&)> const& fn, RunOptions const& options);
+};
+
+/// tessera::run with a GPU for each rank.
+void run_on_gpus(int ranks, std::function<void(comm::Comm&)> const& fn, RunOptions const& options);
+/// NCCL's version, empty in a library that was built without it.
+std::string nccl_version();
+
+/// The GPU's, or null in a library that was built without CUDA.
+DeviceRecipes const* cuda_recipes();
+
+}  // namespace detail
+}  // namespace tessera::inline v0

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a source of tessera::recipes compiles: the engine of one place and type, and the operations that every
+// model calls (compiled_model.hpp).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "tessera/train/compiled_model.hpp"
+#include "tessera/train/engine.hpp"
+#include "tessera/train/registry/devices.hpp"
+
+namespace tessera::inline v0 {
+namespace detail {
+
+template <class Place, class T>
+class EngineTrainer final : public AnyTrainer {
+ public:
+  EngineTrainer(ErasedModel<Place, T> model, RecipeTable const& recipe, comm::Comm comm,
+                TrainerOptions const& options)
+      : comm_(std::move(comm)), engine_(std::move(model), recipe, options, comm_.transport()) {}
+
+  Ticket step(Batch const& batch) override { return engine_.step(batch); }
+  double evaluate(Batch const& batch) override { return engine_.evaluate(batch); }
+  void fill(ParameterSource const& source) override { engine_.fill(source); }
+  void collect(ParameterSink const& sink) override { engine_.collect(sink); }
+  void settle() override { engine_.settle(); }
+  void observe(StepObserver observer) override { engine_.observe(std::move(observer)); }
+  StepPlan const& plan() const override { return engine_.plan(); }
+  std::int64_t peak_bytes(Tier tier) const override { return engine_.memory().high_water(tier); }
+  AttentionKind attention_ran() const override { return engine_.attention_ran(); }
+  void record(Recorder& recorder) override { engine_.record(recorder); }
+
+ private:
+  comm::Comm comm_;
+  Engine<Place, T> engine_;
+};
+
+template <class Place, class T>
+std::unique_ptr<AnyTrainer> make_engine(AnyModel const& model, RecipeTable const& recipe, comm::Comm comm,
+                                        TrainerOptions const& options) {
+  UnitFunctions<Place, T> const& functions = model.functions<Place, T>();
+  if (functions.forward == nullptr)
+    throw Error(ErrorKind::unsupported, "this model was not compiled for device " + std::string(Place::name) +
+                                            "; use another device, or name that place in its any_model<...>");
+  return std::make_unique<EngineTrainer<Place, T>>(
+      ErasedModel<Place, T>{model.object(), functions, model.units(), model.vocabulary(), model.positions()},
+      recipe, std::move(comm), options);
+}
+
+}  // namespace detail
+
+#define TESSERA_ENGINE(P, T)                                                                              \
+  namespace detail {                                                                                      \
+  template std::unique_ptr<AnyTrainer> make_engine<P, T>(AnyModel const&, RecipeTable const&, comm::Comm, \
+                                                         TrainerOptions const&);                          \
+  }
+
+}  // namespace tessera::inline v0

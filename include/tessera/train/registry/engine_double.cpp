@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine in double on the CPU, and what models call there.
+#include "tessera/train/registry/engine.hpp"
+
+namespace tessera::inline v0 {
+
+TESSERA_OPERATIONS(, Cpu, double)
+TESSERA_ENGINE(Cpu, double)
+
+}  // namespace tessera::inline v0

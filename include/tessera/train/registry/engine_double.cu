@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine in double on a GPU, and what models call there.
+#include "tessera/cuda.cuh"
+#include "tessera/train/registry/engine.hpp"
+
+namespace tessera::inline v0 {
+
+TESSERA_OPERATIONS(, Cuda, double)
+TESSERA_ENGINE(Cuda, double)
+
+}  // namespace tessera::inline v0

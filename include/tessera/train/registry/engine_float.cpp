@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine in float on the CPU, and what models call there.
+#include "tessera/train/registry/engine.hpp"
+
+namespace tessera::inline v0 {
+
+TESSERA_OPERATIONS(, Cpu, float)
+TESSERA_ENGINE(Cpu, float)
+
+}  // namespace tessera::inline v0

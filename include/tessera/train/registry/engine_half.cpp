@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine in half on the CPU, and what models call there.
+#include "tessera/train/registry/engine.hpp"
+
+namespace tessera::inline v0 {
+
+TESSERA_OPERATIONS_16_BIT(, Cpu, half)
+TESSERA_ENGINE(Cpu, half)
+
+}  // namespace tessera::inline v0

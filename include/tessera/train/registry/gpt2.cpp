@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// GPT-2's functions for every engine, and its entry in the list of families.
+#include "tessera/nn/gpt2.hpp"
+
+#include "tessera/train/compiled_model.hpp"
+#include "tessera/train/gpt2_family.hpp"
+
+namespace tessera::inline v0 {
+
+AnyModel any_model(Gpt2Options const& sizes) { return any_model(Gpt2(sizes)); }
+
+ModelFamily gpt2_family() {
+  return {.name = "gpt2",
+          .title = "GPT-2",
+          .keys = {{.name = "layers", .most = 1000},
+                   {.name = "heads", .most = 65536, .divides = "channels"},
+                   {.name = "channels", .most = 65536}},
+          .models = {{"tiny", "", {4, 4, 128}},
+                     {"gpt2", "openai-community/gpt2", {12, 12, 768}, 1024, 50257},
+                     {"gpt2-medium", "openai-community/gpt2-medium", {24, 16, 1024}, 1024, 50257},
+                     {"gpt2-large", "openai-community/gpt2-large", {36, 20, 1280}, 1024, 50257},
+                     {"gpt2-xl", "openai-community/gpt2-xl", {48, 25, 1600}, 1024, 50257}},
+          .make =
+              [](ModelSpec const& sizes) {
+                return any_model(Gpt2Options{.layers = sizes.whole("layers"),
+                                             .heads = sizes.whole("heads"),
+                                             .channels = sizes.whole("channels"),
+                                             .positions = sizes.positions,
+                                             .vocabulary = sizes.vocabulary});
+              },
+          .weights = gpt2_weight_names()};
+}
+
+}  // namespace tessera::inline v0

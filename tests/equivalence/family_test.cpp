@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// A family that the library does not know, registered by one source (support/mlp_family.cpp): it has its
+// place in the list, and its models train as their types do.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tessera/train/any_trainer.hpp"
+#include "tessera/train/model_family.hpp"
+#include "tessera/train/trainer.hpp"
+
+#include "support/mlp.hpp"
+#include "support/runs.hpp"
+
+namespace {
+
+using namespace support;
+
+ModelFamily const& mlp() {
+  std::vector<ModelFamily const*> const all = model_families();
+  return **std::find_if(all.begin(), all.end(), [](ModelFamily const* one) { return one->name == "mlp"; });
+}
+
+AnyModel small() {
+  ModelSpec spec = mlp().spec(mlp().models.front());
+  spec.positions = 16;
+  spec.vocabulary = 61;
+  return mlp().make(spec);
+}
+MlpModel const typed({.layers = 2, .channels = 24, .hidden = 40, .positions = 16, .vocabulary = 61});
+
+/// Trained through make_trainer and by its type, under one recipe.
+template <class... Policies>
+void expect_the_same(int ranks) {
+  using Typed = Trainer<MlpModel, Policies...>;
+  INFO(to_string(Typed::recipe));
+  Run run;
+  run.split = {ranks, 2};
+  run.options.learning_rate = 1e-2;
+  Outcome const by_type = train(run, [](comm::Comm comm, TrainerOptions const& options) {
+    return std::make_unique<Typed>(typed, comm, options);
+  });
+  Outcome const by_name = train(run, [](comm::Comm comm, TrainerOptions const& options) {
+    return make_trainer(small(), Typed::recipe, comm, options);
+  });
+  CHECK(by_name == by_type);
+}
+
+std::string refusal(ModelFamily const& family) {
+  try {
+    (void)register_model_family(family);
+  } catch (Error const& error) {
+    CHECK(error.kind() == ErrorKind::usage);
+    return error.what();
+  }
+  return "no error";
+}
+
+}  // namespace
+
+TEST_CASE("a family of a user's own trains by its name as by its type") {
+  expect_the_same<>(1);
+  expect_the_same<ZeroStage<3>, Recompute<Gelu>>(2);
+  expect_the_same<Precision<bfloat16>>(1);
+  expect_the_same<ZeroStage<2>, Precision<bfloat16>, Offload<Cpu>>(2);
+}
+
+TEST_CASE("a model without its type says what its type says") {
+  AnyModel const model = small();
+  CHECK(model.vocabulary() == 61);
+  CHECK(model.positions() == 16);
+  CHECK(model.parameters() == parameter_count(typed.units({1, 1})));
+  CHECK(model.flops_per_token(16) == 6.0 * static_cast<double>(model.parameters()));
+  CHECK((model.functions<Cpu, bfloat16>().forward && model.functions<Cpu, double>().backward_weight));
+  CHECK_FALSE(AnyModel());
+}
+
+TEST_CASE("a family that does not fit the list is refused in words") {
+  ModelFamily family = mlp();
+  CHECK(refusal(family) == "model family 'mlp': another family has this name; choose another");
+  family.name = "other";
+  CHECK(refusal(family) ==
+        "model family 'other': the name of model 'mlp-small' is taken by family 'mlp'; choose another");
+  family.models = {{.name = "other-small", .numbers = {1, 2}}};
+  CHECK(refusal(family) ==
+        "model family 'other': model 'other-small' has 2 numbers for 3 keys; give one for each, in their "
+        "order");
+  family.models = {};
+  family.keys[0].divides = "heads";
+  CHECK(refusal(family) ==
+        "model family 'other': key 'layers' divides 'heads', which is no key; name one of them");
+  family.name = "a,b";
+  CHECK(refusal(family) ==
+        "model family 'a,b': 'a,b' is no name; write it in small letters, digits, '.', '_' and '-'");
+  CHECK(model_families().back()->name == "mlp");
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// All that a program is linked with to know a family of models: its functions for every engine, and its entry
+// in the list.
+#include "tessera/train/compiled_model.hpp"
+#include "tessera/train/model_family.hpp"
+
+#include "support/mlp.hpp"
+
+namespace ts = tessera;
+
+namespace {
+
+ts::AnyModel make(ts::ModelSpec const& sizes) {
+  return ts::any_model(support::MlpModel({.layers = sizes.whole("layers"),
+                                          .channels = sizes.whole("channels"),
+                                          .hidden = sizes.whole("hidden"),
+                                          .positions = sizes.positions,
+                                          .vocabulary = sizes.vocabulary}));
+}
+
+double four_times(ts::ModelSpec const& before) { return 4.0 * before.number("channels"); }
+
+bool const registered = ts::register_model_family(
+    {.name = "mlp",
+     .title = "MLP",
+     .keys = {{.name = "layers", .most = 1000},
+              {.name = "channels", .most = 65536},
+              {.name = "hidden", .most = 262144, .standard = four_times}},
+     .models = {{.name = "mlp-small", .numbers = {2, 24, 40}},
+                {.name = "mlp-words", .numbers = {3, 48, 192}, .positions = 128, .vocabulary = 300}},
+     .make = make});
+
+}  // namespace
