@@ -16,7 +16,8 @@
 
 #include "common/values.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cli {
 
 struct BatchRelation {
@@ -134,4 +135,5 @@ inline BatchRelation batch_relation(std::optional<std::int64_t> global, std::int
 }
 
 }  // namespace cli
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -23,7 +23,8 @@
 
 #include "common/values.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cli {
 
 /// Flags with their variables. Names are "--steps,--num-steps": the first one is what messages say. Variables
@@ -300,4 +301,5 @@ inline std::string command_text(int argc, char const* const* argv) {
 }
 
 }  // namespace cli
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -27,7 +27,8 @@
 #include "tessera/train/any_trainer.hpp"
 #include "tessera/version.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cli {
 
 using Json = nlohmann::ordered_json;
@@ -177,4 +178,5 @@ inline void reset_peak_resident() { std::ofstream("/proc/self/clear_refs") << "5
 inline double mebibytes(std::int64_t bytes) { return static_cast<double>(bytes) / 1048576.0; }
 
 }  // namespace cli
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

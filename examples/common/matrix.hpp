@@ -24,7 +24,8 @@
 #include "common/models.hpp"
 #include "common/slot_flags.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cli {
 
 inline constexpr std::int64_t default_batch = 4;
@@ -373,4 +374,5 @@ inline TrainerOptions options_of(Point const& point, TrainerOptions options) {
 }
 
 }  // namespace cli
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

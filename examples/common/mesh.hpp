@@ -11,7 +11,8 @@
 
 #include "common/values.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cli {
 
 /// Rows of ranks that are replicas of one another, and the shards of a row; 0 shards: as many as go.
@@ -54,4 +55,5 @@ inline void check_mesh(Mesh const& mesh, std::int64_t ranks) {
 }
 
 }  // namespace cli
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

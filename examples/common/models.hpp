@@ -18,7 +18,8 @@
 
 #include "common/values.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cli {
 
 /// A model of the command line. Sizes with 0 are settled by `with_sizes`, which also builds it.
@@ -254,4 +255,5 @@ inline std::optional<std::string> model_refusal(ModelChoice const& model) {
 }
 
 }  // namespace cli
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

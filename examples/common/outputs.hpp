@@ -14,7 +14,8 @@
 
 #include "common/values.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cli {
 
 /// A path of the command line, with its flag, and the file or folder that it leads to. "-" is standard
@@ -85,4 +86,5 @@ inline void check_distinct(std::vector<NamedPath> const& outputs) {
 }
 
 }  // namespace cli
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -8,7 +8,8 @@
 
 #include "tessera/core/dtype.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cli {
 
 /// FLOP/s of dense products of one device in a precision; nothing where we know no figure. From NVIDIA's data
@@ -51,4 +52,5 @@ inline std::optional<double> peak_flops(std::string_view device_model, DType pre
 }
 
 }  // namespace cli
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

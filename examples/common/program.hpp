@@ -19,7 +19,8 @@
 #include "tessera/core/error.hpp"
 #include "tessera/data/file_bytes.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cli {
 
 /// Prints "error: TEXT" as one line without control characters.
@@ -133,4 +134,5 @@ class Interrupt {
 };
 
 }  // namespace cli
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -21,7 +21,8 @@
 #include "common/outputs.hpp"
 #include "common/values.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cli {
 
 struct DataFlags {
@@ -137,4 +138,5 @@ inline void add_machine_flags(CommandLine& line, TrainerOptions& options) {
 }
 
 }  // namespace cli
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -16,7 +16,8 @@
 
 #include "common/values.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cli {
 
 /// A value for each slot.
@@ -115,4 +116,5 @@ std::string slot_default(std::string const& device) {
 }
 
 }  // namespace cli
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -20,7 +20,8 @@
 
 #include "common/values.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cli {
 
 /// A stream as it is seen by somebody. NO_COLOR (any value but an empty one) turns colours off, COLUMNS sets
@@ -310,4 +311,5 @@ class Table {
 };
 
 }  // namespace cli
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

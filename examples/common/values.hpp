@@ -19,7 +19,8 @@
 #include "tessera/data/file_bytes.hpp"
 #include "tessera/policy/parse.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cli {
 
 using Names = std::vector<std::string>;
@@ -186,4 +187,5 @@ inline std::string shortest(double value) {
 }
 
 }  // namespace cli
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -12,7 +12,8 @@
 
 #include "common/values.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cli {
 
 /// Throws Error(diverged) that names the tensor unless all its values are finite. `then`: what follows from
@@ -29,4 +30,5 @@ inline void check_finite(ParameterSpec const& parameter, std::span<float const> 
 }
 
 }  // namespace cli
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

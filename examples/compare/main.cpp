@@ -25,7 +25,8 @@
 #include "compare/report.hpp"
 #include "compare/settings.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace compare {
 
 namespace {
@@ -339,7 +340,8 @@ int run(int argc, char const* const* argv) {
 }  // namespace
 
 }  // namespace compare
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera
 
 int main(int argc, char** argv) {
   return tessera::cli::guarded([&] { return tessera::compare::run(argc, argv); });

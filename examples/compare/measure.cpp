@@ -22,7 +22,8 @@
 #include "common/program.hpp"
 #include "common/weights.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace compare {
 
 namespace {
@@ -297,4 +298,5 @@ Measured measure(Point const& point, Settings const& settings, TokenSource const
 }
 
 }  // namespace compare
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

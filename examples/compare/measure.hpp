@@ -14,7 +14,8 @@
 #include "compare/settings.hpp"
 #include "compare/timing.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace compare {
 
 /// One training of a row. Everything is measured on rank 0 unless it says otherwise.
@@ -66,4 +67,5 @@ Measured measure(Point const& point, Settings const& settings, TokenSource const
 Measured not_run(Point const& point, TrainerOptions const& options, std::string const& reason);
 
 }  // namespace compare
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -14,7 +14,8 @@
 #include "common/outputs.hpp"
 #include "common/program.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace compare {
 
 namespace {
@@ -178,4 +179,5 @@ std::vector<std::string> Outputs::finish(results::Document const& document,
 }
 
 }  // namespace compare
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -12,7 +12,8 @@
 
 #include "compare/measure.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace compare {
 
 /// JSON, CSV and step logs. "-" is stdout; it and other streams get their document once, at the end.
@@ -45,4 +46,5 @@ class Outputs {
 };
 
 }  // namespace compare
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -12,7 +12,8 @@
 #include "common/machine.hpp"
 #include "common/peaks.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace compare {
 
 namespace {
@@ -232,4 +233,5 @@ std::vector<Row> result_rows(std::vector<Measured> const& measured, Settings con
 }
 
 }  // namespace compare
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -13,7 +13,8 @@
 #include "common/terminal.hpp"
 #include "compare/measure.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace compare {
 
 /// The rows with what they say of each other: speedup, scaling, same program. `device` is what they ran on.
@@ -45,4 +46,5 @@ std::string table_text(std::vector<Measured> const& measured, std::vector<result
                        cli::Terminal const& terminal);
 
 }  // namespace compare
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

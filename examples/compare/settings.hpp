@@ -11,7 +11,8 @@
 #include "common/matrix.hpp"
 #include "common/run_flags.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace compare {
 
 using cli::Point;
@@ -35,4 +36,5 @@ struct Settings {
 };
 
 }  // namespace compare
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

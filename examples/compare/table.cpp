@@ -16,7 +16,8 @@
 #include "common/machine.hpp"
 #include "compare/report.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace compare {
 
 namespace {
@@ -323,4 +324,5 @@ std::string table_text(std::vector<Measured> const& measured, std::vector<Row> c
 }
 
 }  // namespace compare
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -12,7 +12,8 @@
 
 #include "tessera/train/options.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace compare {
 
 /// The steps that count for a rate, by the clock of the device: from the end of one step to the end of the
@@ -59,4 +60,5 @@ inline double deviation(std::vector<double> const& values) {
 }
 
 }  // namespace compare
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -27,7 +27,8 @@
 namespace cli = tessera::cli;
 using cli::Json;
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace info {
 
 namespace {
@@ -239,7 +240,8 @@ int run(int argc, char const* const* argv) {
 }  // namespace
 
 }  // namespace info
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera
 
 int main(int argc, char** argv) {
   return cli::guarded([&] { return tessera::info::run(argc, argv); });

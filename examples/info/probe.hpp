@@ -22,7 +22,8 @@
 
 #include "common/machine.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace info {
 
 /// A part of the whole: there and well, or not and why.
@@ -219,4 +220,5 @@ inline Disk disk_of(std::filesystem::path const& folder) {
 }
 
 }  // namespace info
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

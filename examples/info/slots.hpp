@@ -13,7 +13,8 @@
 #include "tessera/policy/rules.hpp"
 #include "tessera/policy/table.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace info {
 
 /// A choice of a slot, and why it cannot be taken; nothing when it can.
@@ -60,4 +61,5 @@ inline std::vector<Slot> slots(std::string_view device, Availability const& unav
 }
 
 }  // namespace info
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -18,7 +18,8 @@
 #include "common/terminal.hpp"
 #include "plan/planning.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace planning {
 
 namespace {
@@ -330,7 +331,8 @@ int run(int argc, char const* const* argv) {
 }  // namespace
 
 }  // namespace planning
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera
 
 int main(int argc, char** argv) {
   return tessera::cli::guarded([&] { return tessera::planning::run(argc, argv); });

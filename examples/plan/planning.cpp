@@ -11,7 +11,8 @@
 #include "tessera/plan/listing.hpp"
 #include "tessera/train/any_trainer.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace planning {
 
 namespace {
@@ -124,4 +125,5 @@ Planned const* pick(std::vector<Planned> const& rows, std::string const& of) {
 }
 
 }  // namespace planning
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -13,7 +13,8 @@
 
 #include "common/matrix.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace planning {
 
 using cli::Point;
@@ -51,4 +52,5 @@ Planned const* pick(std::vector<Planned> const& rows, std::string const& family)
 std::string family(Point const& point);
 
 }  // namespace planning
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

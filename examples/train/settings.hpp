@@ -30,7 +30,8 @@
 #include "common/terminal.hpp"
 #include "common/values.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cli {
 
 /// The flags as they were given.
@@ -330,4 +331,5 @@ inline Box box_of(Settings const& settings, CommandLine const& line) {
 }
 
 }  // namespace cli
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -31,7 +31,8 @@
 #include "common/weights.hpp"
 #include "train/settings.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cli {
 
 /// Everything that a run was made with, for the first line of its log.
@@ -376,4 +377,5 @@ class Training {
 };
 
 }  // namespace cli
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

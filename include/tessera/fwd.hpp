@@ -5,7 +5,8 @@
 
 #include <cstdint>
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 // core/
 struct half;
@@ -288,4 +289,5 @@ struct GradientDifference;
 struct GradientReport;
 }  // namespace testing
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

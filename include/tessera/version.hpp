@@ -6,8 +6,10 @@
 #define TESSERA_VERSION_MINOR 1
 #define TESSERA_VERSION_PATCH 0
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 inline constexpr char version[] = "0.1.0";
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

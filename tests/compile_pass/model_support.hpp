@@ -11,7 +11,8 @@
 #include "tessera/policy/pack.hpp"
 #include "tessera/policy/rules.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 struct WholeModel {
   std::vector<UnitSpec> units(MicroBatch) const { return {}; }
@@ -37,4 +38,5 @@ template <class M, class... Policies>
 using Trainer = BasicTrainer<std::conditional_t<Model<M>, M, WholeModel>,
                              typename ResolvedFor<model_fault_t<M>, Policies...>::config>;
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -8,7 +8,8 @@
 #include "tessera/policy/pack.hpp"
 #include "tessera/policy/rules.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 struct Gpt2 {};
 
@@ -28,4 +29,5 @@ struct BasicTrainer : rules<Recipe> {
 template <class M, class... Policies>
 using Trainer = BasicTrainer<M, typename Resolved<Policies...>::config>;
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -16,7 +16,7 @@ function(judge text wanted)
 endfunction()
 
 set(version "include/tessera/version.hpp")
-judge("A page about `${version}`.\n```cpp from=${version}\ninline   constexpr char\n// ...\nnamespace tessera::inline v0\n```\n
+judge("A page about `${version}`.\n```cpp from=${version}\ninline   constexpr char\n// ...\nnamespace tessera {\ninline namespace v0\n```\n
 [itself](troubleshooting.md)\n\n| text | cause |\n|---|---|\n| `a Comm needs a transport, and was given ...` | none |\n" "")
 judge("```cpp from=${version}\ninline constexpr char verse[];\n```\n" "does not hold")
 judge("```cpp from=include/tessera/verse.hpp\n```\n" "quotes include/tessera/verse.hpp")

@@ -4,7 +4,8 @@
 
 #include "tessera/policy/table.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// How operations compute. `product` is the format in which matrices are multiplied (tf32 says more than the
 /// type of the values does).
@@ -31,4 +32,5 @@ class MathChannel {
   AttentionKind attention_ran_ = AttentionKind::automatic;
 };
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -8,7 +8,8 @@
 
 #include "tessera/tensor/tensor.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// What may follow a linear layer, value by value.
 enum class Activation : std::uint8_t { none, gelu, relu };
@@ -151,4 +152,5 @@ struct StepEnds : Lacking {
 };
 
 }  // namespace backend
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

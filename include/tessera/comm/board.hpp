@@ -27,7 +27,8 @@
 #include "tessera/comm/threads.hpp"
 #include "tessera/core/error.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace comm {
 namespace detail {
 
@@ -287,4 +288,5 @@ class ProcessPeers final : public Peers {
 
 }  // namespace detail
 }  // namespace comm
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -22,7 +22,8 @@
 #include "tessera/core/operation.hpp"
 #include "tessera/detail/clock.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace comm {
 
 /// One rank's end of a communicator. Collectives are calls of one thread at a time, in the same order on
@@ -395,4 +396,5 @@ inline void agree(Transport& transport, std::uint64_t value, char const* what) {
 }
 
 }  // namespace comm
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -12,7 +12,8 @@
 #include "tessera/comm/communicator.hpp"
 #include "tessera/core/error.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace comm {
 
 /// What a launcher said about this process. What it does not tell: local_rank -1, local_world 0, no address,
@@ -273,4 +274,5 @@ inline Comm from_environment() {
 }
 
 }  // namespace comm
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -32,7 +32,8 @@
 #include "tessera/core/dtype.hpp"
 #include "tessera/core/error.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 namespace comm {
 
@@ -496,4 +497,5 @@ void run_gpus(int ranks, Fn&& fn, RunOptions const& options = {}) {
       ranks, [&fn](comm::Comm& handle) { fn(handle); }, options);
 }
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

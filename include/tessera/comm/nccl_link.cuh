@@ -27,7 +27,8 @@
 #error "tessera needs NCCL 2.19 or newer"
 #endif
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 namespace cuda {
 
@@ -367,4 +368,5 @@ class NcclLink {
 
 }  // namespace detail
 }  // namespace comm
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

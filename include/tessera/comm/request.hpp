@@ -9,7 +9,8 @@
 
 #include "tessera/core/dtype.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace comm {
 
 /// What a collective does with bytes.
@@ -137,4 +138,5 @@ struct Traffic {
 };
 
 }  // namespace comm
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

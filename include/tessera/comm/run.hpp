@@ -22,7 +22,8 @@
 #include "tessera/core/error.hpp"
 #include "tessera/detail/clock.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 struct RunOptions {
   /// Seconds that ranks wait for one that gives no sign of life before they throw PeerLost.
@@ -180,4 +181,5 @@ void run(int ranks, Fn&& fn, RunOptions const& options = {}) {
       ranks, [&fn](comm::Comm& handle) { fn(handle); }, options);
 }
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

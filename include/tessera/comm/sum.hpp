@@ -9,7 +9,8 @@
 
 #include "tessera/core/dtype.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace comm {
 namespace detail {
 
@@ -78,4 +79,5 @@ void sum_in_rank_order(int world, From const& from, T* out, std::int64_t count) 
 
 }  // namespace detail
 }  // namespace comm
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

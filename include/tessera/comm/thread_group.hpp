@@ -20,7 +20,8 @@
 #include "tessera/core/error.hpp"
 #include "tessera/detail/clock.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace comm {
 
 /// The most ranks that one process runs.
@@ -446,4 +447,5 @@ class ThreadGroup {
 }  // namespace detail
 
 }  // namespace comm
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -17,7 +17,8 @@
 #include "tessera/core/dtype.hpp"
 #include "tessera/core/error.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace comm {
 
 /// One rank of a world of threads. Its destructor waits for nobody; the last copy of a rank's handle to go
@@ -188,4 +189,5 @@ inline std::vector<Comm> threads(int world, ThreadsOptions const& options = {}) 
 }
 
 }  // namespace comm
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -9,7 +9,8 @@
 
 #include "tessera/config.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 namespace detail {
 
@@ -148,4 +149,5 @@ using storage_t = std::conditional_t<std::is_same_v<T, tf32>, float, T>;
 template <class T>
 using compute_t = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -7,7 +7,8 @@
 #include <string_view>
 #include <utility>
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// What went wrong. Programs exit with `exit_code(kind)`.
 enum class ErrorKind {
@@ -68,4 +69,5 @@ class PeerLost : public Error {
       : Error(ErrorKind::peer_lost, text, lost_rank, std::move(unit)) {}
 };
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -6,7 +6,8 @@
 #include <cstdint>
 #include <string_view>
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// Entries of one lane run in order; entries of different lanes run together unless a wait orders them.
 enum class Lane : std::uint8_t {
@@ -59,4 +60,5 @@ class Recorder {
 template <class Place>
 class Context;
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

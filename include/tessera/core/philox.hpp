@@ -6,7 +6,8 @@
 
 #include "tessera/config.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// The 128-bit counter of Philox4x32, and its 128 random bits.
 struct PhiloxCounter {
@@ -42,4 +43,5 @@ TESSERA_HOST_DEVICE constexpr PhiloxCounter philox4x32(PhiloxCounter counter, Ph
   return counter;
 }
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -6,7 +6,8 @@
 #include <cstdint>
 #include <string_view>
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 struct Cpu {
   static constexpr std::string_view name = "cpu";
@@ -35,4 +36,5 @@ constexpr std::string_view name_of(Tier tier) {
   return "?";
 }
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

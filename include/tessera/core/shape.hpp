@@ -7,7 +7,8 @@
 #include <initializer_list>
 #include <string>
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// The extents of a tensor, outermost first. A default shape has no dims and one element.
 class Shape {
@@ -46,4 +47,5 @@ inline std::string to_string(Shape const& shape) {
   return text + "]";
 }
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -18,7 +18,8 @@
 #include "tessera/data/order.hpp"
 #include "tessera/data/tokens.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// The tokens of one optimizer step on one rank. `tokens` and `targets` are laid out (A,B,T): accumulation
 /// index, sequence, time. A negative target is masked: it counts neither in the loss nor in its mean.
@@ -246,4 +247,5 @@ inline TokenBatches tokens(std::initializer_list<std::string> paths, LoaderOptio
 
 }  // namespace data
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -19,7 +19,8 @@
 
 #include "tessera/core/error.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 namespace detail {
 
@@ -206,4 +207,5 @@ class FileBytes {
   std::vector<std::byte> copy_;
 };
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

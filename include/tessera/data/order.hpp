@@ -9,7 +9,8 @@
 #include "tessera/core/error.hpp"
 #include "tessera/core/philox.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// How positions in the run become samples of the data.
 ///
@@ -107,4 +108,5 @@ class SampleOrder {
   int left_bits_ = 0;
 };
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -16,7 +16,8 @@
 #include "tessera/core/error.hpp"
 #include "tessera/data/file_bytes.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 static_assert(std::endian::native == std::endian::little, "tessera reads little-endian files in place");
 
@@ -213,4 +214,5 @@ std::int64_t first_at_or_above(T const* values, std::int64_t count, std::int64_t
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -25,7 +25,8 @@
 #include "tessera/data/file_bytes.hpp"
 #include "tessera/data/token_file.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// What is read when no path is given: the texts of the package `fortunes`.
 inline constexpr char const* default_data_path = "/usr/share/games/fortunes";
@@ -343,4 +344,5 @@ class TokenSource {
   std::int64_t open_ = 0;  // files that take a descriptor
 };
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

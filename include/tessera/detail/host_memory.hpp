@@ -11,7 +11,8 @@
 #include <string>
 #include <string_view>
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace detail {
 
 /// The first number of a file such as memory.max, or -1 when there is none ("max", no file). With a `name`,
@@ -55,4 +56,5 @@ inline std::int64_t available_host_memory(std::string const& cgroups = "/sys/fs/
 }
 
 }  // namespace detail
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

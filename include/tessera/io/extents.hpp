@@ -7,7 +7,8 @@
 
 #include "tessera/core/shape.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// The extents of a shape, outermost first.
 inline std::vector<std::int64_t> extents_of(Shape const& shape) {
@@ -16,4 +17,5 @@ inline std::vector<std::int64_t> extents_of(Shape const& shape) {
   return extents;
 }
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

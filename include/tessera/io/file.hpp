@@ -23,7 +23,8 @@
 #include "tessera/core/error.hpp"
 #include "tessera/data/file_bytes.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 namespace detail {
 
@@ -346,4 +347,5 @@ inline void write_file(std::filesystem::path const& path, std::string_view bytes
   file.commit();
 }
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

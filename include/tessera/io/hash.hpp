@@ -18,7 +18,8 @@
 #include "tessera/core/shape.hpp"
 #include "tessera/io/extents.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// XXH3-128 (seed 0) over the logical fp32 master weights in name order. Per tensor these bytes, all
 /// little-endian:
@@ -115,4 +116,5 @@ inline std::string hash_of(std::string_view bytes) {
   return text;
 }
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -28,7 +28,8 @@
 #include "tessera/io/weight_names.hpp"
 #include "tessera/nn/model.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 namespace detail {
 
@@ -337,4 +338,5 @@ class WeightsWriter {
   SafetensorsWriter writer_;
 };
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -21,7 +21,8 @@
 #include "tessera/data/file_bytes.hpp"
 #include "tessera/io/file.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace results {
 
 /// One measured configuration: a JSON object in the order of `row_fields`, then fields of its own. An absent
@@ -305,4 +306,5 @@ inline std::string experiment_name(ExperimentName const& of) {
 }
 
 }  // namespace results
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -27,7 +27,8 @@
 #include "tessera/io/file.hpp"
 #include "tessera/io/safetensors_header.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// A safetensors file to read, held open. Opening checks the whole header against the file; every error is
 /// Error(data) and names file and tensor, that of a file that is cut short while it is read, too. Format: u64
@@ -249,4 +250,5 @@ class SafetensorsWriter {
   std::int64_t missing_ = 0;  // its elements to come
 };
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

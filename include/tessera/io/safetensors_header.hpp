@@ -20,7 +20,8 @@
 #include "tessera/core/error.hpp"
 #include "tessera/data/file_bytes.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// The element types of safetensors by their names there, with the bytes of one element.
 struct SafetensorsType {
@@ -331,4 +332,5 @@ inline SafetensorsHeader parse_safetensors(std::span<std::byte const> bytes, std
   return parse_safetensors(bytes, bytes.size(), file);
 }
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

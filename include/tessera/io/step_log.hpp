@@ -17,7 +17,8 @@
 #include "tessera/data/file_bytes.hpp"
 #include "tessera/io/file.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// One optimizer step, as a line of the log.
 struct StepRecord {
@@ -89,4 +90,5 @@ class JsonlLog {
   detail::Descriptor file_;
 };
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -7,7 +7,8 @@
 #include <string_view>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// All of it may be empty: then a file has the model's names and no others.
 struct WeightNames {
@@ -48,4 +49,5 @@ inline WeightNames gpt2_weight_names() {
           {"channels", "wte.weight", 1}, {"positions", "wpe.weight", 0}, {"vocabulary", "wte.weight", 0}}};
 }
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

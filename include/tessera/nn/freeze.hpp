@@ -11,7 +11,8 @@
 #include "tessera/core/error.hpp"
 #include "tessera/nn/model.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// The units with every parameter frozen whose name `freeze` is true for, beside those that the model froze
 /// itself; an empty `freeze` names none. Throws Error(config) where it is true for no name, and where nothing
@@ -40,4 +41,5 @@ inline std::vector<UnitSpec> frozen(std::vector<UnitSpec> units,
   return units;
 }
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

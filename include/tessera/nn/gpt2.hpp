@@ -13,7 +13,8 @@
 #include "tessera/nn/model.hpp"
 #include "tessera/tensor/arena.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// GPT-2 as units `embedding`, `h.0` .. `h.{L-1}`, `head`; parameter names and shapes are Hugging Face's, the
 /// four linear weights lie in x out (Conv1D). Throws Error(config) for sizes that cannot be.
@@ -180,4 +181,5 @@ class Gpt2 {
 
 static_assert(Model<Gpt2>);
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

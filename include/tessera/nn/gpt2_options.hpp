@@ -4,7 +4,8 @@
 
 #include <cstdint>
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// The defaults are the 124M model.
 struct Gpt2Options {
@@ -15,4 +16,5 @@ struct Gpt2Options {
   std::int64_t vocabulary = 50257;
 };
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -12,7 +12,8 @@
 #include "tessera/core/philox.hpp"
 #include "tessera/nn/model.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 namespace detail {
 
@@ -114,4 +115,5 @@ inline void initial_values(std::uint64_t seed, int unit, int parameter, Init con
   }
 }
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

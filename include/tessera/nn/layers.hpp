@@ -15,7 +15,8 @@
 #include "tessera/ops/layer_norm.hpp"
 #include "tessera/ops/linear.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace nn {
 
 /// y = LayerNorm(x), kept as `name`.
@@ -235,4 +236,5 @@ struct Classifier {
 };
 
 }  // namespace nn
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

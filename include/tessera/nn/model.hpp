@@ -16,7 +16,8 @@
 #include "tessera/policy/slot.hpp"
 #include "tessera/policy/table.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// The shape of one micro-batch of one rank: B samples of T tokens.
 struct MicroBatch {
@@ -386,4 +387,5 @@ constexpr UnitFunctions<Place, T> unit_functions() {
           detail::member_without_segment<M, P>()};
 }
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

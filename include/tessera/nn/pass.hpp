@@ -13,7 +13,8 @@
 #include "tessera/core/operation.hpp"
 #include "tessera/tensor/tensor.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 namespace nn {
 
@@ -121,4 +122,5 @@ struct Pass {
   }
 };
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

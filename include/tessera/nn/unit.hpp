@@ -11,7 +11,8 @@
 
 #include "tessera/nn/model.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace nn {
 
 /// The shape of a tensor for a micro-batch.
@@ -112,4 +113,5 @@ class Unit {
 };
 
 }  // namespace nn
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -5,7 +5,8 @@
 #include "tessera/backend/cpu/elementwise.hpp"
 #include "tessera/ops/operand.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace ops {
 
 /// y = activation(pre), GELU in its tanh form: the same bits as linear's y. Any shape; y may be pre.
@@ -19,4 +20,5 @@ void activate(Context<P>& context, Activation activation, In<T, P> pre, Tensor<T
 }
 
 }  // namespace ops
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

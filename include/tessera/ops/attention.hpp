@@ -7,7 +7,8 @@
 #include "tessera/backend/cpu/attention.hpp"
 #include "tessera/ops/operand.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace ops {
 
 namespace detail {
@@ -105,4 +106,5 @@ void attention_backward(Context<P>& context, In<T, P> dout, In<T, P> qkv, In<T, 
 }
 
 }  // namespace ops
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -8,7 +8,8 @@
 #include "tessera/backend/cpu/elementwise.hpp"
 #include "tessera/ops/operand.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace ops {
 
 /// to = from in the other format, rounded to nearest even. Equal numbers of elements; in place only where
@@ -39,4 +40,5 @@ void copy(Context<P>& context, In<T, P> from, Tensor<T, P> to) {
 }
 
 }  // namespace ops
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -7,7 +7,8 @@
 #include "tessera/backend/cpu/cross_entropy.hpp"
 #include "tessera/ops/operand.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace ops {
 
 /// losses[m] = logsumexp(logits[m]) - logits[m][targets[m]], in compute_t<T>. logits (M,P) with P >= V, of
@@ -55,4 +56,5 @@ void sum_losses(Context<P>& context, Tensor<S, P> losses, In<std::int32_t, P> ta
 }
 
 }  // namespace ops
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -7,7 +7,8 @@
 #include "tessera/backend/cpu/embedding.hpp"
 #include "tessera/ops/operand.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace ops {
 
 /// y[b,t] = wte[tokens[b,t]] + wpe[t]. tokens (B,T), each in [0, V) (the reader of the data checks that), wte
@@ -52,4 +53,5 @@ void embedding_backward(Context<P>& context, In<std::int32_t, P> tokens, In<T, P
 }
 
 }  // namespace ops
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

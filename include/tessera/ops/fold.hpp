@@ -7,7 +7,8 @@
 #include "tessera/backend/cpu/elementwise.hpp"
 #include "tessera/ops/operand.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace ops {
 
 /// accumulator = c_0 (first) or accumulator + c_0, then + c_1, ... + c_(count-1), elementwise in that order,
@@ -29,4 +30,5 @@ void fold(Context<P>& context, Tensor<compute_t<T>, P> accumulator, T const* pie
 }
 
 }  // namespace ops
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -7,7 +7,8 @@
 #include "tessera/backend/cpu/layer_norm.hpp"
 #include "tessera/ops/operand.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace ops {
 
 /// y = (x - mean) * rstd * gamma + beta with rstd = 1 / sqrt(variance + epsilon). x and y (M,C), gamma and
@@ -77,4 +78,5 @@ void layer_norm_backward_weight(Context<P>& context, In<compute_t<T>, P> partial
 }
 
 }  // namespace ops
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -15,7 +15,8 @@
 #include "tessera/backend/cpu/linear.hpp"
 #include "tessera/ops/operand.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace ops {
 
 namespace detail {
@@ -93,4 +94,5 @@ void linear_backward_weight(
 }
 
 }  // namespace ops
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -8,7 +8,8 @@
 #include "tessera/backend/cpu/elementwise.hpp"
 #include "tessera/ops/operand.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace ops {
 
 /// partials[i] = the sum of squares of values [4096 i, 4096 (i+1)), in compute_t of their type, in an order
@@ -36,4 +37,5 @@ void first_non_finite(Context<P>& context, Tensor<T, P> values, std::int64_t* in
 }
 
 }  // namespace ops
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -13,7 +13,8 @@
 #include "tessera/core/shape.hpp"
 #include "tessera/tensor/tensor.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace ops {
 
 /// An operand that is only read. T and the place are deduced from the result, so that constant, mutable and
@@ -55,4 +56,5 @@ inline double multiply_adds(std::int64_t m, std::int64_t n, std::int64_t depth) 
 }  // namespace detail
 
 }  // namespace ops
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -9,7 +9,8 @@
 #include "tessera/backend/operations.hpp"
 #include "tessera/optim/adamw.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cuda {
 
 template <class S>
@@ -74,4 +75,5 @@ struct AdamW {
 template <>
 struct backend::AdamW<Cuda> : cuda::AdamW {};
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

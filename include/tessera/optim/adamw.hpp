@@ -11,7 +11,8 @@
 #include "tessera/core/place.hpp"
 #include "tessera/optim/adamw_formula.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 template <>
 struct backend::AdamW<Cpu> {
@@ -62,4 +63,5 @@ void adamw(Context<P>& context, std::int64_t elements, G const* gradient, S* mas
 
 }  // namespace ops
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

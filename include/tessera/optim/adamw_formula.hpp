@@ -6,7 +6,8 @@
 
 #include "tessera/config.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// The numbers of AdamW. `weight_decay` applies to parameters of two dims (matrices and embeddings).
 struct AdamWOptions {
@@ -86,4 +87,5 @@ inline void adamw_formula_of_packet(V gradient, V& weight, V& first, V& second, 
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -9,7 +9,8 @@
 #include "tessera/backend/operations.hpp"
 #include "tessera/optim/finish.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cuda {
 
 template <class Rule>  // a template, as kernels in headers must be
@@ -84,4 +85,5 @@ struct StepEnds {
 template <>
 struct backend::StepEnds<Cuda> : cuda::StepEnds {};
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

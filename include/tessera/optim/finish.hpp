@@ -19,7 +19,8 @@
 #include "tessera/optim/step_state.hpp"
 #include "tessera/tensor/tensor.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// Where the norm partials of one unit lie in the share of each rank, which holds equal parts of the unit in
 /// rank order.
@@ -179,4 +180,5 @@ void finish_step(Context<P>& context, StepShares const& shares, StepState* state
 }
 
 }  // namespace ops
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

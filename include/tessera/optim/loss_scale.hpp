@@ -10,7 +10,8 @@
 #include "tessera/optim/step_state.hpp"
 #include "tessera/policy/table.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// The numbers of LossScale. All scales are powers of two, so that scaling changes no bit but the exponent.
 struct LossScaleOptions {
@@ -86,4 +87,5 @@ TESSERA_HOST_DEVICE inline void finish_step(StepState& state, StepRule const& ru
   }
 }
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

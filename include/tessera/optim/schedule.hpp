@@ -6,7 +6,8 @@
 #include <cstdint>
 #include <numbers>
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// How the learning rate changes after the warm-up.
 enum class RateShape : std::uint8_t { constant, linear, cosine };
@@ -34,4 +35,5 @@ struct RateSchedule {
   }
 };
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -7,7 +7,8 @@
 
 #include "tessera/core/dtype.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// One number of an optimizer for each element of a trained parameter. It lies where the recipe's row
 /// `moments` says, in a buffer whose index is the state's place in the list, and starts at zero.
@@ -21,4 +22,5 @@ constexpr std::array<OptimizerState, 2> adamw_states(DType computes) {
   return {{{"exp_avg", computes}, {"exp_avg_sq", computes}}};
 }
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -9,7 +9,8 @@
 #include "tessera/config.hpp"
 #include "tessera/optim/adamw_formula.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// Written by the step's norm entry and by the host between steps; read by every other entry.
 struct StepState {
@@ -61,4 +62,5 @@ TESSERA_HOST_DEVICE inline AdamWFactors<S>* factors_of(StepState* state) {
     return state->factors;
 }
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

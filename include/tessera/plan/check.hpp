@@ -15,7 +15,8 @@
 #include "tessera/plan/schedule.hpp"
 #include "tessera/plan/step_plan.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 namespace detail {
 
@@ -271,4 +272,5 @@ inline std::string mistake_in(StepPlan const& plan, Program const& program) {
   return detail::ProgramCheck(plan, program).run();
 }
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

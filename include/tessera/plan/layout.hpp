@@ -13,7 +13,8 @@
 #include "tessera/plan/schedule.hpp"
 #include "tessera/tensor/arena.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// Shard boundaries, and the blocks of the gradient norm, are multiples of this many elements.
 inline constexpr std::int64_t shard_alignment = 4096;
@@ -206,4 +207,5 @@ inline void check_units(std::vector<UnitSpec> const& units) {
                 "model: parameter '" + **twice + "' is declared twice; names must be unique");
 }
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -11,7 +11,8 @@
 #include "tessera/plan/schedule.hpp"
 #include "tessera/plan/step_plan.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 namespace detail {
 
@@ -106,4 +107,5 @@ inline std::string listing(StepPlan const& plan, Program const& program) {
   return text;
 }
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

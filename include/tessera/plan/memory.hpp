@@ -9,7 +9,8 @@
 
 #include "tessera/tensor/arena.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// A buffer's life, from its first to its last use, both included. It may live several times.
 struct Interval {
@@ -97,4 +98,5 @@ inline std::int64_t lower_bound_of(std::vector<Interval> const& intervals) {
   return most;
 }
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

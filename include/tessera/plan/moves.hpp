@@ -8,7 +8,8 @@
 #include "tessera/plan/schedule.hpp"
 #include "tessera/policy/table.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// One move on the way, and how the values lie after it.
 struct Hop {
@@ -81,4 +82,5 @@ inline std::vector<Hop> moves_between(Placement from, Placement to, Roads const&
   return hops;
 }
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -9,7 +9,8 @@
 
 #include "tessera/plan/schedule.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 namespace detail {
 
@@ -102,4 +103,5 @@ inline void overlap(Schedule& schedule, int prefetch) {
   }
 }
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

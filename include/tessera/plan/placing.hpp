@@ -15,7 +15,8 @@
 #include "tessera/plan/schedule.hpp"
 #include "tessera/plan/step_plan.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 namespace detail {
 
@@ -132,4 +133,5 @@ inline std::vector<std::vector<int>> sharing_of(Program const& program) {
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -22,7 +22,8 @@
 #include "tessera/plan/step_plan.hpp"
 #include "tessera/policy/table.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 namespace detail {
 
@@ -511,4 +512,5 @@ inline StepPlan make_plan(std::vector<UnitSpec> units, RecipeTable const& recipe
   return plan;
 }
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

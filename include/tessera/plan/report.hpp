@@ -21,7 +21,8 @@
 #include "tessera/policy/parse.hpp"
 #include "tessera/policy/rules.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// Lists a model's units for a micro-batch; what plans are made from.
 using UnitLister = std::function<std::vector<UnitSpec>(MicroBatch)>;
@@ -310,4 +311,5 @@ inline void refuse_if_too_big(UnitLister const& units, StepPlan const& plan, Rec
   throw Error(ErrorKind::out_of_memory, text, shape.rank);
 }
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

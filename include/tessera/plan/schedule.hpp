@@ -12,7 +12,8 @@
 
 #include "tessera/core/operation.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// What an entry is for. An entry of the verbs up to `release` computes or ends a use; of the others, one
 /// with a move carries values, one without works on them. `share`, `decide` and `brief` are of no unit.
@@ -323,4 +324,5 @@ inline std::string to_string(Entry const& entry, std::string_view unit) {
   return text;
 }
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

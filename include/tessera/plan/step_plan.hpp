@@ -18,7 +18,8 @@
 #include "tessera/plan/schedule.hpp"
 #include "tessera/policy/table.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// The numbers of a step. `batch` is the micro-batch of one rank.
 struct StepShape {
@@ -238,4 +239,5 @@ struct StepPlan {
 using StepObserver =
     std::function<void(StepPlan const& plan, Entry const& entry, std::span<std::byte* const> buffers)>;
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

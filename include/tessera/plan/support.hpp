@@ -8,7 +8,8 @@
 #include "tessera/core/error.hpp"
 #include "tessera/policy/table.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// Why no engine can run a legal recipe, with the way out; nothing when one can.
 inline std::optional<std::string> unsupported_reason(RecipeTable const& recipe) {
@@ -47,4 +48,5 @@ inline void check_supported(RecipeTable const& recipe) {
   if (auto const reason = unsupported_reason(recipe)) throw Error(ErrorKind::unsupported, *reason);
 }
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

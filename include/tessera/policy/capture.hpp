@@ -4,7 +4,8 @@
 
 #include "tessera/policy/slot.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 namespace slot {
 struct capture;
@@ -44,4 +45,5 @@ struct slot::capture {
   }
 };
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -4,7 +4,8 @@
 
 #include "tessera/policy/slot.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 namespace slot {
 struct communication;
@@ -41,4 +42,5 @@ struct slot::communication {
   static constexpr std::string_view standard(RecipeTable const&) { return "tuned"; }
 };
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -5,7 +5,8 @@
 #include "tessera/core/place.hpp"
 #include "tessera/policy/slot.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 namespace slot {
 struct device;
@@ -38,4 +39,5 @@ struct slot::device {
   static constexpr std::string_view standard(RecipeTable const&) { return "cpu"; }
 };
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

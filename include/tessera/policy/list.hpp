@@ -14,7 +14,8 @@
 #include "tessera/policy/reduction.hpp"
 #include "tessera/policy/sharding.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 using Slots = detail::list<slot::device,         //
                            slot::sharding,       //
@@ -28,4 +29,5 @@ using Slots = detail::list<slot::device,         //
                            slot::attention,      //
                            slot::parallel>;
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

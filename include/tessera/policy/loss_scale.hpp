@@ -4,7 +4,8 @@
 
 #include "tessera/policy/slot.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 namespace slot {
 struct loss_scale;
@@ -46,4 +47,5 @@ struct slot::loss_scale {
   }
 };
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -5,7 +5,8 @@
 #include "tessera/core/place.hpp"
 #include "tessera/policy/slot.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 namespace slot {
 struct offload;
@@ -115,4 +116,5 @@ struct slot::offload {
   }
 };
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

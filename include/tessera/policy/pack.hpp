@@ -10,7 +10,8 @@
 
 #include "tessera/policy/list.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// What Resolved gives for a pack with a mistake. It acts as the default recipe, so that nothing else fails.
 template <class Mistake>
@@ -260,4 +261,5 @@ using precision_t = typename policy_t<Recipe, slot::precision>::type;
 template <class Mistake>
 inline constexpr RecipeTable recipe_table<Refused<Mistake>> = recipe_table<DefaultConfig>;
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -4,7 +4,8 @@
 
 #include "tessera/policy/slot.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 namespace slot {
 struct parallel;
@@ -86,4 +87,5 @@ struct slot::parallel {
   static constexpr std::string_view standard(RecipeTable const&) { return "data"; }
 };
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -13,7 +13,8 @@
 #include "tessera/policy/pack.hpp"
 #include "tessera/policy/table.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// The names that can be chosen for a slot, in the order of its choices: choice_names<slot::recompute>() is
 /// none, gelu, block, every.
@@ -134,4 +135,5 @@ inline std::string to_string(RecipeTable const& recipe) {
   return line;
 }
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -5,7 +5,8 @@
 #include "tessera/core/dtype.hpp"
 #include "tessera/policy/slot.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 namespace slot {
 struct precision;
@@ -51,4 +52,5 @@ struct slot::precision {
   static constexpr std::string_view standard(RecipeTable const&) { return "fp32"; }
 };
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

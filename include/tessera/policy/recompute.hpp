@@ -4,7 +4,8 @@
 
 #include "tessera/policy/slot.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 namespace slot {
 struct recompute;
@@ -47,4 +48,5 @@ struct slot::recompute {
   static constexpr std::string_view standard(RecipeTable const&) { return "none"; }
 };
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -4,7 +4,8 @@
 
 #include "tessera/policy/slot.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 namespace slot {
 struct reduction;
@@ -45,4 +46,5 @@ struct slot::reduction {
   }
 };
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

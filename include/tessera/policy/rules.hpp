@@ -13,7 +13,8 @@
 #include "tessera/policy/pack.hpp"
 #include "tessera/policy/table.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 namespace detail {
 namespace rule {
@@ -184,4 +185,5 @@ struct spoken<Refused<Mistake>> {
 template <class Recipe>
 using rules = typename detail::spoken<Recipe>::type;
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

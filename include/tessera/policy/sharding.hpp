@@ -4,7 +4,8 @@
 
 #include "tessera/policy/slot.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 namespace slot {
 struct sharding;
@@ -66,4 +67,5 @@ struct slot::sharding {
   }
 };
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -25,7 +25,8 @@
 
 #include "tessera/policy/table.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// "Nothing of that": Offload<None>, Recompute<None>, LossScale<None>.
 struct None;
@@ -53,4 +54,5 @@ inline constexpr bool never = false;
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -10,7 +10,8 @@
 #include "tessera/core/dtype.hpp"
 #include "tessera/core/place.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// How values lie over the ranks: whole on each, a shard on each, whole on rank 0 alone, or as one summand on
 /// each. Only a contribution is partial; no state is kept so.
@@ -215,4 +216,5 @@ inline constexpr RecipeTable recipe_table{};
 template <class... Policies>
 inline constexpr RecipeTable recipe_table<Config<Policies...>> = detail::describe_all<Policies...>();
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

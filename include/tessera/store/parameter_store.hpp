@@ -26,7 +26,8 @@
 #include "tessera/plan/program.hpp"
 #include "tessera/tensor/arena.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// The arenas of one rank and the addresses of every buffer of a plan in them.
 template <class Place>
@@ -440,4 +441,5 @@ class ParameterStore {
   std::vector<HostWork> host_work_;  // of each entry of a training step: later, and in the first micro-batch
 };
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -16,7 +16,8 @@
 #include "tessera/core/place.hpp"
 #include "tessera/detail/host_memory.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// Every buffer of an arena starts at a multiple of this, in bytes.
 inline constexpr std::int64_t arena_alignment = 256;
@@ -114,4 +115,5 @@ using DeviceArena = Arena<typename detail::memory_of<Place>::device>;
 template <class Place>
 using OffloadArena = Arena<typename detail::memory_of<Place>::host>;
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -9,7 +9,8 @@
 #include "tessera/core/place.hpp"
 #include "tessera/core/shape.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// A contiguous row-major view of `shape().elements()` values of T at Place. Copying copies the view. An
 /// empty tensor has no data and stands for "not given".
@@ -44,4 +45,5 @@ class Tensor {
 template <class T, class Place = Cpu>
 using ConstTensor = Tensor<T const, Place>;
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

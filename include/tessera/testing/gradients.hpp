@@ -20,7 +20,8 @@
 #include "tessera/nn/model.hpp"
 #include "tessera/train/trainer.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace testing {
 
 /// One parameter's gradient where it agrees worst with the loss: what it foretells of the loss when the
@@ -434,4 +435,5 @@ GradientReport check_gradients(M const& model, MicroBatch shape) {
 }
 
 }  // namespace testing
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

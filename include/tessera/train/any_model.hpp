@@ -14,7 +14,8 @@
 #include "tessera/core/place.hpp"
 #include "tessera/nn/model.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 namespace detail {
 
@@ -75,4 +76,5 @@ class AnyModel {
   std::shared_ptr<Content const> content_;
 };
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -21,7 +21,8 @@
 #include "tessera/train/options.hpp"
 #include "tessera/train/ticket.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// One rank's trainer of some model under some recipe; see BasicTrainer for what each call does and throws.
 class AnyTrainer {
@@ -88,4 +89,5 @@ StepShape step_shape(RecipeTable const& recipe, TrainerOptions const& options, i
 /// is the table of a Trainer type.
 std::vector<RecipeTable> const& registered_recipes();
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -11,7 +11,8 @@
 #include "tessera/core/error.hpp"
 #include "tessera/train/options.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 namespace detail {
 
@@ -95,4 +96,5 @@ inline void check_options(TrainerOptions const& options, std::int64_t positions)
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

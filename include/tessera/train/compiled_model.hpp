@@ -11,7 +11,8 @@
 #include "tessera/nn/model.hpp"
 #include "tessera/train/any_model.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 // The operations that models are made of, for one place and type: `extern` where models are compiled, nothing
 // where engines are. One that is not in the list is compiled with the model that uses it.
@@ -82,4 +83,5 @@ AnyModel any_model(M model) {
   return AnyModel(std::move(model), functions);
 }
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

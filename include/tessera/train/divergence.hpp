@@ -19,7 +19,8 @@
 #include "tessera/core/dtype.hpp"
 #include "tessera/plan/program.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// Records what a run's steps produce, in blocks of shard_alignment elements, under names that depend on no
 /// sharding, world or accumulation, so that any two runs over the same global batches can be compared. All
@@ -154,4 +155,5 @@ class StepTrace {
   std::string copies_differ_;
 };
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

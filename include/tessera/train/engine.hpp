@@ -26,7 +26,8 @@
 #include "tessera/train/planning.hpp"
 #include "tessera/train/ticket.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// Holds one rank's memory and state and runs its steps. Not copyable, used by one thread at a time. The
 /// transport must outlive it.
@@ -433,4 +434,5 @@ double Engine<Place, T>::evaluate(Batch const& batch) {
   return counted > 0.0 ? loss / counted : 0.0;
 }
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

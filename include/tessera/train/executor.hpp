@@ -15,7 +15,8 @@
 #include "tessera/plan/program.hpp"
 #include "tessera/store/parameter_store.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// Executes one program (train or evaluate) of a plan, entry by entry in list order: lanes and waits are the
 /// context's to keep, and a device whose work is done when a call returns needs neither.
@@ -287,4 +288,5 @@ class Executor {
   std::vector<Pass<Place, T>> passes_;  // of each entry; empty where it computes nothing
 };
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -5,7 +5,8 @@
 #include "tessera/nn/gpt2_options.hpp"
 #include "tessera/train/model_family.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// A GPT-2 of any sizes. Throws Error(config) for those that cannot be.
 AnyModel any_model(Gpt2Options const& sizes);
@@ -13,4 +14,5 @@ AnyModel any_model(Gpt2Options const& sizes);
 /// Its entry in the list of families.
 ModelFamily gpt2_family();
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -13,7 +13,8 @@
 #include "tessera/io/weight_names.hpp"
 #include "tessera/train/any_model.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// What makes one model of a family, before it is built.
 struct ModelSpec {
@@ -80,4 +81,5 @@ std::vector<ModelFamily const*> model_families();
 /// not fit its keys. The result is true, so that a variable of a source can hold it.
 bool register_model_family(ModelFamily family);
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -15,7 +15,8 @@
 #include "tessera/optim/loss_scale.hpp"
 #include "tessera/optim/schedule.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// The most micro-batches of a step: its schedule is a list that holds each of them.
 inline constexpr int most_accumulation = 16384;
@@ -90,4 +91,5 @@ inline std::ostream& operator<<(std::ostream& out, StepReport const& report) {
   return out;
 }
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

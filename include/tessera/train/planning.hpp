@@ -20,7 +20,8 @@
 #include "tessera/store/parameter_store.hpp"
 #include "tessera/train/options.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// A model without its type: what the engine needs of it.
 template <class Place, class T>
@@ -177,4 +178,5 @@ inline StepRule step_rule(RecipeTable const& recipe, TrainerOptions const& optio
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

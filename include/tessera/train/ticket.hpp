@@ -8,7 +8,8 @@
 
 #include "tessera/train/options.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// A step that a device is still working on.
 class PendingStep {
@@ -40,4 +41,5 @@ class Ticket {
   std::shared_ptr<PendingStep> pending_;
 };
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -15,7 +15,8 @@
 #include "tessera/train/engine.hpp"
 #include "tessera/train/options.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 namespace detail {
 
@@ -160,4 +161,5 @@ template <class M, class... Policies>
 using Trainer = BasicTrainer<std::conditional_t<Model<M>, M, detail::NoModel>,
                              typename ResolvedFor<model_fault_t<M>, Policies...>::config>;
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

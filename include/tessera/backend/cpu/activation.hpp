@@ -6,7 +6,8 @@
 #include "tessera/backend/cpu/packet.hpp"
 #include "tessera/backend/operations.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cpu {
 
 namespace detail {
@@ -79,4 +80,5 @@ void with_activation(Activation activation, F const& work) {
 }
 
 }  // namespace cpu
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -13,7 +13,8 @@
 #include "tessera/backend/operations.hpp"
 #include "tessera/tensor/tensor.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cpu {
 
 /// The tiles of attention behind the product's part of a worker's scratch. Sizes are fixed in bytes.
@@ -300,4 +301,5 @@ struct Attention {
 template <>
 struct backend::Attention<Cpu> : cpu::Attention {};
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -15,7 +15,8 @@
 #include "tessera/core/operation.hpp"
 #include "tessera/core/place.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 /// Runs operations on the CPU: `enqueue` returns when the work is done. A step allocates nothing: whatever an
 /// operation needs is in the workspace, a fixed budget for each worker that serves every shape and type.
@@ -139,4 +140,5 @@ class Context<Cpu> : public MathChannel {
   std::byte* scratch_ = nullptr;
 };
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -12,7 +12,8 @@
 #include "tessera/backend/operations.hpp"
 #include "tessera/tensor/tensor.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cpu {
 
 /// log(sum(e^x)) of a row in one pass over memory: blocks stay in the first cache for their maximum and their
@@ -94,4 +95,5 @@ struct CrossEntropy {
 
 template <>
 struct backend::CrossEntropy<Cpu> : cpu::CrossEntropy {};
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -16,7 +16,8 @@
 #include "tessera/backend/operations.hpp"
 #include "tessera/tensor/tensor.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cpu {
 
 /// The sum of squares of up to one block: 16 running sums by index modulo 16, whatever a register holds, each
@@ -130,4 +131,5 @@ struct Elementwise {
 
 template <>
 struct backend::Elementwise<Cpu> : cpu::Elementwise {};
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

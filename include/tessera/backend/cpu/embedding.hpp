@@ -11,7 +11,8 @@
 #include "tessera/backend/operations.hpp"
 #include "tessera/tensor/tensor.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cpu {
 
 struct Embedding {
@@ -81,4 +82,5 @@ struct Embedding {
 
 template <>
 struct backend::Embedding<Cpu> : cpu::Embedding {};
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -11,7 +11,8 @@
 #include "tessera/backend/cpu/context.hpp"
 #include "tessera/backend/cpu/microkernel.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cpu {
 
 /// How a product of a shape is cut. Functions of shape and type only; no result
@@ -233,4 +234,5 @@ void product(Context<Cpu>& context, Matrix<A> a, Matrix<B> b, std::int64_t m, st
 }
 
 }  // namespace cpu
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

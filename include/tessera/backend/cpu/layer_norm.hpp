@@ -12,7 +12,8 @@
 #include "tessera/backend/operations.hpp"
 #include "tessera/tensor/tensor.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cpu {
 
 /// Sums term(i, whole, count) over [0, n) with four running packets; lanes beyond n must be 0 in the term.
@@ -141,4 +142,5 @@ struct LayerNorm {
 
 template <>
 struct backend::LayerNorm<Cpu> : cpu::LayerNorm {};
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

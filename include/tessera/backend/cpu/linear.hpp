@@ -12,7 +12,8 @@
 #include "tessera/backend/operations.hpp"
 #include "tessera/tensor/tensor.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cpu {
 
 /// An epilogue that maps each packet of results: function(index, value, whole, count) returns what goes to
@@ -140,4 +141,5 @@ struct Linear {
 template <>
 struct backend::Linear<Cpu> : cpu::Linear {};
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -14,7 +14,8 @@
 
 #include "tessera/backend/cpu/packet.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cpu {
 
 /// A strided view of a matrix operand: element (i, j) is data[i*stride + j], or data[j*stride + i] when
@@ -264,4 +265,5 @@ PackedLeft<S> pack_left(Matrix<T> a, std::int64_t rows, std::int64_t depth, S* t
 }
 
 }  // namespace cpu
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -21,7 +21,8 @@
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cpu {
 
 /// As many values of S (float or double) as one register holds. Arithmetic is per lane. The compiler may
@@ -374,7 +375,8 @@ void transform(ThreadPool& pool, std::int64_t elements, F const& functor, T*... 
 }
 
 }  // namespace cpu
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera
 
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic pop

@@ -15,7 +15,8 @@
 
 #include "tessera/core/error.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cpu {
 
 /// Tells the core that its thread waits for another.
@@ -159,4 +160,5 @@ class ThreadPool {
 };
 
 }  // namespace cpu
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -5,7 +5,8 @@
 
 #include "tessera/backend/cpu/activation.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cuda {
 
 namespace detail {
@@ -47,4 +48,5 @@ __device__ __forceinline__ S gelu_derivative(S x) {
 }
 
 }  // namespace cuda
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

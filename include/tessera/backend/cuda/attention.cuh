@@ -13,7 +13,8 @@
 #include "tessera/backend/operations.hpp"
 #include "tessera/tensor/tensor.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cuda {
 
 /// Whether tensor cores take a head: 16-bit values, a width they have a kernel for, rows of whole 16-byte
@@ -104,4 +105,5 @@ struct Attention {
 template <>
 struct backend::Attention<Cuda> : cuda::Attention {};
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -17,7 +17,8 @@
 #include "tessera/backend/cuda/tensor_cores.cuh"
 #include "tessera/core/dtype.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cuda {
 
 constexpr float log2_of_e = 1.44269504f;
@@ -364,4 +365,5 @@ cudaError_t run_attention_gradient_mma(cudaStream_t stream, AttentionGradient<T>
 }
 
 }  // namespace cuda
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -10,7 +10,8 @@
 #include "tessera/backend/cuda/tensor_cores.cuh"
 #include "tessera/core/dtype.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cuda {
 
 /// Rows of D values of T in shared memory, and a warp's products with them.
@@ -173,4 +174,5 @@ __device__ __forceinline__ float sum_of_4(float value) {
 }
 
 }  // namespace cuda
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -16,7 +16,8 @@
 #include "tessera/backend/operations.hpp"
 #include "tessera/core/dtype.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cuda {
 
 /// Where heads are in tensors of rows (B,T), side by side, and in (B,heads,T). A pair is a sample and a head
@@ -447,4 +448,5 @@ cudaError_t run_attention_gradient_tiles(cudaStream_t stream, AttentionGradient<
 }
 
 }  // namespace cuda
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

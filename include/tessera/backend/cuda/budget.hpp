@@ -5,7 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cuda {
 
 /// What cuBLASLt may use of the workspace; part of every plan, since other budgets choose other algorithms.
@@ -18,4 +19,5 @@ constexpr std::size_t workspace_bytes(std::int64_t /*tokens*/) { return blas_byt
 inline constexpr std::int64_t library_bytes = std::int64_t{1} << 30;
 
 }  // namespace cuda
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -29,7 +29,8 @@
 #include "tessera/core/operation.hpp"
 #include "tessera/core/place.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 namespace cuda {
 
@@ -489,4 +490,5 @@ class Context<Cuda> : public MathChannel {
   std::array<std::optional<Desk>, lane_count> desks_;    // ends first: its threads use the rest
 };
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -13,7 +13,8 @@
 #include "tessera/backend/operations.hpp"
 #include "tessera/tensor/tensor.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cuda {
 
 /// 2^x, within 2^-22 of it in fp32; below the smallest normal number it is 0.
@@ -212,4 +213,5 @@ struct CrossEntropy {
 template <>
 struct backend::CrossEntropy<Cuda> : cuda::CrossEntropy {};
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

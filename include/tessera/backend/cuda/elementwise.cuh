@@ -13,7 +13,8 @@
 #include "tessera/backend/operations.hpp"
 #include "tessera/tensor/tensor.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cuda {
 
 // What run_transform applies to each element.
@@ -251,4 +252,5 @@ struct Elementwise {
 template <>
 struct backend::Elementwise<Cuda> : cuda::Elementwise {};
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

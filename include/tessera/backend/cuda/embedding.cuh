@@ -14,7 +14,8 @@
 #include "tessera/backend/operations.hpp"
 #include "tessera/tensor/tensor.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cuda {
 
 // ---- forward --------------------------------------------------------------------------------------------
@@ -182,4 +183,5 @@ struct Embedding {
 template <>
 struct backend::Embedding<Cuda> : cuda::Embedding {};
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -10,7 +10,8 @@
 
 #include "tessera/core/error.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cuda {
 
 inline std::string text_of(cudaError_t status) {
@@ -37,4 +38,5 @@ void require(Status status, char const* what) {
 }
 
 }  // namespace cuda
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

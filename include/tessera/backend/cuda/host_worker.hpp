@@ -17,7 +17,8 @@
 #include "tessera/core/error.hpp"
 #include "tessera/detail/clock.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cuda {
 
 /// The first exception of a context's host tasks. Once there is one the others do not run: what they would
@@ -145,4 +146,5 @@ class HostWorker {
 };
 
 }  // namespace cuda
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

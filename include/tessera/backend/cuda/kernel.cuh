@@ -14,7 +14,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cuda {
 
 // ---- conversions ----------------------------------------------------------------------------------------
@@ -264,4 +265,5 @@ void run_transform(cudaStream_t stream, std::int64_t elements, F const& functor,
 }
 
 }  // namespace cuda
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

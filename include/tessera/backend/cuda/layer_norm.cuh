@@ -13,7 +13,8 @@
 #include "tessera/backend/operations.hpp"
 #include "tessera/tensor/tensor.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cuda {
 
 // A row is spread over the threads of one threadIdx.y: pack p of a thread is pack p * blockDim.x +
@@ -362,4 +363,5 @@ struct LayerNorm {
 template <>
 struct backend::LayerNorm<Cuda> : cuda::LayerNorm {};
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

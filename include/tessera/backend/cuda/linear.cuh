@@ -19,7 +19,8 @@
 #include "tessera/backend/operations.hpp"
 #include "tessera/tensor/tensor.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cuda {
 
 /// y = op(a) op(b), then + bias, then + residual, or times gelu'(pre); rounded once. Row-major: op(a) is
@@ -227,4 +228,5 @@ struct Linear {
 template <>
 struct backend::Linear<Cuda> : cuda::Linear {};
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -14,7 +14,8 @@
 #include "tessera/core/place.hpp"
 #include "tessera/tensor/arena.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cuda {
 
 /// Memory of the current GPU. Mapping waits for the GPU, once, to zero it.
@@ -78,4 +79,5 @@ struct memory_of<Cuda> {
 };
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -11,7 +11,8 @@
 
 #include "tessera/backend/cuda/kernel.cuh"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cuda {
 
 // Least significant digit first, 8 bits a pass, each pass in three kernels: digits are counted by tiles of
@@ -150,4 +151,5 @@ inline SortedKeys run_sort(cudaStream_t stream, std::int64_t count, std::int32_t
 }
 
 }  // namespace cuda
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -6,7 +6,8 @@
 #include <cuda_runtime.h>
 #include <string>
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cuda {
 
 /// A function of the driver as it was in CUDA 12.0, or null.
@@ -39,4 +40,5 @@ inline std::string text_of(CUresult status) {
 }
 
 }  // namespace cuda
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -8,7 +8,8 @@
 #include "tessera/backend/cuda/context.cuh"
 #include "tessera/backend/cuda/kernel.cuh"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cuda {
 
 /// How the rows of a column sum are cut: into at most 512 blocks of at least 64 rows. A function of the
@@ -114,4 +115,5 @@ void run_column_sums(Context<Cuda>& context, T const* x, std::int64_t rows, std:
 }
 
 }  // namespace cuda
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -14,7 +14,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace cuda {
 
 __device__ __forceinline__ unsigned shared_address(void const* shared) {
@@ -96,4 +97,5 @@ __device__ __forceinline__ void wait_for_copies() {
 }
 
 }  // namespace cuda
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

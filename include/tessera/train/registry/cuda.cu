@@ -3,7 +3,8 @@
 #include "tessera/cuda.cuh"
 #include "tessera/train/registry/devices.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace detail {
 
 namespace {
@@ -58,4 +59,5 @@ DeviceRecipes const* cuda_recipes() {
 }
 
 }  // namespace detail
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

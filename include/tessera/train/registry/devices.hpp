@@ -13,7 +13,8 @@
 #include "tessera/comm/run.hpp"
 #include "tessera/train/any_trainer.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace detail {
 
 /// A trainer by the engine of one place and type; each is a source of its own (engine.hpp).
@@ -57,4 +58,5 @@ std::string nccl_version();
 DeviceRecipes const* cuda_recipes();
 
 }  // namespace detail
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

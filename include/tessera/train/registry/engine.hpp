@@ -11,7 +11,8 @@
 #include "tessera/train/engine.hpp"
 #include "tessera/train/registry/devices.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace detail {
 
 template <class Place, class T>
@@ -57,4 +58,5 @@ std::unique_ptr<AnyTrainer> make_engine(AnyModel const& model, RecipeTable const
                                                          TrainerOptions const&);                          \
   }
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

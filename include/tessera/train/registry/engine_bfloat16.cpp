@@ -2,9 +2,11 @@
 // The engine in bfloat16 on the CPU, and what models call there.
 #include "tessera/train/registry/engine.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 TESSERA_OPERATIONS_16_BIT(, Cpu, bfloat16)
 TESSERA_ENGINE(Cpu, bfloat16)
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

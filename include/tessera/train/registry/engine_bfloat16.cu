@@ -3,9 +3,11 @@
 #include "tessera/cuda.cuh"
 #include "tessera/train/registry/engine.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 TESSERA_OPERATIONS_16_BIT(, Cuda, bfloat16)
 TESSERA_ENGINE(Cuda, bfloat16)
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

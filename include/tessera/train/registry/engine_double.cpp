@@ -2,9 +2,11 @@
 // The engine in double on the CPU, and what models call there.
 #include "tessera/train/registry/engine.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 TESSERA_OPERATIONS(, Cpu, double)
 TESSERA_ENGINE(Cpu, double)
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

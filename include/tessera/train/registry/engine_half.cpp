@@ -2,9 +2,11 @@
 // The engine in half on the CPU, and what models call there.
 #include "tessera/train/registry/engine.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 TESSERA_OPERATIONS_16_BIT(, Cpu, half)
 TESSERA_ENGINE(Cpu, half)
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

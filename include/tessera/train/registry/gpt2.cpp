@@ -5,7 +5,8 @@
 #include "tessera/train/compiled_model.hpp"
 #include "tessera/train/gpt2_family.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 AnyModel any_model(Gpt2Options const& sizes) { return any_model(Gpt2(sizes)); }
 
@@ -31,4 +32,5 @@ ModelFamily gpt2_family() {
           .weights = gpt2_weight_names()};
 }
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

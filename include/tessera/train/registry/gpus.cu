@@ -3,7 +3,8 @@
 #include "tessera/comm/nccl.cuh"
 #include "tessera/train/registry/devices.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace detail {
 
 void run_on_gpus(int ranks, std::function<void(comm::Comm&)> const& fn, RunOptions const& options) {
@@ -21,4 +22,5 @@ std::string nccl_version() {
 }
 
 }  // namespace detail
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

@@ -11,7 +11,8 @@
 #include "tessera/train/planning.hpp"
 #include "tessera/train/registry/devices.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 
 std::vector<RecipeTable> const& registered_recipes() {
   static std::vector<RecipeTable> const recipes = [] {
@@ -178,4 +179,5 @@ StepShape step_shape(RecipeTable const& recipe, TrainerOptions const& options, i
   return shape;
 }
 
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

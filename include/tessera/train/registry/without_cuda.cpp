@@ -2,7 +2,8 @@
 // Stands for cuda.cu in a library that was built without CUDA.
 #include "tessera/fwd.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace detail {
 
 struct DeviceRecipes;
@@ -10,4 +11,5 @@ DeviceRecipes const* cuda_recipes();  // as devices.hpp declares it, which is no
 DeviceRecipes const* cuda_recipes() { return nullptr; }
 
 }  // namespace detail
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera

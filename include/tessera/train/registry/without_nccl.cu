@@ -2,7 +2,8 @@
 // Stands for gpus.cu in a library that was built without NCCL.
 #include "tessera/train/registry/devices.hpp"
 
-namespace tessera::inline v0 {
+namespace tessera {
+inline namespace v0 {
 namespace detail {
 
 void run_on_gpus(int ranks, std::function<void(comm::Comm&)> const& fn, RunOptions const& options) {
@@ -17,4 +18,5 @@ void run_on_gpus(int ranks, std::function<void(comm::Comm&)> const& fn, RunOptio
 std::string nccl_version() { return {}; }
 
 }  // namespace detail
-}  // namespace tessera::inline v0
+}  // namespace v0
+}  // namespace tessera
