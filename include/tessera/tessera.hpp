@@ -60,6 +60,7 @@
 #include "tessera/plan/step_buffers.hpp"
 #include "tessera/plan/step_plan.hpp"
 #include "tessera/plan/support.hpp"
+#include "tessera/plan/work_order.hpp"
 #include "tessera/policy/attention.hpp"
 #include "tessera/policy/capture.hpp"
 #include "tessera/policy/communication.hpp"

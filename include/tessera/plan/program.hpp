@@ -20,6 +20,7 @@
 #include "tessera/plan/schedule.hpp"
 #include "tessera/plan/step_buffers.hpp"
 #include "tessera/plan/step_plan.hpp"
+#include "tessera/plan/work_order.hpp"
 #include "tessera/policy/table.hpp"
 
 namespace tessera {
@@ -61,16 +62,6 @@ class Generator {
   using List = std::vector<int>;
   using Flats = std::vector<Flat>;
 
-  /// One compute entry to be, with the weights it reads.
-  struct Work {
-    Verb verb{};
-    int unit = 0;
-    int segment = 0;
-    Flats weights;
-
-    /// The unit's contribution: the first segment's gradients are the last ones.
-    bool completes() const { return verb == Verb::backward_weight && segment == 0; }
-  };
   /// Values of a flat group: the buffer that holds them, and how they lie.
   struct Values {
     int buffer = -1;
@@ -88,7 +79,7 @@ class Generator {
     last_ = last;
     acquisitions_.assign(plan_.flats().size(), -1);
     for (List& stops : stops_) stops.assign(plan_.flats().size(), 0);
-    std::vector<Work> const works = list_works();
+    std::vector<Work> const works = order_.works();
     for (std::size_t index = 0; index < works.size(); ++index) {
       for (Flat const of : works[index].weights) acquire(of);
       compute(works[index]);
@@ -102,69 +93,6 @@ class Generator {
   PlacementTable const& rows() const { return plan_.placement(); }
   bool ordered() const { return plan_.recipe.reduction == ReductionKind::ordered; }
   bool several() const { return plan_.shape.world > 1; }
-
-  // The order of the compute entries.
-
-  bool rebuilt(int unit) const {
-    RecomputeKind const kind = plan_.recipe.recompute;
-    return training_ && unit >= lowest_ && (kind == RecomputeKind::block || kind == RecomputeKind::every) &&
-           plan_.unit(unit).recomputable && !plan_.unit(unit).saved.empty();
-  }
-  bool drops(int unit, std::size_t saved) const {
-    if (!training_ || unit < lowest_ || rebuilt(unit)) return true;
-    return plan_.recipe.recompute == RecomputeKind::gelu && plan_.unit(unit).saved[saved].cheap;
-  }
-  bool drops_some(int unit, int segment) const {
-    auto const& saved = plan_.unit(unit).saved;
-    for (std::size_t index = 0; index < saved.size(); ++index)
-      if (saved[index].segment == segment && drops(unit, index)) return true;
-    return false;
-  }
-  /// The first of the units that are rebuilt together with `unit`: up to `recompute_every`.
-  int rebuilt_from(int unit) const {
-    int first = unit;
-    while (first > 0 && rebuilt(first - 1)) --first;
-    int const length = plan_.recipe.recompute == RecomputeKind::every ? plan_.shape.recompute_every : 1;
-    return first + (unit - first) / length * length;
-  }
-  bool rebuilt_last(int unit) const {
-    return unit + 1 >= units() || !rebuilt(unit + 1) || rebuilt_from(unit + 1) != rebuilt_from(unit);
-  }
-
-  Flats weights_of(int unit) const {
-    Flats list = plan_.flats(unit);
-    for (Borrow const& borrow : plan_.unit(unit).borrows) {
-      Flat const lent = plan_.flat_of(borrow.unit, borrow.parameter);
-      if (std::find(list.begin(), list.end(), lent) == list.end()) list.push_back(lent);
-    }
-    return list;
-  }
-
-  /// Segments run in order forward, and the other way round backward. The weights of a unit stay from its
-  /// first to its last.
-  std::vector<Work> list_works() const {
-    std::vector<Work> works;
-    auto const run = [&](Verb verb, int unit) {
-      for (int segment = 0; segment < plan_.unit(unit).segments(); ++segment)
-        works.push_back({verb, unit, segment, weights_of(unit)});
-    };
-    for (int unit = 0; unit < units(); ++unit) run(Verb::forward, unit);
-    if (!training_) return works;
-    for (int unit = units() - 1; unit >= lowest_; --unit) {
-      if (rebuilt(unit) && rebuilt_last(unit))
-        for (int again = rebuilt_from(unit); again <= unit; ++again) run(Verb::recompute, again);
-      Flats const read = plan_.unit(unit).backward_reads_weights ? weights_of(unit) : Flats{};
-      int const last = plan_.unit(unit).segments() - 1;
-      for (int segment = last; segment >= 0; --segment) {
-        if (!rebuilt(unit) && drops_some(unit, segment))
-          works.push_back({Verb::restore, unit, segment, segment < last ? read : Flats{}});
-        works.push_back({Verb::backward_input, unit, segment, read});
-        if (plan_.trains(unit))
-          works.push_back({Verb::backward_weight, unit, segment, segment > 0 ? read : Flats{}});
-      }
-    }
-    return works;
-  }
 
   // Entries.
 
@@ -315,7 +243,7 @@ class Generator {
     for (int index = 0; index < static_cast<int>(spec.saved.size()); ++index) {
       int const by = spec.saved[static_cast<std::size_t>(index)].segment;
       if (by > segment) continue;
-      bool const dropped = drops(unit, static_cast<std::size_t>(index));
+      bool const dropped = order_.drops(unit, static_cast<std::size_t>(index));
       bool const made = by == segment && (forward || (again && dropped));
       (made ? writes : reads)
           .push_back(buffers_.saved(forward && dropped ? Kind::dropped : Kind::saved, unit, index));
@@ -324,7 +252,7 @@ class Generator {
       if (spec.output.dims()) writes.push_back(buffers_.output(unit));
       if (last_unit) writes.insert(writes.end(), {buffers_.losses(), buffers_.partials()});
     }
-    if (work.verb == Verb::recompute && last_segment && !rebuilt_last(unit))
+    if (work.verb == Verb::recompute && last_segment && !order_.rebuilt_last(unit))
       writes.push_back(buffers_.spare_output(unit));
     if (backward) {
       if (!last_unit && last_segment) reads.push_back(buffers_.output_gradient(unit));
@@ -338,7 +266,7 @@ class Generator {
         else if (from_next || (own && !handed_on))
           reads.push_back(buffers_.backward(unit, index));
       }
-      if (work.verb == Verb::backward_input && segment == 0 && unit > lowest_ && spec.input_gradient)
+      if (work.verb == Verb::backward_input && segment == 0 && unit > order_.lowest() && spec.input_gradient)
         writes.push_back(buffers_.output_gradient(unit - 1));
       if (work.verb == Verb::backward_weight) {
         for (Flat const of : plan_.flats(unit))
@@ -351,7 +279,7 @@ class Generator {
     emit(work.verb, unit, Lane::compute, std::move(reads), std::move(writes)).segment = segment;
     if ((forward || work.verb == Verb::recompute) && !last_segment) {
       int const index = spec.boundary(segment).activation;
-      bool const dropped = forward && drops(unit, static_cast<std::size_t>(index));
+      bool const dropped = forward && order_.drops(unit, static_cast<std::size_t>(index));
       cross(work, segment, buffers_.saved(dropped ? Kind::dropped : Kind::saved, unit, index),
             spec.boundary(segment).before.value, spec.boundary(segment).after.value);
     }
@@ -369,7 +297,7 @@ class Generator {
   }
 
   int input_again(int unit) {
-    bool const inside = rebuilt(unit) && rebuilt_from(unit) != unit;
+    bool const inside = order_.rebuilt(unit) && order_.rebuilt_from(unit) != unit;
     return inside ? buffers_.spare_output(unit - 1) : buffers_.output(unit - 1);
   }
 
@@ -380,7 +308,7 @@ class Generator {
       bucket_.push_back(of);
       bucket_bytes_ += buffers_[buffers_.contribution(of)].bytes;
     }
-    if (bucket_.empty() || (bucket_bytes_ < plan_.shape.bucket_bytes && unit > lowest_)) return;
+    if (bucket_.empty() || (bucket_bytes_ < plan_.shape.bucket_bytes && unit > order_.lowest())) return;
     add_to_gradients(bucket_);
     bucket_.clear();
     bucket_bytes_ = 0;
@@ -464,7 +392,7 @@ class Generator {
   bool training_;
   Program program_;
   StepBuffers buffers_{plan_, program_};
-  int lowest_ = plan_.lowest_trainable();  // backward ends there, and nothing below it is kept
+  WorkOrder order_{plan_, training_};
   int micro_ = 0;
   bool last_ = false;
   Flats acquired_;

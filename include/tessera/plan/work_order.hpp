@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// In which order a step computes: forward, what is rebuilt, backward, unit by unit and segment by segment.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "tessera/nn/model.hpp"
+#include "tessera/plan/schedule.hpp"
+#include "tessera/plan/step_plan.hpp"
+#include "tessera/policy/table.hpp"
+
+namespace tessera {
+inline namespace v0 {
+
+namespace detail {
+
+/// One compute entry to be, with the weights it reads.
+struct Work {
+  Verb verb{};
+  int unit = 0;
+  int segment = 0;
+  std::vector<Flat> weights;
+
+  /// The unit's contribution: the first segment's gradients are the last ones.
+  bool completes() const { return verb == Verb::backward_weight && segment == 0; }
+};
+
+/// What a micro-batch computes, and what of it is dropped in forward and rebuilt.
+class WorkOrder {
+ public:
+  WorkOrder(StepPlan const& plan, bool training) : plan_(plan), training_(training) {}
+
+  /// Backward ends there, and nothing below it is kept.
+  int lowest() const { return lowest_; }
+  bool rebuilt(int unit) const {
+    RecomputeKind const kind = plan_.recipe.recompute;
+    return training_ && unit >= lowest_ && (kind == RecomputeKind::block || kind == RecomputeKind::every) &&
+           plan_.unit(unit).recomputable && !plan_.unit(unit).saved.empty();
+  }
+  bool drops(int unit, std::size_t saved) const {
+    if (!training_ || unit < lowest_ || rebuilt(unit)) return true;
+    return plan_.recipe.recompute == RecomputeKind::gelu && plan_.unit(unit).saved[saved].cheap;
+  }
+  /// The first of the units that are rebuilt together with `unit`: up to `recompute_every`.
+  int rebuilt_from(int unit) const {
+    int first = unit;
+    while (first > 0 && rebuilt(first - 1)) --first;
+    int const length = plan_.recipe.recompute == RecomputeKind::every ? plan_.shape.recompute_every : 1;
+    return first + (unit - first) / length * length;
+  }
+  bool rebuilt_last(int unit) const {
+    return unit + 1 >= plan_.units_count() || !rebuilt(unit + 1) ||
+           rebuilt_from(unit + 1) != rebuilt_from(unit);
+  }
+
+  /// Segments run in order forward, and the other way round backward. The weights of a unit stay from its
+  /// first to its last.
+  std::vector<Work> works() const {
+    std::vector<Work> works;
+    auto const run = [&](Verb verb, int unit) {
+      for (int segment = 0; segment < plan_.unit(unit).segments(); ++segment)
+        works.push_back({verb, unit, segment, weights_of(unit)});
+    };
+    for (int unit = 0; unit < plan_.units_count(); ++unit) run(Verb::forward, unit);
+    if (!training_) return works;
+    for (int unit = plan_.units_count() - 1; unit >= lowest_; --unit) {
+      if (rebuilt(unit) && rebuilt_last(unit))
+        for (int again = rebuilt_from(unit); again <= unit; ++again) run(Verb::recompute, again);
+      std::vector<Flat> const read =
+          plan_.unit(unit).backward_reads_weights ? weights_of(unit) : std::vector<Flat>{};
+      int const last = plan_.unit(unit).segments() - 1;
+      for (int segment = last; segment >= 0; --segment) {
+        if (!rebuilt(unit) && drops_some(unit, segment))
+          works.push_back({Verb::restore, unit, segment, segment < last ? read : std::vector<Flat>{}});
+        works.push_back({Verb::backward_input, unit, segment, read});
+        if (plan_.trains(unit))
+          works.push_back({Verb::backward_weight, unit, segment, segment > 0 ? read : std::vector<Flat>{}});
+      }
+    }
+    return works;
+  }
+
+ private:
+  bool drops_some(int unit, int segment) const {
+    auto const& saved = plan_.unit(unit).saved;
+    for (std::size_t index = 0; index < saved.size(); ++index)
+      if (saved[index].segment == segment && drops(unit, index)) return true;
+    return false;
+  }
+  std::vector<Flat> weights_of(int unit) const {
+    std::vector<Flat> list = plan_.flats(unit);
+    for (Borrow const& borrow : plan_.unit(unit).borrows) {
+      Flat const lent = plan_.flat_of(borrow.unit, borrow.parameter);
+      if (std::find(list.begin(), list.end(), lent) == list.end()) list.push_back(lent);
+    }
+    return list;
+  }
+
+  StepPlan const& plan_;
+  bool training_;
+  int lowest_ = plan_.lowest_trainable();
+};
+
+}  // namespace detail
+
+}  // namespace v0
+}  // namespace tessera
