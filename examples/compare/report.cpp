@@ -161,7 +161,7 @@ Row row_of(Measured const& of, Measured const* base, std::vector<Measured> const
   if (Measured const* twin = twin_of(of, all, settings)) row["same_program_as"] = twin->point.experiment;
   if (of.ok()) {
     double const rate = of.tokens_per_second();
-    if (auto const peak = peak_of(point, device); peak && of.trainable == of.params)
+    if (auto const peak = peak_of(point, device); peak && (!of.trainable || of.trainable == of.params))
       row["mfu_pct"] =
           100.0 * rate / of.point.world() * point.model.built.flops_per_token(point.sequence) / *peak;
     if (base->point.model.name == point.model.name) {

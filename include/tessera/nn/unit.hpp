@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
@@ -57,7 +58,7 @@ class Unit {
   /// `roomy`: some places fill a part of it alone. `serves`: the parameters whose gradients alone it is for;
   /// none: for all.
   BackwardStatistic backward_statistic(std::string name, ShapeOf shape, bool roomy = false,
-                                       std::vector<Weight> const& serves = {}) {
+                                       std::initializer_list<Weight> serves = {}) {
     ActivationSpec spec{std::move(name), {}, true, false, roomy, segment()};
     for (Weight const& weight : serves) spec.serves.push_back(weight.index);
     return {backward_.add(std::move(spec), std::move(shape))};

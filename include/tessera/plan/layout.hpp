@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tessera/core/error.hpp"
+#include "tessera/detail/sort.hpp"
 #include "tessera/nn/model.hpp"
 #include "tessera/plan/schedule.hpp"
 #include "tessera/tensor/arena.hpp"
@@ -170,7 +171,7 @@ inline void check_units(std::vector<UnitSpec> const& units) {
     if (!positive) fail(unit, has + "every extent must be at least 1");
     if (elements > 0x1p44) fail(unit, has + "a tensor may have up to 2^44 elements");
   };
-  std::vector<std::string const*> names;
+  std::vector<std::string> names;
   for (UnitSpec const& unit : units) {
     check(unit, "tensor", "output", unit.output);
     for (ActivationSpec const& kept : unit.saved) check(unit, "activation", kept.name, kept.shape);
@@ -185,7 +186,7 @@ inline void check_units(std::vector<UnitSpec> const& units) {
         fail(unit, "has parameter '" + parameter.name + "' of shape " + to_string(parameter.shape) +
                        " with " + std::to_string(parameter.padded_rows) +
                        " padded rows; only a matrix has them, and no fewer than its rows");
-      names.push_back(&parameter.name);
+      names.push_back(parameter.name);
     }
     for (Borrow const& borrow : unit.borrows) {
       bool const exists =
@@ -199,12 +200,13 @@ inline void check_units(std::vector<UnitSpec> const& units) {
                        ", which does not come before it; let the earlier unit own a tied parameter");
     }
   }
-  std::sort(names.begin(), names.end(), [](auto const* a, auto const* b) { return *a < *b; });
-  auto const twice =
-      std::adjacent_find(names.begin(), names.end(), [](auto const* a, auto const* b) { return *a == *b; });
-  if (twice != names.end())
-    throw Error(ErrorKind::config,
-                "model: parameter '" + **twice + "' is declared twice; names must be unique");
+  std::vector<std::size_t> order(names.size());
+  for (std::size_t index = 0; index < order.size(); ++index) order[index] = index;
+  detail::sort_indices(order, [&](std::size_t a, std::size_t b) { return names[a] < names[b]; });
+  for (std::size_t next = 1; next < order.size(); ++next)
+    if (names[order[next - 1]] == names[order[next]])
+      throw Error(ErrorKind::config,
+                  "model: parameter '" + names[order[next]] + "' is declared twice; names must be unique");
 }
 
 }  // namespace v0

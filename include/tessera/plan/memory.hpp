@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/detail/sort.hpp"
 #include "tessera/tensor/arena.hpp"
 
 namespace tessera {
@@ -17,18 +18,20 @@ struct Interval {
   std::int64_t bytes = 0;
   int first = 0;
   int last = -1;
-  std::vector<std::pair<int, int>> again{};  ///< first and last use of its further lives
+  std::vector<int> again{};  ///< first and last use of a further life, and of the next
 
   bool used() const { return last >= first; }
   bool meets(Interval const& other) const {
     if (other.meets(first, last)) return true;
-    return std::any_of(again.begin(), again.end(),
-                       [&](auto const& life) { return other.meets(life.first, life.second); });
+    for (std::size_t life = 0; life < again.size(); life += 2)
+      if (other.meets(again[life], again[life + 1])) return true;
+    return false;
   }
   bool meets(int begin, int end) const {
     if (first <= end && begin <= last) return true;
-    return std::any_of(again.begin(), again.end(),
-                       [&](auto const& life) { return life.first <= end && begin <= life.second; });
+    for (std::size_t life = 0; life < again.size(); life += 2)
+      if (again[life] <= end && begin <= again[life + 1]) return true;
+    return false;
   }
 };
 
@@ -45,12 +48,12 @@ inline IntervalPlan plan_intervals(std::vector<Interval> const& intervals) {
   std::vector<std::size_t> order;
   for (std::size_t index = 0; index < intervals.size(); ++index)
     if (intervals[index].used()) order.push_back(index);
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+  detail::sort_indices(order, [&](std::size_t a, std::size_t b) {
     return intervals[a].bytes != intervals[b].bytes ? intervals[a].bytes > intervals[b].bytes : a < b;
   });
 
-  bool const once = std::all_of(intervals.begin(), intervals.end(),
-                                [](Interval const& interval) { return interval.again.empty(); });
+  bool once = true;
+  for (Interval const& interval : intervals) once = once && interval.again.empty();
   struct Placed {
     std::int64_t offset, end;
     int first, last;
@@ -93,7 +96,8 @@ inline std::int64_t lower_bound_of(std::vector<Interval> const& intervals) {
   for (Interval const& at : intervals) {
     if (!at.used()) continue;
     most = std::max(most, live_at(at.first));
-    for (auto const& life : at.again) most = std::max(most, live_at(life.first));
+    for (std::size_t life = 0; life < at.again.size(); life += 2)
+      most = std::max(most, live_at(at.again[life]));
   }
   return most;
 }

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -41,12 +40,17 @@ inline std::vector<Interval> lives_of(Program const& program) {
         std::int64_t const anew = schedule.body_begin + std::int64_t{time} * body;
         if (begin < anew && anew < end) end = anew;
       }
-      std::pair const life(place(begin), place(end - 1));
-      if (!all.used())
-        std::tie(all.first, all.last) = life;
-      else if (life != std::pair(all.first, all.last) &&
-               std::find(all.again.begin(), all.again.end(), life) == all.again.end())
-        all.again.push_back(life);
+      int const first = place(begin), last = place(end - 1);
+      bool known = all.first == first && all.last == last;
+      for (std::size_t life = 0; life < all.again.size(); life += 2)
+        known = known || (all.again[life] == first && all.again[life + 1] == last);
+      if (!all.used()) {
+        all.first = first;
+        all.last = last;
+      } else if (!known) {
+        all.again.push_back(first);
+        all.again.push_back(last);
+      }
       begin = end;
     }
   };
@@ -114,8 +118,7 @@ inline std::vector<std::vector<int>> sharing_of(Program const& program) {
   auto const begins = [&](std::size_t index) {
     return std::pair(buffers[index].tier, buffers[index].offset);
   };
-  std::sort(placed.begin(), placed.end(),
-            [&](std::size_t a, std::size_t b) { return begins(a) < begins(b); });
+  sort_indices(placed, [&](std::size_t a, std::size_t b) { return begins(a) < begins(b); });
   std::vector<std::vector<int>> others(buffers.size());
   for (std::size_t at = 0; at < placed.size(); ++at) {
     std::size_t const a = placed[at];

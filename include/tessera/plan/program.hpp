@@ -218,9 +218,13 @@ class Generator {
     auto const needed = [&](Flat owner) {
       return next && std::find(next->weights.begin(), next->weights.end(), owner) != next->weights.end();
     };
+    Flats kept;
     for (Flat const owner : acquired_)
-      if (!needed(owner)) emit(Verb::release, owner, Lane::compute, {weights(owner)}, {});
-    std::erase_if(acquired_, [&](Flat owner) { return !needed(owner); });
+      if (needed(owner))
+        kept.push_back(owner);
+      else
+        emit(Verb::release, owner, Lane::compute, {weights(owner)}, {});
+    acquired_ = std::move(kept);
   }
 
   /// What the compute entries read. Each acquisition of a micro-batch has a buffer of its own life.
@@ -340,9 +344,10 @@ class Generator {
     if (rows().gradients.tier == Tier::device || completes) return;
     for (Load const& load : loads) {
       auto& entries = program_.schedule.entries;
-      auto const down = std::find_if(entries.rbegin(), entries.rend(),
-                                     [&](Entry const& entry) { return entry.to == load.into; });
-      work(Verb::norm, load.of, down->from, partials, plan_.held(plan_.normed_over(), load.of), {}, {});
+      std::size_t down = entries.size() - 1;  // how the sum went there
+      while (entries[down].to != load.into) --down;
+      work(Verb::norm, load.of, entries[down].from, partials, plan_.held(plan_.normed_over(), load.of), {},
+           {});
       entries.back().lane = Lane::communication;  // units compute on meanwhile
     }
   }

@@ -208,7 +208,7 @@ struct Schedule {
     std::size_t waits = entry.waits.size();
     while (time == 0 && waits > 0 && entry.waits[waits - 1] >= n) --waits;
     return {entry, static_cast<int>(n), entry.micro_batch + time * stride,
-            std::span(entry.waits).first(waits)};
+            std::span<int const>{entry.waits.data(), waits}};
   }
 };
 

@@ -122,7 +122,7 @@ struct StepPlan {
   std::vector<Flat> flats(int unit) const {
     std::vector<Flat> list;
     for (int group = 0; group < static_cast<int>(layout(unit).flats.size()); ++group)
-      list.emplace_back(unit, group);
+      list.push_back({unit, group});
     return list;
   }
   std::vector<Flat> flats() const {
@@ -133,8 +133,9 @@ struct StepPlan {
   }
   /// Those that have gradients and optimizer state, in order.
   std::vector<Flat> trainable() const {
-    std::vector<Flat> list = flats();
-    std::erase_if(list, [this](Flat of) { return !flat(of).trainable; });
+    std::vector<Flat> list;
+    for (Flat const of : flats())
+      if (flat(of).trainable) list.push_back(of);
     return list;
   }
   /// The pieces of parameters in a range of a flat group.
@@ -144,10 +145,11 @@ struct StepPlan {
   bool trains(Borrow const& what) const { return flat(flat_of(what.unit, what.parameter)).trainable; }
   /// Whether a gradient of the unit's own or borrowed parameters is wanted.
   bool trains(int unit) const {
-    auto const& own = layout(unit).flats;
-    auto const& borrows = this->unit(unit).borrows;
-    return std::any_of(own.begin(), own.end(), [](FlatLayout const& each) { return each.trainable; }) ||
-           std::any_of(borrows.begin(), borrows.end(), [this](Borrow const& what) { return trains(what); });
+    for (FlatLayout const& own : layout(unit).flats)
+      if (own.trainable) return true;
+    for (Borrow const& borrow : this->unit(unit).borrows)
+      if (trains(borrow)) return true;
+    return false;
   }
   /// The first unit with a trainable parameter: where backward ends.
   int lowest_trainable() const {
@@ -157,9 +159,9 @@ struct StepPlan {
   }
   /// Whether a tensor that backward_input leaves for backward_weight serves a gradient that is wanted.
   bool wanted(int unit, ActivationSpec const& kept) const {
-    return kept.serves.empty() || std::any_of(kept.serves.begin(), kept.serves.end(), [&](int parameter) {
-             return flat(flat_of(unit, parameter)).trainable;
-           });
+    for (int const parameter : kept.serves)
+      if (flat(flat_of(unit, parameter)).trainable) return true;
+    return kept.serves.empty();
   }
   UnitSpec const& unit(int unit) const { return units[static_cast<std::size_t>(unit)]; }
   bool is_root() const { return shape.rank == 0; }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "tessera/comm/communicator.hpp"
+#include "tessera/detail/sort.hpp"
 #include "tessera/nn/model.hpp"
 #include "tessera/ops/convert.hpp"
 #include "tessera/ops/fold.hpp"
@@ -171,20 +172,23 @@ class ParameterStore {
   void collect(ParameterSink const& sink) {
     settle();
     struct Named {
-      std::string const* name;
-      int unit, parameter;
+      std::string const* name = nullptr;
+      int unit = 0, parameter = 0;
     };
-    std::vector<Named> order;
+    std::vector<Named> all;
     for (int unit = 0; unit < plan_.units_count(); ++unit)
       for (int parameter = 0; parameter < static_cast<int>(plan_.unit(unit).parameters.size()); ++parameter)
-        order.push_back(
+        all.push_back(
             {&plan_.unit(unit).parameters[static_cast<std::size_t>(parameter)].name, unit, parameter});
-    std::sort(order.begin(), order.end(), [](Named const& a, Named const& b) { return *a.name < *b.name; });
+    std::vector<std::size_t> order(all.size());
+    for (std::size_t index = 0; index < order.size(); ++index) order[index] = index;
+    detail::sort_indices(order, [&](std::size_t a, std::size_t b) { return *all[a].name < *all[b].name; });
 
     std::vector<std::vector<std::byte>> flats;  // of the unit in memory
     std::vector<float> values;
     int in_memory = -1;
-    for (Named const& next : order) {
+    for (std::size_t const index : order) {
+      Named const& next = all[index];
       if (in_memory != next.unit) {
         flats.clear();
         for (Flat const of : plan_.flats(next.unit)) flats.push_back(gathered(of));
@@ -414,7 +418,7 @@ class ParameterStore {
       if (!in_weights.size() && !in_master.size()) return;
       std::array<float, chunk> values;
       source(of.unit, piece.parameter, piece.logical.begin,
-             std::span(values).first(static_cast<std::size_t>(piece.logical.size())));
+             std::span<float>{values.data(), static_cast<std::size_t>(piece.logical.size())});
       for (std::int64_t i = in_weights.begin; i < in_weights.end; ++i)
         weights[i - kept.begin] = static_cast<T>(values[static_cast<std::size_t>(i - piece.flat.begin)]);
       for (std::int64_t i = in_master.begin; i < in_master.end; ++i)
