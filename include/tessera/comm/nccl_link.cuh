@@ -98,8 +98,10 @@ class NcclLink {
       std::lock_guard lock(calls_);
       if (there_) {
         number = static_cast<int>(communicators_.size());
-        communicators_.push_back(nullptr);  // NCCL sets it when it is there; it stays where it is
+        communicators_.push_back(nullptr);  // it stays where it is
         status = ncclCommSplit(communicators_.front(), color, key, &communicators_.back(), nullptr);
+        // NCCL sets it once it is there, and until then the first one may be in no progress.
+        if (status == ncclSuccess) status = ncclInProgress;
       }
     }
     settle(status, "all ranks to open a way");
@@ -291,14 +293,18 @@ class NcclLink {
     return text_of(status, there_ ? communicators_.front() : nullptr);
   }
 
-  /// What all communicators are about: a failure before what is under way. With the lock.
-  ncclResult_t state() const {
+  /// What all communicators are about: a failure before what is under way. One that NCCL has not set yet is
+  /// under way. With the lock.
+  ncclResult_t state() {
     ncclResult_t all = ncclSuccess;
-    for (ncclComm_t const communicator : communicators_) {
-      if (!there_ || !communicator) continue;
-      ncclResult_t status = ncclSuccess;
-      ncclResult_t const asked = ncclCommGetAsyncError(communicator, &status);
-      if (asked != ncclSuccess) status = asked;
+    for (ncclComm_t& each : communicators_) {
+      if (!there_) continue;
+      ncclComm_t const communicator = std::atomic_ref(each).load(std::memory_order_acquire);
+      ncclResult_t status = ncclInProgress;
+      if (communicator) {
+        ncclResult_t const asked = ncclCommGetAsyncError(communicator, &status);
+        if (asked != ncclSuccess) status = asked;
+      }
       if (status != ncclSuccess && (all == ncclSuccess || all == ncclInProgress)) all = status;
     }
     return all;
