@@ -26,6 +26,14 @@ void sort_indices(std::vector<std::size_t>& indices, Before const& before) {
                          }};
   std::sort(indices.begin(), indices.end(), order);
 }
+/// 0 to count - 1 in such an order.
+template <class Before>
+std::vector<std::size_t> sorted_indices(std::size_t count, Before const& before) {
+  std::vector<std::size_t> indices(count);
+  for (std::size_t index = 0; index < count; ++index) indices[index] = index;
+  sort_indices(indices, before);
+  return indices;
+}
 
 }  // namespace detail
 }  // namespace v0

@@ -200,9 +200,8 @@ inline void check_units(std::vector<UnitSpec> const& units) {
                        ", which does not come before it; let the earlier unit own a tied parameter");
     }
   }
-  std::vector<std::size_t> order(names.size());
-  for (std::size_t index = 0; index < order.size(); ++index) order[index] = index;
-  detail::sort_indices(order, [&](std::size_t a, std::size_t b) { return names[a] < names[b]; });
+  auto const order =
+      detail::sorted_indices(names.size(), [&](std::size_t a, std::size_t b) { return names[a] < names[b]; });
   for (std::size_t next = 1; next < order.size(); ++next)
     if (names[order[next - 1]] == names[order[next]])
       throw Error(ErrorKind::config,

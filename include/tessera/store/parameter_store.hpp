@@ -180,9 +180,8 @@ class ParameterStore {
       for (int parameter = 0; parameter < static_cast<int>(plan_.unit(unit).parameters.size()); ++parameter)
         all.push_back(
             {&plan_.unit(unit).parameters[static_cast<std::size_t>(parameter)].name, unit, parameter});
-    std::vector<std::size_t> order(all.size());
-    for (std::size_t index = 0; index < order.size(); ++index) order[index] = index;
-    detail::sort_indices(order, [&](std::size_t a, std::size_t b) { return *all[a].name < *all[b].name; });
+    auto const order = detail::sorted_indices(
+        all.size(), [&](std::size_t a, std::size_t b) { return *all[a].name < *all[b].name; });
 
     std::vector<std::vector<std::byte>> flats;  // of the unit in memory
     std::vector<float> values;
