@@ -372,7 +372,7 @@ inline void agree(Transport& transport, std::uint64_t value, char const* what) {
   std::vector<std::uint64_t> values(static_cast<std::size_t>(transport.world()));
   transport.all_gather(&value, values.data(), sizeof value, {"agree", what});
   std::string text;
-  std::vector<bool> named(values.size());
+  std::vector<int> named(values.size());
   std::size_t groups = 0;
   for (std::size_t first = 0; first < values.size(); ++first) {
     if (named[first]) continue;
@@ -380,7 +380,7 @@ inline void agree(Transport& transport, std::uint64_t value, char const* what) {
     std::size_t members = 0;
     for (std::size_t other = first; other < values.size(); ++other) {
       if (values[other] != values[first]) continue;
-      named[other] = true;
+      named[other] = 1;
       ranks += (members++ ? ", " : " ") + std::to_string(other);
     }
     char hex[24];

@@ -143,7 +143,7 @@ inline void run_threads(int ranks, std::function<void(comm::Comm&)> const& fn, R
   } joined;
   joined.threads.reserve(static_cast<std::size_t>(ranks));
   try {
-    for (int rank = 0; rank < ranks; ++rank) joined.threads.emplace_back(body, rank);
+    for (int rank = 0; rank < ranks; ++rank) joined.threads.emplace_back([&body, rank] { body(rank); });
   } catch (std::system_error const& error) {
     int const started = static_cast<int>(joined.threads.size());
     std::string const text = "cannot start a thread for rank " + std::to_string(started) + " of " +

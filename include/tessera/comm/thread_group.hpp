@@ -369,13 +369,13 @@ class ThreadGroup {
     for (int rank = 1; rank < world_; ++rank) agreed = agreed && same(first, member(rank).request);
     if (agreed) return;
     std::string text = "ranks ask for different collectives: ";
-    std::vector<bool> named(static_cast<std::size_t>(world_));
+    std::vector<int> named(static_cast<std::size_t>(world_));
     for (int rank = 0; rank < world_; ++rank) {
       if (named[static_cast<std::size_t>(rank)]) continue;
       std::vector<int> group;
       for (int other = rank; other < world_; ++other)
         if (same(member(rank).request, member(other).request)) {
-          named[static_cast<std::size_t>(other)] = true;
+          named[static_cast<std::size_t>(other)] = 1;
           group.push_back(other);
         }
       text += (rank ? "; " : "") + ranks_text(group) +

@@ -262,13 +262,15 @@ class TokenSource {
       throw Error(ErrorKind::data,
                   detail::path_text(folder) + ": cannot read the folder (" + detail::errno_text(code) + ")");
     };
-    struct Close {
-      void operator()(DIR* open) const noexcept { ::closedir(open); }
-    };
-    std::unique_ptr<DIR, Close> const entries(::opendir(folder.c_str()));
-    if (!entries) fail(errno);
+    struct Open {
+      DIR* entries;
+      ~Open() {
+        if (entries) ::closedir(entries);
+      }
+    } const open{::opendir(folder.c_str())};
+    if (!open.entries) fail(errno);
     errno = 0;  // readdir leaves it alone at the end
-    for (dirent const* entry; (entry = ::readdir(entries.get())) != nullptr; errno = 0) {
+    for (dirent const* entry; (entry = ::readdir(open.entries)) != nullptr; errno = 0) {
       std::string_view const name = entry->d_name;
       if (name == "." || name == "..") continue;
       std::string path = folder;

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <limits>
-#include <memory>
 #include <string>
 #include <string_view>
 
@@ -18,16 +17,18 @@ namespace detail {
 /// The first number of a file such as memory.max, or -1 when there is none ("max", no file). With a `name`,
 /// the first number that follows this word, as in memory.stat.
 inline std::int64_t number_in(std::string const& path, std::string_view name = {}) {
-  struct Close {
-    void operator()(std::FILE* file) const noexcept { std::fclose(file); }
-  };
-  std::unique_ptr<std::FILE, Close> const file(std::fopen(path.c_str(), "re"));
-  if (!file) return -1;
+  struct Open {
+    std::FILE* file;
+    ~Open() {
+      if (file) std::fclose(file);
+    }
+  } const open{std::fopen(path.c_str(), "re")};
+  if (!open.file) return -1;
   char word[128] = "";
   while (name != word)
-    if (std::fscanf(file.get(), "%127s", word) != 1) return -1;
+    if (std::fscanf(open.file, "%127s", word) != 1) return -1;
   std::int64_t value = -1;
-  return std::fscanf(file.get(), "%" SCNd64, &value) == 1 ? value : -1;
+  return std::fscanf(open.file, "%" SCNd64, &value) == 1 ? value : -1;
 }
 
 /// A line "Name:   123 kB" of /proc/meminfo in bytes, or -1.

@@ -111,7 +111,8 @@ inline void initial_values(std::uint64_t seed, int unit, int parameter, Init con
       if (w[i] >= 5.0f) values[i] = detail::quantile_far(x[i], w[i]) * deviation;
     std::int64_t const first = begin < offset ? offset : begin;
     std::int64_t const last = begin + chunk < end ? begin + chunk : end;
-    std::copy(values + (first - begin), values + (last - begin), out.begin() + (first - offset));
+    for (std::int64_t index = first; index < last; ++index)
+      out[static_cast<std::size_t>(index - offset)] = values[index - begin];
   }
 }
 

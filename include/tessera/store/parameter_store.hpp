@@ -209,7 +209,7 @@ class ParameterStore {
         widen(reinterpret_cast<S const*>(from));
       else
         widen(reinterpret_cast<T const*>(from));
-      sink(spec, values);
+      sink(spec, {values.data(), values.size()});
       transport_.heartbeat();  // a slow disk is no dead rank
     }
   }
