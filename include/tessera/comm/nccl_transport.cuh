@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one rank asks of NCCL: collectives of its GPU, or of host memory through it.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cuda_runtime.h>
+#include <functional>
+#include <memory>
+#include <nccl.h>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tessera/backend/cuda/context.cuh"
+#include "tessera/backend/cuda/error.cuh"
+#include "tessera/comm/board.hpp"
+#include "tessera/comm/communicator.hpp"
+#include "tessera/comm/nccl_link.cuh"
+#include "tessera/comm/threads.hpp"
+#include "tessera/core/dtype.hpp"
+#include "tessera/core/error.hpp"
+
+namespace tessera {
+inline namespace v0 {
+
+namespace comm {
+
+/// One GPU's rank. With a stream (`on_stream`) buffers are device memory and a collective only enqueues: no
+/// wait for the GPU, no allocation once NCCL has connected, and capturable in a CUDA graph whose capture mode
+/// is thread-local; a process that replays graphs destroys them before this transport. Without a stream
+/// buffers are host memory and collectives block: threads exchange it themselves, processes through the GPUs.
+/// Wait for streams that hold collectives with `await`, which throws PeerLost when a rank is lost or nothing
+/// moves for the timeout. The device of the rank must be current in the calling thread. `where` reads the
+/// numbers of other processes in this one's own list.
+class Nccl final : public Transport {
+ public:
+  /// A rank that is a thread; `connect` from that thread.
+  Nccl(std::shared_ptr<detail::ThreadGroup> const& group, std::shared_ptr<detail::ThreadBoards> const& shared,
+       int rank, std::chrono::duration<double> timeout)
+      : Transport(rank, group->world(), shared->boards[static_cast<std::size_t>(rank)].word),
+        device_(rank),
+        board_(shared->boards[static_cast<std::size_t>(rank)]),
+        threads_(std::in_place, group, rank),
+        link_(std::make_shared<detail::NcclLink>(std::make_shared<detail::ThreadPeers>(group, shared), rank,
+                                                 device_, timeout)) {}
+  /// A rank that is a process.
+  Nccl(std::shared_ptr<detail::ProcessPeers> const& peers, int rank, int device,
+       std::chrono::duration<double> timeout)
+      : Transport(rank, peers->world(), peers->board(rank)->word),
+        device_(device),
+        board_(*peers->board(rank)),
+        processes_(peers),
+        link_(std::make_shared<detail::NcclLink>(peers, rank, device, timeout)) {}
+  ~Nccl() override {
+    link_->peers().leave();
+    if (watcher_.joinable()) {
+      if (link_->close())
+        watcher_.join();
+      else
+        watcher_.detach();  // holds the link
+    }
+    if (!words_) return;
+    int current = device_;
+    cudaGetDevice(&current);
+    cudaSetDevice(device_);
+    cudaDeviceSynchronize();  // kernels that wait for peers have ended; later ones still write the word
+    cudaHostUnregister(&board_);
+    cudaSetDevice(current);
+  }
+
+  /// Makes the rank's GPU current for this thread and meets all other ranks, which call it too. `place` ends
+  /// the sentence "waits for all ranks to join".
+  void connect(ncclUniqueId const& id, std::string const& place) {
+    Context<Cuda>::select(device_);
+    stream_ = cuda::make_stream();
+    event_ = cuda::make_event();
+    std::size_t const bytes = 512 + sizeof(float) * static_cast<std::size_t>(world());
+    small_ = allocate(bytes);
+    cuda::require(cudaMemsetAsync(small_.get(), 0, bytes, stream_.get()), "cudaMemsetAsync");
+    cuda::require(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
+    cuda::require(cudaHostRegister(&board_, sizeof board_, cudaHostRegisterPortable | cudaHostRegisterMapped),
+                  "cudaHostRegister");
+    words_ = &board_;
+    void* seen = nullptr;
+    cuda::require(cudaHostGetDevicePointer(&seen, words_, 0), "cudaHostGetDevicePointer");
+    words_ = seen;
+    if (world() == 1) return;
+    watcher_ = std::thread([link = link_] { link->watch(); });
+    link_->join(id, place);
+    if (processes_) meet_processes();
+  }
+
+  std::string_view name() const noexcept override { return "nccl"; }
+  int local_rank() const noexcept override { return device_; }
+  void heartbeat() noexcept override {
+    board_.beats.fetch_add(1, std::memory_order_relaxed);
+    link_->peers().hear(rank());
+  }
+  void await(std::function<bool()> const& done, char const* what) override { link_->await(done, what); }
+  void poison(char const* cause) noexcept override {
+    try {
+      link_->peers().lose(rank(), cause && *cause ? cause : "it gave up without a reason");
+    } catch (...) {  // no memory for the text
+      link_->peers().leave();
+    }
+    link_->wake();
+  }
+  std::uint64_t word(int rank) const noexcept override {
+    detail::Board const* const board = link_->peers().board(rank);
+    return board ? board->word.load(std::memory_order_acquire) : 0;
+  }
+  std::string where(int rank) const override { return link_->where(rank); }
+
+ private:
+  using Word = unsigned long long;
+  using Memory = cuda::Owned<void*, &cudaFree>;
+
+  static Memory allocate(std::size_t bytes) {
+    void* memory = nullptr;
+    cuda::require(cudaMalloc(&memory, bytes), "cudaMalloc");
+    return Memory(memory);
+  }
+
+  void note(Request const& request) override {
+    auto* const stream = static_cast<cudaStream_t>(request.stream);
+    if (!stream) {
+      link_->history().put(request, false);
+      board_.reached_host.fetch_add(1, std::memory_order_relaxed);
+      return Transport::note(request);
+    }
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    cuda::require(cudaStreamIsCapturing(stream, &capture), "cudaStreamIsCapturing");
+    link_->history().put(request, capture == cudaStreamCaptureStatusActive);
+    auto const at = [&](auto& member) {
+      auto const offset = reinterpret_cast<std::byte*>(&member) - reinterpret_cast<std::byte*>(&board_);
+      return reinterpret_cast<Word*>(static_cast<std::byte*>(words_) + offset);
+    };
+    cuda::reach_collective<Word><<<1, 1, 0, stream>>>(static_cast<Word*>(small_.get()),
+                                                      at(board_.reached_device), at(board_.word),
+                                                      watch_word(request.sequence, request.collective));
+    cuda::require(cudaGetLastError(), "reach_collective");
+  }
+
+  double exchange(Request const& request, void const* send, void* recv) override {
+    if (request.stream)
+      enqueue(request, send, recv);
+    else if (threads_)
+      return threads_->exchange(request, send, recv);
+    else
+      exchange_through_gpu(request, static_cast<std::byte const*>(send), static_cast<std::byte*>(recv));
+    return 0;
+  }
+
+  /// A collective that NCCL is still to be asked for.
+  struct Call {
+    Request request;
+    void const* send;
+    void* recv;
+  };
+
+  void enqueue(Request const& request, void const* send, void* recv) {
+    auto const* const from = static_cast<std::byte const*>(send);
+    auto* const to = static_cast<std::byte*>(recv);
+    auto const count = static_cast<std::size_t>(request.bytes);
+    auto* const stream = static_cast<cudaStream_t>(request.stream);
+    if (request.peers.count == 1) return copy(to, from, count, stream);
+    if (request.peers.count < world() && request.peers.way == 0)
+      throw Error(ErrorKind::usage,
+                  describe(request) + " goes among some of the ranks, which needs a communicator of their " +
+                      "own; open it before with Transport::over",
+                  rank());
+    int const own = request.peers.index_of(rank());
+    if (request.collective == Collective::all_to_all)
+      copy(to + own * request.bytes, from + own % request.pieces * request.bytes, count, stream);
+    if (request.collective == Collective::gather && own == request.root)
+      copy(to + own * request.bytes, from, count, stream);
+    calls_.push_back({request, send, recv});
+    if (!grouped()) flush();
+  }
+
+  /// A communicator of its own, whose first collectives connect it: that must not be in a capture.
+  int open_way(Peers const& group) override {
+    Request first;
+    first.stream = stream_.get();
+    first.peers = group;
+    first.peers.way = link_->split(group.first, group.index_of(rank()));
+    auto* const memory = static_cast<std::byte*>(small_.get());
+    for (Collective const collective :
+         {Collective::barrier, Collective::all_gather, Collective::reduce_scatter}) {
+      first.collective = collective;
+      first.bytes = collective == Collective::barrier ? 0 : sizeof(float);
+      bool const sums = collective == Collective::reduce_scatter;
+      enqueue(first, memory + (sums ? 512 : 256), memory + (sums ? 256 : 512));
+    }
+    cuda::require(cudaEventRecord(event_.get(), stream_.get()), "cudaEventRecord");
+    await([&] { return arrived(); }, "all ranks to open a way");
+    return first.peers.way;
+  }
+
+  /// One NCCL group, whose collectives travel together.
+  void flush() override {
+    if (calls_.empty()) return;
+    link_->enqueue([&](auto const& communicators) {
+      for (Call const& call : calls_) {
+        auto const way = static_cast<std::size_t>(call.request.peers.way);
+        ncclResult_t const status = ask(call, communicators[way]);
+        if (status != ncclSuccess && status != ncclInProgress) return status;
+      }
+      return ncclSuccess;
+    });
+    calls_.clear();
+  }
+
+  ncclResult_t ask(Call const& call, ncclComm_t communicator) const {
+    Request const& request = call.request;
+    auto* const stream = static_cast<cudaStream_t>(request.stream);
+    auto const count = static_cast<std::size_t>(request.bytes);
+    auto const* const from = static_cast<std::byte const*>(call.send);
+    auto* const to = static_cast<std::byte*>(call.recv);
+    bool const of_two = request.collective == Collective::send || request.collective == Collective::receive;
+    Collective const collective = request.bytes > 0 || of_two ? request.collective : Collective::barrier;
+    switch (collective) {
+      case Collective::all_to_all:
+        return with_peers(request.peers, [&](int to_peer, int from_peer) {
+          ncclResult_t const sent = ncclSend(from + to_peer % request.pieces * request.bytes, count, ncclInt8,
+                                             to_peer, communicator, stream);
+          if (sent != ncclSuccess) return sent;
+          return ncclRecv(to + from_peer * request.bytes, count, ncclInt8, from_peer, communicator, stream);
+        });
+      case Collective::gather:
+        if (request.peers.index_of(rank()) != request.root)
+          return ncclSend(from, count, ncclInt8, request.root, communicator, stream);
+        return with_peers(request.peers, [&](int, int peer) {
+          return ncclRecv(to + peer * request.bytes, count, ncclInt8, peer, communicator, stream);
+        });
+      case Collective::all_gather:
+        return ncclAllGather(from, to, count, ncclInt8, communicator, stream);
+      case Collective::broadcast:
+        return ncclBroadcast(from, to, count, ncclInt8, request.root, communicator, stream);
+      case Collective::all_reduce:
+        return ncclAllReduce(from, to, count / size_of(request.dtype), type_of(request.dtype), ncclSum,
+                             communicator, stream);
+      case Collective::reduce_scatter:
+        return ncclReduceScatter(from, to, count / size_of(request.dtype), type_of(request.dtype), ncclSum,
+                                 communicator, stream);
+      case Collective::send:
+        return ncclSend(from, count, ncclInt8, request.root, communicator, stream);
+      case Collective::receive:
+        return ncclRecv(to, count, ncclInt8, request.root, communicator, stream);
+      case Collective::none:
+        return ncclSuccess;
+      case Collective::barrier:
+        break;
+    }
+    // Later work of the stream starts when every rank's stream has come here.
+    void* const sum = static_cast<std::byte*>(small_.get()) + 256;
+    return ncclAllReduce(sum, sum, 1, ncclInt32, ncclSum, communicator, stream);
+  }
+
+  /// Calls body(peer to send to, peer to receive from) for all others of a group, so that in each round all
+  /// ranks send to different ones.
+  template <class Body>
+  ncclResult_t with_peers(Peers const& peers, Body const& body) const {
+    int const own = peers.index_of(rank());
+    for (int step = 1; step < peers.count; ++step) {
+      ncclResult_t const status = body((own + step) % peers.count, (own + peers.count - step) % peers.count);
+      if (status != ncclSuccess) return status;
+    }
+    return ncclSuccess;
+  }
+
+  static void copy(void* to, void const* from, std::size_t bytes, cudaStream_t stream) {
+    if (to == from || bytes == 0) return;
+    cuda::require(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
+  }
+
+  static ncclDataType_t type_of(DType dtype) {
+    switch (dtype) {
+      case DType::f64:
+        return ncclFloat64;
+      case DType::f32:
+      case DType::tf32:
+        return ncclFloat32;
+      case DType::f16:
+        return ncclFloat16;
+      case DType::bf16:
+        return ncclBfloat16;
+    }
+    return ncclFloat32;
+  }
+
+  /// Host memory in chunks through `staging_`: up, the collective, down.
+  void exchange_through_gpu(Request const& request, std::byte const* send, std::byte* recv) {
+    std::size_t const half = std::max(std::size_t{4} << 20, static_cast<std::size_t>(world()) * 256);
+    if (!staging_) staging_ = allocate(2 * half);
+    bool const in_place =
+        request.collective == Collective::broadcast || request.collective == Collective::all_reduce;
+    bool const all = request.collective == Collective::all_to_all;
+    int const count = request.peers.count, own = request.peers.index_of(rank());
+    int up = all || request.collective == Collective::reduce_scatter ? count : 1;
+    int down = all || request.collective == Collective::all_gather ? count : 1;
+    if (request.collective == Collective::gather) down = own == request.root ? count : 0;
+    if (request.collective == Collective::send) down = 0;
+    if (request.collective == Collective::receive) up = 0;
+    auto* const in = static_cast<std::byte*>(staging_.get());
+    auto* const out = in_place ? in : in + half;
+    cudaStream_t const stream = stream_.get();
+    std::int64_t const room = static_cast<std::int64_t>(half) / world() / 256 * 256;
+    Request part = request;
+    part.stream = stream;
+    for (std::int64_t at = 0; at == 0 || at < request.bytes; at += room) {
+      part.bytes = std::min(room, request.bytes - at);
+      auto const piece = static_cast<std::size_t>(part.bytes);
+      for (int peer = 0; peer < up; ++peer)
+        copy(in + peer * part.bytes, send + peer * request.bytes + at, piece, stream);
+      enqueue(part, in, out);
+      flush();  // a group, too: this is host memory
+      cuda::require(cudaEventRecord(event_.get(), stream), "cudaEventRecord");
+      await([&] { return arrived(); }, name_of(request.collective).data());
+      for (int peer = 0; peer < down; ++peer)
+        copy(recv + peer * request.bytes + at, out + peer * part.bytes, piece, stream);
+      cuda::require(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    }
+  }
+  bool arrived() const {
+    cudaError_t const status = cudaEventQuery(event_.get());
+    if (status == cudaErrorNotReady) return false;
+    cuda::require(status, "cudaEventQuery");
+    return true;
+  }
+
+  /// Tells all ranks the name of this one's page and opens those of this host.
+  void meet_processes() {
+    using Name = detail::ProcessPeers::Name;
+    std::vector<std::array<char, sizeof(Name)>> names(static_cast<std::size_t>(world()));
+    all_gather(processes_->name(), names.data(), sizeof(Name), {"connect"});
+    for (int peer = 0; peer < world(); ++peer)
+      processes_->see(peer, names[static_cast<std::size_t>(peer)].data());
+    barrier({"connect"});
+    processes_->hide();
+    reset_traffic();
+  }
+
+  int device_;
+  detail::Board& board_;
+  std::optional<Threads> threads_;
+  std::shared_ptr<detail::ProcessPeers> processes_;
+  std::shared_ptr<detail::NcclLink> link_;
+  std::thread watcher_;
+  void* words_ = nullptr;  ///< the board as the GPU sees it
+  cuda::Stream stream_;
+  cuda::Event event_;
+  Memory small_;  ///< the counter, from byte 256 what barriers add up, from 512 a value for each rank
+  Memory staging_;
+  std::vector<Call> calls_;  ///< of the open group; keeps its room
+};
+
+}  // namespace comm
+}  // namespace v0
+}  // namespace tessera
