@@ -17,9 +17,10 @@ endfunction()
 
 set(version "include/tessera/version.hpp")
 judge("A page about `${version}`.\n```cpp from=${version}\ninline   constexpr char\n// ...\nnamespace tessera {\ninline namespace v0\n```\n
-[itself](troubleshooting.md)\n\n| text | cause |\n|---|---|\n| `a Comm needs a transport, and was given ...` | none |\n" "")
+[itself](troubleshooting.md)\n\n| file | what |\n|---|---|\n| `${version}` | `namespace tessera`, in `include/tessera` |\n\n| text | cause |\n|---|---|\n| `a Comm needs a transport, and was given ...` | none |\n" "")
 judge("```cpp from=${version}\ninline constexpr char verse[];\n```\n" "does not hold")
 judge("```cpp from=include/tessera/verse.hpp\n```\n" "quotes include/tessera/verse.hpp")
 judge("[nowhere](nowhere.md)\n" "links to nowhere.md")
 judge("See `include/tessera/verse.hpp`.\n" "names include/tessera/verse.hpp")
 judge("| text |\n|---|\n| `a Comm wants ... transport` |\n" "no source says 'a Comm wants '")
+judge("| file |\n|---|\n| `${version}` | `verse_of` |\n" "version.hpp does not hold verse_of")
