@@ -165,7 +165,6 @@ struct Point {
 
   int world() const { return static_cast<int>(split.ranks); }
   /// "dp", "0", "1", "2" or "3".
-  std::string stage() const { return recipe.stage < 0 ? "dp" : std::to_string(recipe.stage); }
   /// A heading: everything but sharding and offload.
   std::string group() const {
     SlotNames const& names = recipe.names;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A recipe as data: what every slot decided, in one small table that is passed by value. The store, the
-// planner, the engines and the reports read this table and never ask for a policy's type.
+// A recipe as data: what every slot decided, in one small table that is passed by value. Who plans a step and
+// who reports it read this table and never ask for a policy's type; who carries it out reads entries.
 #pragma once
 
 #include <cstdint>
