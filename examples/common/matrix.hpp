@@ -164,7 +164,6 @@ struct Point {
   std::optional<std::string> refusal;  ///< the rule, or the missing part of the build
 
   int world() const { return static_cast<int>(split.ranks); }
-  /// "dp", "0", "1", "2" or "3".
   /// A heading: everything but sharding and offload.
   std::string group() const {
     SlotNames const& names = recipe.names;
