@@ -558,7 +558,7 @@ TEST_CASE("a gradient in host memory is not read once more for its norm") {
             if (entry.verb != Verb::norm && !in_fold) continue;
             ++normed[static_cast<std::size_t>(entry.unit)];
             CHECK(entry.micro_batch == accumulation - 1);
-            CHECK(entry.part == plan.held(plan.normed_over(), entry.unit));
+            CHECK(entry.part == plan.normed(entry.unit));
           }
           CHECK(normed == std::vector<int>(plan.units.size(), 1));
         }

@@ -346,8 +346,7 @@ class Generator {
       auto& entries = program_.schedule.entries;
       std::size_t down = entries.size() - 1;  // how the sum went there
       while (entries[down].to != load.into) --down;
-      work(Verb::norm, load.of, entries[down].from, partials, plan_.held(plan_.normed_over(), load.of), {},
-           {});
+      work(Verb::norm, load.of, entries[down].from, partials, plan_.normed(load.of), {}, {});
       entries.back().lane = Lane::communication;  // units compute on meanwhile
     }
   }
@@ -358,7 +357,7 @@ class Generator {
     Range const all = buffers_[partials].range;
     if (rows().gradients.tier == Tier::device)
       for (Flat const of : plan_.trainable())
-        work(Verb::norm, of, buffers_.gradient(of), partials, plan_.held(plan_.normed_over(), of), {}, {});
+        work(Verb::norm, of, buffers_.gradient(of), partials, plan_.normed(of), {}, {});
     if (plan_.norm_in_fold()) move(Verb::share, Move::copy, -1, found_[0], partials, all);
     if (several()) move(Verb::share, Move::all_gather, -1, partials, buffers_.shares(), all);
     emit(Verb::decide, -1, Lane::compute, {several() ? buffers_.shares() : partials}, {buffers_.state()});

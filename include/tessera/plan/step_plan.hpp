@@ -194,12 +194,14 @@ struct StepPlan {
   bool norm_in_fold() const {
     return placement().gradients.tier != Tier::device && summed().over != Sharding::partial;
   }
-  /// How the parts lie whose norm each rank takes: a shard each, or all where one rank has it all.
-  Sharding normed_over() const {
-    return gradients().over == Sharding::root ? Sharding::root : Sharding::sharded;
+  /// The part of a flat group whose norm this rank takes: a shard, or all where one rank has it all.
+  Range normed(Flat of) const {
+    return held(gradients().over == Sharding::root ? Sharding::root : Sharding::sharded, of);
   }
-  /// How many ranks' norms count, the first ones': those of one row.
-  int norm_ranks() const { return normed_over() == Sharding::root ? 1 : shape.shards(); }
+  /// The ranks whose norms of a flat group count, an equal part each: those of the first row, or the one.
+  comm::Peers norm_by(Flat) const { return {0, 1, gradients().over == Sharding::root ? 1 : shape.shards()}; }
+  /// The ranks whose losses count.
+  comm::Peers losses_by() const { return {0, 1, shape.world}; }
   /// Whether the ranks have a part each of what a buffer of state holds.
   bool is_split(Buffer const& buffer) const { return buffer.over == Sharding::sharded && shape.shards() > 1; }
   /// Where the norm partials of each trainable flat group lie in the share of every rank.
@@ -207,9 +209,9 @@ struct StepPlan {
     std::vector<NormRange> ranges;
     std::int64_t offset = 0;
     for (Flat const of : trainable()) {
-      bool const whole = normed_over() == Sharding::root;
-      std::int64_t const blocks = (whole ? flat(of).padded : flat(of).shard) / shard_alignment;
-      ranges.push_back({offset, blocks});
+      comm::Peers const by = norm_by(of);
+      std::int64_t const blocks = flat(of).padded / shard_alignment / by.count;
+      ranges.push_back({offset, blocks, by});
       offset += blocks;
     }
     return ranges;

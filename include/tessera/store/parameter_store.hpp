@@ -93,7 +93,7 @@ class ParameterStore {
     shares_.sums = share_sums_offset(plan_.norm_blocks());
     shares_.unit_count = static_cast<int>(ranges.size());
     shares_.ranks = world;
-    shares_.norm_ranks = plan_.norm_ranks();
+    shares_.losses_by = plan_.losses_by();
     shares_.accumulation = plan_.shape.accumulation;
     shares_.first = state_bytes(world > 1 ? Kind::shares : Kind::partials);
     std::byte* const table = state_bytes(Kind::norm_ranges);

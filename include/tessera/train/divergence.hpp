@@ -48,7 +48,7 @@ class StepTrace {
       } else if (entry.verb == Verb::decide) {  // all gradients are complete
         for (Flat const of : plan.trainable()) {
           int const buffer = plan.train.find(plan.gradient_kind(), of);
-          Range const part = plan.held(plan.normed_over(), of);
+          Range const part = plan.normed(of);
           record(plan, {step, gradient, 0, plan.flat(of).number}, of, part, plan.train.at(buffer).type,
                  data(buffer, part));
         }
