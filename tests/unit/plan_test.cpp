@@ -12,6 +12,7 @@
 
 #include "tessera/detail/host_memory.hpp"
 #include "tessera/nn/gpt2.hpp"
+#include "tessera/plan/listing.hpp"
 #include "tessera/plan/report.hpp"
 #include "tessera/plan/support.hpp"
 
@@ -467,6 +468,44 @@ TEST_CASE("the bytes of a process count the root of dp once") {
   };
   CHECK(footprint(lister(tiny), table, shape).host == rank_bytes(0) + rank_bytes(1) + rank_bytes(2));
   CHECK(rank_bytes(0) > rank_bytes(1));
+}
+
+TEST_CASE("the bytes of a process count each owner of flat groups") {
+  StepShape shape = shape_of(4);
+  RecipeTable table = recipe("dp");
+  for (int const owners : {0, 2, 3}) {
+    table.placement.owners = owners;
+    std::int64_t sum = 0, most = 0, optimizer = 0;
+    for (shape.rank = 0; shape.rank < 4; ++shape.rank) {
+      StepPlan const plan = plan_of(tiny, table, shape);
+      sum += plan.arena_bytes[0] + plan.arena_bytes[1];
+      most = std::max(most, plan.arena_bytes[0]);
+      optimizer += state_bytes(plan, "optimizer");
+      bool const owns = owners == 0 || shape.rank < owners;
+      CHECK((state_bytes(plan, "optimizer") > 0) == owns);
+    }
+    CHECK(footprint(lister(tiny), table, shape).total == sum);
+    CHECK(footprint(lister(tiny), table, shape).device == most);
+    shape.rank = 0;
+    CHECK(optimizer == state_bytes(plan_of(tiny, recipe("dp"), shape), "optimizer"));
+  }
+}
+
+TEST_CASE("a gather and a broadcast go to and from the owner of their flat group") {
+  RecipeTable table = recipe("dp", "bf16");
+  table.placement.owners = 0;
+  StepPlan const plan = plan_of(tiny, table, shape_of(3));
+  std::string const text = listing(plan, plan.train);
+  for (Flat const of : plan.trainable()) {
+    int const owner = plan.flat(of).number % 3;
+    CHECK(plan.owner(of) == owner);
+    CHECK(plan.norm_ranges()[static_cast<std::size_t>(plan.flat(of).normed)].by.first == owner);
+    for (Entry const& entry : plan.train.schedule.entries)
+      if (entry.unit == of.unit && (entry.move == Move::gather || entry.move == Move::broadcast))
+        CHECK(entry.root == owner);
+  }
+  CHECK(text.find("gather to rank 2 contribution") != std::string::npos);
+  CHECK(text.find("broadcast from rank 0 parameters") != std::string::npos);
 }
 
 TEST_CASE("what this build cannot run is said with the way out") {

@@ -129,6 +129,7 @@ class Generator {
     Entry& entry = emit(verb, of, lane, {from}, {to});
     entry.move = move;
     entry.group = group;
+    if (move == Move::gather || move == Move::broadcast) entry.root = plan_.owner(of);
     entry.bucket = bucket;
     entry.from = from;
     entry.to = to;
@@ -177,8 +178,8 @@ class Generator {
       return pieces == 1 && buffer >= 0 && buffers_[buffer].tier == hop.after.tier &&
              holds(buffers_[buffer].over, hop.after.over);
     };
-    Placement lies = hop.after;  // summands, and what rank 0 is about to broadcast, have room for all
-    if (lies.over == Sharding::partial || (lies.over == Sharding::root && !last))
+    Placement lies = hop.after;  // summands, and what an owner is about to broadcast, have room for all
+    if (lies.over == Sharding::partial || (lies.over == Sharding::owned && !last))
       lies.over = Sharding::replicated;
     int const next = fits(into) ? into
                      : fits(values.buffer)
@@ -434,7 +435,7 @@ inline StepPlan make_plan(std::vector<UnitSpec> units, RecipeTable const& recipe
     throw Error(ErrorKind::config, "model: every parameter is frozen; leave one to train");
   Placement const& gradients = plan.recipe.placement.gradients;
   bool const mixed = recipe.types.contribution != recipe.types.accumulator;
-  bool const folds = recipe.reduction == ReductionKind::ordered || gradients.over == Sharding::root;
+  bool const folds = recipe.reduction == ReductionKind::ordered || gradients.over == Sharding::owned;
   plan.accumulates = shape.accumulation > 1 || gradients.over == Sharding::sharded ||
                      gradients.tier != Tier::device || (mixed && shape.world > 1 && folds);
   plan.train = detail::Generator(plan, true).run(whole);

@@ -167,11 +167,13 @@ struct StepPlan {
   bool is_root() const { return shape.rank == 0; }
 
   PlacementTable const& placement() const { return recipe.placement; }
+  /// The rank that has all of a flat group where it is owned.
+  int owner(Flat of) const { return flat(of).number % placement().owners; }
   /// What this rank holds of values that lie so over the ranks.
   Range held(Sharding over, Flat of) const {
     FlatLayout const& all = flat(of);
     if (over == Sharding::sharded) return all.shard_of(shape.rank % shape.shards());
-    if (over == Sharding::root && !is_root()) return {};
+    if (over == Sharding::owned && shape.rank != owner(of)) return {};
     return {0, all.padded};
   }
   /// How complete gradients lie: as the table says, but where each rank has room for all and the optimizer
@@ -194,16 +196,23 @@ struct StepPlan {
   bool norm_in_fold() const {
     return placement().gradients.tier != Tier::device && summed().over != Sharding::partial;
   }
-  /// The part of a flat group whose norm this rank takes: a shard, or all where one rank has it all.
+  /// The part of a flat group whose norm this rank takes: a shard, or all of what it owns.
   Range normed(Flat of) const {
-    return held(gradients().over == Sharding::root ? Sharding::root : Sharding::sharded, of);
+    return held(gradients().over == Sharding::owned ? Sharding::owned : Sharding::sharded, of);
   }
-  /// The ranks whose norms of a flat group count, an equal part each: those of the first row, or the one.
-  comm::Peers norm_by(Flat) const { return {0, 1, gradients().over == Sharding::root ? 1 : shape.shards()}; }
+  /// The ranks whose norms of a flat group count, an equal part each: its owner, or those of the first row.
+  comm::Peers norm_by(Flat of) const {
+    if (gradients().over == Sharding::owned) return {owner(of), 1, 1};
+    return {0, 1, shape.shards()};
+  }
   /// The ranks whose losses count.
   comm::Peers losses_by() const { return {0, 1, shape.world}; }
   /// Whether the ranks have a part each of what a buffer of state holds.
   bool is_split(Buffer const& buffer) const { return buffer.over == Sharding::sharded && shape.shards() > 1; }
+  /// The first rank that has all of a buffer of state that is not split.
+  int first_with(Buffer const& buffer) const {
+    return buffer.over == Sharding::owned ? owner({buffer.unit, buffer.flat}) : 0;
+  }
   /// Where the norm partials of each trainable flat group lie in the share of every rank.
   std::vector<NormRange> norm_ranges() const {
     std::vector<NormRange> ranges;

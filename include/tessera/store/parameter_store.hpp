@@ -261,11 +261,19 @@ class ParameterStore {
     Buffer const& master = state(plan_.master_kind(of), of);
     auto const bytes = static_cast<std::size_t>(master.bytes);
     std::byte const* const own = context_.host_view(state_bytes(master.kind, of), bytes);
-    if (!plan_.is_split(master))
-      return plan_.is_root() ? std::vector(own, own + bytes) : std::vector<std::byte>();
-    // The first row's shards come first.
-    std::vector<std::byte> all(plan_.is_root() ? bytes * static_cast<std::size_t>(plan_.shape.world) : 0);
-    transport_.gather(0, own, all.data(), master.bytes, {"collect", plan_.unit(of.unit).name.c_str(), -1});
+    comm::CollectiveId const by{"collect", plan_.unit(of.unit).name.c_str(), -1};
+    std::vector<std::byte> all;
+    if (plan_.is_split(master)) {  // the first row's shards come first
+      all.resize(plan_.is_root() ? bytes * static_cast<std::size_t>(plan_.shape.world) : 0);
+      transport_.gather(0, own, all.data(), master.bytes, by);
+    } else if (int const from = plan_.first_with(master); from == 0) {
+      if (plan_.is_root()) all.assign(own, own + bytes);
+    } else if (plan_.shape.rank == from) {
+      transport_.send(0, own, master.bytes, by);
+    } else if (plan_.is_root()) {
+      all.resize(static_cast<std::size_t>(plan_.flat(of).padded) * size_of(master.type));
+      transport_.receive(from, all.data(), static_cast<std::int64_t>(all.size()), by);
+    }
     return all;
   }
 
@@ -301,10 +309,10 @@ class ParameterStore {
         transport_.all_to_all(from, to, bytes, by, plan_.shape.shards(), among);
         break;
       case Move::gather:
-        transport_.gather(0, own, to, bytes, by, among);
+        transport_.gather(entry.root, own, to, bytes, by, among);
         break;
       case Move::broadcast:
-        transport_.broadcast(0, to, bytes, by, among);
+        transport_.broadcast(entry.root, to, bytes, by, among);
         break;
       case Move::send:
       case Move::receive:
