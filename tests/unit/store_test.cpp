@@ -226,6 +226,18 @@ TEST_CASE("a value that is not finite is found on any rank and named") {
     });
 }
 
+TEST_CASE("a verb that is no work on state is refused where it has no move") {
+  tessera::run(1, [](comm::Comm comm) {
+    Fixture fixture(recipe("zs0"), comm.transport());
+    for (Entry entry : fixture.plan.train.schedule.entries) {
+      if (entry.verb != Verb::update) continue;
+      entry.verb = Verb::publish;
+      CHECK_THROWS_WITH_AS(fixture.store.run(fixture.plan.train, entry, 0),
+                           "a schedule works on state by the verb publish, which no store does", Error);
+    }
+  });
+}
+
 TEST_CASE("planned bytes are handed out to the byte") {
   for (std::string_view const sharding : shardings)
     for (std::string_view const offload : {"none", "cpu_optimizer"})

@@ -353,7 +353,9 @@ class ParameterStore {
     if (entry.verb == Verb::fold) return fold(context, entry, first);
     bool const sums = plan_.train.at(entry.from).type == dtype_of<S>;
     if (entry.verb == Verb::norm) return sums ? norm<S>(context, entry) : norm<T>(context, entry);
-    return sums ? update<S>(context, entry) : update<T>(context, entry);
+    if (entry.verb == Verb::update) return sums ? update<S>(context, entry) : update<T>(context, entry);
+    throw Error(ErrorKind::failed, "a schedule works on state by the verb " +
+                                       std::string(name_of(entry.verb)) + ", which no store does");
   }
 
   /// Adds what arrived, in rank order, to the gradient: acc = c_0, acc = acc + c_m. The last fold on the host
