@@ -35,7 +35,7 @@ inline std::string words(StepPlan const& plan, Buffer const& buffer, int unit) {
 inline std::int64_t bytes_of(Program const& program, Entry const& entry) {
   if (entry.from < 0) return 0;
   Buffer const& from = program.at(entry.from);
-  return entry.part.size() * static_cast<std::int64_t>(size_of(from.type)) *
+  return from.bytes_of(entry.part.size()) *
          (entry.move == Move::copy || entry.verb == Verb::fold ? from.pieces : 1);
 }
 

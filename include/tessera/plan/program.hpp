@@ -413,18 +413,21 @@ class Generator {
 
 /// The plan of one rank. Takes milliseconds and touches no device. `units` must be what the model lists for
 /// {shape.batch, shape.sequence}. Not `whole`: the bytes are the same, but the schedules hold the last
-/// micro-batch alone, without waits. Throws Error(config) for a defective unit list.
+/// micro-batch alone, without waits. `optimizer`: what it keeps, where that is not AdamW. Throws
+/// Error(config) for a defective unit list.
 inline StepPlan make_plan(std::vector<UnitSpec> units, RecipeTable const& recipe, StepShape const& shape,
-                          bool whole = true) {
+                          bool whole = true, std::vector<OptimizerState> optimizer = {}) {
   check_units(units);
+  auto const adamw = adamw_states(recipe.types.master);
+  if (optimizer.empty()) optimizer.assign(adamw.begin(), adamw.end());
+  check_states(optimizer);
   StepPlan plan;
   plan.units = std::move(units);
   plan.recipe = recipe;
   plan.recipe.placement = at_world(recipe.placement, shape.world, shape.shards());
   plan.shape = shape;
   for (UnitSpec const& unit : plan.units) plan.layouts.push_back(layout_of(unit, shape.shards()));
-  auto const states = adamw_states(recipe.types.master);
-  plan.optimizer.assign(states.begin(), states.end());
+  plan.optimizer = std::move(optimizer);
   int number = 0, normed = 0;
   for (UnitLayout& layout : plan.layouts)
     for (FlatLayout& flat : layout.flats) {

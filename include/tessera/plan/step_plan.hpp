@@ -56,13 +56,16 @@ struct Buffer {
   DType type = DType::f32;  ///< of the elements of `range`
   Sharding over = Sharding::replicated;  ///< of state: what of its flat group it has room for
   Range range{};                         ///< of state: which elements of it that is on this rank
+  std::int64_t block = 1;                ///< of optimizer state: how many elements share a value
   int pieces = 1;            ///< how many ranks' values of that range lie in it, one after another
   std::int64_t offset = -1;  ///< in its tier's arena; -1: never used
 
-  /// Where an element of the flat group begins, in bytes.
-  constexpr std::int64_t at(std::int64_t element) const {
-    return (element - range.begin) * static_cast<std::int64_t>(size_of(type));
+  /// The bytes of some elements of the flat group.
+  constexpr std::int64_t bytes_of(std::int64_t elements) const {
+    return elements / block * static_cast<std::int64_t>(size_of(type));
   }
+  /// Where an element of the flat group begins, in bytes.
+  constexpr std::int64_t at(std::int64_t element) const { return bytes_of(element - range.begin); }
 };
 
 /// A schedule with its buffers placed.

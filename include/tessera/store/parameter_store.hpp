@@ -285,7 +285,7 @@ class ParameterStore {
     std::byte* const to = memory_.of(program)[static_cast<std::size_t>(entry.to)];
     std::byte* const own = from + source.at(entry.part.begin);
     std::int64_t const count = entry.part.size();
-    std::int64_t const bytes = count * static_cast<std::int64_t>(size_of(source.type));
+    std::int64_t const bytes = source.bytes_of(count);
     comm::CollectiveId const by{name_of(entry.verb).data(),
                                 entry.unit < 0 ? "all units" : plan_.unit(entry.unit).name.c_str(),
                                 micro_batch};

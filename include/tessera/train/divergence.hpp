@@ -111,6 +111,8 @@ class StepTrace {
         return static_cast<double>(reinterpret_cast<half const*>(data)[index]);
       case DType::bf16:
         return static_cast<double>(reinterpret_cast<bfloat16 const*>(data)[index]);
+      case DType::u8:
+        return static_cast<double>(data[index]);
       case DType::f32:
       case DType::tf32:
         return static_cast<double>(reinterpret_cast<float const*>(data)[index]);
