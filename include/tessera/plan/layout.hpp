@@ -11,6 +11,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/detail/sort.hpp"
 #include "tessera/nn/model.hpp"
+#include "tessera/optim/states.hpp"
 #include "tessera/plan/schedule.hpp"
 #include "tessera/tensor/arena.hpp"
 
@@ -206,6 +207,19 @@ inline void check_units(std::vector<UnitSpec> const& units) {
     if (names[order[next - 1]] == names[order[next]])
       throw Error(ErrorKind::config,
                   "model: parameter '" + names[order[next]] + "' is declared twice; names must be unique");
+}
+
+/// Checks what an optimizer keeps: a shard holds whole blocks, and multiples of 4 bytes, in which it travels.
+/// Throws Error(config) naming the state.
+inline void check_states(std::vector<OptimizerState> const& states) {
+  for (OptimizerState const& state : states)
+    if (state.block < 1 || shard_alignment % state.block != 0 ||
+        shard_alignment / state.block * static_cast<std::int64_t>(size_of(state.type)) % 4 != 0)
+      throw Error(ErrorKind::config, "optimizer: state '" + std::string(state.name) + "' has a value of " +
+                                         std::string(name_of(state.type)) + " for each block of " +
+                                         std::to_string(state.block) + " elements; a block must divide " +
+                                         std::to_string(shard_alignment) +
+                                         ", which take a multiple of 4 bytes");
 }
 
 }  // namespace v0

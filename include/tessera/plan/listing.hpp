@@ -35,7 +35,7 @@ inline std::string words(StepPlan const& plan, Buffer const& buffer, int unit) {
 inline std::int64_t bytes_of(Program const& program, Entry const& entry) {
   if (entry.from < 0) return 0;
   Buffer const& from = program.at(entry.from);
-  return entry.part.size() * static_cast<std::int64_t>(size_of(from.type)) *
+  return from.bytes_of(entry.part.size()) *
          (entry.move == Move::copy || entry.verb == Verb::fold ? from.pieces : 1);
 }
 
@@ -91,6 +91,8 @@ inline std::string listing(StepPlan const& plan, Program const& program) {
     char const* const with = entry.move == Move::send      ? "to "
                              : entry.move == Move::receive ? "from "
                                                            : "among ";
+    if (plan.placement().owners > 1 && (entry.move == Move::gather || entry.move == Move::broadcast))
+      line += (entry.move == Move::gather ? "to rank " : "from rank ") + std::to_string(entry.root) + " ";
     if (entry.group != Group::all) line += with + std::string(name_of(entry.group)) + " ";
     if (entry.from >= 0) {
       line += detail::words(plan, program.at(entry.from), entry.unit);
