@@ -205,6 +205,11 @@ class TokenBatches;
 }  // namespace data
 
 // io/
+struct IoRequest;
+class IoEngine;
+class IoThreads;
+struct NvmeOptions;
+class NvmeFile;
 class AtomicFile;
 struct PlannedFile;
 class ModelWeights;
