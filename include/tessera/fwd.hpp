@@ -205,6 +205,12 @@ class TokenBatches;
 }  // namespace data
 
 // io/
+struct IoRequest;
+class IoEngine;
+class IoThreads;
+struct IoPattern;
+struct NvmeOptions;
+class NvmeFile;
 class AtomicFile;
 struct PlannedFile;
 class ModelWeights;

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+// The scratch file of one rank: state that lies on a disk and is read and written piece by piece.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <dirent.h>
+#include <fcntl.h>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+#include <string_view>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+#include <vector>
+
+#include "tessera/core/error.hpp"
+#include "tessera/data/file_bytes.hpp"
+#include "tessera/io/io_engine.hpp"
+#include "tessera/io/io_pattern.hpp"
+
+namespace tessera {
+inline namespace v0 {
+
+/// Where the file of a rank lies, and how it is read and written.
+struct NvmeOptions {
+  std::string directory;  ///< an existing folder that takes new files
+  std::int64_t request_bytes =
+      0;                          ///< of one read or write, a multiple of 4096; 0: what a short trial favours
+  int depth = 0;                  ///< requests under way at once; 0: likewise
+  OpenIoEngine engine = nullptr;  ///< null: the preferred one, else threads
+};
+
+namespace detail {
+
+/// Disks with O_DIRECT want offsets, sizes and addresses in multiples of their block, which has at most this.
+inline constexpr std::int64_t disk_block = 4096;
+
+/// Bytes that new files of this process may take in `folder`; -1 where the system does not say.
+inline std::int64_t free_bytes(std::string const& folder) {
+  struct statvfs disk {};
+  if (::statvfs(folder.c_str(), &disk) != 0 || disk.f_blocks == 0) return -1;
+  auto const blocks = ::geteuid() == 0 ? disk.f_bfree : disk.f_bavail;
+  return static_cast<std::int64_t>(blocks) * static_cast<std::int64_t>(disk.f_frsize);
+}
+
+/// Whether a file is named as ScratchFile does: tessera-scratch-PID-RANK-NUMBER.bin.
+inline bool is_scratch_name(std::string_view name) {
+  constexpr std::string_view start = "tessera-scratch-", end = ".bin";
+  if (!name.starts_with(start) || !name.ends_with(end)) return false;
+  int dashes = 0;
+  for (char const c : name.substr(start.size(), name.size() - start.size() - end.size())) {
+    if (c != '-' && (c < '0' || c > '9')) return false;
+    dashes += c == '-';
+  }
+  return dashes == 2;
+}
+
+/// A new file of so many bytes that has its room on the disk, and is removed with this object. Locked as long
+/// as it is open, so that no other process, also in another container, takes it for a dead one's.
+class ScratchFile {
+ public:
+  /// Throws Error(failed) that names folder or file, Error(out_of_memory) with the bytes needed and free.
+  ScratchFile(std::string const& folder, int rank, std::int64_t bytes) : folder_(folder) {
+    sweep();
+    create(rank);
+    try {
+      reserve(bytes);
+    } catch (...) {
+      remove();
+      throw;
+    }
+    direct_ = turn_direct();
+  }
+  ScratchFile(ScratchFile const&) = delete;
+  ScratchFile& operator=(ScratchFile const&) = delete;
+  ~ScratchFile() { remove(); }
+
+  int get() const noexcept { return file_.get(); }
+  std::string const& path() const noexcept { return path_; }
+  bool direct() const noexcept { return direct_; }
+
+  /// Throws Error(failed) when the file has not that size any more.
+  void check_size(std::int64_t bytes) const {
+    struct stat status {};
+    if (::fstat(file_.get(), &status) == 0 && status.st_size == bytes) return;
+    throw Error(ErrorKind::failed, path_text(path_) + ": had " + with_commas(bytes) + " bytes and has " +
+                                       with_commas(status.st_size) +
+                                       " now; the state in it is lost, leave scratch files alone while a run "
+                                       "uses them, and start the run again");
+  }
+
+ private:
+  [[noreturn]] void refuse(char const* what, int code) const {
+    std::string text = path_text(folder_) + ": cannot " + what + " (" + errno_text(code) + ")";
+    if (code == ENOENT || code == ENOTDIR)
+      text += "; state on NVMe needs an existing folder, create it or name another";
+    if (code == EACCES || code == EPERM || code == EROFS)
+      text += "; state on NVMe needs a folder that may be written, name another";
+    if (code == EMFILE || code == ENFILE) text += "; raise ulimit -n";
+    throw Error(ErrorKind::failed, text);
+  }
+
+  /// Removes what killed processes have left. What cannot be locked is in use, or lies where there are no
+  /// locks.
+  void sweep() const {
+    ::DIR* const folder = ::opendir(folder_.c_str());
+    if (folder == nullptr) refuse("open the folder", errno);
+    while (::dirent const* const entry = ::readdir(folder)) {
+      if (!is_scratch_name(entry->d_name)) continue;
+      Descriptor const file(
+          ::openat(::dirfd(folder), entry->d_name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+      struct stat status {};
+      if (file && ::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode) &&
+          ::flock(file.get(), LOCK_EX | LOCK_NB) == 0)
+        ::unlinkat(::dirfd(folder), entry->d_name, 0);
+    }
+    ::closedir(folder);
+  }
+
+  void create(int rank) {
+    std::string const start =
+        folder_ + "/tessera-scratch-" + std::to_string(::getpid()) + "-" + std::to_string(rank) + "-";
+    for (int number = 0;; ++number) {
+      path_ = start + std::to_string(number) + ".bin";
+      file_ = Descriptor(::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+      if (!file_ && errno == EEXIST && number < 1000000) continue;
+      if (!file_) refuse("create a scratch file", errno);
+      // Another process may have swept it before the lock.
+      struct stat status {};
+      bool const taken = ::flock(file_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+      if (taken || ::fstat(file_.get(), &status) != 0 || status.st_nlink == 0) continue;
+      device_ = status.st_dev;
+      inode_ = status.st_ino;
+      return;
+    }
+  }
+
+  void reserve(std::int64_t bytes) const {
+    // Beyond this limit the system ends the process instead of giving an error.
+    ::rlimit limit{};
+    if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+        static_cast<std::uint64_t>(bytes) > limit.rlim_cur)
+      throw Error(ErrorKind::failed, path_text(path_) + ": needs " + with_commas(bytes) +
+                                         " bytes, and this process may write files of at most " +
+                                         with_commas(static_cast<std::int64_t>(limit.rlim_cur)) +
+                                         " bytes; raise ulimit -f");
+    // Asked first: some file systems take all that is free before they refuse.
+    std::int64_t const free = free_bytes(folder_);
+    int code = free >= 0 && free < bytes ? ENOSPC : 0;
+    if (code == 0 && bytes > 0) {
+      while (::fallocate(file_.get(), 0, 0, bytes) != 0 && (code = errno) == EINTR) code = 0;
+      if (code == EOPNOTSUPP || code == ENOSYS) code = ::ftruncate(file_.get(), bytes) == 0 ? 0 : errno;
+    }
+    if (code == 0) return;
+    std::string const what =
+        path_text(path_) + ": cannot take " + with_commas(bytes) + " bytes (" + errno_text(code) + ")";
+    if (code != ENOSPC && code != EDQUOT && code != EFBIG)
+      throw Error(ErrorKind::failed, what + "; name another folder for state on NVMe");
+    throw Error(ErrorKind::out_of_memory,
+                what + (free < 0 ? std::string() : ", " + with_commas(free) + " are free") +
+                    "; free some space, name another folder for state on NVMe, or keep less state there");
+  }
+
+  /// O_DIRECT, where a block can be written and read so. Some file systems take the flag and refuse the first
+  /// read.
+  bool turn_direct() const {
+    int const flags = ::fcntl(file_.get(), F_GETFL);
+    if (::fcntl(file_.get(), F_SETFL, flags | O_DIRECT) != 0) return false;
+    alignas(disk_block) std::byte block[disk_block] = {};
+    struct stat status {};
+    if (::fstat(file_.get(), &status) != 0 || status.st_size == 0 ||
+        (::pwrite(file_.get(), block, disk_block, 0) == disk_block &&
+         ::pread(file_.get(), block, disk_block, 0) == disk_block))
+      return true;
+    ::fcntl(file_.get(), F_SETFL, flags);
+    return false;
+  }
+
+  /// The name may be another file's by now, or gone.
+  void remove() const noexcept {
+    struct stat status {};
+    if (::lstat(path_.c_str(), &status) == 0 && status.st_dev == device_ && status.st_ino == inode_)
+      ::unlink(path_.c_str());
+  }
+
+  std::string folder_, path_;
+  Descriptor file_;
+  ::dev_t device_ = 0;
+  ::ino_t inode_ = 0;
+  bool direct_ = false;
+};
+
+}  // namespace detail
+
+/// A scratch file of fixed size in NvmeOptions::directory, removed with the object, not buffered by the
+/// system where the file system allows. Offsets, sizes and addresses are multiples of 4096. Calls from
+/// several threads wait for each other; a call returns when all of its bytes are in their place, and the
+/// engine works on its pieces side by side. Cost: `depth` threads a file, or a ring of io_uring. Errors are
+/// Error(failed) with path, bytes, offset and the system's reason; the constructor throws
+/// Error(out_of_memory) when the disk lacks room, with the bytes needed and free.
+class NvmeFile {
+ public:
+  NvmeFile(NvmeOptions const& options, int rank, std::int64_t bytes)
+      : options_(checked(options, bytes)), bytes_(bytes), scratch_(options.directory, rank, bytes) {
+    IoPattern const pattern = detail::choose_pattern(
+        options_.directory, scratch_.get(), bytes, options_.engine, {options_.request_bytes, options_.depth});
+    options_.request_bytes = pattern.request_bytes;
+    options_.depth = pattern.depth;
+    engine_ = open_io_engine(options_.engine, options_.depth, engine_name_);
+  }
+  NvmeFile(NvmeFile const&) = delete;
+  NvmeFile& operator=(NvmeFile const&) = delete;
+  virtual ~NvmeFile() = default;
+
+  // Virtual, so that they are compiled where a file is made and not wherever one may be used.
+  virtual void read(std::int64_t offset, void* to, std::int64_t bytes) {
+    transfer(false, offset, static_cast<std::byte*>(to), bytes);
+  }
+  virtual void write(std::int64_t offset, void const* from, std::int64_t bytes) {
+    transfer(true, offset, static_cast<std::byte*>(const_cast<void*>(from)), bytes);
+  }
+
+  std::int64_t bytes() const noexcept { return bytes_; }
+  /// Since construction.
+  std::int64_t bytes_read() const noexcept { return moved_[0].load(std::memory_order_relaxed); }
+  std::int64_t bytes_written() const noexcept { return moved_[1].load(std::memory_order_relaxed); }
+  /// One past the last byte ever read or written.
+  std::int64_t high_water() const noexcept { return high_water_.load(std::memory_order_relaxed); }
+  /// The engine that runs and, where another was preferred, why not that: "io_uring" or
+  /// "threads: io_uring: Operation not permitted".
+  std::string_view engine() const noexcept { return engine_name_; }
+  /// Whether the system's own buffer is passed by.
+  bool direct() const noexcept { return scratch_.direct(); }
+  /// All of that in words, for results: "io_uring, 8 requests of 1024 KiB, buffered: no O_DIRECT here".
+  std::string description() const {
+    return engine_name_ + ", " + std::to_string(depth()) + " requests of " +
+           std::to_string(request_bytes() >> 10) + " KiB" + (direct() ? "" : ", buffered: no O_DIRECT here");
+  }
+  std::string const& path() const noexcept { return scratch_.path(); }
+  std::int64_t request_bytes() const noexcept { return options_.request_bytes; }
+  int depth() const noexcept { return options_.depth; }
+
+ private:
+  static NvmeOptions checked(NvmeOptions const& options, std::int64_t bytes) {
+    auto const refuse = [](std::string const& text) { throw Error(ErrorKind::usage, text); };
+    if (options.directory.empty()) refuse("state on NVMe needs a folder; name one");
+    if (bytes < 0 || bytes % detail::disk_block != 0)
+      refuse("a scratch file of " + std::to_string(bytes) + " bytes; give a multiple of 4096");
+    if (options.request_bytes < 0 || options.request_bytes % detail::disk_block != 0 ||
+        options.request_bytes > (std::int64_t{1} << 30))
+      refuse("requests of " + std::to_string(options.request_bytes) +
+             " bytes; give a multiple of 4096 up to 1 GiB, or 0");
+    if (options.depth < 0 || options.depth > 1024)
+      refuse(std::to_string(options.depth) + " requests at once; give 1 to 1024, or 0");
+    return options;
+  }
+
+  void transfer(bool write, std::int64_t offset, std::byte* address, std::int64_t bytes) {
+    auto const misaligned =
+        static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(address)) | offset | bytes;
+    if (misaligned % detail::disk_block != 0 || offset < 0 || bytes < 0 || bytes > bytes_ - offset)
+      throw Error(ErrorKind::usage, detail::path_text(path()) + ": asked to " +
+                                        call_text(write, bytes, offset) + " at address " +
+                                        std::to_string(reinterpret_cast<std::uintptr_t>(address)) +
+                                        " of a file of " + detail::with_commas(bytes_) +
+                                        "; all must be multiples of 4096 within the file");
+    std::lock_guard const lock(mutex_);
+    scratch_.check_size(bytes_);  // a file that was cut would give zeros where state was
+    requests_.clear();
+    for (std::int64_t done = 0; done < bytes; done += options_.request_bytes)
+      requests_.push_back({address + done, offset + done, std::min(options_.request_bytes, bytes - done)});
+    while (!requests_.empty()) {
+      engine_->run(scratch_.get(), write, requests_.data(), static_cast<std::int64_t>(requests_.size()));
+      std::size_t unfinished = 0;
+      for (IoRequest const& request : requests_) {
+        IoRequest const rest = rest_of(write, request);
+        if (rest.bytes > 0) requests_[unfinished++] = rest;
+      }
+      requests_.resize(unfinished);
+    }
+    moved_[write].fetch_add(bytes, std::memory_order_relaxed);
+    high_water_.store(std::max(high_water(), offset + bytes), std::memory_order_relaxed);
+  }
+
+  /// What is left of a request: of an interrupted one all, of a short one what does not fill whole blocks.
+  IoRequest rest_of(bool write, IoRequest request) const {
+    if (request.result == -EINTR) return request;
+    if (request.result < 0) fail(write, request, static_cast<int>(-request.result));
+    std::int64_t const done = request.result >= request.bytes
+                                  ? request.bytes
+                                  : request.result / detail::disk_block * detail::disk_block;
+    if (done == 0) {
+      scratch_.check_size(bytes_);
+      fail(write, request, EIO);
+    }
+    return {request.address + done, request.offset + done, request.bytes - done};
+  }
+
+  static std::string call_text(bool write, std::int64_t bytes, std::int64_t offset) {
+    return (write ? "write " : "read ") + detail::with_commas(bytes) + " bytes at byte " +
+           detail::with_commas(offset);
+  }
+
+  [[noreturn]] void fail(bool write, IoRequest const& request, int code) const {
+    std::string text = detail::path_text(path()) + ": cannot " +
+                       call_text(write, request.bytes, request.offset) + " (" + detail::errno_text(code) +
+                       ")";
+    if (code == ENOSPC || code == EDQUOT)
+      text += "; the disk is full, free some space or name another folder for state on NVMe";
+    else if (code == EFBIG)
+      text += "; raise ulimit -f";
+    else
+      text += "; the disk or its file system failed, see dmesg, or name another folder for state on NVMe";
+    throw Error(ErrorKind::failed, text);
+  }
+
+  NvmeOptions options_;
+  std::int64_t bytes_;
+  detail::ScratchFile scratch_;
+  std::string engine_name_;
+  std::unique_ptr<IoEngine> engine_;
+  std::mutex mutex_;
+  std::vector<IoRequest> requests_;
+  std::atomic<std::int64_t> moved_[2] = {0, 0}, high_water_{0};
+};
+
+}  // namespace v0
+}  // namespace tessera
