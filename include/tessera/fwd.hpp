@@ -207,6 +207,9 @@ class TokenBatches;
 // io/
 class AtomicFile;
 struct PlannedFile;
+struct HubValue;
+class HubConfig;
+class ModelFolderWriter;
 class ModelWeights;
 struct WeightNames;
 class WeightsWriter;
@@ -263,6 +266,7 @@ class ParameterStore;
 
 // train/
 class AnyModel;
+struct HubFormat;
 struct ModelFamily;
 struct ModelKey;
 struct ModelSpec;
