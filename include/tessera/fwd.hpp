@@ -141,6 +141,11 @@ class Nccl;
 
 struct RunOptions;
 
+// ops/
+namespace ops {
+struct Llama3Scaling;
+}  // namespace ops
+
 // nn/
 class Gpt2;
 struct Gpt2Options;
