@@ -176,6 +176,10 @@ struct CausalAttention;
 struct Mlp;
 struct Embedding;
 struct Classifier;
+struct RmsNorm;
+struct AttentionSpec;
+struct ProjectedAttention;
+struct GatedMlp;
 }  // namespace nn
 
 // optim/
