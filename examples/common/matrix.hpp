@@ -98,9 +98,10 @@ inline void add_matrix_flags(CommandLine& line, MatrixFlags& flags) {
               slot_flag<slot::device>().help, [&](std::string const& flag, std::string const& value) {
                 flags.device = slot_choice<slot::device>(flag, value);
               });
-  line.values("--models,--model", "MODEL,...", "tiny",
-              joined(model_names(/*in_build_only=*/true)) + ", or " + model_forms(),
-              [&](std::string const& flag, Names const& values) { flags.models = model_list(flag, values); });
+  line.values(
+      "--models,--model", "MODEL,...", "tiny",
+      joined(model_names(/*in_build_only=*/true)) + ", a folder with a config.json, or " + model_forms(),
+      [&](std::string const& flag, Names const& values) { flags.models = model_list(flag, values); });
   line.whole_list("--ranks,--gpus", flags.ranks, "ranks: threads of this process, or GPUs", 1, 64);
   line.whole_list("--batch,--batch-size", flags.batches, "samples of a rank and micro-batch; 4, or derived",
                   1, 1 << 20);
@@ -272,6 +273,7 @@ inline std::string name_of_point(MatrixFlags const& flags, Point const& point) {
   });
   if (point.mesh.replicas > 1) name += "_mesh" + point.mesh.text(point.split.ranks);
   if (flags.models.size() > 1) name += "_" + point.model.name;
+  std::replace(name.begin(), name.end(), '/', '-');  // of a model's folder: names are parts of paths
   return name;
 }
 

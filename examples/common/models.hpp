@@ -1,21 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models by name: those of all families, or a family's own sizes as FAMILY:key=N,...; without a family the
-// first one's.
+// Models by name: those of all families, a family's own sizes as FAMILY:key=N,..., without a family the first
+// one's, or a folder with a config.json.
 #pragma once
 
 #include <algorithm>
 #include <cctype>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "tessera/core/error.hpp"
 #include "tessera/train/model_family.hpp"
 
+#include "common/model_folders.hpp"
 #include "common/values.hpp"
 
 namespace tessera {
@@ -27,9 +30,13 @@ struct ModelChoice {
   std::string name;  ///< as results spell it
   ModelFamily const* family = nullptr;
   ModelSpec sizes;
-  bool named = false;           ///< its positions and vocabulary are its own
-  std::int64_t parameters = 0;  ///< of a model that is not in the build; 0 otherwise
-  AnyModel built;               ///< none before its sizes are settled, and where it is not in the build
+  bool named = false;                 ///< its positions and vocabulary are its own
+  std::int64_t parameters = 0;        ///< of a model that is not in the build; 0 otherwise
+  AnyModel built;                     ///< none before its sizes are settled, and where it is not in the build
+  std::filesystem::path folder = {};  ///< with its config.json; empty: it is of no folder
+  std::string config = {};            ///< the text of that
+  std::string not_applied = {};       ///< what that says and training here does not do
+  ParameterSource weights = {};       ///< that it starts from; none: the seed's
 
   /// False: known, but not of a kind that this build has.
   bool in_build() const { return static_cast<bool>(family->make); }
@@ -134,7 +141,7 @@ inline ModelChoice sizes_choice(std::string const& flag, std::string const& text
         keys[at]->real
             ? real_number(flag + " " + name, digits,
                           {.least = 0.0, .most = static_cast<double>(keys[at]->most), .open_below = true})
-            : static_cast<double>(whole_number(flag + " " + name, digits, 1, keys[at]->most));
+            : static_cast<double>(whole_number(flag + " " + name, digits, keys[at]->least, keys[at]->most));
     if (given[at]) refuse(flag + ": " + in_quotes(text) + " gives " + name + " twice; give it once");
     given[at] = number;
   }
@@ -173,20 +180,49 @@ inline std::string model_forms() {
   return joined(forms, " or ");
 }
 
-/// One model. Throws Error(usage) with the nearest name, Error(config) when heads do not divide channels.
+namespace detail {
+
+inline bool is_folder(std::string const& text) {
+  std::error_code code;
+  return std::filesystem::is_directory(text, code);
+}
+
+inline ModelChoice folder_choice(std::string const& flag, std::string const& text) {
+  FolderModel from = read_model_folder(text);
+  ModelChoice model{.name = v0::detail::path_text(text.substr(0, text.find_last_not_of('/') + 1)),
+                    .family = from.family,
+                    .sizes = std::move(from.sizes),
+                    .named = true,
+                    .built = {},
+                    .folder = text,
+                    .config = std::move(from.config),
+                    .not_applied = std::move(from.not_applied)};
+  check_divisors(flag + " " + model.name, *model.family, model.sizes);
+  return model;
+}
+
+}  // namespace detail
+
+/// One model. Throws Error(usage) with the nearest name, Error(config) when heads do not divide channels, and
+/// what read_model_folder throws.
 inline ModelChoice model_choice(std::string const& flag, std::string const& text) {
   if (auto known = detail::find_known(text)) return *std::move(known);
+  if (detail::is_folder(text)) return detail::folder_choice(flag, text);
   if (text.find('=') != std::string::npos) return detail::sizes_choice(flag, text);
   Names all = model_names();
   std::string const near = nearest(text, all);
   refuse(flag + ": " + in_quotes(text) + " is not known, the nearest is '" + near + "'; choose from " +
-         joined(all) + " or write " + model_forms());
+         joined(all) + ", name a folder with a config.json, or write " + model_forms());
 }
 
 /// Models between commas or spaces, where "layers=2,heads=2,channels=64" is one of them.
 inline std::vector<ModelChoice> model_list(std::string const& flag, Names const& values) {
   Names models;
   for (auto const& value : values) {
+    if (detail::is_folder(value)) {
+      models.push_back(value);
+      continue;
+    }
     Names keys;  // of the last model of this word, where it is a list of sizes that may go on
     for (auto const& item : split_list(flag, {value})) {
       std::size_t const equals = item.find('='), colon = item.find(':');
@@ -225,6 +261,13 @@ inline ModelChoice with_sizes(ModelChoice model, std::int64_t sequence, std::int
                                        " or less, or a model with more positions");
   if (model.in_build()) model.built = model.family->make(sizes);
   return model;
+}
+
+/// Opens and checks the weights beside a folder's config.json, if there are any.
+inline void open_weights(ModelChoice& model) {
+  if (model.built && holds_weights(model.folder))
+    model.weights =
+        ModelWeights::open(model.folder, model.built.units({1, 1}), model.family->weights).source();
 }
 
 /// Refuses sizes whose bytes cannot be counted in 64 bits, long before any plan does.

@@ -135,6 +135,18 @@ class DataSets {
   TokenSource const* first_;
 };
 
+/// Opens the weights of each model once.
+void open_weights(std::vector<Point>& points) {
+  for (auto point = points.begin(); point != points.end(); ++point) {
+    auto const before = std::find_if(
+        points.begin(), point, [&](Point const& other) { return other.model.name == point->model.name; });
+    if (before == point)
+      cli::open_weights(point->model);
+    else
+      point->model.weights = before->model.weights;
+  }
+}
+
 template <class T>
 std::string numbers(std::vector<T> const& list) {
   cli::Names items;
@@ -187,6 +199,9 @@ std::string box_text(cli::CommandLine const& line, Settings const& settings, std
           settings.data.vocabulary > 0 ? "flag"
           : points.front().model.named ? "model"
                                        : "data");
+  for (auto const& model : settings.matrix.models)
+    if (!model.not_applied.empty())
+      box.add("not applied", model.name + ": " + model.not_applied, "config.json");
   if (!settings.freeze.empty()) box.add("frozen", settings.freeze, "flag");
   box.add("rows", std::to_string(points.size()), "derived");
   return box.text();
@@ -287,9 +302,9 @@ int run(int argc, char const* const* argv) {
   check_schedule(settings);
   check_nvme_path(settings);
   DataSets data(settings);
-  std::vector<Point> const points =
-      cli::make_matrix(settings.matrix, settings.data.vocabulary, data.vocabulary());
+  std::vector<Point> points = cli::make_matrix(settings.matrix, settings.data.vocabulary, data.vocabulary());
   data.check(points);
+  open_weights(points);
   for (Point const& point : points)
     if (settings.trainer.freeze && point.model.in_build())
       cli::check_freeze(settings.freeze, settings.trainer, point.model.built.units()({1, 1}));

@@ -117,6 +117,7 @@ class Training {
   void rank(comm::Comm& comm) {
     bool const root = comm.is_root();
     auto const trainer = make_trainer(point_.model.built, point_.recipe, comm, options_);
+    if (point_.model.weights) trainer->fill(point_.model.weights);
     Loader loader(data_, {.batch = static_cast<int>(point_.split.batch),
                           .sequence = static_cast<int>(point_.sequence),
                           .accumulation = static_cast<int>(point_.split.accumulation),

@@ -290,6 +290,9 @@ int run(int argc, char const* const* argv) {
 
   std::ostream& log = stdout_is_data ? std::cerr : std::cout;
   cli::Terminal const terminal = cli::Terminal::of(stdout_is_data ? 2 : 1);
+  for (auto const& model : settings.matrix.models)
+    if (!model.not_applied.empty())
+      log << "not applied of " << model.name << "/config.json: " << model.not_applied << "\n";
   log << "limits: " << limit_text << "; bytes are of one rank, the largest\n";
   std::vector<Planned> rows;
   for (Point const& point : points) {

@@ -55,9 +55,15 @@ struct TrainFlags {
 
 inline void declare(CommandLine& line, TrainFlags& flags) {
   line.group("Model");
-  line.text("--model", "NAME", flags.model, joined(model_names()) + ", or " + model_forms());
-  line.path("--init", "FILE", flags.init, "start from these weights (safetensors, Hugging Face names)");
-  line.path("--save", "FILE", flags.save, "write the weights here (safetensors, fp32); whole or not at all");
+  line.text("--model", "NAME", flags.model,
+            joined(model_names()) + ", a folder with a config.json, or " + model_forms());
+  line.path("--init", "PATH", flags.init,
+            "start from these weights: safetensors, an index of parts, or a folder; else those of --model's "
+            "folder, or the seed's");
+  line.path(
+      "--save", "PATH", flags.save,
+      "write the weights here (fp32): FILE.safetensors, or a folder with its config.json; whole or not at "
+      "all");
 
   line.group("Size of a step (global batch = batch x ranks x accumulation)");
   line.whole("--ranks,--gpus", flags.ranks, "workers, each with its own memory", 1, 64);
@@ -125,6 +131,7 @@ struct Settings {
   std::int64_t steps = 0;
   std::int64_t validate_every = 0;
   std::filesystem::path init, save, log;
+  std::string save_config;  ///< of the folder that is saved; empty: a file is
   std::string data_text;    ///< what the data is, in words
   std::string length_from;  ///< which flag said how long
   bool quiet = false;
@@ -173,6 +180,7 @@ inline void check_outputs(Settings const& settings, TrainFlags const& flags) {
   check_distinct({log, save});
   check_apart({log, save}, data_paths(flags.data));
   if (!flags.validation.empty()) check_apart({log, save}, {{"--validation", flags.validation}});
+  if (!settings.model.folder.empty()) check_apart({log, save}, {{"--model", settings.model.folder}});
   if (settings.init.empty()) return;
   NamedPath const init("--init", settings.init);
   std::vector<NamedPath> weights{init};
@@ -187,10 +195,22 @@ inline void check_outputs(Settings const& settings, TrainFlags const& flags) {
 inline void check_room_for(Settings const& settings) {
   constexpr std::int64_t line_bytes = 150, most_steps = std::int64_t{1} << 50;
   std::vector<PlannedFile> files;
-  if (!settings.save.empty()) files.push_back({settings.save, 4 * settings.model.built.parameters()});
+  if (!settings.save.empty())
+    files.push_back({settings.save_config.empty() ? settings.save : weights_file_in(settings.save),
+                     4 * settings.model.built.parameters()});
   if (!settings.log.empty())
     files.push_back({settings.log, line_bytes * std::min(settings.steps, most_steps), true});
   check_room(files);
+}
+
+/// Refuses a folder that cannot be written, or that this model cannot have.
+inline void check_folder_to_save(Settings const& settings) {
+  if (settings.model.family->hub.model_type.empty())
+    throw Error(ErrorKind::unsupported,
+                "--save '" + v0::detail::path_text(settings.save) + "' is a folder, and " +
+                    settings.model.family->title +
+                    " models have no config.json; give a name that ends in .safetensors");
+  ModelFolderWriter::check(settings.save);
 }
 
 /// Tells the schedule how many steps there are. Refuses a rate that falls after its warm-up, but never gets
@@ -245,7 +265,11 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   check_mesh(flags.mesh, settings.relation.ranks);
   bool const trains = !(line.given("--steps") && flags.steps == 0);
   check_outputs(settings, flags);
-  if (!settings.save.empty()) check_writable(settings.save);
+  bool const saves_folder = is_model_folder(settings.save);
+  if (saves_folder)
+    check_folder_to_save(settings);
+  else if (!settings.save.empty())
+    check_writable(settings.save);
   if (!settings.log.empty()) check_writable(settings.log);
 
   std::int64_t text_vocabulary = 256;
@@ -256,6 +280,11 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
     text_vocabulary = settings.source->vocabulary();
   }
   settings.model = with_sizes(settings.model, flags.sequence, flags.data.vocabulary, text_vocabulary);
+  if (saves_folder)
+    settings.save_config = hub_config_text(
+        settings.model.config,
+        settings.model.family->hub_entries(settings.model.sizes, !settings.model.config.empty()));
+  if (settings.init.empty() && holds_weights(settings.model.folder)) settings.init = settings.model.folder;
   check_magnitude(settings.model, settings.options.batch, settings.options.sequence);
   check_freeze(settings.freeze, settings.options, settings.model.built.units()({1, 1}));
   if (!flags.validation.empty())
@@ -306,7 +335,10 @@ inline Box box_of(Settings const& settings, CommandLine const& line) {
   box.add(
       "weights",
       settings.init.empty() ? "seed " + std::to_string(options.seed) : v0::detail::path_text(settings.init),
-      origin(settings.init.empty() ? "--seed" : "--init"));
+      origin(settings.init.empty()  ? "--seed"
+             : line.given("--init") ? "--init"
+                                    : "--model"));
+  if (!settings.model.not_applied.empty()) box.add("not applied", settings.model.not_applied, "config.json");
   if (settings.source) box.add("data", settings.data_text, origin("--data"));
   if (settings.source) box.add("order", tessera::name_of(settings.data.order), origin("--order"));
   if (settings.validation) box.add("validation", settings.validation->description(), "flag");

@@ -239,8 +239,8 @@ class Training {
     if (root) bar_.clear();
     if (!root) return trainer.collect([](ParameterSpec const&, std::span<float const>) {});
     WeightsHash hash;
-    std::optional<WeightsWriter> writer;
-    if (!settings_.save.empty()) writer.emplace(settings_.save, units_);
+    std::optional<WeightsOutput> writer;
+    if (!settings_.save.empty()) writer.emplace(settings_.save, units_, settings_.save_config);
     ParameterSink const sink = writer ? writer->sink() : ParameterSink();
     trainer.collect([&](ParameterSpec const& parameter, std::span<float const> values) {
       check_finite(parameter, values, settings_.save.empty() ? "" : "; nothing was saved");

@@ -141,6 +141,11 @@ class Nccl;
 
 struct RunOptions;
 
+// ops/
+namespace ops {
+struct Llama3Scaling;
+}  // namespace ops
+
 // nn/
 class Gpt2;
 struct Gpt2Options;
@@ -171,6 +176,10 @@ struct CausalAttention;
 struct Mlp;
 struct Embedding;
 struct Classifier;
+struct RmsNorm;
+struct AttentionSpec;
+struct ProjectedAttention;
+struct GatedMlp;
 }  // namespace nn
 
 // optim/
@@ -213,6 +222,9 @@ struct NvmeOptions;
 class NvmeFile;
 class AtomicFile;
 struct PlannedFile;
+struct HubValue;
+class HubConfig;
+class ModelFolderWriter;
 class ModelWeights;
 struct WeightNames;
 class WeightsWriter;
@@ -269,6 +281,7 @@ class ParameterStore;
 
 // train/
 class AnyModel;
+struct HubFormat;
 struct ModelFamily;
 struct ModelKey;
 struct ModelSpec;

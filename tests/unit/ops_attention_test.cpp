@@ -139,6 +139,26 @@ TEST_CASE("attention gradients match central differences") {
   CHECK(reference::error(dqkv, reference::central_differences(qkv, loss)) < 1e-8);
 }
 
+TEST_CASE("gradients of shared keys match central differences") {
+  using Columns = ops::Columns<double, Cpu>;
+  Machine machine(2);
+  std::int64_t const t = 5, c = 12, kc = 6;
+  Array<double> q = reference::random<double>({1, t, c}, 1),
+                kv = reference::random<double>({1, t, 2 * kc}, 2),
+                weights = reference::random<double>({1, t, c}, 3), out({1, t, c}), lse({1, 4, t}),
+                dq({1, t, c}), dkv({1, t, 2 * kc});
+  ops::HeadColumns<double, Cpu> const x(q.view(), Columns(kv.view(), 0, kc), Columns(kv.view(), kc, kc)),
+      dx(dq.view(), Columns(dkv.view(), 0, kc), Columns(dkv.view(), kc, kc));
+  auto const loss = [&] {
+    ops::attention_forward(machine.context, x, 4, out.view(), lse.view());
+    return reference::weighted(weights, out);
+  };
+  loss();
+  ops::attention_backward(machine.context, weights.view(), x, out.view(), lse.view(), 4, dx);
+  CHECK(reference::error(dq, reference::central_differences(q, loss)) < 1e-8);
+  CHECK(reference::error(dkv, reference::central_differences(kv, loss)) < 1e-8);
+}
+
 TEST_CASE_TEMPLATE("attention has the same bits for every number of threads", T, float, double, half,
                    bfloat16) {
   using S = compute_t<T>;
@@ -151,6 +171,19 @@ TEST_CASE_TEMPLATE("attention has the same bits for every number of threads", T,
     ops::attention_backward(machine.context, dout.view(), qkv.view(), out.view(), logsumexp.view(), 3,
                             dqkv.view());
     out.values.insert(out.values.end(), dqkv.values.begin(), dqkv.values.end());
+    return out.values;
+  }));
+  Array<T> q = reference::random<T>({b, t, c}, 3), kv = reference::random<T>({b, t, 44}, 4);
+  CHECK(reference::same_for_all_threads([&](Machine& machine) {
+    using Columns = ops::Columns<T, Cpu>;
+    Array<T> out({b, t, c}), dq({b, t, c}), dkv({b, t, 44});
+    Array<S> logsumexp({b, 3, t});
+    ops::HeadColumns<T, Cpu> const x(q.view(), Columns(kv.view(), 0, 22), Columns(kv.view(), 22, 22)),
+        dx(dq.view(), Columns(dkv.view(), 0, 22), Columns(dkv.view(), 22, 22));
+    ops::attention_forward(machine.context, x, 3, out.view(), logsumexp.view());
+    ops::attention_backward(machine.context, dout.view(), x, out.view(), logsumexp.view(), 3, dx);
+    for (Array<T> const* more : {&dq, &dkv})
+      out.values.insert(out.values.end(), more->values.begin(), more->values.end());
     return out.values;
   }));
 }
@@ -211,13 +244,93 @@ TEST_CASE_TEMPLATE("queries keys and values may lie anywhere in rows", T, float,
     }
   CHECK(wrong == 0);
 
-  ops::HeadColumns<T, Cpu> const grouped(x.q, Columns<T, Cpu>(kv.view(), 0, 8),
-                                         Columns<T, Cpu>(kv.view(), 8, 8));
+  ops::HeadColumns<T, Cpu> const uneven(x.q, Columns<T, Cpu>(kv.view(), 0, 16),
+                                        Columns<T, Cpu>(kv.view(), 16, 16));
   CHECK_THROWS_WITH_AS(
-      ops::attention_forward(machine.context, grouped, heads, out.view(), lse.view()),
-      "attention_forward: keys of 8 channels for 3 heads of 8; fewer key-value heads than heads are not part "
-      "of this build: give each head its own",
+      ops::attention_forward(machine.context, uneven, heads, out.view(), lse.view()),
+      "attention_forward: keys of 16 channels for 3 heads of 8; the heads of keys are as wide, and their "
+      "number divides that of the queries' heads",
       Error);
+  CHECK_THROWS_AS(ops::attention_forward(machine.context, x, heads, out.view(), lse.view(), 1), Error);
+}
+
+namespace {
+
+/// Some queries of longer sequences, and heads of keys that several heads of queries share.
+struct Span {
+  Size size;  // of the queries, with all their heads
+  std::int64_t group, first, keys;
+};
+
+/// The operation against the definition, in which every head has keys of its own and all queries are there.
+template <class T>
+void span_matches(Machine& machine, Span const& span) {
+  using S = compute_t<T>;
+  using Columns = ops::Columns<T, Cpu>;
+  auto const [b, n, heads, head] = span.size;
+  std::int64_t const c = heads * head, kc = c / span.group, t = span.keys;
+  CAPTURE(n);
+  CAPTURE(head);
+  CAPTURE(span.group);
+  CAPTURE(span.first);
+  Array<T> q = reference::random<T>({b, n, c}, 1, 1.5), kv = reference::random<T>({b, t, 2 * kc}, 2, 1.5),
+           dout = reference::random<T>({b, n, c}, 3), out({b, n, c}), dq({b, n, c}), dkv({b, t, 2 * kc});
+  Array<S> lse({b, heads, n});
+  Array<T> all({b, t, 3 * c}), all_dout({b, t, c});
+  for (std::int64_t row = 0; row < b * t; ++row)
+    for (std::int64_t i = 0; i < c; ++i) {
+      std::int64_t const from = i / head / span.group * head + i % head, query = row % t - span.first;
+      all.at(row * 3 * c + c + i) = kv.at(row * 2 * kc + from);
+      all.at(row * 3 * c + 2 * c + i) = kv.at(row * 2 * kc + kc + from);
+      if (query < 0 || query >= n) continue;
+      all.at(row * 3 * c + i) = q.at((row / t * n + query) * c + i);
+      all_dout.at(row * c + i) = dout.at((row / t * n + query) * c + i);
+    }
+  Attended const whole = attention_reference({b, t, heads, head}, all, all_dout);
+  std::vector<double> want_out, want_dq, want_dkv(static_cast<std::size_t>(b * t * 2 * kc), 0.0), want_lse;
+  for (std::int64_t row = 0; row < b * n; ++row)
+    for (std::int64_t i = 0; i < c; ++i) {
+      std::int64_t const at = row / n * t + span.first + row % n;
+      want_out.push_back(whole.out[static_cast<std::size_t>(at * c + i)]);
+      want_dq.push_back(whole.dqkv[static_cast<std::size_t>(at * 3 * c + i)]);
+    }
+  for (std::int64_t pair = 0; pair < b * heads; ++pair)
+    for (std::int64_t row = 0; row < n; ++row)
+      want_lse.push_back(whole.logsumexp[static_cast<std::size_t>(pair * t + span.first + row)]);
+  for (std::int64_t row = 0; row < b * t; ++row)
+    for (std::int64_t i = 0; i < 2 * c; ++i) {
+      std::int64_t const own = i % c, to = own / head / span.group * head + own % head + i / c * kc;
+      want_dkv[static_cast<std::size_t>(row * 2 * kc + to)] +=
+          whole.dqkv[static_cast<std::size_t>(row * 3 * c + c + i)];
+    }
+  ops::HeadColumns<T, Cpu> const x(q.view(), Columns(kv.view(), 0, kc), Columns(kv.view(), kc, kc)),
+      dx(dq.view(), Columns(dkv.view(), 0, kc), Columns(dkv.view(), kc, kc));
+  ops::attention_forward(machine.context, x, heads, out.view(), lse.view(), span.first);
+  ops::attention_backward(machine.context, dout.view(), x, out.view(), lse.view(), heads, dx, span.first);
+  double const limit = reference::tolerance<T>();
+  CHECK(reference::error(out, want_out) < limit);
+  CHECK(reference::error(lse, want_lse) < reference::tolerance<S>());
+  CHECK(reference::error(dq, want_dq, 2.0) < 2 * limit);
+  CHECK(reference::error(dkv, want_dkv, 2.0 * static_cast<double>(span.group)) < 2 * limit);
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("heads of queries may share heads of keys", T, float, double, half, bfloat16) {
+  Machine machine(2);
+  span_matches<T>(machine, {{2, 7, 4, 8}, 2, 0, 7});
+  span_matches<T>(machine, {{1, 65, 3, 33}, 3, 0, 65});
+  span_matches<T>(machine, {{2, 130, 8, 20}, 4, 0, 130});
+  span_matches<T>(machine, {{1, 300, 6, 80}, 2, 0, 300});   // in 16 bits the sums of queries fit the scratch
+  span_matches<T>(machine, {{1, 140, 4, 600}, 4, 0, 140});  // and here they do not
+}
+
+TEST_CASE_TEMPLATE("queries may be a span of the positions", T, float, double, half, bfloat16) {
+  Machine machine(2);
+  span_matches<T>(machine, {{2, 5, 2, 8}, 1, 3, 8});
+  span_matches<T>(machine, {{1, 70, 4, 16}, 2, 61, 131});
+  span_matches<T>(machine, {{1, 66, 2, 16}, 1, 1001, 1070});  // keys of several tiles, the last three unseen
+  span_matches<T>(machine, {{2, 40, 4, 8}, 4, 0, 200});       // and a block of keys that nobody sees
 }
 
 TEST_CASE("attention runs what the context asks for and says what ran") {

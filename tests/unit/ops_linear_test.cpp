@@ -80,7 +80,16 @@ void backward_matches(Machine& machine, Size size) {
                              {.activation = Activation::gelu, .pre = pre.view()});
   CHECK(reference::error(dx, want, wide) < limit);
   ops::linear_backward_input(machine.context, dy.view(), wt.view(), dx.view(), {.transposed = true});
-  CHECK(reference::error(dx, reference::product(dy, false, wt, false, m, k, n), wide) < limit);
+  want = reference::product(dy, false, wt, false, m, k, n);
+  CHECK(reference::error(dx, want, wide) < limit);
+  Array<T> sum = pre;  // another product's share
+  for (std::int64_t i = 0; i < m * k; ++i) want[static_cast<std::size_t>(i)] += pre[i];
+  ops::linear_backward_input(machine.context, dy.view(), wt.view(), dx.view(),
+                             {.transposed = true, .residual = pre.view()});
+  CHECK(reference::error(dx, want, wide) < limit);
+  ops::linear_backward_input(machine.context, dy.view(), wt.view(), sum.view(),
+                             {.transposed = true, .residual = sum.view()});
+  CHECK(reference::same_bits(sum.values, dx.values));
 
   std::vector<double> const want_weight = reference::product(x, true, dy, false, k, n, m);
   ops::linear_backward_weight(machine.context, x.view(), dy.view(), dw.view());
@@ -260,4 +269,24 @@ TEST_CASE("operations refuse shapes that do not fit and say which") {
     CHECK(std::string(error.what()).find("linear got shapes [4, 3] [5, 2]") == 0);
   }
   CHECK(thrown);
+}
+
+TEST_CASE("weights of another format or with scales are refused by name") {
+  Machine machine(1);
+  Array<float> x({4, 3}), w({3, 2}), y({4, 2}), scale({1}, 1.0f);
+  ops::Operand<float, Cpu> weights = w.view();
+  weights.twin = x.view();  // which products may use
+  ops::linear(machine.context, x.view(), weights, y.view());
+  weights.scales = scale.view();
+  CHECK_THROWS_WITH_AS(ops::linear(machine.context, x.view(), weights, y.view()),
+                       "linear: weights in fp32 with scales are not part of this build: give values of the "
+                       "type of x alone",
+                       Error);
+  weights.scales = {};
+  weights.format = DType::f16;
+  CHECK_THROWS_WITH_AS(
+      ops::linear_backward_input(machine.context, y.view(), weights, x.view()),
+      "linear_backward_input: weights in fp16 are not part of this build: give values of the "
+      "type of x alone",
+      Error);
 }

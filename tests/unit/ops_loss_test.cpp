@@ -216,6 +216,42 @@ TEST_CASE_TEMPLATE("embedding gradient sums by token and position and rounds onc
   }
 }
 
+TEST_CASE_TEMPLATE("positions may begin at a later row, and a padding token has no gradient", T, float,
+                   half) {
+  using S = compute_t<T>;
+  Machine machine(2);
+  std::int64_t const b = 3, t = 5, n = 33, v = 6, p = 9;
+  ops::EmbeddingOptions const with{.first_position = 2, .padding_token = 1};
+  Array<std::int32_t> tokens = random_tokens({b, t}, static_cast<std::int32_t>(v), 1);
+  tokens.at(3) = tokens.at(7) = 1;
+  Array<T> wte = reference::random<T>({v, n}, 1), wpe = reference::random<T>({p, n}, 2), y({b, t, n}),
+           shifted({p - 2, n}), want({b, t, n});
+  shifted.values.assign(wpe.values.begin() + 2 * n, wpe.values.end());
+  ops::embedding_forward(machine.context, tokens.view(), wte.view(), wpe.view(), y.view(), with);
+  ops::embedding_forward(machine.context, tokens.view(), wte.view(), shifted.view(), want.view());
+  CHECK(reference::same_bits(y.values, want.values));
+
+  Array<T> dy = reference::random<T>({b, t, n}, 3), dwte({v, n}), dwpe({p, n}, T(5.0f)), want_dwte({v, n}),
+           want_dwpe({p - 2, n});
+  Array<S> lent = reference::random<S>({v, n}, 4), partial = lent, all = lent;
+  ops::embedding_backward(machine.context, tokens.view(), dy.view(), partial.view(), false, dwte.view(),
+                          dwpe.view(), with);
+  ops::embedding_backward(machine.context, tokens.view(), dy.view(), all.view(), false, want_dwte.view(),
+                          want_dwpe.view());
+  int wrong = 0;
+  for (std::int64_t i = 0; i < v * n; ++i)
+    wrong += i / n == 1 ? partial[i] != lent[i] || all[i] == lent[i] : dwte[i] != want_dwte[i];
+  for (std::int64_t i = 0; i < p * n; ++i) wrong += dwpe[i] != (i < 2 * n ? 0.0 : want_dwpe[i - 2 * n]);
+  CHECK(wrong == 0);
+
+  Array<T> few({t + 1, n});
+  CHECK_THROWS_AS(
+      ops::embedding_forward(machine.context, tokens.view(), wte.view(), few.view(), y.view(), with), Error);
+  CHECK_THROWS_AS(ops::embedding_backward(machine.context, tokens.view(), dy.view(), partial.view(), false,
+                                          dwte.view(), few.view(), with),
+                  Error);
+}
+
 TEST_CASE("embedding gradient has the same bits for every number of threads") {
   Array<std::int32_t> tokens = random_tokens({4, 100}, 20, 3);
   Array<float> dy = reference::random<float>({4, 100, 333}, 1);

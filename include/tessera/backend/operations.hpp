@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "tessera/core/dtype.hpp"
 #include "tessera/tensor/tensor.hpp"
 
 namespace tessera {
@@ -36,7 +37,7 @@ struct Columns {
 };
 
 /// Queries, keys and values of attention, or their gradients: rows (B,T), heads side by side. Keys and values
-/// lie alike.
+/// lie alike; they may have fewer heads than the queries.
 template <class T, class Place>
 struct HeadColumns {
   Columns<T, Place> q, k, v;
@@ -53,6 +54,52 @@ struct HeadColumns {
   constexpr HeadColumns(HeadColumns<U, Place> const& other) : q(other.q), k(other.k), v(other.v) {}
 };
 
+/// The sizes of an attention. Of the query heads, `group` neighbours share a head of keys and values.
+struct AttentionSizes {
+  std::int64_t samples = 0;
+  std::int64_t queries = 0, keys = 0;  ///< of a sample
+  std::int64_t first = 0;              ///< query i sees the keys up to first + i
+  std::int64_t heads = 0, group = 1;
+  std::int64_t head = 0;  ///< channels of one
+
+  constexpr std::int64_t key_heads() const { return heads / group; }
+};
+
+/// By what angle a position turns each pair of channels (i, i + pairs) of a head: position * inverse[i].
+/// Plain data, so that a kernel takes it by value.
+struct RotaryFrequencies {
+  static constexpr int most = 256;
+  int pairs = 0;
+  float inverse[most] = {};
+};
+
+/// Of which position the first row of a sample is, and whether pairs are turned back.
+struct RotaryOptions {
+  std::int64_t first = 0;
+  bool transposed = false;
+};
+
+/// Which row of the table of positions is position 0, and the token whose row has no gradient from being
+/// looked up.
+struct EmbeddingOptions {
+  std::int64_t first_position = 0;
+  std::int64_t padding_token = -1;
+};
+
+/// The weights of a product. A tensor is one; a format of fewer bits also has scales, and its matrix stored
+/// the other way round, where products know one orientation only.
+template <class T, class Place>
+struct Operand {
+  Tensor<T const, Place> values;
+  DType format = dtype_of<T>;
+  Tensor<float const, Place> scales{};
+  Tensor<T const, Place> twin{};
+
+  template <class V>
+  requires std::is_convertible_v<V, Tensor<T const, Place>>
+  constexpr Operand(V&& tensor) : values(tensor) {}
+};
+
 /// What a linear layer has beside x (M,K), w and y (M,N). All of it may be absent.
 template <class T, class Place>
 struct LinearOptions {
@@ -63,10 +110,11 @@ struct LinearOptions {
   Tensor<T, Place> pre{};  ///< (M,N), with an activation: keeps what goes into it
 };
 
-/// Of the gradient of x: how w lies, and the activation that x came out of.
+/// Of the gradient of x: how w lies, what is added to it, and the activation that x came out of.
 template <class T, class Place>
 struct LinearInputOptions {
   bool transposed = false;
+  Tensor<T const, Place> residual{};  ///< (M,K), added last; may be dx. Not beside an activation
   Activation activation = Activation::none;
   Tensor<T const, Place> pre{};  ///< (M,K), what went into the activation
 };
@@ -78,7 +126,7 @@ struct LinearWeightOptions {
   Tensor<T, Place> dbias{};  ///< (N)
 };
 
-/// How many rows of partial sums the gradient of a layer norm over M rows may leave: no place cuts the rows
+/// How many rows of partial sums the gradient of a norm over M rows may leave: no place cuts the rows
 /// into more blocks (264 are two for each multiprocessor of a Hopper GPU).
 constexpr std::int64_t layer_norm_partial_rows(std::int64_t rows) {
   return rows < 1 ? 1 : rows < 264 ? rows : 264;
@@ -97,8 +145,8 @@ struct Lacking {
     void operator()(auto&&...) const {}
   };
   static constexpr Call forward{}, backward{}, backward_input{}, backward_weight{}, convert{}, fill{}, copy{},
-      fold{}, activate{}, norm_partials{}, first_non_finite{}, sum_losses{}, update{}, begin{}, find_bad{},
-      finish{};
+      fold{}, activate{}, norm_partials{}, first_non_finite{}, sum_losses{}, turn{}, update{}, begin{},
+      find_bad{}, finish{};
 };
 
 template <class Place>
@@ -119,6 +167,24 @@ struct LayerNorm : Lacking {
   static_assert(lacking<Place>,
                 "tessera: this place lacks layer normalisation. Specialise backend::LayerNorm for it; GPUs "
                 "have it in tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
+};
+template <class Place>
+struct RmsNorm : Lacking {
+  static_assert(lacking<Place>,
+                "tessera: this place lacks RMS normalisation. Specialise backend::RmsNorm for it; GPUs have "
+                "it in tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
+};
+template <class Place>
+struct SwiGlu : Lacking {
+  static_assert(lacking<Place>,
+                "tessera: this place lacks SwiGLU. Specialise backend::SwiGlu for it; GPUs have it in "
+                "tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
+};
+template <class Place>
+struct Rotary : Lacking {
+  static_assert(lacking<Place>,
+                "tessera: this place lacks rotary positions. Specialise backend::Rotary for it; GPUs have "
+                "them in tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
 };
 template <class Place>
 struct Attention : Lacking {

@@ -127,6 +127,12 @@ class ModelWeights {
           if (std::filesystem::exists(path / inside, code)) return add(path / inside);
           if (code) fail("cannot look into the folder (" + code.message() + "); give one that may be read");
         }
+        for (char const* pickled : {"pytorch_model.bin", "pytorch_model.bin.index.json"})
+          if (std::filesystem::exists(path / pickled, code))
+            fail(std::string("the folder holds ") + pickled +
+                 " alone, which may run code when it is read; convert it with python -c \"from transformers "
+                 "import AutoModelForCausalLM as M; M.from_pretrained('" +
+                 name + "').save_pretrained('" + name + "')\"");
         fail(
             "the folder holds neither model.safetensors nor model.safetensors.index.json; name a weights "
             "file");

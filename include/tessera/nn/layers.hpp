@@ -154,13 +154,23 @@ struct Mlp {
   Saved pre, post;  // (B,T,H); the second can be made from the first again
   Backward d_pre;
 
+  /// With the names of GPT-2.
   Mlp(Unit& unit, std::string const& name, std::int64_t channels, std::int64_t hidden, Activation form,
       Init const& init, Init const& residual_init)
+      : Mlp(unit, name + ".c_fc", name + ".c_proj", channels, hidden, form, init, residual_init, false) {}
+
+  Mlp(Unit& unit, std::string const& first, std::string const& second, std::int64_t channels,
+      std::int64_t hidden, Activation form, Init const& init, Init const& residual_init, bool transposed)
       : activation(form),
-        fc(unit, name + ".c_fc", channels, hidden,
-           {.init = init, .split = {Split::Kind::dim, 1}, .bias_split = {Split::Kind::dim, 0}}),
-        proj(unit, name + ".c_proj", hidden, channels,
-             {.init = residual_init, .split = {Split::Kind::dim, 0}}),
+        fc(unit, first, channels, hidden,
+           {.init = init,
+            .transposed = transposed,
+            .split = {Split::Kind::dim, transposed ? 0 : 1},
+            .bias_split = {Split::Kind::dim, 0}}),
+        proj(unit, second, hidden, channels,
+             {.init = residual_init,
+              .transposed = transposed,
+              .split = {Split::Kind::dim, transposed ? 1 : 0}}),
         pre(unit.saved("fc", per_token(hidden))),
         post(unit.saved("activation", per_token(hidden), /*cheap=*/true)),
         d_pre(unit.backward("d_fc", per_token(hidden))) {}
@@ -182,13 +192,15 @@ struct Mlp {
 
 /// The first unit: y = token table[token] + position table[position].
 struct Embedding {
+  ops::EmbeddingOptions options;
   Weight tokens, positions;
   BackwardStatistic sums;
 
   /// A table that a later unit borrows finds that unit's gradient in its pass; another needs sums of its own.
   Embedding(Unit& unit, ParameterSpec const& token_table, std::optional<ParameterSpec> const& position_table,
-            bool lent)
-      : tokens(unit.parameter(token_table)),
+            bool lent, ops::EmbeddingOptions const& with = {})
+      : options(with),
+        tokens(unit.parameter(token_table)),
         positions(position_table ? unit.parameter(*position_table) : Weight{}),
         sums(lent ? BackwardStatistic{}
                   : unit.backward_statistic("sums",
@@ -199,7 +211,7 @@ struct Embedding {
   }
 
   void forward(auto& pass) const {
-    ops::embedding_forward(pass.context(), pass.tokens, pass[tokens], pass[positions], pass.output);
+    ops::embedding_forward(pass.context(), pass.tokens, pass[tokens], pass[positions], pass.output, options);
   }
   void recompute(auto&) const {}
   void backward_input(auto&) const {}  // tokens have no gradient
@@ -207,7 +219,7 @@ struct Embedding {
     bool const fresh = sums.index >= 0;
     ops::embedding_backward(pass.context(), pass.tokens, pass.output_gradient,
                             fresh ? pass[sums] : pass.partial_gradient(tokens), fresh, pass.gradient(tokens),
-                            pass.gradient(positions));
+                            pass.gradient(positions), options);
   }
 };
 

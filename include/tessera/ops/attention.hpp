@@ -13,32 +13,40 @@ namespace ops {
 
 namespace detail {
 
-/// What of the heads no form can run.
-inline void expect_heads(char const* name, int heads, std::int64_t head, std::int64_t keys,
-                         std::int64_t queries) {
-  if (head > 32768)
-    throw Error(ErrorKind::unsupported, std::string(name) + ": a head of " + std::to_string(head) +
+/// Throws for heads that no form can run.
+inline void expect_heads(char const* name, AttentionSizes const& sizes, std::int64_t key_channels) {
+  if (sizes.head > 32768)
+    throw Error(ErrorKind::unsupported, std::string(name) + ": a head of " + std::to_string(sizes.head) +
                                             " channels; the largest is 32768: use more heads");
-  if (keys != queries)
-    throw Error(ErrorKind::unsupported,
-                std::string(name) + ": keys of " + std::to_string(keys) + " channels for " +
-                    std::to_string(heads) + " heads of " + std::to_string(head) +
-                    "; fewer key-value heads than heads are not part of this build: give each head its own");
+  if (sizes.group < 1 || sizes.heads % sizes.group != 0 || sizes.key_heads() * sizes.head != key_channels)
+    throw Error(ErrorKind::usage, std::string(name) + ": keys of " + std::to_string(key_channels) +
+                                      " channels for " + std::to_string(sizes.heads) + " heads of " +
+                                      std::to_string(sizes.head) +
+                                      "; the heads of keys are as wide, and their number divides that of the "
+                                      "queries' heads");
 }
 
+/// The sizes that the operands have; throws where they do not fit.
 template <class T, class P>
-void expect_attention(char const* name, HeadColumns<T, P> const& x, int heads, Shape const& out,
-                      Shape const& logsumexp) {
-  bool const fits = out.dims() == 3 && heads > 0 && out[2] % heads == 0 && x.q.rows == out[0] * out[1] &&
-                    x.q.columns == out[2] && x.k.rows == x.q.rows && x.v.rows == x.q.rows &&
-                    x.k.columns == x.v.columns && x.k.stride == x.v.stride &&
-                    logsumexp.elements() == out[0] * heads * out[1];
-  expect(
-      fits, name,
-      "q (B,T,C), k and v of one layout, or qkv (B,T,3C), out (B,T,C) with C a multiple of heads, logsumexp "
-      "(B,heads,T)",
-      x.q.shape(), x.k.shape(), x.v.shape(), out, logsumexp);
-  expect_heads(name, heads, out[2] / heads, x.k.columns, x.q.columns);
+AttentionSizes expect_attention(char const* name, HeadColumns<T, P> const& x, int heads, Shape const& out,
+                                Shape const& logsumexp, std::int64_t first_query) {
+  bool const whole = out.dims() == 3 && heads > 0 && out[0] > 0 && out[2] % heads == 0 && out[2] > 0;
+  AttentionSizes sizes;
+  if (whole) {
+    std::int64_t const head = out[2] / heads, key_heads = x.k.columns / head;
+    sizes = {out[0], out[1], x.k.rows / out[0], first_query, heads, key_heads > 0 ? heads / key_heads : 0,
+             head};
+  }
+  expect(whole && x.q.rows == out[0] * out[1] && x.q.columns == out[2] && x.v.rows == x.k.rows &&
+             x.k.rows == sizes.samples * sizes.keys && first_query >= 0 &&
+             first_query + sizes.queries <= sizes.keys && x.k.columns == x.v.columns &&
+             x.k.stride == x.v.stride && logsumexp.elements() == out[0] * heads * out[1],
+         name,
+         "q (B,T,C), k and v of one layout with a row for each position up to the last query's, or qkv "
+         "(B,T,3C), out (B,T,C) with C a multiple of heads, logsumexp (B,heads,T)",
+         x.q.shape(), x.k.shape(), x.v.shape(), out, logsumexp);
+  expect_heads(name, sizes, x.k.columns);
+  return sizes;
 }
 
 /// What runs for the attention that a recipe asks for.
@@ -49,26 +57,29 @@ inline AttentionKind attention_to_run(AttentionKind asked) {
   return asked == AttentionKind::automatic ? AttentionKind::fused : asked;
 }
 
-/// Half of the full square's products: the masked half is not computed.
-inline double attention_flops(Shape const& out, int products) {
-  return static_cast<double>(products) * static_cast<double>(out[0]) * static_cast<double>(out[1]) *
-         static_cast<double>(out[1] + 1) * static_cast<double>(out[2]);
+/// The products of what queries see: of a whole sequence half of the full square's.
+inline double attention_flops(AttentionSizes const& sizes, int products) {
+  return static_cast<double>(products) * static_cast<double>(sizes.samples * sizes.queries) *
+         static_cast<double>(2 * sizes.first + sizes.queries + 1) *
+         static_cast<double>(sizes.heads * sizes.head);
 }
 
 }  // namespace detail
 
-/// out = softmax(q k^T / sqrt(D), causal) v for each head. x is q, k and v, each C = heads*D wide; out
-/// (B,T,C); logsumexp (B,heads,T) in compute_t<T> is what the backward pass needs of the softmax. No (T,T)
-/// buffer.
+/// out = softmax(q k^T / sqrt(D), causal) v for each head. x is q, C = heads*D wide, and k and v, key_heads*D
+/// wide: heads / key_heads neighbours share a head of keys. out (B,T,C); logsumexp (B,heads,T) in
+/// compute_t<T> is what the backward pass needs of the softmax. No (T,T) buffer. The queries of a sample are
+/// at positions first_query + t, its keys at 0 and up, first_query + T of them or more.
 template <class T, class P>
 void attention_forward(Context<P>& context, std::type_identity_t<HeadColumns<T const, P>> const& x, int heads,
-                       Tensor<T, P> out, Out<compute_t<T>, P> logsumexp) {
-  detail::expect_attention("attention_forward", x, heads, out.shape(), logsumexp.shape());
-  Operation const operation{"attention_forward", detail::attention_flops(out.shape(), 2),
+                       Tensor<T, P> out, Out<compute_t<T>, P> logsumexp, std::int64_t first_query = 0) {
+  AttentionSizes const sizes =
+      detail::expect_attention("attention_forward", x, heads, out.shape(), logsumexp.shape(), first_query);
+  Operation const operation{"attention_forward", detail::attention_flops(sizes, 2),
                             detail::bytes_of(x.q, x.k, x.v, out, logsumexp)};
   AttentionKind const kind = detail::attention_to_run(context.math().attention);
   context.enqueue(operation, [&] {
-    backend::Attention<P>::forward(context, kind, x, heads, out, logsumexp);
+    backend::Attention<P>::forward(context, kind, x, sizes, out, logsumexp);
     context.ran(kind);
   });
 }
@@ -80,21 +91,25 @@ void attention_forward(Context<P>& context, In<T, P> qkv, int heads, Tensor<T, P
   attention_forward(context, HeadColumns<T const, P>(qkv), heads, out, logsumexp);
 }
 
-/// dx, the gradients of q, k and v, from dout (B,T,C) and what the forward pass read and wrote. Probabilities
-/// are recomputed.
+/// dx, the gradients of q, k and v, from dout (B,T,C) and what the forward pass read and wrote; those of a
+/// head of keys are summed over the heads that share it, in order. Probabilities are recomputed.
 template <class T, class P>
 void attention_backward(Context<P>& context, In<T, P> dout,
                         std::type_identity_t<HeadColumns<T const, P>> const& x, In<T, P> out,
-                        In<compute_t<T>, P> logsumexp, int heads, HeadColumns<T, P> const& dx) {
-  detail::expect_attention("attention_backward", x, heads, out.shape(), logsumexp.shape());
-  detail::expect_attention("attention_backward", dx, heads, out.shape(), logsumexp.shape());
-  detail::expect(dout.shape().rows() == out.shape().rows() && dout.shape().columns() == out.shape().columns(),
-                 "attention_backward", "dout like out (B,T,C)", dout.shape(), out.shape());
-  Operation const operation{"attention_backward", detail::attention_flops(out.shape(), 5),
+                        In<compute_t<T>, P> logsumexp, int heads, HeadColumns<T, P> const& dx,
+                        std::int64_t first_query = 0) {
+  AttentionSizes const sizes =
+      detail::expect_attention("attention_backward", x, heads, out.shape(), logsumexp.shape(), first_query);
+  detail::expect_attention("attention_backward", dx, heads, out.shape(), logsumexp.shape(), first_query);
+  detail::expect(dout.shape().rows() == out.shape().rows() &&
+                     dout.shape().columns() == out.shape().columns() && dx.k.shape() == x.k.shape(),
+                 "attention_backward", "dout like out (B,T,C), dk like k", dout.shape(), out.shape(),
+                 x.k.shape(), dx.k.shape());
+  Operation const operation{"attention_backward", detail::attention_flops(sizes, 5),
                             detail::bytes_of(dout, x.q, x.k, x.v, out, logsumexp, dx.q, dx.k, dx.v)};
   AttentionKind const kind = detail::attention_to_run(context.math().attention);
   context.enqueue(
-      operation, [&] { backend::Attention<P>::backward(context, kind, dout, x, out, logsumexp, heads, dx); });
+      operation, [&] { backend::Attention<P>::backward(context, kind, dout, x, out, logsumexp, sizes, dx); });
 }
 
 /// The same into one tensor dqkv (B,T,3C).

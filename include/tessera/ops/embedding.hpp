@@ -11,45 +11,59 @@ namespace tessera {
 inline namespace v0 {
 namespace ops {
 
-/// y[b,t] = wte[tokens[b,t]] + wpe[t]. tokens (B,T), each in [0, V) (the reader of the data checks that), wte
-/// (V,C), wpe (P,C) with P >= T or empty, y (B,T,C).
+namespace detail {
+
+/// Whether a table of positions, where there is one, has a row of so many channels for each of a sample.
+inline bool has_positions(bool table, Shape const& shape, std::int64_t channels, std::int64_t sequence,
+                          EmbeddingOptions const& with) {
+  return !table || (shape.columns() == channels && with.first_position >= 0 &&
+                    shape.rows() >= with.first_position + sequence);
+}
+
+}  // namespace detail
+
+/// y[b,t] = wte[tokens[b,t]] + wpe[first + t], first = with.first_position. tokens (B,T), each in [0, V) (the
+/// reader of the data checks that), wte (V,C), wpe (P,C) with P >= first + T or empty, y (B,T,C).
 template <class T, class P>
 void embedding_forward(Context<P>& context, In<std::int32_t, P> tokens, In<T, P> wte, In<T, P> wpe,
-                       Tensor<T, P> y) {
+                       Tensor<T, P> y, EmbeddingOptions const& with = {}) {
   std::int64_t const channels = y.shape().columns();
-  detail::expect(
-      tokens.shape().elements() == y.shape().rows() && wte.shape().columns() == channels &&
-          (!wpe || (wpe.shape().columns() == channels && wpe.shape().rows() >= tokens.shape().columns())),
-      "embedding_forward", "tokens (B,T), wte (V,C), wpe (P,C) with P >= T or none, y (B,T,C)",
-      tokens.shape(), wte.shape(), wpe.shape(), y.shape());
+  detail::expect(tokens.shape().elements() == y.shape().rows() && wte.shape().columns() == channels &&
+                     detail::has_positions(bool(wpe), wpe.shape(), channels, tokens.shape().columns(), with),
+                 "embedding_forward",
+                 "tokens (B,T), wte (V,C), wpe (P,C) with P >= first + T or none, y (B,T,C)", tokens.shape(),
+                 wte.shape(), wpe.shape(), y.shape());
   Operation const operation{"embedding_forward", static_cast<double>(y.shape().elements()),
                             detail::bytes_of(tokens, y, y) + (wpe ? detail::bytes_of(y) : 0.0)};
-  context.enqueue(operation, [&] { backend::Embedding<P>::forward(context, tokens, wte, wpe, y); });
+  context.enqueue(operation, [&] { backend::Embedding<P>::forward(context, tokens, wte, wpe, y, with); });
 }
 
 /// dwte (V,C) = partial + the rows of dy (B,T,C) added at their tokens, in the order of the tokens, summed in
 /// compute_t<T> in `partial` (V,C) and rounded to T once. `partial` holds the gradient that another use of
 /// the parameter left there, or anything if `fresh`, which starts from zero; it may be dwte where the types
-/// are the same. dwpe (P,C) or empty is overwritten: the sum over samples in order, rows from T on are zero.
-/// An empty dwte is not computed either, and needs no partial.
+/// are the same. The rows of with.padding_token are not added. dwpe (P,C) or empty is overwritten: the sum
+/// over samples in order, rows before first and from first + T on are zero. An empty dwte is not computed
+/// either, and needs no partial.
 template <class T, class P>
 void embedding_backward(Context<P>& context, In<std::int32_t, P> tokens, In<T, P> dy,
-                        Out<compute_t<T>, P> partial, bool fresh, Tensor<T, P> dwte, Out<T, P> dwpe) {
+                        Out<compute_t<T>, P> partial, bool fresh, Tensor<T, P> dwte, Out<T, P> dwpe,
+                        EmbeddingOptions const& with = {}) {
   if (!dwte && !dwpe) return;
   std::int64_t const channels = dy.shape().columns();
   detail::expect(
       tokens.shape().elements() == dy.shape().rows() &&
           (!dwte ||
            (dwte.shape().columns() == channels && partial.shape().elements() == dwte.shape().elements())) &&
-          (!dwpe || (dwpe.shape().columns() == channels && dwpe.shape().rows() >= tokens.shape().columns())),
+          detail::has_positions(bool(dwpe), dwpe.shape(), channels, tokens.shape().columns(), with),
       "embedding_backward",
-      "tokens (B,T), dy (B,T,C), partial (V,C), dwte (V,C), dwpe (P,C) with P >= T or none", tokens.shape(),
-      dy.shape(), partial.shape(), dwte.shape(), dwpe.shape());
+      "tokens (B,T), dy (B,T,C), partial (V,C), dwte (V,C), dwpe (P,C) with P >= first + T or none",
+      tokens.shape(), dy.shape(), partial.shape(), dwte.shape(), dwpe.shape());
   Operation const operation{
       "embedding_backward", 2.0 * static_cast<double>(dy.shape().elements()),
       detail::bytes_of(tokens, dy, dwte, dwpe) + (dwte ? detail::bytes_of(partial) : 0.0)};
-  context.enqueue(operation,
-                  [&] { backend::Embedding<P>::backward(context, tokens, dy, partial, fresh, dwte, dwpe); });
+  context.enqueue(operation, [&] {
+    backend::Embedding<P>::backward(context, tokens, dy, partial, fresh, dwte, dwpe, with);
+  });
 }
 
 }  // namespace ops

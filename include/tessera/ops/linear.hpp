@@ -21,6 +21,18 @@ namespace ops {
 
 namespace detail {
 
+[[noreturn]] inline void refuse_format(char const* name, DType format, bool scaled) {
+  throw Error(ErrorKind::unsupported, std::string(name) + ": weights in " + std::string(name_of(format)) +
+                                          (scaled ? " with scales" : "") +
+                                          " are not part of this build: give values of the type of x alone");
+}
+
+/// What products cannot multiply with yet.
+template <class T, class P>
+void expect_plain(char const* name, Operand<T, P> const& w) {
+  if (w.format != dtype_of<T> || w.scales) refuse_format(name, w.format, bool(w.scales));
+}
+
 /// x (M,K), w (K,N) or transposed (N,K), y (M,N), and of `others` what they must be.
 template <class... Shapes>
 void expect_linear(char const* name, Shape const& x, Shape const& w, Shape const& y, bool transposed,
@@ -39,35 +51,39 @@ void expect_linear(char const* name, Shape const& x, Shape const& w, Shape const
 /// y = x w + bias + residual, or pre = x w + bias and y = activation(pre) of `pre` as stored. 2MNK
 /// operations.
 template <class T, class P>
-void linear(Context<P>& context, In<T, P> x, In<T, P> w, Tensor<T, P> y,
+void linear(Context<P>& context, In<T, P> x, std::type_identity_t<Operand<T, P>> const& w, Tensor<T, P> y,
             std::type_identity_t<LinearOptions<T, P>> const& with = {}) {
+  detail::expect_plain("linear", w);
   bool const activates = with.activation != Activation::none;
   detail::expect_linear(
-      "linear", x.shape(), w.shape(), y.shape(), with.transposed,
+      "linear", x.shape(), w.values.shape(), y.shape(), with.transposed,
       (!with.bias || detail::is_vector(with.bias.shape(), y.shape().columns())) &&
           (!with.residual || (!activates && with.residual.shape().elements() == y.shape().elements())) &&
           (!activates || with.pre.shape().elements() == y.shape().elements()),
       with.bias.shape(), with.residual.shape(), with.pre.shape());
   Operation const operation{"linear",
                             detail::multiply_adds(x.shape().rows(), y.shape().columns(), x.shape().columns()),
-                            detail::bytes_of(x, w, with.bias, with.residual, with.pre, y)};
+                            detail::bytes_of(x, w.values, with.bias, with.residual, with.pre, y)};
   context.enqueue(operation, [&] { backend::Linear<P>::forward(context, x, w, y, with); });
 }
 
-/// dx = dy w^T, times the derivative of the activation that x came out of. dy (M,N), dx (M,K); an empty dx is
-/// not computed.
+/// dx = dy w^T + residual, or dy w^T times the derivative of the activation that x came out of. dy (M,N), dx
+/// (M,K); an empty dx is not computed.
 template <class T, class P>
-void linear_backward_input(Context<P>& context, In<T, P> dy, In<T, P> w, Tensor<T, P> dx,
-                           std::type_identity_t<LinearInputOptions<T, P>> const& with = {}) {
+void linear_backward_input(Context<P>& context, In<T, P> dy, std::type_identity_t<Operand<T, P>> const& w,
+                           Tensor<T, P> dx, std::type_identity_t<LinearInputOptions<T, P>> const& with = {}) {
   if (!dx) return;
+  bool const activated = with.activation != Activation::none;
+  detail::expect_plain("linear_backward_input", w);
   detail::expect_linear(
-      "linear_backward_input", dx.shape(), w.shape(), dy.shape(), with.transposed,
-      with.activation == Activation::none || with.pre.shape().elements() == dx.shape().elements(),
-      with.pre.shape());
+      "linear_backward_input", dx.shape(), w.values.shape(), dy.shape(), with.transposed,
+      (!activated || with.pre.shape().elements() == dx.shape().elements()) &&
+          (!with.residual || (!activated && with.residual.shape().elements() == dx.shape().elements())),
+      with.residual.shape(), with.pre.shape());
   Operation const operation{
       "linear_backward_input",
       detail::multiply_adds(dy.shape().rows(), dx.shape().columns(), dy.shape().columns()),
-      detail::bytes_of(dy, w, with.pre, dx)};
+      detail::bytes_of(dy, w.values, with.residual, with.pre, dx)};
   context.enqueue(operation, [&] { backend::Linear<P>::backward_input(context, dy, w, dx, with); });
 }
 

@@ -25,10 +25,10 @@ inline namespace v0 {
   prefix template decltype(linear_backward_weight<T, compute_t<T>, P>)                                       \
       linear_backward_weight<T, compute_t<T>, P>;                                                            \
   prefix template void attention_forward(Context<P>&, HeadColumns<T const, P> const&, int, Tensor<T, P>,     \
-                                         Tensor<compute_t<T>, P>);                                           \
+                                         Tensor<compute_t<T>, P>, std::int64_t);                             \
   prefix template void attention_backward(Context<P>&, Tensor<T const, P>, HeadColumns<T const, P> const&,   \
                                           Tensor<T const, P>, Tensor<compute_t<T> const, P>, int,            \
-                                          HeadColumns<T, P> const&);                                         \
+                                          HeadColumns<T, P> const&, std::int64_t);                           \
   prefix template decltype(activate<T, P>) activate<T, P>;                                                   \
   prefix template decltype(embedding_forward<T, P>) embedding_forward<T, P>;                                 \
   prefix template decltype(embedding_backward<T, P>) embedding_backward<T, P>;                               \

@@ -7,9 +7,11 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tessera/core/error.hpp"
+#include "tessera/io/hub_config.hpp"
 #include "tessera/io/weight_names.hpp"
 #include "tessera/train/any_model.hpp"
 
@@ -33,16 +35,21 @@ struct ModelSpec {
     throw Error(ErrorKind::usage, "a model's sizes lack " + std::string(key));
   }
   std::int64_t whole(std::string_view key) const { return static_cast<std::int64_t>(number(key)); }
+  void set(std::string_view key, double value) {
+    for (Number& one : numbers)
+      if (one.key == key) one.value = value;
+  }
 };
 
 /// A number that models of a family differ in, beside positions and vocabulary, which all have.
 struct ModelKey {
   std::string name;          ///< as in layers=12
   std::int64_t most;         ///< the largest that can be given
-  bool real = false;         ///< not a whole number from 1, but any above 0
+  bool real = false;         ///< not a whole number, but any above 0
   std::string divides = {};  ///< another key whose number is a multiple of this one
   /// What it is where it is not given, by the numbers of the keys before; empty: it has to be given.
   std::function<double(ModelSpec const& before)> standard = {};
+  std::int64_t least = 1;  ///< of a whole number
 };
 
 /// One of a family that has a name.
@@ -55,6 +62,33 @@ struct NamedModel {
   std::int64_t parameters = 0;  ///< where the family cannot be asked
 };
 
+/// How the models of a family stand in a config.json of Hugging Face.
+struct HubFormat {
+  std::string model_type = {};                  ///< "gpt2"; empty: they do not
+  std::vector<std::string> architectures = {};  ///< "GPT2LMHeadModel", ...; the first is written
+
+  /// A key of the file for a key of the family, for "positions" or for "vocabulary". It has to be there.
+  struct Number {
+    std::string key, number;
+  };
+  std::vector<Number> numbers = {};
+  /// What else decides over the model: a file may leave it out or give one of these, the first is written.
+  struct Feature {
+    std::string key;
+    std::vector<HubValue> supported;
+  };
+  std::vector<Feature> features = {};
+  /// What decides over its training alone, as it is here and where a file leaves it out: dropouts.
+  struct Unapplied {
+    std::string key;
+    double here, absent;
+  };
+  std::vector<Unapplied> unapplied = {};
+  /// What the lists do not say. Numbers that no list has are the key's standard before it.
+  std::function<void(HubConfig& config, ModelSpec& sizes)> read = {};
+  std::function<void(ModelSpec const& sizes, HubEntries& entries)> write = {};
+};
+
 struct ModelFamily {
   std::string name;   ///< as in gpt2:layers=2,heads=2,channels=64
   std::string title;  ///< in sentences: "GPT-2"
@@ -64,6 +98,7 @@ struct ModelFamily {
   /// not part of this build.
   std::function<AnyModel(ModelSpec const& sizes)> make = {};
   WeightNames weights = {};  ///< what files may hold beside the names of the parameters
+  HubFormat hub = {};
 
   ModelSpec spec(NamedModel const& named) const {
     ModelSpec spec{{}, named.positions, named.vocabulary};
@@ -71,6 +106,11 @@ struct ModelFamily {
       spec.numbers.push_back({keys[at].name, named.numbers.at(at)});
     return spec;
   }
+  /// The sizes that a config.json gives. Throws Error(data) for values that cannot be, Error(unsupported)
+  /// with every feature that the family lacks; what is not applied stays in `config`.
+  ModelSpec spec(HubConfig& config) const;
+  /// A model's config.json: its sizes alone, to go into the file that it came from, or all that there is.
+  HubEntries hub_entries(ModelSpec const& sizes, bool sizes_alone) const;
 };
 
 /// All families, those of the library first. They live as long as the program.

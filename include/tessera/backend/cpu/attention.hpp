@@ -60,11 +60,18 @@ struct AttentionTiles {
 template <class T>
 using Heads = ops::HeadColumns<T, Cpu>;
 
-/// One head of one sample: where its rows are in tensors of rows (B,T) with heads side by side, and in
-/// (B,heads,T).
+/// One head of one sample, of queries or of keys: where its rows are in tensors of rows (B,T) with heads side
+/// by side, and in (B,heads,T).
 struct HeadIndex {
   std::int64_t sequence, head;  // T and the channels of a head
   std::int64_t sample, number;
+
+  static HeadIndex of_queries(ops::AttentionSizes const& sizes, std::int64_t sample, std::int64_t number) {
+    return {sizes.queries, sizes.head, sample, number};
+  }
+  static HeadIndex of_keys(ops::AttentionSizes const& sizes, std::int64_t sample, std::int64_t number) {
+    return {sizes.keys, sizes.head, sample, number};
+  }
 
   template <class T>
   T* row(ops::Columns<T, Cpu> const& of, std::int64_t row) const {
@@ -103,10 +110,11 @@ EIGEN_STRONG_INLINE S exponentiate_row(S* row, std::int64_t n, std::int64_t padd
   return lane_sum(sum);
 }
 
+/// Queries [first, first + rows) of a head; row i of them sees the keys up to last + i.
 template <class T>
-void attention_forward_block(std::span<std::byte> scratch, HeadIndex at, Heads<T const> const& x,
-                             std::int64_t first, std::int64_t rows, ops::Columns<T, Cpu> out,
-                             compute_t<T>* logsumexp) {
+void attention_forward_block(std::span<std::byte> scratch, HeadIndex at, HeadIndex keys_at,
+                             Heads<T const> const& x, std::int64_t first, std::int64_t last,
+                             std::int64_t rows, ops::Columns<T, Cpu> out, compute_t<T>* logsumexp) {
   using S = compute_t<T>;
   AttentionTiles<S> const tiles(scratch);
   S const scale = S(1) / std::sqrt(S(at.head));
@@ -115,14 +123,14 @@ void attention_forward_block(std::span<std::byte> scratch, HeadIndex at, Heads<T
   S* const total = tiles.rows + rows;
   std::fill_n(largest, rows, -std::numeric_limits<S>::infinity());
   std::fill_n(total, rows, S(0));
-  std::int64_t const end = first + rows;
+  std::int64_t const end = last + rows;
   for (std::int64_t key = 0; key < end; key += tiles.forward_keys) {
     std::int64_t const keys = std::min(tiles.forward_keys, end - key);
-    product_serial<S>(scratch.data(), at.rows(x.q, first), at.rows(x.k, key, true), rows, keys, head,
+    product_serial<S>(scratch.data(), at.rows(x.q, first), keys_at.rows(x.k, key, true), rows, keys, head,
                       InPlace<S>{tiles.scores, tiles.forward_keys, false});
     for (std::int64_t row = 0; row < rows; ++row) {
       S* const scores = tiles.scores + row * tiles.forward_keys;
-      std::int64_t const visible = std::min(keys, first + row - key + 1);
+      std::int64_t const visible = std::max<std::int64_t>(0, std::min(keys, last + row - key + 1));
       Packet<S> most(-std::numeric_limits<S>::infinity());
       for_packets<S>(0, visible, [&](std::int64_t i, auto whole, std::int64_t count) {
         most = max(most, get<S>(static_cast<S const*>(scores) + i, whole, count,
@@ -134,8 +142,8 @@ void attention_forward_block(std::span<std::byte> scratch, HeadIndex at, Heads<T
       largest[row] = top;
       if (key != 0) scale_row(tiles.sums + row * head, keep, head, tiles.sums + row * head);
     }
-    product_serial<S>(scratch.data(), Matrix<S>{tiles.scores, tiles.forward_keys}, at.rows(x.v, key), rows,
-                      head, keys, InPlace<S>{tiles.sums, head, key != 0});
+    product_serial<S>(scratch.data(), Matrix<S>{tiles.scores, tiles.forward_keys}, keys_at.rows(x.v, key),
+                      rows, head, keys, InPlace<S>{tiles.sums, head, key != 0});
   }
   for (std::int64_t row = 0; row < rows; ++row) {
     scale_row(tiles.sums + row * head, S(1) / total[row], head, at.row(out, first + row));
@@ -143,7 +151,8 @@ void attention_forward_block(std::span<std::byte> scratch, HeadIndex at, Heads<T
   }
 }
 
-/// The gradient of one head, block of keys after block of keys, each over the queries that see it.
+/// The gradient of one head of keys and of the queries' heads that share it, in their order: block of keys
+/// after block of keys, each over the queries that see it.
 template <class T>
 class AttentionBackward {
   using S = compute_t<T>;
@@ -152,76 +161,104 @@ class AttentionBackward {
  public:
   using Rows = ops::Columns<T const, Cpu>;
 
-  AttentionBackward(std::span<std::byte> scratch, HeadIndex at, Rows dout, Heads<T const> const& x, Rows out,
-                    S const* logsumexp, Heads<T> const& dx)
+  AttentionBackward(std::span<std::byte> scratch, ops::AttentionSizes const& sizes, std::int64_t sample,
+                    std::int64_t key_head, Rows dout, Heads<T const> const& x, Rows out, S const* logsumexp,
+                    Heads<T> const& dx)
       : scratch_(scratch.data()),
         tiles_(scratch),
-        at_(at),
+        sizes_(sizes),
+        keys_at_(HeadIndex::of_keys(sizes, sample, key_head)),
         dout_(dout),
         x_(x),
         out_(out),
         logsumexp_(logsumexp),
         dx_(dx),
-        scale_(S(1) / std::sqrt(S(at.head))) {}
+        scale_(S(1) / std::sqrt(S(sizes.head))) {}
 
   void run() {
-    std::int64_t const head = at_.head, sequence = at_.sequence, block = Tiles::block_rows(head);
+    std::int64_t const head = sizes_.head, sequence = sizes_.queries, block = Tiles::block_rows(head);
     // dQ is summed over blocks of keys: in place when T is its own sum type, else in scratch, else block by
     // block.
     bool const in_place = std::is_same_v<S, T>;
-    bool const in_scratch = !in_place && sequence * head <= Tiles::query_sums;
-    for (std::int64_t key = 0; key < sequence; key += block) {
-      std::int64_t const keys = std::min(block, sequence - key);
-      for (std::int64_t query = key; query < sequence; query += Tiles::backward_queries) {
-        std::int64_t const queries = std::min(Tiles::backward_queries, sequence - query);
-        recompute(query, queries, key, keys);
-        bool const add = query != key;
-        product_serial<S>(scratch_, Matrix<S>{tiles_.scores, Tiles::block, true}, at_.rows(dout_, query),
-                          keys, head, queries, InPlace<S>{tiles_.sums, head, add});
-        product_serial<S>(scratch_, Matrix<S>{tiles_.slopes, Tiles::block, true}, at_.rows(x_.q, query), keys,
-                          head, queries, InPlace<S>{tiles_.more_sums, head, add});
-        if constexpr (std::is_same_v<S, T>)
-          query_gradient(query, queries, key, keys, at_.row(dx_.q, query), dx_.q.stride, key != 0);
-        else if (in_scratch)
-          query_gradient(query, queries, key, keys, tiles_.queries + query * head, head, key != 0);
+    bool const in_scratch = !in_place && sizes_.group * sequence * head <= Tiles::query_sums;
+    for (std::int64_t key = 0; key < sizes_.keys; key += block) {
+      std::int64_t const keys = std::min(block, sizes_.keys - key);
+      std::int64_t const first = std::max<std::int64_t>(0, key - sizes_.first);  // the first that sees it
+      bool add = false;
+      for (std::int64_t member = 0; member < sizes_.group; ++member) {
+        take(member);
+        for (std::int64_t query = first; query < sequence; query += Tiles::backward_queries) {
+          std::int64_t const queries = std::min(Tiles::backward_queries, sequence - query);
+          recompute(query, queries, key, keys);
+          product_serial<S>(scratch_, Matrix<S>{tiles_.scores, Tiles::block, true}, at_.rows(dout_, query),
+                            keys, head, queries, InPlace<S>{tiles_.sums, head, add});
+          product_serial<S>(scratch_, Matrix<S>{tiles_.slopes, Tiles::block, true}, at_.rows(x_.q, query),
+                            keys, head, queries, InPlace<S>{tiles_.more_sums, head, add});
+          add = true;
+          if constexpr (std::is_same_v<S, T>)
+            query_gradient(queries, key, keys, at_.row(dx_.q, query), dx_.q.stride, key != 0);
+          else if (in_scratch)
+            query_gradient(queries, key, keys, tiles_.queries + (member * sequence + query) * head, head,
+                           key != 0);
+        }
+      }
+      if (!add) {  // no query sees these keys
+        std::fill_n(tiles_.sums, keys * head, S(0));
+        std::fill_n(tiles_.more_sums, keys * head, S(0));
       }
       for (std::int64_t row = 0; row < keys; ++row) {
-        scale_row(tiles_.sums + row * head, S(1), head, at_.row(dx_.v, key + row));
-        scale_row(tiles_.more_sums + row * head, S(1), head, at_.row(dx_.k, key + row));
+        scale_row(tiles_.sums + row * head, S(1), head, keys_at_.row(dx_.v, key + row));
+        scale_row(tiles_.more_sums + row * head, S(1), head, keys_at_.row(dx_.k, key + row));
       }
     }
     if (in_place) return;
-    if (in_scratch) {
-      for (std::int64_t row = 0; row < sequence; ++row)
-        scale_row(tiles_.queries + row * head, S(1), head, at_.row(dx_.q, row));
-      return;
+    for (std::int64_t member = 0; member < sizes_.group; ++member) {
+      take(member);
+      if (in_scratch)
+        for (std::int64_t row = 0; row < sequence; ++row)
+          scale_row(tiles_.queries + (member * sequence + row) * head, S(1), head, at_.row(dx_.q, row));
+      else
+        query_gradients();
     }
+  }
+
+ private:
+  /// Goes on with a query head of those that share the keys.
+  void take(std::int64_t member) {
+    at_ = HeadIndex::of_queries(sizes_, keys_at_.sample, keys_at_.number * sizes_.group + member);
+    dots_query_ = -1;
+  }
+
+  /// dQ of one head, block of queries after block of queries.
+  void query_gradients() {
+    std::int64_t const head = sizes_.head, sequence = sizes_.queries, block = Tiles::block_rows(head);
     for (std::int64_t query = 0; query < sequence; query += block) {
-      std::int64_t const queries = std::min(block, sequence - query);
-      for (std::int64_t key = 0; key < query + queries; key += block) {
-        std::int64_t const keys = std::min(block, sequence - key);
+      std::int64_t const queries = std::min(block, sequence - query), end = sizes_.first + query + queries;
+      for (std::int64_t key = 0; key < end; key += block) {
+        std::int64_t const keys = std::min(block, sizes_.keys - key);
         recompute(query, queries, key, keys);
-        query_gradient(query, queries, key, keys, tiles_.sums, head, key != 0);
+        query_gradient(queries, key, keys, tiles_.sums, head, key != 0);
       }
       for (std::int64_t row = 0; row < queries; ++row)
         scale_row(tiles_.sums + row * head, S(1), head, at_.row(dx_.q, query + row));
     }
   }
 
- private:
   /// scores = P and slopes = dS * scale for these queries and keys, from the forward pass's logsumexp.
   void recompute(std::int64_t query, std::int64_t queries, std::int64_t key, std::int64_t keys) {
-    std::int64_t const head = at_.head;
+    std::int64_t const head = sizes_.head;
+    S const* const shifts = logsumexp_ + at_.row_of(sizes_.heads, query);
     dot_rows(query, queries);
-    product_serial<S>(scratch_, at_.rows(x_.q, query), at_.rows(x_.k, key, true), queries, keys, head,
+    product_serial<S>(scratch_, at_.rows(x_.q, query), keys_at_.rows(x_.k, key, true), queries, keys, head,
                       InPlace<S>{tiles_.scores, Tiles::block, false});
-    product_serial<S>(scratch_, at_.rows(dout_, query), at_.rows(x_.v, key, true), queries, keys, head,
+    product_serial<S>(scratch_, at_.rows(dout_, query), keys_at_.rows(x_.v, key, true), queries, keys, head,
                       InPlace<S>{tiles_.slopes, Tiles::block, false});
     for (std::int64_t row = 0; row < queries; ++row) {
       S* const scores = tiles_.scores + row * Tiles::block;
       S* const slopes = tiles_.slopes + row * Tiles::block;
-      std::int64_t const visible = std::max<std::int64_t>(0, std::min(keys, query + row - key + 1));
-      exponentiate_row(scores, visible, keys, scale_, logsumexp_[query + row]);
+      std::int64_t const visible =
+          std::max<std::int64_t>(0, std::min(keys, sizes_.first + query + row - key + 1));
+      exponentiate_row(scores, visible, keys, scale_, shifts[row]);
       Packet<S> const dot(tiles_.rows[row]), factor(scale_);
       for_packets<S>(0, visible, [&](std::int64_t i, auto whole, std::int64_t count) {
         Packet<S> const probability = get<S>(static_cast<S const*>(scores) + i, whole, count);
@@ -248,15 +285,16 @@ class AttentionBackward {
     dots_count_ = queries;
   }
 
-  void query_gradient(std::int64_t, std::int64_t queries, std::int64_t key, std::int64_t keys, S* to,
-                      std::int64_t stride, bool add) {
-    product_serial<S>(scratch_, Matrix<S>{tiles_.slopes, Tiles::block}, at_.rows(x_.k, key), queries,
-                      at_.head, keys, InPlace<S>{to, stride, add});
+  void query_gradient(std::int64_t queries, std::int64_t key, std::int64_t keys, S* to, std::int64_t stride,
+                      bool add) {
+    product_serial<S>(scratch_, Matrix<S>{tiles_.slopes, Tiles::block}, keys_at_.rows(x_.k, key), queries,
+                      sizes_.head, keys, InPlace<S>{to, stride, add});
   }
 
   std::byte* scratch_;
   Tiles tiles_;
-  HeadIndex at_;
+  ops::AttentionSizes sizes_;
+  HeadIndex keys_at_, at_{};  // the keys, and the queries' head at hand
   Rows dout_;
   Heads<T const> x_;
   Rows out_;
@@ -268,29 +306,29 @@ class AttentionBackward {
 
 struct Attention {
   template <class T>
-  static void forward(Context<Cpu>& context, AttentionKind, Heads<T const> const& x, int heads, Tensor<T> out,
-                      Tensor<compute_t<T>> logsumexp) {
-    std::int64_t const samples = out.shape()[0], sequence = out.shape()[1], head = out.shape()[2] / heads;
-    std::int64_t const block = AttentionTiles<compute_t<T>>::block_rows(head);
-    std::int64_t const blocks = (sequence + block - 1) / block;
-    context.pool().parallel_for(samples * heads * blocks, [&](std::int64_t task, int worker) {
-      HeadIndex const at{sequence, head, task / blocks / heads, task / blocks % heads};
+  static void forward(Context<Cpu>& context, AttentionKind, Heads<T const> const& x,
+                      ops::AttentionSizes const& sizes, Tensor<T> out, Tensor<compute_t<T>> logsumexp) {
+    std::int64_t const block = AttentionTiles<compute_t<T>>::block_rows(sizes.head);
+    std::int64_t const blocks = (sizes.queries + block - 1) / block;
+    context.pool().parallel_for(sizes.samples * sizes.heads * blocks, [&](std::int64_t task, int worker) {
+      std::int64_t const pair = task / blocks, sample = pair / sizes.heads, number = pair % sizes.heads;
+      HeadIndex const at = HeadIndex::of_queries(sizes, sample, number),
+                      keys_at = HeadIndex::of_keys(sizes, sample, number / sizes.group);
       std::int64_t const first = task % blocks * block;
-      attention_forward_block<T>(context.worker_scratch(worker), at, x, first,
-                                 std::min(block, sequence - first), out,
-                                 logsumexp.data() + at.row_of(heads, first));
+      attention_forward_block<T>(context.worker_scratch(worker), at, keys_at, x, first, sizes.first + first,
+                                 std::min(block, sizes.queries - first), out,
+                                 logsumexp.data() + at.row_of(sizes.heads, first));
     });
   }
 
   template <class T>
   static void backward(Context<Cpu>& context, AttentionKind, ConstTensor<T> dout, Heads<T const> const& x,
-                       ConstTensor<T> out, ConstTensor<compute_t<T>> logsumexp, int heads,
-                       Heads<T> const& dx) {
-    std::int64_t const samples = out.shape()[0], sequence = out.shape()[1], head = out.shape()[2] / heads;
-    context.pool().parallel_for(samples * heads, [&](std::int64_t task, int worker) {
-      HeadIndex const at{sequence, head, task / heads, task % heads};
-      AttentionBackward<T>(context.worker_scratch(worker), at, dout, x, out,
-                           logsumexp.data() + at.row_of(heads, 0), dx)
+                       ConstTensor<T> out, ConstTensor<compute_t<T>> logsumexp,
+                       ops::AttentionSizes const& sizes, Heads<T> const& dx) {
+    std::int64_t const key_heads = sizes.key_heads();
+    context.pool().parallel_for(sizes.samples * key_heads, [&](std::int64_t task, int worker) {
+      AttentionBackward<T>(context.worker_scratch(worker), sizes, task / key_heads, task % key_heads, dout, x,
+                           out, logsumexp.data(), dx)
           .run();
     });
   }

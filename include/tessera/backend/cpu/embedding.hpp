@@ -18,7 +18,7 @@ namespace cpu {
 struct Embedding {
   template <class T>
   static void forward(Context<Cpu>& context, ConstTensor<std::int32_t> tokens, ConstTensor<T> wte,
-                      ConstTensor<T> wpe, Tensor<T> y) {
+                      ConstTensor<T> wpe, Tensor<T> y, ops::EmbeddingOptions const& with) {
     using S = compute_t<T>;
     std::int64_t const n = y.shape().columns(), sequence = tokens.shape().columns();
     context.pool().parallel_for(y.shape().rows(), [&](std::int64_t row, int) {
@@ -28,7 +28,7 @@ struct Embedding {
         std::copy_n(token, n, to);
         return;
       }
-      T const* const position = wpe.data() + row % sequence * n;
+      T const* const position = wpe.data() + (with.first_position + row % sequence) * n;
       for_packets<S>(0, n, [&](std::int64_t i, auto whole, std::int64_t count) {
         put(to + i, get<S>(token + i, whole, count) + get<S>(position + i, whole, count), whole, count);
       });
@@ -38,7 +38,8 @@ struct Embedding {
   /// Token rows are added in the order of the tokens, in stripes of columns that workers share out.
   template <class T>
   static void backward(Context<Cpu>& context, ConstTensor<std::int32_t> tokens, ConstTensor<T> dy,
-                       Tensor<compute_t<T>> partial, bool fresh, Tensor<T> dwte, Tensor<T> dwpe) {
+                       Tensor<compute_t<T>> partial, bool fresh, Tensor<T> dwte, Tensor<T> dwpe,
+                       ops::EmbeddingOptions const& with) {
     using S = compute_t<T>;
     constexpr std::int64_t stripe = 64 / static_cast<std::int64_t>(sizeof(S)) * 2;
     std::int64_t const n = dy.shape().columns(), rows = dy.shape().rows(),
@@ -51,6 +52,7 @@ struct Embedding {
       context.pool().parallel_for((n + stripe - 1) / stripe, [&](std::int64_t task, int) {
         std::int64_t const begin = task * stripe, end = std::min(begin + stripe, n);
         for (std::int64_t row = 0; row < rows; ++row) {
+          if (tokens.data()[row] == with.padding_token) continue;
           S* const to = partial.data() + static_cast<std::int64_t>(tokens.data()[row]) * n;
           for_packets<S>(begin, end, [&](std::int64_t i, auto whole, std::int64_t count) {
             put(to + i,
@@ -66,13 +68,14 @@ struct Embedding {
             static_cast<S const*>(partial.data()), dwte.data());
     }
     if (!dwpe) return;
-    context.pool().parallel_for(dwpe.shape().rows(), [&](std::int64_t position, int) {
+    context.pool().parallel_for(dwpe.shape().rows(), [&](std::int64_t to, int) {
+      std::int64_t const position = to - with.first_position;
       for_packets<S>(0, n, [&](std::int64_t i, auto whole, std::int64_t count) {
         Packet<S> sum(S(0));
-        if (position < sequence)
+        if (position >= 0 && position < sequence)
           for (std::int64_t row = position; row < rows; row += sequence)
             sum = sum + get<S>(dy.data() + row * n + i, whole, count);
-        put(dwpe.data() + position * n + i, sum, whole, count);
+        put(dwpe.data() + to * n + i, sum, whole, count);
       });
     });
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layer normalisation. The contract is in ops/layer_norm.hpp.
+// Layer normalisation, and RMS normalisation, which takes 0 for the mean and has no beta. The contracts are
+// in ops/layer_norm.hpp and ops/rms_norm.hpp.
 #pragma once
 
 #include <algorithm>
@@ -31,11 +32,11 @@ EIGEN_STRONG_INLINE S sum_terms(std::int64_t n, Term const& term) {
   return lane_sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
-/// The sums over rows, sums (2,C): column stripes in parallel, rows in blocks of 64, in order.
-template <class T>
-void layer_norm_backward_scale(Context<Cpu>& context, ConstTensor<T> dy, ConstTensor<T> x,
-                               ConstTensor<compute_t<T>> mean, ConstTensor<compute_t<T>> rstd,
-                               compute_t<T>* sums) {
+/// The sums over rows, sums (2,C), or (1,C) of what is not centered: column stripes in parallel, rows in
+/// blocks of 64, in order.
+template <bool Centered, class T>
+void norm_backward_scale(Context<Cpu>& context, ConstTensor<T> dy, ConstTensor<T> x,
+                         ConstTensor<compute_t<T>> mean, ConstTensor<compute_t<T>> rstd, compute_t<T>* sums) {
   using S = compute_t<T>;
   constexpr std::int64_t row_block = 64;
   constexpr std::int64_t width = Packet<S>::size;
@@ -49,7 +50,7 @@ void layer_norm_backward_scale(Context<Cpu>& context, ConstTensor<T> dy, ConstTe
         for (std::int64_t row = block; row < std::min(block + row_block, rows); ++row) {
           Packet<S> const slope = get<S>(dy.data() + row * n + i, whole, count);
           Packet<S> const normal =
-              (get<S>(x.data() + row * n + i, whole, count) - Packet<S>(mean.data()[row])) *
+              (get<S>(x.data() + row * n + i, whole, count) - Packet<S>(Centered ? mean.data()[row] : S(0))) *
               Packet<S>(rstd.data()[row]);
           block_gammas = multiply_add(slope, normal, block_gammas);
           block_betas = block_betas + slope;
@@ -58,12 +59,14 @@ void layer_norm_backward_scale(Context<Cpu>& context, ConstTensor<T> dy, ConstTe
         betas = betas + block_betas;
       }
       put(sums + i, gammas, whole, count);
-      put(sums + n + i, betas, whole, count);
+      if constexpr (Centered) put(sums + n + i, betas, whole, count);
     });
   });
 }
 
-struct LayerNorm {
+/// One that is not centered has an empty mean, beta and dbeta.
+template <bool Centered>
+struct RowNorm {
   template <class T>
   static void forward(Context<Cpu>& context, ConstTensor<T> x, ConstTensor<T> gamma, ConstTensor<T> beta,
                       double epsilon, Tensor<T> y, Tensor<compute_t<T>> mean, Tensor<compute_t<T>> rstd) {
@@ -71,22 +74,24 @@ struct LayerNorm {
     std::int64_t const n = x.shape().columns();
     context.pool().parallel_for(x.shape().rows(), [&](std::int64_t row, int) {
       T const* const from = x.data() + row * n;
-      S const average =
-          sum_terms<S>(n, [&](auto i, auto whole, auto count) { return get<S>(from + i, whole, count); }) /
-          S(n);
+      S average(0);
+      if constexpr (Centered)
+        average =
+            sum_terms<S>(n, [&](auto i, auto whole, auto count) { return get<S>(from + i, whole, count); }) /
+            S(n);
       Packet<S> const center(average);
       S const squares = sum_terms<S>(n, [&](auto i, auto whole, auto count) {
         Packet<S> const off = get<S>(from + i, whole, count, average) - center;
         return off * off;
       });
       S const scale = S(1) / std::sqrt(squares / S(n) + S(epsilon));
-      mean.data()[row] = average;
+      if constexpr (Centered) mean.data()[row] = average;
       rstd.data()[row] = scale;
       for_packets<S>(0, n, [&](std::int64_t i, auto whole, std::int64_t count) {
         Packet<S> const normal = (get<S>(from + i, whole, count) - center) * Packet<S>(scale);
-        put(y.data() + row * n + i,
-            fma(normal, get<S>(gamma.data() + i, whole, count), get<S>(beta.data() + i, whole, count)), whole,
-            count);
+        Packet<S> shift(S(0));
+        if constexpr (Centered) shift = get<S>(beta.data() + i, whole, count);
+        put(y.data() + row * n + i, fma(normal, get<S>(gamma.data() + i, whole, count), shift), whole, count);
       });
     });
   }
@@ -97,20 +102,21 @@ struct LayerNorm {
                              ConstTensor<T> residual_gradient, Tensor<T> dx, Tensor<compute_t<T>> partials) {
     using S = compute_t<T>;
     std::int64_t const n = x.shape().columns();
-    if (partials) layer_norm_backward_scale(context, dy, x, mean, rstd, partials.data());
+    if (partials) norm_backward_scale<Centered>(context, dy, x, mean, rstd, partials.data());
     if (!dx) return;
     context.pool().parallel_for(x.shape().rows(), [&](std::int64_t row, int) {
       T const* const slopes = dy.data() + row * n;
       T const* const from = x.data() + row * n;
       T const* const base = residual_gradient ? residual_gradient.data() + row * n : nullptr;
-      Packet<S> const center(mean.data()[row]), scale(rstd.data()[row]);
+      Packet<S> const center(Centered ? mean.data()[row] : S(0)), scale(rstd.data()[row]);
       auto const scaled = [&](std::int64_t i, auto whole, std::int64_t count) {
         return get<S>(slopes + i, whole, count) * get<S>(gamma.data() + i, whole, count);
       };
       auto const normal = [&](std::int64_t i, auto whole, std::int64_t count) {
         return (get<S>(from + i, whole, count) - center) * scale;
       };
-      S const sum = sum_terms<S>(n, scaled);
+      S sum(0);
+      if constexpr (Centered) sum = sum_terms<S>(n, scaled);
       S const dot = sum_terms<S>(n, [&](std::int64_t i, auto whole, std::int64_t count) {
         return scaled(i, whole, count) * normal(i, whole, count);
       });
@@ -141,6 +147,8 @@ struct LayerNorm {
 }  // namespace cpu
 
 template <>
-struct backend::LayerNorm<Cpu> : cpu::LayerNorm {};
+struct backend::LayerNorm<Cpu> : cpu::RowNorm<true> {};
+template <>
+struct backend::RmsNorm<Cpu> : cpu::RowNorm<false> {};
 }  // namespace v0
 }  // namespace tessera

@@ -39,6 +39,20 @@ auto store_into(T* to, std::int64_t n) {
                        [](std::int64_t, std::int64_t, Packet<S> value, auto, std::int64_t) { return value; });
 }
 
+/// The result plus a bias and a residual, each where given. A type of its own, so that products in both
+/// directions are one instance.
+template <class S, class T>
+struct PlusBiasAndResidual {
+  T const *bias, *base;
+
+  template <class Whole>
+  EIGEN_STRONG_INLINE Packet<S> operator()(std::int64_t index, std::int64_t column, Packet<S> value,
+                                           Whole whole, std::int64_t count) const {
+    if (bias) value = value + get<S>(bias + column, whole, count);
+    return base ? value + get<S>(base + index, whole, count) : value;
+  }
+};
+
 /// y = op(a) op(b), in compute_t<T>; the epilogue stores it.
 template <class T, class Y, class Epilogue, class Sums = NoSums>
 void plain_product(Context<Cpu>& context, ConstTensor<T> a, bool a_transposed, ConstTensor<T> b,
@@ -68,19 +82,14 @@ void sum_rows(Context<Cpu>& context, ConstTensor<T> x, Tensor<T> sums) {
 struct Linear {
   /// The activation is computed from `pre` as stored, so that `activate` repeats it bit for bit.
   template <class T>
-  static void forward(Context<Cpu>& context, ConstTensor<T> x, ConstTensor<T> w, Tensor<T> y,
+  static void forward(Context<Cpu>& context, ConstTensor<T> x, ops::Operand<T, Cpu> const& w, Tensor<T> y,
                       ops::LinearOptions<T, Cpu> const& with) {
     using S = compute_t<T>;
     std::int64_t const n = y.shape().columns();
     auto const run = [&](auto const& epilogue) {
-      plain_product(context, x, false, w, with.transposed, y, epilogue);
+      plain_product(context, x, false, w.values, with.transposed, y, epilogue);
     };
-    auto const add = [bias = with.bias.data(), base = with.residual.data()](
-                         std::int64_t index, std::int64_t column, Packet<S> value, auto whole,
-                         std::int64_t count) {
-      if (bias) value = value + get<S>(bias + column, whole, count);
-      return base ? value + get<S>(base + index, whole, count) : value;
-    };
+    PlusBiasAndResidual<S, T> const add{with.bias.data(), with.residual.data()};
     if (with.activation != Activation::none)
       with_activation(with.activation, [&](auto form) {
         run(map_into<S>(y.data(), n,
@@ -97,13 +106,15 @@ struct Linear {
   }
 
   template <class T>
-  static void backward_input(Context<Cpu>& context, ConstTensor<T> dy, ConstTensor<T> w, Tensor<T> dx,
-                             ops::LinearInputOptions<T, Cpu> const& with) {
+  static void backward_input(Context<Cpu>& context, ConstTensor<T> dy, ops::Operand<T, Cpu> const& w,
+                             Tensor<T> dx, ops::LinearInputOptions<T, Cpu> const& with) {
     using S = compute_t<T>;
     std::int64_t const n = dx.shape().columns();
     auto const run = [&](auto const& epilogue) {
-      plain_product(context, dy, false, w, !with.transposed, dx, epilogue);
+      plain_product(context, dy, false, w.values, !with.transposed, dx, epilogue);
     };
+    if (with.residual)
+      return run(map_into<S>(dx.data(), n, PlusBiasAndResidual<S, T>{nullptr, with.residual.data()}));
     if (with.activation == Activation::none) return run(store_into<S>(dx.data(), n));
     with_activation(with.activation, [&](auto form) {
       run(map_into<S>(dx.data(), n,

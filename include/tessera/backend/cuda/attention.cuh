@@ -58,15 +58,23 @@ cudaError_t run_attention_gradient(cudaStream_t stream, AttentionKind kind, Atte
                          : run_attention_gradient_tiles<64>(stream, g, pairs);
 }
 
+inline HeadLayout layout_of(ops::AttentionSizes const& sizes) {
+  if (sizes.group != 1 || sizes.keys != sizes.queries)
+    throw Error(
+        ErrorKind::unsupported,
+        "attention on a GPU: heads that share keys, and spans of queries, are not part of this build");
+  return {sizes.queries, sizes.heads * sizes.head, sizes.head, sizes.heads};
+}
+
 struct Attention {
   template <class T>
   static void forward(Context<Cuda>& context, AttentionKind kind, ops::HeadColumns<T const, Cuda> const& x,
-                      int heads, Tensor<T, Cuda> out, Tensor<compute_t<T>, Cuda> logsumexp) {
+                      ops::AttentionSizes const& sizes, Tensor<T, Cuda> out,
+                      Tensor<compute_t<T>, Cuda> logsumexp) {
     if (out.elements() == 0) return;
-    std::int64_t const channels = out.shape()[2];
-    HeadLayout const at{out.shape()[1], channels, channels / heads, heads};
-    context.check(run_attention_forward(context.stream(), kind, at, out.shape()[0] * heads, Heads<T const>(x),
-                                        out.data(), logsumexp.data()),
+    HeadLayout const at = layout_of(sizes);
+    context.check(run_attention_forward(context.stream(), kind, at, sizes.samples * sizes.heads,
+                                        Heads<T const>(x), out.data(), logsumexp.data()),
                   "attention_forward");
   }
 
@@ -75,12 +83,12 @@ struct Attention {
   template <class T>
   static void backward(Context<Cuda>& context, AttentionKind kind, Tensor<T const, Cuda> dout,
                        ops::HeadColumns<T const, Cuda> const& x, Tensor<T const, Cuda> out,
-                       Tensor<compute_t<T> const, Cuda> logsumexp, int heads,
+                       Tensor<compute_t<T> const, Cuda> logsumexp, ops::AttentionSizes const& sizes,
                        ops::HeadColumns<T, Cuda> const& dx) {
     using S = compute_t<T>;
     if (out.elements() == 0) return;
-    std::int64_t const sequence = out.shape()[1], channels = out.shape()[2], pairs = out.shape()[0] * heads;
-    HeadLayout const at{sequence, channels, channels / heads, heads};
+    HeadLayout const at = layout_of(sizes);
+    std::int64_t const sequence = sizes.queries, pairs = sizes.samples * sizes.heads;
     S* const dots = reinterpret_cast<S*>(context.workspace().data());
     std::int64_t const fit = static_cast<std::int64_t>(context.workspace().size() / sizeof(S)) / sequence;
     std::int64_t const piece = std::max<std::int64_t>(1, fit);

@@ -22,7 +22,7 @@ namespace cuda {
 
 inline constexpr int embedding_warps = 8;
 
-/// A row a warp; `wpe` may be null.
+/// A row a warp; `wpe`, the row of the first position, may be null.
 template <class T, int N, bool Whole>
 __global__ __launch_bounds__(32 * embedding_warps) void embedding_forward_kernel(
     std::int64_t rows, std::int64_t columns, std::int64_t sequence, std::int32_t const* tokens, T const* wte,
@@ -57,13 +57,14 @@ constexpr std::size_t embedding_workspace_bytes(std::int64_t tokens) {
 
 inline constexpr int run_warps = 4;
 
-/// Adds the rows of dy to the rows of their tokens. `tokens` is sorted, `rows` says where each was, in
-/// order. A warp that starts at the first of equal tokens walks them all for a stripe of 32 N columns, up to
-/// 64 loads at a time, and adds in order.
+/// Adds the rows of dy to the rows of their tokens, but for `padding`. `tokens` is sorted, `rows` says where
+/// each was, in order. A warp that starts at the first of equal tokens walks them all for a stripe of 32 N
+/// columns, up to 64 loads at a time, and adds in order.
 template <class T, int N>
 __global__ __launch_bounds__(32 * run_warps) void add_runs_kernel(std::int64_t count, std::int64_t columns,
                                                                   std::int32_t const* tokens,
-                                                                  std::int32_t const* rows, T const* dy,
+                                                                  std::int32_t const* rows,
+                                                                  std::int64_t padding, T const* dy,
                                                                   compute_t<T>* partial) {
   using S = compute_t<T>;
   constexpr int parts = 4, rows_of_part = 16, batch = parts * rows_of_part;
@@ -72,7 +73,7 @@ __global__ __launch_bounds__(32 * run_warps) void add_runs_kernel(std::int64_t c
   std::int64_t const begin = static_cast<std::int64_t>(blockIdx.x) * run_warps + threadIdx.y;
   if (begin >= count) return;
   std::int32_t const token = tokens[begin];
-  if (begin > 0 && tokens[begin - 1] == token) return;
+  if (token == padding || (begin > 0 && tokens[begin - 1] == token)) return;
   for (std::int64_t stripe = blockIdx.y; stripe * 32 * N < columns; stripe += gridDim.y) {
     std::int64_t const column = (stripe * 32 + lane) * N;
     bool const inside = column < columns;  // whole packs: N divides the columns
@@ -122,37 +123,42 @@ __global__ __launch_bounds__(32 * run_warps) void add_runs_kernel(std::int64_t c
 /// Adds the rows of dy of up to sorted_tokens tokens to `partial`.
 template <class T>
 void run_add_token_rows(Context<Cuda>& context, std::int64_t count, std::int64_t columns,
-                        std::int64_t vocabulary, std::int32_t const* tokens, T const* dy,
-                        compute_t<T>* partial) {
+                        std::int64_t vocabulary, std::int32_t const* tokens, std::int64_t padding,
+                        T const* dy, compute_t<T>* partial) {
   constexpr int n = std::max<int>(1, 4 / sizeof(T));
   SortedKeys const sorted = run_sort(context.stream(), count, tokens, vocabulary, context.workspace().data());
   bool const packed = columns % n == 0 && takes_packs<n>(dy);
   std::int64_t const stripe = 32 * (packed ? n : 1), stripes = (columns + stripe - 1) / stripe;
   auto* const kernel = packed ? &add_runs_kernel<T, n> : &add_runs_kernel<T, 1>;
   kernel<<<dim3(blocks_for(count, run_warps), static_cast<unsigned>(std::min<std::int64_t>(65535, stripes))),
-           dim3(32, run_warps), 0, context.stream()>>>(count, columns, sorted.keys, sorted.rows, dy, partial);
+           dim3(32, run_warps), 0, context.stream()>>>(count, columns, sorted.keys, sorted.rows, padding, dy,
+                                                       partial);
 }
 
-/// dwpe = the sums over samples, in order; rows from `sequence` on are zero.
+/// dwpe = the sums over samples, in order, from element `first` on; the rows before and behind are zero.
 template <class T>
-void run_add_positions(cudaStream_t stream, std::int64_t samples, std::int64_t used, std::int64_t elements,
-                       T const* dy, T* dwpe) {
-  run_fold<compute_t<T>>(stream, used, dy, samples, used, FoldStart::zero, dwpe);
-  run_fill(stream, elements - used, dwpe + used, compute_t<T>(0));
+void run_add_positions(cudaStream_t stream, std::int64_t samples, std::int64_t first, std::int64_t used,
+                       std::int64_t elements, T const* dy, T* dwpe) {
+  std::int64_t const end = first + used;
+  run_fill(stream, first, dwpe, compute_t<T>(0));
+  run_fold<compute_t<T>>(stream, used, dy, samples, used, FoldStart::zero, dwpe + first);
+  run_fill(stream, elements - end, dwpe + end, compute_t<T>(0));
 }
 
 struct Embedding {
   template <class T>
   static void forward(Context<Cuda>& context, Tensor<std::int32_t const, Cuda> tokens,
-                      Tensor<T const, Cuda> wte, Tensor<T const, Cuda> wpe, Tensor<T, Cuda> y) {
+                      Tensor<T const, Cuda> wte, Tensor<T const, Cuda> wpe, Tensor<T, Cuda> y,
+                      ops::EmbeddingOptions const& with) {
     constexpr int n = pack_width<T>;
     std::int64_t const rows = y.shape().rows(), columns = y.shape().columns();
     if (rows == 0) return;
-    bool const whole = columns % n == 0 && takes_packs<n>(wte.data(), wpe.data(), y.data());
+    T const* const positions = wpe ? wpe.data() + with.first_position * columns : nullptr;
+    bool const whole = columns % n == 0 && takes_packs<n>(wte.data(), positions, y.data());
     auto* const kernel =
         whole ? &embedding_forward_kernel<T, n, true> : &embedding_forward_kernel<T, 1, false>;
     kernel<<<blocks_for(rows, embedding_warps), dim3(32, embedding_warps), 0, context.stream()>>>(
-        rows, columns, tokens.shape().columns(), tokens.data(), wte.data(), wpe.data(), y.data());
+        rows, columns, tokens.shape().columns(), tokens.data(), wte.data(), positions, y.data());
   }
 
   /// The same bits as on the CPU: tokens are sorted stably, then each token's rows are added in order. Needs
@@ -160,21 +166,22 @@ struct Embedding {
   template <class T>
   static void backward(Context<Cuda>& context, Tensor<std::int32_t const, Cuda> tokens,
                        Tensor<T const, Cuda> dy, Tensor<compute_t<T>, Cuda> partial, bool fresh,
-                       Tensor<T, Cuda> dwte, Tensor<T, Cuda> dwpe) {
+                       Tensor<T, Cuda> dwte, Tensor<T, Cuda> dwpe, ops::EmbeddingOptions const& with) {
     using S = compute_t<T>;
     std::int64_t const rows = dy.shape().rows(), columns = dy.shape().columns();
     if (dwte) {
       if (fresh) run_fill(context.stream(), partial.elements(), partial.data(), S(0));
       for (std::int64_t begin = 0; begin < rows; begin += sorted_tokens)
         run_add_token_rows(context, std::min(sorted_tokens, rows - begin), columns, dwte.shape().rows(),
-                           tokens.data() + begin, dy.data() + begin * columns, partial.data());
+                           tokens.data() + begin, with.padding_token, dy.data() + begin * columns,
+                           partial.data());
       if (static_cast<void const*>(partial.data()) != static_cast<void const*>(dwte.data()))
         run_convert(context.stream(), dwte.elements(), static_cast<S const*>(partial.data()), dwte.data());
     }
     std::int64_t const used = tokens.shape().columns() * columns;
     if (dwpe)
-      run_add_positions(context.stream(), used > 0 ? rows * columns / used : 0, used, dwpe.elements(),
-                        dy.data(), dwpe.data());
+      run_add_positions(context.stream(), used > 0 ? rows * columns / used : 0, with.first_position * columns,
+                        used, dwpe.elements(), dy.data(), dwpe.data());
   }
 };
 

@@ -188,10 +188,10 @@ struct Linear {
   /// The activation is computed from `pre` as stored, by the expression of `activate`, so that both have the
   /// same bits. (cuBLASLt's epilogue would take the value before its rounding.)
   template <class T>
-  static void forward(Context<Cuda>& context, Tensor<T const, Cuda> x, Tensor<T const, Cuda> w,
+  static void forward(Context<Cuda>& context, Tensor<T const, Cuda> x, ops::Operand<T, Cuda> const& w,
                       Tensor<T, Cuda> y, ops::LinearOptions<T, Cuda> const& with) {
     bool const activates = with.activation != Activation::none;
-    Product<T> p = product_of(x, false, w, with.transposed, y);
+    Product<T> p = product_of(x, false, w.values, with.transposed, y);
     p.bias = with.bias.data();
     p.residual = with.residual.data();
     if (activates) p.y = with.pre.data();
@@ -200,9 +200,10 @@ struct Linear {
   }
 
   template <class T>
-  static void backward_input(Context<Cuda>& context, Tensor<T const, Cuda> dy, Tensor<T const, Cuda> w,
+  static void backward_input(Context<Cuda>& context, Tensor<T const, Cuda> dy, ops::Operand<T, Cuda> const& w,
                              Tensor<T, Cuda> dx, ops::LinearInputOptions<T, Cuda> const& with) {
-    Product<T> p = product_of(dy, false, w, !with.transposed, dx);
+    Product<T> p = product_of(dy, false, w.values, !with.transposed, dx);
+    p.residual = with.residual.data();
     if (with.activation == Activation::gelu) p.pre = with.pre.data();
     run_product(context, p);
     if (with.activation == Activation::relu)  // a factor of 0 or 1 rounds nothing

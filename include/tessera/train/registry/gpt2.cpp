@@ -29,7 +29,28 @@ ModelFamily gpt2_family() {
                                              .positions = sizes.positions,
                                              .vocabulary = sizes.vocabulary});
               },
-          .weights = gpt2_weight_names()};
+          .weights = gpt2_weight_names(),
+          .hub = {.model_type = "gpt2",
+                  .architectures = {"GPT2LMHeadModel", "GPT2Model"},
+                  .numbers = {{"n_layer", "layers"},
+                              {"n_head", "heads"},
+                              {"n_embd", "channels"},
+                              {"n_positions", "positions"},
+                              {"vocab_size", "vocabulary"}},
+                  .features = {{"activation_function", {"gelu_new", "gelu_pytorch_tanh"}},
+                               {"layer_norm_epsilon", {1e-5}},
+                               {"scale_attn_weights", {true}},
+                               {"scale_attn_by_inverse_layer_idx", {false}},
+                               {"reorder_and_upcast_attn", {false}},
+                               {"add_cross_attention", {false}},
+                               {"tie_word_embeddings", {true}}},
+                  .unapplied = {{"resid_pdrop", 0.0, 0.1},
+                                {"embd_pdrop", 0.0, 0.1},
+                                {"attn_pdrop", 0.0, 0.1},
+                                {"initializer_range", 0.02, 0.02}},
+                  .read = [](HubConfig& config, ModelSpec& sizes) {
+                    config.support("n_inner", {HubValue(), 4 * sizes.whole("channels")});
+                  }}};
 }
 
 }  // namespace v0

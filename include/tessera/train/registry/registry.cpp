@@ -86,6 +86,71 @@ DeviceRecipes const& need_recipes_of(RecipeTable const& recipe) {
 }  // namespace
 }  // namespace detail
 
+namespace {
+
+/// ["GPT2LMHeadModel"]
+HubValue in_list(std::string const& name) { return {HubValue::Kind::other, "[\"" + name + "\"]"}; }
+
+}  // namespace
+
+ModelSpec ModelFamily::spec(HubConfig& config) const {
+  auto const key_of = [&](std::string const& number) -> std::string const* {
+    for (HubFormat::Number const& one : hub.numbers)
+      if (one.number == number) return &one.key;
+    return nullptr;
+  };
+  ModelSpec sizes;
+  for (ModelKey const& key : keys) {
+    std::string const* const in_file = key_of(key.name);
+    double const value = in_file        ? (key.real ? config.real(*in_file) : config.whole(*in_file))
+                         : key.standard ? key.standard(sizes)
+                                        : 0.0;
+    if (in_file && value > static_cast<double>(key.most))
+      config.fail(*in_file, *config.find(*in_file), "a number up to " + std::to_string(key.most));
+    sizes.numbers.push_back({key.name, value});
+  }
+  for (auto const& [number, size] :
+       {std::pair("positions", &sizes.positions), std::pair("vocabulary", &sizes.vocabulary)})
+    if (std::string const* const in_file = key_of(number))
+      *size = static_cast<std::int64_t>(config.whole(*in_file));
+  std::vector<HubValue> architectures;
+  for (std::string const& name : hub.architectures) architectures.push_back(in_list(name));
+  architectures.emplace_back();
+  config.support("architectures", architectures);
+  config.support("quantization_config", {HubValue()});
+  for (HubFormat::Feature const& feature : hub.features) config.support(feature.key, feature.supported);
+  for (HubFormat::Unapplied const& one : hub.unapplied) config.passed_over(one.key, one.here, one.absent);
+  if (hub.read) hub.read(config, sizes);
+  config.refuse_lacking(title);
+  return sizes;
+}
+
+HubEntries ModelFamily::hub_entries(ModelSpec const& sizes, bool sizes_alone) const {
+  HubEntries entries;
+  auto const add = [&](std::string const& key, HubValue const& value) { entries.push_back({key, value}); };
+  if (!sizes_alone) {
+    add("architectures", in_list(hub.architectures.front()));
+    add("model_type", hub.model_type.c_str());
+  }
+  for (auto const& [key, number] : hub.numbers) {
+    bool const real = std::any_of(keys.begin(), keys.end(), [&, &name = number](ModelKey const& one) {
+      return one.name == name && one.real;
+    });
+    add(key, number == "positions"    ? sizes.positions
+             : number == "vocabulary" ? sizes.vocabulary
+             : real                   ? HubValue(sizes.number(number))
+                                      : sizes.whole(number));
+  }
+  // What is written is fp32, by the names that older and newer readers look for.
+  add("torch_dtype", "float32");
+  add("dtype", "float32");
+  if (sizes_alone) return entries;
+  for (HubFormat::Feature const& feature : hub.features) add(feature.key, feature.supported.front());
+  for (HubFormat::Unapplied const& one : hub.unapplied) add(one.key, one.here);
+  if (hub.write) hub.write(sizes, entries);
+  return entries;
+}
+
 std::vector<ModelFamily const*> model_families() {
   std::vector<ModelFamily const*> all;
   for (ModelFamily const& family : detail::families()) all.push_back(&family);

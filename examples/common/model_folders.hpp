@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models and weights in folders as Hugging Face keeps them: config.json, and the weights beside it.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "tessera/core/error.hpp"
+#include "tessera/io/file.hpp"
+#include "tessera/io/model_folder.hpp"
+#include "tessera/train/model_family.hpp"
+
+#include "common/values.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cli {
+
+/// What the config.json of a folder says.
+struct FolderModel {
+  ModelFamily const* family;
+  ModelSpec sizes;
+  std::string config;       ///< its text
+  std::string not_applied;  ///< dropouts and the like, in words; empty: nothing
+};
+
+/// Throws Error(data) for what is no folder of a model, Error(unsupported) for a model that is none of the
+/// families', or has what its family lacks.
+inline FolderModel read_model_folder(std::filesystem::path const& folder) {
+  HubConfig config = read_hub_config(folder);
+  HubValue const* const type = config.find("model_type");
+  if (type == nullptr || type->kind != HubValue::Kind::text)
+    throw Error(ErrorKind::data,
+                config.name + ": lacks model_type, the kind of model; name the folder of a model");
+  Names known;
+  for (ModelFamily const* family : model_families()) {
+    if (family->hub.model_type.empty()) continue;
+    known.push_back(family->hub.model_type);
+    if (*type != HubValue(family->hub.model_type.c_str())) continue;
+    ModelSpec sizes = family->spec(config);
+    return {family, std::move(sizes), config.source, config.not_applied()};
+  }
+  throw Error(ErrorKind::unsupported, config.name + ": model_type is " +
+                                          v0::detail::printable(type->json, 60) +
+                                          "; the kinds that are built here are " + joined(known));
+}
+
+/// Whether a folder holds weights, of whatever form. No folder, by an empty path, holds none.
+inline bool holds_weights(std::filesystem::path const& folder) {
+  if (folder.empty()) return false;
+  std::error_code code;
+  for (char const* name : {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
+                           "pytorch_model.bin.index.json"})
+    if (std::filesystem::exists(folder / name, code)) return true;
+  return false;
+}
+
+/// Whether weights saved at a path make a folder: it has no suffix .safetensors, and is no device or pipe.
+inline bool is_model_folder(std::filesystem::path const& path) {
+  std::error_code code;
+  if (path.empty() || path.native().ends_with(".safetensors")) return false;
+  auto const type = std::filesystem::status(path, code).type();
+  if (type == std::filesystem::file_type::regular)
+    refuse("--save '" + v0::detail::path_text(path) +
+           "' is a file, and without .safetensors at its end a name means a folder; give another name");
+  return type == std::filesystem::file_type::directory ||
+         std::filesystem::symlink_status(path, code).type() == std::filesystem::file_type::not_found;
+}
+
+/// A file for the bytes of a folder that may not be there yet, so that the room on its disk can be asked for.
+inline std::filesystem::path weights_file_in(std::filesystem::path folder) {
+  std::error_code code;
+  while (!std::filesystem::exists(folder, code)) {
+    if (folder.parent_path() == folder) break;
+    folder = folder.has_parent_path() ? folder.parent_path() : std::filesystem::path(".");
+  }
+  return folder / ModelFolderWriter::weights_name;
+}
+
+/// Where trained weights go: a file, or a folder with a config.json.
+class WeightsOutput {
+ public:
+  /// `config` is the text of the config.json; empty: a file is written.
+  WeightsOutput(std::filesystem::path const& path, std::vector<UnitSpec> const& units,
+                std::string const& config) {
+    if (config.empty())
+      file_.emplace(path, units);
+    else
+      folder_.emplace(path, units, config);
+  }
+  ParameterSink sink() { return file_ ? file_->sink() : folder_->sink(); }
+  void commit() { file_ ? file_->commit() : folder_->commit(); }
+
+ private:
+  std::optional<WeightsWriter> file_;
+  std::optional<ModelFolderWriter> folder_;
+};
+
+}  // namespace cli
+}  // namespace v0
+}  // namespace tessera

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+// The layers of decoders after GPT-2: RMSNorm, attention with projections of its own for queries, keys and
+// values, which may share keys and turn by positions, and the gated MLP. Weights lie (out,in), as PyTorch
+// stores them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "tessera/nn/layers.hpp"
+#include "tessera/ops/rms_norm.hpp"
+#include "tessera/ops/rotary.hpp"
+#include "tessera/ops/swiglu.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace nn {
+
+/// y = RMSNorm(x), kept as `name`.
+struct RmsNorm {
+  double epsilon;
+  Weight gamma;
+  Saved y;  // (B,T,C)
+  SavedStatistic rstd;
+  BackwardStatistic partials;
+
+  RmsNorm(Unit& unit, std::string const& name, std::int64_t channels, double square_epsilon = 1e-6)
+      : epsilon(square_epsilon),
+        gamma(unit.parameter({name + ".weight", {channels}, Init::ones()})),
+        y(unit.saved(name, per_token(channels))),
+        rstd(unit.saved_statistic(name + ".rstd", per_token(1))),
+        partials(
+            unit.backward_statistic(name + ".partials",
+                                    [channels](MicroBatch of) {
+                                      return Shape{1, ops::layer_norm_partial_rows(of.tokens()), channels};
+                                    },
+                                    /*roomy=*/true, {gamma})) {}
+
+  auto forward(auto& pass, auto x) const {
+    ops::rms_norm_forward(pass.context(), x, pass[gamma], epsilon, pass[y], pass[rstd]);
+    return pass[y];
+  }
+  /// dx = the gradient of x, plus residual_gradient unless that is empty; an empty dx is not computed.
+  template <class P>
+  void backward_input(P& pass, typename P::ConstValue dy, typename P::ConstValue x,
+                      typename P::ConstValue residual_gradient, typename P::Value dx) const {
+    ops::rms_norm_backward_input(pass.context(), dy, x, pass[gamma], pass[rstd], residual_gradient, dx,
+                                 pass[partials]);
+  }
+  void backward_weight(auto& pass) const {
+    ops::rms_norm_backward_weight(pass.context(), pass[partials], pass.tokens.shape().elements(),
+                                  pass.gradient(gamma));
+  }
+};
+
+/// The sizes of a ProjectedAttention, and the names of its projections.
+struct AttentionSpec {
+  std::int64_t channels = 0;
+  std::int64_t heads = 0;
+  std::int64_t key_heads = 0;  ///< divides heads; 0: as many
+  std::int64_t head = 0;       ///< channels of one; 0: channels / heads
+  bool bias = false;
+  Init init = Init::normal(0.02), residual_init = Init::normal(0.02);
+  double rotary_theta = 0.0;  ///< 0: positions turn nothing
+  std::optional<ops::Llama3Scaling> rotary_scaling{};
+  std::string query = "q_proj", key = "k_proj", value = "v_proj", out = "o_proj";
+};
+
+/// y = causal attention of each head over x, projected, plus a residual. Queries and keys are turned in
+/// place: only what attention saw is kept.
+struct ProjectedAttention {
+  int heads;
+  ops::RotaryFrequencies frequencies;  // without pairs: positions turn nothing
+  Linear query, key, value, proj;
+  Saved queries, keys, values, mixed;  // (B,T,heads*D), (B,T,key_heads*D) twice, (B,T,heads*D)
+  SavedStatistic logsumexp;
+  Backward d_mixed, d_queries, d_keys, d_values;
+
+  ProjectedAttention(Unit& unit, std::string const& name, AttentionSpec const& with)
+      : ProjectedAttention(unit, name + ".", with, (with.head ? with.head : with.channels / with.heads)) {}
+
+  template <class Place, class T>
+  void forward(Pass<Place, T>& pass, ops::In<T, Place> x, ops::In<T, Place> residual,
+               ops::Out<T, Place> y) const {
+    query.forward(pass, x, pass[queries]);
+    key.forward(pass, x, pass[keys]);
+    value.forward(pass, x, pass[values]);
+    turn(pass, pass[queries], pass[keys], false);
+    ops::attention_forward(pass.context(),
+                           ops::HeadColumns<T, Place>(pass[queries], pass[keys], pass[values]), heads,
+                           pass[mixed], pass[logsumexp]);
+    proj.forward(pass, pass[mixed], y, {.residual = residual});
+  }
+  template <class Place, class T>
+  void backward_input(Pass<Place, T>& pass, ops::In<T, Place> dy, ops::Out<T, Place> dx) const {
+    proj.backward_input(pass, dy, pass[d_mixed]);
+    ops::attention_backward(pass.context(), pass[d_mixed],
+                            ops::HeadColumns<T, Place>(pass[queries], pass[keys], pass[values]), pass[mixed],
+                            pass[logsumexp], heads,
+                            ops::HeadColumns<T, Place>(pass[d_queries], pass[d_keys], pass[d_values]));
+    turn(pass, pass[d_queries], pass[d_keys], true);
+    query.backward_input(pass, pass[d_queries], dx);
+    key.backward_input(pass, pass[d_keys], dx, {.residual = dx});
+    value.backward_input(pass, pass[d_values], dx, {.residual = dx});
+  }
+  void backward_weight(auto& pass, auto x, auto dy) const {
+    proj.backward_weight(pass, pass[mixed], dy);
+    query.backward_weight(pass, x, pass[d_queries]);
+    key.backward_weight(pass, x, pass[d_keys]);
+    value.backward_weight(pass, x, pass[d_values]);
+  }
+
+ private:
+  ProjectedAttention(Unit& unit, std::string const& prefix, AttentionSpec const& with, std::int64_t head)
+      : heads(static_cast<int>(with.heads)),
+        frequencies(frequencies_of(with, head)),
+        query(unit, prefix + with.query, with.channels, with.heads * head, into_heads(with)),
+        key(unit, prefix + with.key, with.channels, key_heads(with) * head, into_heads(with)),
+        value(unit, prefix + with.value, with.channels, key_heads(with) * head, into_heads(with)),
+        proj(unit, prefix + with.out, with.heads * head, with.channels,
+             {.init = with.residual_init,
+              .bias = with.bias,
+              .transposed = true,
+              .split = {Split::Kind::dim, 1}}),
+        queries(unit.saved("queries", per_token(with.heads * head))),
+        keys(unit.saved("keys", per_token(key_heads(with) * head))),
+        values(unit.saved("values", per_token(key_heads(with) * head))),
+        mixed(unit.saved("attention", per_token(with.heads * head))),
+        logsumexp(unit.saved_statistic("attention.logsumexp",
+                                       [count = with.heads](MicroBatch of) {
+                                         return Shape{of.batch, count, of.sequence};
+                                       })),
+        d_mixed(unit.backward("d_attention", per_token(with.heads * head))),
+        d_queries(unit.backward("d_queries", per_token(with.heads * head))),
+        d_keys(unit.backward("d_keys", per_token(key_heads(with) * head))),
+        d_values(unit.backward("d_values", per_token(key_heads(with) * head))) {}
+
+  static ops::RotaryFrequencies frequencies_of(AttentionSpec const& with, std::int64_t head) {
+    if (with.rotary_theta <= 0.0) return {};
+    auto const plain = ops::rotary_frequencies(head, with.rotary_theta);
+    return with.rotary_scaling ? ops::scaled(plain, *with.rotary_scaling) : plain;
+  }
+  static std::int64_t key_heads(AttentionSpec const& with) {
+    return with.key_heads ? with.key_heads : with.heads;
+  }
+  static LinearSpec into_heads(AttentionSpec const& with) {
+    return {.init = with.init,
+            .bias = with.bias,
+            .transposed = true,
+            .split = {Split::Kind::dim, 0},
+            .bias_split = {Split::Kind::dim, 0}};
+  }
+  template <class Place, class T>
+  void turn(Pass<Place, T>& pass, Tensor<T, Place> of_queries, Tensor<T, Place> of_keys, bool back) const {
+    if (frequencies.pairs == 0) return;
+    for (Tensor<T, Place> const& rows : {of_queries, of_keys})
+      ops::rotary(pass.context(), rows, rows, frequencies, {.transposed = back});
+  }
+};
+
+/// y = (silu(x g) * (x u)) w, plus a residual; no biases.
+struct GatedMlp {
+  Linear gate, up, down;
+  Saved gates, ups, post;  // (B,T,H); the last can be made from the others again
+  Backward d_gates, d_ups;
+
+  GatedMlp(Unit& unit, std::string const& name, std::int64_t channels, std::int64_t hidden, Init const& init,
+           Init const& residual_init)
+      : gate(unit, name + ".gate_proj", channels, hidden, into_hidden(init)),
+        up(unit, name + ".up_proj", channels, hidden, into_hidden(init)),
+        down(unit, name + ".down_proj", hidden, channels,
+             {.init = residual_init, .bias = false, .transposed = true, .split = {Split::Kind::dim, 1}}),
+        gates(unit.saved("gate", per_token(hidden))),
+        ups(unit.saved("up", per_token(hidden))),
+        post(unit.saved("activation", per_token(hidden), /*cheap=*/true)),
+        d_gates(unit.backward("d_gate", per_token(hidden))),
+        d_ups(unit.backward("d_up", per_token(hidden))) {}
+
+  void forward(auto& pass, auto x, auto residual, auto y) const {
+    gate.forward(pass, x, pass[gates]);
+    up.forward(pass, x, pass[ups]);
+    recompute(pass);
+    down.forward(pass, pass[post], y, {.residual = residual});
+  }
+  void recompute(auto& pass) const {
+    ops::swiglu_forward(pass.context(), pass[gates], pass[ups], pass[post]);
+  }
+  void backward_input(auto& pass, auto dy, auto dx) const {
+    down.backward_input(pass, dy, pass[d_gates]);  // of what is gated; its own gradient takes the place
+    ops::swiglu_backward(pass.context(), pass[gates], pass[ups], pass[d_gates], pass[d_gates], pass[d_ups]);
+    gate.backward_input(pass, pass[d_gates], dx);
+    up.backward_input(pass, pass[d_ups], dx, {.residual = dx});
+  }
+  void backward_weight(auto& pass, auto x, auto dy) const {
+    down.backward_weight(pass, pass[post], dy);
+    gate.backward_weight(pass, x, pass[d_gates]);
+    up.backward_weight(pass, x, pass[d_ups]);
+  }
+
+ private:
+  static LinearSpec into_hidden(Init const& init) {
+    return {.init = init, .bias = false, .transposed = true, .split = {Split::Kind::dim, 0}};
+  }
+};
+
+}  // namespace nn
+}  // namespace v0
+}  // namespace tessera

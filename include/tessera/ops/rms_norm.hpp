@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// RMS normalisation over the last dim (arXiv 1910.07467).
+#pragma once
+
+#include <cstdint>
+
+#include "tessera/backend/cpu/layer_norm.hpp"
+#include "tessera/ops/operand.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace ops {
+
+/// y = x * rstd * gamma with rstd = 1 / sqrt(mean(x^2) + epsilon). x and y (M,C), gamma (C), rstd (M) in
+/// compute_t<T>, kept for the backward pass. Reads x once, writes y.
+template <class T, class P>
+void rms_norm_forward(Context<P>& context, In<T, P> x, In<T, P> gamma, double epsilon, Tensor<T, P> y,
+                      Out<compute_t<T>, P> rstd) {
+  std::int64_t const rows = x.shape().rows(), channels = x.shape().columns();
+  detail::expect(y.shape().rows() == rows && y.shape().columns() == channels &&
+                     detail::is_vector(gamma.shape(), channels) && detail::is_vector(rstd.shape(), rows),
+                 "rms_norm_forward", "x (M,C), gamma (C), y (M,C), rstd (M)", x.shape(), gamma.shape(),
+                 y.shape(), rstd.shape());
+  Operation const operation{"rms_norm_forward", 4.0 * static_cast<double>(x.shape().elements()),
+                            detail::bytes_of(x, gamma, y, rstd)};
+  context.enqueue(operation, [&] {
+    backend::RmsNorm<P>::template forward<T>(context, x, gamma, {}, epsilon, y, {}, rstd);
+  });
+}
+
+/// dx = the gradient through the norm, plus residual_gradient (M,C) unless that is empty; it may be dx
+/// itself, and dx may be dy. partials (1, layer_norm_partial_rows(M), C) in compute_t<T> are what
+/// rms_norm_backward_weight makes the gradient of gamma from: sums over blocks of rows. Of dx and partials,
+/// one that is empty is not computed.
+template <class T, class P>
+void rms_norm_backward_input(Context<P>& context, In<T, P> dy, In<T, P> x, In<T, P> gamma,
+                             In<compute_t<T>, P> rstd, In<T, P> residual_gradient, Tensor<T, P> dx,
+                             Out<compute_t<T>, P> partials) {
+  if (!dx && !partials) return;
+  std::int64_t const rows = x.shape().rows(), channels = x.shape().columns();
+  detail::expect(dy.shape().rows() == rows && dy.shape().columns() == channels &&
+                     (!dx || (dx.shape().rows() == rows && dx.shape().columns() == channels)) &&
+                     detail::is_vector(gamma.shape(), channels) && detail::is_vector(rstd.shape(), rows) &&
+                     (!residual_gradient || residual_gradient.shape().elements() == rows * channels) &&
+                     (!partials || partials.shape().elements() == layer_norm_partial_rows(rows) * channels),
+                 "rms_norm_backward_input",
+                 "dy, x, dx and any residual gradient (M,C), rstd (M), gamma (C), partials "
+                 "(1,layer_norm_partial_rows(M),C)",
+                 dy.shape(), x.shape(), dx.shape(), residual_gradient.shape(), rstd.shape(), gamma.shape(),
+                 partials.shape());
+  Operation const operation{"rms_norm_backward_input", 9.0 * static_cast<double>(x.shape().elements()),
+                            detail::bytes_of(dy, x, gamma, rstd, residual_gradient, dx)};
+  context.enqueue(operation, [&] {
+    backend::RmsNorm<P>::template backward_input<T>(context, dy, x, gamma, {}, rstd, residual_gradient, dx,
+                                                    partials);
+  });
+}
+
+/// dgamma (C): the partial sums of rms_norm_backward_input over its M rows, added in order. An empty one is
+/// not computed.
+template <class T, class P>
+void rms_norm_backward_weight(Context<P>& context, In<compute_t<T>, P> partials, std::int64_t rows,
+                              Tensor<T, P> dgamma) {
+  if (!dgamma) return;
+  std::int64_t const channels = partials.shape().columns(), count = layer_norm_partial_rows(rows);
+  detail::expect(
+      detail::is_vector(dgamma.shape(), channels) && partials.shape().elements() == count * channels,
+      "rms_norm_backward_weight", "partials (1,layer_norm_partial_rows(M),C), dgamma (C)", partials.shape(),
+      dgamma.shape());
+  Operation const operation{"rms_norm_backward_weight", static_cast<double>(count * channels),
+                            detail::bytes_of(partials, dgamma)};
+  context.enqueue(operation, [&] {
+    backend::RmsNorm<P>::template backward_weight<T>(context, partials, rows, dgamma, {});
+  });
+}
+
+}  // namespace ops
+}  // namespace v0
+}  // namespace tessera

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// The layers of decoders after GPT-2 in a model of two blocks: every gradient against central differences.
+#include "tessera/nn/decoder_layers.hpp"
+
+#include <cstdint>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tessera/testing/gradients.hpp"
+
+namespace {
+
+using namespace tessera;
+
+/// A block with biases, LayerNorm and ReLU behind positions from a table, then one with RMSNorm, positions
+/// that turn, shared keys and a gate.
+class TwoBlocks {
+  static constexpr std::int64_t channels = 12, words = 17, length = 13;
+  static constexpr Init wide = Init::normal(0.3);
+
+ public:
+  std::int64_t vocabulary() const { return words; }
+  std::int64_t positions() const { return length; }
+
+  std::vector<UnitSpec> units(MicroBatch shape) const {
+    return {units_[0].at(shape, "embedding"), units_[1].at(shape, "plain", "plain."),
+            units_[2].at(shape, "gated", "gated."), units_[3].at(shape, "head")};
+  }
+  void forward(int unit, auto& pass) const {
+    if (unit == 0) embedding_.forward(pass);
+    if (unit == 1) plain_.forward(pass);
+    if (unit == 2) gated_.forward(pass);
+    if (unit == 3) head_.forward(pass, norm_.forward(pass, pass.input));
+  }
+  void recompute(int unit, auto& pass) const {
+    if (unit == 1) plain_.mlp.recompute(pass);
+    if (unit == 2) gated_.mlp.recompute(pass);
+  }
+  void backward_input(int unit, auto& pass) const {
+    if (unit == 1) plain_.backward_input(pass);
+    if (unit == 2) gated_.backward_input(pass);
+    if (unit == 3) {
+      head_.backward_input(pass, pass[d_norm_]);
+      norm_.backward_input(pass, pass[d_norm_], pass.input, {}, pass.input_gradient);
+    }
+  }
+  void backward_weight(int unit, auto& pass) const {
+    if (unit == 0) embedding_.backward_weight(pass);
+    if (unit == 1) plain_.backward_weight(pass);
+    if (unit == 2) gated_.backward_weight(pass);
+    if (unit == 3) {
+      head_.backward_weight(pass, pass[norm_.y]);
+      norm_.backward_weight(pass);
+    }
+  }
+
+ private:
+  template <class Norm, class Feed>
+  struct Block {
+    Norm first;
+    nn::ProjectedAttention attention;
+    nn::Saved middle;
+    Norm second;
+    Feed mlp;
+    nn::Backward d_norm, d_middle;
+
+    Block(nn::Unit& unit, nn::AttentionSpec const& with, auto const& feed)
+        : first(unit, "input_norm", channels),
+          attention(unit, "self_attn", with),
+          middle(unit.saved("residual", nn::per_token(channels))),
+          second(unit, "post_norm", channels),
+          mlp(feed(unit)),
+          d_norm(unit.backward("d_norm", nn::per_token(channels))),
+          d_middle(unit.backward("d_residual", nn::per_token(channels))) {
+      unit.output = nn::per_token(channels);
+    }
+    void forward(auto& pass) const {
+      attention.forward(pass, first.forward(pass, pass.input), pass.input, pass[middle]);
+      mlp.forward(pass, second.forward(pass, pass[middle]), pass[middle], pass.output);
+    }
+    void backward_input(auto& pass) const {
+      mlp.backward_input(pass, pass.output_gradient, pass[d_norm]);
+      second.backward_input(pass, pass[d_norm], pass[middle], pass.output_gradient, pass[d_middle]);
+      attention.backward_input(pass, pass[d_middle], pass[d_norm]);
+      first.backward_input(pass, pass[d_norm], pass.input, pass[d_middle], pass.input_gradient);
+    }
+    void backward_weight(auto& pass) const {
+      mlp.backward_weight(pass, pass[second.y], pass.output_gradient);
+      attention.backward_weight(pass, pass[first.y], pass[d_middle]);
+      second.backward_weight(pass);
+      first.backward_weight(pass);
+    }
+  };
+
+  nn::Unit units_[4];
+  nn::Embedding embedding_{units_[0],
+                           {"embed_tokens.weight", {words, channels}, wide, true},
+                           ParameterSpec{"embed_positions.weight", {length + 2, channels}, wide, true},
+                           /*lent=*/false,
+                           {.first_position = 2}};
+  Block<nn::LayerNorm, nn::Mlp> plain_{units_[1],
+                                       {.channels = channels,
+                                        .heads = 3,
+                                        .bias = true,
+                                        .init = wide,
+                                        .residual_init = wide,
+                                        .out = "out_proj"},
+                                       [](nn::Unit& unit) {
+                                         return nn::Mlp(unit, "fc1", "fc2", channels, 20, Activation::relu,
+                                                        wide, wide, /*transposed=*/true);
+                                       }};
+  Block<nn::RmsNorm, nn::GatedMlp> gated_{
+      units_[2],
+      {.channels = channels,
+       .heads = 4,
+       .key_heads = 2,
+       .head = 6,
+       .init = wide,
+       .residual_init = wide,
+       .rotary_theta = 100.0,
+       .rotary_scaling = ops::Llama3Scaling{4.0, 1.0, 2.0, 40.0}},
+      [](nn::Unit& unit) { return nn::GatedMlp(unit, "mlp", channels, 20, wide, wide); }};
+  nn::RmsNorm norm_{units_[3], "norm", channels};
+  nn::Classifier head_{
+      units_[3],
+      nn::Linear(units_[3], "lm_head", channels, words, {.init = wide, .bias = false, .transposed = true}),
+      words, words};
+  nn::Backward d_norm_{units_[3].backward("d_norm", nn::per_token(channels))};
+};
+
+}  // namespace
+
+TEST_CASE("every gradient of the layers of decoders is the slope of the loss") {
+  testing::GradientReport const report = testing::check_gradients(TwoBlocks(), {2, 11});
+  INFO(report);
+  CHECK(report.right());
+  CHECK(report.differences.size() == 2 + 16 + 9 + 2);
+}

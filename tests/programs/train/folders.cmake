@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+# cmake -DPROGRAM=train -DWORK=folder -P folders.cmake
+# Models in folders as Hugging Face keeps them: what is saved is read again, what a config.json asks for and is not
+# there is refused by its name.
+include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
+set(run --sequence 8 --batch 2 --data text.txt -q)
+
+function(expect_same a b)
+  file(SHA256 "${WORK}/${a}" first)
+  file(SHA256 "${WORK}/${b}" second)
+  if(NOT first STREQUAL second)
+    message(SEND_ERROR "${a} and ${b} differ")
+  endif()
+endfunction()
+
+# expect_config(folder key=value...): what the config.json says.
+function(expect_config folder)
+  file(READ "${WORK}/${folder}/config.json" config)
+  foreach(wanted IN LISTS ARGN)
+    string(REPLACE "=" ";" pair "${wanted}")
+    list(GET pair 0 key)
+    list(GET pair 1 value)
+    string(REPLACE "." ";" path "${key}")
+    string(JSON found ERROR_VARIABLE problem GET "${config}" ${path})
+    if(problem OR NOT found STREQUAL value)
+      message(SEND_ERROR "${folder}/config.json says ${key} ${found}, not ${value}")
+    endif()
+  endforeach()
+endfunction()
+
+# changed(folder new key json...): a copy of a folder with other values of config.json.
+function(changed folder new)
+  file(MAKE_DIRECTORY "${WORK}/${new}")
+  file(READ "${WORK}/${folder}/config.json" config)
+  while(ARGN)
+    list(POP_FRONT ARGN key value)
+    string(JSON config SET "${config}" ${key} "${value}")
+  endwhile()
+  file(WRITE "${WORK}/${new}/config.json" "${config}")
+  file(COPY_FILE "${WORK}/${folder}/model.safetensors" "${WORK}/${new}/model.safetensors")
+endfunction()
+
+# A folder, made with its config.json; the weights are those of a file.
+set(gpt2 --model "layers=1,heads=2,channels=8,positions=16")
+passes(${gpt2} ${run} --steps 0 --seed 5 --save gpt2)
+passes(${gpt2} ${run} --steps 0 --seed 5 --save gpt2.safetensors)
+expect_same(gpt2/model.safetensors gpt2.safetensors)
+expect_config(gpt2 architectures.0=GPT2LMHeadModel model_type=gpt2 n_layer=1 n_head=2 n_embd=8 n_positions=16
+              vocab_size=256 activation_function=gelu_new torch_dtype=float32 dtype=float32 tie_word_embeddings=ON
+              resid_pdrop=0)
+
+# Read again: the same weights, and the same training as from the file. --init names others.
+passes(--model gpt2/. ${run} --steps 0 --save again)
+expect_same(gpt2/model.safetensors again/model.safetensors)
+passes(--model ./gpt2 ${run} --steps 2 --save by-folder.safetensors --log by-folder.jsonl)
+passes(${gpt2} ${run} --steps 2 --init gpt2 --save by-file.safetensors)
+expect_same(by-folder.safetensors by-file.safetensors)
+file(STRINGS "${WORK}/by-folder.jsonl" lines)
+list(GET lines 0 first)
+foreach(wanted "model=./gpt2" "init=./gpt2" "layers=1" "positions=16" "vocabulary=256")
+  string(REPLACE "=" ";" pair "${wanted}")
+  list(GET pair 0 key)
+  list(GET pair 1 value)
+  string(JSON found GET "${first}" config ${key})
+  if(NOT found STREQUAL value)
+    message(SEND_ERROR "the log says ${key} ${found}, not ${value}")
+  endif()
+endforeach()
+passes(--model ./gpt2 ${run} --steps 0 --init by-file.safetensors --save other.safetensors)
+expect_same(other.safetensors by-file.safetensors)
+
+# A folder without weights starts from the seed.
+file(MAKE_DIRECTORY "${WORK}/sizes")
+file(COPY_FILE "${WORK}/gpt2/config.json" "${WORK}/sizes/config.json")
+passes(--model sizes ${run} --steps 0 --seed 5 --save sizes.safetensors)
+expect_same(sizes.safetensors gpt2.safetensors)
+
+# What a config.json says beyond the sizes stays, and dropouts are said not to be applied.
+changed(gpt2 dropout resid_pdrop 0.5 bos_token_id 7 torch_dtype [["float16"]] task [[{"a": [1]}]])
+passes(--model dropout --sequence 8 --batch 2 --data text.txt --steps 0 --save kept)
+if(NOT output MATCHES "not applied +resid_pdrop 0.5 ")
+  message(SEND_ERROR "the box does not say that dropout is not applied: ${output}")
+endif()
+expect_config(kept resid_pdrop=0.5 bos_token_id=7 torch_dtype=float32 task.a.0=1)
+
+# Features that are lacking, by their names and all at once.
+changed(gpt2 features activation_function [["relu"]] scale_attn_by_inverse_layer_idx true reorder_and_upcast_attn true
+        n_inner 100 quantization_config [[{"bits": 4}]])
+refuses(3 "features/config.json: asks for what GPT-2 lacks here;activation_function \"relu\" instead of \"gelu_new\"" --model
+        features ${run})
+refuses(3 "scale_attn_by_inverse_layer_idx true;reorder_and_upcast_attn true;n_inner 100;quantization_config {\"bits\":4}"
+        --model features ${run})
+changed(gpt2 classifier architectures "[\"GPT2ForSequenceClassification\"]")
+refuses(3 "architectures [\"GPT2ForSequenceClassification\"]" --model classifier ${run})
+changed(gpt2 kind model_type [["mistral"]])
+refuses(3 "kind/config.json: model_type is \"mistral\";gpt2" --model kind ${run})
+changed(gpt2 inner n_inner 32 activation_function [["gelu_pytorch_tanh"]])
+passes(--model inner ${run} --steps 0)
+
+# Values that cannot be.
+foreach(case "n_layer 2.5;n_layer is 2.5;a whole number" "n_embd [];n_embd is []" "n_head 0;n_head is 0"
+        "n_layer 5000;n_layer is 5000;up to 1000" "n_positions null;n_positions is null")
+  list(POP_FRONT case change)
+  string(REPLACE " " ";" change "${change}")
+  changed(gpt2 wrong ${change})
+  refuses(4 "wrong/config.json: ${case}" --model wrong ${run})
+endforeach()
+changed(gpt2 wrong n_head 3)
+refuses(3 "--model wrong: 3 heads do not divide 8 channels" --model wrong ${run})
+changed(gpt2 wrong n_layer 2)
+refuses(4 "wrong: does not fit the model;missing: h.1.ln_1.weight [8]" --model wrong ${run})
+refuses(3 "--sequence 17;16 positions of ./gpt2" --model ./gpt2 --sequence 17 --data text.txt)
+file(WRITE "${WORK}/sizes/config.json" "{\"model_type\": \"gpt2\"}")
+refuses(4 "sizes/config.json: lacks n_layer" --model sizes ${run})
+file(WRITE "${WORK}/sizes/config.json" "{\"n_layer\": 1}")
+refuses(4 "sizes/config.json: lacks model_type" --model sizes ${run})
+file(WRITE "${WORK}/sizes/config.json" "model_type")
+refuses(4 "sizes/config.json: is no JSON" --model sizes ${run})
+file(REMOVE "${WORK}/sizes/config.json")
+refuses(4 "sizes: the folder holds no config.json" --model sizes ${run})
+refuses(2 "'./nowhere' is not known;a folder with a config.json" --model ./nowhere ${run})
+
+# Weights that may run code are not read; the line that converts them is in the message.
+changed(gpt2 pickled)
+file(RENAME "${WORK}/pickled/model.safetensors" "${WORK}/pickled/pytorch_model.bin")
+refuses(4 "pickled: the folder holds pytorch_model.bin alone;M.from_pretrained('pickled').save_pretrained('pickled')"
+        --model pickled ${run})
+
+# Parts: a tensor that no part has, and one that two have.
+file(MAKE_DIRECTORY "${WORK}/parts")
+file(COPY_FILE "${WORK}/gpt2/config.json" "${WORK}/parts/config.json")
+file(COPY_FILE "${WORK}/gpt2/model.safetensors" "${WORK}/parts/model-00001-of-00002.safetensors")
+file(WRITE "${WORK}/parts/model.safetensors.index.json"
+     "{\"weight_map\": {\"wte.weight\": \"model-00002-of-00002.safetensors\"}}")
+refuses(4 "parts/model-00002-of-00002.safetensors: no such file" --model parts ${run})
+file(COPY_FILE "${WORK}/gpt2/model.safetensors" "${WORK}/parts/model-00002-of-00002.safetensors")
+refuses(4 "holds h.0.attn.c_attn.bias, which weight_map does not name" --model parts ${run})
+
+# Where folders are not written: over a file, into what is read, beside other weights.
+file(WRITE "${WORK}/old" "")
+refuses(2 "--save 'old' is a file" ${gpt2} ${run} --save old)
+refuses(2 "--save 'gpt2' leads into the folder that --model 'gpt2/.' reads" --model gpt2/. ${run} --save gpt2)
+refuses(2 "--log 'gpt2/log' leads into the folder" --model ./gpt2 ${run} --log gpt2/log)
+refuses(1 "parts: holds model.safetensors.index.json" ${gpt2} ${run} --save parts)
+refuses(1 "text.txt/folder" ${gpt2} ${run} --save text.txt/folder)
+# What diverges leaves no folder.
+refuses(7 "nothing was saved" ${gpt2} ${run} --steps 1 --learning-rate 3e38 --weight-decay 1e38 --save none)
+if(EXISTS "${WORK}/none")
+  message(SEND_ERROR "a diverged run left a folder")
+endif()
