@@ -102,7 +102,7 @@ inline std::vector<Piece> pieces(UnitLayout const& unit, int group, Range range)
 
 namespace detail {
 
-/// What contradicts itself in a unit's boundaries, or nothing.
+/// What contradicts itself in a unit's boundaries and activations, or nothing.
 inline std::string mistake_in_boundaries(UnitSpec const& unit) {
   for (int segment = 0; segment + 1 < unit.segments(); ++segment) {
     Boundary const& at = unit.boundary(segment);
@@ -137,14 +137,16 @@ inline std::string mistake_in_boundaries(UnitSpec const& unit) {
       return has + " over which the gradient of '" + value->name +
              "' turns from replicated to partial; only sums are moved";
   }
-  auto const beyond = [&](ActivationSpec const& kept) {
-    return kept.segment < 0 || kept.segment >= unit.segments();
-  };
   for (auto const* list : {&unit.saved, &unit.backward})
-    for (ActivationSpec const& kept : *list)
-      if (beyond(kept))
+    for (ActivationSpec const& kept : *list) {
+      for (nn::Weight const of : kept.serves)
+        if (of.index < 0 ||
+            of.index >= static_cast<int>(of.borrowed ? unit.borrows.size() : unit.parameters.size()))
+          return "has activation '" + kept.name + "' that serves a parameter which the unit does not have";
+      if (kept.segment < 0 || kept.segment >= unit.segments())
         return "has activation '" + kept.name + "' of segment " + std::to_string(kept.segment) +
                ", but only " + std::to_string(unit.segments()) + "; a boundary begins one";
+    }
   return {};
 }
 
