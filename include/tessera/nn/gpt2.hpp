@@ -28,7 +28,7 @@ class Gpt2 {
                     normal(),
                     true,
                     true,
-                    {Split::Kind::dim, 0},
+                    {Split::Kind::vocabulary, 0},
                     padded_vocabulary()},
                    ParameterSpec{"wpe.weight", {options.positions, options.channels}, normal(), true},
                    /*lent=*/true),
