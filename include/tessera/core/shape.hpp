@@ -33,6 +33,13 @@ class Shape {
   /// The product of all extents but the last.
   constexpr std::int64_t rows() const { return columns() == 0 ? 0 : elements() / columns(); }
 
+  /// The same but for one extent.
+  constexpr Shape with(int dim, std::int64_t extent) const {
+    Shape other = *this;
+    other.extents_[static_cast<std::size_t>(dim)] = extent;
+    return other;
+  }
+
   friend constexpr bool operator==(Shape const&, Shape const&) = default;
 
  private:

@@ -115,26 +115,25 @@ struct ProjectedAttention {
   ProjectedAttention(Unit& unit, std::string const& prefix, AttentionSpec const& with, std::int64_t head)
       : heads(static_cast<int>(with.heads)),
         frequencies(frequencies_of(with, head)),
-        query(unit, prefix + with.query, with.channels, with.heads * head, into_heads(with)),
-        key(unit, prefix + with.key, with.channels, key_heads(with) * head, into_heads(with)),
-        value(unit, prefix + with.value, with.channels, key_heads(with) * head, into_heads(with)),
+        query(unit, prefix + with.query, with.channels, with.heads * head, into_heads(with, head)),
+        key(unit, prefix + with.key, with.channels, key_heads(with) * head, into_heads(with, head)),
+        value(unit, prefix + with.value, with.channels, key_heads(with) * head, into_heads(with, head)),
         proj(unit, prefix + with.out, with.heads * head, with.channels,
-             {.init = with.residual_init,
-              .bias = with.bias,
-              .transposed = true,
-              .split = {Split::Kind::dim, 1}}),
-        queries(unit.saved("queries", per_token(with.heads * head))),
-        keys(unit.saved("keys", per_token(key_heads(with) * head))),
-        values(unit.saved("values", per_token(key_heads(with) * head))),
-        mixed(unit.saved("attention", per_token(with.heads * head))),
-        logsumexp(unit.saved_statistic("attention.logsumexp",
-                                       [count = with.heads](MicroBatch of) {
-                                         return Shape{of.batch, count, of.sequence};
-                                       })),
-        d_mixed(unit.backward("d_attention", per_token(with.heads * head))),
-        d_queries(unit.backward("d_queries", per_token(with.heads * head))),
-        d_keys(unit.backward("d_keys", per_token(key_heads(with) * head))),
-        d_values(unit.backward("d_values", per_token(key_heads(with) * head))) {}
+             {.init = with.residual_init, .bias = with.bias, .transposed = true, .split = of_heads(1, head)}),
+        queries(unit.saved("queries", per_token(with.heads * head), false, of_heads(2, head))),
+        keys(unit.saved("keys", per_token(key_heads(with) * head), false, of_heads(2, head))),
+        values(unit.saved("values", per_token(key_heads(with) * head), false, of_heads(2, head))),
+        mixed(unit.saved("attention", per_token(with.heads * head), false, of_heads(2, head))),
+        logsumexp(unit.saved_statistic(
+            "attention.logsumexp",
+            [count = with.heads](MicroBatch of) {
+              return Shape{of.batch, count, of.sequence};
+            },
+            of_heads(1, 1))),
+        d_mixed(unit.backward("d_attention", per_token(with.heads * head), of_heads(2, head))),
+        d_queries(unit.backward("d_queries", per_token(with.heads * head), of_heads(2, head))),
+        d_keys(unit.backward("d_keys", per_token(key_heads(with) * head), of_heads(2, head))),
+        d_values(unit.backward("d_values", per_token(key_heads(with) * head), of_heads(2, head))) {}
 
   static ops::RotaryFrequencies frequencies_of(AttentionSpec const& with, std::int64_t head) {
     if (with.rotary_theta <= 0.0) return {};
@@ -144,12 +143,15 @@ struct ProjectedAttention {
   static std::int64_t key_heads(AttentionSpec const& with) {
     return with.key_heads ? with.key_heads : with.heads;
   }
-  static LinearSpec into_heads(AttentionSpec const& with) {
+  static Split of_heads(int dim, std::int64_t channels_of_one) {
+    return {Split::Kind::heads, dim, 1, channels_of_one};
+  }
+  static LinearSpec into_heads(AttentionSpec const& with, std::int64_t head) {
     return {.init = with.init,
             .bias = with.bias,
             .transposed = true,
-            .split = {Split::Kind::dim, 0},
-            .bias_split = {Split::Kind::dim, 0}};
+            .split = of_heads(0, head),
+            .bias_split = of_heads(0, head)};
   }
   template <class Place, class T>
   void turn(Pass<Place, T>& pass, Tensor<T, Place> of_queries, Tensor<T, Place> of_keys, bool back) const {
@@ -170,12 +172,14 @@ struct GatedMlp {
       : gate(unit, name + ".gate_proj", channels, hidden, into_hidden(init)),
         up(unit, name + ".up_proj", channels, hidden, into_hidden(init)),
         down(unit, name + ".down_proj", hidden, channels,
-             {.init = residual_init, .bias = false, .transposed = true, .split = {Split::Kind::dim, 1}}),
-        gates(unit.saved("gate", per_token(hidden))),
-        ups(unit.saved("up", per_token(hidden))),
-        post(unit.saved("activation", per_token(hidden), /*cheap=*/true)),
-        d_gates(unit.backward("d_gate", per_token(hidden))),
-        d_ups(unit.backward("d_up", per_token(hidden))) {}
+             {.init = residual_init, .bias = false, .transposed = true, .split = {Split::Kind::hidden, 1}}),
+        gates(unit.saved("gate", per_token(hidden), false, {Split::Kind::hidden, 2})),
+        ups(unit.saved("up", per_token(hidden), false, {Split::Kind::hidden, 2})),
+        post(unit.saved("activation", per_token(hidden), /*cheap=*/true, {Split::Kind::hidden, 2})),
+        d_gates(unit.backward("d_gate", per_token(hidden), {Split::Kind::hidden, 2})),
+        d_ups(unit.backward("d_up", per_token(hidden), {Split::Kind::hidden, 2})) {
+    unit.serves(post, {down.weight});
+  }
 
   void forward(auto& pass, auto x, auto residual, auto y) const {
     gate.forward(pass, x, pass[gates]);
@@ -200,7 +204,7 @@ struct GatedMlp {
 
  private:
   static LinearSpec into_hidden(Init const& init) {
-    return {.init = init, .bias = false, .transposed = true, .split = {Split::Kind::dim, 0}};
+    return {.init = init, .bias = false, .transposed = true, .split = {Split::Kind::hidden, 0}};
   }
 };
 

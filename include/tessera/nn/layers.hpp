@@ -118,17 +118,26 @@ struct CausalAttention {
                   Init const& init, Init const& residual_init)
       : heads(static_cast<int>(head_count)),
         qkv(unit, name + ".c_attn", channels, 3 * channels,
-            {.init = init, .split = {Split::Kind::heads, 1}, .bias_split = {Split::Kind::heads, 0}}),
+            {.init = init,
+             .split = by_head(1, channels, head_count, 3),
+             .bias_split = by_head(0, channels, head_count, 3)}),
         proj(unit, name + ".c_proj", channels, channels,
-             {.init = residual_init, .split = {Split::Kind::dim, 0}}),
-        packed(unit.saved("qkv", per_token(3 * channels))),
-        mixed(unit.saved("attention", per_token(channels))),
-        logsumexp(unit.saved_statistic("attention.logsumexp",
-                                       [head_count](MicroBatch of) {
-                                         return Shape{of.batch, head_count, of.sequence};
-                                       })),
-        d_mixed(unit.backward("d_attention", per_token(channels))),
-        d_packed(unit.backward("d_qkv", per_token(3 * channels))) {}
+             {.init = residual_init, .split = by_head(0, channels, head_count)}),
+        packed(unit.saved("qkv", per_token(3 * channels), false, by_head(2, channels, head_count, 3))),
+        mixed(unit.saved("attention", per_token(channels), false, by_head(2, channels, head_count))),
+        logsumexp(unit.saved_statistic(
+            "attention.logsumexp",
+            [head_count](MicroBatch of) {
+              return Shape{of.batch, head_count, of.sequence};
+            },
+            by_head(1, head_count, head_count))),
+        d_mixed(unit.backward("d_attention", per_token(channels), by_head(2, channels, head_count))),
+        d_packed(unit.backward("d_qkv", per_token(3 * channels), by_head(2, channels, head_count, 3))) {}
+
+  /// Along a dim that holds `sections` of `extent` elements of so many heads.
+  static constexpr Split by_head(int dim, std::int64_t extent, std::int64_t count, int sections = 1) {
+    return {Split::Kind::heads, dim, sections, count > 0 ? extent / count : 0};
+  }
 
   void forward(auto& pass, auto x, auto residual, auto y) const {
     qkv.forward(pass, x, pass[packed]);
@@ -165,15 +174,17 @@ struct Mlp {
         fc(unit, first, channels, hidden,
            {.init = init,
             .transposed = transposed,
-            .split = {Split::Kind::dim, transposed ? 0 : 1},
-            .bias_split = {Split::Kind::dim, 0}}),
+            .split = {Split::Kind::hidden, transposed ? 0 : 1},
+            .bias_split = {Split::Kind::hidden, 0}}),
         proj(unit, second, hidden, channels,
              {.init = residual_init,
               .transposed = transposed,
-              .split = {Split::Kind::dim, transposed ? 1 : 0}}),
-        pre(unit.saved("fc", per_token(hidden))),
-        post(unit.saved("activation", per_token(hidden), /*cheap=*/true)),
-        d_pre(unit.backward("d_fc", per_token(hidden))) {}
+              .split = {Split::Kind::hidden, transposed ? 1 : 0}}),
+        pre(unit.saved("fc", per_token(hidden), /*cheap=*/false, {Split::Kind::hidden, 2})),
+        post(unit.saved("activation", per_token(hidden), /*cheap=*/true, {Split::Kind::hidden, 2})),
+        d_pre(unit.backward("d_fc", per_token(hidden), {Split::Kind::hidden, 2})) {
+    unit.serves(post, {proj.weight});
+  }
 
   void forward(auto& pass, auto x, auto residual, auto y) const {
     fc.forward(pass, x, pass[post], {.activation = activation, .pre = pass[pre]});
@@ -203,9 +214,9 @@ struct Embedding {
         tokens(unit.parameter(token_table)),
         positions(position_table ? unit.parameter(*position_table) : Weight{}),
         sums(lent ? BackwardStatistic{}
-                  : unit.backward_statistic("sums",
-                                            [shape = token_table.in_memory()](MicroBatch) { return shape; },
-                                            /*roomy=*/false, {tokens})) {
+                  : unit.backward_statistic(
+                        "sums", [shape = token_table.in_memory()](MicroBatch) { return shape; },
+                        /*roomy=*/false, {tokens}, token_table.split)) {
     unit.output = per_token(token_table.shape.columns());
     unit.input_gradient = unit.backward_reads_weights = unit.recomputable = false;
   }
@@ -230,7 +241,9 @@ struct Classifier {
   Saved logits;  // (B,T,columns), of which the first `vocabulary` count
 
   Classifier(Unit& unit, Linear const& linear, std::int64_t words, std::int64_t columns)
-      : projection(linear), vocabulary(words), logits(unit.saved("logits", per_token(columns))) {
+      : projection(linear),
+        vocabulary(words),
+        logits(unit.saved("logits", per_token(columns), false, {Split::Kind::vocabulary, 2})) {
     unit.recomputable = false;
   }
 

@@ -38,10 +38,14 @@ struct Init {
   static constexpr Init normal(double deviation) { return {Kind::normal, deviation}; }
 };
 
-/// How tensor parallelism would split a parameter: not at all, along a dim, or by heads within the last dim.
+/// What tensor parallelism may share out of a tensor over ranks, along which dim: heads, the hidden width
+/// of an MLP, the vocabulary, experts, the positions of a sequence; or nothing. Shapes are those of the
+/// whole.
 struct Split {
-  enum class Kind { none, dim, heads } kind = Kind::none;
+  enum class Kind { none, heads, hidden, vocabulary, experts, sequence } kind = Kind::none;
   int dim = 0;
+  int sections = 1;        ///< of that dim, one after another, each shared out by itself: a packed qkv has 3
+  std::int64_t grain = 1;  ///< elements that stay together, as those of a head
 };
 
 /// One parameter: its file name, logical shape, start, which updates it takes, and how it lies in memory.
@@ -75,9 +79,10 @@ struct ActivationSpec {
   bool cheap = false;
   bool roomy = false;  ///< some places fill a part of it alone
   int segment = 0;     ///< the one that writes it
-  /// Of `backward`: the unit's own parameters whose gradients alone it is for. Where all of them are frozen
-  /// it is not planned, and its views are empty. None: it is always planned.
-  std::vector<int> serves = {};
+  /// The parameters for whose gradients alone backward reads it, own or borrowed. Where all of them are
+  /// frozen backward has no room for it, and its views there are empty. None: it is always there.
+  std::vector<nn::Weight> serves = {};
+  Split split = {};
 };
 
 /// Where a unit's functions part: one segment ends and the next begins. The later one reads an activation
@@ -110,6 +115,7 @@ struct UnitSpec {
   bool backward_reads_weights = true;    ///< false where backward_input needs no weight
   bool recomputable = true;              ///< Recompute<Block> and <Every> may rebuild its saved tensors
   std::vector<Boundary> boundaries{};    ///< between its segments, in order
+  Split output_split = {};
 
   int segments() const { return static_cast<int>(boundaries.size()) + 1; }
   /// The one at the end of a segment.

@@ -32,6 +32,7 @@ class Unit {
   bool backward_reads_weights = true;
   bool recomputable = true;
   ShapeOf output;  ///< empty for the last unit
+  Split output_split;
 
   Weight parameter(ParameterSpec spec) {
     parameters_.push_back(std::move(spec));
@@ -45,23 +46,27 @@ class Unit {
   /// The parameter has no gradient, no optimizer state and is never updated.
   void freeze(Weight owned) { parameters_[static_cast<std::size_t>(owned.index)].trainable = false; }
   /// What forward leaves for backward; `cheap` as in ActivationSpec.
-  Saved saved(std::string name, ShapeOf shape, bool cheap = false) {
-    return {saved_.add({std::move(name), {}, false, cheap, false, segment()}, std::move(shape))};
+  Saved saved(std::string name, ShapeOf shape, bool cheap = false, Split const& split = {}) {
+    return {saved_.add({std::move(name), {}, false, cheap, false, segment(), {}, split}, std::move(shape))};
   }
-  SavedStatistic saved_statistic(std::string name, ShapeOf shape) {
-    return {saved_.add({std::move(name), {}, true, false, false, segment()}, std::move(shape))};
+  SavedStatistic saved_statistic(std::string name, ShapeOf shape, Split const& split = {}) {
+    return {saved_.add({std::move(name), {}, true, false, false, segment(), {}, split}, std::move(shape))};
+  }
+  /// Backward reads it for the gradients of these parameters alone, and nothing cheap is rebuilt from it.
+  void serves(Saved kept, std::initializer_list<Weight> parameters) {
+    saved_.specs[static_cast<std::size_t>(kept.index)].serves = parameters;
   }
   /// What backward_input leaves for backward_weight.
-  Backward backward(std::string name, ShapeOf shape) {
-    return {backward_.add({std::move(name), {}, false, false, false, segment()}, std::move(shape))};
+  Backward backward(std::string name, ShapeOf shape, Split const& split = {}) {
+    return {
+        backward_.add({std::move(name), {}, false, false, false, segment(), {}, split}, std::move(shape))};
   }
   /// `roomy`: some places fill a part of it alone. `serves`: the parameters whose gradients alone it is for;
   /// none: for all.
   BackwardStatistic backward_statistic(std::string name, ShapeOf shape, bool roomy = false,
-                                       std::initializer_list<Weight> serves = {}) {
-    ActivationSpec spec{std::move(name), {}, true, false, roomy, segment()};
-    for (Weight const& weight : serves) spec.serves.push_back(weight.index);
-    return {backward_.add(std::move(spec), std::move(shape))};
+                                       std::initializer_list<Weight> serves = {}, Split const& split = {}) {
+    return {
+        backward_.add({std::move(name), {}, true, false, roomy, segment(), serves, split}, std::move(shape))};
   }
   /// Ends a segment with what it saved: tensors listed from here on are the next one's. Returns the gradient
   /// of `value`, which that one leaves. The sides as in Boundary.
@@ -69,7 +74,7 @@ class Unit {
     int const index = static_cast<int>(backward_.specs.size());
     boundaries_.push_back({value.index, index, before, after});
     std::size_t const of = static_cast<std::size_t>(value.index);
-    return backward("d_" + saved_.specs[of].name, saved_.shapes[of]);
+    return backward("d_" + saved_.specs[of].name, saved_.shapes[of], saved_.specs[of].split);
   }
 
   /// The unit for a micro-batch; `prefix` stands before its parameters' names.
@@ -83,7 +88,8 @@ class Unit {
                   .input_gradient = input_gradient,
                   .backward_reads_weights = backward_reads_weights,
                   .recomputable = recomputable,
-                  .boundaries = boundaries_};
+                  .boundaries = boundaries_,
+                  .output_split = output_split};
     for (ParameterSpec& parameter : spec.parameters) parameter.name = prefix + parameter.name;
     return spec;
   }

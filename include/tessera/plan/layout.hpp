@@ -102,7 +102,7 @@ inline std::vector<Piece> pieces(UnitLayout const& unit, int group, Range range)
 
 namespace detail {
 
-/// What contradicts itself in a unit's boundaries, or nothing.
+/// What contradicts itself in a unit's boundaries and activations, or nothing.
 inline std::string mistake_in_boundaries(UnitSpec const& unit) {
   for (int segment = 0; segment + 1 < unit.segments(); ++segment) {
     Boundary const& at = unit.boundary(segment);
@@ -137,30 +137,52 @@ inline std::string mistake_in_boundaries(UnitSpec const& unit) {
       return has + " over which the gradient of '" + value->name +
              "' turns from replicated to partial; only sums are moved";
   }
-  auto const beyond = [&](ActivationSpec const& kept) {
-    return kept.segment < 0 || kept.segment >= unit.segments();
-  };
   for (auto const* list : {&unit.saved, &unit.backward})
-    for (ActivationSpec const& kept : *list)
-      if (beyond(kept))
+    for (ActivationSpec const& kept : *list) {
+      for (nn::Weight const of : kept.serves)
+        if (of.index < 0 ||
+            of.index >= static_cast<int>(of.borrowed ? unit.borrows.size() : unit.parameters.size()))
+          return "has activation '" + kept.name + "' that serves a parameter which the unit does not have";
+      if (kept.segment < 0 || kept.segment >= unit.segments())
         return "has activation '" + kept.name + "' of segment " + std::to_string(kept.segment) +
                ", but only " + std::to_string(unit.segments()) + "; a boundary begins one";
+    }
   return {};
 }
 
 }  // namespace detail
 
+/// What each rank of a tensor group has of a tensor. Throws Error(config) naming it where ranks cannot have
+/// alike parts.
+inline Shape local_shape(std::string const& name, Shape const& whole, Split const& split, int ranks) {
+  if (split.kind == Split::Kind::none) return whole;
+  constexpr char const* names[] = {"", "heads", "hidden", "vocabulary", "experts", "sequence"};
+  std::int64_t const parts = whole[split.dim] / split.sections / split.grain;
+  if (ranks < 1 || parts % ranks != 0)
+    throw Error(ErrorKind::config,
+                "model: '" + name + "' is split by " + names[static_cast<int>(split.kind)] + ", and " +
+                    std::to_string(ranks) + " ranks cannot share " + std::to_string(parts) +
+                    " of them evenly; choose a tensor group of a size that divides " + std::to_string(parts));
+  return whole.with(split.dim, whole[split.dim] / ranks);
+}
+inline Shape local_shape(ParameterSpec const& spec, int ranks) {
+  return local_shape(spec.name, spec.in_memory(), spec.split, ranks);
+}
+inline Shape local_shape(ActivationSpec const& spec, int ranks) {
+  return local_shape(spec.name, spec.shape, spec.split, ranks);
+}
+
 /// Checks a unit list once: names are unique, borrows point at earlier units that exist, extents are
-/// positive, no tensor is beyond any machine, and boundaries name what they part. Throws Error(config) naming
-/// the unit.
+/// positive, no tensor is beyond any machine, splits divide their dims, and boundaries name what they part.
+/// Throws Error(config) naming the unit.
 inline void check_units(std::vector<UnitSpec> const& units) {
   auto const fail = [](UnitSpec const& unit, std::string const& what) {
     throw Error(ErrorKind::config, "model: unit '" + unit.name + "' " + what, -1, unit.name);
   };
   if (units.empty())
     throw Error(ErrorKind::config, "model: it has no units; return at least one from units()");
-  auto const check = [&](UnitSpec const& unit, char const* what, std::string const& name,
-                         Shape const& shape) {
+  auto const check = [&](UnitSpec const& unit, char const* what, std::string const& name, Shape const& shape,
+                         Split const& split = {}) {
     double elements = 1.0;
     bool positive = true;
     for (int dim = 0; dim < shape.dims(); ++dim) {
@@ -171,17 +193,23 @@ inline void check_units(std::vector<UnitSpec> const& units) {
         std::string("has ") + what + " '" + name + "' of shape " + to_string(shape) + "; ";
     if (!positive) fail(unit, has + "every extent must be at least 1");
     if (elements > 0x1p44) fail(unit, has + "a tensor may have up to 2^44 elements");
+    if (split.kind != Split::Kind::none &&
+        (split.dim < 0 || split.dim >= shape.dims() || split.sections < 1 || split.grain < 1 ||
+         shape[split.dim] % (split.sections * split.grain) != 0))
+      fail(unit, has + "its split along dim " + std::to_string(split.dim) + " into " +
+                     std::to_string(split.sections) + " sections of grains of " +
+                     std::to_string(split.grain) + " does not fit");
   };
   std::vector<std::string> names;
   for (UnitSpec const& unit : units) {
-    check(unit, "tensor", "output", unit.output);
-    for (ActivationSpec const& kept : unit.saved) check(unit, "activation", kept.name, kept.shape);
-    for (ActivationSpec const& kept : unit.backward) check(unit, "activation", kept.name, kept.shape);
+    check(unit, "tensor", "output", unit.output, unit.output_split);
+    for (auto const* list : {&unit.saved, &unit.backward})
+      for (ActivationSpec const& kept : *list) check(unit, "activation", kept.name, kept.shape, kept.split);
     if (std::string const mistake = detail::mistake_in_boundaries(unit); !mistake.empty())
       fail(unit, mistake);
     for (ParameterSpec const& parameter : unit.parameters) {
       check(unit, "parameter", parameter.name, parameter.shape);
-      check(unit, "parameter", parameter.name, parameter.in_memory());
+      check(unit, "parameter", parameter.name, parameter.in_memory(), parameter.split);
       if (parameter.padded_rows &&
           (parameter.shape.dims() != 2 || parameter.padded_rows < parameter.shape[0]))
         fail(unit, "has parameter '" + parameter.name + "' of shape " + to_string(parameter.shape) +

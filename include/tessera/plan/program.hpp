@@ -246,8 +246,10 @@ class Generator {
     for (Flat const owner : work.weights) reads.push_back(weights(owner));
     if (unit > 0) reads.push_back(forward ? buffers_.output(unit - 1) : input_again(unit));
     for (int index = 0; index < static_cast<int>(spec.saved.size()); ++index) {
-      int const by = spec.saved[static_cast<std::size_t>(index)].segment;
-      if (by > segment) continue;
+      ActivationSpec const& kept = spec.saved[static_cast<std::size_t>(index)];
+      int const by = kept.segment;
+      bool const uses = backward || (work.verb == Verb::restore && !kept.cheap);
+      if (by > segment || (uses && !plan_.wanted(unit, kept))) continue;
       bool const dropped = order_.drops(unit, static_cast<std::size_t>(index));
       bool const made = by == segment && (forward || (again && dropped));
       (made ? writes : reads)

@@ -160,10 +160,12 @@ struct StepPlan {
     while (unit < units_count() && !trains(unit)) ++unit;
     return unit;
   }
-  /// Whether a tensor that backward_input leaves for backward_weight serves a gradient that is wanted.
+  /// Whether backward wants a tensor: not where it serves frozen parameters alone.
   bool wanted(int unit, ActivationSpec const& kept) const {
-    for (int const parameter : kept.serves)
-      if (flat(flat_of(unit, parameter)).trainable) return true;
+    for (nn::Weight const of : kept.serves)
+      if (trains(of.borrowed ? this->unit(unit).borrows[static_cast<std::size_t>(of.index)]
+                             : Borrow{unit, of.index}))
+        return true;
     return kept.serves.empty();
   }
   UnitSpec const& unit(int unit) const { return units[static_cast<std::size_t>(unit)]; }
