@@ -243,6 +243,7 @@ struct IntervalPlan;
 struct StepShape;
 struct Buffer;
 struct Program;
+struct FileTraffic;
 struct StepPlan;
 struct MemoryCategory;
 struct MemoryReport;
@@ -274,6 +275,7 @@ struct ModelKey;
 struct ModelSpec;
 struct NamedModel;
 class AnyTrainer;
+struct FileUse;
 struct DeviceFacts;
 class StepTrace;
 template <class Place, class T>
