@@ -31,11 +31,14 @@ if(TESSERA_INSTALL_RECIPES AND TARGET tessera_cuda)
 endif()
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/tesseraConfig.cmake.in"
   "${PROJECT_BINARY_DIR}/tesseraConfig.cmake"
-  INSTALL_DESTINATION "${tessera_cmake_dir}" NO_SET_AND_CHECK_MACRO)
+  INSTALL_DESTINATION "${tessera_cmake_dir}" NO_SET_AND_CHECK_MACRO
+  PATH_VARS CMAKE_INSTALL_INCLUDEDIR)
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/tesseraConfigVersion.cmake"
   VERSION ${PROJECT_VERSION} ${tessera_version_options})
 install(FILES "${PROJECT_BINARY_DIR}/tesseraConfig.cmake" "${PROJECT_BINARY_DIR}/tesseraConfigVersion.cmake"
   "${PROJECT_SOURCE_DIR}/cmake/TesseraCudaTargets.cmake" "${PROJECT_SOURCE_DIR}/cmake/TesseraCudaDialect.cmake"
-  "${PROJECT_SOURCE_DIR}/cmake/FindNCCL.cmake"
+  "${PROJECT_SOURCE_DIR}/cmake/FindNCCL.cmake" "${PROJECT_SOURCE_DIR}/cmake/TesseraUring.cmake"
   DESTINATION "${tessera_cmake_dir}")
+install(FILES "${PROJECT_SOURCE_DIR}/include/tessera/io/uring.cpp"
+  DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/tessera/io")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/tessera")

@@ -208,6 +208,7 @@ class TokenBatches;
 struct IoRequest;
 class IoEngine;
 class IoThreads;
+struct IoPattern;
 struct NvmeOptions;
 class NvmeFile;
 class AtomicFile;

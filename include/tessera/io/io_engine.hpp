@@ -30,7 +30,7 @@ class IoEngine {
  public:
   virtual ~IoEngine() = default;
   virtual std::string_view name() const noexcept = 0;
-  /// Fills in the result of every request; returns when all have one. Requests touch different bytes.
+  /// Fills in the result of every request; returns when all have one. No two touch the same bytes.
   virtual void run(int file, bool write, IoRequest* requests, std::int64_t count) noexcept = 0;
 };
 
@@ -64,6 +64,21 @@ class IoThreads final : public IoEngine {
  private:
   cpu::ThreadPool pool_;
 };
+
+/// What `open`, or without it the preferred engine, gives; else threads. With a description: the engine's
+/// name and, where another was wanted, why it is not that: "threads: io_uring: Operation not permitted".
+inline std::unique_ptr<IoEngine> open_io_engine(OpenIoEngine open, int depth, std::string& description) {
+  if (open == nullptr) open = preferred_io_engine.load();
+  std::string why_not = "io_uring is not linked";
+  if (open != nullptr) {
+    if (std::unique_ptr<IoEngine> engine = open(depth, why_not)) {
+      description = engine->name();
+      return engine;
+    }
+  }
+  description = "threads: " + why_not;
+  return std::make_unique<IoThreads>(depth);
+}
 
 }  // namespace v0
 }  // namespace tessera

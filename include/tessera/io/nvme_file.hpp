@@ -23,8 +23,8 @@
 
 #include "tessera/core/error.hpp"
 #include "tessera/data/file_bytes.hpp"
-#include "tessera/detail/clock.hpp"
 #include "tessera/io/io_engine.hpp"
+#include "tessera/io/io_pattern.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -149,16 +149,15 @@ class ScratchFile {
     if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
         static_cast<std::uint64_t>(bytes) > limit.rlim_cur)
       throw Error(ErrorKind::failed, path_text(path_) + ": needs " + with_commas(bytes) +
-                                         " bytes, and this process may write files of " +
+                                         " bytes, and this process may write files of at most " +
                                          with_commas(static_cast<std::int64_t>(limit.rlim_cur)) +
                                          " bytes; raise ulimit -f");
-    if (bytes == 0) return;
-    int code = 0;
-    while (::fallocate(file_.get(), 0, 0, bytes) != 0 && (code = errno) == EINTR) code = 0;
+    // Asked first: some file systems take all that is free before they refuse.
     std::int64_t const free = free_bytes(folder_);
-    if (code == EOPNOTSUPP || code == ENOSYS) {  // no room can be kept; ask once
-      code = free >= 0 && free < bytes ? ENOSPC : 0;
-      if (code == 0 && ::ftruncate(file_.get(), bytes) != 0) code = errno;
+    int code = free >= 0 && free < bytes ? ENOSPC : 0;
+    if (code == 0 && bytes > 0) {
+      while (::fallocate(file_.get(), 0, 0, bytes) != 0 && (code = errno) == EINTR) code = 0;
+      if (code == EOPNOTSUPP || code == ENOSYS) code = ::ftruncate(file_.get(), bytes) == 0 ? 0 : errno;
     }
     if (code == 0) return;
     std::string const what =
@@ -201,19 +200,21 @@ class ScratchFile {
 
 }  // namespace detail
 
-/// A scratch file of fixed size in NvmeOptions::directory, removed with the object, not buffered by the
-/// system where the file system allows. Offsets, sizes and addresses are multiples of 4096. Calls from
-/// several threads wait for each other; a call returns when all of its bytes are in their place, and the
-/// engine works on its pieces side by side. Cost: `depth` threads a file, or a ring of io_uring. Errors are
-/// Error(failed) with path, bytes, offset and the system's reason; the constructor throws
+/// A scratch file of fixed size in NvmeOptions::directory, zero at first and removed with the object, not
+/// buffered by the system where the file system allows. Offsets, sizes and addresses are multiples of 4096.
+/// Calls from several threads wait for each other; a call returns when all of its bytes are in their place,
+/// and the engine works on its pieces side by side. Cost: `depth` threads a file, or a ring of io_uring.
+/// Errors are Error(failed) with path, bytes, offset and the system's reason; the constructor throws
 /// Error(out_of_memory) when the disk lacks room, with the bytes needed and free.
 class NvmeFile {
  public:
   NvmeFile(NvmeOptions const& options, int rank, std::int64_t bytes)
       : options_(checked(options, bytes)), bytes_(bytes), scratch_(options.directory, rank, bytes) {
-    if (options_.request_bytes == 0) options_.request_bytes = std::int64_t{1} << 20;
-    if (options_.depth == 0) options_.depth = 8;
-    engine_ = open_engine(options_, described_);
+    IoPattern const pattern = detail::choose_pattern(
+        options_.directory, scratch_.get(), bytes, options_.engine, {options_.request_bytes, options_.depth});
+    options_.request_bytes = pattern.request_bytes;
+    options_.depth = pattern.depth;
+    engine_ = open_io_engine(options_.engine, options_.depth, engine_name_);
   }
   NvmeFile(NvmeFile const&) = delete;
   NvmeFile& operator=(NvmeFile const&) = delete;
@@ -235,9 +236,14 @@ class NvmeFile {
   std::int64_t high_water() const noexcept { return high_water_.load(std::memory_order_relaxed); }
   /// The engine that runs and, where another was preferred, why not that: "io_uring" or
   /// "threads: io_uring: Operation not permitted".
-  std::string_view engine() const noexcept { return described_; }
+  std::string_view engine() const noexcept { return engine_name_; }
   /// Whether the system's own buffer is passed by.
   bool direct() const noexcept { return scratch_.direct(); }
+  /// All of that in words, for results: "io_uring, 8 requests of 1024 KiB, buffered: no O_DIRECT here".
+  std::string description() const {
+    return engine_name_ + ", " + std::to_string(depth()) + " requests of " +
+           std::to_string(request_bytes() >> 10) + " KiB" + (direct() ? "" : ", buffered: no O_DIRECT here");
+  }
   std::string const& path() const noexcept { return scratch_.path(); }
   std::int64_t request_bytes() const noexcept { return options_.request_bytes; }
   int depth() const noexcept { return options_.depth; }
@@ -255,20 +261,6 @@ class NvmeFile {
     if (options.depth < 0 || options.depth > 1024)
       refuse(std::to_string(options.depth) + " requests at once; give 1 to 1024, or 0");
     return options;
-  }
-
-  static std::unique_ptr<IoEngine> open_engine(NvmeOptions const& options, std::string& described) {
-    OpenIoEngine const open = options.engine ? options.engine : preferred_io_engine.load();
-    std::string why_not = "io_uring is not linked";
-    std::unique_ptr<IoEngine> engine;
-    if (open) engine = open(options.depth, why_not);
-    if (engine) {
-      described = engine->name();
-      return engine;
-    }
-    engine = IoThreads::open(options.depth, why_not);
-    described = std::string(engine->name()) + ": " + why_not;
-    return engine;
   }
 
   void transfer(bool write, std::int64_t offset, std::byte* address, std::int64_t bytes) {
@@ -333,7 +325,7 @@ class NvmeFile {
   NvmeOptions options_;
   std::int64_t bytes_;
   detail::ScratchFile scratch_;
-  std::string described_;
+  std::string engine_name_;
   std::unique_ptr<IoEngine> engine_;
   std::mutex mutex_;
   std::vector<IoRequest> requests_;

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// How large requests to a disk are and how many are under way at once, found by trying.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/detail/clock.hpp"
+#include "tessera/io/io_engine.hpp"
+
+namespace tessera {
+inline namespace v0 {
+
+/// How a call is carried out: bytes of each of its requests, and how many are under way at once.
+struct IoPattern {
+  std::int64_t request_bytes = 0;
+  int depth = 0;
+  friend bool operator==(IoPattern const&, IoPattern const&) = default;
+};
+
+namespace detail {
+
+/// `given`, and what it leaves open from `other`.
+constexpr IoPattern completed(IoPattern given, IoPattern other) {
+  return {given.request_bytes > 0 ? given.request_bytes : other.request_bytes,
+          given.depth > 0 ? given.depth : other.depth};
+}
+
+/// The pattern for files that are too small for a trial.
+inline constexpr IoPattern usual_pattern{std::int64_t{1} << 20, 8};
+
+/// Seconds that writing `bytes` and reading them again takes; endless where it fails.
+inline double round_seconds(IoEngine& engine, int file, IoPattern pattern, std::byte* buffer,
+                            std::int64_t bytes) {
+  std::vector<IoRequest> requests;
+  for (std::int64_t at = 0; at < bytes; at += pattern.request_bytes)
+    requests.push_back({buffer + at, at, std::min(pattern.request_bytes, bytes - at)});
+  auto const start = std::chrono::steady_clock::now();
+  double failed = 0;
+  for (bool const write : {true, false}) {
+    engine.run(file, write, requests.data(), static_cast<std::int64_t>(requests.size()));
+    for (IoRequest const& request : requests)
+      if (request.result != request.bytes) failed = 1e9;
+  }
+  return failed + std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// Writes zeros to the first 16 MiB of a file with each of a few patterns, for half a second, or as long as
+/// one such write takes on a disk that is slower than that. The usual pattern keeps its place unless another
+/// is 5% faster.
+inline IoPattern fastest_pattern(int file, OpenIoEngine open, IoPattern given) {
+  constexpr std::int64_t mebibyte = std::int64_t{1} << 20, bytes = 16 * mebibyte;
+  struct Free {
+    void operator()(std::byte* buffer) const noexcept { ::operator delete (buffer, std::align_val_t{4096}); }
+  };
+  std::unique_ptr<std::byte, Free> const buffer(new (::operator new (bytes, std::align_val_t{4096}))
+                                                    std::byte[bytes]());
+  IoPattern best = completed(given, usual_pattern);
+  double least = 0;
+  auto const start = std::chrono::steady_clock::now();
+  for (IoPattern const candidate : {usual_pattern, IoPattern{mebibyte, 16}, IoPattern{2 * mebibyte, 8},
+                                    IoPattern{4 * mebibyte, 4}, IoPattern{mebibyte / 2, 16}}) {
+    IoPattern const pattern = completed(given, candidate);
+    std::string ignored;
+    std::unique_ptr<IoEngine> const engine = open_io_engine(open, pattern.depth, ignored);
+    for (int round = least == 0 ? 0 : 1; round < 3; ++round) {
+      double const seconds = round_seconds(*engine, file, pattern, buffer.get(), bytes);
+      if (std::chrono::steady_clock::now() - start > std::chrono::milliseconds(500)) return best;
+      // In the first round of all, blocks are new to the file, which takes longer.
+      if (round > 0 && (least == 0 || seconds < 0.95 * least)) {
+        least = seconds;
+        best = pattern;
+      }
+    }
+  }
+  return best;
+}
+
+/// `given`, completed by a trial on the file, which has `bytes` and nothing of worth in them. Once in a
+/// process for each folder and engine; meanwhile others who ask wait.
+inline IoPattern choose_pattern(std::string const& folder, int file, std::int64_t bytes, OpenIoEngine open,
+                                IoPattern given) {
+  struct Known {
+    std::string folder;
+    OpenIoEngine open;
+    IoPattern given, found;
+  };
+  static std::mutex mutex;
+  static std::vector<Known> known;
+  if (completed(given, usual_pattern) == given) return given;
+  std::lock_guard const lock(mutex);
+  for (Known const& trial : known)
+    if (trial.folder == folder && trial.open == open && trial.given == given) return trial.found;
+  if (bytes < (std::int64_t{64} << 20)) return completed(given, usual_pattern);
+  IoPattern const found = fastest_pattern(file, open, given);
+  known.push_back({folder, open, given, found});
+  return found;
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace tessera

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine of tessera::uring: requests go through a ring of Linux's io_uring, with liburing. Linking the
+// target compiles this source into the program, and before main it is what files prefer.
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <liburing.h>
+#include <limits>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "tessera/data/file_bytes.hpp"
+#include "tessera/io/io_engine.hpp"
+
+namespace {
+
+class Uring final : public tessera::IoEngine {
+ public:
+  static std::unique_ptr<tessera::IoEngine> open(int depth, std::string& why_not) {
+    std::unique_ptr<Uring> engine(new Uring);
+    // Containers often forbid the call, and kernels before 5.6 have no plain read.
+    int const code = ::io_uring_queue_init(static_cast<unsigned>(depth), &engine->ring_, 0);
+    if (code != 0) {
+      why_not = "io_uring: " + tessera::detail::errno_text(-code);
+      return nullptr;
+    }
+    engine->open_ = true;
+    engine->depth_ = depth;
+    ::io_uring_probe* const known = ::io_uring_get_probe_ring(&engine->ring_);
+    bool const reads = known != nullptr && ::io_uring_opcode_supported(known, IORING_OP_READ) != 0;
+    ::io_uring_free_probe(known);
+    if (reads) return engine;
+    why_not = "io_uring: this kernel's has no plain reads, 5.6 has";
+    return nullptr;
+  }
+  ~Uring() override {
+    if (open_) ::io_uring_queue_exit(&ring_);
+  }
+
+  std::string_view name() const noexcept override { return "io_uring"; }
+
+  void run(int file, bool write, tessera::IoRequest* requests, std::int64_t count) noexcept override {
+    for (std::int64_t index = 0; index < count; ++index) requests[index].result = unknown;
+    std::int64_t next = 0, under_way = 0;
+    // After a failure of the ring, what the kernel already has must still end: it writes to our memory.
+    while (under_way > 0 || (next < count && failure_ == 0)) {
+      for (; failure_ == 0 && next < count && under_way + ready() < depth_; ++next)
+        if (!fill(file, write, requests[next])) break;
+      ::io_uring_cqe* done = nullptr;
+      int const code =
+          failure_ == 0 ? ::io_uring_submit_and_wait(&ring_, 1) : ::io_uring_wait_cqe(&ring_, &done);
+      if (code < 0 && code != -EINTR && (under_way == 0 || (code != -EAGAIN && code != -EBUSY))) {
+        if (failure_ != 0) break;
+        failure_ = code;
+      }
+      if (failure_ == 0 && code > 0) under_way += code;
+      for (; ::io_uring_peek_cqe(&ring_, &done) == 0; --under_way) {
+        static_cast<tessera::IoRequest*>(::io_uring_cqe_get_data(done))->result = done->res;
+        ::io_uring_cqe_seen(&ring_, done);
+      }
+    }
+    for (std::int64_t index = 0; index < count; ++index)
+      if (requests[index].result == unknown) requests[index].result = failure_;
+  }
+
+ private:
+  static constexpr std::int64_t unknown = std::numeric_limits<std::int64_t>::min();
+
+  Uring() = default;
+  /// Entries that are filled in and not with the kernel.
+  std::int64_t ready() const noexcept { return ::io_uring_sq_ready(&ring_); }
+
+  bool fill(int file, bool write, tessera::IoRequest& request) noexcept {
+    ::io_uring_sqe* const entry = ::io_uring_get_sqe(&ring_);
+    if (entry == nullptr) return false;
+    auto const bytes = static_cast<unsigned>(request.bytes);
+    auto const offset = static_cast<std::uint64_t>(request.offset);
+    if (write)
+      ::io_uring_prep_write(entry, file, request.address, bytes, offset);
+    else
+      ::io_uring_prep_read(entry, file, request.address, bytes, offset);
+    ::io_uring_sqe_set_data(entry, &request);
+    return true;
+  }
+
+  ::io_uring ring_{};
+  bool open_ = false;
+  std::int64_t depth_ = 0;
+  int failure_ = 0;  // of the ring, which is not used any more
+};
+
+[[maybe_unused]] bool const registered = (tessera::preferred_io_engine.store(Uring::open), true);
+
+}  // namespace
