@@ -255,6 +255,7 @@ struct IntervalPlan;
 struct StepShape;
 struct Buffer;
 struct Program;
+struct FileTraffic;
 struct StepPlan;
 struct MemoryCategory;
 struct MemoryReport;
@@ -287,6 +288,7 @@ struct ModelKey;
 struct ModelSpec;
 struct NamedModel;
 class AnyTrainer;
+struct FileUse;
 struct DeviceFacts;
 class StepTrace;
 template <class Place, class T>

@@ -83,6 +83,7 @@
 #include "tessera/policy/slot.hpp"
 #include "tessera/policy/table.hpp"
 #include "tessera/store/parameter_store.hpp"
+#include "tessera/store/step_memory.hpp"
 #include "tessera/tensor/arena.hpp"
 #include "tessera/tensor/tensor.hpp"
 #include "tessera/train/check_options.hpp"

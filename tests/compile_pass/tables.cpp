@@ -41,9 +41,10 @@ static_assert(lies<ts::None>(device, device, device, "none"));
 static_assert(lies<ts::Cpu>(device, device, host, "cpu_optimizer"));
 static_assert(lies<ts::Nvme>(device, device, nvme, "nvme_optimizer"));
 static_assert(lies<ts::Cpu, ts::AllState>(host, host, host, "cpu_full"));
-static_assert(lies<ts::Nvme, ts::AllState>(nvme, nvme, nvme, "nvme"));
 static_assert(lies<Opt<ts::Nvme>, Par<ts::Cpu>>(host, host, nvme, "infinity"));
-static_assert(lies<Opt<ts::Cpu>, Par<ts::Nvme>>(nvme, nvme, host, "nvme_parameters"));
+// The folded gradient is on no disk.
+static_assert(lies<ts::Nvme, ts::AllState>(nvme, host, nvme, "nvme"));
+static_assert(lies<Opt<ts::Cpu>, Par<ts::Nvme>>(nvme, host, host, "nvme_parameters"));
 
 // One rank shards nothing: every stage is stage 0, on the tiers of its own offload.
 template <class Offload>

@@ -82,8 +82,15 @@ TEST_CASE("a recipe that breaks a rule or is not in this build is refused in wor
   CHECK(says(
       refusal(ErrorKind::config, [&] { made(recipe("zs0", "fp16", "none", "none", "ordered", "none")); }),
       "Precision<half> without a loss scale"));
-  CHECK(says(refusal(ErrorKind::unsupported, [&] { made(recipe("zs0", "fp32", "nvme_optimizer")); }),
-             "offload nvme_optimizer"));
+  CHECK(says(refusal(ErrorKind::unsupported, [&] { made(parse_recipe({.parallel = "data+tensor"})); }),
+             "parallel data+tensor is not part of this build"));
+  CHECK(says(
+      refusal(ErrorKind::config, [&] { made(recipe("zs0", "fp32", "nvme_optimizer")); }),
+      "offload nvme_optimizer keeps state in a file and nvme_directory is empty; name an existing folder "
+      "on the disk for it (programs: --nvme-path FOLDER)"));
+  options.nvme_directory = "/absent/folder";
+  CHECK(says(refusal(ErrorKind::failed, [&] { made(recipe("zs0", "fp32", "nvme_optimizer")); }),
+             "/absent/folder: cannot open the folder"));
   options.sequence = 41;
   CHECK(says(refusal(ErrorKind::config, [&] { made(recipe("zs0")); }),
              "the sequence 41 is beyond the model's 40 positions"));

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
@@ -139,6 +140,8 @@ inline TrainerOptions options_of(Run const& run) {
   options.sequence = run.sequence;
   options.accumulation = run.split.accumulation;
   if (options.threads == 0) options.threads = 1;
+  if (options.nvme_directory.empty())
+    options.nvme_directory = std::filesystem::temp_directory_path().string();  // files go with their trainers
   return options;
 }
 

@@ -400,6 +400,22 @@ TEST_CASE("NVMe: ranks of one process, and threads of one rank, do not collide")
   CHECK(folder.entries() == 0);
 }
 
+TEST_CASE("NVMe: a new file is zero, also after a trial and where killed processes left theirs") {
+  TemporaryFolder const folder;
+  constexpr std::int64_t size = std::int64_t{64} << 20;
+  file_support::write(folder / "tessera-scratch-999999999-0-0.bin", std::string(1 << 20, 'x'));
+  for (tessera::OpenIoEngine const open : engines()) {
+    NvmeFile file({folder.path(), 0, 0, open}, 0, size);
+    CHECK(file.high_water() == 0);
+    Bytes const zeros(4 << 20);
+    Bytes in(4 << 20, 1);
+    for (std::int64_t at = 0; at < size; at += in.size()) {
+      file.read(at, in.data(), in.size());
+      CHECK(in == zeros);
+    }
+  }
+}
+
 TEST_CASE("NVMe: requests and their number are tried once for a folder, unless they are given") {
   TemporaryFolder const folder;
   arm({-1, 0});

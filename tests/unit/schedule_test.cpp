@@ -71,7 +71,7 @@ std::string acquisitions_are_sound(StepPlan const& plan, Program const& program)
       if (!held.empty()) return "not released before " + where;
       micro = turn.micro_batch;
     }
-    if (entry.verb == Verb::acquire) {  // a way of several moves ends in the same buffer
+    if (entry.verb == Verb::acquire && program.at(entry.to).kind == BufferKind::gathered) {  // the way's end
       bool const goes_on = entry.from == entry.to;
       if (!held.insert(entry.to).second && !goes_on) return "acquired twice: " + where;
       continue;

@@ -16,9 +16,10 @@ enum class Lane : std::uint8_t {
   download,  ///< copies from the device to the other tiers
   upload,    ///< and back: a link carries both ways at once
   host,
-  gathering  ///< communication in a channel of its own: what comes ahead of use
+  gathering,  ///< communication in a channel of its own: what comes ahead of use
+  disk        ///< reads and writes of files
 };
-inline constexpr std::size_t lane_count = 6;
+inline constexpr std::size_t lane_count = 7;
 
 constexpr std::string_view name_of(Lane lane) {
   switch (lane) {
@@ -34,6 +35,8 @@ constexpr std::string_view name_of(Lane lane) {
       return "host";
     case Lane::gathering:
       return "gathering";
+    case Lane::disk:
+      return "disk";
   }
   return "?";
 }

@@ -20,7 +20,8 @@ struct Nvme {
 };
 
 /// The places as data, for tables. `device` is where the model computes; `host` is the other arena in host
-/// memory that `Offload` uses, also when the device is itself the CPU.
+/// memory that `Offload` uses, also when the device is itself the CPU; `nvme` is a file. Values travel from a
+/// tier to the next, so between device and disk they pass the host.
 enum class Tier : std::uint8_t { device, host, nvme };
 inline constexpr std::size_t tier_count = 3;
 
@@ -35,6 +36,11 @@ constexpr std::string_view name_of(Tier tier) {
   }
   return "?";
 }
+
+/// Whether bytes of a tier have addresses; others are read and written from a tier that has.
+constexpr bool has_addresses(Tier tier) { return tier != Tier::nvme; }
+/// Where work is done on what lies in a tier.
+constexpr Tier worked_on(Tier tier) { return tier == Tier::nvme ? Tier::host : tier; }
 
 }  // namespace v0
 }  // namespace tessera

@@ -52,9 +52,9 @@ inline double round_seconds(IoEngine& engine, int file, IoPattern pattern, std::
   return failed + std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Overwrites the first 16 MiB of a file with each of a few patterns, for half a second, or as long as one
-/// such write takes on a disk that is slower than that. The usual pattern keeps its place unless another is
-/// 5% faster.
+/// Writes zeros to the first 16 MiB of a file with each of a few patterns, for half a second, or as long as
+/// one such write takes on a disk that is slower than that. The usual pattern keeps its place unless another
+/// is 5% faster.
 inline IoPattern fastest_pattern(int file, OpenIoEngine open, IoPattern given) {
   constexpr std::int64_t mebibyte = std::int64_t{1} << 20, bytes = 16 * mebibyte;
   struct Free {

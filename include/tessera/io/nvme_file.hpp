@@ -200,11 +200,11 @@ class ScratchFile {
 
 }  // namespace detail
 
-/// A scratch file of fixed size in NvmeOptions::directory, removed with the object, not buffered by the
-/// system where the file system allows. Offsets, sizes and addresses are multiples of 4096. Calls from
-/// several threads wait for each other; a call returns when all of its bytes are in their place, and the
-/// engine works on its pieces side by side. Cost: `depth` threads a file, or a ring of io_uring. Errors are
-/// Error(failed) with path, bytes, offset and the system's reason; the constructor throws
+/// A scratch file of fixed size in NvmeOptions::directory, zero at first and removed with the object, not
+/// buffered by the system where the file system allows. Offsets, sizes and addresses are multiples of 4096.
+/// Calls from several threads wait for each other; a call returns when all of its bytes are in their place,
+/// and the engine works on its pieces side by side. Cost: `depth` threads a file, or a ring of io_uring.
+/// Errors are Error(failed) with path, bytes, offset and the system's reason; the constructor throws
 /// Error(out_of_memory) when the disk lacks room, with the bytes needed and free.
 class NvmeFile {
  public:

@@ -34,11 +34,12 @@ class ProgramCheck {
       std::string mistake = begin(turn(index_));
       if (mistake.empty()) mistake = touch(at(index_));
       if (mistake.empty()) mistake = sum(at(index_));
+      if (mistake.empty()) mistake = tiers(at(index_));
       if (!mistake.empty()) return mistake;
       now_[lane_of(index_)] = started_;
       ended_[static_cast<std::size_t>(turn(index_).index)] = {index_, started_};
     }
-    return {};
+    return left_as_it_was();
   }
 
  private:
@@ -172,6 +173,8 @@ class ProgramCheck {
       case Kind::staging:
         return one_of({Verb::reduce});
       case Kind::landing:
+      case Kind::working:
+      case Kind::working_moments:
         return one_of({Verb::stream});
       case Kind::state:
         return one_of({Verb::decide});
@@ -180,6 +183,46 @@ class ProgramCheck {
       default:
         return true;
     }
+  }
+  /// Files are read to host memory and written from there, by copies in the lane of disks and nothing else.
+  std::string tiers(Entry const& entry) {
+    bool on_disk = false;
+    for (auto const* list : {&entry.reads, &entry.writes})
+      for (int const buffer : *list) on_disk |= !has_addresses(program_.at(buffer).tier);
+    if (on_disk != (entry.lane == Lane::disk))
+      return name(index_) + (on_disk ? " touches a file in another lane than that of disks"
+                                     : " touches no file in the lane of disks");
+    if (!on_disk) return {};
+    Tier const from = program_.at(entry.from).tier, to = program_.at(entry.to).tier;
+    bool const one_is_host = from == Tier::host ? !has_addresses(to) : to == Tier::host;
+    if (entry.move != Move::copy || !one_is_host || entry.reads.size() + entry.writes.size() != 2)
+      return name(index_) + " is no copy between a file and host memory";
+    for (int const buffer : {entry.from, entry.to}) {
+      Buffer const& about = program_.at(buffer);
+      std::int64_t const begin = about.offset + about.at(entry.part.begin);
+      bool const to_the_end = entry.part.end == about.range.end;  // and what pads its last block
+      if (entry.part.size() > 0 &&
+          (begin % disk_block != 0 || (!to_the_end && program_.bytes_of(entry) % disk_block != 0)))
+        return name(index_) + " reads or writes a part of a block of " + name_of_buffer(buffer);
+    }
+    return {};
+  }
+  /// At the end of a step: what it should have updated.
+  std::string left_as_it_was() const {
+    auto const& entries = program_.schedule.entries;
+    if (std::none_of(entries.begin(), entries.end(),
+                     [](Entry const& entry) { return entry.verb == Verb::update; }))
+      return {};
+    for (int buffer = 0; buffer < static_cast<int>(program_.buffers.size()); ++buffer) {
+      Buffer const& about = program_.at(buffer);
+      bool const kept = about.kind == BufferKind::parameters || about.kind == BufferKind::master ||
+                        about.kind == BufferKind::moments;
+      if (!kept || !plan_.flat({about.unit, about.flat}).trainable) continue;
+      for (int p = first(buffer); p < last(buffer); ++p)
+        if (pieces_[static_cast<std::size_t>(p)].writer < 0)
+          return name_of_buffer(buffer) + " is as it was before the step";
+    }
+    return {};
   }
   /// Sums are folded in the order of micro-batches, and complete before they are used.
   std::string sum(Entry const& entry) {
@@ -266,8 +309,9 @@ class ProgramCheck {
 /// of them writing, are in an order by lanes and waits, and what an entry reads was last written as that
 /// buffer, in the same micro-batch where it does not persist, by an entry of that unit whose verb makes such
 /// values; of state only what lasts over steps may be older. Sums take every micro-batch once and in order
-/// before they are used. Moves that work in place do. Empty, or the first mistake in words. Takes time in
-/// proportion to the list; for tests and for those who write schedules.
+/// before they are used. Moves that work in place do. Files are read and written by whole blocks, from host
+/// memory. A step leaves no weight and no moment as it was. Empty, or the first mistake in words. Takes time
+/// in proportion to the list; for tests and for those who write schedules.
 inline std::string mistake_in(StepPlan const& plan, Program const& program) {
   return detail::ProgramCheck(plan, program).run();
 }

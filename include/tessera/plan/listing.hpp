@@ -31,14 +31,6 @@ inline std::string words(StepPlan const& plan, Buffer const& buffer, int unit) {
   return text;
 }
 
-/// The bytes that an entry carries from or works on in this rank.
-inline std::int64_t bytes_of(Program const& program, Entry const& entry) {
-  if (entry.from < 0) return 0;
-  Buffer const& from = program.at(entry.from);
-  return from.bytes_of(entry.part.size()) *
-         (entry.move == Move::copy || entry.verb == Verb::fold ? from.pieces : 1);
-}
-
 inline void append_padded(std::string& line, std::string const& text, std::size_t width) {
   line += text;
   line.append(text.size() < width ? width - text.size() : 1, ' ');
@@ -84,7 +76,7 @@ inline std::string listing(StepPlan const& plan, Program const& program) {
                               (several ? ":" + std::to_string(entry.segment) : std::string()),
                           unit_width);
     detail::append_padded(line, std::string(name_of(entry.verb)), 17);
-    std::int64_t const bytes = detail::bytes_of(program, entry);
+    std::int64_t const bytes = program.bytes_of(entry);
     detail::append_padded(line, entry.from < 0 ? "-" : bytes_text(bytes), 12);
     if (entry.move != Move::none) line += std::string(name_of(entry.move)) + " ";
     if (entry.bucket >= 0) line += "in bucket " + std::to_string(entry.bucket) + " ";

@@ -41,8 +41,10 @@ struct IntervalPlan {
 };
 
 /// Places every interval so that no two that meet in time overlap in memory: largest first, each at the
-/// lowest offset of the tightest gap that holds it. Deterministic; O(n^2) in the number of intervals.
-inline IntervalPlan plan_intervals(std::vector<Interval> const& intervals) {
+/// lowest multiple of `alignment` in the tightest gap that holds it. Deterministic; O(n^2) in the number of
+/// intervals.
+inline IntervalPlan plan_intervals(std::vector<Interval> const& intervals,
+                                   std::int64_t alignment = arena_alignment) {
   IntervalPlan plan;
   plan.offsets.assign(intervals.size(), -1);
   std::vector<std::size_t> order;
@@ -72,7 +74,7 @@ inline IntervalPlan plan_intervals(std::vector<Interval> const& intervals) {
         best_gap = gap;
         if (gap == bytes) break;
       }
-      cursor = std::max(cursor, other.end);
+      cursor = std::max(cursor, round_up(other.end, alignment));
     }
     std::int64_t const offset = best < 0 ? cursor : best;
     plan.offsets[index] = offset;

@@ -60,9 +60,10 @@ inline void go_over_ranks(std::vector<Hop>& hops, Sharding from, Sharding to, Ro
 
 }  // namespace detail
 
-/// The moves that bring values from one placement to another, in order; none where they are there. Ranks talk
-/// on the device alone: values of another tier come up first and go down last. After an all_to_all, and after
-/// a gather of summands, the receiver has one piece a rank, which are still to be folded.
+/// The moves that bring values from one placement to another, in order; none where they are there. A copy
+/// goes to the next tier: from a disk to the host, and from there to the device. Ranks talk on the device
+/// alone: values of another tier come up first and go down last. After an all_to_all, and after a gather of
+/// summands, the receiver has one piece a rank, which are still to be folded.
 ///   partial    to replicated  all_reduce        (ordered: all_to_all, all_gather)
 ///   partial    to sharded     reduce_scatter    (ordered: all_to_all)
 ///   partial    to owned       gather
@@ -73,12 +74,19 @@ inline void go_over_ranks(std::vector<Hop>& hops, Sharding from, Sharding to, Ro
 /// column, and shards come together within the row.
 inline std::vector<Hop> moves_between(Placement from, Placement to, Roads const& roads) {
   std::vector<Hop> hops;
+  auto const copy = [&](Sharding over, Tier tier) {
+    while (from.tier != tier) {
+      int const at = static_cast<int>(from.tier);
+      from = {over, static_cast<Tier>(from.tier < tier ? at + 1 : at - 1)};
+      hops.push_back({Move::copy, from});
+    }
+  };
   while (!holds(from.over, to.over)) {
-    if (from.tier != Tier::device) hops.push_back({Move::copy, {from.over, Tier::device}});
+    copy(from.over, Tier::device);
     detail::go_over_ranks(hops, from.over, to.over, roads);
     from = hops.back().after;
   }
-  if (from.tier != to.tier) hops.push_back({Move::copy, to});
+  copy(to.over, to.tier);
   return hops;
 }
 

@@ -14,24 +14,26 @@ inline namespace v0 {
 
 namespace detail {
 
-/// Where an entry stands to the works around it: what brings something for the next work, a part of a work
-/// (its first one begins it), or what carries on from the one before.
-enum class Part { brings, begins, belongs, carries_on };
+/// Where an entry stands to the works around it: what brings something for the next work, or fetches it for
+/// what brings it, a part of a work (its first one begins it), or what carries on from the one before.
+enum class Part { fetches, brings, begins, belongs, carries_on };
 
-/// Reorders the entries [begin, end): what brings something for work j comes before work j - k, what carries
-/// on from it after work j + k. Works stay in order, and so do the entries between two of them.
+/// Reorders the entries [begin, end): what brings something for work j comes before work j - k, what fetches
+/// it before what work j - 2k waits for, what carries on from it after work j + k. Works stay in order, and
+/// so do the entries of a kind between two of them.
 template <class PartOf>
 void skew(std::vector<Entry>& entries, std::size_t begin, std::size_t end, int k, PartOf const& part_of) {
   int works = 0;
   for (std::size_t at = begin; at < end; ++at) works += part_of(entries[at]) == Part::begins;
-  std::vector<std::vector<std::size_t>> order(3 * static_cast<std::size_t>(works));  // before, at, after each
+  std::vector<std::vector<std::size_t>> order(4 * static_cast<std::size_t>(works));  // of each: the parts
   int work = -1;
   for (std::size_t at = begin; at < end; ++at) {
     Part const part = part_of(entries[at]);
     work += part == Part::begins;
-    int const place = part == Part::brings       ? 3 * std::max(work + 1 - k, 0)
-                      : part == Part::carries_on ? 3 * std::min(work + k, works - 1) + 2
-                                                 : 3 * work + 1;
+    int const place = part == Part::fetches      ? 4 * std::max(work + 1 - 2 * k, 0)
+                      : part == Part::brings     ? 4 * std::max(work + 1 - k, 0) + 1
+                      : part == Part::carries_on ? 4 * std::min(work + k, works - 1) + 3
+                                                 : 4 * work + 2;
     order[static_cast<std::size_t>(place)].push_back(at);
   }
   std::vector<Entry> sorted;
@@ -42,8 +44,8 @@ void skew(std::vector<Entry>& entries, std::size_t begin, std::size_t end, int k
 
 inline Part part_in_micro_batch(Entry const& entry) {
   switch (entry.verb) {
-    case Verb::acquire:
-      return Part::brings;
+    case Verb::acquire:  // a read takes as long as units, and its copy to the device waits for it
+      return entry.lane == Lane::disk ? Part::fetches : Part::brings;
     case Verb::forward:
     case Verb::recompute:
     case Verb::backward_input:
@@ -53,9 +55,19 @@ inline Part part_in_micro_batch(Entry const& entry) {
     case Verb::backward_weight:
     case Verb::release:
       return Part::belongs;
-    default:
+    case Verb::reduce:
+    case Verb::fold:
+    case Verb::norm:
+    case Verb::share:
       return Part::carries_on;
+    case Verb::stream:
+    case Verb::update:
+    case Verb::publish:
+    case Verb::decide:
+    case Verb::brief:
+      break;  // after the micro-batches
   }
+  return Part::carries_on;
 }
 inline Part part_in_update(Entry const& entry) {
   return entry.verb == Verb::stream   ? Part::brings
@@ -69,8 +81,9 @@ inline Part part_in_update(Entry const& entry) {
 /// travel and are folded until as many units later, on the lane of communication, and updates run while the
 /// gradients of the units after them come and the weights of those before them go. Because an entry's place
 /// in the list decides how long its buffers live, what runs together gets bytes of its own: about `prefetch`
-/// units more of weights, contributions and the optimizer's transients. Entries stay in their micro-batch,
-/// and the values do not change. 0: the list as it is; without moves, too.
+/// units more of weights, contributions and the optimizer's transients. What an acquisition reads from a disk
+/// comes as many units earlier still. Entries stay in their micro-batch, and the values do not change. 0: the
+/// list as it is; without moves, too.
 inline void overlap(Schedule& schedule, int prefetch) {
   auto& entries = schedule.entries;
   bool const moves = std::any_of(entries.begin(), entries.end(), [](Entry const& entry) {

@@ -78,14 +78,25 @@ inline std::vector<Interval> lives_of(Program const& program) {
   return lives;
 }
 
+/// What the offsets in a tier are multiples of. Disks are read and written in whole blocks, on both sides.
+inline std::int64_t alignment_of(Program const& program, Tier tier) {
+  bool const with_files = std::any_of(program.buffers.begin(), program.buffers.end(),
+                                      [](Buffer const& buffer) { return !has_addresses(buffer.tier); });
+  return with_files && tier != Tier::device ? disk_block : arena_alignment;
+}
+
 /// Gives every buffer its offset, and each tier its bytes. The moves of a bucket are under way together.
 inline void place_buffers(Program& program) {
   auto& buffers = program.buffers;
+  std::array<std::int64_t, tier_count> alignment{};
+  for (std::size_t at = 0; at < tier_count; ++at)
+    alignment[at] = alignment_of(program, Tier{static_cast<std::uint8_t>(at)});
   for (Buffer& buffer : buffers) {
     if (!buffer.persistent) continue;
-    std::int64_t& end = program.persistent_bytes[static_cast<std::size_t>(buffer.tier)];
-    buffer.offset = end;
-    end += round_up(buffer.bytes, arena_alignment);
+    std::size_t const at = static_cast<std::size_t>(buffer.tier);
+    std::int64_t& end = program.persistent_bytes[at];
+    buffer.offset = round_up(end, alignment[at]);
+    end = buffer.offset + round_up(buffer.bytes, arena_alignment);
   }
   std::vector<Interval> const all = lives_of(program);
   for (std::size_t at = 0; at < tier_count; ++at) {
@@ -95,11 +106,11 @@ inline void place_buffers(Program& program) {
       if (buffers[index].tier == tier) lives[index] = all[index];
       lives[index].bytes = buffers[index].bytes;
     }
-    IntervalPlan const placed = plan_intervals(lives);
+    IntervalPlan const placed = plan_intervals(lives, alignment[at]);
+    std::int64_t const begin = round_up(program.persistent_bytes[at], alignment[at]);
     for (std::size_t index = 0; index < buffers.size(); ++index)
-      if (placed.offsets[index] >= 0)
-        buffers[index].offset = program.persistent_bytes[at] + placed.offsets[index];
-    program.arena_bytes[at] = program.persistent_bytes[at] + placed.bytes;
+      if (placed.offsets[index] >= 0) buffers[index].offset = begin + placed.offsets[index];
+    program.arena_bytes[at] = placed.bytes > 0 ? begin + placed.bytes : program.persistent_bytes[at];
   }
 }
 

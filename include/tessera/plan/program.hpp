@@ -122,10 +122,9 @@ class Generator {
             int bucket = -1) {
     Tier const here = buffers_[from].tier, there = buffers_[to].tier;
     bool const ahead = verb == Verb::acquire && plan_.shape.channels > 1;
-    Lane const lane = move != Move::copy     ? (ahead ? Lane::gathering : Lane::communication)
-                      : here == there        ? Lane::compute
-                      : here == Tier::device ? Lane::download
-                                             : Lane::upload;
+    Lane const lane = move == Move::copy ? lane_between(here, there)
+                      : ahead            ? Lane::gathering
+                                         : Lane::communication;
     Entry& entry = emit(verb, of, lane, {from}, {to});
     entry.move = move;
     entry.group = group;
@@ -134,6 +133,12 @@ class Generator {
     entry.from = from;
     entry.to = to;
     entry.part = part;
+  }
+
+  static Lane lane_between(Tier here, Tier there) {
+    if (here == there) return Lane::compute;
+    if (!has_addresses(here) || !has_addresses(there)) return Lane::disk;
+    return here == Tier::device ? Lane::download : Lane::upload;
   }
 
   /// The one way in which state travels: a chain of moves, each to `into` where that is on the tier and has
@@ -150,14 +155,13 @@ class Generator {
         auto& [of, values, into] = loads[index];
         bool const from_all = hop.move == Move::all_gather || hop.move == Move::gather;
         Sharding const over = from_all ? values.lies.over : hop.after.over;
-        move(verb, hop.move, of, values.buffer, next[index], part_of(verb, hop.move, of, over), hop.group,
-             bucket);
+        move(verb, hop.move, of, values.buffer, next[index], part_of(hop.move, of, over), hop.group, bucket);
         values = {next[index], hop.after};
       }
     }
     for (auto& [of, values, into] : loads) {
       if (into < 0 || values.buffer == into) continue;
-      move(verb, Move::copy, of, values.buffer, into, part_of(verb, Move::copy, of, to.over));
+      move(verb, Move::copy, of, values.buffer, into, part_of(Move::copy, of, to.over));
       values.buffer = into;
     }
   }
@@ -179,32 +183,25 @@ class Generator {
              holds(buffers_[buffer].over, hop.after.over);
     };
     Placement lies = hop.after;  // summands, and what an owner is about to broadcast, have room for all
-    if (lies.over == Sharding::partial || (lies.over == Sharding::owned && !last))
+    bool const onwards = !last && lies.tier == Tier::device;
+    if (lies.over == Sharding::partial || (lies.over == Sharding::owned && onwards))
       lies.over = Sharding::replicated;
-    int const next = fits(into) ? into
-                     : fits(values.buffer)
-                         ? values.buffer
-                         : buffers_.room(passing, of, stop(passing, of)++, here.type, lies, pieces);
+    int const next = fits(into)            ? into
+                     : fits(values.buffer) ? values.buffer
+                                           : buffers_.room(passing, of, stop(passing, of)++, here.type, lies,
+                                                           pieces, here.block);
     if (hop.move == Move::broadcast && next != values.buffer) {
-      move(verb, Move::copy, of, values.buffer, next, part_of(verb, Move::copy, of, values.lies.over));
+      move(verb, Move::copy, of, values.buffer, next, part_of(Move::copy, of, values.lies.over));
       values.buffer = next;
     }
     return next;
   }
   int& stop(Kind passing, Flat of) {
-    std::size_t const kind = passing == Kind::staging   ? 0
-                             : passing == Kind::landing ? 1
-                             : passing == Kind::working ? 2
-                                                        : 3;
-    return stops_[kind][static_cast<std::size_t>(plan_.flat(of).number)];
+    return stops_[static_cast<std::size_t>(passing)][static_cast<std::size_t>(plan_.flat(of).number)];
   }
-  /// What a move takes or leaves here. Of updated weights only those of parameters are copied: what pads
-  /// stays zero.
-  Range part_of(Verb verb, Move move, Flat of, Sharding over) const {
-    FlatLayout const& layout = plan_.flat(of);
-    if (move == Move::broadcast) return {0, layout.padded};
-    Range const part = plan_.held(over, of);
-    return verb == Verb::publish && move == Move::copy ? intersect(part, {0, layout.undecayed.end}) : part;
+  /// What a move takes or leaves here.
+  Range part_of(Move move, Flat of, Sharding over) const {
+    return move == Move::broadcast ? Range{0, plan_.flat(of).padded} : plan_.held(over, of);
   }
 
   void acquire(Flat of) {
@@ -369,17 +366,23 @@ class Generator {
            buffers_[buffers_.state()].range);
   }
 
-  /// The optimizer works where its moments lie: gradient and master weights come there, and what it made goes
-  /// back to where it is kept.
+  /// The optimizer works where its moments lie, on the host where that is a disk: what it needs comes there,
+  /// and what it made goes back to where it is kept.
   void update(Flat of) {
-    Placement const& at = rows().moments;
+    Placement const at = plan_.working();
     int const kept = buffers_.parameters(of), master = buffers_.master(of);
     bool const apart = !plan_.weights_are_master();
     Placement const& master_lies = apart ? rows().master : rows().parameters;
     int const gradient =
         carry(Verb::stream, of, {buffers_.gradient(of), plan_.gradients()}, at, Kind::landing);
     int const working = carry(Verb::stream, of, {master, master_lies}, at, Kind::working);
-    List writes = buffers_.moments(of);
+    List const kept_moments = buffers_.moments(of);
+    List moments;
+    for (int const moment : kept_moments)
+      moments.push_back(carry(Verb::stream, of, {moment, rows().moments}, at, Kind::working_moments));
+    List reads{plan_.streams() ? buffers_.host_state() : buffers_.state()}, writes = moments;
+    if (moments != kept_moments) reads.insert(reads.end(), moments.begin(), moments.end());
+    if (working != master) reads.push_back(working);
     int weights = working;  // those that are kept on the device come from here
     if (apart) {
       if (at.tier == rows().parameters.tier && holds(rows().parameters.over, at.over))
@@ -388,8 +391,9 @@ class Generator {
         weights = buffers_.room(Kind::updated, of, 0, types().parameter, at);
       if (weights != working) writes.push_back(weights);
     }
-    work(Verb::update, of, gradient, working, plan_.updated(of),
-         {plan_.streams() ? buffers_.host_state() : buffers_.state()}, std::move(writes));
+    work(Verb::update, of, gradient, working, plan_.updated(of), std::move(reads), std::move(writes));
+    for (std::size_t index = 0; index < moments.size(); ++index)
+      carry(Verb::publish, of, {moments[index], at}, rows().moments, Kind::transit, kept_moments[index]);
     if (apart) carry(Verb::publish, of, {working, at}, master_lies, Kind::working, master);
     carry(Verb::publish, of, {weights, at}, rows().parameters, Kind::transit, kept);
   }
@@ -403,8 +407,8 @@ class Generator {
   int micro_ = 0;
   bool last_ = false;
   Flats acquired_;
-  List acquisitions_;          // of each flat group in this micro-batch, the last one's number
-  std::array<List, 4> stops_;  // of each on the ways of this micro-batch: how many, by kind
+  List acquisitions_;  // of each flat group in this micro-batch, the last one's number
+  std::array<List, buffer_kind_count> stops_;  // of each on the ways of this micro-batch, by kind: how many
   Flats bucket_;
   List found_;  // where the host's last folds leave norms, once it is ready
   std::int64_t bucket_bytes_ = 0;

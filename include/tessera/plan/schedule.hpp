@@ -28,9 +28,9 @@ enum class Verb : std::uint8_t {
   reduce,           ///< bring contributions to where the gradient is summed
   fold,             ///< add contributions to the gradient, in the order of micro-batches
   norm,             ///< square sums of the gradient
-  stream,           ///< bring gradient and master weights to where the optimizer works
+  stream,           ///< bring gradient, master weights and moments to where the optimizer works
   update,           ///< AdamW
-  publish,          ///< bring updated weights to where they are kept
+  publish,          ///< bring what was updated to where it is kept
   share,            ///< bring norm partials, losses and counts to every rank
   decide,           ///< the global norm, the clip factor and the loss scale
   brief,            ///< bring the scalars to where the optimizer works
@@ -101,6 +101,7 @@ enum class BufferKind : std::uint8_t {
   transit,          ///< weights or sums on their way
   landing,          ///< the gradient where the optimizer works
   working,          ///< master weights where the optimizer works
+  working_moments,  ///< what it keeps, there
   updated,          ///< T: updated weights where the optimizer works
   master,           ///< compute type: the weights that the optimizer updates
   moments,          ///< what the optimizer keeps, index = StepPlan::optimizer
@@ -115,12 +116,16 @@ enum class BufferKind : std::uint8_t {
   workspace         ///< packing buffers and tiles of the device's operations
 };
 
+inline constexpr std::size_t buffer_kind_count = static_cast<std::size_t>(BufferKind::workspace) + 1;
+
 constexpr std::string_view name_of(BufferKind kind) {
-  constexpr std::string_view names[] = {
-      "parameters",    "gathered", "contribution",    "lent",     "staging",      "accumulator", "output",
-      "saved",         "dropped",  "output_gradient", "backward", "spare_output", "transit",     "landing",
-      "working",       "updated",  "master",          "moments",  "state",        "host_state",  "partials",
-      "host_partials", "shares",   "norm_ranges",     "batch",    "losses",       "workspace"};
+  constexpr std::string_view names[] = {"parameters",  "gathered",        "contribution",  "lent",
+                                        "staging",     "accumulator",     "output",        "saved",
+                                        "dropped",     "output_gradient", "backward",      "spare_output",
+                                        "transit",     "landing",         "working",       "working_moments",
+                                        "updated",     "master",          "moments",       "state",
+                                        "host_state",  "partials",        "host_partials", "shares",
+                                        "norm_ranges", "batch",           "losses",        "workspace"};
   return names[static_cast<std::size_t>(kind)];
 }
 

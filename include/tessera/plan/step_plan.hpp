@@ -87,6 +87,13 @@ struct Program {
     return -1;
   }
   Buffer const& at(int buffer) const { return buffers[static_cast<std::size_t>(buffer)]; }
+  /// The bytes that an entry carries from or works on in this rank.
+  std::int64_t bytes_of(Entry const& entry) const {
+    if (entry.from < 0) return 0;
+    Buffer const& source = at(entry.from);
+    return source.bytes_of(entry.part.size()) *
+           (entry.move == Move::copy || entry.verb == Verb::fold ? source.pieces : 1);
+  }
 
   int add(Buffer const& buffer) {
     int const found = find(buffer.kind, {buffer.unit, buffer.flat}, buffer.index, buffer.slot);
@@ -100,6 +107,13 @@ struct Program {
 
  private:
   std::vector<std::vector<int>> of_unit_;  // the buffers of unit - 1
+};
+
+/// What one rank reads from its file and writes to it, in bytes.
+struct FileTraffic {
+  std::int64_t read = 0, written = 0;
+
+  friend constexpr bool operator==(FileTraffic const&, FileTraffic const&) = default;
 };
 
 /// Everything that is fixed before step 1.
@@ -235,6 +249,8 @@ struct StepPlan {
     std::vector<NormRange> const ranges = norm_ranges();
     return ranges.empty() ? 0 : ranges.back().offset + ranges.back().blocks;
   }
+  /// Where the optimizer works, and on which part of a flat group each rank.
+  Placement working() const { return {placement().moments.over, worked_on(placement().moments.tier)}; }
   /// The part that this rank updates.
   Range updated(Flat of) const { return held(placement().moments.over, of); }
   /// The buffer that holds the folded gradient.
@@ -247,6 +263,23 @@ struct StepPlan {
   /// Where the weights of a flat group are in full: frozen ones have no master.
   BufferKind master_kind(Flat of) const {
     return weights_are_master() || !flat(of).trainable ? BufferKind::parameters : BufferKind::master;
+  }
+  /// Of this rank's file.
+  std::int64_t file_bytes() const {
+    return round_up(arena_bytes[static_cast<std::size_t>(Tier::nvme)], disk_block);
+  }
+  /// Of one step. Disks move whole blocks.
+  FileTraffic file_traffic() const {
+    FileTraffic sum;
+    Schedule const& schedule = train.schedule;
+    for (int index = 0; index < static_cast<int>(schedule.entries.size()); ++index) {
+      Entry const& entry = schedule.entries[static_cast<std::size_t>(index)];
+      if (entry.lane != Lane::disk) continue;
+      bool const repeated = schedule.body_begin <= index && index < schedule.body_end;
+      (has_addresses(train.at(entry.to).tier) ? sum.read : sum.written) +=
+          round_up(train.bytes_of(entry), disk_block) * (repeated ? schedule.times : 1);
+    }
+    return sum;
   }
   /// The optimizer works apart from the device.
   bool streams() const { return placement().moments.tier != Tier::device; }

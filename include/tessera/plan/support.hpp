@@ -17,9 +17,10 @@ inline std::optional<std::string> unsupported_reason(RecipeTable const& recipe) 
   auto const name = [](std::string_view slot, std::string_view value) {
     return std::string(slot) + " " + std::string(value);
   };
-  if (recipe.placement.uses(Tier::nvme))
+  if (!has_addresses(recipe.placement.gradients.tier))
     return name("offload", recipe.names.offload) +
-           " is not part of this build; use offload none, cpu_optimizer or cpu_full";
+           " keeps the folded gradient on a disk, to which every micro-batch would write it; keep it in host "
+           "memory";
   if (recipe.placement.uses(Sharding::partial))
     return name("sharding", recipe.names.sharding) +
            " keeps a state as one summand on each rank, and only a contribution is; keep it replicated, "

@@ -15,7 +15,8 @@ struct offload;
 /// Master weights and moments live on Place.
 template <class Place>
 struct Optimizer;
-/// Parameters live on Place and stream in unit by unit; the accumulator lives with them.
+/// Parameters live on Place and stream in unit by unit; the accumulator lives with them, but never on a disk,
+/// to which every micro-batch would write it: there it stays in host memory.
 template <class Place>
 struct Parameters;
 /// Optimizer and parameters together: Offload<Cpu, AllState>.
@@ -95,7 +96,8 @@ struct Offload {
   static constexpr std::string_view name = detail::offload_name(parts::optimizer, parts::parameters);
   static constexpr void describe(RecipeTable& recipe) {
     recipe.placement.master.tier = recipe.placement.moments.tier = parts::optimizer;
-    recipe.placement.parameters.tier = recipe.placement.gradients.tier = parts::parameters;
+    recipe.placement.parameters.tier = parts::parameters;
+    recipe.placement.gradients.tier = worked_on(parts::parameters);
   }
 };
 

@@ -142,6 +142,9 @@ constexpr PlacementTable at_world(PlacementTable placement, int world, int shard
   return placement;
 }
 
+/// Whether any state lies in a file.
+constexpr bool uses_files(PlacementTable const& placement) { return placement.uses(Tier::nvme); }
+
 /// The axes of the mesh that a recipe names; their sizes are values. The data axis is always there.
 struct Axes {
   bool tensor = false;

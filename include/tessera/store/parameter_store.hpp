@@ -25,47 +25,11 @@
 #include "tessera/optim/loss_scale.hpp"
 #include "tessera/optim/step_state.hpp"
 #include "tessera/plan/program.hpp"
+#include "tessera/store/step_memory.hpp"
 #include "tessera/tensor/arena.hpp"
 
 namespace tessera {
 inline namespace v0 {
-
-/// The arenas of one rank and the addresses of every buffer of a plan in them.
-template <class Place>
-class StepMemory {
- public:
-  explicit StepMemory(StepPlan const& plan)
-      : device_(plan.arena_bytes[static_cast<std::size_t>(Tier::device)]),
-        host_(plan.arena_bytes[static_cast<std::size_t>(Tier::host)]),
-        evaluate_program_(&plan.evaluate) {
-    for (Program const* program : {&plan.train, &plan.evaluate})
-      for (Buffer const& buffer : program->buffers)
-        (program == &plan.train ? train_ : evaluate_).push_back(buffer.offset < 0 ? nullptr : view(buffer));
-  }
-
-  /// The addresses of all buffers of a program of the plan; null where a buffer is never used.
-  std::span<std::byte* const> of(Program const& program) const {
-    return &program == evaluate_program_ ? evaluate_ : train_;
-  }
-  std::byte* train(int buffer) const {
-    return buffer < 0 ? nullptr : train_[static_cast<std::size_t>(buffer)];
-  }
-  /// The highest byte that was handed out, by tier.
-  std::int64_t high_water(Tier tier) const {
-    return tier == Tier::device ? device_.high_water() : tier == Tier::host ? host_.high_water() : 0;
-  }
-
- private:
-  std::byte* view(Buffer const& buffer) {
-    return buffer.tier == Tier::device ? device_.view(buffer.offset, buffer.bytes)
-                                       : host_.view(buffer.offset, buffer.bytes);
-  }
-
-  DeviceArena<Place> device_;
-  OffloadArena<Place> host_;
-  Program const* evaluate_program_;
-  std::vector<std::byte*> train_, evaluate_;
-};
 
 /// The way of a move between ranks: among all, or those of this one's row or column, in its lane's channel.
 inline comm::Peers way_of(Entry const& entry, StepShape const& shape, comm::Transport& transport) {
@@ -76,8 +40,8 @@ inline comm::Peers way_of(Entry const& entry, StepShape const& shape, comm::Tran
 }
 
 /// Carries out the entries that move or change state: an entry says what happens, its buffers say where.
-/// Every member but `fill`, `collect` and `settle` only enqueues (collectives block on the CPU) and allocates
-/// nothing. Host tasks refer to it: it stays where it is.
+/// What a step calls only enqueues (collectives and disks block on the CPU) and allocates nothing. Host tasks
+/// refer to it: it stays where it is.
 template <class Place, class T>
 class ParameterStore {
  public:
@@ -99,8 +63,9 @@ class ParameterStore {
     std::byte* const table = state_bytes(Kind::norm_ranges);
     shares_.units = reinterpret_cast<NormRange const*>(table);
     for (NormRange const& range : ranges) norm_offset_.push_back(range.offset);
-    for (Entry const& entry : plan_.train.schedule.entries)
-      for (bool const first : {false, true}) host_work_.push_back({this, &entry, first});
+    for (Program const* program : {&plan_.train, &plan_.evaluate})
+      for (Entry const& entry : program->schedule.entries)
+        for (bool const first : {false, true}) host_work_.push_back({this, program, &entry, first});
     if (context_.recorder()) return;
     std::size_t const bytes = ranges.size() * sizeof(NormRange);
     std::byte* const staged = context_.stage(table, bytes);
@@ -123,11 +88,13 @@ class ParameterStore {
   /// Carries out one entry of a program of the plan for a micro-batch, on the lane that the context is in.
   void run(Program const& program, Entry const& entry, int micro_batch) {
     bool const first = micro_batch == 0;
-    if (entry.move != Move::none) return move(program, entry, micro_batch);
     if (entry.verb == Verb::decide) return ops::finish_step(context_, shares_, state_address(), rule_);
-    if (program.at(entry.to).tier == Tier::device) return work(context_, entry, first);
-    auto const index = static_cast<std::size_t>(&entry - program.schedule.entries.data());
-    context_.host_task(cost_of(entry), &ParameterStore::run_on_host, &host_work_[2 * index + first]);
+    bool const on_device = entry.lane != Lane::disk && entry.lane != Lane::host;
+    if (on_device && entry.move != Move::none) return move(program, entry, micro_batch);
+    if (on_device) return work(context_, entry, first);
+    auto index = static_cast<std::size_t>(&entry - program.schedule.entries.data());
+    if (&program == &plan_.evaluate) index += plan_.train.schedule.entries.size();
+    context_.host_task(cost_of(program, entry), &ParameterStore::run_on_host, &host_work_[2 * index + first]);
   }
 
   /// Where one micro-batch leaves its loss sum and token count: memory of the place.
@@ -152,17 +119,21 @@ class ParameterStore {
       Range const kept = state(Kind::parameters, of).range;
       Range const updated = state(plan_.master_kind(of), of).range;
       bool const apart = plan_.master_kind(of) == Kind::master && updated.size() > 0;
-      std::size_t const weight_bytes = static_cast<std::size_t>(bytes_of<T>(kept.size()));
-      std::size_t const master_bytes = static_cast<std::size_t>(apart ? bytes_of<S>(updated.size()) : 0);
-      std::byte* const weights = state_bytes(Kind::parameters, of);
-      std::byte* const master_place = apart ? state_bytes(Kind::master, of) : nullptr;
-      std::byte* const staged_weights = context_.stage(weights, weight_bytes);
-      std::byte* const staged_master = apart ? context_.stage(master_place, master_bytes) : nullptr;
+      HostArena spare_weights, spare_master;
+      Buffer const& weights = state(Kind::parameters, of);
+      Buffer const& master = state(plan_.master_kind(of), of);
+      std::byte* const staged_weights = memory_.stage(context_, weights, spare_weights);
+      std::byte* const staged_master = apart ? memory_.stage(context_, master, spare_master) : nullptr;
       form(source, of, kept, reinterpret_cast<T*>(staged_weights), updated,
            reinterpret_cast<S*>(staged_master));
-      context_.unstage(weights, staged_weights, weight_bytes);
-      if (apart) context_.unstage(master_place, staged_master, master_bytes);
+      memory_.unstage(context_, weights, staged_weights);
+      if (apart) memory_.unstage(context_, master, staged_master);
     }
+  }
+  /// What the optimizer keeps starts anew.
+  void clear_moments() {
+    for (Buffer const& buffer : plan_.train.buffers)
+      if (buffer.kind == Kind::moments) memory_.clear(context_, buffer);
   }
 
   /// Hands every parameter's logical values, those of its master weights, to `sink` on rank 0, in the order
@@ -250,6 +221,11 @@ class ParameterStore {
         if (plan_.train.at(buffer).kind == kind && plan_.train.at(buffer).index == index) return buffer;
     return -1;
   }
+  /// Where an entry finds what the optimizer keeps.
+  int moment(Entry const& entry, int index) const {
+    int const brought = operand(entry, Kind::working_moments, index);
+    return brought >= 0 ? brought : operand(entry, Kind::moments, index);
+  }
   /// The values of a part of a flat group in a training buffer.
   template <class U>
   U* values(int buffer, Range part) const {
@@ -260,7 +236,8 @@ class ParameterStore {
   std::vector<std::byte> gathered(Flat of) {
     Buffer const& master = state(plan_.master_kind(of), of);
     auto const bytes = static_cast<std::size_t>(master.bytes);
-    std::byte const* const own = context_.host_view(state_bytes(master.kind, of), bytes);
+    HostArena spare;
+    std::byte const* const own = memory_.view(context_, master, spare);
     comm::CollectiveId const by{"collect", plan_.unit(of.unit).name.c_str(), -1};
     std::vector<std::byte> all;
     if (plan_.is_split(master)) {  // the first row's shards come first
@@ -330,16 +307,24 @@ class ParameterStore {
 
   struct HostWork {
     ParameterStore* store;
+    Program const* program;
     Entry const* entry;
     bool first;  // of the micro-batches
   };
   static void run_on_host(Context<Cpu>& host, void* data) {
     HostWork const& task = *static_cast<HostWork const*>(data);
-    task.store->work(host, *task.entry, task.first);
+    if (task.entry->lane == Lane::disk)
+      task.store->memory_.transfer(*task.program, *task.entry);
+    else
+      task.store->work(host, *task.entry, task.first);
   }
   /// What the host is about to do: AdamW reads gradient, master weights and moments, and writes the last
   /// three and the weights; the others read about what they are given.
-  Operation cost_of(Entry const& entry) const {
+  Operation cost_of(Program const& program, Entry const& entry) const {
+    if (entry.lane == Lane::disk) {
+      bool const reads = has_addresses(program.at(entry.to).tier);
+      return {reads ? "disk_read" : "disk_write", 0.0, static_cast<double>(program.bytes_of(entry))};
+    }
     double const elements = static_cast<double>(entry.part.size());
     double const given = static_cast<double>(size_of(plan_.train.at(entry.from).type));
     if (entry.verb != Verb::update) return {"host_sums", 2.0 * elements, given * elements};
@@ -350,8 +335,8 @@ class ParameterStore {
   template <class P>
   void work(Context<P>& context, Entry const& entry, bool first) {
     if (entry.part.size() == 0) return;
-    if (entry.verb == Verb::fold) return fold(context, entry, first);
     bool const sums = plan_.train.at(entry.from).type == dtype_of<S>;
+    if (entry.verb == Verb::fold) return fold(context, entry, first);
     if (entry.verb == Verb::norm) return sums ? norm<S>(context, entry) : norm<T>(context, entry);
     if (entry.verb == Verb::update) return sums ? update<S>(context, entry) : update<T>(context, entry);
     throw Error(ErrorKind::failed, "a schedule works on state by the verb " +
@@ -404,12 +389,12 @@ class ParameterStore {
     int weights = operand(entry, Kind::updated);
     if (weights < 0) weights = operand(entry, Kind::parameters);
     FlatLayout const& layout = plan_.flat({entry.unit, entry.flat});
-    for (int group : {0, 1}) {
-      Range const now = intersect(entry.part, group == 0 ? layout.decayed : layout.undecayed);
+    for (int group : {0, 1}) {  // what pads is zero and stays so
+      Range const all = group == 0 ? layout.decayed : Range{layout.undecayed.begin, layout.padded};
+      Range const now = intersect(entry.part, all);
       if (!now.size()) continue;
       ops::adamw(context, now.size(), values<G const>(entry.from, now), values<S>(entry.to, now),
-                 values<S>(operand(entry, Kind::moments, 0), now),
-                 values<S>(operand(entry, Kind::moments, 1), now),
+                 values<S>(moment(entry, 0), now), values<S>(moment(entry, 1), now),
                  weights >= 0 && weights != entry.to ? values<T>(weights, now) : nullptr,
                  static_cast<AdamWFactors<S> const*>(factors_of<S>(state) + group),
                  static_cast<std::int64_t const*>(&state->skipped));

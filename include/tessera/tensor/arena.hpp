@@ -21,6 +21,9 @@ inline namespace v0 {
 
 /// Every buffer of an arena starts at a multiple of this, in bytes.
 inline constexpr std::int64_t arena_alignment = 256;
+/// What is read from a disk or written there starts at a multiple of this, in the file and in memory, and so
+/// do its bytes.
+inline constexpr std::int64_t disk_block = 4096;
 
 /// `value` rounded up to a multiple of `step`.
 constexpr std::int64_t round_up(std::int64_t value, std::int64_t step) {

@@ -24,6 +24,14 @@
 namespace tessera {
 inline namespace v0 {
 
+/// What a rank's trainer has read from its file and written to it since it was made, steps under way
+/// included, and how. Of a recipe that keeps nothing in a file: nothing.
+struct FileUse {
+  FileTraffic bytes{};
+  std::string engine;   ///< NvmeFile::engine
+  bool direct = false;  ///< past the system's own buffer
+};
+
 /// One rank's trainer of some model under some recipe; see BasicTrainer for what each call does and throws.
 class AnyTrainer {
  public:
@@ -39,6 +47,8 @@ class AnyTrainer {
   virtual StepPlan const& plan() const = 0;
   /// The highest byte in use of this rank's arena of a tier; the plan says plan().arena_bytes of it.
   virtual std::int64_t peak_bytes(Tier tier) const = 0;
+  /// The plan says plan().file_traffic() of the bytes of each step.
+  virtual FileUse file_use() const = 0;
   /// The attention that ran for what the recipe asks; `automatic` before the first step.
   virtual AttentionKind attention_ran() const = 0;
   /// Runs a step on a recording context: operations and collectives are reported, nothing is computed.
@@ -84,9 +94,9 @@ MemoryLimit memory_limit(std::string_view device, std::int64_t limit);
 /// machine nor this library need have the device.
 StepShape step_shape(RecipeTable const& recipe, TrainerOptions const& options, int rank, int world);
 
-/// The recipes that `compare`, the benchmarks and the equivalence tests run: every sharding x precision (but
-/// fp64) x offload among the slots' choices that the CPU's engines run, other slots at their defaults. Each
-/// is the table of a Trainer type.
+/// The recipes that `compare` and the benchmarks run unless told otherwise: every sharding x precision (but
+/// fp64) x offload among the slots' choices that the CPU's engines run without a disk, other slots at their
+/// defaults. Each is the table of a Trainer type.
 std::vector<RecipeTable> const& registered_recipes();
 
 }  // namespace v0

@@ -36,8 +36,9 @@ class Engine {
  public:
   /// Refuses what does not fit (Error(out_of_memory)) before anything is allocated; compares the schedule's
   /// hash over all ranks; fills the weights from the seed.
+  /// `open` makes the file of a recipe that keeps state in one; null elsewhere.
   Engine(ErasedModel<Place, T> model, RecipeTable const& recipe, TrainerOptions const& options,
-         comm::Transport& transport);
+         comm::Transport& transport, OpenNvmeFile open = nullptr);
 
   Engine(Engine const&) = delete;
   Engine& operator=(Engine const&) = delete;
@@ -144,13 +145,13 @@ class Engine {
 
 template <class Place, class T>
 Engine<Place, T>::Engine(ErasedModel<Place, T> model, RecipeTable const& recipe,
-                         TrainerOptions const& options, comm::Transport& transport)
+                         TrainerOptions const& options, comm::Transport& transport, OpenNvmeFile open)
     : model_(detail::frozen_by(std::move(model), options)),
       options_(options),
       transport_(transport),
       device_(detail::select_device<Place>(transport.local_rank())),
       plan_(detail::checked_plan(model_, recipe, options, transport)),
-      memory_(plan_),
+      memory_(plan_, detail::file_of(plan_, options, transport, open)),
       context_(threads_of_rank(options.threads, transport.world()), detail::workspace_of(plan_, memory_),
                nullptr, Math::of(recipe)),
       rule_(detail::step_rule(recipe, options, plan_.shape)),
@@ -180,10 +181,8 @@ void Engine<Place, T>::fill(ParameterSource const& source) {
   std::byte* const staged = context_.stage(store_.state_address(), sizeof state);
   std::memcpy(staged, &state, sizeof state);
   context_.unstage(store_.state_address(), staged, sizeof state);
-  // A new arena is zero already, and untouched pages cost no time before step 1.
-  for (std::size_t index = 0; index < plan_.train.buffers.size(); ++index)
-    if (Buffer const& buffer = plan_.train.buffers[index]; filled_ && buffer.kind == BufferKind::moments)
-      context_.clear(memory_.train(static_cast<int>(index)), static_cast<std::size_t>(buffer.bytes));
+  // A new arena and a new file are zero already, and untouched pages cost no time before step 1.
+  if (filled_) store_.clear_moments();
   attempted_ = 0;
   filled_ = true;
 }

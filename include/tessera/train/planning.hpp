@@ -13,6 +13,7 @@
 
 #include "tessera/comm/communicator.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/io/nvme_file.hpp"
 #include "tessera/nn/model.hpp"
 #include "tessera/plan/program.hpp"
 #include "tessera/plan/report.hpp"
@@ -32,6 +33,12 @@ struct ErasedModel {
   std::int64_t vocabulary = 0;
   std::int64_t positions = 0;
 };
+
+/// Makes the file of a rank: given where it may be needed, so that other programs do not compile it.
+using OpenNvmeFile = std::unique_ptr<NvmeFile> (*)(NvmeOptions const& options, int rank, std::int64_t bytes);
+inline std::unique_ptr<NvmeFile> open_nvme_file(NvmeOptions const& options, int rank, std::int64_t bytes) {
+  return std::make_unique<NvmeFile>(options, rank, bytes);
+}
 
 /// The threads of one rank: what was asked for, or the machine's cores over the ranks.
 inline int threads_of_rank(int asked, int world) {
@@ -111,6 +118,10 @@ template <class Place, class T>
 StepPlan checked_plan(ErasedModel<Place, T> const& model, RecipeTable const& recipe,
                       TrainerOptions const& options, comm::Transport& transport) {
   check_supported(recipe);
+  if (uses_files(recipe.placement) && options.nvme_directory.empty())
+    throw Error(ErrorKind::config, "options: offload " + std::string(recipe.names.offload) +
+                                       " keeps state in a file and nvme_directory is empty; name an existing "
+                                       "folder on the disk for it (programs: --nvme-path FOLDER)");
   if (transport.world() % options.replicas != 0)
     throw Error(ErrorKind::config, "options: replicas is " + std::to_string(options.replicas) +
                                        ", which does not divide the world of " +
@@ -129,6 +140,13 @@ StepPlan checked_plan(ErasedModel<Place, T> const& model, RecipeTable const& rec
     refuse_if_too_big(model.units, plan, recipe, memory_limit<Place>(options.memory_limit), model.positions);
   transport.barrier({"plan"});
   return plan;
+}
+
+/// The rank's file, if the plan keeps something in one.
+inline std::unique_ptr<NvmeFile> file_of(StepPlan const& plan, TrainerOptions const& options,
+                                         comm::Transport& transport, OpenNvmeFile open) {
+  if (plan.file_bytes() == 0) return nullptr;
+  return open({.directory = options.nvme_directory}, transport.rank(), plan.file_bytes());
 }
 
 template <class Place>

@@ -118,8 +118,10 @@ class BasicTrainer : public rules<Recipe> {
 
   void start() {
     detail::check_options(options_, model_.positions());
+    OpenNvmeFile open = nullptr;
+    if constexpr (uses_files(recipe.placement)) open = open_nvme_file;
     engine_ = std::make_unique<Engine<Place, T>>(detail::erase<Place, T>(model_), recipe, options_,
-                                                 comm_.transport());
+                                                 comm_.transport(), open);
   }
   Engine<Place, T>& started() {
     if (!engine_)

@@ -83,13 +83,14 @@ TEST_CASE("every choice of every slot is a value of the command line and has a n
   });
 }
 
-TEST_CASE("the registry has every combination that engines run") {
+TEST_CASE("the registry has every combination that engines run without a disk") {
   std::set<std::string> registered;
   for (RecipeTable const& table : registered_recipes()) CHECK(registered.insert(to_string(table)).second);
   std::size_t expected = 0;
   for (std::string_view const sharding : support::shardings)
     for (std::string_view const precision : {"fp32", "fp16", "bf16"})
       for (std::string_view const offload : support::offloads) {
+        if (uses_files(support::recipe(sharding, precision, offload).placement)) continue;
         ++expected;
         CHECK(registered.count(to_string(support::recipe(sharding, precision, offload, "", ""))) == 1);
       }

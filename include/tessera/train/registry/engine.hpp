@@ -20,7 +20,8 @@ class EngineTrainer final : public AnyTrainer {
  public:
   EngineTrainer(ErasedModel<Place, T> model, RecipeTable const& recipe, comm::Comm comm,
                 TrainerOptions const& options)
-      : comm_(std::move(comm)), engine_(std::move(model), recipe, options, comm_.transport()) {}
+      : comm_(std::move(comm)),
+        engine_(std::move(model), recipe, options, comm_.transport(), open_nvme_file) {}
 
   Ticket step(Batch const& batch) override { return engine_.step(batch); }
   double evaluate(Batch const& batch) override { return engine_.evaluate(batch); }
@@ -30,6 +31,11 @@ class EngineTrainer final : public AnyTrainer {
   void observe(StepObserver observer) override { engine_.observe(std::move(observer)); }
   StepPlan const& plan() const override { return engine_.plan(); }
   std::int64_t peak_bytes(Tier tier) const override { return engine_.memory().high_water(tier); }
+  FileUse file_use() const override {
+    NvmeFile const* const file = engine_.memory().file();
+    if (!file) return {};
+    return {{file->bytes_read(), file->bytes_written()}, std::string(file->engine()), file->direct()};
+  }
   AttentionKind attention_ran() const override { return engine_.attention_ran(); }
   void record(Recorder& recorder) override { engine_.record(recorder); }
 

@@ -22,7 +22,7 @@ std::vector<RecipeTable> const& registered_recipes() {
         for (std::string_view const offload : choice_names<slot::offload>()) {
           RecipeTable const table =
               parse_recipe({.sharding = sharding, .precision = precision, .offload = offload});
-          if (broken_rule(table) || unsupported_reason(table)) continue;
+          if (broken_rule(table) || unsupported_reason(table) || uses_files(table.placement)) continue;
           if (table.precision != DType::f64)
             tables.push_back(table);  // it checks gradients, and races nobody
         }

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the bytes of one rank are: an arena for each tier that has addresses, a file for what has none.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "tessera/core/operation.hpp"
+#include "tessera/core/place.hpp"
+#include "tessera/io/nvme_file.hpp"
+#include "tessera/plan/schedule.hpp"
+#include "tessera/plan/step_plan.hpp"
+#include "tessera/tensor/arena.hpp"
+
+namespace tessera {
+inline namespace v0 {
+
+/// The arenas of one rank, its file, and the addresses of every buffer of a plan.
+template <class Place>
+class StepMemory {
+ public:
+  /// `file` has room for what the plan keeps in a file; null where it keeps nothing there.
+  explicit StepMemory(StepPlan const& plan, std::unique_ptr<NvmeFile> file = nullptr)
+      : device_(plan.arena_bytes[static_cast<std::size_t>(Tier::device)]),
+        host_(plan.arena_bytes[static_cast<std::size_t>(Tier::host)]),
+        file_(std::move(file)),
+        evaluate_program_(&plan.evaluate) {
+    for (Program const* program : {&plan.train, &plan.evaluate})
+      for (Buffer const& buffer : program->buffers)
+        (program == &plan.train ? train_ : evaluate_).push_back(hand_out(buffer));
+  }
+
+  /// The addresses of all buffers of a program of the plan; null where a buffer is never used, or in the
+  /// file.
+  std::span<std::byte* const> of(Program const& program) const {
+    return &program == evaluate_program_ ? evaluate_ : train_;
+  }
+  std::byte* train(int buffer) const {
+    return buffer < 0 ? nullptr : train_[static_cast<std::size_t>(buffer)];
+  }
+  /// Null where the plan keeps nothing in a file.
+  NvmeFile const* file() const { return file_.get(); }
+
+  /// The highest byte that was handed out, by tier; of the file, that was read or written.
+  std::int64_t high_water(Tier tier) const {
+    if (!has_addresses(tier)) return file_ ? file_->high_water() : 0;
+    return tier == Tier::device ? device_.high_water() : host_.high_water();
+  }
+
+  /// Carries out an entry between the file and memory: returns when its bytes are there.
+  void transfer(Program const& program, Entry const& entry) const {
+    Buffer const &source = program.at(entry.from), &target = program.at(entry.to);
+    std::int64_t const bytes = round_up(program.bytes_of(entry), disk_block), begin = entry.part.begin;
+    auto const address = [&](int buffer) { return of(program)[static_cast<std::size_t>(buffer)]; };
+    if (bytes == 0) return;
+    if (has_addresses(target.tier))
+      file_->read(source.offset + source.at(begin), address(entry.to) + target.at(begin), bytes);
+    else
+      file_->write(target.offset + target.at(begin), address(entry.from) + source.at(begin), bytes);
+  }
+
+  // ---- outside steps, for buffers that persist ------------------------------------------------------------
+
+  /// Host memory in which the bytes of a buffer are formed, until `unstage` puts them there. `spare` becomes
+  /// it where the buffer has no address.
+  std::byte* stage(Context<Place>& context, Buffer const& buffer, HostArena& spare) const {
+    if (has_addresses(buffer.tier)) return context.stage(address(buffer), size(buffer));
+    spare = HostArena(buffer.bytes);
+    return spare.base();
+  }
+  void unstage(Context<Place>& context, Buffer const& buffer, std::byte* staged) const {
+    if (has_addresses(buffer.tier))
+      context.unstage(address(buffer), staged, size(buffer));
+    else if (buffer.bytes > 0)
+      file_->write(buffer.offset, staged, round_up(buffer.bytes, disk_block));
+  }
+  /// The bytes of a buffer as the host reads them, after everything enqueued; valid until the next such call.
+  std::byte const* view(Context<Place>& context, Buffer const& buffer, HostArena& spare) const {
+    if (has_addresses(buffer.tier)) return context.host_view(address(buffer), size(buffer));
+    spare = HostArena(buffer.bytes);
+    if (buffer.bytes > 0) file_->read(buffer.offset, spare.base(), round_up(buffer.bytes, disk_block));
+    return spare.base();
+  }
+  void clear(Context<Place>& context, Buffer const& buffer) const {
+    HostArena zeros;
+    if (has_addresses(buffer.tier))
+      context.clear(address(buffer), size(buffer));
+    else
+      unstage(context, buffer, stage(context, buffer, zeros));
+  }
+
+ private:
+  static std::size_t size(Buffer const& buffer) { return static_cast<std::size_t>(buffer.bytes); }
+  std::byte* address(Buffer const& buffer) const {
+    return (buffer.tier == Tier::device ? device_.base() : host_.base()) + buffer.offset;
+  }
+  std::byte* hand_out(Buffer const& buffer) {
+    if (buffer.offset < 0 || !has_addresses(buffer.tier)) return nullptr;
+    return buffer.tier == Tier::device ? device_.view(buffer.offset, buffer.bytes)
+                                       : host_.view(buffer.offset, buffer.bytes);
+  }
+
+  DeviceArena<Place> device_;
+  OffloadArena<Place> host_;
+  std::unique_ptr<NvmeFile> file_;
+  Program const* evaluate_program_;
+  std::vector<std::byte*> train_, evaluate_;
+};
+
+}  // namespace v0
+}  // namespace tessera

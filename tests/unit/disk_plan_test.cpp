@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans with state on a disk: every list is proved, reads and writes run beside updates and units, and what
+// lies where grows with what it should.
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tessera/nn/gpt2.hpp"
+#include "tessera/plan/check.hpp"
+#include "tessera/plan/program.hpp"
+
+#include "support/runs.hpp"
+#include "support/tied_model.hpp"
+
+namespace {
+
+using namespace support;
+
+constexpr std::array nvme_offloads{"nvme_optimizer", "nvme", "infinity", "nvme_parameters"};
+
+StepShape shape_of(int world, int accumulation = 1) {
+  StepShape shape;
+  shape.batch = 1;
+  shape.sequence = 8;
+  shape.accumulation = accumulation;
+  shape.world = world;
+  shape.prefetch = 1;
+  shape.workspace_bytes = 1000;
+  return shape;
+}
+Gpt2Options model_of(int layers, int channels = 96) {
+  return {.layers = layers, .heads = 3, .channels = channels, .positions = 40, .vocabulary = 61};
+}
+StepPlan plan_of(RecipeTable const& table, StepShape const& shape, Gpt2Options const& model = model_of(4)) {
+  return make_plan(Gpt2(model).units({shape.batch, shape.sequence}), table, shape);
+}
+std::int64_t bytes_on(StepPlan const& plan, Tier tier) {
+  return plan.arena_bytes[static_cast<std::size_t>(tier)];
+}
+/// The bytes of some buffers of a rank, as far as they are used.
+template <class Wanted>
+std::int64_t bytes_where(StepPlan const& plan, Wanted const& wanted) {
+  std::int64_t sum = 0;
+  for (Buffer const& buffer : plan.train.buffers)
+    if (buffer.offset >= 0 && wanted(buffer)) sum += buffer.bytes;
+  return sum;
+}
+
+std::string mistakes_in(StepPlan const& plan) {
+  return mistake_in(plan, plan.train) + mistake_in(plan, plan.evaluate);
+}
+
+/// When each entry of a list ends that runs its lanes side by side, and the bytes of all its moves take the
+/// time that `cost` says.
+template <class Cost>
+std::int64_t time_of(StepPlan const& plan, Cost const& cost) {
+  Schedule const& schedule = plan.train.schedule;
+  std::vector<std::int64_t> ended(schedule.entries.size(), 0);
+  std::array<std::int64_t, lane_count> lanes{};
+  std::int64_t last = 0;
+  for (Turn const& turn : turns_of(schedule)) {
+    std::int64_t& lane = lanes[static_cast<std::size_t>(turn.entry.lane)];
+    for (int const other : turn.waits) lane = std::max(lane, ended[static_cast<std::size_t>(other)]);
+    lane += cost(turn.entry);
+    ended[static_cast<std::size_t>(turn.index)] = lane;
+    last = std::max(last, lane);
+  }
+  return last;
+}
+
+}  // namespace
+
+TEST_CASE("every list of random placements on three tiers is sound") {
+  std::uint32_t dice = 4711;
+  auto const roll = [&](int below) {
+    dice = dice * 1664525u + 1013904223u;
+    return static_cast<int>((dice >> 8) % static_cast<std::uint32_t>(below));
+  };
+  int with_files = 0;
+  for (int round = 0; round < 300; ++round) {
+    std::array<std::string_view, 2> const precisions{"fp32", "bf16"}, reductions{"ordered", "fast"};
+    RecipeTable table =
+        recipe("zs0", precisions[static_cast<std::size_t>(roll(2))], "none",
+               recomputes[static_cast<std::size_t>(roll(4))], reductions[static_cast<std::size_t>(roll(2))]);
+    PlacementTable& rows = table.placement;
+    for (Placement* row : {&rows.parameters, &rows.gradients, &rows.master, &rows.moments})
+      *row = {static_cast<Sharding>(roll(3)), static_cast<Tier>(roll(row == &rows.gradients ? 2 : 3))};
+    StepShape shape = shape_of(1, 1 + roll(3));
+    shape.replicas = 1 + roll(2);
+    shape.world = shape.replicas * (1 + roll(3));
+    shape.rank = roll(shape.world);
+    shape.prefetch = roll(4);
+    shape.channels = 1 + roll(2);
+    shape.recompute_every = 1 + roll(3);
+    StepPlan const plan =
+        roll(2) == 0 ? plan_of(table, shape) : make_plan(TiedModel{}.units({1, 8}), table, shape);
+    INFO("round ", round);
+    CHECK(mistakes_in(plan) == "");
+    with_files += plan.file_bytes() > 0;
+  }
+  CHECK(with_files > 150);
+}
+
+TEST_CASE("a list that touches a file in another way is found") {
+  for (std::string_view const offload : nvme_offloads) {
+    INFO(std::string(offload));
+    StepPlan const plan = plan_of(recipe("zs3", "bf16", offload), shape_of(2, 2));
+    REQUIRE(mistakes_in(plan) == "");
+    auto const planted = [&](auto const& change) {
+      StepPlan broken = plan;
+      auto& entries = broken.train.schedule.entries;
+      int found = 0, planned = 0;
+      for (std::size_t index = 0; index < entries.size(); ++index) {
+        Entry const before = entries[index];
+        if (before.lane != Lane::disk || !change(broken.train, entries[index])) continue;
+        ++planned;
+        found += mistake_in(broken, broken.train) != "";
+        entries[index] = before;
+      }
+      CHECK(planned > 4);
+      CHECK(found == planned);
+    };
+    // A read or a write that does not happen.
+    planted([](Program&, Entry& entry) {
+      entry.writes.clear();
+      return true;
+    });
+    planted([](Program&, Entry& entry) {
+      entry.lane = Lane::upload;
+      return true;
+    });
+    planted([](Program&, Entry& entry) {
+      entry.move = Move::all_gather;
+      return true;
+    });
+    planted([](Program&, Entry& entry) {
+      entry.part.begin += 64;
+      return true;
+    });
+    // Straight to the device, or from there.
+    planted([](Program& program, Entry& entry) {
+      int& memory = has_addresses(program.at(entry.from).tier) ? entry.from : entry.to;
+      for (int buffer = 0; buffer < static_cast<int>(program.buffers.size()); ++buffer)
+        if (program.at(buffer).tier == Tier::device && program.at(buffer).persistent) memory = buffer;
+      return true;
+    });
+  }
+}
+
+TEST_CASE("no wait of a list with files can be left out") {
+  int waits = 0, needed = 0;
+  for (std::string_view const sharding : {"dp", "zs0", "zs1", "zs3"})
+    for (std::string_view const offload : nvme_offloads)
+      for (int const prefetch : {0, 1, 2}) {
+        StepShape shape = shape_of(2, 2);
+        shape.prefetch = prefetch;
+        StepPlan plan = plan_of(recipe(sharding, "bf16", offload), shape, model_of(3, 33));
+        for (Entry& entry : plan.train.schedule.entries)
+          for (std::size_t wait = 0; wait < entry.waits.size(); ++wait) {
+            int const left_out = entry.waits[wait];
+            entry.waits.erase(entry.waits.begin() + static_cast<std::ptrdiff_t>(wait));
+            ++waits;
+            needed += mistake_in(plan, plan.train) != "";
+            entry.waits.insert(entry.waits.begin() + static_cast<std::ptrdiff_t>(wait), left_out);
+          }
+      }
+  CHECK(waits > 1000);
+  CHECK(needed == waits);
+}
+
+TEST_CASE("reads of the next unit, an update and writes of the one before run side by side") {
+  // An update takes as long as the reads and writes of its unit: together, no longer than these.
+  int const layers = 12;
+  for (std::string_view const sharding : {"zs0", "zs3"}) {
+    StepPlan const plan = plan_of(recipe(sharding, "fp32", "nvme_optimizer"), shape_of(2), model_of(layers));
+    auto const only = [](bool disk, bool update) {
+      return [=](Entry const& entry) -> std::int64_t {
+        if (entry.lane == Lane::disk) return disk ? entry.part.size() : 0;
+        return update && entry.verb == Verb::update ? 6 * entry.part.size() : 0;
+      };
+    };
+    std::int64_t const disk = time_of(plan, only(true, false)), update = time_of(plan, only(false, true)),
+                       both = time_of(plan, only(true, true));
+    INFO(std::string(sharding), ": disk ", disk, ", updates ", update, ", both ", both);
+    CHECK(disk == update);
+    CHECK(both < disk + 2 * disk / layers);
+  }
+}
+
+TEST_CASE("parameters are read while units compute") {
+  int const layers = 12;
+  for (std::string_view const sharding : {"zs0", "zs3"}) {
+    StepPlan const plan = plan_of(recipe(sharding, "fp32", "nvme_parameters"), shape_of(2), model_of(layers));
+    auto const only = [](bool reads, bool copies, bool units) {
+      return [=](Entry const& entry) -> std::int64_t {
+        if (entry.verb == Verb::acquire && entry.lane == Lane::disk) return reads ? 10 : 0;
+        if (entry.verb == Verb::acquire) return copies ? 5 : 0;  // and gathers
+        return units && (entry.verb == Verb::forward || entry.verb == Verb::backward_input) ? 10 : 0;
+      };
+    };
+    std::int64_t const reads = time_of(plan, only(true, false, false)),
+                       copies = time_of(plan, only(false, true, false)),
+                       units = time_of(plan, only(false, false, true)),
+                       all = time_of(plan, only(true, true, true));
+    INFO(std::string(sharding), ": reads ", reads, ", copies ", copies, ", units ", units, ", all ", all);
+    CHECK(all < std::max({reads, copies, units}) + 60);
+  }
+}
+
+TEST_CASE("state lies once in the file and host memory does not grow with the layers") {
+  for (std::string_view const sharding : shardings)
+    for (std::string_view const precision : {"fp32", "bf16"})
+      for (std::string_view const offload : nvme_offloads)
+        for (int const accumulation : {1, 2}) {
+          INFO(std::string(sharding), " ", std::string(precision), " ", std::string(offload), " ",
+               accumulation);
+          RecipeTable const table = recipe(sharding, precision, offload);
+          StepShape const shape = shape_of(4, accumulation);
+          auto const passing = [&](int layers, int channels) {
+            StepPlan const plan = plan_of(table, shape, model_of(layers, channels));
+            CHECK(bytes_on(plan, Tier::nvme) ==
+                  bytes_where(plan, [](Buffer const& buffer) { return buffer.tier == Tier::nvme; }));
+            CHECK(plan.file_bytes() == bytes_on(plan, Tier::nvme));
+            CHECK(bytes_where(plan, [](Buffer const& buffer) {
+                    return buffer.tier == Tier::nvme && !buffer.persistent;
+                  }) == 0);
+            std::int64_t const kept = bytes_where(
+                plan, [](Buffer const& buffer) { return buffer.tier == Tier::host && buffer.persistent; });
+            std::int64_t const sums = bytes_where(plan, [](Buffer const& buffer) {
+              return buffer.tier == Tier::host && buffer.kind == BufferKind::accumulator;
+            });
+            if (offload == "nvme_optimizer" || offload == "nvme")
+              CHECK(kept < sums + 100000);  // scalars and norms beside it
+            if (offload == "nvme_optimizer") CHECK(sums == 0);
+            return bytes_on(plan, Tier::host) - kept;
+          };
+          std::int64_t const eight = passing(8, 96), many = passing(24, 96), wide = passing(8, 192);
+          CHECK(many < eight + disk_block);  // what aligns
+          CHECK(wide > 2 * eight);
+        }
+}
+
+TEST_CASE("with all state elsewhere a device holds three units' parameters and gradients at most") {
+  for (std::string_view const sharding : {"zs0", "zs2", "zs3"})
+    for (std::string_view const offload : {"cpu_full", "nvme", "infinity", "nvme_parameters"})
+      for (std::string_view const reduction : {"ordered", "fast"}) {
+        INFO(std::string(sharding), " ", std::string(offload), " ", std::string(reduction));
+        RecipeTable const table = recipe(sharding, "bf16", offload, "block", reduction);
+        auto const on_device = [&](int layers) {
+          return bytes_on(plan_of(table, shape_of(2, 2), model_of(layers)), Tier::device);
+        };
+        StepPlan const plan = plan_of(table, shape_of(2, 2), model_of(12));
+        std::int64_t const unit = plan.flat(3).padded * 2;
+        CHECK(on_device(24) - on_device(12) < 12 * unit / 10);  // activations alone
+        // Lives in the list: of weights, and of gradients.
+        for (bool const gradients : {false, true}) {
+          std::map<int, std::pair<int, int>> lives;
+          auto const& entries = plan.train.schedule.entries;
+          for (int index = 0; index < static_cast<int>(entries.size()); ++index)
+            for (auto const* list : {&entries[static_cast<std::size_t>(index)].reads,
+                                     &entries[static_cast<std::size_t>(index)].writes})
+              for (int const buffer : *list) {
+                BufferKind const kind = plan.train.at(buffer).kind;
+                bool const weights = kind == BufferKind::gathered || kind == BufferKind::transit;
+                bool const sums = kind == BufferKind::contribution || kind == BufferKind::staging;
+                if (plan.train.at(buffer).tier != Tier::device || !(gradients ? sums : weights)) continue;
+                if (index < plan.train.schedule.body_end) continue;  // the last micro-batch, like the others
+                lives.try_emplace(buffer, index, index).first->second.second = index;
+              }
+          for (int index = plan.train.schedule.body_end; index < static_cast<int>(entries.size()); ++index) {
+            std::set<int> units;
+            for (auto const& [buffer, life] : lives)
+              if (life.first <= index && index <= life.second) units.insert(plan.train.at(buffer).unit);
+            CHECK(units.size() <= 3);
+          }
+        }
+      }
+}
+
+TEST_CASE("a step reads and writes what its recipe says") {
+  // Of each trained parameter: master weights and two moments there and back, or the weights, which are read
+  // for each pass of each micro-batch.
+  auto const traffic = [](std::string_view precision, std::string_view offload, int accumulation = 1) {
+    StepPlan const plan = plan_of(recipe("zs3", precision, offload), shape_of(2, accumulation));
+    return std::pair(plan, plan.file_traffic());
+  };
+  for (std::string_view const precision : {"fp32", "bf16"}) {
+    std::int64_t const weight = precision == "fp32" ? 4 : 2;
+    for (int const accumulation : {1, 3}) {
+      auto const [plan, bytes] = traffic(precision, "nvme_optimizer", accumulation);
+      std::int64_t shards = 0, read = 0;
+      for (Flat const of : plan.flats()) shards += plan.flat(of).shard;
+      CHECK(bytes == FileTraffic{12 * shards, 12 * shards});
+      CHECK(traffic(precision, "infinity", accumulation).second == bytes);
+      // Forward reads each unit, and the embedding again for the head; backward each but the head's.
+      for (Turn const& turn : turns_of(plan.train.schedule))
+        if (turn.entry.verb == Verb::acquire) read += plan.flat({turn.entry.unit, turn.entry.flat}).shard;
+      auto const [own, weights] = traffic(precision, "nvme_parameters", accumulation);
+      CHECK(weights == FileTraffic{weight * read, weight * shards});
+      auto const [all, both] = traffic(precision, "nvme", accumulation);
+      std::int64_t const apart =
+          precision == "fp32" ? 0 : weight * shards;  // else master and weights are one
+      CHECK(both == FileTraffic{weight * read + 12 * shards, 12 * shards + apart});
+    }
+  }
+  CHECK(traffic("fp32", "cpu_full").second == FileTraffic{});
+}
+
+TEST_CASE("states that do not fill blocks of the disk are moved with what pads their last block") {
+  StepShape const shape = shape_of(2);
+  std::vector<OptimizerState> const states{{"exp_avg", DType::f16}, {"scale", DType::f32, 1024}};
+  StepPlan const plan = make_plan(Gpt2(model_of(3)).units({shape.batch, shape.sequence}),
+                                  recipe("zs3", "bf16", "nvme_optimizer"), shape, true, states);
+  CHECK(mistakes_in(plan) == "");
+  std::int64_t moved = 0;
+  for (Flat const of : plan.trainable()) {
+    std::int64_t const shard = plan.flat(of).shard, scales = shard / 1024 * 4;
+    REQUIRE(scales % disk_block != 0);
+    moved += 4 * shard + 2 * shard + round_up(scales, disk_block);  // master weights, moments, scales
+  }
+  CHECK(plan.file_traffic() == FileTraffic{moved, moved});
+  CHECK(plan.file_bytes() == moved);
+}
