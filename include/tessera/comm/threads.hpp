@@ -166,13 +166,12 @@ namespace detail {
 
 inline std::shared_ptr<ThreadGroup> make_group(int world, ThreadsOptions const& options) {
   if (world < 1 || world > most_threads)
-    throw Error(ErrorKind::usage, "a run in one process has 1 to " + std::to_string(most_threads) +
-                                      " ranks, and was asked for " + std::to_string(world) +
-                                      "; choose --ranks in "
-                                      "that range");
+    v0::detail::throw_error(ErrorKind::usage,
+                            {"a run in one process has 1 to ", most_threads, " ranks, and was asked for ",
+                             world, "; choose --ranks in that range"});
   if (!(options.timeout.count() > 0))
-    throw Error(ErrorKind::usage, "the timeout of a communicator must be above 0 s, and was " +
-                                      seconds_text(options.timeout.count()));
+    v0::detail::throw_error(ErrorKind::usage, {"the timeout of a communicator must be above 0 s, and was ",
+                                               seconds_text(options.timeout.count())});
   return std::make_shared<ThreadGroup>(world, options.timeout);
 }
 

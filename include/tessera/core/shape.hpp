@@ -23,11 +23,7 @@ class Shape {
 
   constexpr int dims() const { return dims_; }
   constexpr std::int64_t operator[](int dim) const { return extents_[static_cast<std::size_t>(dim)]; }
-  constexpr std::int64_t elements() const {
-    std::int64_t product = 1;
-    for (int dim = 0; dim < dims_; ++dim) product *= (*this)[dim];
-    return product;
-  }
+  constexpr std::int64_t elements() const { return extents_[0] * extents_[1] * extents_[2] * extents_[3]; }
   /// The last extent, or 1.
   constexpr std::int64_t columns() const { return dims_ == 0 ? 1 : (*this)[dims_ - 1]; }
   /// The product of all extents but the last.
@@ -36,7 +32,7 @@ class Shape {
   friend constexpr bool operator==(Shape const&, Shape const&) = default;
 
  private:
-  std::array<std::int64_t, max_dims> extents_{};
+  std::array<std::int64_t, max_dims> extents_{1, 1, 1, 1};  // 1 beyond the last: a product needs no loop
   int dims_ = 0;
 };
 

@@ -87,11 +87,10 @@ std::size_t parse_choice(std::string_view text) {
   std::string all;
   for (std::string_view candidate : names) {
     if (edit_distance(text, candidate) < edit_distance(text, nearest)) nearest = candidate;
-    all += (all.empty() ? "" : ", ") + std::string(candidate);
+    all += sentence({all.empty() ? "" : ", ", candidate});
   }
-  throw Error(ErrorKind::usage, std::string(Slot::title) + " '" + std::string(text) +
-                                    "' is not known, nearest is '" + std::string(nearest) +
-                                    "': choose one of " + all);
+  throw_error(ErrorKind::usage,
+              {Slot::title, " '", text, "' is not known, nearest is '", nearest, "': choose one of ", all});
 }
 
 template <class Slot, class... Choices>
@@ -129,8 +128,7 @@ void choose(RecipeTable& recipe, std::string_view text) {
 inline std::string to_string(RecipeTable const& recipe) {
   std::string line;
   for_each_slot([&]<class Slot>(Slot) {
-    line +=
-        (line.empty() ? "" : ", ") + std::string(Slot::title) + " " + std::string(recipe.names.*Slot::field);
+    line += detail::sentence({line.empty() ? "" : ", ", Slot::title, " ", recipe.names.*Slot::field});
   });
   return line;
 }

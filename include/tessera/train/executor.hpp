@@ -244,8 +244,8 @@ class Executor {
       }
     } catch (Error const& error) {
       std::string const& unit = plan_.unit(entry.unit).name;
-      throw Error(error.kind(), unit + ", " + std::string(name_of(entry.verb)) + ": " + error.what(),
-                  error.rank(), unit);
+      detail::throw_error(error.kind(), {unit, ", ", name_of(entry.verb), ": ", error.what()}, error.rank(),
+                          unit);
     }
     if (entry.verb == Verb::backward_weight && entry.segment == 0) complete(entry, pass, context);
     if (entry.verb == Verb::forward && ends) {
