@@ -21,6 +21,7 @@
 #include "tessera/comm/threads.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/detail/clock.hpp"
+#include "tessera/detail/function_ref.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -110,15 +111,10 @@ inline void watch_threads(comm::detail::ThreadGroup& group, RunOptions const& op
 
 /// One rank's end of a group of threads.
 using MakeTransport =
-    std::function<std::shared_ptr<comm::Transport>(std::shared_ptr<comm::detail::ThreadGroup> const&, int)>;
+    FunctionRef<std::shared_ptr<comm::Transport>(std::shared_ptr<comm::detail::ThreadGroup> const&, int)>;
 
-inline std::shared_ptr<comm::Transport> host_transport(
-    std::shared_ptr<comm::detail::ThreadGroup> const& group, int rank) {
-  return std::make_shared<comm::Threads>(group, rank);
-}
-
-inline void run_threads(int ranks, std::function<void(comm::Comm&)> const& fn, RunOptions const& options,
-                        MakeTransport const& make = host_transport) {
+inline void run_threads(int ranks, FunctionRef<void(comm::Comm&)> fn, RunOptions const& options,
+                        MakeTransport make) {
   auto const group = comm::detail::make_group(ranks, {options.timeout});
   // Here and not in the threads: a handle that goes away counts as its rank leaving.
   std::vector<comm::Comm> handles;
@@ -178,7 +174,8 @@ void run(int ranks, Fn&& fn, RunOptions const& options = {}) {
     return;
   }
   detail::run_threads(
-      ranks, [&fn](comm::Comm& handle) { fn(handle); }, options);
+      ranks, [&fn](comm::Comm& handle) { fn(handle); }, options,
+      [](auto const& group, int rank) { return std::make_shared<comm::Threads>(group, rank); });
 }
 
 }  // namespace v0

@@ -49,6 +49,16 @@ inline Clock::duration duration_of(std::chrono::duration<double> seconds) {
       std::chrono::duration<double>(std::min(seconds.count(), 1e8)));
 }
 
+/// A request with its buffers.
+struct Call {
+  Request request;
+  void const* send;
+  void* recv;
+
+  /// The other rank of a send or a receive.
+  int other() const { return request.peers.rank(request.root); }
+};
+
 /// What W ranks share. Every collective has two meetings. `meet` publishes the request, waits for all ranks
 /// and compares; it is the only place where a rank can be waited for in vain. `part` holds everybody until
 /// all have read; between the two a rank does nothing but copy, so `part` needs no timeout and buffers stay
@@ -124,7 +134,7 @@ class ThreadGroup {
       if (fault_.exists) fail(rank);
       me.post(request, send, nullptr);
       hear(rank);
-      me.offers.push_back({request.peers.rank(request.root), request.bytes, send});
+      me.offers.push_back({request, send, nullptr});
     }
     changed_.notify_all();
   }
@@ -133,31 +143,32 @@ class ThreadGroup {
     std::unique_lock lock(mutex_);
     auto& offers = member(rank).offers;
     return await_other(
-        lock, rank, [&] { return offers.empty(); }, [&] { return offers.front().to; });
+        lock, rank, [&] { return offers.empty(); }, [&] { return offers.front().other(); });
   }
   /// Takes the first that another rank holds out to this one; returns the seconds it waited for that.
   double take(int rank, Request const& request, void* recv) {
     std::unique_lock lock(mutex_);
     int const from = request.peers.rank(request.root);
     auto& offers = member(from).offers;
-    auto const found = [&] {
-      return std::find_if(offers.begin(), offers.end(), [&](Offer const& offer) { return offer.to == rank; });
+    std::size_t found = 0;
+    auto const find = [&] {
+      for (found = 0; found < offers.size() && offers[found].other() != rank;) ++found;
+      return found < offers.size();
     };
     member(rank).post(request, nullptr, recv);
-    double const waited = await_other(
-        lock, rank, [&] { return found() != offers.end(); }, [&] { return from; });
-    Offer const offer = *found();
-    if (offer.bytes != request.bytes) {
+    double const waited = await_other(lock, rank, find, [&] { return from; });
+    Call const offer = offers[found];
+    if (offer.request.bytes != request.bytes) {
       set_fault(-1,
-                {"rank ", from, " sends ", offer.bytes, " bytes, and rank ", rank, " receives ",
+                {"rank ", from, " sends ", offer.request.bytes, " bytes, and rank ", rank, " receives ",
                  request.bytes, "; every rank must run the same steps on the same model"},
                 true);
       wake();
       fail(rank);
     }
     // With the lock: a sender that is given up goes, and its memory with it.
-    if (offer.bytes > 0) std::memcpy(recv, offer.memory, static_cast<std::size_t>(offer.bytes));
-    offers.erase(found());
+    if (request.bytes > 0) std::memcpy(recv, offer.send, static_cast<std::size_t>(request.bytes));
+    offers.erase(offers.begin() + static_cast<std::ptrdiff_t>(found));
     lock.unlock();
     changed_.notify_all();
     return waited;
@@ -242,11 +253,6 @@ class ThreadGroup {
   }
 
  private:
-  struct Offer {
-    int to = -1;
-    std::int64_t bytes = 0;
-    void const* memory = nullptr;
-  };
   struct alignas(64) Member {
     std::atomic<std::uint64_t> word{0};
     std::atomic<Clock::rep> heard{0};
@@ -257,7 +263,7 @@ class ThreadGroup {
     bool arrived = false;
     bool inside = false;
     bool left = false;
-    std::vector<Offer> offers;  // to ranks that have not taken them yet, in order; keeps its room
+    std::vector<Call> offers;  // to ranks that have not taken them yet, in order; keeps its room
     char operation[32] = {};
     char unit[64] = {};
 

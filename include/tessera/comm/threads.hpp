@@ -46,12 +46,6 @@ class Threads final : public Transport {
  private:
   friend class Nccl;  // exchanges host memory like this
 
-  struct Call {
-    Request request;
-    void const* send;
-    void* recv;
-  };
-
   double exchange(Request const& request, void const* send, void* recv) override {
     if (request.collective == Collective::send || request.collective == Collective::receive) {
       later_.push_back({request, send, recv});
@@ -102,10 +96,10 @@ class Threads final : public Transport {
   }
   /// Holds out all that is to be sent, takes what is to come, and waits until all is taken.
   double pass() {
-    for (Call const& call : later_)
+    for (detail::Call const& call : later_)
       if (call.request.collective == Collective::send) group_->offer(rank(), call.request, call.send);
     double waited = 0.0;
-    for (Call const& call : later_)
+    for (detail::Call const& call : later_)
       if (call.request.collective == Collective::receive)
         waited += group_->take(rank(), call.request, call.recv);
     later_.clear();
@@ -159,7 +153,7 @@ class Threads final : public Transport {
   }
 
   std::shared_ptr<detail::ThreadGroup> group_;
-  std::vector<Call> later_;  // between two ranks, of the open group; keeps its room
+  std::vector<detail::Call> later_;  // between two ranks, of the open group; keeps its room
 };
 
 namespace detail {

@@ -7,6 +7,8 @@
 #include <initializer_list>
 #include <string>
 
+#include "tessera/core/error.hpp"
+
 namespace tessera {
 inline namespace v0 {
 
@@ -39,8 +41,9 @@ class Shape {
 /// "[50257, 768]".
 inline std::string to_string(Shape const& shape) {
   std::string text = "[";
-  for (int dim = 0; dim < shape.dims(); ++dim) text += (dim ? ", " : "") + std::to_string(shape[dim]);
-  return text + "]";
+  for (int dim = 0; dim < shape.dims(); ++dim) text += detail::sentence({dim ? ", " : "", shape[dim]});
+  text += ']';
+  return text;
 }
 
 }  // namespace v0

@@ -125,6 +125,8 @@ inline constexpr std::size_t copied_up_to = 64 * 1024;
 /// Move-only.
 class FileReader {
  public:
+  /// Of no file.
+  FileReader() = default;
   /// Throws Error(data) that names the path when it is missing, no regular file, or cannot be read. Without
   /// `keep_open` each read of a file that was not copied opens it again.
   FileReader(std::string path, bool keep_open) : path_(std::move(path)) {

@@ -12,7 +12,6 @@
 #include <initializer_list>
 #include <limits>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -82,7 +81,7 @@ class TokenSource {
     TokenSource source;
     source.format_ = TokenFormat::u32;
     source.memory_ = std::move(tokens);
-    source.append(name, std::nullopt, 0, static_cast<std::int64_t>(source.memory_.size()));
+    source.append(name, {}, 0, static_cast<std::int64_t>(source.memory_.size()));
     source.names_.push_back(std::move(name));
     source.finish(options);
     return source;
@@ -152,9 +151,9 @@ class TokenSource {
 
   struct Segment {
     std::string name;
-    std::optional<detail::FileReader> file;  // none: the tokens are in memory_
-    std::size_t offset;                      // of the first token in its file
-    std::int64_t first;                      // the global index of its first token
+    detail::FileReader file;  // of no file where the tokens are in memory_
+    std::size_t offset;       // of the first token in its file
+    std::int64_t first;       // the global index of its first token
     std::int64_t count;
   };
 
@@ -187,15 +186,14 @@ class TokenSource {
   template <class T>
   void load(Segment const& from, std::int64_t start, std::int64_t count, T* out) const {
     auto const at = static_cast<std::size_t>(start), size = static_cast<std::size_t>(count) * sizeof(T);
-    if (from.file)
-      from.file->read(from.offset + at * sizeof(T), out, size);
+    if (memory_.empty())
+      from.file.read(from.offset + at * sizeof(T), out, size);
     else
       std::memcpy(out, memory_.data() + at, size);
   }
 
-  void append(std::string name, std::optional<detail::FileReader> file, std::size_t offset,
-              std::int64_t tokens) {
-    if (file && file->is_open()) ++open_;
+  void append(std::string name, detail::FileReader file, std::size_t offset, std::int64_t tokens) {
+    if (file.is_open()) ++open_;
     segments_.push_back({std::move(name), std::move(file), offset, size_, tokens});
     size_ += tokens;
   }
@@ -311,24 +309,12 @@ class TokenSource {
   }
 
   std::int64_t first_beyond(Segment const& segment) const {
-    switch (format_) {
-      case TokenFormat::bytes:
-        return scan<std::uint8_t>(segment);
-      case TokenFormat::u16:
-        return scan<std::uint16_t>(segment);
-      case TokenFormat::u32:
-        return scan<std::uint32_t>(segment);
-    }
-    return -1;
-  }
-
-  template <class T>
-  std::int64_t scan(Segment const& segment) const {
-    if (vocabulary_ > static_cast<std::int64_t>(std::numeric_limits<T>::max())) return -1;
-    std::vector<T> block(static_cast<std::size_t>(std::min<std::int64_t>(segment.count, 1 << 18)));
-    for (std::int64_t start = 0; start < segment.count; start += 1 << 18) {
-      std::int64_t const some = std::min<std::int64_t>(segment.count - start, 1 << 18);
-      load(segment, start, some, block.data());
+    if (vocabulary_ >> (8 * bytes_per_token(format_)) > 0) return -1;
+    constexpr std::int64_t size = 1 << 14;
+    std::vector<std::uint32_t> block(static_cast<std::size_t>(std::min(segment.count, size)));
+    for (std::int64_t start = 0; start < segment.count; start += size) {
+      std::int64_t const some = std::min(segment.count - start, size);
+      copy(segment, start, some, reinterpret_cast<std::int32_t*>(block.data()));
       std::int64_t const index = detail::first_at_or_above(block.data(), some, vocabulary_);
       if (index >= 0) return start + index;
     }
