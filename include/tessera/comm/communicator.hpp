@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -224,14 +225,13 @@ class Transport {
     Request request{collective, id, sequence_ + !of_two, bytes, root, dtype, stream_};
     request.peers = peers.count > 0 ? peers : everyone();
     int const count = request.peers.count;
-    if (bytes < 0) refuse(request, "a size must not be negative");
-    if (dtype == DType::u8) refuse(request, "values of u8 are codes, which have no sum");
+    if (bytes < 0) refuse(request, {"a size must not be negative"});
+    if (dtype == DType::u8) refuse(request, {"values of u8 are codes, which have no sum"});
     if (of_two && (root < 0 || root >= count || root == request.peers.index_of(rank_)))
-      refuse(request,
-             ("the other rank must be one of the " + std::to_string(count) + " of its group").c_str());
+      refuse(request, {"the other rank must be one of the ", count, " of its group"});
     if ((collective == Collective::gather || collective == Collective::broadcast) &&
         (root < 0 || root >= count))
-      refuse(request, ("the root must be a rank from 0 to " + std::to_string(count - 1)).c_str());
+      refuse(request, {"the root must be a rank from 0 to ", count - 1});
     return request;
   }
 
@@ -252,7 +252,7 @@ class Transport {
   }
 
   void need_memory(Request const& request, void const* memory) const {
-    if (request.bytes > 0 && !memory) refuse(request, "a buffer is null");
+    if (request.bytes > 0 && !memory) refuse(request, {"a buffer is null"});
   }
 
   void need_apart(Request const& request, void const* send, std::int64_t send_bytes, void const* recv,
@@ -264,13 +264,13 @@ class Transport {
     auto const to = reinterpret_cast<std::uintptr_t>(recv);
     if (from < to + static_cast<std::uintptr_t>(recv_bytes) &&
         to < from + static_cast<std::uintptr_t>(send_bytes))
-      refuse(request, "send and receive buffers overlap");
+      refuse(request, {"send and receive buffers overlap"});
   }
 
-  [[noreturn]] void refuse(Request const& request, char const* why) const {
-    throw Error(ErrorKind::usage,
-                "rank " + std::to_string(rank_) + " asked for " + describe(request) + ": " + why, rank_,
-                request.id.unit ? request.id.unit : "");
+  [[noreturn]] void refuse(Request const& request, std::initializer_list<v0::detail::Word> why) const {
+    v0::detail::throw_error(
+        ErrorKind::usage, {"rank ", rank_, " asked for ", describe(request), ": ", v0::detail::sentence(why)},
+        rank_, request.id.unit ? request.id.unit : "");
   }
 
   int rank_;
@@ -294,8 +294,7 @@ class Single final : public Transport {
   std::string where(int) const override {
     auto const seen = own_word_.load(std::memory_order_acquire);
     if (seen == 0) return "before its first collective";
-    return "at collective " + std::to_string(sequence_of(seen)) + ", " +
-           std::string(name_of(collective_of(seen)));
+    return v0::detail::sentence({"at collective ", sequence_of(seen), ", ", name_of(collective_of(seen))});
   }
 
  private:
@@ -382,18 +381,18 @@ inline void agree(Transport& transport, std::uint64_t value, char const* what) {
     for (std::size_t other = first; other < values.size(); ++other) {
       if (values[other] != values[first]) continue;
       named[other] = 1;
-      ranks += (members++ ? ", " : " ") + std::to_string(other);
+      ranks += v0::detail::sentence({members++ ? ", " : " ", other});
     }
     char hex[24];
     std::snprintf(hex, sizeof hex, "0x%016llx", static_cast<unsigned long long>(values[first]));
-    text += (groups++ ? "; " : "") + std::string(members > 1 ? "ranks" : "rank") + ranks +
-            (members > 1 ? " have " : " has ") + hex;
+    text += v0::detail::sentence(
+        {groups++ ? "; " : "", members > 1 ? "ranks" : "rank", ranks, members > 1 ? " have " : " has ", hex});
   }
   if (groups > 1)
-    throw Error(ErrorKind::config,
-                "ranks disagree on the " + std::string(what) + ": " + text +
-                    "; start every rank with the same program, recipe, model and flags",
-                transport.rank());
+    v0::detail::throw_error(ErrorKind::config,
+                            {"ranks disagree on the ", what, ": ", text,
+                             "; start every rank with the same program, recipe, model and flags"},
+                            transport.rank());
 }
 
 }  // namespace comm

@@ -35,21 +35,20 @@ using GetEnvironment = std::function<char const*(char const*)>;
 /// "torchrun: rank 1 of 4, local rank 1 of 2, master 10.0.0.1:29500", or "none".
 inline std::string describe(LaunchEnvironment const& launch) {
   if (launch.source == "none") return launch.source;
-  std::string text = launch.source + ": rank " + std::to_string(launch.rank) + " of " +
-                     std::to_string(launch.world) +
-                     (launch.local_rank >= 0 ? ", local rank " + std::to_string(launch.local_rank) : "");
-  if (launch.local_rank >= 0 && launch.local_world > 0) text += " of " + std::to_string(launch.local_world);
-  if (!launch.master_address.empty()) text += ", master " + launch.master_address;
-  if (!launch.master_address.empty() && launch.master_port > 0)
-    text += ":" + std::to_string(launch.master_port);
+  using v0::detail::sentence;
+  std::string text = sentence({launch.source, ": rank ", launch.rank, " of ", launch.world});
+  if (launch.local_rank >= 0) text += sentence({", local rank ", launch.local_rank});
+  if (launch.local_rank >= 0 && launch.local_world > 0) text += sentence({" of ", launch.local_world});
+  if (!launch.master_address.empty()) text += sentence({", master ", launch.master_address});
+  if (!launch.master_address.empty() && launch.master_port > 0) text += sentence({":", launch.master_port});
   return text;
 }
 
 namespace detail {
 [[noreturn]] inline std::string refuse_hosts(std::string_view list) {
-  throw Error(ErrorKind::config,
-              "SLURM_STEP_NODELIST is '" + std::string(list) +
-                  "', which is not a list of hosts such as a[01-04,07],b; set MASTER_ADDR");
+  v0::detail::throw_error(ErrorKind::config,
+                          {"SLURM_STEP_NODELIST is '", list,
+                           "', which is not a list of hosts such as a[01-04,07],b; set MASTER_ADDR"});
 }
 }  // namespace detail
 
@@ -92,9 +91,9 @@ class LaunchReader {
     return number(name, low, high);
   }
   [[noreturn]] void missing(char const* name, char const* source, char const* seen) const {
-    throw Error(ErrorKind::config, std::string(name) + " is not set although " + seen +
-                                       " is, so this is half a " + source + " launch; set " + name +
-                                       ", or unset " + seen + " to run without a launcher");
+    v0::detail::throw_error(ErrorKind::config,
+                            {name, " is not set although ", seen, " is, so this is half a ", source,
+                             " launch; set ", name, ", or unset ", seen, " to run without a launcher"});
   }
   int number(char const* name, int low, int high) const {
     std::string_view const value = text(name);
@@ -105,10 +104,9 @@ class LaunchReader {
       if (good) parsed = parsed * 10 + (digit - '0');
     }
     if (!good || parsed < low || parsed > high)
-      throw Error(ErrorKind::config, std::string(name) + " is '" + std::string(value) +
-                                         "', which is not a whole number from " + std::to_string(low) +
-                                         " to " + std::to_string(high) +
-                                         "; correct it in the launcher's environment");
+      v0::detail::throw_error(
+          ErrorKind::config, {name, " is '", value, "', which is not a whole number from ", low, " to ", high,
+                              "; correct it in the launcher's environment"});
     return static_cast<int>(parsed);
   }
 
@@ -135,9 +133,8 @@ inline LaunchEnvironment read_ranks(LaunchReader const& read, LauncherNames cons
   launch.world = read.need(names.world, 1, most_ranks, names.source, seen);
   launch.rank = read.need(names.rank, 0, most_ranks, names.source, seen);
   if (launch.rank >= launch.world)
-    throw Error(ErrorKind::config, std::string(names.rank) + " is " + std::to_string(launch.rank) + " but " +
-                                       names.world + " is " + std::to_string(launch.world) +
-                                       "; ranks run from 0 to " + std::to_string(launch.world - 1));
+    v0::detail::throw_error(ErrorKind::config, {names.rank, " is ", launch.rank, " but ", names.world, " is ",
+                                                launch.world, "; ranks run from 0 to ", launch.world - 1});
   char const* local_rank = names.local_rank;
   if (names.optional && !read.has(local_rank)) local_rank = "SLURM_LOCALID";
   if (names.optional && !read.has(local_rank)) {
@@ -148,15 +145,14 @@ inline LaunchEnvironment read_ranks(LaunchReader const& read, LauncherNames cons
   if (names.local_world && read.has(names.local_world))
     launch.local_world = read.number(names.local_world, 1, most_ranks);
   if (launch.local_world > launch.world)
-    throw Error(ErrorKind::config, std::string(names.local_world) + " is " +
-                                       std::to_string(launch.local_world) + " but " + names.world + " is " +
-                                       std::to_string(launch.world) +
-                                       "; a host cannot hold more ranks than the world");
+    v0::detail::throw_error(ErrorKind::config,
+                            {names.local_world, " is ", launch.local_world, " but ", names.world, " is ",
+                             launch.world, "; a host cannot hold more ranks than the world"});
   int const limit = launch.local_world > 0 ? launch.local_world : launch.world;
   if (launch.local_rank >= limit)
-    throw Error(ErrorKind::config, std::string(local_rank) + " is " + std::to_string(launch.local_rank) +
-                                       ", which must be below " + std::to_string(limit) + ", the ranks of " +
-                                       (launch.local_world > 0 ? "this host" : "the world"));
+    v0::detail::throw_error(ErrorKind::config,
+                            {local_rank, " is ", launch.local_rank, ", which must be below ", limit,
+                             ", the ranks of ", launch.local_world > 0 ? "this host" : "the world"});
   return launch;
 }
 
@@ -261,13 +257,14 @@ inline LaunchEnvironment launch_environment() {
 inline Comm from_environment(GetEnvironment const& get) {
   LaunchEnvironment const launch = launch_environment(get);
   if (launch.world == 1) return Comm();
-  std::string text =
-      "this process was started as one of several (" + describe(launch) +
-      "), and this build has no transport between processes; start one process and give it --ranks " +
-      std::to_string(launch.world) + " (tessera::run), whose ranks are threads";
-  if (launch.source == "SLURM batch script")
-    text += "; inside the script itself, unset SLURM_PROCID first, or use srun --ntasks=1";
-  throw Error(ErrorKind::unsupported, text, launch.rank);
+  bool const in_script = launch.source == "SLURM batch script";
+  v0::detail::throw_error(
+      ErrorKind::unsupported,
+      {"this process was started as one of several (", describe(launch),
+       "), and this build has no transport between processes; start one process and give it --ranks ",
+       launch.world, " (tessera::run), whose ranks are threads",
+       in_script ? "; inside the script itself, unset SLURM_PROCID first, or use srun --ntasks=1" : ""},
+      launch.rank);
 }
 inline Comm from_environment() {
   return from_environment([](char const* name) -> char const* { return std::getenv(name); });

@@ -9,6 +9,7 @@
 
 #include "tessera/config.hpp"
 #include "tessera/core/dtype.hpp"
+#include "tessera/core/error.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -92,23 +93,23 @@ struct Request {
 
 /// "all_gather of 4096 bytes (publish h.3, micro-batch 0)".
 inline std::string describe(Request const& request) {
+  using v0::detail::sentence;
   std::string text(name_of(request.collective));
   bool const sums =
       request.collective == Collective::all_reduce || request.collective == Collective::reduce_scatter;
   if (sums)
-    text += " of " + std::to_string(request.bytes / static_cast<std::int64_t>(size_of(request.dtype))) + " " +
-            std::string(name_of(request.dtype)) + " values";
+    text += sentence({" of ", request.bytes / static_cast<std::int64_t>(size_of(request.dtype)), " ",
+                      name_of(request.dtype), " values"});
   else if (request.collective != Collective::barrier)
-    text += " of " + std::to_string(request.bytes) + " bytes";
+    text += sentence({" of ", request.bytes, " bytes"});
   bool const there = request.collective == Collective::gather || request.collective == Collective::send;
   if (request.root >= 0)
-    text += (there ? " to rank " : " from rank ") + std::to_string(request.peers.rank(request.root));
+    text += sentence({there ? " to rank " : " from rank ", request.peers.rank(request.root)});
   std::string who = request.id.operation ? request.id.operation : "";
-  if (request.id.unit && *request.id.unit) who += (who.empty() ? "" : " ") + std::string(request.id.unit);
+  if (request.id.unit && *request.id.unit) who += sentence({who.empty() ? "" : " ", request.id.unit});
   if (request.id.micro_batch >= 0)
-    who += (who.empty() ? "micro-batch " : ", micro-batch ") + std::to_string(request.id.micro_batch);
-  if (!who.empty()) text += " (" + who + ")";
-  return text;
+    who += sentence({who.empty() ? "micro-batch " : ", micro-batch ", request.id.micro_batch});
+  return who.empty() ? text : sentence({text, " (", who, ")"});
 }
 
 /// The watchdog's word: the sequence number above, the kind of collective in the lowest byte. A rank stores

@@ -21,6 +21,7 @@
 #include "tessera/comm/threads.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/detail/clock.hpp"
+#include "tessera/detail/function_ref.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -73,12 +74,12 @@ class FirstCause {
   /// Throws the cause, if there is one, with its rank.
   void rethrow() {
     if (!thrown_) return;
-    std::string const prefix = "rank " + std::to_string(rank_) + ": ";
+    std::string const prefix = sentence({"rank ", rank_, ": "});
     try {
       std::rethrow_exception(thrown_);
     } catch (Error const& error) {
       if (error.rank() >= 0 || typeid(error) != typeid(Error)) throw;
-      throw Error(error.kind(), prefix + error.what(), rank_, error.unit());
+      throw_error(error.kind(), {prefix, error.what()}, rank_, error.unit());
     } catch (std::bad_alloc const& exception) {
       std::throw_with_nested(Error(ErrorKind::out_of_memory, prefix + exception.what(), rank_));
     } catch (std::exception const& exception) {
@@ -110,15 +111,10 @@ inline void watch_threads(comm::detail::ThreadGroup& group, RunOptions const& op
 
 /// One rank's end of a group of threads.
 using MakeTransport =
-    std::function<std::shared_ptr<comm::Transport>(std::shared_ptr<comm::detail::ThreadGroup> const&, int)>;
+    FunctionRef<std::shared_ptr<comm::Transport>(std::shared_ptr<comm::detail::ThreadGroup> const&, int)>;
 
-inline std::shared_ptr<comm::Transport> host_transport(
-    std::shared_ptr<comm::detail::ThreadGroup> const& group, int rank) {
-  return std::make_shared<comm::Threads>(group, rank);
-}
-
-inline void run_threads(int ranks, std::function<void(comm::Comm&)> const& fn, RunOptions const& options,
-                        MakeTransport const& make = host_transport) {
+inline void run_threads(int ranks, FunctionRef<void(comm::Comm&)> fn, RunOptions const& options,
+                        MakeTransport make) {
   auto const group = comm::detail::make_group(ranks, {options.timeout});
   // Here and not in the threads: a handle that goes away counts as its rank leaving.
   std::vector<comm::Comm> handles;
@@ -129,7 +125,7 @@ inline void run_threads(int ranks, std::function<void(comm::Comm&)> const& fn, R
       fn(handles[static_cast<std::size_t>(rank)]);
     } catch (...) {
       auto thrown = std::current_exception();
-      bool const began = group->lose(rank, "it threw: " + text_of(thrown));
+      bool const began = group->lose(rank, sentence({"it threw: ", text_of(thrown)}));
       cause.record(rank, std::move(thrown), began);
     }
     group->leave(rank);
@@ -146,8 +142,8 @@ inline void run_threads(int ranks, std::function<void(comm::Comm&)> const& fn, R
     for (int rank = 0; rank < ranks; ++rank) joined.threads.emplace_back([&body, rank] { body(rank); });
   } catch (std::system_error const& error) {
     int const started = static_cast<int>(joined.threads.size());
-    std::string const text = "cannot start a thread for rank " + std::to_string(started) + " of " +
-                             std::to_string(ranks) + ": " + error.what() + "; choose fewer ranks";
+    std::string const text = sentence({"cannot start a thread for rank ", started, " of ", ranks, ": ",
+                                       error.what(), "; choose fewer ranks"});
     bool const began = group->lose(started, text);
     cause.record(started, std::make_exception_ptr(Error(ErrorKind::failed, text, started)), began);
     for (int rank = started; rank < ranks; ++rank) group->leave(rank);
@@ -178,7 +174,8 @@ void run(int ranks, Fn&& fn, RunOptions const& options = {}) {
     return;
   }
   detail::run_threads(
-      ranks, [&fn](comm::Comm& handle) { fn(handle); }, options);
+      ranks, [&fn](comm::Comm& handle) { fn(handle); }, options,
+      [](auto const& group, int rank) { return std::make_shared<comm::Threads>(group, rank); });
 }
 
 }  // namespace v0

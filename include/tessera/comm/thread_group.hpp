@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <initializer_list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -47,6 +48,16 @@ inline Clock::duration duration_of(std::chrono::duration<double> seconds) {
   return std::chrono::duration_cast<Clock::duration>(
       std::chrono::duration<double>(std::min(seconds.count(), 1e8)));
 }
+
+/// A request with its buffers.
+struct Call {
+  Request request;
+  void const* send;
+  void* recv;
+
+  /// The other rank of a send or a receive.
+  int other() const { return request.peers.rank(request.root); }
+};
 
 /// What W ranks share. Every collective has two meetings. `meet` publishes the request, waits for all ranks
 /// and compares; it is the only place where a rank can be waited for in vain. `part` holds everybody until
@@ -123,7 +134,7 @@ class ThreadGroup {
       if (fault_.exists) fail(rank);
       me.post(request, send, nullptr);
       hear(rank);
-      me.offers.push_back({request.peers.rank(request.root), request.bytes, send});
+      me.offers.push_back({request, send, nullptr});
     }
     changed_.notify_all();
   }
@@ -132,32 +143,32 @@ class ThreadGroup {
     std::unique_lock lock(mutex_);
     auto& offers = member(rank).offers;
     return await_other(
-        lock, rank, [&] { return offers.empty(); }, [&] { return offers.front().to; });
+        lock, rank, [&] { return offers.empty(); }, [&] { return offers.front().other(); });
   }
   /// Takes the first that another rank holds out to this one; returns the seconds it waited for that.
   double take(int rank, Request const& request, void* recv) {
     std::unique_lock lock(mutex_);
     int const from = request.peers.rank(request.root);
     auto& offers = member(from).offers;
-    auto const found = [&] {
-      return std::find_if(offers.begin(), offers.end(), [&](Offer const& offer) { return offer.to == rank; });
+    std::size_t found = 0;
+    auto const find = [&] {
+      for (found = 0; found < offers.size() && offers[found].other() != rank;) ++found;
+      return found < offers.size();
     };
     member(rank).post(request, nullptr, recv);
-    double const waited = await_other(
-        lock, rank, [&] { return found() != offers.end(); }, [&] { return from; });
-    Offer const offer = *found();
-    if (offer.bytes != request.bytes) {
+    double const waited = await_other(lock, rank, find, [&] { return from; });
+    Call const offer = offers[found];
+    if (offer.request.bytes != request.bytes) {
       set_fault(-1,
-                "rank " + std::to_string(from) + " sends " + std::to_string(offer.bytes) +
-                    " bytes, and rank " + std::to_string(rank) + " receives " +
-                    std::to_string(request.bytes) + "; every rank must run the same steps on the same model",
+                {"rank ", from, " sends ", offer.request.bytes, " bytes, and rank ", rank, " receives ",
+                 request.bytes, "; every rank must run the same steps on the same model"},
                 true);
       wake();
       fail(rank);
     }
     // With the lock: a sender that is given up goes, and its memory with it.
-    if (offer.bytes > 0) std::memcpy(recv, offer.memory, static_cast<std::size_t>(offer.bytes));
-    offers.erase(found());
+    if (request.bytes > 0) std::memcpy(recv, offer.send, static_cast<std::size_t>(request.bytes));
+    offers.erase(offers.begin() + static_cast<std::ptrdiff_t>(found));
     lock.unlock();
     changed_.notify_all();
     return waited;
@@ -175,11 +186,11 @@ class ThreadGroup {
   }
 
   /// Ends the communicator for all; true if nothing had ended it before.
-  bool lose(int rank, std::string text) {
+  bool lose(int rank, std::string const& text) {
     {
       std::lock_guard lock(mutex_);
       if (fault_.exists) return false;
-      set_fault(rank, std::move(text), false);
+      set_fault(rank, {text}, false);
     }
     wake();
     return true;
@@ -226,11 +237,11 @@ class ThreadGroup {
         watched_.wait_until(lock, deadline);
       } else {
         stuck_rank = late;
-        text =
-            "rank " + std::to_string(late) + " did not end within " + seconds_text(grace->count()) +
-            " after the run had failed; it was last seen " + place(late) + "; the run failed because " +
-            (fault_.rank >= 0 && fault_.rank != late ? "of rank " + std::to_string(fault_.rank) + ": " : "") +
-            fault_.text;
+        bool const other = fault_.rank >= 0 && fault_.rank != late;
+        text = v0::detail::sentence(
+            {"rank ", late, " did not end within ", seconds_text(grace->count()),
+             " after the run had failed; it was last seen ", place(late), "; the run failed because ",
+             other ? v0::detail::sentence({"of rank ", fault_.rank, ": "}) : "", fault_.text});
         return false;
       }
     }
@@ -242,11 +253,6 @@ class ThreadGroup {
   }
 
  private:
-  struct Offer {
-    int to = -1;
-    std::int64_t bytes = 0;
-    void const* memory = nullptr;
-  };
   struct alignas(64) Member {
     std::atomic<std::uint64_t> word{0};
     std::atomic<Clock::rep> heard{0};
@@ -257,7 +263,7 @@ class ThreadGroup {
     bool arrived = false;
     bool inside = false;
     bool left = false;
-    std::vector<Offer> offers;  // to ranks that have not taken them yet, in order; keeps its room
+    std::vector<Call> offers;  // to ranks that have not taken them yet, in order; keeps its room
     char operation[32] = {};
     char unit[64] = {};
 
@@ -314,7 +320,7 @@ class ThreadGroup {
         std::vector<int> missing;
         for (int other = 0; other < world_; ++other)
           if (!member(other).arrived) missing.push_back(other);
-        blame_late(late, rank, "; not arrived: " + ranks_text(missing));
+        blame_late(late, rank, v0::detail::sentence({"; not arrived: ", ranks_text(missing)}));
         wake();
       }
     }
@@ -368,7 +374,7 @@ class ThreadGroup {
     bool agreed = true;
     for (int rank = 1; rank < world_; ++rank) agreed = agreed && same(first, member(rank).request);
     if (agreed) return;
-    std::string text = "ranks ask for different collectives: ";
+    std::string text;
     std::vector<int> named(static_cast<std::size_t>(world_));
     for (int rank = 0; rank < world_; ++rank) {
       if (named[static_cast<std::size_t>(rank)]) continue;
@@ -378,55 +384,57 @@ class ThreadGroup {
           named[static_cast<std::size_t>(other)] = 1;
           group.push_back(other);
         }
-      text += (rank ? "; " : "") + ranks_text(group) +
-              (group.size() > 1 ? " ask for number " : " asks for number ") +
-              std::to_string(member(rank).request.sequence) + ", " + describe(member(rank).request);
+      text += v0::detail::sentence({rank ? "; " : "", ranks_text(group),
+                                    group.size() > 1 ? " ask for number " : " asks for number ",
+                                    member(rank).request.sequence, ", ", describe(member(rank).request)});
     }
-    set_fault(-1, text + "; every rank must run the same steps on the same model", true);
+    set_fault(-1,
+              {"ranks ask for different collectives: ", text,
+               "; every rank must run the same steps on the same model"},
+              true);
     watched_.notify_all();
   }
 
   static std::string ranks_text(std::vector<int> const& ranks) {
     std::string text = ranks.size() > 1 ? "ranks " : "rank ";
     for (std::size_t index = 0; index < ranks.size(); ++index)
-      text += (index ? ", " : "") + std::to_string(ranks[index]);
+      text += v0::detail::sentence({index ? ", " : "", ranks[index]});
     return text;
   }
 
   std::string place(int rank) const {
     Member const& at = member(rank);
     if (at.request.sequence == 0) return "before its first collective";
-    return (at.inside ? "in collective " : "after collective ") + std::to_string(at.request.sequence) + ", " +
-           describe(at.request);
+    return v0::detail::sentence({at.inside ? "in collective " : "after collective ", at.request.sequence,
+                                 ", ", describe(at.request)});
   }
 
-  void set_fault(int rank, std::string text, bool mismatch) {
-    fault_ = {true, mismatch, rank, std::move(text), Clock::now()};
+  void set_fault(int rank, std::initializer_list<v0::detail::Word> words, bool mismatch) {
+    fault_ = {true, mismatch, rank, v0::detail::sentence(words), Clock::now()};
     ended_.store(true, std::memory_order_release);
   }
 
   void blame_leaver(int rank) {
-    set_fault(rank, "it left " + place(rank) + ", while others went on; every rank must run the same steps",
+    set_fault(rank, {"it left ", place(rank), ", while others went on; every rank must run the same steps"},
               false);
   }
 
   void blame_late(int late, int waiting, std::string const& missing) {
-    set_fault(late,
-              "it gave no sign of life for " + timeout_text_ + " while rank " + std::to_string(waiting) +
-                  " waited; it was last seen " + place(late) + missing +
-                  "; if it only computes for longer, raise the timeout",
-              false);
+    set_fault(
+        late,
+        {"it gave no sign of life for ", timeout_text_, " while rank ", waiting, " waited; it was last seen ",
+         place(late), missing, "; if it only computes for longer, raise the timeout"},
+        false);
   }
 
   /// Throws what a rank finds in a communicator that has ended. `inside` stays true: that is where it was.
   [[noreturn]] void fail(int rank) {
     Member const& me = member(rank);
-    std::string const own = "rank " + std::to_string(rank);
     if (fault_.mismatch) throw Error(ErrorKind::failed, fault_.text, rank, me.unit);
-    std::string text = fault_.rank == rank ? own + " was given up by the others: "
-                                           : "rank " + std::to_string(fault_.rank) + " is lost: ";
-    text += fault_.text + " [" + own + " was " + place(rank) + "]";
-    throw PeerLost(text, fault_.rank, me.unit);
+    throw PeerLost(v0::detail::sentence({"rank ", fault_.rank,
+                                         fault_.rank == rank ? " was given up by the others: " : " is lost: ",
+                                         fault_.text, " [rank ", rank, " was ", place(rank), "]"}),
+                   fault_.rank, me.unit);
   }
 
   int const world_;

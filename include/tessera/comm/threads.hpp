@@ -46,12 +46,6 @@ class Threads final : public Transport {
  private:
   friend class Nccl;  // exchanges host memory like this
 
-  struct Call {
-    Request request;
-    void const* send;
-    void* recv;
-  };
-
   double exchange(Request const& request, void const* send, void* recv) override {
     if (request.collective == Collective::send || request.collective == Collective::receive) {
       later_.push_back({request, send, recv});
@@ -102,10 +96,10 @@ class Threads final : public Transport {
   }
   /// Holds out all that is to be sent, takes what is to come, and waits until all is taken.
   double pass() {
-    for (Call const& call : later_)
+    for (detail::Call const& call : later_)
       if (call.request.collective == Collective::send) group_->offer(rank(), call.request, call.send);
     double waited = 0.0;
-    for (Call const& call : later_)
+    for (detail::Call const& call : later_)
       if (call.request.collective == Collective::receive)
         waited += group_->take(rank(), call.request, call.recv);
     later_.clear();
@@ -161,20 +155,19 @@ class Threads final : public Transport {
   }
 
   std::shared_ptr<detail::ThreadGroup> group_;
-  std::vector<Call> later_;  // between two ranks, of the open group; keeps its room
+  std::vector<detail::Call> later_;  // between two ranks, of the open group; keeps its room
 };
 
 namespace detail {
 
 inline std::shared_ptr<ThreadGroup> make_group(int world, ThreadsOptions const& options) {
   if (world < 1 || world > most_threads)
-    throw Error(ErrorKind::usage, "a run in one process has 1 to " + std::to_string(most_threads) +
-                                      " ranks, and was asked for " + std::to_string(world) +
-                                      "; choose --ranks in "
-                                      "that range");
+    v0::detail::throw_error(ErrorKind::usage,
+                            {"a run in one process has 1 to ", most_threads, " ranks, and was asked for ",
+                             world, "; choose --ranks in that range"});
   if (!(options.timeout.count() > 0))
-    throw Error(ErrorKind::usage, "the timeout of a communicator must be above 0 s, and was " +
-                                      seconds_text(options.timeout.count()));
+    v0::detail::throw_error(ErrorKind::usage, {"the timeout of a communicator must be above 0 s, and was ",
+                                               seconds_text(options.timeout.count())});
   return std::make_shared<ThreadGroup>(world, options.timeout);
 }
 

@@ -2,6 +2,10 @@
 // What goes wrong, as a value: a kind that programs turn into an exit code, and a sentence for people.
 #pragma once
 
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -68,6 +72,45 @@ class PeerLost : public Error {
   PeerLost(std::string const& text, int lost_rank, std::string unit = {})
       : Error(ErrorKind::peer_lost, text, lost_rank, std::move(unit)) {}
 };
+
+namespace detail {
+
+/// A piece of a sentence: text, which it refers to, or a whole number.
+class Word {
+ public:
+  Word(char const* text) : Word(std::string_view(text)) {}
+  Word(std::string const& text) : Word(std::string_view(text)) {}
+  Word(std::string_view text)
+      : text_(text.data() ? text.data() : ""), value_(static_cast<std::int64_t>(text.size())) {}
+  template <std::integral Number>
+  Word(Number number) : value_(static_cast<std::int64_t>(number)) {}
+
+  void append_to(std::string& sentence) const {
+    if (text_)
+      sentence.append(text_, static_cast<std::size_t>(value_));
+    else
+      sentence += std::to_string(value_);
+  }
+
+ private:
+  char const* text_ = nullptr;  // null: a number
+  std::int64_t value_;          // the number, or the length of the text
+};
+
+/// The words one after another. Sums of strings would be compiled again wherever they stand, most of them for
+/// an error that never comes.
+inline std::string sentence(std::initializer_list<Word> words) {
+  std::string text;
+  for (Word const& word : words) word.append_to(text);
+  return text;
+}
+
+[[noreturn]] inline void throw_error(ErrorKind kind, std::initializer_list<Word> words, int rank = -1,
+                                     std::string_view unit = {}) {
+  throw Error(kind, sentence(words), rank, std::string(unit));
+}
+
+}  // namespace detail
 
 }  // namespace v0
 }  // namespace tessera

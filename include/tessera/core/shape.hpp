@@ -7,6 +7,8 @@
 #include <initializer_list>
 #include <string>
 
+#include "tessera/core/error.hpp"
+
 namespace tessera {
 inline namespace v0 {
 
@@ -23,11 +25,7 @@ class Shape {
 
   constexpr int dims() const { return dims_; }
   constexpr std::int64_t operator[](int dim) const { return extents_[static_cast<std::size_t>(dim)]; }
-  constexpr std::int64_t elements() const {
-    std::int64_t product = 1;
-    for (int dim = 0; dim < dims_; ++dim) product *= (*this)[dim];
-    return product;
-  }
+  constexpr std::int64_t elements() const { return extents_[0] * extents_[1] * extents_[2] * extents_[3]; }
   /// The last extent, or 1.
   constexpr std::int64_t columns() const { return dims_ == 0 ? 1 : (*this)[dims_ - 1]; }
   /// The product of all extents but the last.
@@ -43,15 +41,16 @@ class Shape {
   friend constexpr bool operator==(Shape const&, Shape const&) = default;
 
  private:
-  std::array<std::int64_t, max_dims> extents_{};
+  std::array<std::int64_t, max_dims> extents_{1, 1, 1, 1};  // 1 beyond the last: a product needs no loop
   int dims_ = 0;
 };
 
 /// "[50257, 768]".
 inline std::string to_string(Shape const& shape) {
   std::string text = "[";
-  for (int dim = 0; dim < shape.dims(); ++dim) text += (dim ? ", " : "") + std::to_string(shape[dim]);
-  return text + "]";
+  for (int dim = 0; dim < shape.dims(); ++dim) text += detail::sentence({dim ? ", " : "", shape[dim]});
+  text += ']';
+  return text;
 }
 
 }  // namespace v0

@@ -112,9 +112,8 @@ class Loader {
   Batch const& load(std::int64_t step) {
     std::int64_t const last = std::numeric_limits<std::int64_t>::max() / global_batch() - 1;
     if (step < 0 || step > last)
-      throw Error(ErrorKind::usage, "step " + std::to_string(step) +
-                                        " of the data does not exist, steps are 0 to " +
-                                        std::to_string(last));
+      detail::throw_error(ErrorKind::usage,
+                          {"step ", step, " of the data does not exist, steps are 0 to ", last});
     auto const length = static_cast<std::size_t>(options_.sequence);
     std::int32_t* inputs = current_.tokens.data();
     std::int32_t* targets = current_.targets.data();
@@ -162,38 +161,34 @@ class Loader {
  private:
   static LoaderOptions const& checked(LoaderOptions const& options, TokenSource const& source) {
     auto const positive = [](char const* what, std::int64_t value) {
-      if (value < 1)
-        throw Error(ErrorKind::usage,
-                    std::string(what) + " is " + std::to_string(value) + ", it must be 1 or more");
+      if (value < 1) detail::throw_error(ErrorKind::usage, {what, " is ", value, ", it must be 1 or more"});
     };
     positive("--batch", options.batch);
     positive("--sequence", options.sequence);
     positive("--accumulation", options.accumulation);
     positive("the world", options.world);
     if (options.rank < 0 || options.rank >= options.world)
-      throw Error(ErrorKind::usage, "rank " + std::to_string(options.rank) +
-                                        " does not exist in a world of " + std::to_string(options.world) +
-                                        ", ranks are 0 to world - 1");
+      detail::throw_error(ErrorKind::usage, {"rank ", options.rank, " does not exist in a world of ",
+                                             options.world, ", ranks are 0 to world - 1"});
     if (options.first_step < 0)
-      throw Error(ErrorKind::usage,
-                  "the first step is " + std::to_string(options.first_step) + ", it must be 0 or more");
+      detail::throw_error(ErrorKind::usage,
+                          {"the first step is ", options.first_step, ", it must be 0 or more"});
     constexpr std::int64_t limit = std::numeric_limits<std::int32_t>::max();
     std::int64_t elements = 0;
     std::int64_t sequences = std::int64_t{1} * options.batch * options.accumulation;
     std::int64_t all = 0;
     if (__builtin_mul_overflow(sequences, std::int64_t{options.sequence}, &elements) || elements > limit ||
         __builtin_mul_overflow(sequences, std::int64_t{options.world}, &all) || all > limit)
-      throw Error(ErrorKind::usage, "batch " + std::to_string(options.batch) + " x accumulation " +
-                                        std::to_string(options.accumulation) + " x sequence " +
-                                        std::to_string(options.sequence) + " on " +
-                                        std::to_string(options.world) +
-                                        " ranks is more than 2147483647 tokens a rank or sequences a step");
+      detail::throw_error(ErrorKind::usage,
+                          {"batch ", options.batch, " x accumulation ", options.accumulation, " x sequence ",
+                           options.sequence, " on ", options.world,
+                           " ranks is more than 2147483647 tokens a rank or sequences a step"});
     std::int64_t const needed = std::int64_t{options.sequence} + 1;
     if (source.size() < needed)
-      throw Error(ErrorKind::data,
-                  source.name() + ": too little data, " + std::to_string(source.size()) +
-                      " tokens present, " + std::to_string(needed) + " needed for one sample of --sequence " +
-                      std::to_string(options.sequence) + "; give more with --data or a shorter --sequence");
+      detail::throw_error(ErrorKind::data,
+                          {source.name(), ": too little data, ", source.size(), " tokens present, ", needed,
+                           " needed for one sample of --sequence ", options.sequence,
+                           "; give more with --data or a shorter --sequence"});
     return options;
   }
 

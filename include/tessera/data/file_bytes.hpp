@@ -82,13 +82,13 @@ class Descriptor {
   int number_;
 };
 
-[[noreturn]] inline void read_error(std::string const& path, std::string const& what, int code) {
-  throw Error(ErrorKind::data, path_text(path) + ": cannot " + what + " (" + errno_text(code) + ")");
+[[noreturn]] inline void read_error(std::string const& path, char const* what, int code) {
+  throw_error(ErrorKind::data, {path_text(path), ": cannot ", what, " (", errno_text(code), ")"});
 }
 
 /// Opens a regular file to read and says what it is. Throws Error(data) that names the path.
 inline Descriptor open_regular(std::string const& path, struct stat& status) {
-  auto const refuse = [&](char const* what) { throw Error(ErrorKind::data, path_text(path) + what); };
+  auto const refuse = [&](char const* what) { throw_error(ErrorKind::data, {path_text(path), what}); };
   if (::stat(path.c_str(), &status) != 0) {
     if (errno == ENOENT) refuse(": no such file; check the path");
     read_error(path, "look at the file", errno);
@@ -125,6 +125,8 @@ inline constexpr std::size_t copied_up_to = 64 * 1024;
 /// Move-only.
 class FileReader {
  public:
+  /// Of no file.
+  FileReader() = default;
   /// Throws Error(data) that names the path when it is missing, no regular file, or cannot be read. Without
   /// `keep_open` each read of a file that was not copied opens it again.
   FileReader(std::string path, bool keep_open) : path_(std::move(path)) {
@@ -158,16 +160,16 @@ class FileReader {
     struct stat status {};
     Descriptor const again = file_ ? Descriptor() : open_regular(path_, status);
     if (again && (status.st_dev != device_ || status.st_ino != inode_))
-      throw Error(ErrorKind::data, path_text(path_) +
-                                       ": is another file than when it was opened; leave data as it is "
-                                       "while a run reads it");
+      throw_error(ErrorKind::data, {path_text(path_),
+                                    ": is another file than when it was opened; leave data as it is while a "
+                                    "run reads it"});
     int const file = file_ ? file_.get() : again.get();
     if (read_all(file, offset, out, size, path_) == size) return;
     bool const known = ::fstat(file, &status) == 0;
-    throw Error(ErrorKind::data, path_text(path_) + ": was cut short while it was read, it had " +
-                                     with_commas(static_cast<std::int64_t>(size_)) + " bytes and has " +
-                                     (known ? with_commas(status.st_size) : std::string("fewer")) +
-                                     " now; leave data as it is while a run reads it");
+    throw_error(ErrorKind::data, {path_text(path_), ": was cut short while it was read, it had ",
+                                  with_commas(static_cast<std::int64_t>(size_)), " bytes and has ",
+                                  known ? with_commas(status.st_size) : "fewer",
+                                  " now; leave data as it is while a run reads it"});
   }
 
  private:

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 #include <limits>
 #include <span>
 #include <string>
@@ -149,49 +150,51 @@ inline constexpr std::size_t token_head_bytes = 64 * 1024;
 inline TokenLayout token_layout(std::span<std::byte const> bytes, std::size_t file_size,
                                 std::string const& name) {
   constexpr std::size_t header_bytes = 1024;  // 256 int32
-  auto const refuse = [&](std::string const& text) { throw Error(ErrorKind::data, name + ": " + text); };
+  auto const refuse = [&](std::initializer_list<Word> words) {
+    throw_error(ErrorKind::data, {name, ": ", sentence(words)});
+  };
   auto const header = [&](std::size_t index) {
     std::int32_t value = 0;
     std::memcpy(&value, bytes.data() + index * sizeof value, sizeof value);
     return value;
   };
   std::string const size = with_commas(static_cast<std::int64_t>(file_size));
-  if (bytes.empty()) refuse("the token file is empty");
+  if (bytes.empty()) refuse({"the token file is empty"});
 
   std::int32_t const magic = bytes.size() >= sizeof(std::int32_t) ? header(0) : 0;
   if (char const* const what = foreign_magic(magic); what != nullptr)
-    refuse("is " + std::string(what) + " of llm.c, magic " + std::to_string(magic) +
-           ", not tokens; training data has magic 20240520 or 20240801, or no header");
+    refuse({"is ", what, " of llm.c, magic ", magic,
+            ", not tokens; training data has magic 20240520 or 20240801, or no header"});
   bool const gpt2 = magic == 20240520;
   if (!gpt2 && magic != 20240801) {
     if (char const* const kind = foreign_kind(bytes, file_size); kind != nullptr)
-      refuse("is " + std::string(kind) +
-             ", not tokens; write its ids as raw uint16 or with llm.c's header, or name other data");
-    if (is_plain_text(bytes)) refuse("is text, not tokens; rename it to .txt, then its bytes are the tokens");
+      refuse({"is ", kind,
+              ", not tokens; write its ids as raw uint16 or with llm.c's header, or name other data"});
+    if (is_plain_text(bytes))
+      refuse({"is text, not tokens; rename it to .txt, then its bytes are the tokens"});
     if (file_size % 2 != 0)
-      refuse("holds " + size +
-             " bytes, an odd number, but raw token files hold 2 bytes a token; the file is cut "
-             "short or is no token file (text must not be named .bin)");
+      refuse({"holds ", size,
+              " bytes, an odd number, but raw token files hold 2 bytes a token; the file is cut "
+              "short or is no token file (text must not be named .bin)"});
     return {TokenFormat::u16, 0, static_cast<std::int64_t>(file_size / 2)};
   }
 
   if (file_size < header_bytes)
-    refuse("is cut short: the header of a token file takes 1,024 bytes, the file holds " + size);
+    refuse({"is cut short: the header of a token file takes 1,024 bytes, the file holds ", size});
   std::int32_t const version = header(1);
   std::int32_t const expected_version = gpt2 ? 1 : 7;
   if (version != expected_version)
-    refuse("token file with magic " + std::to_string(magic) + " has version " + std::to_string(version) +
-           ", version " + std::to_string(expected_version) +
-           " is known; write it again with a matching tool");
+    refuse({"token file with magic ", magic, " has version ", version, ", version ", expected_version,
+            " is known; write it again with a matching tool"});
   TokenFormat const format = gpt2 ? TokenFormat::u16 : TokenFormat::u32;
   std::int64_t const tokens = header(2);
   std::int64_t const held = static_cast<std::int64_t>(file_size - header_bytes);
   std::int64_t const width = bytes_per_token(format);
   if (tokens < 0 || tokens * width != held)
-    refuse("the header says " + with_commas(tokens) + " tokens, the file holds " + with_commas(held / width) +
-           (held % width != 0 ? " and a part of one" : "") + "; the file is " +
-           (tokens * width > held ? "cut short" : "damaged or has data after its tokens"));
-  if (tokens == 0) refuse("the token file holds no tokens");
+    refuse({"the header says ", with_commas(tokens), " tokens, the file holds ", with_commas(held / width),
+            held % width != 0 ? " and a part of one" : "", "; the file is ",
+            tokens * width > held ? "cut short" : "damaged or has data after its tokens"});
+  if (tokens == 0) refuse({"the token file holds no tokens"});
   return {format, header_bytes, tokens};
 }
 

@@ -12,7 +12,6 @@
 #include <initializer_list>
 #include <limits>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -57,10 +56,10 @@ class TokenSource {
     TokenSource source;
     if (paths.empty()) {
       if (::access(default_data_path, F_OK) != 0)
-        throw Error(ErrorKind::data,
-                    std::string("no data: the default ") + default_data_path +
-                        " does not exist; install the package fortunes, or name a file or folder "
-                        "with --data");
+        detail::throw_error(ErrorKind::data,
+                            {"no data: the default ", default_data_path,
+                             " does not exist; install the package fortunes, or name a file or folder "
+                             "with --data"});
       source.add(default_data_path);
     }
     for (auto const& path : paths) source.add(path);
@@ -78,11 +77,11 @@ class TokenSource {
   /// Tokens that the program made itself. `name` is what errors call them.
   static TokenSource from_memory(std::vector<std::uint32_t> tokens, TokenOptions options = {},
                                  std::string name = "memory") {
-    if (tokens.empty()) throw Error(ErrorKind::data, name + ": there are no tokens");
+    if (tokens.empty()) detail::throw_error(ErrorKind::data, {name, ": there are no tokens"});
     TokenSource source;
     source.format_ = TokenFormat::u32;
     source.memory_ = std::move(tokens);
-    source.append(name, std::nullopt, 0, static_cast<std::int64_t>(source.memory_.size()));
+    source.append(name, {}, 0, static_cast<std::int64_t>(source.memory_.size()));
     source.names_.push_back(std::move(name));
     source.finish(options);
     return source;
@@ -104,8 +103,8 @@ class TokenSource {
   /// that many.
   void keep_first(std::int64_t tokens) {
     if (tokens < 1 || tokens > size_)
-      throw Error(ErrorKind::usage, name() + ": the first " + std::to_string(tokens) +
-                                        " tokens were asked for, it must be 1 to " + std::to_string(size_));
+      detail::throw_error(ErrorKind::usage, {name(), ": the first ", tokens,
+                                             " tokens were asked for, it must be 1 to ", size_});
     while (segments_.back().first >= tokens) segments_.pop_back();
     segments_.back().count = tokens - segments_.back().first;
     size_ = tokens;
@@ -119,20 +118,22 @@ class TokenSource {
 
   /// "43 files, 2,576,674 bytes, 86 skipped" or "train.bin, 1,000,000 tokens (uint16)".
   std::string description() const {
-    std::string text = files() == 1 ? segments_.front().name : detail::with_commas(files()) + " files";
-    text += ", " + detail::with_commas(size_);
-    text += format_ == TokenFormat::bytes ? " bytes" : std::string(" tokens (") + name_of(format_) + ")";
-    if (skipped_ > 0) text += ", " + detail::with_commas(skipped_) + " skipped";
-    return text;
+    std::string const what =
+        files() == 1 ? segments_.front().name : detail::sentence({detail::with_commas(files()), " files"});
+    std::string const kind =
+        format_ == TokenFormat::bytes ? " bytes" : detail::sentence({" tokens (", name_of(format_), ")"});
+    std::string const rest =
+        skipped_ > 0 ? detail::sentence({", ", detail::with_commas(skipped_), " skipped"}) : "";
+    return detail::sentence({what, ", ", detail::with_commas(size_), kind, rest});
   }
 
   /// Copies tokens first..first+out.size()-1, which must exist. Throws Error(data) that names the file when
   /// it was cut short since it was opened.
   void read(std::int64_t first, std::span<std::int32_t> out) const {
     if (first < 0 || first > size_ || static_cast<std::int64_t>(out.size()) > size_ - first)
-      throw Error(ErrorKind::usage, name() + ": tokens " + std::to_string(first) + " to " +
-                                        std::to_string(first + static_cast<std::int64_t>(out.size())) +
-                                        " were asked for, there are " + std::to_string(size_));
+      detail::throw_error(ErrorKind::usage,
+                          {name(), ": tokens ", first, " to ", first + static_cast<std::int64_t>(out.size()),
+                           " were asked for, there are ", size_});
     auto segment = std::upper_bound(segments_.begin(), segments_.end(), first,
                                     [](std::int64_t at, Segment const& s) { return at < s.first; }) -
                    1;
@@ -150,9 +151,9 @@ class TokenSource {
 
   struct Segment {
     std::string name;
-    std::optional<detail::FileReader> file;  // none: the tokens are in memory_
-    std::size_t offset;                      // of the first token in its file
-    std::int64_t first;                      // the global index of its first token
+    detail::FileReader file;  // of no file where the tokens are in memory_
+    std::size_t offset;       // of the first token in its file
+    std::int64_t first;       // the global index of its first token
     std::int64_t count;
   };
 
@@ -185,22 +186,22 @@ class TokenSource {
   template <class T>
   void load(Segment const& from, std::int64_t start, std::int64_t count, T* out) const {
     auto const at = static_cast<std::size_t>(start), size = static_cast<std::size_t>(count) * sizeof(T);
-    if (from.file)
-      from.file->read(from.offset + at * sizeof(T), out, size);
+    if (memory_.empty())
+      from.file.read(from.offset + at * sizeof(T), out, size);
     else
       std::memcpy(out, memory_.data() + at, size);
   }
 
-  void append(std::string name, std::optional<detail::FileReader> file, std::size_t offset,
-              std::int64_t tokens) {
-    if (file && file->is_open()) ++open_;
+  void append(std::string name, detail::FileReader file, std::size_t offset, std::int64_t tokens) {
+    if (file.is_open()) ++open_;
     segments_.push_back({std::move(name), std::move(file), offset, size_, tokens});
     size_ += tokens;
   }
 
   void add(std::string const& path) {
     std::string const name = detail::path_text(path);
-    if (path.empty()) throw Error(ErrorKind::data, "an empty data path was given; name a file or a folder");
+    if (path.empty())
+      detail::throw_error(ErrorKind::data, {"an empty data path was given; name a file or a folder"});
     names_.push_back(name);
     struct stat status {};
     if (::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) {
@@ -209,7 +210,7 @@ class TokenSource {
       return;
     }
     detail::FileReader file(path, open_ < kept_open);
-    if (file.size() == 0) throw Error(ErrorKind::data, name + ": the file is empty");
+    if (file.size() == 0) detail::throw_error(ErrorKind::data, {name, ": the file is empty"});
     detail::TokenLayout layout{TokenFormat::bytes, 0, static_cast<std::int64_t>(file.size())};
     if (path.ends_with(".bin")) {
       std::vector<std::byte> head(std::min(file.size(), detail::token_head_bytes));
@@ -222,9 +223,9 @@ class TokenSource {
 
   void set_format(TokenFormat format, std::string const& name) {
     if (!segments_.empty() && format != format_)
-      throw Error(ErrorKind::data, name + ": holds " + name_of(format) + " tokens, but " +
-                                       segments_.front().name + " holds " + name_of(format_) +
-                                       "; use paths of one kind");
+      detail::throw_error(ErrorKind::data,
+                          {name, ": holds ", name_of(format), " tokens, but ", segments_.front().name,
+                           " holds ", name_of(format_), "; use paths of one kind"});
     format_ = format;
   }
 
@@ -249,18 +250,18 @@ class TokenSource {
       append(detail::path_text(path), std::move(file), 0, size);
     }
     if (segments_.size() == segments_before)
-      throw Error(ErrorKind::data, name + ": the folder holds no text (" +
-                                       std::to_string(skipped_ - skipped_before) +
-                                       " entries skipped: hidden, links, empty or binary); name token files "
-                                       "themselves, not their folder");
+      detail::throw_error(ErrorKind::data,
+                          {name, ": the folder holds no text (", skipped_ - skipped_before,
+                           " entries skipped: hidden, links, empty or binary); name token files "
+                           "themselves, not their folder"});
   }
 
   /// Regular files below `folder` that are not hidden; links, hidden entries and devices count as skipped.
   /// The system's own calls, since parsing <filesystem> takes longer than the rest of this header.
   void collect(std::string const& folder, std::vector<std::string>& files) {
     auto const fail = [&](int code) {
-      throw Error(ErrorKind::data,
-                  detail::path_text(folder) + ": cannot read the folder (" + detail::errno_text(code) + ")");
+      detail::throw_error(ErrorKind::data, {detail::path_text(folder), ": cannot read the folder (",
+                                            detail::errno_text(code), ")"});
     };
     struct Open {
       DIR* entries;
@@ -292,41 +293,28 @@ class TokenSource {
   void finish(TokenOptions options) {
     constexpr std::int64_t largest = std::numeric_limits<std::int32_t>::max();
     if (options.vocabulary < 0 || options.vocabulary > largest)
-      throw Error(ErrorKind::usage,
-                  "the vocabulary is " + std::to_string(options.vocabulary) + ", it must be 1 to 2147483647");
+      detail::throw_error(ErrorKind::usage,
+                          {"the vocabulary is ", options.vocabulary, ", it must be 1 to 2147483647"});
     vocabulary_ = options.vocabulary > 0 ? options.vocabulary : default_vocabulary(format_);
     for (auto const& segment : segments_) {
       std::int64_t const index = first_beyond(segment);
       if (index < 0) continue;
       std::int64_t const token = token_at(segment, index);
-      throw Error(ErrorKind::data,
-                  segment.name + ": token " + std::to_string(token) + " at index " + std::to_string(index) +
-                      " is beyond the vocabulary of " + std::to_string(vocabulary_) +
-                      (token < largest
-                           ? "; give --vocabulary " + std::to_string(token + 1) + " or more, or other data"
-                           : std::string(", and no vocabulary reaches it; give other data")));
+      std::string const way_out =
+          token < largest ? detail::sentence({"; give --vocabulary ", token + 1, " or more, or other data"})
+                          : ", and no vocabulary reaches it; give other data";
+      detail::throw_error(ErrorKind::data, {segment.name, ": token ", token, " at index ", index,
+                                            " is beyond the vocabulary of ", vocabulary_, way_out});
     }
   }
 
   std::int64_t first_beyond(Segment const& segment) const {
-    switch (format_) {
-      case TokenFormat::bytes:
-        return scan<std::uint8_t>(segment);
-      case TokenFormat::u16:
-        return scan<std::uint16_t>(segment);
-      case TokenFormat::u32:
-        return scan<std::uint32_t>(segment);
-    }
-    return -1;
-  }
-
-  template <class T>
-  std::int64_t scan(Segment const& segment) const {
-    if (vocabulary_ > static_cast<std::int64_t>(std::numeric_limits<T>::max())) return -1;
-    std::vector<T> block(static_cast<std::size_t>(std::min<std::int64_t>(segment.count, 1 << 18)));
-    for (std::int64_t start = 0; start < segment.count; start += 1 << 18) {
-      std::int64_t const some = std::min<std::int64_t>(segment.count - start, 1 << 18);
-      load(segment, start, some, block.data());
+    if (vocabulary_ >> (8 * bytes_per_token(format_)) > 0) return -1;
+    constexpr std::int64_t size = 1 << 14;
+    std::vector<std::uint32_t> block(static_cast<std::size_t>(std::min(segment.count, size)));
+    for (std::int64_t start = 0; start < segment.count; start += size) {
+      std::int64_t const some = std::min(segment.count - start, size);
+      copy(segment, start, some, reinterpret_cast<std::int32_t*>(block.data()));
       std::int64_t const index = detail::first_at_or_above(block.data(), some, vocabulary_);
       if (index >= 0) return start + index;
     }

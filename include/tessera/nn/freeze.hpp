@@ -31,13 +31,13 @@ inline std::vector<UnitSpec> frozen(std::vector<UnitSpec> units,
       trained += parameter.trainable;
       if (example.empty() || unit.name == "h.0") example = parameter.name;
     }
-  std::string const all = std::to_string(count) + " parameters of the model";
   if (named == 0)
-    throw Error(ErrorKind::config,
-                "freeze matches none of the " + all + "; their names are like '" + example + "'");
+    detail::throw_error(ErrorKind::config,
+                        {"freeze matches none of the ", count,
+                         " parameters of the model; their names are like '", example, "'"});
   if (trained == 0)
-    throw Error(ErrorKind::config,
-                "freeze leaves none of the " + all + " to train; let it match fewer names");
+    detail::throw_error(ErrorKind::config, {"freeze leaves none of the ", count,
+                                            " parameters of the model to train; let it match fewer names"});
   return units;
 }
 

@@ -158,8 +158,8 @@ class Gpt2 {
   static Gpt2Options checked(Gpt2Options const& options) {
     auto const need = [](char const* name, std::int64_t value, std::int64_t most = 2147483647) {
       if (value < 1 || value > most)
-        throw Error(ErrorKind::config, std::string("Gpt2: ") + name + " is " + std::to_string(value) +
-                                           "; it must be from 1 to " + std::to_string(most));
+        detail::throw_error(ErrorKind::config,
+                            {"Gpt2: ", name, " is ", value, "; it must be from 1 to ", most});
     };
     need("layers", options.layers);
     need("heads", options.heads);
@@ -167,12 +167,10 @@ class Gpt2 {
     need("positions", options.positions);
     need("vocabulary", options.vocabulary);
     if (options.channels % options.heads != 0)
-      throw Error(ErrorKind::config, "Gpt2: " + std::to_string(options.heads) + " heads do not divide " +
-                                         std::to_string(options.channels) + " channels (" +
-                                         std::to_string(options.channels) + " / " +
-                                         std::to_string(options.heads) + " leaves " +
-                                         std::to_string(options.channels % options.heads) +
-                                         "); choose channels as a multiple of heads");
+      detail::throw_error(ErrorKind::config,
+                          {"Gpt2: ", options.heads, " heads do not divide ", options.channels, " channels (",
+                           options.channels, " / ", options.heads, " leaves ",
+                           options.channels % options.heads, "); choose channels as a multiple of heads"});
     return options;
   }
 

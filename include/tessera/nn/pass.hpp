@@ -42,9 +42,8 @@ struct BackwardStatistic {
 namespace detail {
 
 [[noreturn]] inline void no_such_entry(char const* what, int index, std::size_t size) {
-  throw Error(ErrorKind::usage, std::string("a model asks for ") + what + " " + std::to_string(index) +
-                                    " in a pass that has " + std::to_string(size) +
-                                    "; list it in the unit's UnitSpec, and mind which verb may touch it");
+  throw_error(ErrorKind::usage, {"a model asks for ", what, " ", index, " in a pass that has ", size,
+                                 "; list it in the unit's UnitSpec, and mind which verb may touch it"});
 }
 
 }  // namespace detail

@@ -30,16 +30,18 @@ namespace detail {
 
 /// Apart from the test, so that compilers write the sentence once and not for each operation.
 [[noreturn]] inline void misfit(char const* operation, char const* rule,
-                                std::initializer_list<Shape> shapes) {
-  std::string text = std::string(operation) + " got shapes";
-  for (Shape const& shape : shapes) text += " " + to_string(shape);
-  throw Error(ErrorKind::usage, text + ", which do not fit: it takes " + rule);
+                                std::initializer_list<Shape const*> shapes) {
+  using v0::detail::sentence;
+  std::string got;
+  for (Shape const* const shape : shapes) got += sentence({" ", to_string(*shape)});
+  v0::detail::throw_error(ErrorKind::usage,
+                          {operation, " got shapes", got, ", which do not fit: it takes ", rule});
 }
 
 /// Throws Error(usage) with the operation, its rule and the shapes it was given.
 template <class... Shapes>
 void expect(bool fits, char const* operation, char const* rule, Shapes const&... shapes) {
-  if (!fits) misfit(operation, rule, {shapes...});
+  if (!fits) misfit(operation, rule, {&shapes...});
 }
 
 inline bool is_vector(Shape const& shape, std::int64_t n) { return shape.elements() == n; }

@@ -20,25 +20,23 @@ struct backend::AdamW<Cpu> {
   template <class G, class S, class T>
   static void update(Context<Cpu>& context, std::int64_t elements, G const* gradient, S* master, S* first,
                      S* second, T* weights, AdamWFactors<S> const* factors, std::int64_t const* skip) {
-    AdamWFactors<S> const& by = *factors;
-    if (*skip != 0) {
-      if (weights)
-        cpu::transform<S>(
-            context.pool(), elements, [](auto p, auto& w) { w = p; }, static_cast<S const*>(master), weights);
-    } else if (weights) {
-      cpu::transform<S>(
-          context.pool(), elements,
-          [&by](auto g, auto& p, auto& m, auto& v, auto& w) {
-            v0::detail::adamw_formula_of_packet(g, p, m, v, by);
-            w = p;
-          },
-          gradient, master, first, second, weights);
-    } else {
-      cpu::transform<S>(
-          context.pool(), elements,
-          [&by](auto g, auto& p, auto& m, auto& v) { v0::detail::adamw_formula_of_packet(g, p, m, v, by); },
-          gradient, master, first, second);
-    }
+    AdamWFactors<S> const by = *factors;
+    bool const skipped = *skip != 0;
+    cpu::for_blocks(context.pool(), elements, [=](std::int64_t begin, std::int64_t end, int) {
+      cpu::for_packets<S>(begin, end, [&](std::int64_t i, auto whole, std::int64_t count) {
+        auto p = cpu::get<S>(static_cast<S const*>(master) + i, whole, count);
+        if (!skipped) {
+          auto const g = cpu::get<S>(gradient + i, whole, count);
+          auto m = cpu::get<S>(static_cast<S const*>(first) + i, whole, count);
+          auto v = cpu::get<S>(static_cast<S const*>(second) + i, whole, count);
+          v0::detail::adamw_formula_of_packet(g, p, m, v, by);
+          cpu::put(master + i, p, whole, count);
+          cpu::put(first + i, m, whole, count);
+          cpu::put(second + i, v, whole, count);
+        }
+        if (weights) cpu::put(weights + i, p, whole, count);
+      });
+    });
   }
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
@@ -106,7 +107,9 @@ namespace detail {
 inline std::string mistake_in_boundaries(UnitSpec const& unit) {
   for (int segment = 0; segment + 1 < unit.segments(); ++segment) {
     Boundary const& at = unit.boundary(segment);
-    std::string const has = "has boundary " + std::to_string(segment);
+    auto const mistake = [&](std::initializer_list<Word> words) {
+      return sentence({"has boundary ", segment, sentence(words)});
+    };
     auto const find = [](std::vector<ActivationSpec> const& list, int index, int by) {
       ActivationSpec const* const found = index >= 0 && index < static_cast<int>(list.size())
                                               ? &list[static_cast<std::size_t>(index)]
@@ -116,36 +119,38 @@ inline std::string mistake_in_boundaries(UnitSpec const& unit) {
     ActivationSpec const* const value = find(unit.saved, at.activation, segment);
     ActivationSpec const* const gradient = find(unit.backward, at.gradient, segment + 1);
     if (!value || value->cheap)
-      return has + " without an activation; name one that segment " + std::to_string(segment) +
-             " saves and that is not cheap";
+      return mistake(
+          {" without an activation; name one that segment ", segment, " saves and that is not cheap"});
     if (!gradient || gradient->shape != value->shape || gradient->statistic != value->statistic)
-      return has + " without a gradient of '" + value->name +
-             "'; name a backward tensor like it of segment " + std::to_string(segment + 1);
+      return mistake({" without a gradient of '", value->name,
+                      "'; name a backward tensor like it of segment ", segment + 1});
     for (Boundary::Side const& side : {at.before, at.after}) {
       bool const partial = side.value == Sharding::partial;
       if ((!partial && side.value != Sharding::replicated) ||
           (side.gradient != Sharding::replicated && (partial || side.gradient != Sharding::partial)))
-        return has + " where '" + value->name + "' is " + std::string(name_of(side.value)) +
-               " and its gradient " + std::string(name_of(side.gradient)) +
-               "; a partial value has a replicated gradient, a replicated one either, and there are no "
-               "others";
+        return mistake({" where '", value->name, "' is ", name_of(side.value), " and its gradient ",
+                        name_of(side.gradient),
+                        "; a partial value has a replicated gradient, a replicated one either, and there "
+                        "are no others"});
     }
     // What nobody sums: a summand where the whole is wanted is summed, a whole is no summand.
     if (at.after.value == Sharding::partial && at.before.value != Sharding::partial)
-      return has + " over which '" + value->name + "' turns from replicated to partial; only sums are moved";
+      return mistake(
+          {" over which '", value->name, "' turns from replicated to partial; only sums are moved"});
     if (at.before.gradient == Sharding::partial && at.after.gradient != Sharding::partial)
-      return has + " over which the gradient of '" + value->name +
-             "' turns from replicated to partial; only sums are moved";
+      return mistake({" over which the gradient of '", value->name,
+                      "' turns from replicated to partial; only sums are moved"});
   }
   for (auto const* list : {&unit.saved, &unit.backward})
     for (ActivationSpec const& kept : *list) {
       for (nn::Weight const of : kept.serves)
         if (of.index < 0 ||
             of.index >= static_cast<int>(of.borrowed ? unit.borrows.size() : unit.parameters.size()))
-          return "has activation '" + kept.name + "' that serves a parameter which the unit does not have";
+          return sentence(
+              {"has activation '", kept.name, "' that serves a parameter which the unit does not have"});
       if (kept.segment < 0 || kept.segment >= unit.segments())
-        return "has activation '" + kept.name + "' of segment " + std::to_string(kept.segment) +
-               ", but only " + std::to_string(unit.segments()) + "; a boundary begins one";
+        return sentence({"has activation '", kept.name, "' of segment ", kept.segment, ", but only ",
+                         unit.segments(), "; a boundary begins one"});
     }
   return {};
 }
@@ -159,10 +164,10 @@ inline Shape local_shape(std::string const& name, Shape const& whole, Split cons
   constexpr char const* names[] = {"", "heads", "hidden", "vocabulary", "experts", "sequence"};
   std::int64_t const parts = whole[split.dim] / split.sections / split.grain;
   if (ranks < 1 || parts % ranks != 0)
-    throw Error(ErrorKind::config,
-                "model: '" + name + "' is split by " + names[static_cast<int>(split.kind)] + ", and " +
-                    std::to_string(ranks) + " ranks cannot share " + std::to_string(parts) +
-                    " of them evenly; choose a tensor group of a size that divides " + std::to_string(parts));
+    detail::throw_error(ErrorKind::config,
+                        {"model: '", name, "' is split by ", names[static_cast<int>(split.kind)], ", and ",
+                         ranks, " ranks cannot share ", parts,
+                         " of them evenly; choose a tensor group of a size that divides ", parts});
   return whole.with(split.dim, whole[split.dim] / ranks);
 }
 inline Shape local_shape(ParameterSpec const& spec, int ranks) {
@@ -176,8 +181,9 @@ inline Shape local_shape(ActivationSpec const& spec, int ranks) {
 /// positive, no tensor is beyond any machine, splits divide their dims, and boundaries name what they part.
 /// Throws Error(config) naming the unit.
 inline void check_units(std::vector<UnitSpec> const& units) {
-  auto const fail = [](UnitSpec const& unit, std::string const& what) {
-    throw Error(ErrorKind::config, "model: unit '" + unit.name + "' " + what, -1, unit.name);
+  using detail::sentence;
+  auto const fail = [](UnitSpec const& unit, std::initializer_list<detail::Word> what) {
+    detail::throw_error(ErrorKind::config, {"model: unit '", unit.name, "' ", sentence(what)}, -1, unit.name);
   };
   if (units.empty())
     throw Error(ErrorKind::config, "model: it has no units; return at least one from units()");
@@ -189,16 +195,16 @@ inline void check_units(std::vector<UnitSpec> const& units) {
       positive &= shape[dim] >= 1;
       elements *= static_cast<double>(shape[dim]);
     }
-    std::string const has =
-        std::string("has ") + what + " '" + name + "' of shape " + to_string(shape) + "; ";
-    if (!positive) fail(unit, has + "every extent must be at least 1");
-    if (elements > 0x1p44) fail(unit, has + "a tensor may have up to 2^44 elements");
+    auto const misfit = [&](std::initializer_list<detail::Word> rule) {
+      fail(unit, {"has ", what, " '", name, "' of shape ", to_string(shape), "; ", sentence(rule)});
+    };
+    if (!positive) misfit({"every extent must be at least 1"});
+    if (elements > 0x1p44) misfit({"a tensor may have up to 2^44 elements"});
     if (split.kind != Split::Kind::none &&
         (split.dim < 0 || split.dim >= shape.dims() || split.sections < 1 || split.grain < 1 ||
          shape[split.dim] % (split.sections * split.grain) != 0))
-      fail(unit, has + "its split along dim " + std::to_string(split.dim) + " into " +
-                     std::to_string(split.sections) + " sections of grains of " +
-                     std::to_string(split.grain) + " does not fit");
+      misfit({"its split along dim ", split.dim, " into ", split.sections, " sections of grains of ",
+              split.grain, " does not fit"});
   };
   std::vector<std::string> names;
   for (UnitSpec const& unit : units) {
@@ -206,15 +212,15 @@ inline void check_units(std::vector<UnitSpec> const& units) {
     for (auto const* list : {&unit.saved, &unit.backward})
       for (ActivationSpec const& kept : *list) check(unit, "activation", kept.name, kept.shape, kept.split);
     if (std::string const mistake = detail::mistake_in_boundaries(unit); !mistake.empty())
-      fail(unit, mistake);
+      fail(unit, {mistake});
     for (ParameterSpec const& parameter : unit.parameters) {
       check(unit, "parameter", parameter.name, parameter.shape);
       check(unit, "parameter", parameter.name, parameter.in_memory(), parameter.split);
       if (parameter.padded_rows &&
           (parameter.shape.dims() != 2 || parameter.padded_rows < parameter.shape[0]))
-        fail(unit, "has parameter '" + parameter.name + "' of shape " + to_string(parameter.shape) +
-                       " with " + std::to_string(parameter.padded_rows) +
-                       " padded rows; only a matrix has them, and no fewer than its rows");
+        fail(unit,
+             {"has parameter '", parameter.name, "' of shape ", to_string(parameter.shape), " with ",
+              parameter.padded_rows, " padded rows; only a matrix has them, and no fewer than its rows"});
       names.push_back(parameter.name);
     }
     for (Borrow const& borrow : unit.borrows) {
@@ -222,19 +228,19 @@ inline void check_units(std::vector<UnitSpec> const& units) {
           borrow.unit >= 0 && borrow.unit < static_cast<int>(units.size()) && borrow.parameter >= 0 &&
           borrow.parameter < static_cast<int>(units[static_cast<std::size_t>(borrow.unit)].parameters.size());
       if (!exists)
-        fail(unit, "borrows parameter " + std::to_string(borrow.parameter) + " of unit " +
-                       std::to_string(borrow.unit) + ", which does not exist");
+        fail(unit,
+             {"borrows parameter ", borrow.parameter, " of unit ", borrow.unit, ", which does not exist"});
       if (&units[static_cast<std::size_t>(borrow.unit)] >= &unit)
-        fail(unit, "borrows from unit " + std::to_string(borrow.unit) +
-                       ", which does not come before it; let the earlier unit own a tied parameter");
+        fail(unit, {"borrows from unit ", borrow.unit,
+                    ", which does not come before it; let the earlier unit own a tied parameter"});
     }
   }
   auto const order =
       detail::sorted_indices(names.size(), [&](std::size_t a, std::size_t b) { return names[a] < names[b]; });
   for (std::size_t next = 1; next < order.size(); ++next)
     if (names[order[next - 1]] == names[order[next]])
-      throw Error(ErrorKind::config,
-                  "model: parameter '" + names[order[next]] + "' is declared twice; names must be unique");
+      detail::throw_error(ErrorKind::config, {"model: parameter '", names[order[next]],
+                                              "' is declared twice; names must be unique"});
 }
 
 /// Checks what an optimizer keeps: a shard holds whole blocks, and multiples of 4 bytes, in which it travels.
@@ -243,11 +249,10 @@ inline void check_states(std::vector<OptimizerState> const& states) {
   for (OptimizerState const& state : states)
     if (state.block < 1 || shard_alignment % state.block != 0 ||
         shard_alignment / state.block * static_cast<std::int64_t>(size_of(state.type)) % 4 != 0)
-      throw Error(ErrorKind::config, "optimizer: state '" + std::string(state.name) + "' has a value of " +
-                                         std::string(name_of(state.type)) + " for each block of " +
-                                         std::to_string(state.block) + " elements; a block must divide " +
-                                         std::to_string(shard_alignment) +
-                                         ", which take a multiple of 4 bytes");
+      detail::throw_error(ErrorKind::config,
+                          {"optimizer: state '", state.name, "' has a value of ", name_of(state.type),
+                           " for each block of ", state.block, " elements; a block must divide ",
+                           shard_alignment, ", which take a multiple of 4 bytes"});
 }
 
 }  // namespace v0

@@ -16,6 +16,7 @@
 
 #include "tessera/core/error.hpp"
 #include "tessera/detail/clock.hpp"
+#include "tessera/detail/function_ref.hpp"
 #include "tessera/nn/freeze.hpp"
 #include "tessera/plan/program.hpp"
 #include "tessera/policy/parse.hpp"
@@ -52,8 +53,9 @@ struct MemoryReport {
 /// workspace, and bookkeeping (tokens, losses, partial sums, scalars).
 inline MemoryReport memory_report(StepPlan const& plan) {
   MemoryReport report;
-  report.categories = {{"parameters", {}},  {"gradients", {}}, {"optimizer", {}},
-                       {"activations", {}}, {"workspace", {}}, {"bookkeeping", {}}};
+  for (char const* const name :
+       {"parameters", "gradients", "optimizer", "activations", "workspace", "bookkeeping"})
+    report.categories.push_back({name, {}});
   auto const category = [](BufferKind kind) -> std::size_t {
     switch (kind) {
       case BufferKind::parameters:
@@ -158,11 +160,11 @@ struct Largest {
   bool exact = true;       ///< false: the search stopped early, and more may fit
 
   /// "37", "at least 65536".
-  std::string text() const { return (exact ? "" : "at least ") + std::to_string(value); }
+  std::string text() const { return detail::sentence({exact ? "" : "at least ", value}); }
 };
 
 /// Whether a shape fits; a larger one than one that does not must not.
-using FitsFunction = std::function<bool(StepShape const&)>;
+using FitsFunction = detail::FunctionRef<bool(StepShape const&)>;
 
 /// The largest `field` of a shape, up to `most`, that fits. `fits`: the shape itself does; else it does not.
 inline Largest largest_that_fits(StepShape shape, std::int64_t StepShape::*field, bool fits,
@@ -219,7 +221,7 @@ inline RecipeTable leanest_recipe(RecipeTable const& recipe, int world) {
   for (int stage = world == 1 ? own_stage : 3; stage >= own_stage; --stage)
     for (std::string_view const recompute : {std::string_view("block"), recipe.names.recompute}) {
       RecipeTable candidate = recipe;
-      if (stage != own_stage) choose<slot::sharding>(candidate, "zs" + std::to_string(stage));
+      if (stage != own_stage) choose<slot::sharding>(candidate, detail::sentence({"zs", stage}));
       if (recompute != recipe.names.recompute) choose<slot::recompute>(candidate, recompute);
       if (!broken_rule(candidate)) return candidate;
     }
@@ -243,7 +245,7 @@ inline Advice advise(UnitLister const& units, RecipeTable const& recipe, StepSha
       if (!advice.tried_all) break;
       // Two slots alone change: the others may hold policies that have no name on the command line.
       RecipeTable candidate = recipe;
-      if (stage != own_stage) choose<slot::sharding>(candidate, "zs" + std::to_string(stage));
+      if (stage != own_stage) choose<slot::sharding>(candidate, detail::sentence({"zs", stage}));
       if (recompute != recipe.names.recompute) choose<slot::recompute>(candidate, recompute);
       if (broken_rule(candidate) || !footprint(units, candidate, shape).within(limit)) continue;
       advice.recipe = candidate;
@@ -277,38 +279,44 @@ inline void refuse_if_too_big(UnitLister const& units, StepPlan const& plan, Rec
   MemoryReport const report = memory_report(plan);
   bool const on_device = wanted.device > limit.device;
   std::int64_t const bytes = on_device ? wanted.device : wanted.host;
+  using detail::sentence;
+  std::string const who = on_device
+                              ? "a rank plans "
+                              : sentence({shape.world, shape.world == 1 ? " rank plans " : " ranks plan "});
   std::string text =
-      "out of memory: " +
-      (on_device ? "a rank plans "
-                 : std::to_string(shape.world) + (shape.world == 1 ? " rank plans " : " ranks plan ")) +
-      bytes_text(bytes) + " (" + std::to_string(bytes) + " bytes)" +
-      (on_device          ? " on its device"
-       : shape.own_memory ? " of host memory"
-                          : "") +
-      " and " + bytes_text(on_device ? limit.device : limit.host) + " are available; one rank:";
+      sentence({"out of memory: ", who, bytes_text(bytes), " (", bytes, " bytes)",
+                on_device          ? " on its device"
+                : shape.own_memory ? " of host memory"
+                                   : "",
+                " and ", bytes_text(on_device ? limit.device : limit.host), " are available; one rank:"});
   for (MemoryCategory const& category : report.categories)
-    text += " " + category.name + " " +
-            bytes_text(category.bytes[0] + category.bytes[1] + category.bytes[2]) + ",";
+    text += sentence({" ", category.name, " ",
+                      bytes_text(category.bytes[0] + category.bytes[1] + category.bytes[2]), ","});
   text.back() = ';';
   Advice const advice = advise(units, recipe, shape, limit, positions);
-  text +=
-      advice.recipe ? " nearest recipe that fits: sharding " + std::string(advice.recipe->names.sharding) +
-                          ", recompute " + std::string(advice.recipe->names.recompute)
-      : advice.tried_all ? std::string(" no sharding or recompute fits at this batch")
-                         : std::string(" to find a recipe that fits takes longer, the program plan does it");
-  auto const found = [](char const* which, Largest const& largest, char const* none) {
-    return largest.value > 0 ? which + largest.text() : std::string(largest.exact ? none : "");
+  if (advice.recipe)
+    text += sentence({" nearest recipe that fits: sharding ", advice.recipe->names.sharding, ", recompute ",
+                      advice.recipe->names.recompute});
+  else
+    text += advice.tried_all ? " no sharding or recompute fits at this batch"
+                             : " to find a recipe that fits takes longer, the program plan does it";
+  auto const add = [&](char const* which, Largest const& largest, char const* none) {
+    if (largest.value > 0)
+      text += sentence({which, largest.text()});
+    else if (largest.exact)
+      text += none;
   };
-  text += found("; largest batch that fits: ", advice.batch, "; no batch fits at this sequence");
-  text += found("; longest sequence that fits: ", advice.sequence, "; no sequence fits at this batch");
+  add("; largest batch that fits: ", advice.batch, "; no batch fits at this sequence");
+  add("; longest sequence that fits: ", advice.sequence, "; no sequence fits at this batch");
   if (advice.leanest) {
-    Largest const &batch = advice.leanest_batch, &sequence = advice.leanest_sequence;
-    std::string const leanest = "sharding " + std::string(advice.leanest->names.sharding) +
-                                " with recompute " + std::string(advice.leanest->names.recompute);
-    text += batch.value > 0      ? "; " + leanest + " fits up to batch " + batch.text()
-            : sequence.value > 0 ? "; " + leanest + " fits at batch 1 up to sequence " + sequence.text()
-            : sequence.exact     ? "; " + leanest + " does not fit at batch 1 and sequence 1 either"
-                                 : std::string();
+    Largest const &batch = advice.leanest_batch, &longest = advice.leanest_sequence;
+    if (batch.value > 0 || longest.value > 0 || longest.exact)
+      text += sentence({"; sharding ", advice.leanest->names.sharding, " with recompute ",
+                        advice.leanest->names.recompute});
+    if (batch.value > 0)
+      add(" fits up to batch ", batch, "");
+    else
+      add(" fits at batch 1 up to sequence ", longest, " does not fit at batch 1 and sequence 1 either");
   }
   throw Error(ErrorKind::out_of_memory, text, shape.rank);
 }

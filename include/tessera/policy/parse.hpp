@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -74,6 +75,18 @@ inline std::size_t edit_distance(std::string_view from, std::string_view to) {
   return row.back();
 }
 
+[[noreturn]] inline void refuse_choice(std::string_view title, std::string_view text,
+                                       std::span<std::string_view const> names) {
+  std::string_view nearest = names[0];
+  std::string all;
+  for (std::string_view candidate : names) {
+    if (edit_distance(text, candidate) < edit_distance(text, nearest)) nearest = candidate;
+    all += sentence({all.empty() ? "" : ", ", candidate});
+  }
+  throw_error(ErrorKind::usage,
+              {title, " '", text, "' is not known, nearest is '", nearest, "': choose one of ", all});
+}
+
 /// The choice of Slot that a text names, by position. Throws ErrorKind::usage with the nearest and all legal
 /// names.
 template <class Slot>
@@ -82,16 +95,8 @@ std::size_t parse_choice(std::string_view text) {
   if constexpr (requires { Slot::spelled(text); }) name = Slot::spelled(text);
   auto const& names = choice_names<typename Slot::choices>;
   std::size_t const index = choice_index<Slot>(name);
-  if (index < names.size()) return index;
-  std::string_view nearest = names[0];
-  std::string all;
-  for (std::string_view candidate : names) {
-    if (edit_distance(text, candidate) < edit_distance(text, nearest)) nearest = candidate;
-    all += (all.empty() ? "" : ", ") + std::string(candidate);
-  }
-  throw Error(ErrorKind::usage, std::string(Slot::title) + " '" + std::string(text) +
-                                    "' is not known, nearest is '" + std::string(nearest) +
-                                    "': choose one of " + all);
+  if (index >= names.size()) refuse_choice(Slot::title, text, names);
+  return index;
 }
 
 template <class Slot, class... Choices>
@@ -129,8 +134,7 @@ void choose(RecipeTable& recipe, std::string_view text) {
 inline std::string to_string(RecipeTable const& recipe) {
   std::string line;
   for_each_slot([&]<class Slot>(Slot) {
-    line +=
-        (line.empty() ? "" : ", ") + std::string(Slot::title) + " " + std::string(recipe.names.*Slot::field);
+    line += detail::sentence({line.empty() ? "" : ", ", Slot::title, " ", recipe.names.*Slot::field});
   });
   return line;
 }

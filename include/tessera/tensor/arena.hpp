@@ -60,9 +60,8 @@ class Arena {
   /// The part [offset, offset + bytes). Asking beyond the end is a defect of the plan and throws.
   std::byte* view(std::int64_t offset, std::int64_t bytes) {
     if (offset < 0 || bytes < 0 || round_up(offset + bytes, arena_alignment) > bytes_)
-      throw Error(ErrorKind::failed, "an arena of " + std::to_string(bytes_) + " bytes was asked for bytes " +
-                                         std::to_string(offset) + " to " + std::to_string(offset + bytes) +
-                                         "; the memory plan is wrong");
+      detail::throw_error(ErrorKind::failed, {"an arena of ", bytes_, " bytes was asked for bytes ", offset,
+                                              " to ", offset + bytes, "; the memory plan is wrong"});
     high_water_ = std::max(high_water_, round_up(offset + bytes, arena_alignment));
     return base_ + offset;
   }
@@ -87,8 +86,9 @@ struct HostMemory {
     void* const address = ::mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE,
                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (address == MAP_FAILED)
-      throw Error(ErrorKind::out_of_memory, "cannot map an arena of " + std::to_string(bytes) + " bytes: " +
-                                                std::strerror(errno) + "; choose a smaller batch or model");
+      detail::throw_error(ErrorKind::out_of_memory,
+                          {"cannot map an arena of ", bytes, " bytes: ", std::strerror(errno),
+                           "; choose a smaller batch or model"});
     if (bytes >= (std::int64_t{4} << 20)) ::madvise(address, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
     return static_cast<std::byte*>(address);
   }

@@ -191,34 +191,31 @@ template <class Place, class T>
 void Engine<Place, T>::check(Batch const& batch, int accumulation) const {
   StepShape const& shape = plan_.shape;
   auto const fail = [&](char const* what, std::int64_t has, std::int64_t wants) {
-    throw Error(ErrorKind::usage,
-                std::string("batch: ") + what + " is " + std::to_string(has) +
-                    ", but this trainer was planned for " + std::to_string(wants) +
-                    "; make a trainer for each batch shape",
-                transport_.rank());
+    detail::throw_error(ErrorKind::usage,
+                        {"batch: ", what, " is ", has, ", but this trainer was planned for ", wants,
+                         "; make a trainer for each batch shape"},
+                        transport_.rank());
   };
   if (batch.batch != shape.batch) fail("the micro-batch", batch.batch, shape.batch);
   if (batch.sequence != shape.sequence) fail("the sequence", batch.sequence, shape.sequence);
   if (batch.accumulation != accumulation) fail("the accumulation", batch.accumulation, accumulation);
   if (transport_.world() > 1 && batch.world > 0 &&
       (batch.world != transport_.world() || batch.rank != transport_.rank()))
-    throw Error(ErrorKind::usage,
-                "batch: it is the share of rank " + std::to_string(batch.rank) + " in a world of " +
-                    std::to_string(batch.world) + ", but this is rank " + std::to_string(transport_.rank()) +
-                    " in a world of " + std::to_string(transport_.world()) +
-                    "; give the Loader .rank = comm.rank() and .world = comm.world()",
-                transport_.rank());
+    detail::throw_error(ErrorKind::usage,
+                        {"batch: it is the share of rank ", batch.rank, " in a world of ", batch.world,
+                         ", but this is rank ", transport_.rank(), " in a world of ", transport_.world(),
+                         "; give the Loader .rank = comm.rank() and .world = comm.world()"},
+                        transport_.rank());
   std::int64_t const elements = batch.elements();
   if (static_cast<std::int64_t>(batch.tokens.size()) != elements)
     fail("the number of tokens", static_cast<std::int64_t>(batch.tokens.size()), elements);
   if (static_cast<std::int64_t>(batch.targets.size()) != elements)
     fail("the number of targets", static_cast<std::int64_t>(batch.targets.size()), elements);
   auto const impossible = [&](char const* what, std::int64_t at, std::int32_t value) {
-    throw Error(ErrorKind::data,
-                std::string("batch: ") + what + " " + std::to_string(at) + " is " + std::to_string(value) +
-                    ", but the model's vocabulary is " + std::to_string(model_.vocabulary) +
-                    "; choose a larger vocabulary or other data",
-                transport_.rank());
+    detail::throw_error(ErrorKind::data,
+                        {"batch: ", what, " ", at, " is ", value, ", but the model's vocabulary is ",
+                         model_.vocabulary, "; choose a larger vocabulary or other data"},
+                        transport_.rank());
   };
   for (std::int64_t at = 0; at < elements; ++at) {
     std::int32_t const token = batch.tokens[static_cast<std::size_t>(at)];
@@ -264,19 +261,18 @@ void Engine<Place, T>::conclude(StepReport& report, StepState const& state) cons
   report.unmasked = state.unmasked;
   if (state.stopped_at == 0) return;
   if (rule_.loss_scale == LossScaleKind::none)
-    throw Error(ErrorKind::diverged,
-                "the gradient is not finite in step " + std::to_string(state.stopped_at) + ", first in " +
-                    report.overflow + "; the weights are as they were before that step; lower the learning " +
-                    "rate or set clip",
-                transport_.rank(), report.overflow);
+    detail::throw_error(
+        ErrorKind::diverged,
+        {"the gradient is not finite in step ", state.stopped_at, ", first in ", report.overflow,
+         "; the weights are as they were before that step; lower the learning rate or set clip"},
+        transport_.rank(), report.overflow);
   char scale[32];
   std::snprintf(scale, sizeof scale, "%g", report.scale);
-  throw Error(ErrorKind::diverged,
-              "the gradient overflowed " + std::to_string(state.skips_in_row) +
-                  " steps in a row, the last time in " + report.overflow + " at loss scale " + scale +
-                  " in step " + std::to_string(state.stopped_at) +
-                  "; lower the learning rate or use Precision<bfloat16>",
-              transport_.rank(), report.overflow);
+  detail::throw_error(ErrorKind::diverged,
+                      {"the gradient overflowed ", state.skips_in_row, " steps in a row, the last time in ",
+                       report.overflow, " at loss scale ", scale, " in step ", state.stopped_at,
+                       "; lower the learning rate or use Precision<bfloat16>"},
+                      transport_.rank(), report.overflow);
 }
 
 /// Keeps what is being handled for every later step. The others wait for this rank, which may read the ticket

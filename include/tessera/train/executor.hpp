@@ -29,11 +29,15 @@ class Executor {
 
   Executor(StepPlan const& plan, Program const& program, StepMemory<Place> const& memory,
            UnitFunctions<Place, T> functions, void const* model)
-      : plan_(plan), program_(program), memory_(memory), functions_(functions), model_(model) {
-    for (Entry const& entry : program.schedule.entries) {
-      passes_.emplace_back();
-      if (computes(entry.verb)) bind(passes_.back(), entry);
-    }
+      : plan_(plan),
+        program_(program),
+        memory_(memory),
+        functions_(functions),
+        model_(model),
+        passes_(program.schedule.entries.size()) {
+    for (std::size_t index = 0; index < passes_.size(); ++index)
+      if (Entry const& entry = program.schedule.entries[index]; computes(entry.verb))
+        bind(passes_[index], entry);
   }
 
   /// Enqueues the whole program, each entry on its lane after those it waits for. Throws what a collective
@@ -100,38 +104,27 @@ class Executor {
     return data ? Tensor<U, Place>{reinterpret_cast<U*>(data), shape} : Tensor<U, Place>{};
   }
 
-  /// A unit's weights as this entry may read them: empty outside an acquired region.
-  std::vector<Tensor<T const, Place>> weights(Entry const& entry, int unit) const {
-    std::vector<std::byte*> bases;
-    for (Flat const of : plan_.flats(unit)) {
-      std::byte* const gathered = touched(entry, Kind::gathered, of, -1);
-      bases.push_back(gathered ? gathered : touched(entry, Kind::parameters, of, -1));
-    }
-    return views_of<T const>(unit, bases);
-  }
-
-  /// A unit's parameters, or their gradients, in the buffers of its flat groups; empty where there is none.
+  /// A parameter, or its gradient, in the buffer of its flat group; empty where there is none.
   template <class U>
-  std::vector<Tensor<U, Place>> views_of(int unit, std::vector<std::byte*> const& bases) const {
-    std::vector<Tensor<U, Place>> views;
-    UnitSpec const& spec = plan_.unit(unit);
-    UnitLayout const& layout = plan_.layout(unit);
-    for (std::size_t index = 0; index < spec.parameters.size(); ++index) {
-      std::byte* const base = bases[static_cast<std::size_t>(layout.flat_of[index])];
-      views.push_back(base ? Tensor<U, Place>{reinterpret_cast<U*>(base) + layout.parameters[index].begin,
-                                              spec.parameters[index].in_memory()}
-                           : Tensor<U, Place>{});
-    }
-    return views;
+  Tensor<U, Place> view_of(std::byte* base, Borrow const& what) const {
+    std::int64_t const begin =
+        plan_.layout(what.unit).parameters[static_cast<std::size_t>(what.parameter)].begin;
+    return base ? Tensor<U, Place>{reinterpret_cast<U*>(base) + begin, shape_of(what)} : Tensor<U, Place>{};
+  }
+  /// A weight as this entry may read it: empty outside an acquired region.
+  Tensor<T const, Place> weight(Entry const& entry, Borrow const& what) const {
+    Flat const of = plan_.flat_of(what.unit, what.parameter);
+    std::byte* const gathered = touched(entry, Kind::gathered, of, -1);
+    return view_of<T const>(gathered ? gathered : touched(entry, Kind::parameters, of, -1), what);
   }
 
   void bind(Pass<Place, T>& pass, Entry const& entry) {
     int const unit = entry.unit;
     UnitSpec const& spec = plan_.unit(unit);
     pass.training = training() && unit >= plan_.lowest_trainable();
-    pass.weights = weights(entry, unit);
-    for (Borrow const& borrow : spec.borrows)
-      pass.borrowed.push_back(weights(entry, borrow.unit)[static_cast<std::size_t>(borrow.parameter)]);
+    for (int parameter = 0; parameter < static_cast<int>(spec.parameters.size()); ++parameter)
+      pass.weights.push_back(weight(entry, {unit, parameter}));
+    for (Borrow const& borrow : spec.borrows) pass.borrowed.push_back(weight(entry, borrow));
 
     if (unit > 0) {
       Shape const& shape = plan_.unit(unit - 1).output;
@@ -170,17 +163,17 @@ class Executor {
   void bind_gradients(Pass<Place, T>& pass, Entry const& entry) {
     int const unit = entry.unit;
     UnitSpec const& spec = plan_.unit(unit);
-    std::vector<std::byte*> bases;
-    for (Flat const of : plan_.flats(unit)) bases.push_back(touched(entry, Kind::contribution, of, 0));
-    pass.gradients = views_of<T>(unit, bases);
     for (int borrow = 0; borrow < static_cast<int>(spec.borrows.size()); ++borrow) {
       Borrow const& what = spec.borrows[static_cast<std::size_t>(borrow)];
       std::byte* data = touched(entry, Kind::lent, unit, borrow);
       if (!data) data = lent_in_place(entry, what);
       pass.lent.push_back(tensor<S>(data, shape_of(what)));
     }
-    for (int parameter = 0; parameter < static_cast<int>(spec.parameters.size()); ++parameter)
+    for (int parameter = 0; parameter < static_cast<int>(spec.parameters.size()); ++parameter) {
+      std::byte* const group = touched(entry, Kind::contribution, plan_.flat_of(unit, parameter), 0);
+      pass.gradients.push_back(view_of<T>(group, {unit, parameter}));
       pass.partials.push_back(left_by_borrowers(entry, unit, parameter));
+    }
   }
 
   Shape shape_of(Borrow const& what) const {
@@ -188,11 +181,8 @@ class Executor {
   }
   /// The owner's contribution as the place where its first borrower writes; only where T is S.
   std::byte* lent_in_place(Entry const& entry, Borrow const& what) const {
-    std::byte* const owner = touched(entry, Kind::contribution, plan_.flat_of(what.unit, what.parameter), 0);
-    if (!owner) return nullptr;
-    std::int64_t const begin =
-        plan_.layout(what.unit).parameters[static_cast<std::size_t>(what.parameter)].begin;
-    return owner + begin * static_cast<std::int64_t>(sizeof(S));
+    Flat const of = plan_.flat_of(what.unit, what.parameter);
+    return reinterpret_cast<std::byte*>(view_of<S>(touched(entry, Kind::contribution, of, 0), what).data());
   }
   /// What borrowers left of an owned parameter's gradient: in place, or in the buffer of the last unit's
   /// borrow.

@@ -98,18 +98,17 @@ int select_device(int device) {
 inline void check_segments(std::vector<UnitSpec> const& units, char const* without_segment) {
   for (UnitSpec const& unit : units) {
     if (unit.segments() > 1 && without_segment)
-      throw Error(ErrorKind::config,
-                  "model: unit '" + unit.name + "' has " + std::to_string(unit.segments()) +
-                      " segments, but " + without_segment + " takes none; write " + without_segment +
-                      "(int unit, int segment, Pass<Place, T>& pass)",
+      throw_error(ErrorKind::config,
+                  {"model: unit '", unit.name, "' has ", unit.segments(), " segments, but ", without_segment,
+                   " takes none; write ", without_segment, "(int unit, int segment, Pass<Place, T>& pass)"},
                   -1, unit.name);
     for (Boundary const& at : unit.boundaries)
       if (at.moves())
-        throw Error(ErrorKind::unsupported,
-                    "model: unit '" + unit.name + "' hands '" +
-                        unit.saved[static_cast<std::size_t>(at.activation)].name +
-                        "' over a boundary whose sides differ, which takes tensor parallelism; that is not "
-                        "part of this build, let both sides be replicated",
+        throw_error(ErrorKind::unsupported,
+                    {"model: unit '", unit.name, "' hands '",
+                     unit.saved[static_cast<std::size_t>(at.activation)].name,
+                     "' over a boundary whose sides differ, which takes tensor parallelism; that is not part "
+                     "of this build, let both sides be replicated"},
                     -1, unit.name);
   }
 }
@@ -123,10 +122,9 @@ StepPlan checked_plan(ErasedModel<Place, T> const& model, RecipeTable const& rec
                                        " keeps state in a file and nvme_directory is empty; name an existing "
                                        "folder on the disk for it (programs: --nvme-path FOLDER)");
   if (transport.world() % options.replicas != 0)
-    throw Error(ErrorKind::config, "options: replicas is " + std::to_string(options.replicas) +
-                                       ", which does not divide the world of " +
-                                       std::to_string(transport.world()) +
-                                       " ranks; each replica of the sharded state takes as many ranks");
+    throw_error(ErrorKind::config,
+                {"options: replicas is ", options.replicas, ", which does not divide the world of ",
+                 transport.world(), " ranks; each replica of the sharded state takes as many ranks"});
   StepShape const shape = step_shape<Place>(options, transport.rank(), transport.world());
   StepPlan plan = make_plan(model.units({shape.batch, shape.sequence}), recipe, shape);
   check_segments(plan.units, model.functions.without_segment);

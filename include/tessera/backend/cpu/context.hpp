@@ -41,11 +41,10 @@ class Context<Cpu> : public MathChannel {
       : MathChannel(math), recorder_(recorder), pool_(recorder ? 1 : threads) {
     if (recorder || workspace.empty()) return;
     if (workspace.size() < workspace_bytes(pool_.threads()))
-      throw Error(ErrorKind::usage, "the CPU context has " + std::to_string(workspace.size()) +
-                                        " bytes of workspace for " + std::to_string(pool_.threads()) +
-                                        " threads, which need " +
-                                        std::to_string(workspace_bytes(pool_.threads())) +
-                                        ": size it with workspace_bytes(threads)");
+      detail::throw_error(ErrorKind::usage,
+                          {"the CPU context has ", workspace.size(), " bytes of workspace for ",
+                           pool_.threads(), " threads, which need ", workspace_bytes(pool_.threads()),
+                           ": size it with workspace_bytes(threads)"});
     auto const address = reinterpret_cast<std::uintptr_t>(workspace.data());
     scratch_ = workspace.data() + (alignment - address % alignment) % alignment;
   }

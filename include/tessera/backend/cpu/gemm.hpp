@@ -7,9 +7,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #include "tessera/backend/cpu/context.hpp"
 #include "tessera/backend/cpu/microkernel.hpp"
+#include "tessera/detail/function_ref.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -104,17 +106,18 @@ struct InPlace {
   bool add = false;
 };
 
-/// The same epilogue for the part of the result that starts at (i, j).
+/// What becomes of the finished sums of a product, without its type: the tiles
+/// are compiled once for their operands. Either they are in place, or
+/// take(i, j, values, stride, rows, count) gets `count` values of each of some
+/// rows, from row i and column j of the result on.
 template <class S>
-InPlace<S> shifted(InPlace<S> const& epilogue, std::int64_t i, std::int64_t j) {
-  return {epilogue.to + i * epilogue.stride + j, epilogue.stride, epilogue.add};
-}
-template <class Epilogue>
-auto shifted(Epilogue const& epilogue, std::int64_t i, std::int64_t j) {
-  return [&epilogue, i, j](std::int64_t row, std::int64_t col, auto const* values, std::int64_t count) {
-    epilogue(i + row, j + col, values, count);
-  };
-}
+struct Epilogue {
+  using Take = v0::detail::FunctionRef<void(std::int64_t, std::int64_t, S const*, std::int64_t, std::int64_t,
+                                            std::int64_t)>;
+
+  InPlace<S> in_place{};
+  Take take{};
+};
 
 /// The register tile at one place of a panel, by its number of packets.
 template <class S>
@@ -137,19 +140,20 @@ void copy_rows(S const* from, std::int64_t from_stride, std::int64_t rows, std::
     std::copy_n(from + row * from_stride, cols, to + row * to_stride);
 }
 
-/// One tile of at most Tiling::max_rows by max_cols, over the whole depth, by
-/// one worker. `epilogue` is InPlace, or epilogue(i, j, values, count) gets
-/// `count` finished values of row i from column j on, relative to the tile;
-/// `values` is padded to whole packets. With `column_sums`, a vector of `cols`
-/// values, it also gets the sums of b over the depth, in order.
-template <class S, class A, class B, class Epilogue>
-void product_tile(std::byte* scratch, Matrix<A> a, Matrix<B> b, std::int64_t rows, std::int64_t cols,
-                  std::int64_t depth, Epilogue const& epilogue, S* column_sums = nullptr) {
+/// One tile of at most Tiling::max_rows by max_cols, from (i, j) of the result
+/// on, over the whole depth, by one worker; `a` and `b` are the tile's. With
+/// `column_sums`, a vector of `cols` values, it also gets the sums of b over the
+/// depth, in order.
+template <class S, class A, class B>
+void product_tile(std::byte* scratch, Matrix<A> a, Matrix<B> b, std::int64_t i, std::int64_t j,
+                  std::int64_t rows, std::int64_t cols, std::int64_t depth, Epilogue<S> const& epilogue,
+                  S* column_sums = nullptr) {
   constexpr std::int64_t row_step = Microtile<S>::rows;
   constexpr std::int64_t width = Packet<S>::size;
   S* const left = reinterpret_cast<S*>(scratch);
   S* const right = left + ProductScratch<S>::left;
   S* const tile = right + ProductScratch<S>::right;
+  InPlace<S> const& in_place = epilogue.in_place;
   Panels<S> const panels(cols);
   std::int64_t const row_groups = (rows + row_step - 1) / row_step;
   std::int64_t k = 0;
@@ -168,23 +172,21 @@ void product_tile(std::byte* scratch, Matrix<A> a, Matrix<B> b, std::int64_t row
       for (std::int64_t group = 0; group < row_groups; ++group) {
         std::int64_t const row = group * row_step, some = std::min(row_step, rows - row);
         S const* const values = packed.at(row);
-        if constexpr (std::is_same_v<Epilogue, InPlace<S>>) {
-          S* const to = epilogue.to + row * epilogue.stride + col;
-          bool const start = first && !epilogue.add;
+        if (in_place.to) {
+          S* const to = in_place.to + (i + row) * in_place.stride + j + col;
+          bool const start = first && !in_place.add;
           if (some == row_step && count == stride) {
-            multiply_panel(packets, block, values, packed, from, to, epilogue.stride, start);
+            multiply_panel(packets, block, values, packed, from, to, in_place.stride, start);
           } else {  // an edge goes through a padded tile
-            if (!start) copy_rows(static_cast<S const*>(to), epilogue.stride, some, count, tile, stride);
+            if (!start) copy_rows(static_cast<S const*>(to), in_place.stride, some, count, tile, stride);
             multiply_panel(packets, block, values, packed, from, tile, stride, start);
-            copy_rows(static_cast<S const*>(tile), stride, some, count, to, epilogue.stride);
+            copy_rows(static_cast<S const*>(tile), stride, some, count, to, in_place.stride);
           }
         } else {
           // A tile of one k-block needs no memory beyond the register tile's.
           S* const to = first && last ? tile : tile + (col * row_groups + group * stride) * row_step;
           multiply_panel(packets, block, values, packed, from, to, stride, first);
-          if (!last) continue;
-          for (std::int64_t i = 0; i < some; ++i)
-            epilogue(row + i, col, static_cast<S const*>(to + i * stride), count);
+          if (last) epilogue.take(i + row, j + col, to, stride, some, count);
         }
       }
     }
@@ -192,29 +194,27 @@ void product_tile(std::byte* scratch, Matrix<A> a, Matrix<B> b, std::int64_t row
   } while (k < depth);
 }
 
-/// The product on one worker, tile after tile; `epilogue(i, j, values, count)`
-/// as above, relative to C.
-template <class S, class A, class B, class Epilogue>
+/// The product on one worker, tile after tile.
+template <class S, class A, class B>
 void product_serial(std::byte* scratch, Matrix<A> a, Matrix<B> b, std::int64_t m, std::int64_t n,
-                    std::int64_t depth, Epilogue const& epilogue) {
+                    std::int64_t depth, InPlace<S> const& result) {
   for (std::int64_t i = 0; i < m; i += Tiling<S>::max_rows)
     for (std::int64_t j = 0; j < n; j += Tiling<S>::max_cols)
-      product_tile<S>(scratch, a.at(i, 0), b.at(0, j), std::min(Tiling<S>::max_rows, m - i),
-                      std::min(Tiling<S>::max_cols, n - j), depth, shifted(epilogue, i, j));
+      product_tile<S>(scratch, a.at(i, 0), b.at(0, j), i, j, std::min(Tiling<S>::max_rows, m - i),
+                      std::min(Tiling<S>::max_cols, n - j), depth, Epilogue<S>{result, {}});
 }
 
 /// Discards the sums of columns.
-struct NoSums {
-  template <class S>
-  void operator()(std::int64_t, S const*, std::int64_t) const {}
-};
+struct NoSums {};
 
-/// The product on the whole pool: C (m, n) = op(A) (m, depth) op(B) (depth, n).
-/// `epilogue(i, j, values, count)` runs once for every element. With `sums`
-/// given, `sums(j, values, count)` gets the sums of B's columns.
-template <class S, class A, class B, class Epilogue, class Sums = NoSums>
-void product(Context<Cpu>& context, Matrix<A> a, Matrix<B> b, std::int64_t m, std::int64_t n,
-             std::int64_t depth, Epilogue const& epilogue, Sums const& sums = {}) {
+/// sums(j, values, count) gets the sums of B's columns, or nobody does.
+template <class S>
+using TakeSums = v0::detail::FunctionRef<void(std::int64_t, S const*, std::int64_t)>;
+
+/// The product below, without the type of what follows it.
+template <class S, class A, class B>
+void product_on_pool(Context<Cpu>& context, Matrix<A> a, Matrix<B> b, std::int64_t m, std::int64_t n,
+                     std::int64_t depth, Epilogue<S> const& epilogue, TakeSums<S> const& sums) {
   Tiling<S> const tiling(m, n);
   std::int64_t const tile_rows = (m + tiling.rows - 1) / tiling.rows;
   std::int64_t const tile_cols = (n + tiling.cols - 1) / tiling.cols;
@@ -223,14 +223,34 @@ void product(Context<Cpu>& context, Matrix<A> a, Matrix<B> b, std::int64_t m, st
     std::int64_t const j = task % tile_cols * tiling.cols;
     std::int64_t const cols = std::min(tiling.cols, n - j);
     std::byte* const scratch = context.worker_scratch(worker).data();
-    S* column_sums = nullptr;
-    if constexpr (!std::is_same_v<Sums, NoSums>)
-      if (i == 0)
-        column_sums = reinterpret_cast<S*>(scratch + ProductScratch<S>::bytes) - Tiling<S>::max_cols;
-    product_tile<S>(scratch, a.at(i, 0), b.at(0, j), std::min(tiling.rows, m - i), cols, depth,
-                    shifted(epilogue, i, j), column_sums);
-    if (column_sums) sums(j, static_cast<S const*>(column_sums), cols);
+    S* const column_sums =
+        sums && i == 0 ? reinterpret_cast<S*>(scratch + ProductScratch<S>::bytes) - Tiling<S>::max_cols
+                       : nullptr;
+    product_tile<S>(scratch, a.at(i, 0), b.at(0, j), i, j, std::min(tiling.rows, m - i), cols, depth,
+                    epilogue, column_sums);
+    if (column_sums) sums(j, column_sums, cols);
   });
+}
+
+/// The product on the whole pool: C (m, n) = op(A) (m, depth) op(B) (depth, n).
+/// `epilogue` is InPlace, or epilogue(i, j, values, count) gets `count` finished
+/// values of row i from column j on, once for every element; `values` is padded
+/// to whole packets. With `sums` given, `sums(j, values, count)` gets the sums
+/// of B's columns.
+template <class S, class A, class B, class Finish, class Sums = NoSums>
+void product(Context<Cpu>& context, Matrix<A> a, Matrix<B> b, std::int64_t m, std::int64_t n,
+             std::int64_t depth, Finish const& epilogue, Sums const& sums = {}) {
+  TakeSums<S> take_sums;
+  if constexpr (!std::is_same_v<Sums, NoSums>) take_sums = sums;
+  if constexpr (std::is_same_v<Finish, InPlace<S>>) {
+    product_on_pool(context, a, b, m, n, depth, Epilogue<S>{epilogue, {}}, take_sums);
+  } else {
+    auto const take = [&](std::int64_t i, std::int64_t j, S const* values, std::int64_t stride,
+                          std::int64_t rows, std::int64_t count) {
+      for (std::int64_t row = 0; row < rows; ++row) epilogue(i + row, j, values + row * stride, count);
+    };
+    product_on_pool(context, a, b, m, n, depth, Epilogue<S>{{}, take}, take_sums);
+  }
 }
 
 }  // namespace cpu

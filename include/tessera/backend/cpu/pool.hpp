@@ -41,10 +41,10 @@ class ThreadPool {
       for (int worker = 1; worker < threads_; ++worker)
         workers_.emplace_back([this, worker] { serve(worker); });
     } catch (std::system_error const& error) {
-      throw Error(ErrorKind::failed, "a rank asked for " + std::to_string(threads_) +
-                                         " threads and the system started " +
-                                         std::to_string(workers_.size() + 1) + " (" + error.code().message() +
-                                         "); lower --threads, or raise ulimit -u");
+      v0::detail::throw_error(
+          ErrorKind::failed,
+          {"a rank asked for ", threads_, " threads and the system started ", workers_.size() + 1, " (",
+           error.code().message(), "); lower --threads, or raise ulimit -u"});
     }
   }
   ThreadPool(ThreadPool const&) = delete;

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// A function to call, without its type: what takes one is compiled once, and not for every lambda.
+#pragma once
+
+#include <utility>
+
+namespace tessera {
+inline namespace v0 {
+namespace detail {
+
+template <class Signature>
+class FunctionRef;
+
+/// Refers to a function object that outlives it, or to none. Takes no memory.
+template <class R, class... Arguments>
+class FunctionRef<R(Arguments...)> {
+ public:
+  FunctionRef() = default;
+  template <class F>
+  FunctionRef(F const& function)
+      : object_(&function), call_([](void const* object, Arguments... arguments) -> R {
+          return (*static_cast<F const*>(object))(std::forward<Arguments>(arguments)...);
+        }) {}
+
+  R operator()(Arguments... arguments) const { return call_(object_, std::forward<Arguments>(arguments)...); }
+  explicit operator bool() const { return call_ != nullptr; }
+
+ private:
+  void const* object_ = nullptr;
+  R (*call_)(void const* object, Arguments... arguments) = nullptr;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace tessera
