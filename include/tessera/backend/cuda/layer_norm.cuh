@@ -18,9 +18,10 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-// A row is spread over the threads of one threadIdx.y: pack p of a thread is pack p * blockDim.x +
-// threadIdx.x of the row. The shape alone decides how, so that the sums do not depend on addresses; `Whole`
-// says that rows consist of packs and start where packs may.
+// Products are rounded or fused by name: what a compiler fuses differs between the forms of one kernel, whose
+// sums must not. A row is spread over the threads of one threadIdx.y: pack p of a thread is pack p *
+// blockDim.x + threadIdx.x of the row. The shape alone decides how, so that the sums do not depend on
+// addresses; `Whole` says that rows consist of packs and start where packs may.
 
 /// The pack at a position of a row; what lies beyond the row is zero.
 template <int N, bool Whole, class T>
@@ -85,7 +86,7 @@ __global__ __launch_bounds__(norm_row_threads) void layer_norm_forward_kernel(
       work(begin);
     }
   };
-  auto const sum_over_row = [&](auto const& term) {
+  auto const sum_over_row = [&](auto const& add) {
     S sum(0);
     for_spans([&](std::int64_t begin) {
 #pragma unroll
@@ -93,14 +94,15 @@ __global__ __launch_bounds__(norm_row_threads) void layer_norm_forward_kernel(
         std::int64_t const position = begin + (static_cast<std::int64_t>(p) * blockDim.x + threadIdx.x) * n;
 #pragma unroll
         for (int k = 0; k < n; ++k)
-          if (position + (Whole ? 0 : k) < columns) sum += term(values[p][k]);
+          if (position + (Whole ? 0 : k) < columns) sum = add(sum, values[p][k]);
       }
     });
     return reduce_row<Sum>(sum);
   };
   S average(0);
-  if constexpr (Centered) average = sum_over_row([](S value) { return value; }) / S(columns);
-  S const squares = sum_over_row([average](S value) { return (value - average) * (value - average); });
+  if constexpr (Centered) average = sum_over_row([](S sum, S value) { return sum + value; }) / S(columns);
+  S const squares = sum_over_row(
+      [average](S sum, S value) { return detail::multiply_add(value - average, value - average, sum); });
   S const scale = S(1) / sqrt(squares / S(columns) + epsilon);
   if (own >= rows) return;
   if (threadIdx.x == 0) {
@@ -116,7 +118,7 @@ __global__ __launch_bounds__(norm_row_threads) void layer_norm_forward_kernel(
       if constexpr (Centered) betas = load_of_row<n, Whole>(beta, position, columns);
 #pragma unroll
       for (int k = 0; k < n; ++k)
-        result.value[k] = put<T>(detail::multiply_add((values[p][k] - average) * scale,
+        result.value[k] = put<T>(detail::multiply_add(detail::multiply(values[p][k] - average, scale),
                                                       get<S>(gammas.value[k]), get<S>(betas.value[k])));
       store_of_row<n, Whole>(y + row * columns, result, position, columns);
     }
@@ -138,7 +140,7 @@ struct NormGradient {
 /// dx of one value, from the row's means of dy gamma and of -dy gamma times the normalised value.
 template <class S>
 __device__ __forceinline__ S norm_slope(S scaled, S normal, S sum_mean, S minus_dot_mean, S scale) {
-  return detail::multiply_add(normal, minus_dot_mean, scaled - sum_mean) * scale;
+  return detail::multiply(detail::multiply_add(normal, minus_dot_mean, scaled - sum_mean), scale);
 }
 
 /// Over a row: both sums, or the second alone where nothing is centered.
@@ -191,11 +193,12 @@ __global__ __launch_bounds__(norm_row_threads) void layer_norm_backward_kernel(N
     for (int p = 0; p < packs; ++p)
 #pragma unroll
       for (int k = 0; k < n; ++k) {
-        S const slope = get<S>(slopes[p].value[k]), scaled = slope * get<S>(gammas[p].value[k]);
-        S const normal = (get<S>(inputs[p].value[k]) - center) * scale;
+        S const slope = get<S>(slopes[p].value[k]);
+        S const scaled = detail::multiply(slope, get<S>(gammas[p].value[k]));
+        S const normal = detail::multiply(get<S>(inputs[p].value[k]) - center, scale);
         if constexpr (Centered) sums[0] += scaled;
-        sums[1] += scaled * normal;
-        dgamma[p][k] += slope * normal;
+        sums[1] = detail::multiply_add(scaled, normal, sums[1]);
+        dgamma[p][k] = detail::multiply_add(slope, normal, dgamma[p][k]);
         if constexpr (Centered) dbeta[p][k] += slope;
       }
     reduce_norm_sums<Centered>(sums);
@@ -205,8 +208,8 @@ __global__ __launch_bounds__(norm_row_threads) void layer_norm_backward_kernel(N
       Pack<T, n> result;
 #pragma unroll
       for (int k = 0; k < n; ++k) {
-        S const scaled = get<S>(slopes[p].value[k]) * get<S>(gammas[p].value[k]);
-        S const normal = (get<S>(inputs[p].value[k]) - center) * scale;
+        S const scaled = detail::multiply(get<S>(slopes[p].value[k]), get<S>(gammas[p].value[k]));
+        S const normal = detail::multiply(get<S>(inputs[p].value[k]) - center, scale);
         S value = norm_slope(scaled, normal, sum_mean, minus_dot_mean, scale);
         if (g.residual) value += get<S>(residuals[p].value[k]);
         result.value[k] = put<T>(value);
