@@ -60,6 +60,14 @@ static_assert(alone_all_stages_agree<ts::Offload<ts::Cpu>>());
 static_assert(alone_all_stages_agree<ts::Offload<ts::Cpu, ts::AllState>>());
 static_assert(alone_all_stages_agree<ts::Offload<Opt<ts::Nvme>, Par<ts::Cpu>>>());
 static_assert(ts::at_world(placement<ts::ZeroStage<3>>, 2) == placement<ts::ZeroStage<3>>);
+// As many ranks own flat groups as a policy says and there are.
+constexpr int owners_at(int world, int owners) {
+  ts::PlacementTable rows = placement<ts::RootOptimizer>;
+  rows.owners = owners;
+  return ts::at_world(rows, world).owners;
+}
+static_assert(placement<ts::RootOptimizer>.owners == 1 && owners_at(4, 1) == 1 && owners_at(4, 3) == 3);
+static_assert(owners_at(4, 0) == 4 && owners_at(4, 9) == 4 && owners_at(1, 3) == 1);
 
 // Precision: parameter, activation, contribution, wire; accumulator, master.
 template <class T>

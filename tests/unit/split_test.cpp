@@ -8,6 +8,7 @@
 
 #include <doctest/doctest.h>
 
+#include "tessera/nn/decoder_layers.hpp"
 #include "tessera/nn/gpt2.hpp"
 #include "tessera/plan/layout.hpp"
 
@@ -73,6 +74,34 @@ TEST_CASE("the shapes of one rank of a tensor group follow from GPT-2's whole on
     }
   }
   CHECK(to_string(whole.at("h.0.attn.c_attn.weight")) == "[768, 2304]");
+}
+
+TEST_CASE("heads that share keys split with their keys, and a gated MLP by its width") {
+  nn::Unit unit;
+  nn::ProjectedAttention const attention(
+      unit, "attn", {.channels = 64, .heads = 8, .key_heads = 2, .head = 16, .bias = true});
+  nn::GatedMlp const mlp(unit, "mlp", 64, 96, Init::zeros(), Init::zeros());
+  UnitSpec const spec = unit.at(micro, "block");
+  auto const local = [&](nn::Weight weight, int ranks) {
+    return to_string(local_shape(spec.parameters[static_cast<std::size_t>(weight.index)], ranks));
+  };
+  auto const kept = [&](nn::Saved saved, int ranks) {
+    return to_string(local_shape(spec.saved[static_cast<std::size_t>(saved.index)], ranks));
+  };
+  CHECK(local(attention.query.weight, 2) == "[64, 64]");
+  CHECK(local(attention.query.bias, 2) == "[64]");
+  CHECK(local(attention.key.weight, 2) == "[16, 64]");
+  CHECK(local(attention.proj.weight, 2) == "[64, 64]");
+  CHECK(local(attention.proj.bias, 2) == "[64]");  // whole: what it is added to is summed over ranks
+  CHECK(kept(attention.values, 2) == "[2, 64, 16]");
+  CHECK(kept(attention.mixed, 2) == "[2, 64, 64]");
+  CHECK(local(mlp.gate.weight, 3) == "[32, 64]");
+  CHECK(local(mlp.down.weight, 3) == "[64, 32]");
+  CHECK(kept(mlp.post, 3) == "[2, 64, 32]");
+  CHECK(local(attention.query.weight, 4) == "[32, 64]");
+  CHECK(refusal([&] { (void)local(attention.key.weight, 4); }) ==
+        "model: 'attn.k_proj.weight' is split by heads, and 4 ranks cannot share 2 of them evenly; choose a "
+        "tensor group of a size that divides 2");
 }
 
 TEST_CASE("a tensor group that cannot share a tensor evenly is refused with the number") {

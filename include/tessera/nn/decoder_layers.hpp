@@ -147,11 +147,7 @@ struct ProjectedAttention {
     return {Split::Kind::heads, dim, 1, channels_of_one};
   }
   static LinearSpec into_heads(AttentionSpec const& with, std::int64_t head) {
-    return {.init = with.init,
-            .bias = with.bias,
-            .transposed = true,
-            .split = of_heads(0, head),
-            .bias_split = of_heads(0, head)};
+    return {.init = with.init, .bias = with.bias, .transposed = true, .split = of_heads(0, head)};
   }
   template <class Place, class T>
   void turn(Pass<Place, T>& pass, Tensor<T, Place> of_queries, Tensor<T, Place> of_keys, bool back) const {

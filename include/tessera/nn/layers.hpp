@@ -64,7 +64,11 @@ struct LinearSpec {
   Init init = Init::normal(0.02);
   bool bias = true;
   bool transposed = false;  ///< (out,in), as PyTorch stores it, instead of (in,out)
-  Split split{}, bias_split{};
+  Split split{};            ///< of the weight; where its columns (out) are split, the bias is too
+
+  Split bias_split() const {
+    return split.dim == (transposed ? 0 : 1) ? Split{split.kind, 0, split.sections, split.grain} : Split{};
+  }
 };
 
 /// y = x w + b. Keeps nothing: its input and its output are its neighbours'.
@@ -75,8 +79,9 @@ struct Linear {
   Linear(Unit& unit, std::string const& name, std::int64_t in, std::int64_t out, LinearSpec const& with = {})
       : weight(unit.parameter({name + ".weight", with.transposed ? Shape{out, in} : Shape{in, out}, with.init,
                                true, true, with.split})),
-        bias(with.bias ? unit.parameter({name + ".bias", {out}, Init::zeros(), false, true, with.bias_split})
-                       : Weight{}),
+        bias(with.bias
+                 ? unit.parameter({name + ".bias", {out}, Init::zeros(), false, true, with.bias_split()})
+                 : Weight{}),
         transposed(with.transposed) {}
   /// y = x w^T with a weight (out,in) of another unit.
   explicit Linear(Weight borrowed) : weight(borrowed), transposed(true) {}
@@ -118,9 +123,7 @@ struct CausalAttention {
                   Init const& init, Init const& residual_init)
       : heads(static_cast<int>(head_count)),
         qkv(unit, name + ".c_attn", channels, 3 * channels,
-            {.init = init,
-             .split = by_head(1, channels, head_count, 3),
-             .bias_split = by_head(0, channels, head_count, 3)}),
+            {.init = init, .split = by_head(1, channels, head_count, 3)}),
         proj(unit, name + ".c_proj", channels, channels,
              {.init = residual_init, .split = by_head(0, channels, head_count)}),
         packed(unit.saved("qkv", per_token(3 * channels), false, by_head(2, channels, head_count, 3))),
@@ -172,10 +175,7 @@ struct Mlp {
       std::int64_t hidden, Activation form, Init const& init, Init const& residual_init, bool transposed)
       : activation(form),
         fc(unit, first, channels, hidden,
-           {.init = init,
-            .transposed = transposed,
-            .split = {Split::Kind::hidden, transposed ? 0 : 1},
-            .bias_split = {Split::Kind::hidden, 0}}),
+           {.init = init, .transposed = transposed, .split = {Split::Kind::hidden, transposed ? 0 : 1}}),
         proj(unit, second, hidden, channels,
              {.init = residual_init,
               .transposed = transposed,

@@ -136,7 +136,7 @@ struct PlacementTable {
 /// The placement that a world of this size really has, with state in so many shards (0: one a rank): one
 /// rank shards nothing, so every stage equals stage 0, and one shard is the whole.
 constexpr PlacementTable at_world(PlacementTable placement, int world, int shards = 0) {
-  placement.owners = placement.owners == 0 || placement.owners > world ? world : placement.owners;
+  placement.owners = placement.owners < 1 || placement.owners > world ? world : placement.owners;
   for (Placement* row : {&placement.parameters, &placement.gradients, &placement.master, &placement.moments})
     if (world == 1 || (shards == 1 && row->over == Sharding::sharded)) row->over = Sharding::replicated;
   return placement;
