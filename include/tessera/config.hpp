@@ -22,6 +22,14 @@
 #define TESSERA_HOST_DEVICE
 #endif
 
+// A function that is called, and not copied into each of its callers, where only compilation would take
+// longer for it.
+#if defined(__GNUC__)
+#define TESSERA_NOINLINE __attribute__((noinline))
+#else
+#define TESSERA_NOINLINE
+#endif
+
 // Every translation unit of a program must agree on the instruction set, and on whether Eigen uses it, or one
 // definition of an inline function would silently stand for two. Each unit gives the weak symbol
 // `tessera_isa` a number for its settings, the linker keeps one, and each unit stores the difference to its

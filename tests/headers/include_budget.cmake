@@ -2,8 +2,7 @@
 # cmake -DROOT=... -DWORK=... -DCOMPILE=<compiler;flags> -DHEADER=<path> -DSECONDS=<budget> [-DVENDORS=none]
 #       -P include_budget.cmake
 # Fails when a program that only includes HEADER takes longer to parse than the budget (the best of five runs), or
-# when it pulls in a library that the header must not need. With -DYARDSTICK=<header> a machine on which that header
-# alone takes over a third of the budget has three times that header's time instead.
+# when it pulls in a library that the header must not need. YARDSTICK as in budget.cmake.
 cmake_minimum_required(VERSION 3.25)
 if(NOT EXISTS "${ROOT}/include/${HEADER}")
   message(FATAL_ERROR "no ${HEADER}")
@@ -25,40 +24,8 @@ if(found)
   message(FATAL_ERROR "${HEADER} includes ${found}, which it must not need")
 endif()
 
-# parse_time(file shortest): the time of one parse in milliseconds, where that is less than the variable named.
-function(parse_time file shortest)
-  string(TIMESTAMP before "%s%f" UTC)
-  execute_process(COMMAND ${COMPILE} -fsyntax-only "${file}" COMMAND_ERROR_IS_FATAL ANY)
-  string(TIMESTAMP after "%s%f" UTC)
-  math(EXPR elapsed "(${after} - ${before}) / 1000")
-  if(elapsed LESS ${shortest})
-    set(${shortest} ${elapsed} PARENT_SCOPE)
-  endif()
-endfunction()
-
-# In turns, so that whatever else the machine does slows both.
-set(best 1000000000)
-set(yardstick 1000000000)
-if(YARDSTICK)
-  file(WRITE "${WORK}/yardstick_${name}.cpp" "#include <${YARDSTICK}>\nint main() {}\n")
-endif()
-foreach(run RANGE 1 5)
-  parse_time("${source}" best)
-  if(YARDSTICK)
-    parse_time("${WORK}/yardstick_${name}.cpp" yardstick)
-  endif()
-endforeach()
-if(SECONDS MATCHES "^([0-9]+)\\.([0-9])$")
-  math(EXPR budget "${CMAKE_MATCH_1} * 1000 + ${CMAKE_MATCH_2} * 100")
-else()
-  math(EXPR budget "${SECONDS} * 1000")
-endif()
-if(YARDSTICK)
-  math(EXPR slow_budget "3 * ${yardstick}")
-  if(slow_budget GREATER budget)
-    set(budget ${slow_budget})
-  endif()
-endif()
+include("${CMAKE_CURRENT_LIST_DIR}/budget.cmake")
+measure(best budget "${COMPILE};-fsyntax-only;${source}")
 if(best GREATER_EQUAL budget)
   message(FATAL_ERROR "${HEADER} takes ${best} ms to parse; its budget is ${budget} ms")
 endif()

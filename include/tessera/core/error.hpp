@@ -11,6 +11,8 @@
 #include <string_view>
 #include <utility>
 
+#include "tessera/config.hpp"
+
 namespace tessera {
 inline namespace v0 {
 
@@ -78,35 +80,37 @@ namespace detail {
 /// A piece of a sentence: text, which it refers to, or a whole number.
 class Word {
  public:
-  Word(char const* text) : Word(std::string_view(text)) {}
-  Word(std::string const& text) : Word(std::string_view(text)) {}
+  Word(char const* text) : text_(text), value_(-1) {}
+  Word(std::string const& text) : text_(text.data()), value_(static_cast<std::int64_t>(text.size())) {}
   Word(std::string_view text)
-      : text_(text.data() ? text.data() : ""), value_(static_cast<std::int64_t>(text.size())) {}
+      : text_(text.empty() ? "" : text.data()), value_(static_cast<std::int64_t>(text.size())) {}
   template <std::integral Number>
   Word(Number number) : value_(static_cast<std::int64_t>(number)) {}
 
   void append_to(std::string& sentence) const {
-    if (text_)
-      sentence.append(text_, static_cast<std::size_t>(value_));
-    else
+    if (!text_)
       sentence += std::to_string(value_);
+    else if (value_ < 0)
+      sentence += text_;
+    else
+      sentence.append(text_, static_cast<std::size_t>(value_));
   }
 
  private:
   char const* text_ = nullptr;  // null: a number
-  std::int64_t value_;          // the number, or the length of the text
+  std::int64_t value_;          // the number, or the length of the text, -1: up to its 0
 };
 
 /// The words one after another. Sums of strings would be compiled again wherever they stand, most of them for
 /// an error that never comes.
-inline std::string sentence(std::initializer_list<Word> words) {
+TESSERA_NOINLINE inline std::string sentence(std::initializer_list<Word> words) {
   std::string text;
   for (Word const& word : words) word.append_to(text);
   return text;
 }
 
-[[noreturn]] inline void throw_error(ErrorKind kind, std::initializer_list<Word> words, int rank = -1,
-                                     std::string_view unit = {}) {
+[[noreturn]] TESSERA_NOINLINE inline void throw_error(ErrorKind kind, std::initializer_list<Word> words,
+                                                      int rank = -1, std::string_view unit = {}) {
   throw Error(kind, sentence(words), rank, std::string(unit));
 }
 

@@ -192,9 +192,9 @@ class TokenSource {
       std::memcpy(out, memory_.data() + at, size);
   }
 
-  void append(std::string name, detail::FileReader file, std::size_t offset, std::int64_t tokens) {
+  void append(std::string const& name, detail::FileReader&& file, std::size_t offset, std::int64_t tokens) {
     if (file.is_open()) ++open_;
-    segments_.push_back({std::move(name), std::move(file), offset, size_, tokens});
+    segments_.push_back({name, std::move(file), offset, size_, tokens});
     size_ += tokens;
   }
 

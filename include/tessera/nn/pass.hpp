@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/config.hpp"
 #include "tessera/core/dtype.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/operation.hpp"
@@ -115,7 +116,7 @@ struct Pass {
 
  private:
   template <class View>
-  static View const& entry(std::vector<View> const& list, int index, char const* what) {
+  TESSERA_NOINLINE static View const& entry(std::vector<View> const& list, int index, char const* what) {
     if (index >= 0 && index < static_cast<int>(list.size())) return list[static_cast<std::size_t>(index)];
     detail::no_such_entry(what, index, list.size());
   }

@@ -7,6 +7,7 @@
 #include <functional>
 #include <initializer_list>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -46,27 +47,27 @@ class Unit {
   /// The parameter has no gradient, no optimizer state and is never updated.
   void freeze(Weight owned) { parameters_[static_cast<std::size_t>(owned.index)].trainable = false; }
   /// What forward leaves for backward; `cheap` as in ActivationSpec.
-  Saved saved(std::string name, ShapeOf shape, bool cheap = false, Split const& split = {}) {
-    return {saved_.add({std::move(name), {}, false, cheap, false, segment(), {}, split}, std::move(shape))};
+  Saved saved(std::string_view name, ShapeOf const& shape, bool cheap = false, Split const& split = {}) {
+    return {saved_.add(name, shape, segment(), false, split, cheap)};
   }
-  SavedStatistic saved_statistic(std::string name, ShapeOf shape, Split const& split = {}) {
-    return {saved_.add({std::move(name), {}, true, false, false, segment(), {}, split}, std::move(shape))};
+  SavedStatistic saved_statistic(std::string_view name, ShapeOf const& shape, Split const& split = {}) {
+    return {saved_.add(name, shape, segment(), true, split)};
   }
   /// Backward reads it for the gradients of these parameters alone, and nothing cheap is rebuilt from it.
   void serves(Saved kept, std::initializer_list<Weight> parameters) {
     saved_.specs[static_cast<std::size_t>(kept.index)].serves = parameters;
   }
   /// What backward_input leaves for backward_weight.
-  Backward backward(std::string name, ShapeOf shape, Split const& split = {}) {
-    return {
-        backward_.add({std::move(name), {}, false, false, false, segment(), {}, split}, std::move(shape))};
+  Backward backward(std::string_view name, ShapeOf const& shape, Split const& split = {}) {
+    return {backward_.add(name, shape, segment(), false, split)};
   }
   /// `roomy`: some places fill a part of it alone. `serves`: the parameters whose gradients alone it is for;
   /// none: for all.
-  BackwardStatistic backward_statistic(std::string name, ShapeOf shape, bool roomy = false,
+  BackwardStatistic backward_statistic(std::string_view name, ShapeOf const& shape, bool roomy = false,
                                        std::initializer_list<Weight> serves = {}, Split const& split = {}) {
-    return {
-        backward_.add({std::move(name), {}, true, false, roomy, segment(), serves, split}, std::move(shape))};
+    int const index = backward_.add(name, shape, segment(), true, split, false, roomy);
+    backward_.specs.back().serves = serves;
+    return {index};
   }
   /// Ends a segment with what it saved: tensors listed from here on are the next one's. Returns the gradient
   /// of `value`, which that one leaves. The sides as in Boundary.
@@ -101,9 +102,10 @@ class Unit {
     std::vector<ActivationSpec> specs;
     std::vector<ShapeOf> shapes;
 
-    int add(ActivationSpec spec, ShapeOf shape) {
-      specs.push_back(std::move(spec));
-      shapes.push_back(std::move(shape));
+    int add(std::string_view name, ShapeOf const& shape, int segment, bool statistic, Split const& split,
+            bool cheap = false, bool roomy = false) {
+      specs.push_back({std::string(name), {}, statistic, cheap, roomy, segment, {}, split});
+      shapes.push_back(shape);
       return static_cast<int>(specs.size()) - 1;
     }
     std::vector<ActivationSpec> at(MicroBatch shape) const {

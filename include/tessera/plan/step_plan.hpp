@@ -76,7 +76,7 @@ struct Program {
   std::array<std::int64_t, tier_count> arena_bytes{};       ///< by Tier: persistent and shared part together
 
   /// The index of a buffer, or -1.
-  int find(BufferKind kind, Flat of, int index = 0, int slot = 0) const {
+  TESSERA_NOINLINE int find(BufferKind kind, Flat of, int index = 0, int slot = 0) const {
     std::size_t const place = static_cast<std::size_t>(of.unit + 1);
     if (place < of_unit_.size())
       for (int const buffer : of_unit_[place]) {

@@ -59,24 +59,26 @@ class WorkOrder {
   /// first to its last.
   std::vector<Work> works() const {
     std::vector<Work> works;
+    std::vector<Flat> const none;
+    auto const add = [&](Verb verb, int unit, int segment, std::vector<Flat> const& weights) {
+      works.push_back({verb, unit, segment, weights});
+    };
     auto const run = [&](Verb verb, int unit) {
       for (int segment = 0; segment < plan_.unit(unit).segments(); ++segment)
-        works.push_back({verb, unit, segment, weights_of(unit)});
+        add(verb, unit, segment, weights_of(unit));
     };
     for (int unit = 0; unit < plan_.units_count(); ++unit) run(Verb::forward, unit);
     if (!training_) return works;
     for (int unit = plan_.units_count() - 1; unit >= lowest_; --unit) {
       if (rebuilt(unit) && rebuilt_last(unit))
         for (int again = rebuilt_from(unit); again <= unit; ++again) run(Verb::recompute, again);
-      std::vector<Flat> const read =
-          plan_.unit(unit).backward_reads_weights ? weights_of(unit) : std::vector<Flat>{};
+      std::vector<Flat> const read = plan_.unit(unit).backward_reads_weights ? weights_of(unit) : none;
       int const last = plan_.unit(unit).segments() - 1;
       for (int segment = last; segment >= 0; --segment) {
         if (!rebuilt(unit) && drops_some(unit, segment))
-          works.push_back({Verb::restore, unit, segment, segment < last ? read : std::vector<Flat>{}});
-        works.push_back({Verb::backward_input, unit, segment, read});
-        if (plan_.trains(unit))
-          works.push_back({Verb::backward_weight, unit, segment, segment > 0 ? read : std::vector<Flat>{}});
+          add(Verb::restore, unit, segment, segment < last ? read : none);
+        add(Verb::backward_input, unit, segment, read);
+        if (plan_.trains(unit)) add(Verb::backward_weight, unit, segment, segment > 0 ? read : none);
       }
     }
     return works;

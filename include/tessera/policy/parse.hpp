@@ -77,10 +77,13 @@ inline std::size_t edit_distance(std::string_view from, std::string_view to) {
 
 [[noreturn]] inline void refuse_choice(std::string_view title, std::string_view text,
                                        std::span<std::string_view const> names) {
-  std::string_view nearest = names[0];
+  std::string_view nearest;
+  std::size_t best = text.size() + 64;  // beyond any name
   std::string all;
   for (std::string_view candidate : names) {
-    if (edit_distance(text, candidate) < edit_distance(text, nearest)) nearest = candidate;
+    std::size_t const distance = edit_distance(text, candidate);
+    if (distance < best) nearest = candidate;
+    best = std::min(best, distance);
     all += sentence({all.empty() ? "" : ", ", candidate});
   }
   throw_error(ErrorKind::usage,

@@ -89,7 +89,7 @@ class Executor {
   }
 
   /// The buffer of a kind that this entry touches for a unit or one of its flat groups, or null.
-  std::byte* touched(Entry const& entry, Kind kind, Flat of, int index) const {
+  TESSERA_NOINLINE std::byte* touched(Entry const& entry, Kind kind, Flat of, int index) const {
     for (auto const* list : {&entry.reads, &entry.writes})
       for (int const buffer : *list) {
         Buffer const& about = program_.at(buffer);

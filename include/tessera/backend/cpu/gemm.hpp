@@ -140,14 +140,19 @@ void copy_rows(S const* from, std::int64_t from_stride, std::int64_t rows, std::
     std::copy_n(from + row * from_stride, cols, to + row * to_stride);
 }
 
+/// The rows of a tile's left operand, packed from k on for a depth; their type
+/// is known to nobody else.
+template <class S>
+using PackRows = v0::detail::FunctionRef<PackedLeft<S>(std::int64_t k, std::int64_t depth, S* to)>;
+
 /// One tile of at most Tiling::max_rows by max_cols, from (i, j) of the result
-/// on, over the whole depth, by one worker; `a` and `b` are the tile's. With
+/// on, over the whole depth, by one worker; `b` is the tile's. With
 /// `column_sums`, a vector of `cols` values, it also gets the sums of b over the
 /// depth, in order.
-template <class S, class A, class B>
-void product_tile(std::byte* scratch, Matrix<A> a, Matrix<B> b, std::int64_t i, std::int64_t j,
-                  std::int64_t rows, std::int64_t cols, std::int64_t depth, Epilogue<S> const& epilogue,
-                  S* column_sums = nullptr) {
+template <class S, class B>
+void product_tile(std::byte* scratch, PackRows<S> const& pack_rows, Matrix<B> b, std::int64_t i,
+                  std::int64_t j, std::int64_t rows, std::int64_t cols, std::int64_t depth,
+                  Epilogue<S> const& epilogue, S* column_sums = nullptr) {
   constexpr std::int64_t row_step = Microtile<S>::rows;
   constexpr std::int64_t width = Packet<S>::size;
   S* const left = reinterpret_cast<S*>(scratch);
@@ -163,7 +168,7 @@ void product_tile(std::byte* scratch, Matrix<A> a, Matrix<B> b, std::int64_t i, 
     bool const last = k + block >= depth;
     pack_right(b.at(k, 0), block, cols, right);
     if (column_sums) sum_columns(right, block, cols, first, column_sums);
-    PackedLeft<S> const packed = pack_left(a.at(0, k), rows, block, left);
+    PackedLeft<S> const packed = pack_rows(k, block, left);
     for (std::int64_t panel = 0; panel < panels.count(); ++panel) {
       std::int64_t const col = panels.start(panel) * width;
       int const packets = panels.packets(panel);
@@ -198,10 +203,15 @@ void product_tile(std::byte* scratch, Matrix<A> a, Matrix<B> b, std::int64_t i, 
 template <class S, class A, class B>
 void product_serial(std::byte* scratch, Matrix<A> a, Matrix<B> b, std::int64_t m, std::int64_t n,
                     std::int64_t depth, InPlace<S> const& result) {
-  for (std::int64_t i = 0; i < m; i += Tiling<S>::max_rows)
+  for (std::int64_t i = 0; i < m; i += Tiling<S>::max_rows) {
+    std::int64_t const rows = std::min(Tiling<S>::max_rows, m - i);
+    auto const pack_rows = [&](std::int64_t k, std::int64_t block, S* to) {
+      return pack_left(a.at(i, k), rows, block, to);
+    };
     for (std::int64_t j = 0; j < n; j += Tiling<S>::max_cols)
-      product_tile<S>(scratch, a.at(i, 0), b.at(0, j), i, j, std::min(Tiling<S>::max_rows, m - i),
-                      std::min(Tiling<S>::max_cols, n - j), depth, Epilogue<S>{result, {}});
+      product_tile<S>(scratch, pack_rows, b.at(0, j), i, j, rows, std::min(Tiling<S>::max_cols, n - j), depth,
+                      Epilogue<S>{result, {}});
+  }
 }
 
 /// Discards the sums of columns.
@@ -221,13 +231,15 @@ void product_on_pool(Context<Cpu>& context, Matrix<A> a, Matrix<B> b, std::int64
   context.pool().parallel_for(tile_rows * tile_cols, [&](std::int64_t task, int worker) {
     std::int64_t const i = task / tile_cols * tiling.rows;
     std::int64_t const j = task % tile_cols * tiling.cols;
-    std::int64_t const cols = std::min(tiling.cols, n - j);
+    std::int64_t const rows = std::min(tiling.rows, m - i), cols = std::min(tiling.cols, n - j);
+    auto const pack_rows = [&](std::int64_t k, std::int64_t block, S* to) {
+      return pack_left(a.at(i, k), rows, block, to);
+    };
     std::byte* const scratch = context.worker_scratch(worker).data();
     S* const column_sums =
         sums && i == 0 ? reinterpret_cast<S*>(scratch + ProductScratch<S>::bytes) - Tiling<S>::max_cols
                        : nullptr;
-    product_tile<S>(scratch, a.at(i, 0), b.at(0, j), i, j, std::min(tiling.rows, m - i), cols, depth,
-                    epilogue, column_sums);
+    product_tile<S>(scratch, pack_rows, b.at(0, j), i, j, rows, cols, depth, epilogue, column_sums);
     if (column_sums) sums(j, column_sums, cols);
   });
 }
