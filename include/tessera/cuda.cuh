@@ -11,6 +11,8 @@
 #include "tessera/backend/cuda/layer_norm.cuh"
 #include "tessera/backend/cuda/linear.cuh"
 #include "tessera/backend/cuda/memory.cuh"
+#include "tessera/backend/cuda/rotary.cuh"
+#include "tessera/backend/cuda/swiglu.cuh"
 #include "tessera/optim/adamw.cuh"
 #include "tessera/optim/finish.cuh"
 #include "tessera/tessera.hpp"

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "tessera/nn/decoder_layers.hpp"
 #include "tessera/nn/layers.hpp"
 #include "tessera/nn/model.hpp"
 #include "tessera/train/any_model.hpp"
@@ -35,6 +36,13 @@ inline namespace v0 {
   prefix template decltype(layer_norm_forward<T, P>) layer_norm_forward<T, P>;                               \
   prefix template decltype(layer_norm_backward_input<T, P>) layer_norm_backward_input<T, P>;                 \
   prefix template decltype(layer_norm_backward_weight<T, P>) layer_norm_backward_weight<T, P>;               \
+  prefix template decltype(rms_norm_forward<T, P>) rms_norm_forward<T, P>;                                   \
+  prefix template decltype(rms_norm_backward_input<T, P>) rms_norm_backward_input<T, P>;                     \
+  prefix template decltype(rms_norm_backward_weight<T, P>) rms_norm_backward_weight<T, P>;                   \
+  prefix template decltype(swiglu_forward<T, P>) swiglu_forward<T, P>;                                       \
+  prefix template decltype(swiglu_backward<T, P>) swiglu_backward<T, P>;                                     \
+  prefix template void rotary(Context<P>&, Tensor<T const, P>, Tensor<T, P>, RotaryFrequencies const&,       \
+                              RotaryOptions const&);                                                         \
   prefix template void cross_entropy(Context<P>&, Tensor<T, P>, std::int64_t, Tensor<std::int32_t const, P>, \
                                      Tensor<compute_t<T>, P>, bool, compute_t<T> const*);                    \
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layer normalisation on the GPU. The contracts are in ops/layer_norm.hpp.
+// Layer normalisation on the GPU, and RMS normalisation, which takes 0 for the mean and has no beta. The
+// contracts are in ops/layer_norm.hpp and ops/rms_norm.hpp.
 #pragma once
 
 #include <algorithm>
@@ -52,8 +53,9 @@ dim3 norm_block_shape(std::int64_t columns, int packs, int threads) {
 
 // ---- forward --------------------------------------------------------------------------------------------
 
-/// A row for each threadIdx.y. Rows that fit stay in registers; longer ones are read three times.
-template <class T, bool Whole>
+/// A row for each threadIdx.y. Rows that fit stay in registers; longer ones are read three times. One that is
+/// not centered has neither beta nor mean.
+template <class T, bool Whole, bool Centered>
 __global__ __launch_bounds__(norm_row_threads) void layer_norm_forward_kernel(
     std::int64_t rows, std::int64_t columns, T const* x, T const* gamma, T const* beta, compute_t<T> epsilon,
     T* y, compute_t<T>* mean, compute_t<T>* rstd) {
@@ -96,12 +98,13 @@ __global__ __launch_bounds__(norm_row_threads) void layer_norm_forward_kernel(
     });
     return reduce_row<Sum>(sum);
   };
-  S const average = sum_over_row([](S value) { return value; }) / S(columns);
+  S average(0);
+  if constexpr (Centered) average = sum_over_row([](S value) { return value; }) / S(columns);
   S const squares = sum_over_row([average](S value) { return (value - average) * (value - average); });
   S const scale = S(1) / sqrt(squares / S(columns) + epsilon);
   if (own >= rows) return;
   if (threadIdx.x == 0) {
-    mean[row] = average;
+    if constexpr (Centered) mean[row] = average;
     rstd[row] = scale;
   }
   for_spans([&](std::int64_t begin) {
@@ -109,8 +112,8 @@ __global__ __launch_bounds__(norm_row_threads) void layer_norm_forward_kernel(
     for (int p = 0; p < packs; ++p) {
       std::int64_t const position = begin + (static_cast<std::int64_t>(p) * blockDim.x + threadIdx.x) * n;
       Pack<T, n> const gammas = load_of_row<n, Whole>(gamma, position, columns);
-      Pack<T, n> const betas = load_of_row<n, Whole>(beta, position, columns);
-      Pack<T, n> result;
+      Pack<T, n> betas{}, result;
+      if constexpr (Centered) betas = load_of_row<n, Whole>(beta, position, columns);
 #pragma unroll
       for (int k = 0; k < n; ++k)
         result.value[k] = put<T>(detail::multiply_add((values[p][k] - average) * scale,
@@ -138,10 +141,19 @@ __device__ __forceinline__ S norm_slope(S scaled, S normal, S sum_mean, S minus_
   return detail::multiply_add(normal, minus_dot_mean, scaled - sum_mean) * scale;
 }
 
-/// Blocks of rows in one read: dx, and the block's shares of dgamma and dbeta, of which partials
-/// (2,blocks,columns), unless null, receive one row each. A row is one threadIdx.y's and stays in registers;
-/// each threadIdx.y adds its rows in order, then those sums are added in order.
-template <class T, bool Whole>
+/// Over a row: both sums, or the second alone where nothing is centered.
+template <bool Centered, class S>
+__device__ __forceinline__ void reduce_norm_sums(S (&sums)[2]) {
+  if constexpr (Centered)
+    reduce_row<Sum>(sums);
+  else
+    sums[1] = reduce_row<Sum>(sums[1]);
+}
+
+/// Blocks of rows in one read: dx, and the block's shares of dgamma and, where it is centered, dbeta, of
+/// which partials (2 or 1,blocks,columns), unless null, receive one row each. A row is one threadIdx.y's and
+/// stays in registers; each threadIdx.y adds its rows in order, then those sums are added in order.
+template <class T, bool Whole, bool Centered>
 __global__ __launch_bounds__(norm_row_threads) void layer_norm_backward_kernel(NormGradient<T> g,
                                                                                std::int64_t rows_of_block,
                                                                                compute_t<T>* partials) {
@@ -162,7 +174,7 @@ __global__ __launch_bounds__(norm_row_threads) void layer_norm_backward_kernel(N
     bool const present = row < end;  // an absent row has no columns and adds zeros
     int const here = present ? columns : 0;
     std::int64_t const at = row * g.columns;
-    S const center = present ? g.mean[row] : S(0), scale = present ? g.rstd[row] : S(0);
+    S const center = Centered && present ? g.mean[row] : S(0), scale = present ? g.rstd[row] : S(0);
     Pack<T, n> slopes[packs], inputs[packs], residuals[packs];
 #pragma unroll
     for (int p = 0; p < packs; ++p) {
@@ -181,12 +193,12 @@ __global__ __launch_bounds__(norm_row_threads) void layer_norm_backward_kernel(N
       for (int k = 0; k < n; ++k) {
         S const slope = get<S>(slopes[p].value[k]), scaled = slope * get<S>(gammas[p].value[k]);
         S const normal = (get<S>(inputs[p].value[k]) - center) * scale;
-        sums[0] += scaled;
+        if constexpr (Centered) sums[0] += scaled;
         sums[1] += scaled * normal;
         dgamma[p][k] += slope * normal;
-        dbeta[p][k] += slope;
+        if constexpr (Centered) dbeta[p][k] += slope;
       }
-    reduce_row<Sum>(sums);
+    reduce_norm_sums<Centered>(sums);
     S const sum_mean = sums[0] / S(columns), minus_dot_mean = -sums[1] / S(columns);
 #pragma unroll
     for (int p = 0; p < packs; ++p) {
@@ -226,14 +238,14 @@ __global__ __launch_bounds__(norm_row_threads) void layer_norm_backward_kernel(N
     }
   };
   finish(dgamma, partials + blockIdx.x * g.columns);
-  finish(dbeta, partials + (gridDim.x + blockIdx.x) * g.columns);
+  if constexpr (Centered) finish(dbeta, partials + (gridDim.x + blockIdx.x) * g.columns);
 }
 
 // ---- backward of rows that do not fit into registers ----------------------------------------------------
 
 /// The sums of dgamma and of dbeta, 32 columns a block of 32 x 16 threads: each threadIdx.y adds every 16th
 /// row, in blocks of 64 of its rows, then those sums are added in order.
-template <class T>
+template <bool Centered, class T>
 __global__ __launch_bounds__(512) void long_norm_scale_gradient_kernel(NormGradient<T> g,
                                                                        compute_t<T>* partials) {
   using S = compute_t<T>;
@@ -247,7 +259,8 @@ __global__ __launch_bounds__(512) void long_norm_scale_gradient_kernel(NormGradi
       for (std::int64_t row = block; row < min(block + strands * row_block, g.rows); row += strands) {
         std::int64_t const at = row * g.columns + column;
         S const slope = get<S>(g.dy[at]);
-        parts[0] += slope * ((get<S>(g.x[at]) - g.mean[row]) * g.rstd[row]);
+        S const center = Centered ? g.mean[row] : S(0);
+        parts[0] += slope * ((get<S>(g.x[at]) - center) * g.rstd[row]);
         parts[1] += slope;
       }
       sums[0] += parts[0];
@@ -255,25 +268,25 @@ __global__ __launch_bounds__(512) void long_norm_scale_gradient_kernel(NormGradi
     }
   for (int which = 0; which < 2; ++which) shared[which][threadIdx.y][threadIdx.x] = sums[which];
   __syncthreads();
-  if (threadIdx.y >= 2 || column >= g.columns) return;
+  if (threadIdx.y >= (Centered ? 2 : 1) || column >= g.columns) return;
   S sum(0);
   for (int strand = 0; strand < strands; ++strand) sum += shared[threadIdx.y][strand][threadIdx.x];
   partials[threadIdx.y * g.columns + column] = sum;
 }
 
 /// dx, a row a block, read twice.
-template <class T>
+template <bool Centered, class T>
 __global__ __launch_bounds__(norm_row_threads) void long_norm_input_gradient_kernel(NormGradient<T> g) {
   using S = compute_t<T>;
   std::int64_t const at = blockIdx.x * g.columns;
-  S const center = g.mean[blockIdx.x], scale = g.rstd[blockIdx.x];
+  S const center = Centered ? g.mean[blockIdx.x] : S(0), scale = g.rstd[blockIdx.x];
   S sums[2] = {S(0), S(0)};
   for (std::int64_t column = threadIdx.x; column < g.columns; column += blockDim.x) {
     S const scaled = get<S>(g.dy[at + column]) * get<S>(g.gamma[column]);
-    sums[0] += scaled;
+    if constexpr (Centered) sums[0] += scaled;
     sums[1] += scaled * ((get<S>(g.x[at + column]) - center) * scale);
   }
-  reduce_row<Sum>(sums);
+  reduce_norm_sums<Centered>(sums);
   S const sum_mean = sums[0] / S(g.columns), minus_dot_mean = -sums[1] / S(g.columns);
   for (std::int64_t column = threadIdx.x; column < g.columns; column += blockDim.x) {
     S const scaled = get<S>(g.dy[at + column]) * get<S>(g.gamma[column]);
@@ -303,7 +316,9 @@ struct NormBlocks {
   }
 };
 
-struct LayerNorm {
+/// One that is not centered has an empty mean, beta and dbeta.
+template <bool Centered>
+struct RowNorm {
   /// Rows of up to 16384 channels in 16 bits (8192 in fp32, 4096 in fp64) are read once, longer ones three
   /// times.
   template <class T>
@@ -315,7 +330,8 @@ struct LayerNorm {
     if (rows == 0) return;
     dim3 const block = norm_block_shape<T>(columns, norm_forward_packs, 128);
     bool const whole = columns % n == 0 && takes_packs<n>(x.data(), gamma.data(), beta.data(), y.data());
-    auto* const kernel = whole ? &layer_norm_forward_kernel<T, true> : &layer_norm_forward_kernel<T, false>;
+    auto* const kernel = whole ? &layer_norm_forward_kernel<T, true, Centered>
+                               : &layer_norm_forward_kernel<T, false, Centered>;
     kernel<<<blocks_for(rows, block.y), block, 0, context.stream()>>>(
         rows, columns, x.data(), gamma.data(), beta.data(), static_cast<compute_t<T>>(epsilon), y.data(),
         mean.data(), rstd.data());
@@ -335,15 +351,15 @@ struct LayerNorm {
     if (g.columns == 0) return;
     if (blocks.long_rows) {
       if (partials)
-        long_norm_scale_gradient_kernel<<<blocks_for(g.columns, 32), dim3(32, 16), 0, context.stream()>>>(
-            g, partials.data());
+        long_norm_scale_gradient_kernel<Centered>
+            <<<blocks_for(g.columns, 32), dim3(32, 16), 0, context.stream()>>>(g, partials.data());
       if (g.dx && g.rows > 0)
-        long_norm_input_gradient_kernel<<<static_cast<unsigned>(g.rows), norm_row_threads, 0,
-                                          context.stream()>>>(g);
+        long_norm_input_gradient_kernel<Centered>
+            <<<static_cast<unsigned>(g.rows), norm_row_threads, 0, context.stream()>>>(g);
     } else if (blocks.count > 0) {
       bool const whole = g.columns % n == 0 && takes_packs<n>(g.dy, g.x, g.gamma, g.residual, g.dx);
-      auto* const kernel =
-          whole ? &layer_norm_backward_kernel<T, true> : &layer_norm_backward_kernel<T, false>;
+      auto* const kernel = whole ? &layer_norm_backward_kernel<T, true, Centered>
+                                 : &layer_norm_backward_kernel<T, false, Centered>;
       kernel<<<blocks.count, blocks.threads, 0, context.stream()>>>(g, blocks.rows_each, partials.data());
     }
   }
@@ -361,7 +377,9 @@ struct LayerNorm {
 }  // namespace cuda
 
 template <>
-struct backend::LayerNorm<Cuda> : cuda::LayerNorm {};
+struct backend::LayerNorm<Cuda> : cuda::RowNorm<true> {};
+template <>
+struct backend::RmsNorm<Cuda> : cuda::RowNorm<false> {};
 
 }  // namespace v0
 }  // namespace tessera
