@@ -194,28 +194,30 @@ void options_match(Machine& machine, Gpu& gpu, bool transposed, Activation activ
   Array<T> x = reference::random<T>({m, k}, 1), w = reference::random<T>(shape, 2),
            bias = reference::random<T>({n}, 3), residual = reference::random<T>({m, n}, 4),
            dy = reference::random<T>({m, n}, 5), before = reference::random<T>({m, k}, 6, 2.0);
-  Array<T> y({m, n}), pre({m, n}), sum({m, n}), dx({m, k}), dw(shape), dbias({n});
+  Array<T> y({m, n}), pre({m, n}), sum({m, n}), dx({m, k}), dw(shape), dbias({n}), added = before;
   OnGpu<T> gx(x), gw(w), gbias(bias), gresidual(residual), gdy(dy), gbefore(before), gy(poison<T>({m, n})),
       gpre(poison<T>({m, n})), gsum(poison<T>({m, n})), gdx(poison<T>({m, k})), gdw(poison<T>(shape)),
-      gdbias(poison<T>({n}));
+      gdbias(poison<T>({n})), gadded(before);
   auto const run = [&](auto& context, auto x_, auto w_, auto bias_, auto residual_, auto dy_, auto before_,
-                       auto pre_, auto y_, auto sum_, auto dx_, auto dw_, auto dbias_) {
+                       auto pre_, auto y_, auto sum_, auto dx_, auto added_, auto dw_, auto dbias_) {
     ops::linear(context, x_, w_, y_,
                 {.transposed = transposed, .bias = bias_, .activation = activation, .pre = pre_});
     ops::linear(context, x_, w_, sum_, {.transposed = transposed, .bias = bias_, .residual = residual_});
     ops::linear_backward_input(context, dy_, w_, dx_,
                                {.transposed = transposed, .activation = activation, .pre = before_});
+    ops::linear_backward_input(context, dy_, w_, added_, {.transposed = transposed, .residual = added_});
     ops::linear_backward_weight(context, x_, dy_, dw_, {.transposed = transposed, .dbias = dbias_});
   };
   run(machine.context, x.view(), w.view(), bias.view(), residual.view(), dy.view(), before.view(), pre.view(),
-      y.view(), sum.view(), dx.view(), dw.view(), dbias.view());
+      y.view(), sum.view(), dx.view(), added.view(), dw.view(), dbias.view());
   run(gpu.context, gx.view(), gw.view(), gbias.view(), gresidual.view(), gdy.view(), gbefore.view(),
-      gpre.view(), gy.view(), gsum.view(), gdx.view(), gdw.view(), gdbias.view());
+      gpre.view(), gy.view(), gsum.view(), gdx.view(), gadded.view(), gdw.view(), gdbias.view());
   gpu.finish();
   CHECK(distance(gpre.back(), pre.values, scale) < limit);
   CHECK(distance(gy.back(), y.values, scale) < limit);
   CHECK(distance(gsum.back(), sum.values, scale) < limit);
   CHECK(distance(gdx.back(), dx.values, scale) < limit);
+  CHECK(distance(gadded.back(), added.values, scale) < limit);
   CHECK(distance(gdw.back(), dw.values, scale) < limit);
   CHECK(distance(gdbias.back(), dbias.values, scale) < limit);
 }

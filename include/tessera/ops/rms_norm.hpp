@@ -24,7 +24,9 @@ void rms_norm_forward(Context<P>& context, In<T, P> x, In<T, P> gamma, double ep
   Operation const operation{"rms_norm_forward", 4.0 * static_cast<double>(x.shape().elements()),
                             detail::bytes_of(x, gamma, y, rstd)};
   context.enqueue(operation, [&] {
-    backend::RmsNorm<P>::template forward<T>(context, x, gamma, {}, epsilon, y, {}, rstd);
+    Tensor<T const, P> const no_beta;
+    Tensor<compute_t<T>, P> const no_mean;
+    backend::RmsNorm<P>::forward(context, x, gamma, no_beta, epsilon, y, no_mean, rstd);
   });
 }
 
@@ -51,8 +53,9 @@ void rms_norm_backward_input(Context<P>& context, In<T, P> dy, In<T, P> x, In<T,
   Operation const operation{"rms_norm_backward_input", 9.0 * static_cast<double>(x.shape().elements()),
                             detail::bytes_of(dy, x, gamma, rstd, residual_gradient, dx)};
   context.enqueue(operation, [&] {
-    backend::RmsNorm<P>::template backward_input<T>(context, dy, x, gamma, {}, rstd, residual_gradient, dx,
-                                                    partials);
+    Tensor<compute_t<T> const, P> const no_mean;
+    backend::RmsNorm<P>::backward_input(context, dy, x, gamma, no_mean, rstd, residual_gradient, dx,
+                                        partials);
   });
 }
 
@@ -70,7 +73,7 @@ void rms_norm_backward_weight(Context<P>& context, In<compute_t<T>, P> partials,
   Operation const operation{"rms_norm_backward_weight", static_cast<double>(count * channels),
                             detail::bytes_of(partials, dgamma)};
   context.enqueue(operation, [&] {
-    backend::RmsNorm<P>::template backward_weight<T>(context, partials, rows, dgamma, {});
+    backend::RmsNorm<P>::backward_weight(context, partials, rows, dgamma, Tensor<T, P>());
   });
 }
 

@@ -80,9 +80,8 @@ void rotary(Context<P>& context, std::type_identity_t<Columns<T const, P>> const
                  to.shape(), Shape{sequence, head});
   Operation const operation{"rotary", 3.0 * static_cast<double>(to.rows * to.columns),
                             detail::bytes_of(from, to)};
-  context.enqueue(operation, [&] {
-    backend::Rotary<P>::template turn<T>(context, from, to, sequence, frequencies, with);
-  });
+  context.enqueue(operation,
+                  [&] { backend::Rotary<P>::turn(context, from, to, sequence, frequencies, with); });
 }
 
 /// The same of whole tensors (B,T,C).

@@ -58,28 +58,20 @@ cudaError_t run_attention_gradient(cudaStream_t stream, AttentionKind kind, Atte
                          : run_attention_gradient_tiles<64>(stream, g, pairs);
 }
 
-inline HeadLayout layout_of(ops::AttentionSizes const& sizes) {
-  if (sizes.group != 1 || sizes.keys != sizes.queries)
-    throw Error(
-        ErrorKind::unsupported,
-        "attention on a GPU: heads that share keys, and spans of queries, are not part of this build");
-  return {sizes.queries, sizes.heads * sizes.head, sizes.head, sizes.heads};
-}
-
 struct Attention {
   template <class T>
   static void forward(Context<Cuda>& context, AttentionKind kind, ops::HeadColumns<T const, Cuda> const& x,
                       ops::AttentionSizes const& sizes, Tensor<T, Cuda> out,
                       Tensor<compute_t<T>, Cuda> logsumexp) {
     if (out.elements() == 0) return;
-    HeadLayout const at = layout_of(sizes);
+    HeadLayout const at(sizes);
     context.check(run_attention_forward(context.stream(), kind, at, sizes.samples * sizes.heads,
                                         Heads<T const>(x), out.data(), logsumexp.data()),
                   "attention_forward");
   }
 
-  /// The workspace holds a number a row of a head; pairs of samples and heads go in pieces that fit, which
-  /// changes no sum.
+  /// The workspace holds a number a row of a head; pairs of samples and heads go in pieces that fit, those
+  /// that share keys together, which changes no sum.
   template <class T>
   static void backward(Context<Cuda>& context, AttentionKind kind, Tensor<T const, Cuda> dout,
                        ops::HeadColumns<T const, Cuda> const& x, Tensor<T const, Cuda> out,
@@ -87,11 +79,11 @@ struct Attention {
                        ops::HeadColumns<T, Cuda> const& dx) {
     using S = compute_t<T>;
     if (out.elements() == 0) return;
-    HeadLayout const at = layout_of(sizes);
+    HeadLayout const at(sizes);
     std::int64_t const sequence = sizes.queries, pairs = sizes.samples * sizes.heads;
     S* const dots = reinterpret_cast<S*>(context.workspace().data());
     std::int64_t const fit = static_cast<std::int64_t>(context.workspace().size() / sizeof(S)) / sequence;
-    std::int64_t const piece = std::max<std::int64_t>(1, fit);
+    std::int64_t const piece = std::max<std::int64_t>(1, fit / sizes.group) * sizes.group;
     for (std::int64_t first = 0; first < pairs; first += piece) {
       AttentionGradient<T> const gradient{at,
                                           first,

@@ -48,14 +48,15 @@ __global__ __launch_bounds__(128) void attention_forward_mma(HeadLayout at, floa
   std::int64_t const pair = blockIdx.x / blocks, stride = x.kv_stride;
   std::int64_t const first = (blocks - 1 - blockIdx.x % blocks) * Cut::queries;  // the longest first
   std::int64_t const row = first + warp * 16 * M;                                // the warp's first query
-  std::int64_t const end = min(at.sequence, first + Cut::queries);
+  std::int64_t const seen = at.offset + row;                                     // and the last key it sees
+  std::int64_t const end = at.offset + min(at.sequence, first + Cut::queries);
   T* const own = queries + warp * 16 * M * Rows::stride;
 
   auto const copy_keys = [&](std::int64_t key, int stage) {
     T* const to = stages + stage * 2 * Cut::keys * Rows::stride;
-    std::int64_t const offset = at.first(pair, stride) + key * stride;
-    Rows::template copy<Cut::keys>(to, x.k + offset, stride, at.sequence - key);
-    Rows::template copy<Cut::keys>(to + Cut::keys * Rows::stride, x.v + offset, stride, at.sequence - key);
+    std::int64_t const from = at.first_key(pair, stride) + key * stride;
+    Rows::template copy<Cut::keys>(to, x.k + from, stride, at.keys - key);
+    Rows::template copy<Cut::keys>(to + Cut::keys * Rows::stride, x.v + from, stride, at.keys - key);
   };
   Rows::template copy<Cut::queries>(queries, x.q + at.first(pair, x.q_stride) + first * x.q_stride,
                                     x.q_stride, at.sequence - first);
@@ -77,14 +78,14 @@ __global__ __launch_bounds__(128) void attention_forward_mma(HeadLayout at, floa
       if (key == 0)
 #pragma unroll
         for (int k = 0; k < D / 16; ++k) Rows::load_left(own, k, left[k]);
-    if (key < row + 16 * M) {
+    if (key < seen + 16 * M) {
       T const* const keys = stages + stage * 2 * Cut::keys * Rows::stride;
       float scores[M][N][4];
       if constexpr (Cut::keeps_queries)
         Rows::scores(left, keys, scores);
       else
         Rows::scores(own, keys, scores);
-      if (key + Cut::keys > row + 1) mask_tile<false>(scores, row - key, -INFINITY);
+      if (key + Cut::keys > seen + 1) mask_tile<false>(scores, seen - key, -INFINITY);
 #pragma unroll
       for (int m = 0; m < M; ++m)
 #pragma unroll
@@ -178,16 +179,16 @@ __global__ __launch_bounds__(128) void attention_query_gradient_mma(AttentionGra
   std::int64_t const blocks = (at.sequence + Cut::rows - 1) / Cut::rows;
   std::int64_t const pair = g.first_pair + blockIdx.x / blocks, stride = g.x.kv_stride;
   std::int64_t const first = (blocks - 1 - blockIdx.x % blocks) * Cut::rows;
-  std::int64_t const row = first + warp * 16 * M, end = min(at.sequence, first + Cut::rows);
+  std::int64_t const row = first + warp * 16 * M, seen = at.offset + row;
+  std::int64_t const end = at.offset + min(at.sequence, first + Cut::rows);
   T* const own_queries = queries + warp * 16 * M * Rows::stride;
   T const* const own_douts = douts + warp * 16 * M * Rows::stride;
 
   auto const copy_keys = [&](std::int64_t key, int stage) {
     T* const to = stages + stage * 2 * Cut::others * Rows::stride;
-    std::int64_t const offset = at.first(pair, stride) + key * stride;
-    Rows::template copy<Cut::others>(to, g.x.k + offset, stride, at.sequence - key);
-    Rows::template copy<Cut::others>(to + Cut::others * Rows::stride, g.x.v + offset, stride,
-                                     at.sequence - key);
+    std::int64_t const from = at.first_key(pair, stride) + key * stride;
+    Rows::template copy<Cut::others>(to, g.x.k + from, stride, at.keys - key);
+    Rows::template copy<Cut::others>(to + Cut::others * Rows::stride, g.x.v + from, stride, at.keys - key);
   };
   Rows::template copy<Cut::rows>(queries, g.x.q + at.first(pair, g.x.q_stride) + first * g.x.q_stride,
                                  g.x.q_stride, at.sequence - first);
@@ -218,7 +219,7 @@ __global__ __launch_bounds__(128) void attention_query_gradient_mma(AttentionGra
 #pragma unroll 1
     for (int part = 0; part < Cut::others; part += Cut::chunk) {
       std::int64_t const key = tile + part;
-      if (key >= row + 16 * M) break;
+      if (key >= seen + 16 * M) break;
       T const* const keys = tile_keys + part * Rows::stride;
       T const* const values = keys + Cut::others * Rows::stride;
       float scores[M][N][4], slopes[M][N][4];
@@ -232,7 +233,7 @@ __global__ __launch_bounds__(128) void attention_query_gradient_mma(AttentionGra
           for (int i = 0; i < 4; ++i)
             slopes[m][n][i] = exponential_of_2(__fmaf_rn(scores[m][n][i], scale_of_2, -lse[m][i / 2])) *
                               (slopes[m][n][i] - dot[m][i / 2]);
-      if (key + Cut::chunk > row + 1) mask_tile<false>(slopes, row - key, 0);
+      if (key + Cut::chunk > seen + 1) mask_tile<false>(slopes, seen - key, 0);
       Rows::multiply_rows(slopes, keys, sums);
     }
     __syncthreads();
@@ -241,8 +242,8 @@ __global__ __launch_bounds__(128) void attention_query_gradient_mma(AttentionGra
               g.dx.q_stride, at.sequence - row);
 }
 
-/// dk and dv: sums over the queries that see a key, in order. The tiles hold keys down and queries across, so
-/// that probabilities are the left operand of dv's product as they are.
+/// dk and dv: sums over the heads that share a key and the queries that see it, in order. The tiles hold keys
+/// down and queries across, so that probabilities are the left operand of dv's product as they are.
 template <class T, int D>
 __global__ __launch_bounds__(128) void attention_key_gradient_mma(AttentionGradient<T> g) {
   using Cut = GradientCut<D>;
@@ -255,76 +256,85 @@ __global__ __launch_bounds__(128) void attention_key_gradient_mma(AttentionGradi
   float* const statistics = reinterpret_cast<float*>(stages + 4 * Cut::others * Rows::stride);
   HeadLayout const& at = g.at;
   int const lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  std::int64_t const blocks = (at.sequence + Cut::rows - 1) / Cut::rows;
-  std::int64_t const pair = g.first_pair + blockIdx.x / blocks, stride = g.x.kv_stride;
+  std::int64_t const blocks = (at.keys + Cut::rows - 1) / Cut::rows;
+  std::int64_t const of_grid = blockIdx.x / blocks * at.group;  // the first pair of those that share the keys
+  std::int64_t const pair = g.first_pair + of_grid, stride = g.x.kv_stride;
   std::int64_t const first = blockIdx.x % blocks * Cut::rows, row = first + warp * 16 * M;
   T* const own_keys = keys + warp * 16 * M * Rows::stride;
   T* const own_values = values + warp * 16 * M * Rows::stride;
 
-  auto const copy_queries = [&](std::int64_t query, int stage) {
+  auto const copy_queries = [&](int member, std::int64_t query, int stage) {
     T* const to = stages + stage * 2 * Cut::others * Rows::stride;
-    std::int64_t const existing = at.sequence - query;
-    Rows::template copy<Cut::others>(to, g.x.q + at.first(pair, g.x.q_stride) + query * g.x.q_stride,
+    std::int64_t const existing = at.sequence - query, column = member * at.head;
+    Rows::template copy<Cut::others>(to, g.x.q + at.first(pair, g.x.q_stride) + column + query * g.x.q_stride,
                                      g.x.q_stride, existing);
     Rows::template copy<Cut::others>(to + Cut::others * Rows::stride,
-                                     g.dout + at.out(pair) + query * at.channels, at.channels, existing);
+                                     g.dout + at.out(pair) + column + query * at.channels, at.channels,
+                                     existing);
     // A query that does not exist has zeros everywhere: its probability is 1 and adds 1 * 0.
     int const i = threadIdx.x % Cut::others;
     bool const is_dot = threadIdx.x >= Cut::others, exists = i < existing;
-    float const* const from = is_dot ? g.dots + at.rows(pair - g.first_pair) : g.logsumexp + at.rows(pair);
+    float const* const from =
+        is_dot ? g.dots + at.rows(of_grid + member) : g.logsumexp + at.rows(pair + member);
     copy_4_bytes(statistics + stage * 2 * Cut::others + threadIdx.x, from + query + i, exists);
   };
-  Rows::template copy<Cut::rows>(keys, g.x.k + at.first(pair, stride) + first * stride, stride,
-                                 at.sequence - first);
-  Rows::template copy<Cut::rows>(values, g.x.v + at.first(pair, stride) + first * stride, stride,
-                                 at.sequence - first);
-  copy_queries(first, 0);
+  Rows::template copy<Cut::rows>(keys, g.x.k + at.first_key(pair, stride) + first * stride, stride,
+                                 at.keys - first);
+  Rows::template copy<Cut::rows>(values, g.x.v + at.first_key(pair, stride) + first * stride, stride,
+                                 at.keys - first);
+  std::int64_t const start = at.sees(first);
+  copy_queries(0, start, 0);
   commit_copies();
 
   float const scale_of_2 = g.scale * log2_of_e;
   float dkeys[M][D / 8][4] = {}, dvalues[M][D / 8][4] = {};
   int stage = 0;
-  for (std::int64_t tile = first; tile < at.sequence; tile += Cut::others, stage ^= 1) {
-    if (tile + Cut::others < at.sequence) copy_queries(tile + Cut::others, stage ^ 1);
-    commit_copies();
-    wait_for_copies<1>();
-    __syncthreads();
+  for (int member = 0; member < at.group; ++member)
+    for (std::int64_t tile = start; tile < at.sequence; tile += Cut::others, stage ^= 1) {
+      if (tile + Cut::others < at.sequence)
+        copy_queries(member, tile + Cut::others, stage ^ 1);
+      else if (member + 1 < at.group)
+        copy_queries(member + 1, start, stage ^ 1);
+      commit_copies();
+      wait_for_copies<1>();
+      __syncthreads();
 #pragma unroll 1
-    for (int part = 0; part < Cut::others; part += Cut::chunk) {
-      std::int64_t const query = tile + part;
-      if (query + Cut::chunk <= row) continue;
-      T const* const queries = stages + (stage * 2 * Cut::others + part) * Rows::stride;
-      T const* const douts = queries + Cut::others * Rows::stride;
-      float const* const lse = statistics + stage * 2 * Cut::others + part;
-      float const* const dots = lse + Cut::others;
-      float scores[M][N][4], slopes[M][N][4];
-      Rows::scores(own_keys, queries, scores);
-      Rows::scores(own_values, douts, slopes);
+      for (int part = 0; part < Cut::others; part += Cut::chunk) {
+        std::int64_t const query = tile + part;
+        std::int64_t const seen = at.offset + query;
+        if (seen + Cut::chunk <= row) continue;
+        T const* const queries = stages + (stage * 2 * Cut::others + part) * Rows::stride;
+        T const* const douts = queries + Cut::others * Rows::stride;
+        float const* const lse = statistics + stage * 2 * Cut::others + part;
+        float const* const dots = lse + Cut::others;
+        float scores[M][N][4], slopes[M][N][4];
+        Rows::scores(own_keys, queries, scores);
+        Rows::scores(own_values, douts, slopes);
 #pragma unroll
-      for (int n = 0; n < N; ++n)
+        for (int n = 0; n < N; ++n)
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          int const column = 8 * n + lane % 4 * 2 + i;
-          float const shift = lse[column] * log2_of_e, dot = dots[column];
+          for (int i = 0; i < 2; ++i) {
+            int const column = 8 * n + lane % 4 * 2 + i;
+            float const shift = lse[column] * log2_of_e, dot = dots[column];
 #pragma unroll
-          for (int m = 0; m < M; ++m)
+            for (int m = 0; m < M; ++m)
 #pragma unroll
-            for (int side = 0; side < 2; ++side) {
-              float& score = scores[m][n][2 * side + i];
-              float& slope = slopes[m][n][2 * side + i];
-              score = exponential_of_2(__fmaf_rn(score, scale_of_2, -shift));
-              slope = score * (slope - dot);
-            }
+              for (int side = 0; side < 2; ++side) {
+                float& score = scores[m][n][2 * side + i];
+                float& slope = slopes[m][n][2 * side + i];
+                score = exponential_of_2(__fmaf_rn(score, scale_of_2, -shift));
+                slope = score * (slope - dot);
+              }
+          }
+        if (seen + 1 < row + 16 * M) {
+          mask_tile<true>(scores, seen - row, 0);
+          mask_tile<true>(slopes, seen - row, 0);
         }
-      if (query + 1 < row + 16 * M) {
-        mask_tile<true>(scores, query - row, 0);
-        mask_tile<true>(slopes, query - row, 0);
+        Rows::multiply_rows(scores, douts, dvalues);
+        Rows::multiply_rows(slopes, queries, dkeys);
       }
-      Rows::multiply_rows(scores, douts, dvalues);
-      Rows::multiply_rows(slopes, queries, dkeys);
+      __syncthreads();
     }
-    __syncthreads();
-  }
   float ones[M][2], factors[M][2];
 #pragma unroll
   for (int m = 0; m < M; ++m)
@@ -333,8 +343,12 @@ __global__ __launch_bounds__(128) void attention_key_gradient_mma(AttentionGradi
       ones[m][side] = 1;
       factors[m][side] = g.scale;
     }
-  std::int64_t const existing = at.sequence - row;
-  std::int64_t const to_stride = g.dx.kv_stride, to = at.first(pair, to_stride) + row * to_stride;
+  if (start >= at.sequence) {  // no query sees these keys: the copies have not been waited for
+    wait_for_copies<0>();
+    __syncthreads();
+  }
+  std::int64_t const existing = at.keys - row;
+  std::int64_t const to_stride = g.dx.kv_stride, to = at.first_key(pair, to_stride) + row * to_stride;
   Rows::store(dkeys, factors, own_keys, g.dx.k + to, to_stride, existing);
   Rows::store(dvalues, ones, own_values, g.dx.v + to, to_stride, existing);
 }
@@ -354,13 +368,15 @@ template <int D, class T>
 cudaError_t run_attention_gradient_mma(cudaStream_t stream, AttentionGradient<T> const& g,
                                        std::int64_t pairs) {
   using Cut = GradientCut<D>;
-  auto const blocks = static_cast<unsigned>(pairs * ((g.at.sequence + Cut::rows - 1) / Cut::rows));
+  auto const query_blocks = static_cast<unsigned>(pairs * ((g.at.sequence + Cut::rows - 1) / Cut::rows));
+  auto const key_blocks =
+      static_cast<unsigned>(pairs / g.at.group * ((g.at.keys + Cut::rows - 1) / Cut::rows));
   cudaError_t const query_status = allow_shared(attention_query_gradient_mma<T, D>, Cut::shared_bytes);
   cudaError_t const key_status = allow_shared(attention_key_gradient_mma<T, D>, Cut::shared_bytes);
   std::int64_t const rows = pairs * g.at.sequence;
   attention_dots_mma<T, D><<<blocks_for(rows * (D / 8), 256), 256, 0, stream>>>(g, rows);
-  attention_query_gradient_mma<T, D><<<blocks, 128, Cut::shared_bytes, stream>>>(g);
-  attention_key_gradient_mma<T, D><<<blocks, 128, Cut::shared_bytes, stream>>>(g);
+  attention_query_gradient_mma<T, D><<<query_blocks, 128, Cut::shared_bytes, stream>>>(g);
+  attention_key_gradient_mma<T, D><<<key_blocks, 128, Cut::shared_bytes, stream>>>(g);
   return query_status != cudaSuccess ? query_status : key_status;
 }
 

@@ -21,17 +21,36 @@ inline namespace v0 {
 namespace cuda {
 
 /// Where heads are in tensors of rows (B,T), side by side, and in (B,heads,T). A pair is a sample and a head
-/// of it.
+/// of its queries; `group` pairs, one after another, share a pair of a sample and a head of its keys.
 struct HeadLayout {
-  std::int64_t sequence, channels, head, heads;  // T, C, channels of a head, heads
+  std::int64_t sequence, keys;         // queries and keys of a sample
+  std::int64_t offset;                 // query i sees the keys up to offset + i
+  std::int64_t channels, head, heads;  // of all heads, of one, how many
+  std::int64_t group;
 
-  /// Row 0 of a pair where rows are `stride` apart.
+  explicit HeadLayout(ops::AttentionSizes const& sizes)
+      : sequence(sizes.queries),
+        keys(sizes.keys),
+        offset(sizes.first),
+        channels(sizes.heads * sizes.head),
+        head(sizes.head),
+        heads(sizes.heads),
+        group(sizes.group) {}
+
+  /// Query 0 of a pair where rows are `stride` apart.
   __device__ std::int64_t first(std::int64_t pair, std::int64_t stride) const {
     return pair / heads * sequence * stride + pair % heads * head;
+  }
+  /// Key 0 of a pair. `Own`: each head has a key for each of its queries.
+  template <bool Own = false>
+  __device__ std::int64_t first_key(std::int64_t pair, std::int64_t stride) const {
+    return Own ? first(pair, stride) : pair / heads * keys * stride + pair % heads / group * head;
   }
   /// Row 0 of a pair's output; rows are `channels` apart.
   __device__ std::int64_t out(std::int64_t pair) const { return first(pair, channels); }
   __device__ std::int64_t rows(std::int64_t pair) const { return pair * sequence; }
+  /// The first query that sees a key.
+  __device__ std::int64_t sees(std::int64_t key) const { return key > offset ? key - offset : 0; }
 };
 
 /// Queries, keys and values, or their gradients; rows are a stride apart.
@@ -189,15 +208,15 @@ struct AttentionPart {
   std::int64_t pair, first, channel;
 
   template <int W>
-  static __device__ AttentionPart of_block(HeadLayout const& at, bool last_rows_first) {
-    std::int64_t const slices = (at.head + W - 1) / W, tiles = (at.sequence + 63) / 64;
+  static __device__ AttentionPart of_block(HeadLayout const& at, std::int64_t rows, bool last_rows_first) {
+    std::int64_t const slices = (at.head + W - 1) / W, tiles = (rows + 63) / 64;
     std::int64_t const part = blockIdx.x / slices, tile = part % tiles;
     return {part / tiles, 64 * (last_rows_first ? tiles - 1 - tile : tile), blockIdx.x % slices * W};
   }
   /// The blocks that cover so many pairs.
   template <int W>
-  static unsigned blocks(HeadLayout const& at, std::int64_t pairs) {
-    return static_cast<unsigned>(pairs * ((at.sequence + 63) / 64) * ((at.head + W - 1) / W));
+  static unsigned blocks(HeadLayout const& at, std::int64_t rows, std::int64_t pairs) {
+    return static_cast<unsigned>(pairs * ((rows + 63) / 64) * ((at.head + W - 1) / W));
   }
 };
 
@@ -205,8 +224,8 @@ __device__ __forceinline__ int rows_of_tile(std::int64_t sequence, std::int64_t 
   return static_cast<int>(min(std::int64_t{64}, sequence - first));
 }
 
-/// `Packed`: one stride, and values begin where keys end. The kernel then takes 128 registers a thread in
-/// fp32 instead of 168, so that a multiprocessor holds a block more.
+/// `Packed`: one stride, values begin where keys end, a key for each query of each head. The kernel then
+/// takes 128 registers a thread in fp32 instead of 168, so that a multiprocessor holds a block more.
 template <class T, int W, bool Packed>
 __global__ __launch_bounds__(tile_threads<T>) void attention_forward_tiles(HeadLayout at, compute_t<T> scale,
                                                                            Heads<T const> x, T* out,
@@ -215,8 +234,9 @@ __global__ __launch_bounds__(tile_threads<T>) void attention_forward_tiles(HeadL
   using Tile = AttentionTile<S>;
   extern __shared__ __align__(16) unsigned char shared_bytes[];
   Tile const tile(shared_bytes);
-  AttentionPart const part = AttentionPart::of_block<W>(at, true);
-  std::int64_t const row = part.first + tile.y * Tile::rows;
+  AttentionPart const part = AttentionPart::of_block<W>(at, at.sequence, true);
+  std::int64_t const row = part.first + tile.y * Tile::rows, offset = Packed ? 0 : at.offset;
+  std::int64_t const end = offset + min(at.sequence, part.first + 64);
   std::int64_t const q_stride = Packed ? x.kv_stride : x.q_stride;
   T const* const queries = x.q + at.first(part.pair, q_stride) + part.first * q_stride;
   S largest[Tile::rows], total[Tile::rows], sums[Tile::rows][W / 16] = {};
@@ -225,18 +245,18 @@ __global__ __launch_bounds__(tile_threads<T>) void attention_forward_tiles(HeadL
     largest[i] = S(-INFINITY);
     total[i] = S(0);
   }
-  for (std::int64_t key = 0; key <= part.first; key += 64) {
-    int const keys = rows_of_tile(at.sequence, key);
+  for (std::int64_t key = 0; Packed ? key <= part.first : key < end; key += 64) {
+    int const keys = rows_of_tile(Packed ? at.sequence : at.keys, key);
     S scores[Tile::rows][4];
     tile.scores(queries, q_stride, rows_of_tile(at.sequence, part.first),
-                x.k + at.first(part.pair, x.kv_stride) + key * x.kv_stride, x.kv_stride, keys, at.head,
-                scores);
+                x.k + at.template first_key<Packed>(part.pair, x.kv_stride) + key * x.kv_stride, x.kv_stride,
+                keys, at.head, scores);
 #pragma unroll
     for (int i = 0; i < Tile::rows; ++i) {
       S top = largest[i], sum = S(0);
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        bool const visible = key + tile.x + 16 * j <= row + i;
+        bool const visible = key + tile.x + 16 * j <= offset + row + i;
         scores[i][j] = visible ? scores[i][j] * scale : S(-INFINITY);
         top = fmax(top, scores[i][j]);
       }
@@ -250,7 +270,8 @@ __global__ __launch_bounds__(tile_threads<T>) void attention_forward_tiles(HeadL
       for (int j = 0; j < W / 16; ++j) sums[i][j] *= keep;
     }
     tile.template multiply_rows<W>(scores,
-                                   (Packed ? x.k + at.channels : x.v) + at.first(part.pair, x.kv_stride) +
+                                   (Packed ? x.k + at.channels : x.v) +
+                                       at.template first_key<Packed>(part.pair, x.kv_stride) +
                                        key * x.kv_stride + part.channel,
                                    x.kv_stride, keys, at.head - part.channel, sums);
   }
@@ -310,12 +331,13 @@ __global__ __launch_bounds__(tile_threads<T>, tile_gradient_blocks<T>) void atte
   extern __shared__ __align__(16) unsigned char shared_bytes[];
   Tile const tile(shared_bytes);
   HeadLayout const& at = g.at;
-  AttentionPart const part = AttentionPart::of_block<W>(at, true);
+  AttentionPart const part = AttentionPart::of_block<W>(at, at.sequence, true);
   std::int64_t const pair = g.first_pair + part.pair;
-  std::int64_t const row = part.first + tile.y * Tile::rows;
+  std::int64_t const row = part.first + tile.y * Tile::rows, seen = at.offset + row;
+  std::int64_t const end = at.offset + min(at.sequence, part.first + 64);
   int const queries_here = rows_of_tile(at.sequence, part.first);
   T const* const queries = g.x.q + at.first(pair, g.x.q_stride) + part.first * g.x.q_stride;
-  std::int64_t const stride = g.x.kv_stride, keys_at = at.first(pair, stride);
+  std::int64_t const stride = g.x.kv_stride, keys_at = at.first_key(pair, stride);
   T const* const douts = g.dout + at.out(pair) + part.first * at.channels;
   S lse[Tile::rows], dot[Tile::rows], sums[Tile::rows][W / 16] = {};
 #pragma unroll
@@ -324,8 +346,8 @@ __global__ __launch_bounds__(tile_threads<T>, tile_gradient_blocks<T>) void atte
     lse[i] = exists ? g.logsumexp[at.rows(pair) + row + i] : S(0);
     dot[i] = exists ? g.dots[at.rows(part.pair) + row + i] : S(0);
   }
-  for (std::int64_t key = 0; key <= part.first; key += 64) {
-    int const keys_here = rows_of_tile(at.sequence, key);
+  for (std::int64_t key = 0; key < end; key += 64) {
+    int const keys_here = rows_of_tile(at.keys, key);
     T const* const keys = g.x.k + keys_at + key * stride;
     T const* const values = g.x.v + keys_at + key * stride;
     S scores[Tile::rows][4], slopes[Tile::rows][4];
@@ -335,7 +357,7 @@ __global__ __launch_bounds__(tile_threads<T>, tile_gradient_blocks<T>) void atte
     for (int i = 0; i < Tile::rows; ++i)
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        bool const visible = key + tile.x + 16 * j <= row + i;
+        bool const visible = key + tile.x + 16 * j <= seen + i;
         S const probability = detail::exponential(detail::multiply_add(scores[i][j], g.scale, -lse[i]));
         slopes[i][j] = visible ? probability * g.scale * (slopes[i][j] - dot[i]) : S(0);
       }
@@ -353,7 +375,7 @@ __global__ __launch_bounds__(tile_threads<T>, tile_gradient_blocks<T>) void atte
     }
 }
 
-/// dk and dv of 64 keys: sums over the queries that see them, in order.
+/// dk and dv of 64 keys: sums over the heads that share them and the queries that see them, in order.
 template <class T, int W>
 __global__ __launch_bounds__(tile_threads<T>, tile_gradient_blocks<T>) void attention_key_gradient_tiles(
     AttentionGradient<T> g) {
@@ -362,43 +384,45 @@ __global__ __launch_bounds__(tile_threads<T>, tile_gradient_blocks<T>) void atte
   extern __shared__ __align__(16) unsigned char shared_bytes[];
   Tile const tile(shared_bytes);
   HeadLayout const& at = g.at;
-  AttentionPart const part = AttentionPart::of_block<W>(at, false);
-  std::int64_t const pair = g.first_pair + part.pair;
+  AttentionPart const part = AttentionPart::of_block<W>(at, at.keys, false);
+  std::int64_t const of_grid = part.pair * at.group, pair = g.first_pair + of_grid;  // the first that shares
   std::int64_t const row = part.first + tile.y * Tile::rows;
-  int const keys_here = rows_of_tile(at.sequence, part.first);
-  std::int64_t const stride = g.x.kv_stride, own = at.first(pair, stride) + part.first * stride;
+  int const keys_here = rows_of_tile(at.keys, part.first);
+  std::int64_t const stride = g.x.kv_stride, own = at.first_key(pair, stride) + part.first * stride;
   T const* const keys = g.x.k + own;
   T const* const values = g.x.v + own;
-  std::int64_t const queries_at = at.first(pair, g.x.q_stride);
+  T const* const queries_of = g.x.q + at.first(pair, g.x.q_stride);
+  T const* const douts_of = g.dout + at.out(pair);
   S dkeys[Tile::rows][W / 16] = {}, dvalues[Tile::rows][W / 16] = {};
-  for (std::int64_t query = part.first; query < at.sequence; query += 64) {
-    int const queries_here = rows_of_tile(at.sequence, query);
-    T const* const queries = g.x.q + queries_at + query * g.x.q_stride;
-    T const* const douts = g.dout + at.out(pair) + query * at.channels;
-    S scores[Tile::rows][4], slopes[Tile::rows][4];
-    tile.scores(keys, stride, keys_here, queries, g.x.q_stride, queries_here, at.head, scores);
-    tile.scores(values, stride, keys_here, douts, at.channels, queries_here, at.head, slopes);
+  for (int member = 0; member < at.group; ++member)
+    for (std::int64_t query = at.sees(part.first); query < at.sequence; query += 64) {
+      int const queries_here = rows_of_tile(at.sequence, query);
+      T const* const queries = queries_of + member * at.head + query * g.x.q_stride;
+      T const* const douts = douts_of + member * at.head + query * at.channels;
+      S scores[Tile::rows][4], slopes[Tile::rows][4];
+      tile.scores(keys, stride, keys_here, queries, g.x.q_stride, queries_here, at.head, scores);
+      tile.scores(values, stride, keys_here, douts, at.channels, queries_here, at.head, slopes);
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      std::int64_t const other = query + tile.x + 16 * j;
-      bool const exists = other < at.sequence;
-      S const lse = exists ? g.logsumexp[at.rows(pair) + other] : S(0);
-      S const dot = exists ? g.dots[at.rows(part.pair) + other] : S(0);
+      for (int j = 0; j < 4; ++j) {
+        std::int64_t const other = query + tile.x + 16 * j;
+        bool const exists = other < at.sequence;
+        S const lse = exists ? g.logsumexp[at.rows(pair + member) + other] : S(0);
+        S const dot = exists ? g.dots[at.rows(of_grid + member) + other] : S(0);
 #pragma unroll
-      for (int i = 0; i < Tile::rows; ++i) {
-        bool const visible = exists && row + i <= other;
-        S const probability = detail::exponential(detail::multiply_add(scores[i][j], g.scale, -lse));
-        scores[i][j] = visible ? probability : S(0);
-        slopes[i][j] = visible ? probability * g.scale * (slopes[i][j] - dot) : S(0);
+        for (int i = 0; i < Tile::rows; ++i) {
+          bool const visible = exists && row + i <= at.offset + other;
+          S const probability = detail::exponential(detail::multiply_add(scores[i][j], g.scale, -lse));
+          scores[i][j] = visible ? probability : S(0);
+          slopes[i][j] = visible ? probability * g.scale * (slopes[i][j] - dot) : S(0);
+        }
       }
+      std::int64_t const channels_here = at.head - part.channel;
+      tile.template multiply_rows<W>(scores, douts + part.channel, at.channels, queries_here, channels_here,
+                                     dvalues);
+      tile.template multiply_rows<W>(slopes, queries + part.channel, g.x.q_stride, queries_here,
+                                     channels_here, dkeys);
     }
-    std::int64_t const channels_here = at.head - part.channel;
-    tile.template multiply_rows<W>(scores, douts + part.channel, at.channels, queries_here, channels_here,
-                                   dvalues);
-    tile.template multiply_rows<W>(slopes, queries + part.channel, g.x.q_stride, queries_here, channels_here,
-                                   dkeys);
-  }
-  std::int64_t const to_stride = g.dx.kv_stride, to_at = at.first(pair, to_stride);
+  std::int64_t const to_stride = g.dx.kv_stride, to_at = at.first_key(pair, to_stride);
   T* const to_keys = g.dx.k + to_at;
   T* const to_values = g.dx.v + to_at;
 #pragma unroll
@@ -406,7 +430,7 @@ __global__ __launch_bounds__(tile_threads<T>, tile_gradient_blocks<T>) void atte
 #pragma unroll
     for (int j = 0; j < W / 16; ++j) {
       std::int64_t const channel = part.channel + tile.x + 16 * j;
-      if (row + i >= at.sequence || channel >= at.head) continue;
+      if (row + i >= at.keys || channel >= at.head) continue;
       to_keys[(row + i) * to_stride + channel] = put<T>(dkeys[i][j]);
       to_values[(row + i) * to_stride + channel] = put<T>(dvalues[i][j]);
     }
@@ -426,10 +450,12 @@ cudaError_t run_attention_forward_tiles(cudaStream_t stream, HeadLayout const& a
                                         compute_t<T>* logsumexp) {
   using Tile = AttentionTile<compute_t<T>>;
   constexpr std::size_t bytes = Tile::template shared_bytes<W>;
-  bool const packed = x.q_stride == x.kv_stride && x.v == x.k + at.channels;
+  bool const packed =
+      x.q_stride == x.kv_stride && x.v == x.k + at.channels && at.group == 1 && at.keys == at.sequence;
   auto* const kernel = packed ? &attention_forward_tiles<T, W, true> : &attention_forward_tiles<T, W, false>;
   cudaError_t const status = allow_shared(kernel, bytes);
-  kernel<<<AttentionPart::blocks<W>(at, pairs), Tile::threads, bytes, stream>>>(at, scale, x, out, logsumexp);
+  kernel<<<AttentionPart::blocks<W>(at, at.sequence, pairs), Tile::threads, bytes, stream>>>(at, scale, x,
+                                                                                             out, logsumexp);
   return status;
 }
 
@@ -440,10 +466,11 @@ cudaError_t run_attention_gradient_tiles(cudaStream_t stream, AttentionGradient<
   constexpr std::size_t bytes = Tile::template shared_bytes<W>;
   cudaError_t const query_status = allow_shared(attention_query_gradient_tiles<T, W>, bytes);
   cudaError_t const key_status = allow_shared(attention_key_gradient_tiles<T, W>, bytes);
-  unsigned const blocks = AttentionPart::blocks<W>(g.at, pairs);
   attention_dots<<<blocks_for(pairs * g.at.sequence, 8), 256, 0, stream>>>(g, pairs * g.at.sequence);
-  attention_query_gradient_tiles<T, W><<<blocks, Tile::threads, bytes, stream>>>(g);
-  attention_key_gradient_tiles<T, W><<<blocks, Tile::threads, bytes, stream>>>(g);
+  attention_query_gradient_tiles<T, W>
+      <<<AttentionPart::blocks<W>(g.at, g.at.sequence, pairs), Tile::threads, bytes, stream>>>(g);
+  attention_key_gradient_tiles<T, W>
+      <<<AttentionPart::blocks<W>(g.at, g.at.keys, pairs / g.at.group), Tile::threads, bytes, stream>>>(g);
   return query_status != cudaSuccess ? query_status : key_status;
 }
 
