@@ -109,7 +109,7 @@ inline bool has(std::string_view text, std::string_view part) {
     auto const thrown_error = file_support::thrown_by([&] { (void)(expression); });                    \
     CHECK_MESSAGE(thrown_error.kind == tessera::ErrorKind::error_kind, thrown_error.text);             \
     CHECK_MESSAGE(thrown_error.text.find('\n') == std::string::npos, thrown_error.text);               \
-    for (std::string_view const expected_part : std::initializer_list<std::string_view>{__VA_ARGS__})  \
+    for (std::string const& expected_part : std::initializer_list<std::string>{__VA_ARGS__})           \
       CHECK_MESSAGE(file_support::has(thrown_error.text, expected_part), thrown_error.text, " lacks ", \
                     expected_part);                                                                    \
   } while (false)

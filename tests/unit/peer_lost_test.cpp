@@ -92,6 +92,8 @@ void call(Transport& transport, Collective collective, Buffers& buffers, std::in
       return transport.reduce_scatter(ts::DType::f32, send, recv, size, id);
     case Collective::barrier:
       return transport.barrier(id);
+    case Collective::send:
+    case Collective::receive:
     case Collective::none:
       return;
   }
