@@ -428,14 +428,16 @@ class Suite {
     std::int64_t const blocks = partials_of(block_of(z) / ranks), bytes = ts::share_bytes(units * blocks, 1);
     std::vector<double> memory(static_cast<std::size_t>(ranks * bytes / 8));
     std::array<ts::NormRange, units> ranges;
-    for (int unit = 0; unit < units; ++unit) ranges[static_cast<std::size_t>(unit)] = {unit * blocks, blocks};
+    for (int unit = 0; unit < units; ++unit)
+      ranges[static_cast<std::size_t>(unit)] = {unit * blocks, blocks, {0, 1, ranks}};
     ts::StepShares shares;
     shares.first = reinterpret_cast<std::byte*>(memory.data());
     shares.bytes = bytes;
     shares.sums = ts::share_sums_offset(units * blocks);
     shares.units = ranges.data();
     shares.unit_count = units;
-    shares.ranks = shares.norm_ranks = ranks;
+    shares.ranks = ranks;
+    shares.losses_by = {0, 1, ranks};
     for (int rank = 0; rank < ranks; ++rank) {
       std::fill_n(shares.partials(rank), units * blocks, 1.0f);
       *shares.losses(rank) = {1.0, z.rows() / ranks};

@@ -20,7 +20,7 @@ static_assert(placement<ts::ZeroStage<1>> ==
 static_assert(placement<ts::ZeroStage<2>> ==
               ts::PlacementTable{{replicated}, {sharded}, {sharded}, {sharded}});
 static_assert(placement<ts::ZeroStage<3>> == ts::PlacementTable{{sharded}, {sharded}, {sharded}, {sharded}});
-static_assert(placement<ts::RootOptimizer> == ts::PlacementTable{{replicated}, {root}, {root}, {root}});
+static_assert(placement<ts::RootOptimizer> == ts::PlacementTable{{replicated}, {owned}, {owned}, {owned}});
 static_assert(recipe<ts::ZeroStage<3>>.stage == 3 && recipe<ts::RootOptimizer>.stage == -1);
 static_assert(recipe<ts::ZeroStage<1>>.names.sharding == "zs1" &&
               recipe<ts::RootOptimizer>.names.sharding == "dp");

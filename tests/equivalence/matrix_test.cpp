@@ -107,9 +107,10 @@ TEST_CASE("placements that no policy has change no bit when ordered and stay clo
       RecipeTable table = recipe("zs0", precision, "none", "none", round % 2 == 0 ? "ordered" : "fast");
       PlacementTable& rows = table.placement;
       for (Placement* row : {&rows.parameters, &rows.gradients, &rows.master, &rows.moments}) {
-        row->over = static_cast<Sharding>(roll(3));  // replicated, sharded, root
+        row->over = static_cast<Sharding>(roll(3));  // replicated, sharded, owned
         row->tier = roll(2) == 0 ? Tier::device : Tier::host;
       }
+      rows.owners = static_cast<int>(roll(3));  // 0: all
       Run run = alone;
       run.split = roll(2) == 0 ? Spread{4, 1} : Spread{2, 2};
       run.options.replicas = run.split.ranks == 4 && roll(2) == 0 ? 2 : 1;
@@ -117,7 +118,7 @@ TEST_CASE("placements that no policy has change no bit when ordered and stay clo
       std::string text;
       for (Placement const* row : {&rows.parameters, &rows.gradients, &rows.master, &rows.moments})
         text += std::string(name_of(row->over)) + " " + std::string(name_of(row->tier)) + ", ";
-      INFO(text, run.split.ranks, " ranks, ", run.options.replicas, " replicas");
+      INFO(text, rows.owners, " owners, ", run.split.ranks, " ranks, ", run.options.replicas, " replicas");
       if (round % 2 == 0) {
         check_same(want, reference, alone, table, run);
         continue;

@@ -11,6 +11,7 @@
 #include "compile_pass/host_master.hpp"
 #include "compile_pass/sharded_gradients.hpp"
 #include "compile_pass/sharded_moments.hpp"
+#include "compile_pass/spread_optimizer.hpp"
 #include "compile_pass/wide_wire.hpp"
 #include "support/runs.hpp"
 #include "support/tied_model.hpp"
@@ -62,6 +63,11 @@ TEST_CASE("a user's sharding of the moments alone changes no bit") {
 TEST_CASE("a user's sharding of the gradients under a replicated optimizer changes no bit") {
   same_in_every_precision<ShardedGradients>();
   same_at_every_world<half, ShardedGradients, Offload<Cpu>>();
+}
+
+TEST_CASE("a user's optimizer whose flat groups have owners in turn changes no bit") {
+  same_in_every_precision<SpreadOptimizer>();
+  same_at_every_world<bfloat16, SpreadOptimizer, Offload<Cpu>>();
 }
 
 TEST_CASE("a user's master weights on the host under moments on the device change no bit") {

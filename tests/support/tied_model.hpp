@@ -107,6 +107,8 @@ class TiedModel {
           d_before(unit.backward("d_before", nn::per_token(hidden))),
           d_normed(unit.backward("d_normed", nn::per_token(channels))) {
       unit.output = nn::per_token(channels);
+      unit.serves(norm.y, {up.weight});
+      unit.serves(after, {down.weight});
     }
   };
   Feed const& feed_of(int unit) const { return feeds_[static_cast<std::size_t>(unit - memory)]; }

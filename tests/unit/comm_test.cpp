@@ -326,6 +326,8 @@ TEST_CASE("wrong arguments are refused with numbers") {
                        ts::Error);
   CHECK_THROWS_WITH_AS(single.broadcast(0, nullptr, 4, {"publish", "wte"}),
                        doctest::Contains("(publish wte): a buffer is null"), ts::Error);
+  CHECK_THROWS_WITH_AS(single.all_reduce(ts::DType::u8, memory.data(), 4),
+                       doctest::Contains("u8 are codes, which have no sum"), ts::Error);
   auto const overlap = [&](Comm& comm) { comm.transport().all_to_all(memory.data(), memory.data() + 8, 8); };
   CHECK_THROWS_WITH_AS(ts::run(2, overlap), doctest::Contains("send and receive buffers overlap"), ts::Error);
 }

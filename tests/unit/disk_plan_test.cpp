@@ -313,3 +313,19 @@ TEST_CASE("a step reads and writes what its recipe says") {
   }
   CHECK(traffic("fp32", "cpu_full").second == FileTraffic{});
 }
+
+TEST_CASE("states that do not fill blocks of the disk are moved with what pads their last block") {
+  StepShape const shape = shape_of(2);
+  std::vector<OptimizerState> const states{{"exp_avg", DType::f16}, {"scale", DType::f32, 1024}};
+  StepPlan const plan = make_plan(Gpt2(model_of(3)).units({shape.batch, shape.sequence}),
+                                  recipe("zs3", "bf16", "nvme_optimizer"), shape, true, states);
+  CHECK(mistakes_in(plan) == "");
+  std::int64_t moved = 0;
+  for (Flat const of : plan.trainable()) {
+    std::int64_t const shard = plan.flat(of).shard, scales = shard / 1024 * 4;
+    REQUIRE(scales % disk_block != 0);
+    moved += 4 * shard + 2 * shard + round_up(scales, disk_block);  // master weights, moments, scales
+  }
+  CHECK(plan.file_traffic() == FileTraffic{moved, moved});
+  CHECK(plan.file_bytes() == moved);
+}

@@ -176,6 +176,62 @@ TEST_CASE("memory falls with what is frozen") {
     }
 }
 
+TEST_CASE("what only frozen gradients would read is not kept for backward") {
+  // Trained are the norms and biases alone: no product's left operand is wanted.
+  auto const matrices = [](std::string_view name) {
+    return name.ends_with("weight") && name.find("ln_") == std::string_view::npos;
+  };
+  for (std::string_view const recompute : recomputes)
+    for (std::string_view const precision : {"fp32", "bf16"}) {
+      RecipeTable const table = recipe("zs2", precision, "none", recompute);
+      StepShape const shape = shape_of(2);
+      auto units = frozen(Gpt2(deep).units({shape.batch, shape.sequence}), matrices);
+      StepPlan const plan = make_plan(units, table, shape);
+      INFO(std::string(recompute), " ", std::string(precision));
+      CHECK(mistake_in(plan, plan.train) == "");
+      for (Entry const& entry : plan.train.schedule.entries) {
+        CHECK(entry.verb !=
+              Verb::restore);  // of what is cheap only the MLP's activation, for a frozen matrix
+        if (entry.verb != Verb::backward_input && entry.verb != Verb::backward_weight) continue;
+        for (int const read : entry.reads) {
+          Buffer const& buffer = plan.train.at(read);
+          if (buffer.kind != BufferKind::saved) continue;
+          std::string const& name = plan.unit(buffer.unit).saved[static_cast<std::size_t>(buffer.index)].name;
+          bool const operand = name == "ln_1" || name == "ln_2" || name == "ln_f" || name == "activation";
+          CHECK_FALSE(operand);
+        }
+      }
+      for (UnitSpec& unit : units)
+        for (ActivationSpec& kept : unit.saved) kept.serves.clear();
+      std::int64_t const saved = bytes(make_plan(units, table, shape), "activations") -
+                                 bytes(plan, "activations"),
+                         tokens = shape.batch * shape.sequence;
+      // Two norms and the activation of each of four blocks; while one is computed its own are there.
+      std::int64_t const size = precision == "fp32" ? 4 : 2;
+      if (recompute == "none") CHECK(saved >= 3 * (1 + 1 + 4) * 64 * tokens * size);
+      CHECK(saved >= 0);
+    }
+  // One trained matrix, and what it reads is kept again.
+  StepPlan const one = plan_of(recipe("zs2"), [&](std::string_view name) {
+    return matrices(name) && name != "h.2.mlp.c_proj.weight" && name != "wte.weight";
+  });
+  for (Entry const& entry : one.train.schedule.entries) {
+    if (entry.verb != Verb::backward_weight) continue;
+    std::multiset<std::string> operands;
+    for (int const read : entry.reads)
+      if (Buffer const& buffer = one.train.at(read); buffer.kind == BufferKind::saved)
+        operands.insert(one.unit(buffer.unit).saved[static_cast<std::size_t>(buffer.index)].name);
+    CHECK(operands.count("activation") == (entry.unit == 3));
+    CHECK(operands.count("ln_f") == (entry.unit == 5));  // the head borrows the table
+    CHECK(operands.count("ln_2") == 0);
+  }
+  auto units = Gpt2(deep).units({1, 8});
+  units[1].saved[0].serves = {nn::Weight{12}};
+  CHECK_THROWS_WITH_AS(
+      make_plan(units, recipe("zs0"), shape_of(1)),
+      "model: unit 'h.0' has activation 'ln_1' that serves a parameter which the unit does not have", Error);
+}
+
 TEST_CASE("every random choice of names gives a list without a mistake") {
   std::uint32_t dice = 7;
   auto const roll = [&](std::uint32_t below) {

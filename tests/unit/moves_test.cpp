@@ -29,12 +29,12 @@ TEST_CASE("the placements say which collective carries a state") {
   for (bool const is_ordered : {false, true}) {
     CHECK(way({replicated}, {replicated}, is_ordered) == "");
     CHECK(way({replicated}, {sharded}, is_ordered) == "");
-    CHECK(way({replicated}, {root}, is_ordered) == "");
+    CHECK(way({replicated}, {owned}, is_ordered) == "");
     CHECK(way({sharded}, {replicated}, is_ordered) == "all_gather");
-    CHECK(way({sharded}, {root}, is_ordered) == "gather");
-    CHECK(way({root}, {replicated}, is_ordered) == "broadcast");
-    CHECK(way({root}, {sharded}, is_ordered) == "broadcast");
-    CHECK(way({partial}, {root}, is_ordered) == "gather");
+    CHECK(way({sharded}, {owned}, is_ordered) == "gather");
+    CHECK(way({owned}, {replicated}, is_ordered) == "broadcast");
+    CHECK(way({owned}, {sharded}, is_ordered) == "broadcast");
+    CHECK(way({partial}, {owned}, is_ordered) == "gather");
   }
   CHECK(way({partial}, {replicated}, false) == "all_reduce");
   CHECK(way({partial}, {sharded}, false) == "reduce_scatter");
@@ -48,7 +48,7 @@ TEST_CASE("ranks talk on the device and each tier is a copy from the next") {
   CHECK(way({sharded, host}, {replicated, device}, true) == "copy all_gather");
   CHECK(way({partial, device}, {sharded, host}, true) == "all_to_all copy");
   CHECK(way({partial, host}, {replicated, host}, false) == "copy all_reduce copy");
-  CHECK(way({root, host}, {replicated, device}, true) == "copy broadcast");
+  CHECK(way({owned, host}, {replicated, device}, true) == "copy broadcast");
   CHECK(way({sharded, nvme}, {sharded, host}, true) == "copy");
   CHECK(way({sharded, nvme}, {sharded, device}, true) == "copy copy");
   CHECK(way({sharded, nvme}, {replicated, device}, true) == "copy copy all_gather");
@@ -63,13 +63,13 @@ TEST_CASE("with replicas of all shards values move within rows and columns") {
   CHECK(way({partial}, {replicated}, false, 2) == "all_reduce");
   CHECK(way({partial}, {sharded}, true, 2) == "all_to_all");
   CHECK(way({partial}, {replicated}, true, 2) == "all_to_all all_gather/shards");
-  CHECK(way({sharded}, {root}, true, 2) == "all_gather/shards");
-  CHECK(way({root}, {sharded}, true, 2) == "broadcast");
+  CHECK(way({sharded}, {owned}, true, 2) == "all_gather/shards");
+  CHECK(way({owned}, {sharded}, true, 2) == "broadcast");
 }
 
 TEST_CASE("every way ends where it should and moves over ranks on the device alone") {
-  for (Sharding const from : {replicated, sharded, root, partial})
-    for (Sharding const to : {replicated, sharded, root})
+  for (Sharding const from : {replicated, sharded, owned, partial})
+    for (Sharding const to : {replicated, sharded, owned})
       for (Tier const from_tier : {device, host, nvme})
         for (Tier const to_tier : {device, host, nvme})
           for (int const replicas : {-1, 1, -2, 2}) {

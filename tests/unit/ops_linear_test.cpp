@@ -91,6 +91,9 @@ void backward_matches(Machine& machine, Size size) {
   std::vector<double> sums(static_cast<std::size_t>(n), 0.0);
   for (std::int64_t i = 0; i < m * n; ++i) sums[static_cast<std::size_t>(i % n)] += dy[i];
   CHECK(reference::error(dbias, sums, tall) < limit);
+  Array<T> alone({n});
+  ops::linear_backward_weight(machine.context, Tensor<T>{}, dy.view(), Tensor<T>{}, {.dbias = alone.view()});
+  CHECK(reference::error(alone, sums, tall) < limit);  // a bias alone reads no x
 
   std::vector<double> const want_transposed = reference::product(dy, true, x, false, n, k, m);
   ops::linear_backward_weight(machine.context, x.view(), dy.view(), dwt.view(), {.transposed = true});

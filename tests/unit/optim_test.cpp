@@ -12,6 +12,7 @@
 
 #include "tessera/backend/cpu/context.hpp"
 #include "tessera/optim/adamw.hpp"
+#include "tessera/optim/finish.hpp"
 #include "tessera/optim/loss_scale.hpp"
 #include "tessera/optim/schedule.hpp"
 
@@ -265,4 +266,41 @@ TEST_CASE("the update's factor holds scale token count and clipping") {
   CHECK(state.loss == 0.0);
   CHECK(state.gradient_factor == 0.0);
   CHECK(state.skipped == 0);
+}
+
+TEST_CASE("each norm block and each loss counts once whoever else has it") {
+  // Four ranks; ranks 0 and 1 work on the same samples, and 2 and 3. Rank 3 owns the first group, each rank
+  // has a shard of the second, and of the third the ranks of a pair have the same.
+  constexpr int ranks = 4;
+  std::array<NormRange, 3> const groups{{{0, 3, {3, 1, 1}}, {3, 2, {0, 1, 4}}, {5, 300, {0, 2, 2}}}};
+  std::int64_t const bytes = share_bytes(305, 2);
+  std::vector<double> memory(static_cast<std::size_t>(ranks * bytes / 8));
+  StepShares shares;
+  shares.first = reinterpret_cast<std::byte*>(memory.data());
+  shares.bytes = bytes;
+  shares.sums = share_sums_offset(305);
+  shares.units = groups.data();
+  shares.unit_count = 3;
+  shares.ranks = ranks;
+  shares.losses_by = {0, 2, 2};
+  shares.accumulation = 2;
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::fill_n(shares.partials(rank), 305, 1e6f);  // what no group counts there
+    std::fill_n(shares.partials(rank) + 3, 2, static_cast<float>(10 * rank));
+    std::fill_n(shares.partials(rank) + 5, 300, static_cast<float>(1 + rank / 2));
+    for (int micro = 0; micro < 2; ++micro) shares.losses(rank)[micro] = {1.0 + rank / 2, 10 + micro};
+    *shares.bad(rank) = rank == 3 ? BadElement{0, 7} : BadElement{};
+  }
+  std::fill_n(shares.partials(3), 3, 5.0f);
+  StepRule rule;
+  rule.tokens = 42;
+  StepState state;
+  Context<Cpu> context(1, {});
+  begin_step(state, rule, 1e-3);
+  ops::finish_step<Cpu>(context, shares, &state, rule);
+  CHECK(state.norm == std::sqrt(3 * 5.0 + 2 * (0 + 10 + 20 + 30) + 300 * (1 + 2)));
+  CHECK(state.unmasked == 2 * (10 + 11));
+  CHECK(state.loss == 2 * (1.0 + 2.0) / 42);
+  CHECK(state.bad_unit == 0);
+  CHECK(state.bad_element == 7);
 }

@@ -12,6 +12,8 @@
 
 #include "tessera/detail/host_memory.hpp"
 #include "tessera/nn/gpt2.hpp"
+#include "tessera/plan/check.hpp"
+#include "tessera/plan/listing.hpp"
 #include "tessera/plan/report.hpp"
 #include "tessera/plan/support.hpp"
 
@@ -234,6 +236,58 @@ TEST_CASE("offload moves the optimizer to the host and nothing else") {
     CHECK(there.arena_bytes[0] < here.arena_bytes[0]);
     CHECK(here.arena_bytes[1] == 0);
   }
+}
+
+TEST_CASE("an optimizer of 8-bit moments with a scale for each block of 256 plans what it lists") {
+  std::vector<OptimizerState> const states{{"exp_avg", DType::u8},
+                                           {"exp_avg.scale", DType::f32, 256},
+                                           {"exp_avg_sq", DType::u8},
+                                           {"exp_avg_sq.scale", DType::f32, 256}};
+  MicroBatch const micro{2, 64};
+  for (std::string_view const sharding : shardings)
+    for (std::string_view const offload : {"none", "cpu_optimizer"})
+      for (int const rank : {0, 3}) {
+        RecipeTable const table = recipe(sharding, "fp32", offload);
+        StepShape shape = shape_of(4);
+        shape.rank = rank;
+        StepPlan const plan = make_plan(Gpt2(small).units(micro), table, shape, true, states);
+        INFO(std::string(sharding), " ", std::string(offload), " rank ", rank);
+        bool const owns = sharding != "dp" || rank == 0;
+        std::int64_t want = 0, master = 0;
+        for (Flat const of : plan.trainable()) {
+          bool const split = sharding == "zs1" || sharding == "zs2" || sharding == "zs3";
+          std::int64_t const elements = !owns ? 0 : split ? plan.flat(of).shard : plan.flat(of).padded;
+          want += 2 * elements + 2 * round_up(elements / 256 * 4, arena_alignment);
+          master += offload == "none" ? 0 : 4 * elements;
+          for (int state = 0; state < 4; ++state) {
+            Buffer const& buffer = plan.train.at(plan.train.find(BufferKind::moments, of, state));
+            CHECK(buffer.bytes == (state % 2 == 0 ? elements : elements / 64));
+            CHECK(buffer.at(buffer.range.begin + 4096) == (state % 2 == 0 ? 4096 : 64));
+            CHECK(buffer.tier == table.placement.moments.tier);
+          }
+        }
+        CHECK(state_bytes(plan, "optimizer", table.placement.moments.tier) == want + master);
+        CHECK(mistake_in(plan, plan.train) == "");
+      }
+  auto const refused = [&](OptimizerState const& state) {
+    try {
+      (void)make_plan(Gpt2(small).units(micro), recipe("zs0"), shape_of(1), true, {state});
+    } catch (Error const& error) {
+      CHECK(error.kind() == ErrorKind::config);
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(refused({"scale", DType::f32, 4096}) == "");
+  CHECK(refused({"scale", DType::f32, 300}) ==
+        "optimizer: state 'scale' has a value of fp32 for each block of 300 elements; a block must divide "
+        "4096, "
+        "which take a multiple of 4 bytes");
+  for (OptimizerState const& state : {OptimizerState{"scale", DType::f32, 0},
+                                      {"scale", DType::f32, -1},
+                                      {"scale", DType::f32, 8192},
+                                      {"scale", DType::u8, 2048}})
+    CHECK(refused(state) != "");
 }
 
 TEST_CASE("recomputation saves activations and stretches save more or less") {
@@ -467,6 +521,44 @@ TEST_CASE("the bytes of a process count the root of dp once") {
   };
   CHECK(footprint(lister(tiny), table, shape).host == rank_bytes(0) + rank_bytes(1) + rank_bytes(2));
   CHECK(rank_bytes(0) > rank_bytes(1));
+}
+
+TEST_CASE("the bytes of a process count each owner of flat groups") {
+  StepShape shape = shape_of(4);
+  RecipeTable table = recipe("dp");
+  for (int const owners : {0, 2, 3}) {
+    table.placement.owners = owners;
+    std::int64_t sum = 0, most = 0, optimizer = 0;
+    for (shape.rank = 0; shape.rank < 4; ++shape.rank) {
+      StepPlan const plan = plan_of(tiny, table, shape);
+      sum += plan.arena_bytes[0] + plan.arena_bytes[1];
+      most = std::max(most, plan.arena_bytes[0]);
+      optimizer += state_bytes(plan, "optimizer");
+      bool const owns = owners == 0 || shape.rank < owners;
+      CHECK((state_bytes(plan, "optimizer") > 0) == owns);
+    }
+    CHECK(footprint(lister(tiny), table, shape).total == sum);
+    CHECK(footprint(lister(tiny), table, shape).device == most);
+    shape.rank = 0;
+    CHECK(optimizer == state_bytes(plan_of(tiny, recipe("dp"), shape), "optimizer"));
+  }
+}
+
+TEST_CASE("a gather and a broadcast go to and from the owner of their flat group") {
+  RecipeTable table = recipe("dp", "bf16");
+  table.placement.owners = 0;
+  StepPlan const plan = plan_of(tiny, table, shape_of(3));
+  std::string const text = listing(plan, plan.train);
+  for (Flat const of : plan.trainable()) {
+    int const owner = plan.flat(of).number % 3;
+    CHECK(plan.owner(of) == owner);
+    CHECK(plan.norm_ranges()[static_cast<std::size_t>(plan.flat(of).normed)].by.first == owner);
+    for (Entry const& entry : plan.train.schedule.entries)
+      if (entry.unit == of.unit && (entry.move == Move::gather || entry.move == Move::broadcast))
+        CHECK(entry.root == owner);
+  }
+  CHECK(text.find("gather to rank 2 contribution") != std::string::npos);
+  CHECK(text.find("broadcast from rank 0 parameters") != std::string::npos);
 }
 
 TEST_CASE("what this build cannot run is said with the way out") {

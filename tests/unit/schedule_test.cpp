@@ -71,8 +71,7 @@ std::string acquisitions_are_sound(StepPlan const& plan, Program const& program)
       if (!held.empty()) return "not released before " + where;
       micro = turn.micro_batch;
     }
-    if (entry.verb == Verb::acquire && program.at(entry.to).kind == BufferKind::transit) continue;
-    if (entry.verb == Verb::acquire) {  // a way of several moves ends in the same buffer
+    if (entry.verb == Verb::acquire && program.at(entry.to).kind == BufferKind::gathered) {  // the way's end
       bool const goes_on = entry.from == entry.to;
       if (!held.insert(entry.to).second && !goes_on) return "acquired twice: " + where;
       continue;
@@ -257,9 +256,9 @@ TEST_CASE("every list of a model with two borrowers is sound") {
 TEST_CASE("every list of random placements is sound") {
   Dice dice;
   for (int round = 0; round < 400; ++round) {
-    constexpr Sharding overs[] = {Sharding::replicated, Sharding::sharded, Sharding::root};
+    constexpr Sharding overs[] = {Sharding::replicated, Sharding::sharded, Sharding::owned};
     constexpr Tier tiers[] = {Tier::device, Tier::device, Tier::host};
-    PlacementTable placement;
+    PlacementTable placement{.owners = dice(4)};
     for (Placement* row :
          {&placement.parameters, &placement.gradients, &placement.master, &placement.moments})
       *row = {dice.of(overs), dice.of(tiers)};
@@ -350,8 +349,8 @@ TEST_CASE("a hundred thousand micro-batches take the list of two and their token
 TEST_CASE("ranks agree on every list of random placements") {
   Dice dice;
   for (int round = 0; round < 100; ++round) {
-    constexpr Sharding overs[] = {Sharding::replicated, Sharding::sharded, Sharding::root};
-    PlacementTable placement;
+    constexpr Sharding overs[] = {Sharding::replicated, Sharding::sharded, Sharding::owned};
+    PlacementTable placement{.owners = dice(4)};
     for (Placement* row :
          {&placement.parameters, &placement.gradients, &placement.master, &placement.moments})
       *row = {dice.of(overs), dice(2) == 0 ? Tier::host : Tier::device};
@@ -559,7 +558,7 @@ TEST_CASE("a gradient in host memory is not read once more for its norm") {
             if (entry.verb != Verb::norm && !in_fold) continue;
             ++normed[static_cast<std::size_t>(entry.unit)];
             CHECK(entry.micro_batch == accumulation - 1);
-            CHECK(entry.part == plan.held(plan.normed_over(), entry.unit));
+            CHECK(entry.part == plan.normed(entry.unit));
           }
           CHECK(normed == std::vector<int>(plan.units.size(), 1));
         }

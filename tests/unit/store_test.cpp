@@ -211,7 +211,7 @@ TEST_CASE("a value that is not finite is found on any rank and named") {
       int const plain = TiedModel::plain;
       for (auto const& [unit, element] : {std::pair{0, std::int64_t{3}}, std::pair{plain, lies.begin + 17},
                                           std::pair{plain, lies.end - 1}}) {
-        Range const part = fixture.plan.held(fixture.plan.normed_over(), unit);
+        Range const part = fixture.plan.normed(unit);
         if (element < part.begin || element >= part.end) continue;
         gradient_of(fixture, unit)[element] = std::nanf("");
       }
@@ -224,6 +224,18 @@ TEST_CASE("a value that is not finite is found on any rank and named") {
             "plain");
       CHECK(fixture.store.name_at(-1, 0) == "");
     });
+}
+
+TEST_CASE("a verb that is no work on state is refused where it has no move") {
+  tessera::run(1, [](comm::Comm comm) {
+    Fixture fixture(recipe("zs0"), comm.transport());
+    for (Entry entry : fixture.plan.train.schedule.entries) {
+      if (entry.verb != Verb::update) continue;
+      entry.verb = Verb::publish;
+      CHECK_THROWS_WITH_AS(fixture.store.run(fixture.plan.train, entry, 0),
+                           "a schedule works on state by the verb publish, which no store does", Error);
+    }
+  });
 }
 
 TEST_CASE("planned bytes are handed out to the byte") {

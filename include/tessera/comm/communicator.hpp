@@ -225,6 +225,7 @@ class Transport {
     request.peers = peers.count > 0 ? peers : everyone();
     int const count = request.peers.count;
     if (bytes < 0) refuse(request, "a size must not be negative");
+    if (dtype == DType::u8) refuse(request, "values of u8 are codes, which have no sum");
     if (of_two && (root < 0 || root >= count || root == request.peers.index_of(rank_)))
       refuse(request,
              ("the other rank must be one of the " + std::to_string(count) + " of its group").c_str());

@@ -297,6 +297,8 @@ class Nccl final : public Transport {
         return ncclFloat16;
       case DType::bf16:
         return ncclBfloat16;
+      case DType::u8:
+        return ncclUint8;
     }
     return ncclFloat32;
   }

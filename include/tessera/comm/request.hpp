@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "tessera/config.hpp"
 #include "tessera/core/dtype.hpp"
 
 namespace tessera {
@@ -72,7 +73,7 @@ struct Peers {
   int channel = 0;
   int way = 0;  ///< the transport's number for it; 0: all ranks, in channel 0
 
-  constexpr int rank(int index) const { return first + index * stride; }
+  TESSERA_HOST_DEVICE constexpr int rank(int index) const { return first + index * stride; }
   constexpr int index_of(int rank) const { return (rank - first) / stride; }
 };
 

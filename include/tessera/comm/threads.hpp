@@ -143,6 +143,8 @@ class Threads final : public Transport {
         return sum_as<half>(request.peers, offset, out, bytes);
       case DType::bf16:
         return sum_as<bfloat16>(request.peers, offset, out, bytes);
+      case DType::u8:
+        break;  // refused before
     }
   }
   template <class T>

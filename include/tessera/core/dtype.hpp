@@ -95,8 +95,9 @@ static_assert(sizeof(bfloat16) == 2 && std::is_trivially_copyable_v<bfloat16>);
 /// A tag: float storage whose products run on tensor cores with 10-bit mantissas. CUDA only.
 struct tf32;
 
-/// The formats by name, for tables, files and reports.
-enum class DType : std::uint8_t { f64, f32, tf32, f16, bf16 };
+/// The formats by name, for tables, files and reports. u8 holds codes, such as quantized optimizer state:
+/// what they mean is their owner's, and they have no sum.
+enum class DType : std::uint8_t { f64, f32, tf32, f16, bf16, u8 };
 
 constexpr std::string_view name_of(DType dtype) {
   switch (dtype) {
@@ -110,6 +111,8 @@ constexpr std::string_view name_of(DType dtype) {
       return "fp16";
     case DType::bf16:
       return "bf16";
+    case DType::u8:
+      return "u8";
   }
   return "?";
 }
@@ -125,6 +128,8 @@ constexpr std::size_t size_of(DType dtype) {
     case DType::f16:
     case DType::bf16:
       return 2;
+    case DType::u8:
+      return 1;
   }
   return 0;
 }

@@ -91,6 +91,8 @@ class Gpt2 {
           d_norm(unit.backward("d_ln", nn::per_token(sizes.channels))),
           d_middle(unit.backward("d_residual", nn::per_token(sizes.channels))) {
       unit.output = nn::per_token(sizes.channels);
+      unit.serves(ln_1.y, {attention.qkv.weight});
+      unit.serves(ln_2.y, {mlp.fc.weight});
     }
 
     void forward(auto& pass) const {
@@ -120,7 +122,9 @@ class Gpt2 {
     Head(nn::Unit& unit, Gpt2Options const& sizes, std::int64_t columns, nn::Embedding const& embedding)
         : ln_f(unit, "ln_f", sizes.channels),
           classifier(unit, nn::Linear(unit.borrow(0, embedding.tokens)), sizes.vocabulary, columns),
-          d_norm(unit.backward("d_ln", nn::per_token(sizes.channels))) {}
+          d_norm(unit.backward("d_ln", nn::per_token(sizes.channels))) {
+      unit.serves(ln_f.y, {classifier.projection.weight});
+    }
 
     void forward(auto& pass) const { classifier.forward(pass, ln_f.forward(pass, pass.input)); }
     void recompute(auto&) const {}

@@ -163,7 +163,9 @@ struct Mlp {
              {.init = residual_init, .split = {Split::Kind::dim, 0}}),
         pre(unit.saved("fc", per_token(hidden))),
         post(unit.saved("activation", per_token(hidden), /*cheap=*/true)),
-        d_pre(unit.backward("d_fc", per_token(hidden))) {}
+        d_pre(unit.backward("d_fc", per_token(hidden))) {
+    unit.serves(post, {proj.weight});
+  }
 
   void forward(auto& pass, auto x, auto residual, auto y) const {
     fc.forward(pass, x, pass[post], {.activation = activation, .pre = pass[pre]});

@@ -75,9 +75,9 @@ struct ActivationSpec {
   bool cheap = false;
   bool roomy = false;  ///< some places fill a part of it alone
   int segment = 0;     ///< the one that writes it
-  /// Of `backward`: the unit's own parameters whose gradients alone it is for. Where all of them are frozen
-  /// it is not planned, and its views are empty. None: it is always planned.
-  std::vector<int> serves = {};
+  /// The parameters for whose gradients alone backward reads it, own or borrowed. Where all of them are
+  /// frozen backward has no room for it, and its views there are empty. None: it is always there.
+  std::vector<nn::Weight> serves = {};
 };
 
 /// Where a unit's functions part: one segment ends and the next begins. The later one reads an activation

@@ -51,6 +51,10 @@ class Unit {
   SavedStatistic saved_statistic(std::string name, ShapeOf shape) {
     return {saved_.add({std::move(name), {}, true, false, false, segment()}, std::move(shape))};
   }
+  /// Backward reads it for the gradients of these parameters alone, and nothing cheap is rebuilt from it.
+  void serves(Saved kept, std::initializer_list<Weight> parameters) {
+    saved_.specs[static_cast<std::size_t>(kept.index)].serves = parameters;
+  }
   /// What backward_input leaves for backward_weight.
   Backward backward(std::string name, ShapeOf shape) {
     return {backward_.add({std::move(name), {}, false, false, false, segment()}, std::move(shape))};
@@ -59,9 +63,7 @@ class Unit {
   /// none: for all.
   BackwardStatistic backward_statistic(std::string name, ShapeOf shape, bool roomy = false,
                                        std::initializer_list<Weight> serves = {}) {
-    ActivationSpec spec{std::move(name), {}, true, false, roomy, segment()};
-    for (Weight const& weight : serves) spec.serves.push_back(weight.index);
-    return {backward_.add(std::move(spec), std::move(shape))};
+    return {backward_.add({std::move(name), {}, true, false, roomy, segment(), serves}, std::move(shape))};
   }
   /// Ends a segment with what it saved: tensors listed from here on are the next one's. Returns the gradient
   /// of `value`, which that one leaves. The sides as in Boundary.

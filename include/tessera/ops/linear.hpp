@@ -72,7 +72,8 @@ void linear_backward_input(Context<P>& context, In<T, P> dy, In<T, P> w, Tensor<
 }
 
 /// dw = x^T dy, like w, of T, or of compute_t<T> where another gradient is still to be added; dbias = the sum
-/// of dy over rows. x (M,K), dy (M,N). Rows in order. Of the two, one that is empty is not computed.
+/// of dy over rows. x (M,K), dy (M,N). Rows in order. Of the two, one that is empty is not computed;
+/// x is read for dw alone.
 template <class T, class G, class P>
 void linear_backward_weight(
     Context<P>& context, Tensor<T, P> x, In<std::remove_const_t<T>, P> dy, Tensor<G, P> dw,
@@ -81,13 +82,13 @@ void linear_backward_weight(
   static_assert(std::is_same_v<G, V> || std::is_same_v<G, compute_t<V>>,
                 "tessera: this gradient is of the operands' type or of their sum type.");
   if (!dw && !with.dbias) return;
-  std::int64_t const in = x.shape().columns(), out = dy.shape().columns();
+  Shape const read = dw ? x.shape() : Shape{dy.shape().rows(), 1};
+  std::int64_t const in = read.columns(), out = dy.shape().columns();
   Shape const unwanted = with.transposed ? Shape{out, in} : Shape{in, out};
-  detail::expect_linear("linear_backward_weight", x.shape(), dw ? dw.shape() : unwanted, dy.shape(),
+  detail::expect_linear("linear_backward_weight", read, dw ? dw.shape() : unwanted, dy.shape(),
                         with.transposed, !with.dbias || detail::is_vector(with.dbias.shape(), out),
                         with.dbias.shape());
-  Operation const operation{"linear_backward_weight",
-                            dw ? detail::multiply_adds(in, out, x.shape().rows()) : 0.0,
+  Operation const operation{"linear_backward_weight", dw ? detail::multiply_adds(in, out, read.rows()) : 0.0,
                             detail::bytes_of(dy, dw, with.dbias) + (dw ? detail::bytes_of(x) : 0.0)};
   context.enqueue(operation,
                   [&] { backend::Linear<P>::backward_weight(context, In<V, P>(x), dy, dw, with); });

@@ -11,6 +11,7 @@
 
 #include "tessera/backend/cpu/context.hpp"
 #include "tessera/backend/operations.hpp"
+#include "tessera/comm/request.hpp"
 #include "tessera/config.hpp"
 #include "tessera/core/dtype.hpp"
 #include "tessera/core/operation.hpp"
@@ -22,11 +23,12 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Where the norm partials of one unit lie in the share of each rank, which holds equal parts of the unit in
-/// rank order.
+/// Where the norm partials of one flat group lie in the shares of the ranks that count it, which hold equal
+/// parts of it one after another. Each block is of one of them, whoever else holds it.
 struct NormRange {
   std::int64_t offset = 0;  ///< in partials
   std::int64_t blocks = 0;  ///< of one rank
+  comm::Peers by{};
 };
 
 /// The loss sum and the count of unmasked tokens of one micro-batch of one rank.
@@ -50,7 +52,7 @@ struct StepShares {
   NormRange const* units = nullptr;
   int unit_count = 0;
   int ranks = 1;
-  int norm_ranks = 1;  ///< ranks that hold a part of the gradient: the first ones
+  comm::Peers losses_by{};  ///< the ranks whose losses count: of those with the same samples, one
   int accumulation = 1;
 
   TESSERA_HOST_DEVICE float* partials(int rank) const {
@@ -81,9 +83,10 @@ TESSERA_HOST_DEVICE inline double square_sum_of_lane(StepShares const& shares, i
   double sum = 0.0;
   for (int unit = 0; unit < shares.unit_count; ++unit) {
     NormRange const range = shares.units[unit];
-    for (std::int64_t block = lane; block < range.blocks * shares.norm_ranks; block += norm_lanes) {
-      int const rank = static_cast<int>(block / range.blocks);
-      sum += static_cast<double>(shares.partials(rank)[range.offset + block - rank * range.blocks]);
+    for (std::int64_t block = lane; block < range.blocks * range.by.count; block += norm_lanes) {
+      int const part = static_cast<int>(block / range.blocks);
+      sum += static_cast<double>(
+          shares.partials(range.by.rank(part))[range.offset + block - part * range.blocks]);
     }
   }
   return sum;
@@ -95,12 +98,13 @@ TESSERA_HOST_DEVICE inline void finish_from(StepShares const& shares, StepState&
   double loss = 0.0;
   std::int64_t unmasked = 0;
   for (int micro = 0; micro < shares.accumulation; ++micro)
-    for (int rank = 0; rank < shares.ranks; ++rank) {
-      loss += shares.losses(rank)[micro].loss;
-      unmasked += shares.losses(rank)[micro].unmasked;
+    for (int part = 0; part < shares.losses_by.count; ++part) {
+      LossSum const found = shares.losses(shares.losses_by.rank(part))[micro];
+      loss += found.loss;
+      unmasked += found.unmasked;
     }
   BadElement first;
-  for (int rank = 0; rank < shares.norm_ranks; ++rank) {
+  for (int rank = 0; rank < shares.ranks; ++rank) {
     BadElement const bad = *shares.bad(rank);  // backward visits the last unit first
     if (bad.unit > first.unit || (bad.unit == first.unit && bad.unit >= 0 && bad.element < first.element))
       first = bad;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <string_view>
 
 #include "tessera/core/dtype.hpp"
@@ -10,11 +11,13 @@
 namespace tessera {
 inline namespace v0 {
 
-/// One number of an optimizer for each element of a trained parameter. It lies where the recipe's row
-/// `moments` says, in a buffer whose index is the state's place in the list, and starts at zero.
+/// One value of an optimizer for each element of a trained flat group, or for each block of them, as the
+/// scale of quantized values is. It lies where the recipe's row `moments` says, in a buffer whose index is
+/// the state's place in the list, and starts at zero.
 struct OptimizerState {
   std::string_view name;  ///< as PyTorch calls it
   DType type{};
+  std::int64_t block = 1;  ///< elements that share a value; a shard holds whole blocks
 };
 
 /// Those of AdamW: the running means of the gradient and of its square, in the type in which it computes.

@@ -198,8 +198,11 @@ class ProgramCheck {
     if (entry.move != Move::copy || !one_is_host || entry.reads.size() + entry.writes.size() != 2)
       return name(index_) + " is no copy between a file and host memory";
     for (int const buffer : {entry.from, entry.to}) {
-      std::int64_t const begin = program_.at(buffer).offset + program_.at(buffer).at(entry.part.begin);
-      if (entry.part.size() > 0 && (begin | program_.bytes_of(entry)) % disk_block != 0)
+      Buffer const& about = program_.at(buffer);
+      std::int64_t const begin = about.offset + about.at(entry.part.begin);
+      bool const to_the_end = entry.part.end == about.range.end;  // and what pads its last block
+      if (entry.part.size() > 0 &&
+          (begin % disk_block != 0 || (!to_the_end && program_.bytes_of(entry) % disk_block != 0)))
         return name(index_) + " reads or writes a part of a block of " + name_of_buffer(buffer);
     }
     return {};

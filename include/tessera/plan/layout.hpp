@@ -11,6 +11,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/detail/sort.hpp"
 #include "tessera/nn/model.hpp"
+#include "tessera/optim/states.hpp"
 #include "tessera/plan/schedule.hpp"
 #include "tessera/tensor/arena.hpp"
 
@@ -101,7 +102,7 @@ inline std::vector<Piece> pieces(UnitLayout const& unit, int group, Range range)
 
 namespace detail {
 
-/// What contradicts itself in a unit's boundaries, or nothing.
+/// What contradicts itself in a unit's boundaries and activations, or nothing.
 inline std::string mistake_in_boundaries(UnitSpec const& unit) {
   for (int segment = 0; segment + 1 < unit.segments(); ++segment) {
     Boundary const& at = unit.boundary(segment);
@@ -136,14 +137,16 @@ inline std::string mistake_in_boundaries(UnitSpec const& unit) {
       return has + " over which the gradient of '" + value->name +
              "' turns from replicated to partial; only sums are moved";
   }
-  auto const beyond = [&](ActivationSpec const& kept) {
-    return kept.segment < 0 || kept.segment >= unit.segments();
-  };
   for (auto const* list : {&unit.saved, &unit.backward})
-    for (ActivationSpec const& kept : *list)
-      if (beyond(kept))
+    for (ActivationSpec const& kept : *list) {
+      for (nn::Weight const of : kept.serves)
+        if (of.index < 0 ||
+            of.index >= static_cast<int>(of.borrowed ? unit.borrows.size() : unit.parameters.size()))
+          return "has activation '" + kept.name + "' that serves a parameter which the unit does not have";
+      if (kept.segment < 0 || kept.segment >= unit.segments())
         return "has activation '" + kept.name + "' of segment " + std::to_string(kept.segment) +
                ", but only " + std::to_string(unit.segments()) + "; a boundary begins one";
+    }
   return {};
 }
 
@@ -206,6 +209,19 @@ inline void check_units(std::vector<UnitSpec> const& units) {
     if (names[order[next - 1]] == names[order[next]])
       throw Error(ErrorKind::config,
                   "model: parameter '" + names[order[next]] + "' is declared twice; names must be unique");
+}
+
+/// Checks what an optimizer keeps: a shard holds whole blocks, and multiples of 4 bytes, in which it travels.
+/// Throws Error(config) naming the state.
+inline void check_states(std::vector<OptimizerState> const& states) {
+  for (OptimizerState const& state : states)
+    if (state.block < 1 || shard_alignment % state.block != 0 ||
+        shard_alignment / state.block * static_cast<std::int64_t>(size_of(state.type)) % 4 != 0)
+      throw Error(ErrorKind::config, "optimizer: state '" + std::string(state.name) + "' has a value of " +
+                                         std::string(name_of(state.type)) + " for each block of " +
+                                         std::to_string(state.block) + " elements; a block must divide " +
+                                         std::to_string(shard_alignment) +
+                                         ", which take a multiple of 4 bytes");
 }
 
 }  // namespace v0

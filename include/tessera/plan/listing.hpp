@@ -83,6 +83,8 @@ inline std::string listing(StepPlan const& plan, Program const& program) {
     char const* const with = entry.move == Move::send      ? "to "
                              : entry.move == Move::receive ? "from "
                                                            : "among ";
+    if (plan.placement().owners > 1 && (entry.move == Move::gather || entry.move == Move::broadcast))
+      line += (entry.move == Move::gather ? "to rank " : "from rank ") + std::to_string(entry.root) + " ";
     if (entry.group != Group::all) line += with + std::string(name_of(entry.group)) + " ";
     if (entry.from >= 0) {
       line += detail::words(plan, program.at(entry.from), entry.unit);

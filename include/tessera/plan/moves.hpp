@@ -41,8 +41,8 @@ inline void go_over_ranks(std::vector<Hop>& hops, Sharding from, Sharding to, Ro
     hops.push_back({move, {after, Tier::device}, group});
   };
   Group const row = roads.replicas > 1 ? Group::shards : Group::all;
-  if (from == Sharding::partial && to == Sharding::root)
-    go(Move::gather, Sharding::root, Group::all);
+  if (from == Sharding::partial && to == Sharding::owned)
+    go(Move::gather, Sharding::owned, Group::all);
   else if (from == Sharding::partial && roads.ordered)
     go(Move::all_to_all, Sharding::sharded, Group::all);
   else if (from == Sharding::partial && to == Sharding::sharded) {
@@ -50,10 +50,10 @@ inline void go_over_ranks(std::vector<Hop>& hops, Sharding from, Sharding to, Ro
     if (roads.replicas > 1) go(Move::all_reduce, Sharding::sharded, Group::replicas);
   } else if (from == Sharding::partial)
     go(Move::all_reduce, Sharding::replicated, Group::all);
-  else if (from == Sharding::root)
+  else if (from == Sharding::owned)
     go(Move::broadcast, Sharding::replicated, Group::all);
-  else if (to == Sharding::root && roads.replicas == 1)
-    go(Move::gather, Sharding::root, Group::all);
+  else if (to == Sharding::owned && roads.replicas == 1)
+    go(Move::gather, Sharding::owned, Group::all);
   else
     go(Move::all_gather, Sharding::replicated, row);
 }
@@ -66,9 +66,9 @@ inline void go_over_ranks(std::vector<Hop>& hops, Sharding from, Sharding to, Ro
 /// summands, the receiver has one piece a rank, which are still to be folded.
 ///   partial    to replicated  all_reduce        (ordered: all_to_all, all_gather)
 ///   partial    to sharded     reduce_scatter    (ordered: all_to_all)
-///   partial    to root        gather
-///   sharded    to replicated  all_gather        to root  gather
-///   root       to others      broadcast
+///   partial    to owned       gather
+///   sharded    to replicated  all_gather        to owned  gather
+///   owned      to others      broadcast
 ///   replicated to others      nothing: every rank has its part
 /// With several replicas, sums into shards are a reduce_scatter within the row and an all_reduce of the
 /// column, and shards come together within the row.

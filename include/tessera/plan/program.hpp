@@ -128,6 +128,7 @@ class Generator {
     Entry& entry = emit(verb, of, lane, {from}, {to});
     entry.move = move;
     entry.group = group;
+    if (move == Move::gather || move == Move::broadcast) entry.root = plan_.owner(of);
     entry.bucket = bucket;
     entry.from = from;
     entry.to = to;
@@ -181,14 +182,14 @@ class Generator {
       return pieces == 1 && buffer >= 0 && buffers_[buffer].tier == hop.after.tier &&
              holds(buffers_[buffer].over, hop.after.over);
     };
-    Placement lies = hop.after;  // summands, and what rank 0 is about to broadcast, have room for all
+    Placement lies = hop.after;  // summands, and what an owner is about to broadcast, have room for all
     bool const onwards = !last && lies.tier == Tier::device;
-    if (lies.over == Sharding::partial || (lies.over == Sharding::root && onwards))
+    if (lies.over == Sharding::partial || (lies.over == Sharding::owned && onwards))
       lies.over = Sharding::replicated;
-    int const next = fits(into) ? into
-                     : fits(values.buffer)
-                         ? values.buffer
-                         : buffers_.room(passing, of, stop(passing, of)++, here.type, lies, pieces);
+    int const next = fits(into)            ? into
+                     : fits(values.buffer) ? values.buffer
+                                           : buffers_.room(passing, of, stop(passing, of)++, here.type, lies,
+                                                           pieces, here.block);
     if (hop.move == Move::broadcast && next != values.buffer) {
       move(verb, Move::copy, of, values.buffer, next, part_of(Move::copy, of, values.lies.over));
       values.buffer = next;
@@ -242,8 +243,10 @@ class Generator {
     for (Flat const owner : work.weights) reads.push_back(weights(owner));
     if (unit > 0) reads.push_back(forward ? buffers_.output(unit - 1) : input_again(unit));
     for (int index = 0; index < static_cast<int>(spec.saved.size()); ++index) {
-      int const by = spec.saved[static_cast<std::size_t>(index)].segment;
-      if (by > segment) continue;
+      ActivationSpec const& kept = spec.saved[static_cast<std::size_t>(index)];
+      int const by = kept.segment;
+      bool const uses = backward || (work.verb == Verb::restore && !kept.cheap);
+      if (by > segment || (uses && !plan_.wanted(unit, kept))) continue;
       bool const dropped = order_.drops(unit, static_cast<std::size_t>(index));
       bool const made = by == segment && (forward || (again && dropped));
       (made ? writes : reads)
@@ -343,8 +346,7 @@ class Generator {
       auto& entries = program_.schedule.entries;
       std::size_t down = entries.size() - 1;  // how the sum went there
       while (entries[down].to != load.into) --down;
-      work(Verb::norm, load.of, entries[down].from, partials, plan_.held(plan_.normed_over(), load.of), {},
-           {});
+      work(Verb::norm, load.of, entries[down].from, partials, plan_.normed(load.of), {}, {});
       entries.back().lane = Lane::communication;  // units compute on meanwhile
     }
   }
@@ -355,7 +357,7 @@ class Generator {
     Range const all = buffers_[partials].range;
     if (rows().gradients.tier == Tier::device)
       for (Flat const of : plan_.trainable())
-        work(Verb::norm, of, buffers_.gradient(of), partials, plan_.held(plan_.normed_over(), of), {}, {});
+        work(Verb::norm, of, buffers_.gradient(of), partials, plan_.normed(of), {}, {});
     if (plan_.norm_in_fold()) move(Verb::share, Move::copy, -1, found_[0], partials, all);
     if (several()) move(Verb::share, Move::all_gather, -1, partials, buffers_.shares(), all);
     emit(Verb::decide, -1, Lane::compute, {several() ? buffers_.shares() : partials}, {buffers_.state()});
@@ -417,18 +419,21 @@ class Generator {
 
 /// The plan of one rank. Takes milliseconds and touches no device. `units` must be what the model lists for
 /// {shape.batch, shape.sequence}. Not `whole`: the bytes are the same, but the schedules hold the last
-/// micro-batch alone, without waits. Throws Error(config) for a defective unit list.
+/// micro-batch alone, without waits. `optimizer`: what it keeps, where that is not AdamW. Throws
+/// Error(config) for a defective unit list.
 inline StepPlan make_plan(std::vector<UnitSpec> units, RecipeTable const& recipe, StepShape const& shape,
-                          bool whole = true) {
+                          bool whole = true, std::vector<OptimizerState> optimizer = {}) {
   check_units(units);
+  auto const adamw = adamw_states(recipe.types.master);
+  if (optimizer.empty()) optimizer.assign(adamw.begin(), adamw.end());
+  check_states(optimizer);
   StepPlan plan;
   plan.units = std::move(units);
   plan.recipe = recipe;
   plan.recipe.placement = at_world(recipe.placement, shape.world, shape.shards());
   plan.shape = shape;
   for (UnitSpec const& unit : plan.units) plan.layouts.push_back(layout_of(unit, shape.shards()));
-  auto const states = adamw_states(recipe.types.master);
-  plan.optimizer.assign(states.begin(), states.end());
+  plan.optimizer = std::move(optimizer);
   int number = 0, normed = 0;
   for (UnitLayout& layout : plan.layouts)
     for (FlatLayout& flat : layout.flats) {
@@ -439,7 +444,7 @@ inline StepPlan make_plan(std::vector<UnitSpec> units, RecipeTable const& recipe
     throw Error(ErrorKind::config, "model: every parameter is frozen; leave one to train");
   Placement const& gradients = plan.recipe.placement.gradients;
   bool const mixed = recipe.types.contribution != recipe.types.accumulator;
-  bool const folds = recipe.reduction == ReductionKind::ordered || gradients.over == Sharding::root;
+  bool const folds = recipe.reduction == ReductionKind::ordered || gradients.over == Sharding::owned;
   plan.accumulates = shape.accumulation > 1 || gradients.over == Sharding::sharded ||
                      gradients.tier != Tier::device || (mixed && shape.world > 1 && folds);
   plan.train = detail::Generator(plan, true).run(whole);

@@ -115,8 +115,8 @@ struct Footprint {
   }
 };
 
-/// Ranks differ only under the root optimizer, whose root holds the most. `root`: the plan of rank 0, where
-/// it is there already.
+/// Ranks differ only where some own flat groups: each of these, and all others alike. `root`: the plan of
+/// rank 0, where it is there already.
 inline Footprint footprint(UnitLister const& units, RecipeTable const& recipe, StepShape shape,
                            StepPlan const* root = nullptr) {
   Footprint sum;
@@ -132,13 +132,15 @@ inline Footprint footprint(UnitLister const& units, RecipeTable const& recipe, S
     shape.rank = rank;
     return make_plan(units({shape.batch, shape.sequence}), recipe, shape, false);
   };
-  bool const alike = !recipe.placement.uses(Sharding::root) || shape.world == 1;
-  std::int64_t const like_root = alike ? shape.world : 1;
-  if (root)
-    add(*root, like_root);
-  else
-    add(plan_of(0), like_root);
-  if (!alike) add(plan_of(1), shape.world - 1);
+  PlacementTable const rows = at_world(recipe.placement, shape.world);
+  int const owners = rows.uses(Sharding::owned) ? rows.owners : 0;
+  for (int rank = 0; rank <= owners && rank < shape.world; ++rank) {
+    int const alike = rank < owners ? 1 : shape.world - owners;
+    if (root && rank == 0)
+      add(*root, alike);
+    else
+      add(plan_of(rank), alike);
+  }
   return sum;
 }
 

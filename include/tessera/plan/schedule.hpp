@@ -56,8 +56,8 @@ enum class Move : std::uint8_t {
   reduce_scatter,  ///< sums over ranks, a part on each
   all_reduce,      ///< sums over ranks, whole on each
   all_to_all,      ///< every rank's summand of a part to the rank of that part
-  gather,          ///< every rank's values to rank 0
-  broadcast,       ///< rank 0's values to all ranks
+  gather,          ///< every rank's values to the root
+  broadcast,       ///< the root's values to all ranks
   send,            ///< to one rank, which receives
   receive          ///< from one rank, which sends
 };
@@ -159,6 +159,7 @@ struct Entry {
   Verb verb{};
   Move move = Move::none;
   Group group = Group::all;  ///< of a move between ranks
+  int root = 0;              ///< of a gather or broadcast: its rank
   int bucket = -1;           ///< of moves side by side that are one call; -1: by itself
   int unit = -1;
   int segment = 0;       ///< of the unit
@@ -293,7 +294,7 @@ inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sha
 
 /// A 64-bit FNV-1a hash of verbs, moves, buckets, units, micro-batches, lanes, buffers and repetitions: ranks
 /// compare it before step 1, and rows with equal hashes run the same program. Waits are left out: they follow
-/// from these and from where the buffers lie, which under the root optimizer is not the same on all ranks.
+/// from these and from where the buffers lie, which is not the same on all ranks where some own flat groups.
 inline std::uint64_t hash_of(Schedule const& schedule) {
   std::uint64_t hash = 14695981039346656037ull;
   auto const mix = [&](std::int64_t value) {
@@ -308,7 +309,7 @@ inline std::uint64_t hash_of(Schedule const& schedule) {
   for (Entry const& entry : schedule.entries) {
     mix(static_cast<std::int64_t>(entry.verb));
     mix(static_cast<std::int64_t>(entry.move));
-    mix(static_cast<std::int64_t>(entry.group));
+    mix(static_cast<std::int64_t>(entry.group) + 256 * std::int64_t{entry.root});
     mix(entry.unit + (std::int64_t{entry.segment} << 32));
     mix(entry.micro_batch);
     mix(static_cast<std::int64_t>(entry.lane) + 256 * (std::int64_t{entry.bucket} + 1));

@@ -43,14 +43,16 @@ class StepBuffers {
     return list;
   }
   /// Room for values of a flat group that lie so; `pieces` ranks' each.
-  int room(Kind kind, Flat of, int index, DType type, Placement const& lies, int pieces = 1) {
+  int room(Kind kind, Flat of, int index, DType type, Placement const& lies, int pieces = 1,
+           std::int64_t block = 1) {
     Range const range = plan_.held(lies.over, of);
     Buffer buffer{.kind = kind, .unit = of.unit, .flat = of.group, .index = index, .tier = lies.tier};
     buffer.type = type;
     buffer.over = lies.over;
     buffer.range = range;
+    buffer.block = block;
     buffer.pieces = pieces;
-    buffer.bytes = range.size() * pieces * size(type);
+    buffer.bytes = buffer.bytes_of(range.size()) * pieces;
     return program_.add(buffer);
   }
   /// A micro-batch's gradient of a flat group: where nothing is accumulated, the gradient itself.
@@ -156,8 +158,9 @@ class StepBuffers {
       keep(room(Kind::parameters, of, 0, types.parameter, rows.parameters));
       if (!plan_.flat(of).trainable) continue;
       if (!plan_.weights_are_master()) keep(room(Kind::master, of, 0, types.master, rows.master));
-      for (std::size_t index = 0; index < plan_.optimizer.size(); ++index)
-        keep(room(Kind::moments, of, static_cast<int>(index), plan_.optimizer[index].type, rows.moments));
+      int index = 0;
+      for (OptimizerState const& state : plan_.optimizer)
+        keep(room(Kind::moments, of, index++, state.type, rows.moments, 1, state.block));
       keep(plan_.accumulates ? room(Kind::accumulator, of, 0, types.accumulator, rows.gradients)
                              : contribution(of));
     }

@@ -56,13 +56,16 @@ struct Buffer {
   DType type = DType::f32;  ///< of the elements of `range`
   Sharding over = Sharding::replicated;  ///< of state: what of its flat group it has room for
   Range range{};                         ///< of state: which elements of it that is on this rank
+  std::int64_t block = 1;                ///< of optimizer state: how many elements share a value
   int pieces = 1;            ///< how many ranks' values of that range lie in it, one after another
   std::int64_t offset = -1;  ///< in its tier's arena; -1: never used
 
-  /// Where an element of the flat group begins, in bytes.
-  constexpr std::int64_t at(std::int64_t element) const {
-    return (element - range.begin) * static_cast<std::int64_t>(size_of(type));
+  /// The bytes of some elements of the flat group.
+  constexpr std::int64_t bytes_of(std::int64_t elements) const {
+    return elements / block * static_cast<std::int64_t>(size_of(type));
   }
+  /// Where an element of the flat group begins, in bytes.
+  constexpr std::int64_t at(std::int64_t element) const { return bytes_of(element - range.begin); }
 };
 
 /// A schedule with its buffers placed.
@@ -88,7 +91,7 @@ struct Program {
   std::int64_t bytes_of(Entry const& entry) const {
     if (entry.from < 0) return 0;
     Buffer const& source = at(entry.from);
-    return entry.part.size() * static_cast<std::int64_t>(size_of(source.type)) *
+    return source.bytes_of(entry.part.size()) *
            (entry.move == Move::copy || entry.verb == Verb::fold ? source.pieces : 1);
   }
 
@@ -171,21 +174,25 @@ struct StepPlan {
     while (unit < units_count() && !trains(unit)) ++unit;
     return unit;
   }
-  /// Whether a tensor that backward_input leaves for backward_weight serves a gradient that is wanted.
+  /// Whether backward wants a tensor: not where it serves frozen parameters alone.
   bool wanted(int unit, ActivationSpec const& kept) const {
-    for (int const parameter : kept.serves)
-      if (flat(flat_of(unit, parameter)).trainable) return true;
+    for (nn::Weight const of : kept.serves)
+      if (trains(of.borrowed ? this->unit(unit).borrows[static_cast<std::size_t>(of.index)]
+                             : Borrow{unit, of.index}))
+        return true;
     return kept.serves.empty();
   }
   UnitSpec const& unit(int unit) const { return units[static_cast<std::size_t>(unit)]; }
   bool is_root() const { return shape.rank == 0; }
 
   PlacementTable const& placement() const { return recipe.placement; }
+  /// The rank that has all of a flat group where it is owned.
+  int owner(Flat of) const { return flat(of).number % placement().owners; }
   /// What this rank holds of values that lie so over the ranks.
   Range held(Sharding over, Flat of) const {
     FlatLayout const& all = flat(of);
     if (over == Sharding::sharded) return all.shard_of(shape.rank % shape.shards());
-    if (over == Sharding::root && !is_root()) return {};
+    if (over == Sharding::owned && shape.rank != owner(of)) return {};
     return {0, all.padded};
   }
   /// How complete gradients lie: as the table says, but where each rank has room for all and the optimizer
@@ -208,22 +215,31 @@ struct StepPlan {
   bool norm_in_fold() const {
     return placement().gradients.tier != Tier::device && summed().over != Sharding::partial;
   }
-  /// How the parts lie whose norm each rank takes: a shard each, or all where one rank has it all.
-  Sharding normed_over() const {
-    return gradients().over == Sharding::root ? Sharding::root : Sharding::sharded;
+  /// The part of a flat group whose norm this rank takes: a shard, or all of what it owns.
+  Range normed(Flat of) const {
+    return held(gradients().over == Sharding::owned ? Sharding::owned : Sharding::sharded, of);
   }
-  /// How many ranks' norms count, the first ones': those of one row.
-  int norm_ranks() const { return normed_over() == Sharding::root ? 1 : shape.shards(); }
+  /// The ranks whose norms of a flat group count, an equal part each: its owner, or those of the first row.
+  comm::Peers norm_by(Flat of) const {
+    if (gradients().over == Sharding::owned) return {owner(of), 1, 1};
+    return {0, 1, shape.shards()};
+  }
+  /// The ranks whose losses count.
+  comm::Peers losses_by() const { return {0, 1, shape.world}; }
   /// Whether the ranks have a part each of what a buffer of state holds.
   bool is_split(Buffer const& buffer) const { return buffer.over == Sharding::sharded && shape.shards() > 1; }
+  /// The first rank that has all of a buffer of state that is not split.
+  int first_with(Buffer const& buffer) const {
+    return buffer.over == Sharding::owned ? owner({buffer.unit, buffer.flat}) : 0;
+  }
   /// Where the norm partials of each trainable flat group lie in the share of every rank.
   std::vector<NormRange> norm_ranges() const {
     std::vector<NormRange> ranges;
     std::int64_t offset = 0;
     for (Flat const of : trainable()) {
-      bool const whole = normed_over() == Sharding::root;
-      std::int64_t const blocks = (whole ? flat(of).padded : flat(of).shard) / shard_alignment;
-      ranges.push_back({offset, blocks});
+      comm::Peers const by = norm_by(of);
+      std::int64_t const blocks = flat(of).padded / shard_alignment / by.count;
+      ranges.push_back({offset, blocks, by});
       offset += blocks;
     }
     return ranges;
@@ -252,7 +268,7 @@ struct StepPlan {
   std::int64_t file_bytes() const {
     return round_up(arena_bytes[static_cast<std::size_t>(Tier::nvme)], disk_block);
   }
-  /// Of one step.
+  /// Of one step. Disks move whole blocks.
   FileTraffic file_traffic() const {
     FileTraffic sum;
     Schedule const& schedule = train.schedule;
@@ -261,7 +277,7 @@ struct StepPlan {
       if (entry.lane != Lane::disk) continue;
       bool const repeated = schedule.body_begin <= index && index < schedule.body_end;
       (has_addresses(train.at(entry.to).tier) ? sum.read : sum.written) +=
-          train.bytes_of(entry) * (repeated ? schedule.times : 1);
+          round_up(train.bytes_of(entry), disk_block) * (repeated ? schedule.times : 1);
     }
     return sum;
   }

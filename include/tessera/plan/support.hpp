@@ -24,7 +24,7 @@ inline std::optional<std::string> unsupported_reason(RecipeTable const& recipe) 
   if (recipe.placement.uses(Sharding::partial))
     return name("sharding", recipe.names.sharding) +
            " keeps a state as one summand on each rank, and only a contribution is; keep it replicated, "
-           "sharded or on the root";
+           "sharded or owned";
   if (recipe.precision == DType::tf32)
     return name("precision", recipe.names.precision) + " is not part of this build; use fp32 or bf16";
   if (recipe.attention == AttentionKind::cudnn)

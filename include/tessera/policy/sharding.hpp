@@ -44,8 +44,8 @@ struct RootOptimizer {
   using policy_slot = slot::sharding;
   static constexpr std::string_view name = "dp";
   static constexpr void describe(RecipeTable& recipe) {
-    recipe.placement.master.over = recipe.placement.moments.over = Sharding::root;
-    recipe.placement.gradients.over = Sharding::root;
+    recipe.placement.master.over = recipe.placement.moments.over = Sharding::owned;
+    recipe.placement.gradients.over = Sharding::owned;
   }
 };
 

@@ -13,9 +13,9 @@
 namespace tessera {
 inline namespace v0 {
 
-/// How values lie over the ranks: whole on each, a shard on each, whole on rank 0 alone, or as one summand on
-/// each. Only a contribution is partial; no state is kept so.
-enum class Sharding : std::uint8_t { replicated, sharded, root, partial };
+/// How values lie over the ranks: whole on each, a shard on each, each flat group whole on the one rank that
+/// owns it, or as one summand on each. Only a contribution is partial; no state is kept so.
+enum class Sharding : std::uint8_t { replicated, sharded, owned, partial };
 enum class LossScaleKind : std::uint8_t { none, fixed, dynamic };
 /// What the backward pass computes again instead of keeping it.
 enum class RecomputeKind : std::uint8_t { none, gelu, block, every };
@@ -30,8 +30,8 @@ constexpr std::string_view name_of(Sharding sharding) {
       return "replicated";
     case Sharding::sharded:
       return "sharded";
-    case Sharding::root:
-      return "root";
+    case Sharding::owned:
+      return "owned";
     case Sharding::partial:
       return "partial";
   }
@@ -119,6 +119,8 @@ struct Placement {
 /// from these rows (plan/moves.hpp), so any table trains.
 struct PlacementTable {
   Placement parameters{}, gradients{}, master{}, moments{};
+  /// How many ranks own flat groups, 0: all. They take turns, group by group; one owner is rank 0.
+  int owners = 1;
 
   friend constexpr bool operator==(PlacementTable const&, PlacementTable const&) = default;
 
@@ -134,6 +136,7 @@ struct PlacementTable {
 /// The placement that a world of this size really has, with state in so many shards (0: one a rank): one
 /// rank shards nothing, so every stage equals stage 0, and one shard is the whole.
 constexpr PlacementTable at_world(PlacementTable placement, int world, int shards = 0) {
+  placement.owners = placement.owners == 0 || placement.owners > world ? world : placement.owners;
   for (Placement* row : {&placement.parameters, &placement.gradients, &placement.master, &placement.moments})
     if (world == 1 || (shards == 1 && row->over == Sharding::sharded)) row->over = Sharding::replicated;
   return placement;

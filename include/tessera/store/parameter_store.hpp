@@ -57,7 +57,7 @@ class ParameterStore {
     shares_.sums = share_sums_offset(plan_.norm_blocks());
     shares_.unit_count = static_cast<int>(ranges.size());
     shares_.ranks = world;
-    shares_.norm_ranks = plan_.norm_ranks();
+    shares_.losses_by = plan_.losses_by();
     shares_.accumulation = plan_.shape.accumulation;
     shares_.first = state_bytes(world > 1 ? Kind::shares : Kind::partials);
     std::byte* const table = state_bytes(Kind::norm_ranges);
@@ -238,11 +238,19 @@ class ParameterStore {
     auto const bytes = static_cast<std::size_t>(master.bytes);
     HostArena spare;
     std::byte const* const own = memory_.view(context_, master, spare);
-    if (!plan_.is_split(master))
-      return plan_.is_root() ? std::vector(own, own + bytes) : std::vector<std::byte>();
-    // The first row's shards come first.
-    std::vector<std::byte> all(plan_.is_root() ? bytes * static_cast<std::size_t>(plan_.shape.world) : 0);
-    transport_.gather(0, own, all.data(), master.bytes, {"collect", plan_.unit(of.unit).name.c_str(), -1});
+    comm::CollectiveId const by{"collect", plan_.unit(of.unit).name.c_str(), -1};
+    std::vector<std::byte> all;
+    if (plan_.is_split(master)) {  // the first row's shards come first
+      all.resize(plan_.is_root() ? bytes * static_cast<std::size_t>(plan_.shape.world) : 0);
+      transport_.gather(0, own, all.data(), master.bytes, by);
+    } else if (int const from = plan_.first_with(master); from == 0) {
+      if (plan_.is_root()) all.assign(own, own + bytes);
+    } else if (plan_.shape.rank == from) {
+      transport_.send(0, own, master.bytes, by);
+    } else if (plan_.is_root()) {
+      all.resize(static_cast<std::size_t>(plan_.flat(of).padded) * size_of(master.type));
+      transport_.receive(from, all.data(), static_cast<std::int64_t>(all.size()), by);
+    }
     return all;
   }
 
@@ -254,7 +262,7 @@ class ParameterStore {
     std::byte* const to = memory_.of(program)[static_cast<std::size_t>(entry.to)];
     std::byte* const own = from + source.at(entry.part.begin);
     std::int64_t const count = entry.part.size();
-    std::int64_t const bytes = count * static_cast<std::int64_t>(size_of(source.type));
+    std::int64_t const bytes = source.bytes_of(count);
     comm::CollectiveId const by{name_of(entry.verb).data(),
                                 entry.unit < 0 ? "all units" : plan_.unit(entry.unit).name.c_str(),
                                 micro_batch};
@@ -278,10 +286,10 @@ class ParameterStore {
         transport_.all_to_all(from, to, bytes, by, plan_.shape.shards(), among);
         break;
       case Move::gather:
-        transport_.gather(0, own, to, bytes, by, among);
+        transport_.gather(entry.root, own, to, bytes, by, among);
         break;
       case Move::broadcast:
-        transport_.broadcast(0, to, bytes, by, among);
+        transport_.broadcast(entry.root, to, bytes, by, among);
         break;
       case Move::send:
       case Move::receive:
@@ -328,31 +336,11 @@ class ParameterStore {
   void work(Context<P>& context, Entry const& entry, bool first) {
     if (entry.part.size() == 0) return;
     bool const sums = plan_.train.at(entry.from).type == dtype_of<S>;
-    switch (entry.verb) {
-      case Verb::fold:
-        return fold(context, entry, first);
-      case Verb::norm:
-        return sums ? norm<S>(context, entry) : norm<T>(context, entry);
-      case Verb::update:
-        return sums ? update<S>(context, entry) : update<T>(context, entry);
-      case Verb::forward:
-      case Verb::recompute:
-      case Verb::restore:
-      case Verb::backward_input:
-      case Verb::backward_weight:
-      case Verb::release:
-      case Verb::acquire:
-      case Verb::reduce:
-      case Verb::stream:
-      case Verb::publish:
-      case Verb::share:
-      case Verb::decide:
-      case Verb::brief:
-      case Verb::cross:
-        break;
-    }
-    throw Error(ErrorKind::failed,
-                "a schedule has " + std::string(name_of(entry.verb)) + " without a move; the plan is wrong");
+    if (entry.verb == Verb::fold) return fold(context, entry, first);
+    if (entry.verb == Verb::norm) return sums ? norm<S>(context, entry) : norm<T>(context, entry);
+    if (entry.verb == Verb::update) return sums ? update<S>(context, entry) : update<T>(context, entry);
+    throw Error(ErrorKind::failed, "a schedule works on state by the verb " +
+                                       std::string(name_of(entry.verb)) + ", which no store does");
   }
 
   /// Adds what arrived, in rank order, to the gradient: acc = c_0, acc = acc + c_m. The last fold on the host

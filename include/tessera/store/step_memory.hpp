@@ -54,7 +54,7 @@ class StepMemory {
   /// Carries out an entry between the file and memory: returns when its bytes are there.
   void transfer(Program const& program, Entry const& entry) const {
     Buffer const &source = program.at(entry.from), &target = program.at(entry.to);
-    std::int64_t const bytes = program.bytes_of(entry), begin = entry.part.begin;
+    std::int64_t const bytes = round_up(program.bytes_of(entry), disk_block), begin = entry.part.begin;
     auto const address = [&](int buffer) { return of(program)[static_cast<std::size_t>(buffer)]; };
     if (bytes == 0) return;
     if (has_addresses(target.tier))

@@ -48,7 +48,7 @@ class StepTrace {
       } else if (entry.verb == Verb::decide) {  // all gradients are complete
         for (Flat const of : plan.trainable()) {
           int const buffer = plan.train.find(plan.gradient_kind(), of);
-          Range const part = plan.held(plan.normed_over(), of);
+          Range const part = plan.normed(of);
           record(plan, {step, gradient, 0, plan.flat(of).number}, of, part, plan.train.at(buffer).type,
                  data(buffer, part));
         }
@@ -111,6 +111,8 @@ class StepTrace {
         return static_cast<double>(reinterpret_cast<half const*>(data)[index]);
       case DType::bf16:
         return static_cast<double>(reinterpret_cast<bfloat16 const*>(data)[index]);
+      case DType::u8:
+        return static_cast<double>(data[index]);
       case DType::f32:
       case DType::tf32:
         return static_cast<double>(reinterpret_cast<float const*>(data)[index]);

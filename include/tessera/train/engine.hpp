@@ -425,7 +425,9 @@ double Engine<Place, T>::evaluate(Batch const& batch) {
     std::memcpy(&sum, context_.host_view(store_.loss_slot(0), sizeof sum), sizeof sum);
     Sums const own{sum.loss, static_cast<double>(sum.unmasked)};
     transport_.all_gather(&own, all.data(), sizeof own, {"evaluate", "head", micro});
-    for (Sums const& sums : all) {  // in the order of micro-batches, whatever the world
+    comm::Peers const by = plan_.losses_by();
+    for (int part = 0; part < by.count; ++part) {  // in the order of micro-batches, whatever the world
+      Sums const& sums = all[static_cast<std::size_t>(by.rank(part))];
       loss += sums.loss;
       counted += sums.counted;
     }

@@ -209,13 +209,35 @@ class Executor {
   }
 
   void run(Turn const& turn, Context<Place>& context, Store& store) {
-    if (computes(turn.entry.verb))
-      compute(turn, context, store);
-    else if (turn.entry.verb != Verb::release)
-      store.run(program_, turn.entry, turn.micro_batch);
+    switch (turn.entry.verb) {
+      case Verb::forward:
+      case Verb::recompute:
+        return compute(turn, context, store, functions_.forward);
+      case Verb::restore:
+        return compute(turn, context, store, functions_.recompute);
+      case Verb::backward_input:
+        return compute(turn, context, store, functions_.backward_input);
+      case Verb::backward_weight:
+        return compute(turn, context, store, functions_.backward_weight);
+      case Verb::release:
+        return;
+      case Verb::acquire:
+      case Verb::reduce:
+      case Verb::fold:
+      case Verb::norm:
+      case Verb::stream:
+      case Verb::update:
+      case Verb::publish:
+      case Verb::share:
+      case Verb::decide:
+      case Verb::brief:
+      case Verb::cross:
+        return store.run(program_, turn.entry, turn.micro_batch);
+    }
   }
 
-  void compute(Turn const& turn, Context<Place>& context, Store& store) {
+  void compute(Turn const& turn, Context<Place>& context, Store& store,
+               typename UnitFunctions<Place, T>::Function function) {
     Entry const& entry = turn.entry;
     Pass<Place, T>& pass = passes_[static_cast<std::size_t>(turn.index)];
     StepShape const& shape = plan_.shape;
@@ -228,20 +250,7 @@ class Executor {
     bool const ends =
         entry.unit + 1 == plan_.units_count() && entry.segment + 1 == plan_.unit(entry.unit).segments();
     try {
-      switch (entry.verb) {
-        case Verb::forward:
-        case Verb::recompute:
-          functions_.forward(model_, entry.unit, entry.segment, pass);
-          break;
-        case Verb::restore:
-          functions_.recompute(model_, entry.unit, entry.segment, pass);
-          break;
-        case Verb::backward_input:
-          functions_.backward_input(model_, entry.unit, entry.segment, pass);
-          break;
-        default:
-          functions_.backward_weight(model_, entry.unit, entry.segment, pass);
-      }
+      function(model_, entry.unit, entry.segment, pass);
     } catch (Error const& error) {
       std::string const& unit = plan_.unit(entry.unit).name;
       throw Error(error.kind(), unit + ", " + std::string(name_of(entry.verb)) + ": " + error.what(),
