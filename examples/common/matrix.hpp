@@ -30,6 +30,14 @@ namespace cli {
 
 inline constexpr std::int64_t default_batch = 4;
 
+/// The offloads of this build, from none on.
+inline Names built_offloads() {
+  Names names;
+  for (auto const& name : slot_choices<slot::offload>())
+    if (!unsupported_reason(parse_recipe({.offload = name}))) names.push_back(name);
+  return names;
+}
+
 /// The choices of a slot that the registered recipes have: what is run unless told otherwise.
 template <class Slot>
 Names registered_choices() {
@@ -51,11 +59,12 @@ struct MatrixFlags {
   std::vector<Mesh> meshes = {Mesh{}};
   PerSlot<Names> slots;
   bool stages_given = false, offloads_given = false;
+  bool selection = false;  ///< of the recipes that the lists give (is_selected), instead of all
 
   MatrixFlags() {
     slots.of<slot::sharding>() = registered_choices<slot::sharding>();
     slots.of<slot::precision>() = registered_choices<slot::precision>();
-    slots.of<slot::offload>() = registered_choices<slot::offload>();
+    slots.of<slot::offload>() = built_offloads();
   }
 };
 
@@ -277,6 +286,19 @@ inline std::string name_of_point(MatrixFlags const& flags, Point const& point) {
   return name;
 }
 
+/// Whether a row is one of the selection: with the first offload, none, every sharding in every precision,
+/// and with each other offload every sharding in one precision, another for the next. So each sharding meets
+/// each precision and each offload, and each offload each precision.
+inline bool is_selected(MatrixFlags const& flags, SlotNames const& row) {
+  auto const place = [&]<class Slot>(Slot) {
+    Names const& list = flags.slots.template of<Slot>();
+    return std::find(list.begin(), list.end(), row.*Slot::field) - list.begin();
+  };
+  auto const offload = place(slot::offload{});
+  auto const precisions = static_cast<std::ptrdiff_t>(flags.slots.of<slot::precision>().size());
+  return offload == 0 || place(slot::precision{}) == (place(slot::sharding{}) + offload) % precisions;
+}
+
 /// The answers of every row of one shape: offloads in turn within each set of other answers, shardings
 /// fastest. The names live as long as the flags.
 inline std::vector<SlotNames> all_answers(MatrixFlags const& flags) {
@@ -298,6 +320,7 @@ inline std::vector<SlotNames> all_answers(MatrixFlags const& flags) {
   });
   vary(slot::offload{});
   vary(slot::sharding{});
+  if (flags.selection) std::erase_if(rows, [&](SlotNames const& row) { return !is_selected(flags, row); });
   return rows;
 }
 

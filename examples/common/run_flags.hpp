@@ -123,6 +123,11 @@ inline std::uint64_t seed_number(std::string const& flag, std::string const& tex
   return seed;
 }
 
+/// `--host-memory`: what all ranks together may take of the host.
+inline void add_host_memory_flag(CommandLine& line, std::int64_t& bytes) {
+  line.bytes("--host-memory", bytes, "what all ranks together may take of the host, such as 512GiB");
+}
+
 inline void add_machine_flags(CommandLine& line, TrainerOptions& options) {
   line.group("Machine");
   line.custom(
@@ -135,6 +140,7 @@ inline void add_machine_flags(CommandLine& line, TrainerOptions& options) {
              std::int64_t{1} << 50);
   line.whole("--channels", options.channels,
              "2 gathers weights beside sums, on GPUs by a second communicator", 1, 2);
+  add_host_memory_flag(line, options.host_memory_limit);
 }
 
 }  // namespace cli

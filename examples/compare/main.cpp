@@ -17,6 +17,7 @@
 
 #include "common/command_line.hpp"
 #include "common/machine.hpp"
+#include "common/nvme_folder.hpp"
 #include "common/program.hpp"
 #include "common/run_flags.hpp"
 #include "common/terminal.hpp"
@@ -32,7 +33,8 @@ namespace compare {
 namespace {
 
 constexpr char examples[] = R"(Examples:
-  compare                                           the default: 5 shardings x 3 precisions x 3 offloads
+  compare                                           every sharding, precision and offload, and each two of them
+  compare --full                                    all their combinations
   compare --stages 0,1,2,3 --precisions bf16        the ZeRO stages in one precision
   compare --ranks 1,2,4 --stages 2 --repeat 3       how ZeRO-2 scales, with a spread
   compare --global-batch 16 --ranks 1,2,4           the same steps split differently: weights equal to the bit
@@ -46,6 +48,8 @@ failed; the exit code is 0 when none failed. Exit codes: 1 failed, 2 usage, 3 se
 
 void declare(cli::CommandLine& line, Settings& settings) {
   cli::add_matrix_flags(line, settings.matrix);
+  line.toggle("--full", settings.full,
+              "every recipe, where without --stages, --precisions and --offloads some stand for all");
   line.group("Length");
   line.whole("--steps,--num-steps", settings.steps, "timed optimizer steps of a row", 1, 1 << 30);
   line.whole("--warmup,--warmup-steps", settings.warmup, "steps before them that are not timed", 0, 1 << 30);
@@ -55,7 +59,7 @@ void declare(cli::CommandLine& line, Settings& settings) {
   cli::add_optimizer_flags(line, settings.trainer, "--learning-rate-warmup");
   cli::add_freeze_flag(line, settings.freeze, settings.trainer);
   cli::add_machine_flags(line, settings.trainer);
-  line.path("--nvme-path", "FOLDER", settings.nvme_path, "where NVMe offload keeps its files");
+  cli::add_nvme_path_flag(line, settings.nvme_path);
   line.group("Output");
   line.path("--output-dir", "FOLDER", settings.output_dir, "for compare.json, compare.csv and the step logs");
   line.path("--json", "FILE", settings.json, "write just this JSON (and --csv); - is stdout");
@@ -67,13 +71,6 @@ void declare(cli::CommandLine& line, Settings& settings) {
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-void check_nvme_path(Settings const& settings) {
-  std::error_code code;
-  if (!settings.nvme_path.empty() && !std::filesystem::is_directory(settings.nvme_path, code))
-    throw Error(ErrorKind::usage, "--nvme-path " + v0::detail::path_text(settings.nvme_path) +
-                                      " is not a folder; create it, or name another one");
 }
 
 /// Refuses a learning rate that would end before its training or not begin to fall in it.
@@ -154,6 +151,26 @@ std::string numbers(std::vector<T> const& list) {
   return cli::joined(items, ",");
 }
 
+/// Whether some row keeps state in files.
+bool uses_files(std::vector<Point> const& points) {
+  return std::any_of(points.begin(), points.end(), [](Point const& point) {
+    return !point.refusal && v0::uses_files(point.recipe.placement);
+  });
+}
+
+/// How many rows there are, and of how many they are a selection.
+std::string rows_text(Settings const& settings, std::size_t rows) {
+  if (!settings.matrix.selection) return std::to_string(rows);
+  auto const& slots = settings.matrix.slots;
+  std::size_t const offloads = slots.of<slot::offload>().size(),
+                    precisions = slots.of<slot::precision>().size();
+  // Without offload in all precisions, with each offload in one of them.
+  std::size_t const all = rows / (precisions + offloads - 1) * (precisions * offloads);
+  return std::to_string(rows) + " of " + std::to_string(all) +
+         ": every sharding without offload in every precision, and with each offload in one; --full trains "
+         "all";
+}
+
 std::string box_text(cli::CommandLine const& line, Settings const& settings, std::vector<Point> const& points,
                      DataSets const& data) {
   cli::Box box("compare");
@@ -186,6 +203,8 @@ std::string box_text(cli::CommandLine const& line, Settings const& settings, std
           origin("--precisions"));
   box.add("offloads", cli::joined(settings.matrix.slots.of<slot::offload>(), ","),
           settings.matrix.offloads_given ? "flag" : "default");
+  if (!settings.trainer.nvme_directory.empty())
+    box.add("nvme path", v0::detail::path_text(settings.trainer.nvme_directory), origin("--nvme-path"));
   box.add("steps",
           std::to_string(settings.warmup) + " to warm up, " + std::to_string(settings.steps) + " timed",
           line.given("--steps") || line.given("--warmup") ? "flag" : "default");
@@ -203,7 +222,7 @@ std::string box_text(cli::CommandLine const& line, Settings const& settings, std
     if (!model.not_applied.empty())
       box.add("not applied", model.name + ": " + model.not_applied, "config.json");
   if (!settings.freeze.empty()) box.add("frozen", settings.freeze, "flag");
-  box.add("rows", std::to_string(points.size()), "derived");
+  box.add("rows", rows_text(settings, points.size()), settings.full ? "flag" : "derived");
   return box.text();
 }
 
@@ -300,14 +319,18 @@ int run(int argc, char const* const* argv) {
                 " would stay empty: with --json or --csv those files alone are written; leave one out");
   (void)comm::from_environment();  // refuses to run N times beside itself
   check_schedule(settings);
-  check_nvme_path(settings);
+  cli::check_nvme_path(settings.nvme_path);
   DataSets data(settings);
+  settings.matrix.selection = !settings.full && !settings.matrix.stages_given &&
+                              !settings.matrix.offloads_given && !line.given("--precisions");
   std::vector<Point> points = cli::make_matrix(settings.matrix, settings.data.vocabulary, data.vocabulary());
   data.check(points);
   open_weights(points);
   for (Point const& point : points)
     if (settings.trainer.freeze && point.model.in_build())
       cli::check_freeze(settings.freeze, settings.trainer, point.model.built.units()({1, 1}));
+  cli::NvmeFolder const nvme_folder(settings.nvme_path, uses_files(points));
+  settings.trainer.nvme_directory = nvme_folder.path();
   Outputs outputs(settings, points);
 
   bool const stdout_is_data = settings.json == "-" || settings.csv == "-";

@@ -41,19 +41,34 @@ struct RankTotals {
   std::int64_t bytes = 0;
   AttentionKind attention = AttentionKind::automatic;
   std::optional<double> comm_s = 0.0, waiting_s = 0.0;
+  std::int64_t peak_nvme = 0, nvme_read = 0, nvme_written = 0;
+  std::int64_t begun = 0;  ///< steps, in which it read and wrote these bytes
+  std::string nvme_engine;
 };
 
 /// Notes a rank's bytes and what ran when its steps end, also by an error.
-struct EndNote {
-  AnyTrainer const& trainer;
-  RankTotals& totals;
-
-  ~EndNote() {
-    totals.peak_device = trainer.peak_bytes(Tier::device);
-    totals.arena_device = trainer.plan().arena_bytes[static_cast<std::size_t>(Tier::device)];
-    totals.attention = trainer.attention_ran();
-    totals.arena_host = trainer.plan().arena_bytes[static_cast<std::size_t>(Tier::host)];
+class EndNote {
+ public:
+  EndNote(AnyTrainer const& of, RankTotals& to) : trainer_(of), totals_(to) {
+    FileUse use = trainer_.file_use();
+    totals_.nvme_read = -use.bytes.read;
+    totals_.nvme_written = -use.bytes.written;
+    totals_.nvme_engine = std::move(use.engine);
   }
+  ~EndNote() {
+    totals_.peak_device = trainer_.peak_bytes(Tier::device);
+    totals_.arena_device = trainer_.plan().arena_bytes[static_cast<std::size_t>(Tier::device)];
+    totals_.attention = trainer_.attention_ran();
+    totals_.arena_host = trainer_.plan().arena_bytes[static_cast<std::size_t>(Tier::host)];
+    FileUse const use = trainer_.file_use();
+    totals_.peak_nvme = trainer_.peak_bytes(Tier::nvme);
+    totals_.nvme_read += use.bytes.read;
+    totals_.nvme_written += use.bytes.written;
+  }
+
+ private:
+  AnyTrainer const& trainer_;
+  RankTotals& totals_;
 };
 
 /// Trains once. `fixed_steps` (0: none) replaces the search for --min-time.
@@ -95,6 +110,7 @@ class Training {
   void finish() {
     done_.comm_s = done_.comm_waiting_s = 0.0;
     done_.attention = ranks_.front().attention;
+    done_.nvme_engine = ranks_.front().nvme_engine;
     for (RankTotals const& totals : ranks_) {
       done_.peak_device = std::max(done_.peak_device, totals.peak_device);
       done_.arena_device = std::max(done_.arena_device, totals.arena_device);
@@ -104,6 +120,10 @@ class Training {
         if (of_rank) *of_rank /= steps * static_cast<double>(ranks_.size());
         return of_rank;
       };
+      done_.peak_nvme = std::max(done_.peak_nvme, totals.peak_nvme);
+      double const begun = std::max<double>(1.0, static_cast<double>(totals.begun));
+      done_.nvme_read = std::max(done_.nvme_read, static_cast<double>(totals.nvme_read) / begun);
+      done_.nvme_written = std::max(done_.nvme_written, static_cast<double>(totals.nvme_written) / begun);
       done_.comm_bytes = std::max(done_.comm_bytes, static_cast<double>(totals.bytes) / steps);
       done_.comm_s = plus(done_.comm_s, mean(totals.comm_s));
       done_.comm_waiting_s = plus(done_.comm_waiting_s, mean(totals.waiting_s));
@@ -141,8 +161,9 @@ class Training {
       }
     };
     {
-      EndNote const end_note{*trainer, totals};
+      EndNote const end_note(*trainer, totals);
       for (std::int64_t step = 0; goes(comm, step); ++step) {
+        ++totals.begun;
         under_way.push_back(trainer->step(loader.load(step)));
         // The first report is read at once where that costs no timed step.
         bool const first = step == 0 && settings_.warmup > 1;
@@ -234,9 +255,10 @@ void add_plan(Measured& row, Point const& point, TrainerOptions const& options, 
   StepPlan const plan = make_plan(std::move(list), point.recipe, shape);
   row.planned_device = plan.arena_bytes[static_cast<std::size_t>(Tier::device)];
   row.planned_host = plan.arena_bytes[static_cast<std::size_t>(Tier::host)];
+  row.planned_nvme = plan.arena_bytes[static_cast<std::size_t>(Tier::nvme)];
   row.schedule_hash = hexadecimal(hash_of(plan.train.schedule));
   if (refuse)
-    refuse_if_too_big(units, plan, point.recipe, memory_limit(point.recipe.device, options.memory_limit),
+    refuse_if_too_big(units, plan, point.recipe, memory_limit(point.recipe.device, options),
                       point.model.built.positions());
 }
 

@@ -27,7 +27,10 @@ struct Repeat {
   double window_s = 0.0;      ///< of the host, between its reading the reports around the timed steps
   double cpu_seconds = 0.0;   ///< of the whole process in that time
   std::int64_t peak_device = 0, arena_device = 0, arena_host = 0;  ///< bytes, the largest over ranks
-  std::int64_t peak_resident = -1;                                 ///< bytes of the process; -1: unknown
+  std::int64_t peak_nvme = 0;                                      ///< bytes of a file, likewise
+  double nvme_read = 0.0, nvme_written = 0.0;                      ///< bytes of a step, likewise
+  std::string nvme_engine;                             ///< what reads and writes; empty: nothing does
+  std::int64_t peak_resident = -1;                     ///< bytes of the process; -1: unknown
   double comm_bytes = 0.0;                             ///< sent in a timed step by the busiest rank
   std::optional<double> comm_s;                        ///< in collectives, of a timed step, mean over ranks
   std::optional<double> comm_waiting_s;                ///< of that, waiting for other ranks
@@ -41,7 +44,7 @@ struct Measured {
   Point point;
   std::string status = "failed";  ///< ok, oom, refused or failed
   std::string reason;
-  std::optional<std::int64_t> planned_device, planned_host;  ///< bytes, the largest over ranks
+  std::optional<std::int64_t> planned_device, planned_host, planned_nvme;  ///< bytes, the largest over ranks
   std::optional<std::int64_t> params, trainable;
   std::string schedule_hash;
   std::vector<Repeat> repeats;

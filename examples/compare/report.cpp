@@ -109,6 +109,12 @@ void add_measurements(Row& row, Measured const& of, Settings const& settings) {
   row["peak_gpu_mem_mb"] = cli::mebibytes(peak);
   row["arena_mb"] = cli::mebibytes(arena);
   row["host_mem_mb"] = cli::mebibytes(host);
+  if (Repeat const& one = of.repeats.front(); !one.nvme_engine.empty()) {
+    row["nvme_mb"] = cli::mebibytes(one.peak_nvme);
+    row["nvme_read_mb"] = one.nvme_read / 1048576.0;
+    row["nvme_write_mb"] = one.nvme_written / 1048576.0;
+    row["nvme_engine"] = one.nvme_engine;
+  }
   row["process_mem_mb"] = resident > 0 ? Row(cli::mebibytes(resident)) : Row(nullptr);
   Repeat const& first = of.repeats.front();
   Row losses = Row::array(), norms = Row::array();
@@ -151,6 +157,7 @@ Row row_of(Measured const& of, Measured const* base, std::vector<Measured> const
   row["reason"] = of.reason.empty() ? Row(nullptr) : Row(of.reason);
   row["planned_gpu_mem_mb"] = optional_mb(of.planned_device);
   row["planned_host_mem_mb"] = optional_mb(of.planned_host);
+  if (of.planned_nvme > 0) row["planned_nvme_mb"] = optional_mb(of.planned_nvme);
   row["seed"] = settings.trainer.seed;
   row["schedule_hash"] = of.schedule_hash.empty() ? Row(nullptr) : Row(of.schedule_hash);
   if (!of.repeats.empty()) {

@@ -29,6 +29,7 @@ struct Settings {
   std::string freeze;  ///< as given; the trainer has the rule
 
   std::filesystem::path nvme_path;
+  bool full = false;
   std::filesystem::path output_dir = "results";
   std::filesystem::path json, csv;  ///< empty: not named
   std::string format = "rows";

@@ -13,6 +13,7 @@
 #include "common/command_line.hpp"
 #include "common/machine.hpp"
 #include "common/matrix.hpp"
+#include "common/nvme_folder.hpp"
 #include "common/program.hpp"
 #include "common/run_flags.hpp"
 #include "common/terminal.hpp"
@@ -27,7 +28,7 @@ namespace {
 using cli::Json;
 
 constexpr char examples[] = R"(Examples:
-  plan                                              what compare's default rows need
+  plan                                              what compare --full needs
   plan --device cuda --model gpt2-large --ranks 2 --sequence 1024 --memory 24GB
   plan --device cuda --model gpt2-xl --ranks 8 --memory 40GB --host-memory 512GiB
   plan --model gpt2 --stages 3 --recompute none,gelu,block --host-memory 64GiB
@@ -36,7 +37,8 @@ constexpr char examples[] = R"(Examples:
   plan --model layers=2,heads=2,channels=64 --stages 3 --precisions bf16 --offloads none --schedule
 
 Nothing is allocated, and neither this machine nor this build need have the device. Without --memory and
---host-memory the limits are what this machine has available; with --memory alone the host is not limited.
+--host-memory the limits are what this machine has available; with --memory alone the host and the disk of
+state on NVMe are not limited, which --nvme-memory and --nvme-path say.
 On the CPU the ranks' devices are host memory too.
 A + behind the largest batch or sequence: more may fit; ?: a search that took too long.
 Exit codes: 0 when some recipe fits, 5 when none does, 1 when a row could not be planned, 2 usage,
@@ -47,8 +49,9 @@ struct Settings {
   cli::MatrixFlags matrix;
   TrainerOptions trainer;
   std::int64_t vocabulary = 0;
-  std::string freeze;                        ///< as given; the trainer has the rule
-  std::int64_t memory = 0, host_memory = 0;  ///< 0: not given
+  std::string freeze;                                         ///< as given; the trainer has the rule
+  std::int64_t memory = 0, host_memory = 0, nvme_memory = 0;  ///< 0: not given
+  std::filesystem::path nvme_path;
   std::filesystem::path json;
   bool no_search = false, schedule = false;
 };
@@ -63,8 +66,11 @@ void declare(cli::CommandLine& line, Settings& settings) {
   line.group("Limits");
   line.bytes("--memory,--memory-per-rank", settings.memory,
              "what the device of each rank holds, such as 24GB");
-  line.bytes("--host-memory", settings.host_memory,
-             "what all ranks together may take of the host, such as 512GiB");
+  cli::add_host_memory_flag(line, settings.host_memory);
+  line.bytes("--nvme-memory", settings.nvme_memory,
+             "what all ranks together may take of a disk for state on NVMe, such as 2TB");
+  line.path("--nvme-path", "FOLDER", settings.nvme_path,
+            "or the folder whose disk is asked what is free; else that of TMPDIR");
   line.whole("--threads", settings.trainer.threads, "threads of a rank; 0 shares the cores", 0, 1024);
   line.group("Output");
   line.path("--json", "FILE", settings.json, "write the plans here; - is stdout");
@@ -85,11 +91,14 @@ Json to_json(Planned const& row, MemoryLimit const& limit, Planned const* picked
   json["reason"] = cli::or_null(row.reason);
   json["limit_device_bytes"] = limit_json(limit.device);
   json["limit_host_bytes"] = limit_json(limit.host);
+  json["limit_nvme_bytes"] = limit_json(limit.nvme);
   json["picked"] = picked == &row;
   if (!row.is_planned()) return json;
   json["planned_gpu_mem_mb"] = cli::mebibytes(row.on(Tier::device));
   json["planned_host_mem_mb"] = cli::mebibytes(row.on(Tier::host));
+  json["planned_nvme_mb"] = cli::mebibytes(row.on(Tier::nvme));
   json["all_ranks_bytes"] = row.footprint.total;
+  json["all_ranks_nvme_bytes"] = row.footprint.nvme;
   Json places = Json::object();
   for (std::size_t tier = 0; tier < tier_count; ++tier) {
     Json place = Json::object();
@@ -150,7 +159,9 @@ std::string row_text(Planned const& row, bool first, Settings const& settings,
     for (auto const& category : row.memory.categories)
       cells.push_back(category.bytes[tier] == 0 ? "-" : size_text(category.bytes[tier]));
     cells.push_back(size_text(row.memory.total[tier]));
-    cells.push_back(tier == 0 ? size_text(row.footprint.total) : "");
+    cells.push_back(tier == 0                                      ? size_text(row.footprint.total)
+                    : tier == static_cast<std::size_t>(Tier::nvme) ? size_text(row.footprint.nvme)
+                                                                   : "");
     cells.push_back(tier == 0 ? (row.fits() ? "yes" : "no") : "");
     if (!settings.no_search) {
       cells.push_back(tier == 0 ? count_text(row.largest_batch) : "");
@@ -197,12 +208,13 @@ std::string picks_text(std::vector<Planned> const& rows, MemoryLimit const& limi
       out += "pick for " + label + ": " + best->point.experiment + ", " + size_text(best->on(Tier::device)) +
              " a rank" +
              (best->on(Tier::host) > 0 ? " and " + size_text(best->on(Tier::host)) + " of host memory" : "") +
-             "\n";
+             (best->on(Tier::nvme) > 0 ? " and " + size_text(best->on(Tier::nvme)) + " on NVMe" : "") + "\n";
       continue;
     }
     auto const excess = [&](Planned const& other) {  // bytes over the limits
       return std::max<std::int64_t>(0, other.footprint.device - limit.device) +
-             std::max<std::int64_t>(0, other.footprint.host - limit.host);
+             std::max<std::int64_t>(0, other.footprint.host - limit.host) +
+             std::max<std::int64_t>(0, other.footprint.nvme - limit.nvme);
     };
     Planned const* nearest = nullptr;
     for (Planned const& other : rows)
@@ -246,7 +258,7 @@ struct Limits {
 
 Limits limits_of(Settings const& settings) {
   bool const gpus = settings.matrix.device == Cuda::name;
-  MemoryLimit const here = memory_limit(settings.matrix.device, 0);
+  MemoryLimit const here = memory_limit(settings.matrix.device, TrainerOptions{});
   constexpr char available[] = ", what this machine has available";
   Limits limits;
   auto const say = [&](std::string const& text) { limits.text += (limits.text.empty() ? "" : "; ") + text; };
@@ -270,6 +282,18 @@ Limits limits_of(Settings const& settings) {
   } else {
     say("host memory is not limited, --host-memory says how much there is");
   }
+  std::filesystem::path const folder =
+      settings.nvme_path.empty() ? cli::temporary_path() : settings.nvme_path;
+  std::int64_t const free = v0::detail::free_bytes(folder);
+  if (settings.nvme_memory > 0) {
+    limits.bytes.nvme = settings.nvme_memory;
+    say(bytes_text(settings.nvme_memory) + " on NVMe for all ranks");
+  } else if (free >= 0 && (settings.memory == 0 || !settings.nvme_path.empty())) {
+    limits.bytes.nvme = free;
+    say(bytes_text(free) + " on NVMe for all ranks, what is free in " + v0::detail::path_text(folder));
+  } else {
+    say("NVMe is not limited, --nvme-memory or --nvme-path says how much there is");
+  }
   return limits;
 }
 
@@ -284,6 +308,7 @@ int run(int argc, char const* const* argv) {
   for (Point const& point : points)
     if (settings.trainer.freeze && point.model.in_build())
       cli::check_freeze(settings.freeze, settings.trainer, point.model.built.units()({1, 1}));
+  cli::check_nvme_path(settings.nvme_path);
   bool const stdout_is_data = settings.json == "-";
   if (!settings.json.empty() && !stdout_is_data) check_writable(settings.json);
   auto const [limit, limit_text] = limits_of(settings);

@@ -60,13 +60,17 @@ void add_plan(Planned& row, Point const& point, TrainerOptions const& options, M
   row.footprint = footprint(units, point.recipe, shape, &plan);
   row.status = row.footprint.within(limit) ? "fits" : "oom";
   if (!row.fits()) {
-    bool const device = row.footprint.device > limit.device;
-    row.reason = (device             ? "a rank plans "
-                  : shape.world == 1 ? "one rank plans "
-                                     : "all ranks plan ") +
-                 bytes_text(device ? row.footprint.device : row.footprint.host) +
-                 (device ? " on its device" : " of host memory") + ", the limit is " +
-                 bytes_text(device ? limit.device : limit.host);
+    Footprint const& all = row.footprint;
+    char const* const ranks = shape.world == 1 ? "one rank plans " : "all ranks plan ";
+    auto const over = [&](char const* who, std::int64_t bytes, char const* where, std::int64_t most) {
+      row.reason = who + bytes_text(bytes) + where + ", the limit is " + bytes_text(most);
+    };
+    if (all.device > limit.device)
+      over("a rank plans ", all.device, " on its device", limit.device);
+    else if (all.host > limit.host)
+      over(ranks, all.host, " of host memory", limit.host);
+    else
+      over(ranks, all.nvme, " on NVMe", limit.nvme);
   }
   if (!search) return;
   auto const fits_with = [&](UnitLister const& list, StepShape const& other) {

@@ -32,7 +32,9 @@ int train(int argc, char const* const* argv) {
   cli::declare(line, flags);
   if (!line.parse(argc, argv)) return 0;
   (void)tessera::comm::from_environment();  // refuses to run N times beside itself
-  cli::Settings const settings = cli::resolve(line, flags);
+  cli::Settings settings = cli::resolve(line, flags);
+  cli::NvmeFolder const nvme_folder(settings.nvme_path, tessera::uses_files(settings.recipe.placement));
+  settings.options.nvme_directory = nvme_folder.path();
   if (!settings.quiet) std::cout << cli::box_of(settings, line).text() << std::flush;
   return cli::Training(settings, cli::command_text(argc, argv)).run();
 }

@@ -24,6 +24,7 @@
 #include "common/command_line.hpp"
 #include "common/mesh.hpp"
 #include "common/models.hpp"
+#include "common/nvme_folder.hpp"
 #include "common/outputs.hpp"
 #include "common/run_flags.hpp"
 #include "common/slot_flags.hpp"
@@ -48,7 +49,7 @@ struct TrainFlags {
   std::int64_t steps = 100, epochs = 0, samples = 0;
   TrainerOptions options;
   std::string freeze;  ///< as given; the options have the rule
-  std::filesystem::path validation, init, save, log;
+  std::filesystem::path validation, init, save, log, nvme_path;
   std::int64_t validate_every = 0;
   bool quiet = false;
 };
@@ -112,6 +113,7 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
   add_optimizer_flags(line, flags.options, "--warmup-steps");
   add_freeze_flag(line, flags.freeze, flags.options);
   add_machine_flags(line, flags.options);
+  add_nvme_path_flag(line, flags.nvme_path);
 
   line.group("Reports");
   line.path("--log", "FILE", flags.log, "one JSON object a line: the settings, then every step");
@@ -131,9 +133,10 @@ struct Settings {
   std::int64_t steps = 0;
   std::int64_t validate_every = 0;
   std::filesystem::path init, save, log;
-  std::string save_config;  ///< of the folder that is saved; empty: a file is
-  std::string data_text;    ///< what the data is, in words
-  std::string length_from;  ///< which flag said how long
+  std::filesystem::path nvme_path;  ///< empty: a fresh folder, where one is needed
+  std::string save_config;          ///< of the folder that is saved; empty: a file is
+  std::string data_text;            ///< what the data is, in words
+  std::string length_from;          ///< which flag said how long
   bool quiet = false;
 
   /// The model's, with what is frozen.
@@ -238,6 +241,8 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   settings.init = flags.init;
   settings.save = flags.save;
   settings.log = flags.log;
+  settings.nvme_path = flags.nvme_path;
+  check_nvme_path(settings.nvme_path);
   settings.validate_every = flags.validate_every;
   settings.quiet = flags.quiet;
 
@@ -351,6 +356,8 @@ inline Box box_of(Settings const& settings, CommandLine const& line) {
                                                             : "--precision";
   box.add("precision", std::string(recipe.names.precision), origin(precision_flag));
   box.add("offload", std::string(recipe.names.offload), origin("--offload"));
+  if (!options.nvme_directory.empty())
+    box.add("nvme path", v0::detail::path_text(options.nvme_directory), origin("--nvme-path"));
   box.add("recompute", std::string(recipe.names.recompute), origin("--recompute"));
   box.add("reduction", std::string(recipe.names.reduction), origin("--reduction"));
   box.add("learning rate",

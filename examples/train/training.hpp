@@ -283,13 +283,17 @@ class Training {
   void begin(AnyTrainer const& trainer) {
     std::int64_t const device = trainer.plan().arena_bytes[static_cast<std::size_t>(Tier::device)];
     std::int64_t const host = trainer.plan().arena_bytes[static_cast<std::size_t>(Tier::host)];
-    say("memory of rank 0: " + bytes_text(device) + (host > 0 ? ", on the host " + bytes_text(host) : ""));
+    std::int64_t const nvme = trainer.plan().file_bytes();
+    std::string const engine = trainer.file_use().engine;
+    say("memory of rank 0: " + bytes_text(device) + (host > 0 ? ", on the host " + bytes_text(host) : "") +
+        (nvme > 0 ? ", on NVMe " + bytes_text(nvme) + " (" + engine + ")" : ""));
     if (!settings_.log.empty()) {
       log_.emplace(settings_.log);
       log_->note({{"schema_version", 1},
                   {"command", command_},
                   {"config", config_json(settings_)},
-                  {"planned_bytes", {{"device", device}, {"host", host}}},
+                  {"planned_bytes", {{"device", device}, {"host", host}, {"nvme", nvme}}},
+                  {"nvme_engine", or_null(engine)},
                   {"environment", environment(device_facts(settings_.recipe.device))}});
     }
     bar_.start("train", settings_.steps);

@@ -48,7 +48,8 @@ TEST_CASE("an empty row has every field in order as null") {
       "energy_j temp_start_c temp_end_c mfu_pct speedup scaling_efficiency first_loss final_loss losses "
       "grad_norms "
       "weights_hash same_program_as seed planned_host_mem_mb process_mem_mb comm_waiting_s speedup_against "
-      "steps warmup skipped_steps schedule_hash trainable_params";
+      "steps warmup skipped_steps schedule_hash trainable_params planned_nvme_mb nvme_read_mb nvme_write_mb "
+      "nvme_engine";
   Row const row = results::empty_row();
   std::string fields;
   for (auto const& field : row.items()) {

@@ -101,6 +101,10 @@ inline constexpr auto row_fields = std::to_array<std::string_view>({
     "skipped_steps",
     "schedule_hash",
     "trainable_params",
+    "planned_nvme_mb",
+    "nvme_read_mb",   // of a step, by one rank
+    "nvme_write_mb",  // likewise
+    "nvme_engine",    // what reads and writes, and how
 });
 
 /// A row with every field of `row_fields` as null.

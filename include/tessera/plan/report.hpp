@@ -102,15 +102,19 @@ struct MemoryLimit {
   static constexpr std::int64_t none = std::numeric_limits<std::int64_t>::max();
   std::int64_t device = none;  ///< by each rank on its device
   std::int64_t host = none;    ///< by all ranks of one process together on the host
+  std::int64_t nvme = none;    ///< by the same in files
 };
 
 /// The bytes that all ranks of one process plan, by where they have to fit.
 struct Footprint {
   std::int64_t device = 0;  ///< of the largest rank, on its device
   std::int64_t host = 0;    ///< of all ranks together; with their devices, unless those have their own memory
-  std::int64_t total = 0;   ///< of all ranks together, wherever
+  std::int64_t nvme = 0;    ///< of all ranks together, in files
+  std::int64_t total = 0;   ///< of all ranks together, in memory
 
-  bool within(MemoryLimit const& limit) const { return device <= limit.device && host <= limit.host; }
+  bool within(MemoryLimit const& limit) const {
+    return device <= limit.device && host <= limit.host && nvme <= limit.nvme;
+  }
 };
 
 /// Ranks differ only where some own flat groups: each of these, and all others alike. `root`: the plan of
@@ -123,6 +127,7 @@ inline Footprint footprint(UnitLister const& units, RecipeTable const& recipe, S
                        on_host = plan.arena_bytes[static_cast<std::size_t>(Tier::host)];
     sum.device = std::max(sum.device, on_device);
     sum.host += ranks * (shape.own_memory ? on_host : on_device + on_host);
+    sum.nvme += ranks * plan.arena_bytes[static_cast<std::size_t>(Tier::nvme)];
     sum.total += ranks * (on_device + on_host);
   };
   auto const plan_of = [&](int rank) {
@@ -277,18 +282,22 @@ inline void refuse_if_too_big(UnitLister const& units, StepPlan const& plan, Rec
   Footprint const wanted = footprint(units, recipe, shape, shape.rank == 0 ? &plan : nullptr);
   if (wanted.within(limit)) return;
   MemoryReport const report = memory_report(plan);
-  bool const on_device = wanted.device > limit.device;
-  std::int64_t const bytes = on_device ? wanted.device : wanted.host;
+  bool const on_device = wanted.device > limit.device, on_host = !on_device && wanted.host > limit.host;
+  std::int64_t const bytes = on_device ? wanted.device : on_host ? wanted.host : wanted.nvme;
   using detail::sentence;
   std::string const who = on_device
                               ? "a rank plans "
                               : sentence({shape.world, shape.world == 1 ? " rank plans " : " ranks plan "});
-  std::string text =
-      sentence({"out of memory: ", who, bytes_text(bytes), " (", bytes, " bytes)",
-                on_device          ? " on its device"
-                : shape.own_memory ? " of host memory"
-                                   : "",
-                " and ", bytes_text(on_device ? limit.device : limit.host), " are available; one rank:"});
+  std::string text = sentence({"out of memory: ", who, bytes_text(bytes), " (", bytes, " bytes)",
+                               on_device          ? " on its device"
+                               : !on_host         ? " in files"
+                               : shape.own_memory ? " of host memory"
+                                                  : "",
+                               " and ",
+                               bytes_text(on_device ? limit.device
+                                          : on_host ? limit.host
+                                                    : limit.nvme),
+                               " are available; one rank:"});
   for (MemoryCategory const& category : report.categories)
     text += sentence({" ", category.name, " ",
                       bytes_text(category.bytes[0] + category.bytes[1] + category.bytes[2]), ","});

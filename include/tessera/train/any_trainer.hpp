@@ -28,8 +28,7 @@ inline namespace v0 {
 /// included, and how. Of a recipe that keeps nothing in a file: nothing.
 struct FileUse {
   FileTraffic bytes{};
-  std::string engine;   ///< NvmeFile::engine
-  bool direct = false;  ///< past the system's own buffer
+  std::string engine;  ///< NvmeFile::description
 };
 
 /// One rank's trainer of some model under some recipe; see BasicTrainer for what each call does and throws.
@@ -87,9 +86,9 @@ DeviceFacts device_facts(std::string_view device);
 void run_ranks(RecipeTable const& recipe, int ranks, std::function<void(comm::Comm&)> const& fn,
                RunOptions const& options = {});
 
-/// What ranks on a device may plan: `limit` bytes (see TrainerOptions::memory_limit), or with 0 what is free
-/// now, 0 bytes where this machine or this library does not have the device.
-MemoryLimit memory_limit(std::string_view device, std::int64_t limit);
+/// What ranks on a device may plan: what the options say, and else what is free now, 0 bytes where this
+/// machine or this library does not have the device.
+MemoryLimit memory_limit(std::string_view device, TrainerOptions const& options);
 /// The numbers of a plan for the recipe's device from a trainer's options (threads, workspace). Neither this
 /// machine nor this library need have the device.
 StepShape step_shape(RecipeTable const& recipe, TrainerOptions const& options, int rank, int world);

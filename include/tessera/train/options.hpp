@@ -47,8 +47,9 @@ struct TrainerOptions {
   int prefetch = 1;  ///< units that weights come ahead of use and sums travel behind it; 0: none
   int channels =
       1;  ///< of communication; 2: weights are gathered beside sums, on GPUs by a second communicator
-  std::int64_t memory_limit = 0;     ///< bytes that may be planned: on the CPU by all ranks of this process,
-                                     ///< on GPUs by each rank on its own; 0: what is available
+  std::int64_t memory_limit = 0;  ///< bytes that may be planned: on the CPU by all ranks of this process,
+                                  ///< on GPUs by each rank on its own; 0: what is available
+  std::int64_t host_memory_limit = 0;  ///< the same of host memory, by all ranks of this process
   std::string nvme_directory = {};   ///< an existing folder for the files of recipes that keep state on NVMe
   LossScaleOptions loss_scale = {};  ///< for fp16
   std::int64_t skips_allowed = 50;   ///< overflows in a row before the run is given up

@@ -67,14 +67,25 @@ StepShape step_shape(TrainerOptions const& options, int rank, int world) {
   return shape;
 }
 
-/// What ranks on this place may plan: TrainerOptions::memory_limit, or what is free now.
+/// What the ranks of this process may plan on the host and on disk: what the options say, or what is free
+/// now.
+inline MemoryLimit memory_limit_beside_devices(TrainerOptions const& options) {
+  MemoryLimit found{.host = options.host_memory_limit};
+  if (found.host == 0) found.host = HostMemory::available();
+  std::int64_t const free = options.nvme_directory.empty() ? -1 : detail::free_bytes(options.nvme_directory);
+  if (free >= 0) found.nvme = free;
+  return found;
+}
+
+/// The same with the device: TrainerOptions::memory_limit, or what is free now.
 template <class Place>
-MemoryLimit memory_limit(std::int64_t limit) {
-  MemoryLimit found{.host = HostMemory::available()};
+MemoryLimit memory_limit(TrainerOptions const& options) {
+  MemoryLimit found = memory_limit_beside_devices(options);
+  std::int64_t const limit = options.memory_limit;
   if constexpr (detail::has_own_memory<Place>)
     found.device = limit > 0 ? limit : DeviceArena<Place>::available();
   else if (limit > 0)
-    found.host = limit;
+    found.host = options.host_memory_limit > 0 ? std::min(limit, found.host) : limit;
   return found;
 }
 
@@ -135,7 +146,7 @@ StepPlan checked_plan(ErasedModel<Place, T> const& model, RecipeTable const& rec
   // Each rank asks its device what is free; where ranks share the host's memory, one of each host asks for
   // all of them. Nobody takes memory before that.
   if (has_own_memory<Place> || transport.local_rank() == 0)
-    refuse_if_too_big(model.units, plan, recipe, memory_limit<Place>(options.memory_limit), model.positions);
+    refuse_if_too_big(model.units, plan, recipe, memory_limit<Place>(options), model.positions);
   transport.barrier({"plan"});
   return plan;
 }

@@ -45,7 +45,7 @@ struct DeviceRecipes {
   std::vector<int> (*default_ranks)();
   std::size_t steps_read_late;
   DeviceFacts (*facts)();
-  MemoryLimit (*memory_limit)(std::int64_t limit);  ///< with a device there
+  MemoryLimit (*memory_limit)(TrainerOptions const& options);  ///< with a device there
   void (*run)(int ranks, std::function<void(comm::Comm&)> const& fn, RunOptions const& options);
 };
 

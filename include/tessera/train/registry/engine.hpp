@@ -34,7 +34,7 @@ class EngineTrainer final : public AnyTrainer {
   FileUse file_use() const override {
     NvmeFile const* const file = engine_.memory().file();
     if (!file) return {};
-    return {{file->bytes_read(), file->bytes_written()}, std::string(file->engine()), file->direct()};
+    return {{file->bytes_read(), file->bytes_written()}, file->description()};
   }
   AttentionKind attention_ran() const override { return engine_.attention_ran(); }
   void record(Recorder& recorder) override { engine_.record(recorder); }

@@ -229,10 +229,12 @@ void run_ranks(RecipeTable const& recipe, int ranks, std::function<void(comm::Co
   detail::need_recipes_of(recipe).run(ranks, fn, options);
 }
 
-MemoryLimit memory_limit(std::string_view device, std::int64_t limit) {
+MemoryLimit memory_limit(std::string_view device, TrainerOptions const& options) {
   auto const* const recipes = detail::recipes_of(device);
-  if (recipes && recipes->devices() > 0) return recipes->memory_limit(limit);
-  return {.device = limit, .host = HostMemory::available()};
+  if (recipes && recipes->devices() > 0) return recipes->memory_limit(options);
+  MemoryLimit limit = memory_limit_beside_devices(options);
+  limit.device = options.memory_limit;
+  return limit;
 }
 
 StepShape step_shape(RecipeTable const& recipe, TrainerOptions const& options, int rank, int world) {
