@@ -212,17 +212,18 @@ void Engine<Place, T>::check(Batch const& batch, int accumulation) const {
     fail("the number of tokens", static_cast<std::int64_t>(batch.tokens.size()), elements);
   if (static_cast<std::int64_t>(batch.targets.size()) != elements)
     fail("the number of targets", static_cast<std::int64_t>(batch.targets.size()), elements);
+  std::int64_t const vocabulary = model_.vocabulary;
   auto const impossible = [&](char const* what, std::int64_t at, std::int32_t value) {
     detail::throw_error(ErrorKind::data,
                         {"batch: ", what, " ", at, " is ", value, ", but the model's vocabulary is ",
-                         model_.vocabulary, "; choose a larger vocabulary or other data"},
+                         vocabulary, "; choose a larger vocabulary or other data"},
                         transport_.rank());
   };
   for (std::int64_t at = 0; at < elements; ++at) {
     std::int32_t const token = batch.tokens[static_cast<std::size_t>(at)];
-    if (token < 0 || token >= model_.vocabulary) impossible("token", at, token);
+    if (token < 0 || token >= vocabulary) impossible("token", at, token);
     std::int32_t const target = batch.targets[static_cast<std::size_t>(at)];
-    if (target >= model_.vocabulary) impossible("target", at, target);
+    if (target >= vocabulary) impossible("target", at, target);
   }
 }
 
