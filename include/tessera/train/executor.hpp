@@ -122,9 +122,12 @@ class Executor {
     int const unit = entry.unit;
     UnitSpec const& spec = plan_.unit(unit);
     pass.training = training() && unit >= plan_.lowest_trainable();
-    for (int parameter = 0; parameter < static_cast<int>(spec.parameters.size()); ++parameter)
-      pass.weights.push_back(weight(entry, {unit, parameter}));
-    for (Borrow const& borrow : spec.borrows) pass.borrowed.push_back(weight(entry, borrow));
+    pass.weights = std::vector<Tensor<T const, Place>>(spec.parameters.size());
+    for (std::size_t index = 0; index < spec.parameters.size(); ++index)
+      pass.weights[index] = weight(entry, {unit, static_cast<int>(index)});
+    pass.borrowed = std::vector<Tensor<T const, Place>>(spec.borrows.size());
+    for (std::size_t index = 0; index < spec.borrows.size(); ++index)
+      pass.borrowed[index] = weight(entry, spec.borrows[index]);
 
     if (unit > 0) {
       Shape const& shape = plan_.unit(unit - 1).output;
@@ -141,12 +144,15 @@ class Executor {
 
     auto const activations = [&](std::vector<ActivationSpec> const& specs, Kind kind, auto& values,
                                  auto& statistics) {
-      for (int index = 0; index < static_cast<int>(specs.size()); ++index) {
-        ActivationSpec const& kept = specs[static_cast<std::size_t>(index)];
-        std::byte* data = touched(entry, kind, unit, index);
-        if (!data && kind == Kind::saved) data = touched(entry, Kind::dropped, unit, index);
-        values.push_back(kept.statistic ? Tensor<T, Place>{} : tensor<T>(data, kept.shape));
-        statistics.push_back(kept.statistic ? tensor<S>(data, kept.shape) : Tensor<S, Place>{});
+      values = std::vector<Tensor<T, Place>>(specs.size());
+      statistics = std::vector<Tensor<S, Place>>(specs.size());
+      for (std::size_t index = 0; index < specs.size(); ++index) {
+        std::byte* data = touched(entry, kind, unit, static_cast<int>(index));
+        if (!data && kind == Kind::saved) data = touched(entry, Kind::dropped, unit, static_cast<int>(index));
+        if (specs[index].statistic)
+          statistics[index] = tensor<S>(data, specs[index].shape);
+        else
+          values[index] = tensor<T>(data, specs[index].shape);
       }
     };
     activations(spec.saved, Kind::saved, pass.saved_values, pass.saved_statistics);
@@ -163,16 +169,20 @@ class Executor {
   void bind_gradients(Pass<Place, T>& pass, Entry const& entry) {
     int const unit = entry.unit;
     UnitSpec const& spec = plan_.unit(unit);
-    for (int borrow = 0; borrow < static_cast<int>(spec.borrows.size()); ++borrow) {
-      Borrow const& what = spec.borrows[static_cast<std::size_t>(borrow)];
-      std::byte* data = touched(entry, Kind::lent, unit, borrow);
+    pass.lent = std::vector<Tensor<S, Place>>(spec.borrows.size());
+    for (std::size_t borrow = 0; borrow < spec.borrows.size(); ++borrow) {
+      Borrow const& what = spec.borrows[borrow];
+      std::byte* data = touched(entry, Kind::lent, unit, static_cast<int>(borrow));
       if (!data) data = lent_in_place(entry, what);
-      pass.lent.push_back(tensor<S>(data, shape_of(what)));
+      pass.lent[borrow] = tensor<S>(data, shape_of(what));
     }
-    for (int parameter = 0; parameter < static_cast<int>(spec.parameters.size()); ++parameter) {
+    pass.gradients = std::vector<Tensor<T, Place>>(spec.parameters.size());
+    pass.partials = std::vector<Tensor<S, Place>>(spec.parameters.size());
+    for (std::size_t index = 0; index < spec.parameters.size(); ++index) {
+      int const parameter = static_cast<int>(index);
       std::byte* const group = touched(entry, Kind::contribution, plan_.flat_of(unit, parameter), 0);
-      pass.gradients.push_back(view_of<T>(group, {unit, parameter}));
-      pass.partials.push_back(left_by_borrowers(entry, unit, parameter));
+      pass.gradients[index] = view_of<T>(group, {unit, parameter});
+      pass.partials[index] = left_by_borrowers(entry, unit, parameter);
     }
   }
 

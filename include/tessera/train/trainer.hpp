@@ -69,7 +69,7 @@ class BasicTrainer : public rules<Recipe> {
   /// step, whose batch gives the shape. All ranks construct it together. Throws Error(config or
   /// out_of_memory).
   BasicTrainer(M model, comm::Comm comm, TrainerOptions options = {})
-      : model_(std::move(model)), comm_(std::move(comm)), options_(options) {
+      : model_(std::move(model)), comm_(std::move(comm)), options_(std::move(options)) {
     constexpr bool backend_included = detail::has_backend<device_t<recipe_type>>;
     static_assert(backend_included,
                   "tessera: On<Cuda> needs the GPU's backend, and this file does not include it. Include "
