@@ -329,3 +329,15 @@ TEST_CASE("states that do not fill blocks of the disk are moved with what pads t
   CHECK(plan.file_traffic() == FileTraffic{moved, moved});
   CHECK(plan.file_bytes() == moved);
 }
+
+TEST_CASE("buffers of a rank that owns nothing lie within its arenas") {
+  for (std::string_view const offload : nvme_offloads)
+    for (int rank = 0; rank < 3; ++rank) {
+      StepShape shape = shape_of(3);
+      shape.rank = rank;
+      StepPlan const plan = plan_of(recipe("dp", "bf16", offload), shape);
+      for (Program const* program : {&plan.train, &plan.evaluate})
+        for (Buffer const& buffer : program->buffers)
+          CHECK(buffer.offset + buffer.bytes <= bytes_on(plan, buffer.tier));
+    }
+}
