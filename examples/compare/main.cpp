@@ -298,8 +298,10 @@ cli::Json settings_json(Settings const& settings, DataSets const& data) {
 
 int list_recipes() {
   for (RecipeTable const& recipe : registered_recipes()) std::cout << to_string(recipe) << "\n";
-  std::cout << registered_recipes().size()
-            << " recipes; other values of recompute, reduction and attention run too\n";
+  std::cout
+      << registered_recipes().size()
+      << " recipes without a disk; state on NVMe and other values of recompute, reduction and attention run "
+         "too\n";
   return 0;
 }
 

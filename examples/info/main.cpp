@@ -12,6 +12,7 @@
 #include "tessera/comm/environment.hpp"
 #include "tessera/data/tokens.hpp"
 #include "tessera/io/file.hpp"
+#include "tessera/io/io_engine.hpp"
 #include "tessera/plan/report.hpp"
 #include "tessera/train/any_trainer.hpp"
 
@@ -61,6 +62,14 @@ Component instruction_set() {
               "; configure with -DTESSERA_NATIVE=ON for its speed"};
 }
 
+/// What reads and writes state on NVMe.
+Component io_uring() {
+  std::string description;
+  std::string const engine(open_io_engine(nullptr, 1, description)->name());
+  if (engine == "io_uring") return {"io_uring", true, "reads and writes state on NVMe"};
+  return {"io_uring", false, description};
+}
+
 Component default_data() {
   std::error_code code;
   if (std::filesystem::is_directory(default_data_path, code))
@@ -90,6 +99,7 @@ std::vector<Component> components(Driver const& driver) {
   all.push_back(probe_nccl());
   all.push_back(probe_cudnn());
   all.push_back(probe_mpi());
+  all.push_back(io_uring());
   all.push_back(launcher());
   all.push_back(default_data());
   return all;
