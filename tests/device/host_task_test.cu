@@ -118,7 +118,7 @@ TEST_CASE("GPU: host tasks of several lanes run at the same time") {
     return;
   }
   static std::atomic<int> met;
-  static constexpr std::array lanes{Lane::host, Lane::upload, Lane::download};
+  static constexpr std::array lanes{Lane::host, Lane::disk, Lane::download};
   auto const meet = [](Context<Cpu>& host, void* lane) {
     met.fetch_add(1);
     auto const until = std::chrono::steady_clock::now() + std::chrono::seconds(20);

@@ -5,11 +5,13 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <unistd.h>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -112,7 +114,7 @@ void compare_splits(int ranks) {
     run.split = {ranks, 4 / ranks};
     for (std::string_view const sharding : shardings)
       for (std::string_view const capture : {"graph", "eager"})
-        for (std::string_view const offload : {"none", "cpu_optimizer"}) {
+        for (std::string_view const offload : {"none", "cpu_optimizer", "nvme", "nvme_optimizer"}) {
           INFO(std::string(precision), " ", std::string(sharding), " ", std::string(capture), " ",
                std::string(offload), " ranks ", ranks);
           CHECK(alone == trained(on_gpu(precision, capture, offload, "none", sharding), run));
@@ -214,8 +216,10 @@ TEST_CASE("offload and recomputation change no bit") {
     INFO(std::string(precision));
     Outcome const plain = trained(on_gpu(precision), some_run(2));
     for (std::string_view const capture : {"graph", "eager"})
-      for (std::string_view const offload : {"cpu_optimizer", "cpu_full"})
+      for (std::string_view const offload : offloads) {
+        INFO(std::string(capture), " ", std::string(offload));
         CHECK(plain == trained(on_gpu(precision, capture, offload), some_run(2)));
+      }
     for (std::string_view const recompute : {"gelu", "block", "every"})
       CHECK(plain == trained(on_gpu(precision, "graph", "none", recompute), some_run(2)));
   }
@@ -252,7 +256,7 @@ TEST_CASE("offloaded steps run ahead of the host to the bits of steps read at on
   run.steps = 60;
   Outcome const plain = trained(on_gpu("bf16"), run);
   for (std::string_view const capture : {"graph", "eager"})
-    for (std::string_view const offload : {"cpu_optimizer", "cpu_full"}) {
+    for (std::string_view const offload : {"cpu_optimizer", "cpu_full", "nvme", "nvme_optimizer"}) {
       INFO(std::string(capture), " ", std::string(offload));
       auto const trainer =
           make_trainer(any_model(tiny), on_gpu("bf16", capture, offload), comm::Comm(), options_of(run));
@@ -264,6 +268,45 @@ TEST_CASE("offloaded steps run ahead of the host to the bits of steps read at on
       CHECK(same);
       CHECK(hash_weights(*trainer) == plain.weights);
     }
+}
+
+TEST_CASE("a GPU's steps read and write the planned bytes of the file and no others") {
+  TESSERA_NEEDS_GPU();
+  Run const run = some_run(2);
+  for (std::string_view const capture : {"graph", "eager"})
+    for (std::string_view const offload : offloads) {
+      INFO(std::string(capture), " ", std::string(offload));
+      auto const trainer =
+          make_trainer(any_model(tiny), on_gpu("bf16", capture, offload), comm::Comm(), options_of(run));
+      FileTraffic const before = trainer->file_use().bytes, planned = trainer->plan().file_traffic();
+      for (int step = 0; step < 3; ++step) trainer->step(batch_of(run, step)).get();
+      trainer->settle();
+      FileTraffic const after = trainer->file_use().bytes;
+      CHECK(after == FileTraffic{before.read + 3 * planned.read, before.written + 3 * planned.written});
+      CHECK(trainer->peak_bytes(Tier::nvme) == trainer->plan().file_bytes());
+    }
+}
+
+TEST_CASE("a file that fails under a GPU's steps ends the run in words") {
+  TESSERA_NEEDS_GPU();
+  Run run = some_run();
+  std::filesystem::path const folder =
+      std::filesystem::temp_directory_path() / ("tessera-device-" + std::to_string(::getpid()));
+  std::filesystem::create_directory(folder);
+  run.options.nvme_directory = folder.string();
+  for (std::string_view const capture : {"graph", "eager"}) {
+    INFO(std::string(capture));
+    auto const trainer =
+        make_trainer(any_model(tiny), on_gpu("fp32", capture, "nvme"), comm::Comm(), options_of(run));
+    trainer->step(batch_of(run, 0)).get();
+    for (auto const& entry : std::filesystem::directory_iterator(folder))
+      std::filesystem::resize_file(entry.path(), 4096);
+    CHECK_THROWS_WITH_AS(trainer->step(batch_of(run, 1)).get(), doctest::Contains("the state in it is lost"),
+                         Error);
+    CHECK_THROWS_AS(trainer->step(batch_of(run, 2)).get(), Error);
+  }
+  CHECK(std::filesystem::is_empty(folder));
+  std::filesystem::remove(folder);
 }
 
 TEST_CASE("intervals lie between the ends of steps however late reports are read") {
@@ -365,7 +408,7 @@ struct Noted final : Recorder {
 TEST_CASE("a recorded step is the CPU's and holds no violation") {
   TESSERA_NEEDS_GPU();
   Run const run = some_run(2);
-  for (std::string_view const offload : {"none", "cpu_optimizer"}) {
+  for (std::string_view const offload : {"none", "cpu_optimizer", "nvme"}) {
     Noted gpu, cpu;
     make_trainer(any_model(tiny), on_gpu("bf16", "graph", offload), comm::Comm(), options_of(run))
         ->record(gpu);

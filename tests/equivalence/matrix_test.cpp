@@ -107,8 +107,8 @@ TEST_CASE("placements that no policy has change no bit when ordered and stay clo
       RecipeTable table = recipe("zs0", precision, "none", "none", round % 2 == 0 ? "ordered" : "fast");
       PlacementTable& rows = table.placement;
       for (Placement* row : {&rows.parameters, &rows.gradients, &rows.master, &rows.moments}) {
-        row->over = static_cast<Sharding>(roll(3));  // replicated, sharded, owned
-        row->tier = roll(2) == 0 ? Tier::device : Tier::host;
+        row->over = static_cast<Sharding>(roll(3));                           // replicated, sharded, owned
+        row->tier = static_cast<Tier>(roll(row == &rows.gradients ? 2 : 3));  // sums are on no disk
       }
       rows.owners = static_cast<int>(roll(3));  // 0: all
       Run run = alone;

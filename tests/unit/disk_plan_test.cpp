@@ -16,6 +16,7 @@
 #include "tessera/nn/gpt2.hpp"
 #include "tessera/plan/check.hpp"
 #include "tessera/plan/program.hpp"
+#include "tessera/store/step_memory.hpp"
 
 #include "support/runs.hpp"
 #include "support/tied_model.hpp"
@@ -328,4 +329,18 @@ TEST_CASE("states that do not fill blocks of the disk are moved with what pads t
   }
   CHECK(plan.file_traffic() == FileTraffic{moved, moved});
   CHECK(plan.file_bytes() == moved);
+}
+
+TEST_CASE("a rank uses the bytes of its arenas, also where it owns nothing") {
+  for (std::string_view const sharding : shardings)
+    for (std::string_view const offload : nvme_offloads)
+      for (int rank = 0; rank < 3; ++rank) {
+        INFO(std::string(sharding), " ", std::string(offload), " rank ", rank);
+        StepShape shape = shape_of(3);
+        shape.rank = rank;
+        StepPlan const plan = plan_of(recipe(sharding, "bf16", offload), shape);
+        StepMemory<Cpu> const memory(plan);
+        for (Tier const tier : {Tier::device, Tier::host})
+          CHECK(memory.high_water(tier) == bytes_on(plan, tier));
+      }
 }

@@ -119,12 +119,13 @@ TEST_CASE("a rank's step is recorded with its collectives and meets no other ran
   Run run;
   run.split = {3, 2};
   for (std::string_view const sharding : shardings)
-    for (std::string_view const offload : {"none", "cpu_optimizer"}) {
+    for (std::string_view const offload : {"none", "cpu_optimizer", "nvme"}) {
       INFO(std::string(sharding), " ", std::string(offload));
       Notes notes;
       comm::Traffic before, after;
       tessera::run(3, [&](comm::Comm comm) {
-        Gpt2Engine engine(erased(tiny), recipe(sharding, "fp32", offload), options_of(run), comm.transport());
+        Gpt2Engine engine(erased(tiny), recipe(sharding, "fp32", offload), options_of(run), comm.transport(),
+                          open_nvme_file);
         if (comm.rank() != 1) return;
         before = comm.transport().traffic();
         engine.record(notes);
@@ -132,6 +133,8 @@ TEST_CASE("a rank's step is recorded with its collectives and meets no other ran
       });
       CHECK(notes.violations.empty());
       CHECK(notes.count["all_gather"] > 0);
+      CHECK((notes.count["disk_read"] > 0) == (offload == "nvme"));
+      CHECK((notes.count["disk_write"] > 0) == (offload == "nvme"));
       CHECK(after.collectives == before.collectives);
     }
 }

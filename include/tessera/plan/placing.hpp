@@ -108,9 +108,12 @@ inline void place_buffers(Program& program) {
     }
     IntervalPlan const placed = plan_intervals(lives, alignment[at]);
     std::int64_t const begin = round_up(program.persistent_bytes[at], alignment[at]);
-    for (std::size_t index = 0; index < buffers.size(); ++index)
-      if (placed.offsets[index] >= 0) buffers[index].offset = begin + placed.offsets[index];
-    program.arena_bytes[at] = placed.bytes > 0 ? begin + placed.bytes : program.persistent_bytes[at];
+    program.arena_bytes[at] = program.persistent_bytes[at];
+    for (std::size_t index = 0; index < buffers.size(); ++index) {
+      if (placed.offsets[index] < 0) continue;
+      buffers[index].offset = begin + placed.offsets[index];
+      program.arena_bytes[at] = begin + placed.bytes;  // of empty ones alone, too
+    }
   }
 }
 

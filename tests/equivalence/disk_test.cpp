@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// Training with state on a disk: what is planned is read and written, to the byte; weights start anew; a disk
+// that fails ends the run on every rank.
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tessera/train/any_trainer.hpp"
+#include "tessera/train/gpt2_family.hpp"
+
+#include "support/runs.hpp"
+#include "unit/file_support.hpp"
+
+namespace {
+
+using namespace support;
+using file_support::TemporaryFolder;
+
+constexpr std::array nvme_offloads{"nvme_optimizer", "nvme", "infinity", "nvme_parameters"};
+
+Batch batch_of(Run const& run, int step, int rank) {
+  return make_batch(step, rank, run.split, run.batch, run.sequence, run.vocabulary, run.mask_every);
+}
+
+}  // namespace
+
+TEST_CASE("a step reads and writes the planned bytes of its file and no others") {
+  for (std::string_view const sharding : shardings)
+    for (std::string_view const precision : {"fp32", "bf16"})
+      for (std::string_view const offload : nvme_offloads) {
+        INFO(std::string(sharding), " ", std::string(precision), " ", std::string(offload));
+        TemporaryFolder const folder;
+        Run run;
+        run.split = {3, 2};
+        run.options.nvme_directory = folder.path().string();
+        tessera::run(3, [&](comm::Comm comm) {
+          auto const trainer =
+              make_trainer(any_model(tiny), recipe(sharding, precision, offload), comm, options_of(run));
+          StepPlan const& plan = trainer->plan();
+          bool const has_file = plan.file_bytes() > 0;
+          CHECK((has_file || (sharding == "dp" && offload == std::string_view("nvme_optimizer")) ||
+                 (sharding == "dp" && offload == std::string_view("infinity"))));
+          FileTraffic before = trainer->file_use().bytes;
+          for (int step = 0; step < 2; ++step) {
+            (void)trainer->step(batch_of(run, step, comm.rank())).get();
+            FileTraffic const now = trainer->file_use().bytes;
+            CHECK(FileTraffic{now.read - before.read, now.written - before.written} == plan.file_traffic());
+            before = now;
+          }
+          CHECK(trainer->peak_bytes(Tier::nvme) == plan.file_bytes());
+          CHECK(trainer->peak_bytes(Tier::host) == plan.arena_bytes[1]);
+          CHECK(trainer->file_use().engine.empty() == !has_file);
+          comm.transport().barrier({"test"});
+          if (comm.is_root())
+            CHECK(folder.entries() ==
+                  (sharding == "dp" && plan.placement().parameters.tier != Tier::nvme ? 1 : 3));
+          comm.transport().barrier({"test"});
+        });
+        CHECK(folder.entries() == 0);
+      }
+}
+
+TEST_CASE("weights and moments in a file start anew with fill") {
+  for (std::string_view const offload : nvme_offloads)
+    for (std::string_view const precision : {"fp32", "bf16"}) {
+      INFO(std::string(offload), " ", std::string(precision));
+      Run run;
+      run.split = {2, 1};
+      tessera::run(2, [&](comm::Comm comm) {
+        auto const trainer =
+            make_trainer(any_model(tiny), recipe("zs2", precision, offload), comm, options_of(run));
+        auto const fill = [&] {
+          trainer->fill([](int unit, int parameter, std::int64_t offset, std::span<float> out) {
+            for (std::size_t i = 0; i < out.size(); ++i)
+              out[i] =
+                  0.01f * static_cast<float>(
+                              (7 * unit + 3 * parameter + offset + static_cast<std::int64_t>(i)) % 11 - 5);
+          });
+        };
+        auto const trained = [&] {
+          fill();
+          for (int step = 0; step < 3; ++step) (void)trainer->step(batch_of(run, step, comm.rank())).get();
+          return hash_weights(*trainer);
+        };
+        std::string const first = trained();
+        CHECK(trained() == first);
+        fill();
+        std::string const filled = hash_weights(*trainer);
+        CHECK((comm.is_root() ? filled != first : filled == first));
+      });
+    }
+}
+
+TEST_CASE("everything that changes no bit changes none with state in files") {
+  for (std::string_view const precision : {"fp32", "fp16"}) {
+    Run alone;
+    alone.split = {1, 4};
+    alone.options.clip = 0.5;
+    alone.options.loss_scale.initial = 0x1p22;  // the first steps of fp16 are skipped
+    auto const outcome = [&](RecipeTable const& table, Run const& run) {
+      return train(run, [&](comm::Comm const& comm, TrainerOptions const& options) {
+        return make_trainer(any_model(tiny), table, comm, options);
+      });
+    };
+    Outcome const want = outcome(recipe("zs0", precision), alone);
+    CHECK(want.skipped.front() == (precision == "fp16"));
+    int turn = 0;
+    for (std::string_view const offload : nvme_offloads)
+      for (std::string_view const recompute : recomputes)
+        for (int const prefetch : {0, 1, 3}) {
+          Run run = alone;
+          run.split = turn % 2 == 0 ? Spread{4, 1} : Spread{2, 2};
+          run.options.prefetch = prefetch;
+          run.options.recompute_every = 2;
+          run.options.bucket_bytes = turn % 3 == 0 ? 20000 : 0;
+          run.options.channels = 1 + turn % 2;
+          run.options.replicas = turn % 4 == 0 ? 2 : 1;
+          run.options.threads = 1 + turn % 2;
+          std::string_view const sharding = shardings[static_cast<std::size_t>(turn) % shardings.size()];
+          ++turn;
+          INFO(std::string(precision), " ", std::string(sharding), " ", std::string(offload), " ",
+               std::string(recompute), " prefetch ", prefetch, " ranks ", run.split.ranks);
+          CHECK(outcome(recipe(sharding, precision, offload, recompute), run) == want);
+        }
+    // Frozen parameters in a file are read and never written.
+    Run frozen = alone;
+    frozen.options.freeze = [](std::string_view name) {
+      return name.starts_with("h.0.") || name == "wpe.weight";
+    };
+    Outcome const frozen_want = outcome(recipe("zs0", precision), frozen);
+    frozen.split = {2, 2};
+    for (std::string_view const offload : nvme_offloads)
+      CHECK(outcome(recipe("zs3", precision, offload), frozen) == frozen_want);
+  }
+}
+
+TEST_CASE("a file that fails within a step ends the run on every rank and is removed") {
+  for (std::string_view const offload : nvme_offloads) {
+    INFO(std::string(offload));
+    TemporaryFolder const folder;
+    Run run;
+    run.split = {3, 1};
+    run.options.nvme_directory = folder.path().string();
+    std::array<std::string, 3> said;
+    std::string thrown;
+    try {
+      tessera::run(3, [&](comm::Comm comm) {
+        auto const trainer =
+            make_trainer(any_model(tiny), recipe("zs3", "bf16", offload), comm, options_of(run));
+        (void)trainer->step(batch_of(run, 0, comm.rank())).get();
+        comm.transport().barrier({"test"});
+        if (comm.rank() == 1)
+          for (auto const& entry : std::filesystem::directory_iterator(folder.path()))
+            if (entry.path().filename().string().find("-1-") != std::string::npos)
+              std::filesystem::resize_file(entry.path(), 4096);
+        comm.transport().barrier({"test"});
+        try {
+          for (int step = 1; step < 3; ++step) (void)trainer->step(batch_of(run, step, comm.rank())).get();
+        } catch (PeerLost const& error) {
+          CHECK(comm.rank() != 1);
+          CHECK(error.rank() == 1);
+          throw;
+        } catch (Error const& error) {
+          CHECK(comm.rank() == 1);
+          said[1] = error.what();
+          CHECK_THROWS_AS(trainer->step(batch_of(run, 3, comm.rank())).get(), Error);
+          throw;
+        }
+      });
+    } catch (Error const& error) {
+      CHECK(error.kind() == ErrorKind::failed);
+      thrown = error.what();
+    }
+    CHECK(said[1].find("tessera-scratch-") != std::string::npos);
+    CHECK(said[1].find("the state in it is lost") != std::string::npos);
+    CHECK(thrown.find(said[1]) != std::string::npos);
+    CHECK(folder.entries() == 0);
+  }
+}
