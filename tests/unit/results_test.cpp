@@ -154,7 +154,7 @@ TEST_CASE("CSV has all fields and quotes what needs it") {
   CHECK(file_support::has(text, ",1.5 2 null,"));
   CHECK(file_support::has(text, "\n\" padded\",,,3,"));
   CHECK(file_support::has(text, ",1234.5,"));
-  CHECK(text.ends_with(",,,zs0,,,,,,,,,,,true\n"));
+  CHECK(text.ends_with(",,,zs0,,,,,,,,,,,,,,,true\n"));
   CHECK(lines_of(results::to_csv({})).size() == 1);
 }
 
