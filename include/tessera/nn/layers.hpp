@@ -78,7 +78,9 @@ struct Linear {
         bias(with.bias ? unit.parameter({name + ".bias", {out}, Init::zeros(), false, true, with.bias_split})
                        : Weight{}),
         transposed(with.transposed) {}
-  /// y = x w^T with a weight (out,in) of another unit.
+  /// y = x w^T with a weight (out,in) that is listed as it lies, such as a table of tokens; no bias.
+  Linear(Unit& unit, ParameterSpec const& table) : weight(unit.parameter(table)), transposed(true) {}
+  /// The same with a weight of another unit.
   explicit Linear(Weight borrowed) : weight(borrowed), transposed(true) {}
 
   /// `with` says what else goes into y; an empty y, as in a recompute that wants none, is not written.
