@@ -109,7 +109,7 @@ inline void add_matrix_flags(CommandLine& line, MatrixFlags& flags) {
               });
   line.values(
       "--models,--model", "MODEL,...", "tiny",
-      joined(model_names(/*in_build_only=*/true)) + ", a folder with a config.json, or " + model_forms(),
+      joined(model_names(/*runnable_only=*/true)) + ", a folder with a config.json, or " + model_forms(),
       [&](std::string const& flag, Names const& values) { flags.models = model_list(flag, values); });
   line.whole_list("--ranks,--gpus", flags.ranks, "ranks: threads of this process, or GPUs", 1, 64);
   line.whole_list("--batch,--batch-size", flags.batches, "samples of a rank and micro-batch; 4, or derived",

@@ -31,15 +31,16 @@ struct ModelChoice {
   ModelFamily const* family = nullptr;
   ModelSpec sizes;
   bool named = false;                 ///< its positions and vocabulary are its own
-  std::int64_t parameters = 0;        ///< of a model that is not in the build; 0 otherwise
-  AnyModel built;                     ///< none before its sizes are settled, and where it is not in the build
+  std::int64_t parameters = 0;        ///< of a model that cannot be made; 0 otherwise
+  std::string lacking = {};           ///< why it cannot be made
+  AnyModel built = {};                ///< none before its sizes are settled, and where it cannot be made
   std::filesystem::path folder = {};  ///< with its config.json; empty: it is of no folder
   std::string config = {};            ///< the text of that
   std::string not_applied = {};       ///< what that says and training here does not do
   ParameterSource weights = {};       ///< that it starts from; none: the seed's
 
-  /// False: known, but not of a kind that this build has.
-  bool in_build() const { return static_cast<bool>(family->make); }
+  /// False: it is known, and has what its family lacks.
+  bool can_run() const { return lacking.empty(); }
   friend bool operator==(ModelChoice const& a, ModelChoice const& b) { return a.name == b.name; }
 };
 
@@ -62,8 +63,8 @@ inline std::optional<ModelChoice> find_known(std::string_view text) {
     std::string const short_hub = hub.substr(hub.find('/') + 1);
     bool const on_hub = !hub.empty() && (wanted == hub || wanted == short_hub || wanted == without_hf(hub));
     if (!found && (wanted == lower(model.name) || on_hub))
-      found =
-          ModelChoice{model.name, &family, family.spec(model), model.positions != 0, model.parameters, {}};
+      found = ModelChoice{model.name,           &family,          family.spec(model),
+                          model.positions != 0, model.parameters, model.lacking};
   });
   return found;
 }
@@ -163,20 +164,19 @@ inline ModelChoice sizes_choice(std::string const& flag, std::string const& text
 
 }  // namespace detail
 
-/// The names that the command line knows; of the models that this build has, or of all.
-inline Names model_names(bool in_build_only = false) {
+/// The names that the command line knows; of the models that can be made, or of all.
+inline Names model_names(bool runnable_only = false) {
   Names names;
-  detail::for_each_named([&](ModelFamily const& family, NamedModel const& model) {
-    if (family.make || !in_build_only) names.push_back(model.name);
+  detail::for_each_named([&](ModelFamily const&, NamedModel const& model) {
+    if (model.lacking.empty() || !runnable_only) names.push_back(model.name);
   });
   return names;
 }
 
-/// How sizes of one's own are written, for each family that this build has.
+/// How sizes of one's own are written, for each family.
 inline std::string model_forms() {
   Names forms;
-  for (ModelFamily const* family : model_families())
-    if (family->make) forms.push_back(detail::form_of(*family));
+  for (ModelFamily const* family : model_families()) forms.push_back(detail::form_of(*family));
   return joined(forms, " or ");
 }
 
@@ -259,7 +259,7 @@ inline ModelChoice with_sizes(ModelChoice model, std::int64_t sequence, std::int
                                        std::to_string(sizes.positions) + " positions of " + model.name +
                                        "; give --sequence " + std::to_string(sizes.positions) +
                                        " or less, or a model with more positions");
-  if (model.in_build()) model.built = model.family->make(sizes);
+  if (model.can_run()) model.built = model.family->make(sizes);
   return model;
 }
 
@@ -287,14 +287,11 @@ inline void check_magnitude(ModelChoice const& model, std::int64_t batch, std::i
                                        " is more than 10^15 values a step; lower one of them");
 }
 
-/// Why this build cannot run a model; nothing when it can.
+/// Why a model cannot be run; nothing when it can.
 inline std::optional<std::string> model_refusal(ModelChoice const& model) {
-  if (model.in_build()) return std::nullopt;
-  Names kinds;
-  for (ModelFamily const* family : model_families())
-    if (family->make) kinds.push_back(family->title);
-  return "model " + model.name + " is not part of this build; use one of the " + joined(kinds, " or ") +
-         " kind";
+  if (model.can_run()) return std::nullopt;
+  return "model " + model.name + " " + model.lacking + ", which " + model.family->title +
+         " models lack here; use another of them";
 }
 
 }  // namespace cli

@@ -329,7 +329,7 @@ int run(int argc, char const* const* argv) {
   data.check(points);
   open_weights(points);
   for (Point const& point : points)
-    if (settings.trainer.freeze && point.model.in_build())
+    if (settings.trainer.freeze && point.model.can_run())
       cli::check_freeze(settings.freeze, settings.trainer, point.model.built.units()({1, 1}));
   cli::NvmeFolder const nvme_folder(settings.nvme_path, uses_files(points));
   settings.trainer.nvme_directory = nvme_folder.path();

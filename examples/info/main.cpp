@@ -136,7 +136,7 @@ Json json_of(std::vector<Component> const& parts, Driver const& driver, std::vec
   }
   json["models"] = Json::object();
   for (std::string const& name : cli::model_names())
-    json["models"][name] = cli::model_choice("--model", name).in_build() ? "OKAY" : "NO";
+    json["models"][name] = cli::model_choice("--model", name).can_run() ? "OKAY" : "NO";
   json["recipes"] = Json::array();
   for (RecipeTable const& recipe : registered_recipes()) json["recipes"].push_back(to_string(recipe));
   return json;
@@ -196,7 +196,7 @@ std::string report(std::vector<Component> const& parts, Driver const& driver,
   }
   cli::Names models, absent;
   for (std::string const& name : cli::model_names())
-    (cli::model_choice("--model", name).in_build() ? models : absent).push_back(name);
+    (cli::model_choice("--model", name).can_run() ? models : absent).push_back(name);
   line("models", cli::joined(models));
   if (!absent.empty()) line("", "not in this build: " + cli::joined(absent));
   return out;

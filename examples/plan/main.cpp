@@ -306,7 +306,7 @@ int run(int argc, char const* const* argv) {
   std::vector<Point> const points =
       cli::make_matrix(settings.matrix, settings.vocabulary, 256, &unsupported_reason);
   for (Point const& point : points)
-    if (settings.trainer.freeze && point.model.in_build())
+    if (settings.trainer.freeze && point.model.can_run())
       cli::check_freeze(settings.freeze, settings.trainer, point.model.built.units()({1, 1}));
   cli::check_nvme_path(settings.nvme_path);
   bool const stdout_is_data = settings.json == "-";

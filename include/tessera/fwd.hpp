@@ -149,6 +149,10 @@ struct Llama3Scaling;
 // nn/
 class Gpt2;
 struct Gpt2Options;
+class Llama;
+struct LlamaOptions;
+class Opt;
+struct OptOptions;
 struct MicroBatch;
 struct Init;
 struct Split;
@@ -180,6 +184,15 @@ struct RmsNorm;
 struct AttentionSpec;
 struct ProjectedAttention;
 struct GatedMlp;
+template <class Layers>
+struct TransformerBlock;
+template <class Layers>
+struct TransformerHead;
+template <class Layers>
+class Transformer;
+struct Gpt2Layers;
+struct LlamaLayers;
+struct OptLayers;
 }  // namespace nn
 
 // optim/

@@ -83,6 +83,18 @@ class HubConfig {
     return value.number != 0.0;
   }
 
+  /// A token of a vocabulary, or -1 for null.
+  double token(std::string const& key, std::int64_t vocabulary, double absent) const {
+    HubValue const* const value = find(key);
+    if (value == nullptr) return absent;
+    if (value->kind == HubValue::Kind::null) return -1.0;
+    double const at = value->number;
+    if (value->kind != HubValue::Kind::number || !(at >= 0.0 && at < static_cast<double>(vocabulary)) ||
+        at != std::floor(at))
+      fail(key, *value, "null or a token of the vocabulary");
+    return at;
+  }
+
   /// Notes the key as a feature that is lacking unless its value is one of these. What a file leaves out is
   /// the first of them.
   void support(std::string const& key, std::vector<HubValue> const& supported) {

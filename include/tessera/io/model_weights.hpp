@@ -114,7 +114,7 @@ class ModelWeights {
     std::vector<std::unique_ptr<SafetensorsFile>> files;
     std::map<std::string, Location> tensors;       // by their names in the files
     std::vector<std::vector<Location>> locations;  // by unit and parameter
-    std::string prefix;
+    std::string prefix, left_out;                  // what names in the files have before them, and lack
 
     [[noreturn]] void fail(std::string const& text) const {
       throw Error(ErrorKind::data, name + ": " + text);
@@ -181,9 +181,17 @@ class ModelWeights {
 
     static SafetensorsEntry const& entry_of(Location const& at) { return at.file->at(at.tensor); }
 
-    /// By its own name, or behind the prefix; the end where the file has neither.
+    /// A parameter's name in the files, and back.
+    std::string name_in_file(std::string const& parameter) const {
+      return prefix + (parameter.starts_with(left_out) ? parameter.substr(left_out.size()) : parameter);
+    }
+    std::string name_in_model(std::string const& tensor) const {
+      if (tensor == head) return tensor;
+      return left_out + (tensor.starts_with(prefix) ? tensor.substr(prefix.size()) : tensor);
+    }
+    /// As the files have it, or by its own name; the end where they have neither.
     auto find(std::string const& parameter) const {
-      auto const found = tensors.find(prefix + parameter);
+      auto const found = tensors.find(name_in_file(parameter));
       return found == tensors.end() ? tensors.find(parameter) : found;
     }
 
@@ -212,8 +220,7 @@ class ModelWeights {
     std::string sizes_of_both(std::vector<UnitSpec> const& units) const {
       if (names.layers.empty()) return {};
       Extents file, model;
-      for (auto const& [tensor, at] : tensors)
-        file[tensor.starts_with(prefix) ? tensor.substr(prefix.size()) : tensor] = entry_of(at).shape;
+      for (auto const& [tensor, at] : tensors) file[name_in_model(tensor)] = entry_of(at).shape;
       for (UnitSpec const& unit : units)
         for (ParameterSpec const& parameter : unit.parameters)
           model[parameter.name] = extents_of(parameter.shape);
@@ -221,8 +228,11 @@ class ModelWeights {
     }
 
     void match(std::vector<UnitSpec> const& units) {
-      for (auto const& [tensor, at] : tensors)
-        if (!names.prefix.empty() && tensor.starts_with(names.prefix)) prefix = names.prefix;
+      left_out = names.base;
+      for (auto const& [tensor, at] : tensors) {
+        if (tensor.starts_with(names.prefix)) prefix = names.prefix;
+        if (tensor.starts_with(names.base)) left_out.clear();
+      }
       std::vector<std::string> missing, extra, misshapen, mistyped;
       std::set<std::string> wanted;
       locations.resize(units.size());
@@ -230,7 +240,7 @@ class ModelWeights {
         for (ParameterSpec const& parameter : units[unit].parameters) {
           auto const found = find(parameter.name);
           if (found == tensors.end()) {
-            missing.push_back(prefix + parameter.name + " " + to_string(parameter.shape));
+            missing.push_back(name_in_file(parameter.name) + " " + to_string(parameter.shape));
             continue;
           }
           std::string const& tensor = found->first;
@@ -246,9 +256,7 @@ class ModelWeights {
         }
       for (auto const& [tensor, at] : tensors) {
         if (wanted.count(tensor) || (tensor == head && !names.tied_to.empty())) continue;
-        std::string_view bare = tensor;
-        if (bare.starts_with(prefix)) bare.remove_prefix(prefix.size());
-        if (!names.is_buffer(bare))
+        if (!names.is_buffer(name_in_model(tensor)))
           extra.push_back(detail::printable(tensor) + " " + detail::shape_text(entry_of(at).shape));
       }
       if (missing.empty() && extra.empty() && misshapen.empty() && mistyped.empty()) {

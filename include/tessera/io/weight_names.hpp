@@ -13,6 +13,7 @@ inline namespace v0 {
 /// All of it may be empty: then a file has the model's names and no others.
 struct WeightNames {
   std::string prefix = {};                ///< may stand before names: "transformer."
+  std::string base = {};                  ///< files of the bare model leave it out of names: "model."
   std::vector<std::string> buffers = {};  ///< no parameters, passed over; * is a number: "h.*.attn.bias"
   std::string tied_to = {};  ///< what a `lm_head.weight` that the model does not list has to equal
   std::string layers = {};   ///< what stands before the number of a layer: "h."
@@ -47,6 +48,29 @@ inline WeightNames gpt2_weight_names() {
       .layers = "h.",
       .extents = {
           {"channels", "wte.weight", 1}, {"positions", "wpe.weight", 0}, {"vocabulary", "wte.weight", 0}}};
+}
+
+/// Files of the bare model have "decoder.embed_tokens.weight" and so on.
+inline WeightNames opt_weight_names() {
+  std::string const tokens = "model.decoder.embed_tokens.weight";
+  return {.base = "model.",
+          .tied_to = tokens,
+          .layers = "model.decoder.layers.",
+          .extents = {{"channels", tokens, 1},
+                      {"hidden", "model.decoder.layers.0.fc1.weight", 0},
+                      {"vocabulary", tokens, 0}}};
+}
+
+/// Files of the bare model have "embed_tokens.weight" and so on; old files hold the frequencies of positions.
+inline WeightNames llama_weight_names() {
+  std::string const tokens = "model.embed_tokens.weight";
+  return {.base = "model.",
+          .buffers = {"model.layers.*.self_attn.rotary_emb.inv_freq"},
+          .tied_to = tokens,
+          .layers = "model.layers.",
+          .extents = {{"channels", tokens, 1},
+                      {"hidden", "model.layers.0.mlp.gate_proj.weight", 0},
+                      {"vocabulary", tokens, 0}}};
 }
 
 }  // namespace v0

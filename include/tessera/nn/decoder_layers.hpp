@@ -80,6 +80,7 @@ struct ProjectedAttention {
   ProjectedAttention(Unit& unit, std::string const& name, AttentionSpec const& with)
       : ProjectedAttention(unit, name + ".", with, (with.head ? with.head : with.channels / with.heads)) {}
 
+  void reads(Unit& unit, Saved x) const { unit.serves(x, {query.weight, key.weight, value.weight}); }
   template <class Place, class T>
   void forward(Pass<Place, T>& pass, ops::In<T, Place> x, ops::In<T, Place> residual,
                ops::Out<T, Place> y) const {
@@ -177,6 +178,7 @@ struct GatedMlp {
     unit.serves(post, {down.weight});
   }
 
+  void reads(Unit& unit, Saved x) const { unit.serves(x, {gate.weight, up.weight}); }
   void forward(auto& pass, auto x, auto residual, auto y) const {
     gate.forward(pass, x, pass[gates]);
     up.forward(pass, x, pass[ups]);

@@ -83,7 +83,9 @@ struct Linear {
                  ? unit.parameter({name + ".bias", {out}, Init::zeros(), false, true, with.bias_split()})
                  : Weight{}),
         transposed(with.transposed) {}
-  /// y = x w^T with a weight (out,in) of another unit.
+  /// y = x w^T with a weight (out,in) that is listed as it lies, such as a table of tokens; no bias.
+  Linear(Unit& unit, ParameterSpec const& table) : weight(unit.parameter(table)), transposed(true) {}
+  /// The same with a weight of another unit.
   explicit Linear(Weight borrowed) : weight(borrowed), transposed(true) {}
 
   /// `with` says what else goes into y; an empty y, as in a recompute that wants none, is not written.
@@ -142,6 +144,8 @@ struct CausalAttention {
     return {Split::Kind::heads, dim, sections, count > 0 ? extent / count : 0};
   }
 
+  /// Its input is kept in x for its own gradients alone.
+  void reads(Unit& unit, Saved x) const { unit.serves(x, {qkv.weight}); }
   void forward(auto& pass, auto x, auto residual, auto y) const {
     qkv.forward(pass, x, pass[packed]);
     ops::attention_forward(pass.context(), pass[packed], heads, pass[mixed], pass[logsumexp]);
@@ -186,6 +190,7 @@ struct Mlp {
     unit.serves(post, {proj.weight});
   }
 
+  void reads(Unit& unit, Saved x) const { unit.serves(x, {fc.weight}); }
   void forward(auto& pass, auto x, auto residual, auto y) const {
     fc.forward(pass, x, pass[post], {.activation = activation, .pre = pass[pre]});
     proj.forward(pass, pass[post], y, {.residual = residual});

@@ -24,7 +24,8 @@ struct ModelSpec {
     std::string key;  ///< "layers"
     double value = 0.0;
   };
-  std::vector<Number> numbers;  ///< one for each key of the family, in that order
+  /// One for each key of the family, in that order, and what else a config.json said.
+  std::vector<Number> numbers;
   std::int64_t positions = 0;   ///< 0: open; who builds the model settles it
   std::int64_t vocabulary = 0;  ///< likewise
 
@@ -35,9 +36,18 @@ struct ModelSpec {
     throw Error(ErrorKind::usage, "a model's sizes lack " + std::string(key));
   }
   std::int64_t whole(std::string_view key) const { return static_cast<std::int64_t>(number(key)); }
+  double number(std::string_view key, double absent) const {
+    for (Number const& one : numbers)
+      if (one.key == key) return one.value;
+    return absent;
+  }
   void set(std::string_view key, double value) {
     for (Number& one : numbers)
-      if (one.key == key) one.value = value;
+      if (one.key == key) {
+        one.value = value;
+        return;
+      }
+    numbers.push_back({std::string(key), value});
   }
 };
 
@@ -59,7 +69,8 @@ struct NamedModel {
   std::vector<double> numbers;  ///< of the family's keys, in that order
   std::int64_t positions = 0;   ///< 0: open, as in ModelSpec
   std::int64_t vocabulary = 0;
-  std::int64_t parameters = 0;  ///< where the family cannot be asked
+  std::int64_t parameters = 0;  ///< of one that cannot be made
+  std::string lacking = {};     ///< why it cannot: what it has and its family lacks here; empty: it can
 };
 
 /// How the models of a family stand in a config.json of Hugging Face.
@@ -94,9 +105,8 @@ struct ModelFamily {
   std::string title;  ///< in sentences: "GPT-2"
   std::vector<ModelKey> keys;
   std::vector<NamedModel> models;
-  /// A model of settled sizes; throws Error(config) for those that cannot be. Empty: the family is known, but
-  /// not part of this build.
-  std::function<AnyModel(ModelSpec const& sizes)> make = {};
+  /// A model of settled sizes; throws Error(config) for those that cannot be.
+  std::function<AnyModel(ModelSpec const& sizes)> make;
   WeightNames weights = {};  ///< what files may hold beside the names of the parameters
   HubFormat hub = {};
 

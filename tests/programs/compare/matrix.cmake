@@ -117,25 +117,25 @@ string(JSON kind TYPE "${json}" rows 0 std_tokens_per_sec)
 expect("rows, repeats and a deviation" "1 3 NUMBER" "${count} ${repeats} ${kind}")
 
 # What cannot run is a row too, with its reason, and no failure.
-passes(--models "layers=1,heads=1,channels=8" opt-1.3b meta-llama/Llama-2-7b-hf --data text.txt --sequence 16 --batch 1
+passes(--models "layers=1,heads=1,channels=8" facebook/opt-350m --data text.txt --sequence 16 --batch 1
        --ranks 1 --stages 0 --precisions fp32,tf32 --offloads none,nvme,infinity --capture eager,graph --steps 1 --warmup 0
        --json refused.json)
 file(READ "${WORK}/refused.json" json)
 string(JSON count LENGTH "${json}" rows)
-expect("rows" 36 "${count}")
+expect("rows" 24 "${count}")
 set(refused 0)
-foreach(index RANGE 35)
+foreach(index RANGE 23)
   field(status "${json}" rows ${index} status)
   field(reason "${json}" rows ${index} reason)
   field(hash "${json}" rows ${index} weights_hash)
   if(status STREQUAL "refused")
     math(EXPR refused "${refused} + 1")
-    if(NOT reason MATCHES "On<Cuda>|not part of this build" OR NOT hash STREQUAL "")
+    if(NOT reason MATCHES "On<Cuda>|not part of this build|which OPT models lack here" OR NOT hash STREQUAL "")
       message(SEND_ERROR "row ${index}: ${reason}, ${hash}")
     endif()
   endif()
 endforeach()
-expect("refused rows" 33 "${refused}")
+expect("refused rows" 21 "${refused}")
 
 # What does not fit is planned and not run.
 passes(--model gpt2-xl --data text.txt --ranks 8 --batch 512 --sequence 1024 --stages 0 --precisions fp32 --offloads none

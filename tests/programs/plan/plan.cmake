@@ -223,7 +223,7 @@ execute_process(COMMAND nvidia-smi -L OUTPUT_QUIET ERROR_QUIET RESULT_VARIABLE g
 if(NOT gpu EQUAL 0)
   refuses(2 "no GPU to ask;--memory 24GB" --device cuda)
 endif()
-refuses(3 "not part of this build" --model llama-2-7b --memory 1GiB)
+refuses(3 "opt-350m;which OPT models lack here" --model opt-350m --memory 1GiB)
 refuses(3 "--sequence 2048;1024 positions" --model gpt2 --sequence 2048)
 refuses(2 "--memry;--memory" --memry 1GiB)
 refuses(1 "no/plan.json" --json no/plan.json)

@@ -8,6 +8,8 @@
 #include "tessera/policy/rules.hpp"
 #include "tessera/train/check_options.hpp"
 #include "tessera/train/gpt2_family.hpp"
+#include "tessera/train/llama_family.hpp"
+#include "tessera/train/opt_family.hpp"
 #include "tessera/train/planning.hpp"
 #include "tessera/train/registry/devices.hpp"
 
@@ -34,29 +36,9 @@ std::vector<RecipeTable> const& registered_recipes() {
 namespace detail {
 namespace {
 
-/// Models that are known, but not of a kind that this build has.
-std::vector<ModelFamily> absent_families() {
-  std::vector<ModelKey> const keys = {{"layers", 1000}, {"heads", 65536}, {"channels", 65536}};
-  return {
-      {.name = "opt",
-       .title = "OPT",
-       .keys = keys,
-       .models = {{"opt-1.3b", "facebook/opt-1.3b", {24, 32, 2048}, 2048, 50272, 1315758080}}},
-      {.name = "llama",
-       .title = "LLaMA",
-       .keys = keys,
-       .models = {{"llama-2-7b", "meta-llama/Llama-2-7b-hf", {32, 32, 4096}, 4096, 32000, 6738415616},
-                  {"llama-2-13b", "meta-llama/Llama-2-13b-hf", {40, 40, 5120}, 4096, 32000, 13015864320},
-                  {"llama-2-70b", "meta-llama/Llama-2-70b-hf", {80, 64, 8192}, 4096, 32000, 68976648192}}}};
-}
-
 /// Their places in memory stay.
 std::deque<ModelFamily>& families() {
-  static std::deque<ModelFamily> all = [] {
-    std::deque<ModelFamily> list{gpt2_family()};
-    for (ModelFamily& family : absent_families()) list.push_back(std::move(family));
-    return list;
-  }();
+  static std::deque<ModelFamily> all{gpt2_family(), opt_family(), llama_family()};
   return all;
 }
 
@@ -166,6 +148,7 @@ bool register_model_family(ModelFamily family) {
       refuse("'" + name + "' is no name; write it in small letters, digits, '.', '_' and '-'");
   };
   check_name(family.name);
+  if (!family.make) refuse("it has no make; give the function that makes a model of its sizes");
   for (ModelKey const& key : family.keys) {
     check_name(key.name);
     bool const found = std::any_of(family.keys.begin(), family.keys.end(),
@@ -181,6 +164,9 @@ bool register_model_family(ModelFamily family) {
   }
   for (ModelFamily const& known : detail::families()) {
     if (known.name == family.name) refuse("another family has this name; choose another");
+    if (!family.hub.model_type.empty() && known.hub.model_type == family.hub.model_type)
+      refuse("its model_type '" + family.hub.model_type + "' is that of family '" + known.name +
+             "'; a config.json can be of one family alone");
     for (NamedModel const& taken : known.models)
       for (NamedModel const& model : family.models)
         if (taken.name == model.name)

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// OPT: learned positions from the third row of their table on, pre-LayerNorm blocks, ReLU, biases, a head
+// tied to the token embedding.
+#pragma once
+
+#include "tessera/nn/decoder_layers.hpp"
+#include "tessera/nn/layers.hpp"
+#include "tessera/nn/model.hpp"
+#include "tessera/nn/opt_options.hpp"
+#include "tessera/nn/transformer.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace nn {
+
+/// Hugging Face's names and shapes.
+struct OptLayers {
+  using Options = OptOptions;
+  using Norm = LayerNorm;
+  using Attention = ProjectedAttention;
+  using Mlp = nn::Mlp;
+  static constexpr char name[] = "Opt", blocks[] = "layers", prefix[] = "model.decoder.";
+
+  Options sizes;
+
+  /// The padding token gets no gradient from its lookups, as PyTorch's padding index does, only from the
+  /// head.
+  Embedding embedding(Unit& unit) const {
+    return {unit,
+            token_table("model.decoder.embed_tokens.weight", sizes.vocabulary, sizes.channels, normal),
+            ParameterSpec{
+                "model.decoder.embed_positions.weight", {sizes.positions + 2, sizes.channels}, normal, true},
+            /*lent=*/true,
+            {.first_position = 2, .padding_token = sizes.padding_token}};
+  }
+  Norm norm_1(Unit& unit) const { return {unit, "self_attn_layer_norm", sizes.channels}; }
+  Attention attention(Unit& unit) const {
+    return {unit,
+            "self_attn",
+            {.channels = sizes.channels,
+             .heads = sizes.heads,
+             .bias = true,
+             .init = normal,
+             .residual_init = normal,
+             .out = "out_proj"}};
+  }
+  Norm norm_2(Unit& unit) const { return {unit, "final_layer_norm", sizes.channels}; }
+  Mlp mlp(Unit& unit) const {
+    return {unit, "fc1", "fc2", sizes.channels, sizes.hidden, Activation::relu, normal, normal, true};
+  }
+  Norm last_norm(Unit& unit) const { return {unit, "model.decoder.final_layer_norm", sizes.channels}; }
+  Linear head(Unit& unit, Embedding const& embedding) const {
+    return Linear(unit.borrow(0, embedding.tokens));
+  }
+
+ private:
+  static constexpr Init normal = Init::normal(0.02);
+};
+
+}  // namespace nn
+
+/// OPT as units `embedding`, `layers.0` .. `layers.{L-1}`, `head`. Throws Error(config) for sizes that cannot
+/// be.
+class Opt : public nn::Transformer<nn::OptLayers> {
+ public:
+  using Transformer::Transformer;
+};
+
+static_assert(Model<Opt>);
+
+}  // namespace v0
+}  // namespace tessera

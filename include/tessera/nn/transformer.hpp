@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// A decoder of pre-norm blocks: what GPT-2, OPT and LLaMA have in common. Each of them says which layers
+// under which names.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/core/error.hpp"
+#include "tessera/nn/layers.hpp"
+#include "tessera/nn/model.hpp"
+#include "tessera/tensor/arena.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace nn {
+
+/// A vocabulary of 50257 would send a GPU's products with the table to kernels several times slower: rows of
+/// 16-bit logits have to be multiples of 16 bytes.
+constexpr std::int64_t padded_vocabulary(std::int64_t words) { return round_up(words, 8); }
+
+/// The table of a model's tokens, padded as its logits are.
+inline ParameterSpec token_table(std::string name, std::int64_t words, std::int64_t channels,
+                                 Init const& init) {
+  return {std::move(name),         {words, channels}, init, true, true, {Split::Kind::vocabulary, 0},
+          padded_vocabulary(words)};
+}
+
+/// y = x + attention(norm(x)), then y + mlp(norm(y)).
+template <class Layers>
+struct TransformerBlock {
+  typename Layers::Norm norm_1;
+  typename Layers::Attention attention;
+  Saved middle;  // (B,T,C): the residual stream between the halves
+  typename Layers::Norm norm_2;
+  typename Layers::Mlp mlp;
+  Backward d_norm, d_middle;
+
+  TransformerBlock(Unit& unit, Layers const& layers)
+      : norm_1(layers.norm_1(unit)),
+        attention(layers.attention(unit)),
+        middle(unit.saved("residual", per_token(layers.sizes.channels))),
+        norm_2(layers.norm_2(unit)),
+        mlp(layers.mlp(unit)),
+        d_norm(unit.backward("d_ln", per_token(layers.sizes.channels))),
+        d_middle(unit.backward("d_residual", per_token(layers.sizes.channels))) {
+    unit.output = per_token(layers.sizes.channels);
+    attention.reads(unit, norm_1.y);
+    mlp.reads(unit, norm_2.y);
+  }
+
+  void forward(auto& pass) const {
+    attention.forward(pass, norm_1.forward(pass, pass.input), pass.input, pass[middle]);
+    mlp.forward(pass, norm_2.forward(pass, pass[middle]), pass[middle], pass.output);
+  }
+  void recompute(auto& pass) const { mlp.recompute(pass); }
+  void backward_input(auto& pass) const {
+    mlp.backward_input(pass, pass.output_gradient, pass[d_norm]);
+    norm_2.backward_input(pass, pass[d_norm], pass[middle], pass.output_gradient, pass[d_middle]);
+    attention.backward_input(pass, pass[d_middle], pass[d_norm]);
+    norm_1.backward_input(pass, pass[d_norm], pass.input, pass[d_middle], pass.input_gradient);
+  }
+  void backward_weight(auto& pass) const {
+    mlp.backward_weight(pass, pass[norm_2.y], pass.output_gradient);
+    attention.backward_weight(pass, pass[norm_1.y], pass[d_middle]);
+    norm_2.backward_weight(pass);
+    norm_1.backward_weight(pass);
+  }
+};
+
+/// The last unit: norm, logits, losses.
+template <class Layers>
+struct TransformerHead {
+  typename Layers::Norm norm;
+  Classifier classifier;
+  Backward d_norm;
+
+  TransformerHead(Unit& unit, Layers const& layers, Embedding const& embedding)
+      : norm(layers.last_norm(unit)),
+        classifier(unit, layers.head(unit, embedding), layers.sizes.vocabulary,
+                   padded_vocabulary(layers.sizes.vocabulary)),
+        d_norm(unit.backward("d_ln", per_token(layers.sizes.channels))) {
+    unit.serves(norm.y, {classifier.projection.weight});
+  }
+
+  void forward(auto& pass) const { classifier.forward(pass, norm.forward(pass, pass.input)); }
+  void recompute(auto&) const {}
+  void backward_input(auto& pass) const {
+    classifier.backward_input(pass, pass[d_norm]);
+    norm.backward_input(pass, pass[d_norm], pass.input, {}, pass.input_gradient);
+  }
+  void backward_weight(auto& pass) const {
+    classifier.backward_weight(pass, pass[norm.y]);
+    norm.backward_weight(pass);
+  }
+};
+
+/// A model of units `embedding`, blocks and `head`. `Layers` holds `sizes` and makes each layer: the types
+/// Options, Norm, Attention, Mlp, the functions embedding, norm_1, attention, norm_2, mlp, last_norm, head,
+/// and the names of its blocks ("h") and what stands before all names in a block ("model.", or nothing).
+template <class Layers>
+class Transformer {
+ public:
+  using Options = typename Layers::Options;
+
+  /// Throws Error(config) for sizes that cannot be.
+  explicit Transformer(Options options = {})
+      : layers_{checked(std::move(options))},
+        embedding_(layers_.embedding(embedding_unit_)),
+        block_(block_unit_, layers_),
+        head_(head_unit_, layers_, embedding_) {}
+
+  Options const& options() const { return layers_.sizes; }
+  std::int64_t vocabulary() const { return layers_.sizes.vocabulary; }
+  std::int64_t positions() const { return layers_.sizes.positions; }
+
+  /// Training FLOPs a token: 6N + 12 L C T, with N all parameters of products (PaLM, appendix B): the token
+  /// table once if the head is tied to it, else not at all.
+  double flops_per_token(std::int64_t sequence) const {
+    Options const& sizes = layers_.sizes;
+    std::int64_t const looked_up = embedding_.sums.index < 0 ? 0 : sizes.vocabulary * sizes.channels;
+    return 6.0 * static_cast<double>(parameter_count(units({1, 1})) - looked_up) +
+           12.0 * static_cast<double>(sizes.layers * sizes.channels * sequence);
+  }
+
+  std::vector<UnitSpec> units(MicroBatch shape) const {
+    std::vector<UnitSpec> units{embedding_unit_.at(shape, "embedding")};
+    for (std::int64_t layer = 0; layer < layers_.sizes.layers; ++layer) {
+      std::string const name = std::string(Layers::blocks) + "." + std::to_string(layer);
+      units.push_back(block_unit_.at(shape, name, Layers::prefix + name + "."));
+    }
+    units.push_back(head_unit_.at(shape, "head"));
+    return units;
+  }
+
+  template <class Place, class T>
+  void forward(int unit, Pass<Place, T>& pass) const {
+    with_layers(unit, [&](auto const& layers) { layers.forward(pass); });
+  }
+  template <class Place, class T>
+  void recompute(int unit, Pass<Place, T>& pass) const {
+    with_layers(unit, [&](auto const& layers) { layers.recompute(pass); });
+  }
+  template <class Place, class T>
+  void backward_input(int unit, Pass<Place, T>& pass) const {
+    with_layers(unit, [&](auto const& layers) { layers.backward_input(pass); });
+  }
+  template <class Place, class T>
+  void backward_weight(int unit, Pass<Place, T>& pass) const {
+    with_layers(unit, [&](auto const& layers) { layers.backward_weight(pass); });
+  }
+
+ private:
+  template <class F>
+  void with_layers(int unit, F const& work) const {
+    if (unit == 0)
+      work(embedding_);
+    else if (unit == static_cast<int>(layers_.sizes.layers) + 1)
+      work(head_);
+    else
+      work(block_);
+  }
+
+  static Options checked(Options options) {
+    auto const fail = [](std::initializer_list<detail::Word> what) {
+      detail::throw_error(ErrorKind::config, {Layers::name, ": ", detail::sentence(what)});
+    };
+    auto const need = [&](char const* name, std::int64_t value, std::int64_t most = 2147483647) {
+      if (value < 1 || value > most) fail({name, " is ", value, "; it must be from 1 to ", most});
+    };
+    std::int64_t const channels = options.channels, heads = options.heads;
+    need("layers", options.layers);
+    need("heads", heads);
+    need("channels", channels, 1 << 24);
+    need("positions", options.positions);
+    need("vocabulary", options.vocabulary);
+    if (channels % heads != 0)
+      fail({heads, " heads do not divide ", channels, " channels (", channels, " / ", heads, " leaves ",
+            channels % heads, "); choose channels as a multiple of heads"});
+    if constexpr (requires { options.hidden; }) need("hidden", options.hidden, 1 << 26);
+    if constexpr (requires { options.key_heads; }) {
+      std::int64_t const key_heads = options.key_heads;
+      need("key_heads", key_heads);
+      if (heads % key_heads != 0)
+        fail(
+            {key_heads, " heads of keys do not divide ", heads, " heads; choose a number that divides them"});
+    }
+    return options;
+  }
+
+  Layers layers_;
+  Unit embedding_unit_, block_unit_, head_unit_;  // every block is one unit under another name
+  Embedding embedding_;
+  TransformerBlock<Layers> block_;
+  TransformerHead<Layers> head_;
+};
+
+}  // namespace nn
+}  // namespace v0
+}  // namespace tessera
