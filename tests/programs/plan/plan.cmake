@@ -283,3 +283,22 @@ if(NOT output MATCHES "NVMe is not limited, --nvme-memory or --nvme-path says")
   message(SEND_ERROR "another machine's disk: ${output}")
 endif()
 refuses(2 "--nvme-path absent is not a folder" ${row} --nvme-path absent)
+
+# Models larger than any machine here: their parameters, and the reason of each row that does not fit.
+passes(--model opt-1.3b llama-2-7b llama-2-13b llama-2-70b --device cuda --memory 80GB --host-memory 1TB --ranks 8 --batch 1
+       --sequence 512 --precisions bf16 --stages 0,3 --offloads none,cpu_full --no-search --json large.json)
+file(READ "${WORK}/large.json" json)
+set(found "")
+foreach(index RANGE 15)
+  foreach(key model params status reason)
+    field(${key} "${json}" rows ${index} ${key})
+  endforeach()
+  list(APPEND found ${model}=${params}=${status})
+  if(status STREQUAL "oom" AND NOT reason MATCHES "plans? [0-9.]+ GiB (on its device|of host memory), the limit is [0-9.]+ GiB")
+    message(SEND_ERROR "${model} does not fit, because ${reason}")
+  endif()
+endforeach()
+list(REMOVE_DUPLICATES found)
+expect("large models"
+       "opt-1.3b=1315758080=fits;llama-2-7b=6738415616=oom;llama-2-7b=6738415616=fits;llama-2-13b=13015864320=oom;\
+llama-2-13b=13015864320=fits;llama-2-70b=68976648192=oom" "${found}")
