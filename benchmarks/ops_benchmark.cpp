@@ -32,6 +32,9 @@
 #include "tessera/ops/layer_norm.hpp"
 #include "tessera/ops/linear.hpp"
 #include "tessera/ops/norm.hpp"
+#include "tessera/ops/rms_norm.hpp"
+#include "tessera/ops/rotary.hpp"
+#include "tessera/ops/swiglu.hpp"
 #include "tessera/optim/adamw.hpp"
 #include "tessera/optim/finish.hpp"
 
@@ -215,6 +218,11 @@ class Suite {
     one("cross_entropy", &cross_entropy);
     one("layer_norm_forward", &layer_norm_forward);
     one("layer_norm_backward", &layer_norm_backward);
+    one("rms_norm_forward", &rms_norm_forward);
+    one("rms_norm_backward", &rms_norm_backward);
+    one("swiglu_forward", &swiglu_forward);
+    one("swiglu_backward", &swiglu_backward);
+    one("rotary", &rotary);
     one("attention_forward", &attention_forward);
     one("attention_backward", &attention_backward);
     one("embedding_forward", &embedding_forward);
@@ -317,6 +325,34 @@ class Suite {
       ts::ops::layer_norm_backward_input<T, ts::Cpu>(c, dy, x, gamma, mean, rstd, residual, dx, partials);
       ts::ops::layer_norm_backward_weight<T, ts::Cpu>(c, partials, z.rows(), dgamma, dbeta);
     });
+  }
+  static void rms_norm_forward(benchmark::State& state, Size z) {
+    Values x({z.rows(), z.channels}), gamma({z.channels}), y({z.rows(), z.channels});
+    Sums rstd({z.rows()});
+    measure(state, [&](C& c) { ts::ops::rms_norm_forward<T, ts::Cpu>(c, x, gamma, 1e-6, y, rstd); });
+  }
+  static void rms_norm_backward(benchmark::State& state, Size z) {
+    Values dy({z.rows(), z.channels}), x({z.rows(), z.channels}), gamma({z.channels}),
+        residual({z.rows(), z.channels}), dx({z.rows(), z.channels}), dgamma({z.channels});
+    Sums rstd({z.rows()}), partials({1, ts::ops::layer_norm_partial_rows(z.rows()), z.channels});
+    measure(state, [&](C& c) {
+      ts::ops::rms_norm_backward_input<T, ts::Cpu>(c, dy, x, gamma, rstd, residual, dx, partials);
+      ts::ops::rms_norm_backward_weight<T, ts::Cpu>(c, partials, z.rows(), dgamma);
+    });
+  }
+  static void swiglu_forward(benchmark::State& state, Size z) {
+    Values gate({z.rows(), 4 * z.channels}), up({z.rows(), 4 * z.channels}), y({z.rows(), 4 * z.channels});
+    measure(state, [&](C& c) { ts::ops::swiglu_forward<T, ts::Cpu>(c, gate, up, y); });
+  }
+  static void swiglu_backward(benchmark::State& state, Size z) {
+    Values gate({z.rows(), 4 * z.channels}), up({z.rows(), 4 * z.channels}), dy({z.rows(), 4 * z.channels}),
+        dup({z.rows(), 4 * z.channels});
+    measure(state, [&](C& c) { ts::ops::swiglu_backward<T, ts::Cpu>(c, gate, up, dy, dy, dup); });
+  }
+  static void rotary(benchmark::State& state, Size z) {
+    Values x({z.batch, z.sequence, z.channels});
+    auto const frequencies = ts::ops::rotary_frequencies(z.channels / z.heads);
+    measure(state, [&](C& c) { ts::ops::rotary<T, ts::Cpu>(c, x, x, frequencies); });
   }
   static void attention_forward(benchmark::State& state, Size z) {
     Values qkv({z.batch, z.sequence, 3 * z.channels}), out({z.batch, z.sequence, z.channels});

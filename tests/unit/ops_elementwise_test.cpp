@@ -18,6 +18,9 @@
 #include "tessera/ops/layer_norm.hpp"
 #include "tessera/ops/linear.hpp"
 #include "tessera/ops/norm.hpp"
+#include "tessera/ops/rms_norm.hpp"
+#include "tessera/ops/rotary.hpp"
+#include "tessera/ops/swiglu.hpp"
 
 #include "reference.hpp"
 #include "unit/allocation_support.hpp"
@@ -42,6 +45,7 @@ void run_every_operation(Context<Cpu>& context, bool check_allocations) {
   Array<S> mean({m}), rstd({m}), lse({b, 3, t}), losses({m}), partial({v, c}), accumulator({v * c}),
       blocks({4}), sums({2, ops::layer_norm_partial_rows(m), c});
   S const scale = 1;
+  auto const frequencies = ops::rotary_frequencies(16);
   double loss = 0;
   std::int64_t count = 0;
   auto const run = [&] {
@@ -68,6 +72,14 @@ void run_every_operation(Context<Cpu>& context, bool check_allocations) {
                                    y.view(), y.view(), sums.view());
     ops::layer_norm_backward_weight(context, sums.view(), m, gamma.view(), dgamma.view());
     ops::embedding_backward(context, tokens.view(), y.view(), partial.view(), false, wte.view(), wpe.view());
+    ops::rms_norm_forward(context, x.view(), gamma.view(), 1e-6, y.view(), rstd.view());
+    ops::rms_norm_backward_input(context, x.view(), y.view(), gamma.view(), rstd.view(), {}, y.view(),
+                                 Tensor<S>{sums.values.data(), {1, ops::layer_norm_partial_rows(m), c}});
+    ops::rms_norm_backward_weight(
+        context, Tensor<S>{sums.values.data(), {1, ops::layer_norm_partial_rows(m), c}}, m, gamma.view());
+    ops::rotary(context, x.view(), x.view(), frequencies);
+    ops::swiglu_forward(context, pre.view(), wide.view(), wide.view());
+    ops::swiglu_backward(context, pre.view(), wide.view(), wide.view(), pre.view(), wide.view());
     ops::fold(context, accumulator.view(), static_cast<T const*>(wte.values.data()), 1, v * c, true);
     ops::norm_partials(context, wte.view(), blocks.view());
     ops::convert(context, wte.view(), partial.view());
@@ -101,7 +113,7 @@ TEST_CASE("a recording context reports every operation and runs none") {
   Log log;
   Context<Cpu> context(2, {}, &log);
   run_every_operation<float>(context, false);
-  CHECK(log.names.size() == 25);
+  CHECK(log.names.size() == 31);
   CHECK(log.names[2] == "linear");
   CHECK(log.wrong == 0);
   CHECK(log.violations.empty());
