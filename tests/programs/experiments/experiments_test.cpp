@@ -117,6 +117,7 @@ TEST_CASE("every recipe of the experiments trains or is refused by its reason") 
           TrainerOptions options;
           options.learning_rate = 1e-2;
           options.threads = 1;
+          options.nvme_directory = std::filesystem::temp_directory_path().string();
           Run trainer(Gpt2{{.layers = 1, .heads = 1, .channels = 16, .positions = 16, .vocabulary = 32}},
                       comm, options);
           auto const batch = support::make_batch(0, comm.rank(), {2, 1}, 1, 9, 32);

@@ -64,13 +64,13 @@ function(too_small wanted)
 endfunction()
 set(way_out "are free on its disk; free some space or write elsewhere")
 if(mounts STREQUAL "0")
-  too_small("small/w: needs 92,032 bytes, and 65,536 ${way_out}" --model "layers=1,heads=2,channels=32,positions=64"
-            --sequence 8 --batch 2 --data text.txt --steps 3 --save small/w)
+  too_small("small/w.safetensors: needs 92,032 bytes, and 65,536 ${way_out}" --model "layers=1,heads=2,channels=32,positions=64"
+            --sequence 8 --batch 2 --data text.txt --steps 3 --save small/w.safetensors)
   too_small("small/log: needs 75,000 bytes, and 65,536 ${way_out}" ${small} --steps 500 --log small/log)
-  too_small("small/log: needs 72,256 bytes, with small/w, and 65,536 ${way_out}" ${small} --steps 400 --log small/log
-            --save small/w)
+  too_small("small/log: needs 72,256 bytes, with small/w.safetensors, and 65,536 ${way_out}" ${small} --steps 400 --log small/log
+            --save small/w.safetensors)
   execute_process(COMMAND unshare -rm sh -euc "${on_small}" sh "${PROGRAM}" ${small} --steps 200 --log small/log
-                          --save small/w WORKING_DIRECTORY "${WORK}" OUTPUT_QUIET ERROR_VARIABLE errors RESULT_VARIABLE code)
+                          --save small/w.safetensors WORKING_DIRECTORY "${WORK}" OUTPUT_QUIET ERROR_VARIABLE errors RESULT_VARIABLE code)
   if(NOT code STREQUAL "0")
     message(SEND_ERROR "a disk that is large enough gave ${code}: ${errors}")
   endif()
@@ -78,7 +78,7 @@ endif()
 
 # A save that was killed in the middle leaves a hidden file until the next save there.
 execute_process(
-  COMMAND sh -c "mkdir saves; \"$@\" --save saves/w > /dev/null & pid=$!; tries=0
+  COMMAND sh -c "mkdir saves; \"$@\" --save saves/w.safetensors > /dev/null & pid=$!; tries=0
                  until ls -A saves | grep -q tmp; do
                    tries=$((tries + 1)); [ $tries -lt 3000 ] || { kill -9 $pid; exit 99; }
                    kill -0 $pid || exit 98
@@ -90,8 +90,8 @@ file(GLOB left RELATIVE "${WORK}/saves" "${WORK}/saves/.*")
 if(NOT code STREQUAL "137" OR NOT left MATCHES "^.tessera-[0-9]+-[0-9a-f]+.tmp$")
   message(SEND_ERROR "killing a save gave ${code} and left ${left}")
 endif()
-passes(${small} --steps 0 --save saves/w)
+passes(${small} --steps 0 --save saves/w.safetensors)
 file(GLOB left RELATIVE "${WORK}/saves" "${WORK}/saves/*" "${WORK}/saves/.*")
-if(NOT left STREQUAL "w")
+if(NOT left STREQUAL "w.safetensors")
   message(SEND_ERROR "after the next save there are ${left}")
 endif()
