@@ -2,7 +2,7 @@
 // The recipes of offload-sweep.flags as types, in the order of its rows.
 #pragma once
 
-#include <tessera/tessera.hpp>
+#include <tessera/nvme.hpp>
 
 #include "experiments/recipe_list.hpp"
 

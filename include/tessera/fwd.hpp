@@ -233,6 +233,7 @@ class IoThreads;
 struct IoPattern;
 struct NvmeOptions;
 class NvmeFile;
+class StateFile;
 class AtomicFile;
 struct PlannedFile;
 struct HubValue;

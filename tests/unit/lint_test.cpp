@@ -13,6 +13,7 @@
 #include <doctest/doctest.h>
 
 #include "tessera/nn/gpt2.hpp"
+#include "tessera/nvme.hpp"
 #include "tessera/train/trainer.hpp"
 
 #include "support/runs.hpp"
@@ -125,7 +126,7 @@ TEST_CASE("a rank's step is recorded with its collectives and meets no other ran
       comm::Traffic before, after;
       tessera::run(3, [&](comm::Comm comm) {
         Gpt2Engine engine(erased(tiny), recipe(sharding, "fp32", offload), options_of(run), comm.transport(),
-                          open_nvme_file);
+                          open_state_file<Nvme>);
         if (comm.rank() != 1) return;
         before = comm.transport().traffic();
         engine.record(notes);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much memory this process may still take.
+// How much memory, and how much of a disk, this process may still take.
 #pragma once
 
 #include <algorithm>
@@ -9,6 +9,8 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <sys/statvfs.h>
+#include <unistd.h>
 
 namespace tessera {
 inline namespace v0 {
@@ -54,6 +56,14 @@ inline std::int64_t available_host_memory(std::string const& cgroups = "/sys/fs/
   within(cgroups, "/memory.max", "/memory.current", "inactive_file");
   within(cgroups + "/memory", "/memory.limit_in_bytes", "/memory.usage_in_bytes", "total_inactive_file");
   return available;
+}
+
+/// Bytes that new files of this process may take in `folder`; -1 where the system does not say.
+inline std::int64_t free_bytes(std::string const& folder) {
+  struct statvfs disk {};
+  if (::statvfs(folder.c_str(), &disk) != 0 || disk.f_blocks == 0) return -1;
+  auto const blocks = ::geteuid() == 0 ? disk.f_bfree : disk.f_bavail;
+  return static_cast<std::int64_t>(blocks) * static_cast<std::int64_t>(disk.f_frsize);
 }
 
 }  // namespace detail

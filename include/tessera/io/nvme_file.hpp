@@ -17,14 +17,16 @@
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 #include <vector>
 
 #include "tessera/core/error.hpp"
 #include "tessera/data/file_bytes.hpp"
+#include "tessera/detail/host_memory.hpp"
 #include "tessera/io/io_engine.hpp"
 #include "tessera/io/io_pattern.hpp"
+#include "tessera/io/state_file.hpp"
+#include "tessera/tensor/arena.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -39,17 +41,6 @@ struct NvmeOptions {
 };
 
 namespace detail {
-
-/// Disks with O_DIRECT want offsets, sizes and addresses in multiples of their block, which has at most this.
-inline constexpr std::int64_t disk_block = 4096;
-
-/// Bytes that new files of this process may take in `folder`; -1 where the system does not say.
-inline std::int64_t free_bytes(std::string const& folder) {
-  struct statvfs disk {};
-  if (::statvfs(folder.c_str(), &disk) != 0 || disk.f_blocks == 0) return -1;
-  auto const blocks = ::geteuid() == 0 ? disk.f_bfree : disk.f_bavail;
-  return static_cast<std::int64_t>(blocks) * static_cast<std::int64_t>(disk.f_frsize);
-}
 
 /// Whether a file is named as ScratchFile does: tessera-scratch-PID-RANK-NUMBER.bin.
 inline bool is_scratch_name(std::string_view name) {
@@ -206,7 +197,7 @@ class ScratchFile {
 /// and the engine works on its pieces side by side. Cost: `depth` threads a file, or a ring of io_uring.
 /// Errors are Error(failed) with path, bytes, offset and the system's reason; the constructor throws
 /// Error(out_of_memory) when the disk lacks room, with the bytes needed and free.
-class NvmeFile {
+class NvmeFile final : public StateFile {
  public:
   NvmeFile(NvmeOptions const& options, int rank, std::int64_t bytes)
       : options_(checked(options, bytes)), bytes_(bytes), scratch_(options.directory, rank, bytes) {
@@ -218,29 +209,27 @@ class NvmeFile {
   }
   NvmeFile(NvmeFile const&) = delete;
   NvmeFile& operator=(NvmeFile const&) = delete;
-  virtual ~NvmeFile() = default;
 
-  // Virtual, so that they are compiled where a file is made and not wherever one may be used.
-  virtual void read(std::int64_t offset, void* to, std::int64_t bytes) {
+  void read(std::int64_t offset, void* to, std::int64_t bytes) override {
     transfer(false, offset, static_cast<std::byte*>(to), bytes);
   }
-  virtual void write(std::int64_t offset, void const* from, std::int64_t bytes) {
+  void write(std::int64_t offset, void const* from, std::int64_t bytes) override {
     transfer(true, offset, static_cast<std::byte*>(const_cast<void*>(from)), bytes);
   }
 
   std::int64_t bytes() const noexcept { return bytes_; }
   /// Since construction.
-  std::int64_t bytes_read() const noexcept { return moved_[0].load(std::memory_order_relaxed); }
-  std::int64_t bytes_written() const noexcept { return moved_[1].load(std::memory_order_relaxed); }
+  std::int64_t bytes_read() const noexcept override { return moved_[0].load(std::memory_order_relaxed); }
+  std::int64_t bytes_written() const noexcept override { return moved_[1].load(std::memory_order_relaxed); }
   /// One past the last byte ever read or written.
-  std::int64_t high_water() const noexcept { return high_water_.load(std::memory_order_relaxed); }
+  std::int64_t high_water() const noexcept override { return high_water_.load(std::memory_order_relaxed); }
   /// The engine that runs and, where another was preferred, why not that: "io_uring" or
   /// "threads: io_uring: Operation not permitted".
   std::string_view engine() const noexcept { return engine_name_; }
   /// Whether the system's own buffer is passed by.
   bool direct() const noexcept { return scratch_.direct(); }
   /// All of that in words, for results: "io_uring, 8 requests of 1024 KiB, buffered: no O_DIRECT here".
-  std::string description() const {
+  std::string description() const override {
     return engine_name_ + ", " + std::to_string(depth()) + " requests of " +
            std::to_string(request_bytes() >> 10) + " KiB" + (direct() ? "" : ", buffered: no O_DIRECT here");
   }
@@ -252,9 +241,9 @@ class NvmeFile {
   static NvmeOptions checked(NvmeOptions const& options, std::int64_t bytes) {
     auto const refuse = [](std::string const& text) { throw Error(ErrorKind::usage, text); };
     if (options.directory.empty()) refuse("state on NVMe needs a folder; name one");
-    if (bytes < 0 || bytes % detail::disk_block != 0)
+    if (bytes < 0 || bytes % disk_block != 0)
       refuse("a scratch file of " + std::to_string(bytes) + " bytes; give a multiple of 4096");
-    if (options.request_bytes < 0 || options.request_bytes % detail::disk_block != 0 ||
+    if (options.request_bytes < 0 || options.request_bytes % disk_block != 0 ||
         options.request_bytes > (std::int64_t{1} << 30))
       refuse("requests of " + std::to_string(options.request_bytes) +
              " bytes; give a multiple of 4096 up to 1 GiB, or 0");
@@ -266,7 +255,7 @@ class NvmeFile {
   void transfer(bool write, std::int64_t offset, std::byte* address, std::int64_t bytes) {
     auto const misaligned =
         static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(address)) | offset | bytes;
-    if (misaligned % detail::disk_block != 0 || offset < 0 || bytes < 0 || bytes > bytes_ - offset)
+    if (misaligned % disk_block != 0 || offset < 0 || bytes < 0 || bytes > bytes_ - offset)
       throw Error(ErrorKind::usage, detail::path_text(path()) + ": asked to " +
                                         call_text(write, bytes, offset) + " at address " +
                                         std::to_string(reinterpret_cast<std::uintptr_t>(address)) +
@@ -294,9 +283,8 @@ class NvmeFile {
   IoRequest rest_of(bool write, IoRequest request) const {
     if (request.result == -EINTR) return request;
     if (request.result < 0) fail(write, request, static_cast<int>(-request.result));
-    std::int64_t const done = request.result >= request.bytes
-                                  ? request.bytes
-                                  : request.result / detail::disk_block * detail::disk_block;
+    std::int64_t const done =
+        request.result >= request.bytes ? request.bytes : request.result / disk_block * disk_block;
     if (done == 0) {
       scratch_.check_size(bytes_);
       fail(write, request, EIO);

@@ -11,7 +11,7 @@
 
 #include "tessera/core/operation.hpp"
 #include "tessera/core/place.hpp"
-#include "tessera/io/nvme_file.hpp"
+#include "tessera/io/state_file.hpp"
 #include "tessera/plan/schedule.hpp"
 #include "tessera/plan/step_plan.hpp"
 #include "tessera/tensor/arena.hpp"
@@ -24,7 +24,7 @@ template <class Place>
 class StepMemory {
  public:
   /// `file` has room for what the plan keeps in a file; null where it keeps nothing there.
-  explicit StepMemory(StepPlan const& plan, std::unique_ptr<NvmeFile> file = nullptr)
+  explicit StepMemory(StepPlan const& plan, std::unique_ptr<StateFile> file = nullptr)
       : device_(plan.arena_bytes[static_cast<std::size_t>(Tier::device)]),
         host_(plan.arena_bytes[static_cast<std::size_t>(Tier::host)]),
         file_(std::move(file)),
@@ -43,7 +43,7 @@ class StepMemory {
     return buffer < 0 ? nullptr : train_[static_cast<std::size_t>(buffer)];
   }
   /// Null where the plan keeps nothing in a file.
-  NvmeFile const* file() const { return file_.get(); }
+  StateFile const* file() const { return file_.get(); }
 
   /// The highest byte that was handed out, by tier; of the file, that was read or written.
   std::int64_t high_water(Tier tier) const {
@@ -106,7 +106,7 @@ class StepMemory {
 
   DeviceArena<Place> device_;
   OffloadArena<Place> host_;
-  std::unique_ptr<NvmeFile> file_;
+  std::unique_ptr<StateFile> file_;
   Program const* evaluate_program_;
   std::vector<std::byte*> train_, evaluate_;
 };

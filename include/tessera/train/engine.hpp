@@ -38,7 +38,7 @@ class Engine {
   /// hash over all ranks; fills the weights from the seed.
   /// `open` makes the file of a recipe that keeps state in one; null elsewhere.
   Engine(ErasedModel<Place, T> model, RecipeTable const& recipe, TrainerOptions const& options,
-         comm::Transport& transport, OpenNvmeFile open = nullptr);
+         comm::Transport& transport, OpenStateFile open = nullptr);
 
   Engine(Engine const&) = delete;
   Engine& operator=(Engine const&) = delete;
@@ -145,7 +145,7 @@ class Engine {
 
 template <class Place, class T>
 Engine<Place, T>::Engine(ErasedModel<Place, T> model, RecipeTable const& recipe,
-                         TrainerOptions const& options, comm::Transport& transport, OpenNvmeFile open)
+                         TrainerOptions const& options, comm::Transport& transport, OpenStateFile open)
     : model_(detail::frozen_by(std::move(model), options)),
       options_(options),
       transport_(transport),

@@ -13,7 +13,8 @@
 
 #include "tessera/comm/communicator.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/io/nvme_file.hpp"
+#include "tessera/detail/host_memory.hpp"
+#include "tessera/io/state_file.hpp"
 #include "tessera/nn/model.hpp"
 #include "tessera/plan/program.hpp"
 #include "tessera/plan/report.hpp"
@@ -33,12 +34,6 @@ struct ErasedModel {
   std::int64_t vocabulary = 0;
   std::int64_t positions = 0;
 };
-
-/// Makes the file of a rank: given where it may be needed, so that other programs do not compile it.
-using OpenNvmeFile = std::unique_ptr<NvmeFile> (*)(NvmeOptions const& options, int rank, std::int64_t bytes);
-inline std::unique_ptr<NvmeFile> open_nvme_file(NvmeOptions const& options, int rank, std::int64_t bytes) {
-  return std::make_unique<NvmeFile>(options, rank, bytes);
-}
 
 /// The threads of one rank: what was asked for, or the machine's cores over the ranks.
 inline int threads_of_rank(int asked, int world) {
@@ -152,10 +147,10 @@ StepPlan checked_plan(ErasedModel<Place, T> const& model, RecipeTable const& rec
 }
 
 /// The rank's file, if the plan keeps something in one.
-inline std::unique_ptr<NvmeFile> file_of(StepPlan const& plan, TrainerOptions const& options,
-                                         comm::Transport& transport, OpenNvmeFile open) {
+inline std::unique_ptr<StateFile> file_of(StepPlan const& plan, TrainerOptions const& options,
+                                          comm::Transport& transport, OpenStateFile open) {
   if (plan.file_bytes() == 0) return nullptr;
-  return open({.directory = options.nvme_directory}, transport.rank(), plan.file_bytes());
+  return open(options.nvme_directory, transport.rank(), plan.file_bytes());
 }
 
 template <class Place>

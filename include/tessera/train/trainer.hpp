@@ -74,6 +74,11 @@ class BasicTrainer : public rules<Recipe> {
     static_assert(backend_included,
                   "tessera: On<Cuda> needs the GPU's backend, and this file does not include it. Include "
                   "<tessera/cuda.cuh> and compile the file with nvcc. See docs/policies/device.md.");
+    constexpr bool files_included = !uses_files(recipe.placement) || open_state_file<FilePlace> != nullptr;
+    static_assert(
+        files_included,
+        "tessera: Offload<Nvme> keeps state in files, and this file does not include what reads and "
+        "writes them. Include <tessera/nvme.hpp>. See docs/policies/offload.md.");
     if (options_.batch > 0) start();
   }
   /// Takes what is no TrainerOptions: else compilers list every constructor, each with the whole type. A
@@ -116,12 +121,13 @@ class BasicTrainer : public rules<Recipe> {
   using Place = std::conditional_t<detail::has_backend<device_t<recipe_type>>, device_t<recipe_type>, Cpu>;
   using T = typename detail::type_of<recipe.types.activation>::type;
 
+  /// Nvme where state lies in files; named by the recipe, so that the door for it may come after this one.
+  using FilePlace = std::conditional_t<uses_files(recipe_table<recipe_type>.placement), Nvme, void>;
+
   void start() {
     detail::check_options(options_, model_.positions());
-    OpenNvmeFile open = nullptr;
-    if constexpr (uses_files(recipe.placement)) open = open_nvme_file;
     engine_ = std::make_unique<Engine<Place, T>>(detail::erase<Place, T>(model_), recipe, options_,
-                                                 comm_.transport(), open);
+                                                 comm_.transport(), open_state_file<FilePlace>);
   }
   Engine<Place, T>& started() {
     if (!engine_)

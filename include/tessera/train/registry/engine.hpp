@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "tessera/nvme.hpp"
 #include "tessera/train/compiled_model.hpp"
 #include "tessera/train/engine.hpp"
 #include "tessera/train/registry/devices.hpp"
@@ -21,7 +22,7 @@ class EngineTrainer final : public AnyTrainer {
   EngineTrainer(ErasedModel<Place, T> model, RecipeTable const& recipe, comm::Comm comm,
                 TrainerOptions const& options)
       : comm_(std::move(comm)),
-        engine_(std::move(model), recipe, options, comm_.transport(), open_nvme_file) {}
+        engine_(std::move(model), recipe, options, comm_.transport(), open_state_file<Nvme>) {}
 
   Ticket step(Batch const& batch) override { return engine_.step(batch); }
   double evaluate(Batch const& batch) override { return engine_.evaluate(batch); }
@@ -32,7 +33,7 @@ class EngineTrainer final : public AnyTrainer {
   StepPlan const& plan() const override { return engine_.plan(); }
   std::int64_t peak_bytes(Tier tier) const override { return engine_.memory().high_water(tier); }
   FileUse file_use() const override {
-    NvmeFile const* const file = engine_.memory().file();
+    StateFile const* const file = engine_.memory().file();
     if (!file) return {};
     return {{file->bytes_read(), file->bytes_written()}, file->description()};
   }
