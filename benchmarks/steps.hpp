@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 
 #include <benchmark/benchmark.h>
 
@@ -47,6 +48,7 @@ void measure(benchmark::State& state, int ranks, Make const& make) {
     options.batch = batch_size;
     options.sequence = sequence;
     options.clip = 1.0;
+    options.nvme_directory = std::filesystem::temp_directory_path().string();
     auto const trainer = make(comm, options);
     ts::Batch const batch = make_batch(comm.rank());
     trainer->step(batch).get();
