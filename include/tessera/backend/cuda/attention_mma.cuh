@@ -52,9 +52,10 @@ __global__ __launch_bounds__(128) void attention_forward_mma(HeadLayout at, floa
   std::int64_t const end = at.offset + min(at.sequence, first + Cut::queries);
   T* const own = queries + warp * 16 * M * Rows::stride;
 
+  std::int64_t const first_key = at.first_key(pair, stride);
   auto const copy_keys = [&](std::int64_t key, int stage) {
     T* const to = stages + stage * 2 * Cut::keys * Rows::stride;
-    std::int64_t const from = at.first_key(pair, stride) + key * stride;
+    std::int64_t const from = first_key + key * stride;
     Rows::template copy<Cut::keys>(to, x.k + from, stride, at.keys - key);
     Rows::template copy<Cut::keys>(to + Cut::keys * Rows::stride, x.v + from, stride, at.keys - key);
   };
@@ -184,9 +185,10 @@ __global__ __launch_bounds__(128) void attention_query_gradient_mma(AttentionGra
   T* const own_queries = queries + warp * 16 * M * Rows::stride;
   T const* const own_douts = douts + warp * 16 * M * Rows::stride;
 
+  std::int64_t const first_key = at.first_key(pair, stride);
   auto const copy_keys = [&](std::int64_t key, int stage) {
     T* const to = stages + stage * 2 * Cut::others * Rows::stride;
-    std::int64_t const from = at.first_key(pair, stride) + key * stride;
+    std::int64_t const from = first_key + key * stride;
     Rows::template copy<Cut::others>(to, g.x.k + from, stride, at.keys - key);
     Rows::template copy<Cut::others>(to + Cut::others * Rows::stride, g.x.v + from, stride, at.keys - key);
   };
@@ -263,13 +265,14 @@ __global__ __launch_bounds__(128) void attention_key_gradient_mma(AttentionGradi
   T* const own_keys = keys + warp * 16 * M * Rows::stride;
   T* const own_values = values + warp * 16 * M * Rows::stride;
 
+  std::int64_t const first_query = at.first(pair, g.x.q_stride), first_out = at.out(pair);
   auto const copy_queries = [&](int member, std::int64_t query, int stage) {
     T* const to = stages + stage * 2 * Cut::others * Rows::stride;
     std::int64_t const existing = at.sequence - query, column = member * at.head;
-    Rows::template copy<Cut::others>(to, g.x.q + at.first(pair, g.x.q_stride) + column + query * g.x.q_stride,
-                                     g.x.q_stride, existing);
+    Rows::template copy<Cut::others>(to, g.x.q + first_query + column + query * g.x.q_stride, g.x.q_stride,
+                                     existing);
     Rows::template copy<Cut::others>(to + Cut::others * Rows::stride,
-                                     g.dout + at.out(pair) + column + query * at.channels, at.channels,
+                                     g.dout + first_out + column + query * at.channels, at.channels,
                                      existing);
     // A query that does not exist has zeros everywhere: its probability is 1 and adds 1 * 0.
     int const i = threadIdx.x % Cut::others;
