@@ -10,7 +10,7 @@ macro(disturbed script pattern)
     COMMAND sh -c "pattern=$1; shift
                    \"$@\" & pid=$!; tries=0
                    until grep -q \"$pattern\" log.jsonl 2>/dev/null; do
-                     tries=$((tries + 1)); [ $tries -lt 600 ] || { kill -9 $pid; exit 99; }
+                     tries=$((tries + 1)); [ $tries -lt 2400 ] || { kill -9 $pid; exit 99; }
                      sleep 0.05
                    done
                    ${script}
@@ -76,14 +76,20 @@ if(mounts STREQUAL "0")
   endif()
 endif()
 
-# A save that was killed in the middle leaves a hidden file until the next save there.
+# A save that was killed in the middle leaves a hidden file until the next save there. A save that ended before its
+# hidden file was seen is tried again: who looks may have slept longer than it took.
 execute_process(
-  COMMAND sh -c "mkdir saves; \"$@\" --save saves/w.safetensors > /dev/null & pid=$!; tries=0
-                 until ls -A saves | grep -q tmp; do
-                   tries=$((tries + 1)); [ $tries -lt 3000 ] || { kill -9 $pid; exit 99; }
-                   kill -0 $pid || exit 98
+  COMMAND sh -c "mkdir saves; caught=false; tries=0
+                 until $caught; do
+                   tries=$((tries + 1)); [ $tries -le 50 ] || exit 98
+                   rm -rf saves/w.safetensors; \"$@\" --save saves/w.safetensors > /dev/null & pid=$!
+                   while kill -0 $pid && ! $caught; do
+                     for file in saves/.*.tmp; do [ ! -e $file ] || { kill -9 $pid; caught=true; }; done
+                   done
+                   wait $pid; code=$?
+                   [ -n \"$(ls -A saves | grep tmp)\" ] || caught=false
                  done
-                 kill -9 $pid; wait $pid"
+                 exit $code"
           sh "${PROGRAM}" -q --model "layers=4,heads=8,channels=512" --steps 0
   WORKING_DIRECTORY "${WORK}" RESULT_VARIABLE code ERROR_QUIET)
 file(GLOB left RELATIVE "${WORK}/saves" "${WORK}/saves/.*")
