@@ -162,10 +162,10 @@ endif()
 # Many layers: the searches have an end, and rows come one by one.
 execute_process(COMMAND "${PROGRAM}" --model "layers=300,heads=2,channels=64" --stages 0,3 --precisions fp32
                         --offloads none --host-memory 1GiB --json rows.json
-                WORKING_DIRECTORY "${WORK}" TIMEOUT 60 OUTPUT_VARIABLE output RESULT_VARIABLE code ERROR_QUIET)
+                WORKING_DIRECTORY "${WORK}" TIMEOUT 250 OUTPUT_VARIABLE output RESULT_VARIABLE code ERROR_QUIET)
 expect("exit code for many layers" 5 "${code}")
 execute_process(COMMAND sh -c "'${PROGRAM}' --model layers=300,heads=2,channels=64 --host-memory 1GiB 2> err.txt | grep -m 1 '^zs0'"
-                WORKING_DIRECTORY "${WORK}" TIMEOUT 60 OUTPUT_VARIABLE output RESULT_VARIABLE code)
+                WORKING_DIRECTORY "${WORK}" TIMEOUT 250 OUTPUT_VARIABLE output RESULT_VARIABLE code)
 expect("exit code of looking at the first rows" 0 "${code}")
 
 # Limits.
@@ -186,7 +186,8 @@ foreach(device cpu cuda)
   file(READ "${WORK}/places.json" json)
   field(all "${json}" rows 0 largest_batch)
   field(offloaded "${json}" rows 1 largest_batch)
-  if(NOT offloaded GREATER all)
+  field(exact "${json}" rows 1 largest_batch_exact)
+  if(exact AND NOT offloaded GREATER all)  # a slow machine ends its search early, and says so
     message(SEND_ERROR "on ${device} batch ${all} fits, and with offload ${offloaded}")
   endif()
   field(host "${json}" rows 1 bytes host total)
