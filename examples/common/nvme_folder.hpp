@@ -58,6 +58,8 @@ class NvmeFolder {
         make_fresh();
       else
         check_writable_folder(given);
+      // What killed runs have left there must not count when somebody asks what is free.
+      if (!given.empty() && needed) v0::detail::ScratchFile::sweep(given.native());
     } catch (Error const& error) {
       throw Error(error.kind(), std::string(given.empty() ? "TMPDIR " : "--nvme-path ") + error.what());
     }

@@ -69,6 +69,18 @@ TEST_CASE("a step reads and writes the planned bytes of its file and no others")
       }
 }
 
+TEST_CASE("what killed runs have left in the folder is gone before its room is counted") {
+  TemporaryFolder const folder;
+  file_support::write(folder / "tessera-scratch-999999999-0-0.bin", "left");
+  Run run;
+  run.options.nvme_directory = folder.path().string();
+  run.options.memory_limit = 1;  // so that no file of the run's own is ever made
+  CHECK_ERROR(out_of_memory,
+              make_trainer(any_model(tiny), recipe("zs0", "fp32", "nvme"), comm::Comm(), options_of(run)),
+              "1 B are available");
+  CHECK(folder.entries() == 0);
+}
+
 TEST_CASE("weights and moments in a file start anew with fill") {
   for (std::string_view const offload : nvme_offloads)
     for (std::string_view const precision : {"fp32", "bf16"}) {

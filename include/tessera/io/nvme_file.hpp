@@ -60,7 +60,7 @@ class ScratchFile {
  public:
   /// Throws Error(failed) that names folder or file, Error(out_of_memory) with the bytes needed and free.
   ScratchFile(std::string const& folder, int rank, std::int64_t bytes) : folder_(folder) {
-    sweep();
+    sweep(folder);
     create(rank);
     try {
       reserve(bytes);
@@ -78,6 +78,23 @@ class ScratchFile {
   std::string const& path() const noexcept { return path_; }
   bool direct() const noexcept { return direct_; }
 
+  /// Removes what killed processes have left in a folder. What cannot be locked is in use, or lies where
+  /// there are no locks.
+  static void sweep(std::string const& folder) {
+    ::DIR* const entries = ::opendir(folder.c_str());
+    if (entries == nullptr) refuse(folder, "open the folder", errno);
+    while (::dirent const* const entry = ::readdir(entries)) {
+      if (!is_scratch_name(entry->d_name)) continue;
+      Descriptor const file(
+          ::openat(::dirfd(entries), entry->d_name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+      struct stat status {};
+      if (file && ::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode) &&
+          ::flock(file.get(), LOCK_EX | LOCK_NB) == 0)
+        ::unlinkat(::dirfd(entries), entry->d_name, 0);
+    }
+    ::closedir(entries);
+  }
+
   /// Throws Error(failed) when the file has not that size any more.
   void check_size(std::int64_t bytes) const {
     struct stat status {};
@@ -89,31 +106,14 @@ class ScratchFile {
   }
 
  private:
-  [[noreturn]] void refuse(char const* what, int code) const {
-    std::string text = path_text(folder_) + ": cannot " + what + " (" + errno_text(code) + ")";
+  [[noreturn]] static void refuse(std::string const& folder, char const* what, int code) {
+    std::string text = path_text(folder) + ": cannot " + what + " (" + errno_text(code) + ")";
     if (code == ENOENT || code == ENOTDIR)
       text += "; state on NVMe needs an existing folder, create it or name another";
     if (code == EACCES || code == EPERM || code == EROFS)
       text += "; state on NVMe needs a folder that may be written, name another";
     if (code == EMFILE || code == ENFILE) text += "; raise ulimit -n";
     throw Error(ErrorKind::failed, text);
-  }
-
-  /// Removes what killed processes have left. What cannot be locked is in use, or lies where there are no
-  /// locks.
-  void sweep() const {
-    ::DIR* const folder = ::opendir(folder_.c_str());
-    if (folder == nullptr) refuse("open the folder", errno);
-    while (::dirent const* const entry = ::readdir(folder)) {
-      if (!is_scratch_name(entry->d_name)) continue;
-      Descriptor const file(
-          ::openat(::dirfd(folder), entry->d_name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-      struct stat status {};
-      if (file && ::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode) &&
-          ::flock(file.get(), LOCK_EX | LOCK_NB) == 0)
-        ::unlinkat(::dirfd(folder), entry->d_name, 0);
-    }
-    ::closedir(folder);
   }
 
   void create(int rank) {
@@ -123,7 +123,7 @@ class ScratchFile {
       path_ = start + std::to_string(number) + ".bin";
       file_ = Descriptor(::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
       if (!file_ && errno == EEXIST && number < 1000000) continue;
-      if (!file_) refuse("create a scratch file", errno);
+      if (!file_) refuse(folder_, "create a scratch file", errno);
       // Another process may have swept it before the lock.
       struct stat status {};
       bool const taken = ::flock(file_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;

@@ -121,7 +121,7 @@ inline void check_segments(std::vector<UnitSpec> const& units, char const* witho
 
 template <class Place, class T>
 StepPlan checked_plan(ErasedModel<Place, T> const& model, RecipeTable const& recipe,
-                      TrainerOptions const& options, comm::Transport& transport) {
+                      TrainerOptions const& options, comm::Transport& transport, OpenStateFile open) {
   check_supported(recipe);
   if (uses_files(recipe.placement) && options.nvme_directory.empty())
     throw Error(ErrorKind::config, "options: offload " + std::string(recipe.names.offload) +
@@ -140,8 +140,11 @@ StepPlan checked_plan(ErasedModel<Place, T> const& model, RecipeTable const& rec
       if (entry.move > Move::copy) (void)way_of(entry, shape, transport);
   // Each rank asks its device what is free; where ranks share the host's memory, one of each host asks for
   // all of them. Nobody takes memory before that.
-  if (has_own_memory<Place> || transport.local_rank() == 0)
+  if (has_own_memory<Place> || transport.local_rank() == 0) {
+    // An empty file, whose making removes what killed runs have left: their bytes are free.
+    if (uses_files(recipe.placement)) (void)open(options.nvme_directory, transport.rank(), 0);
     refuse_if_too_big(model.units, plan, recipe, memory_limit<Place>(options), model.positions);
+  }
   transport.barrier({"plan"});
   return plan;
 }
