@@ -356,6 +356,15 @@ TEST_CASE("on a GPU, the gradient of shared keys has the same bits in a small wo
   small.raise();
   CHECK(reference::same_bits(dq.back().values, whole.dq.values));
   CHECK(reference::same_bits(dkv.back().values, whole.dkv.values));
+
+  // Heads that share keys go together or not at all.
+  Context<Cuda> tiny(1, gpu.workspace.span().first(2 * 129 * sizeof(float)));
+  ops::attention_backward(tiny, dout.cview(), heads_of(q.view(), kv.view()), out.cview(), logsumexp.cview(),
+                          6, heads_of(dq.view(), dkv.view()));
+  tiny.synchronize();
+  CHECK_THROWS_WITH_AS(
+      tiny.raise(), doctest::Contains("whose workspace holds fewer numbers than the heads that share keys"),
+      Error);
 }
 
 TEST_CASE_TEMPLATE("on a GPU, attention takes operands that are not aligned", T, float, double, tessera::half,

@@ -83,7 +83,12 @@ struct Attention {
     std::int64_t const sequence = sizes.queries, pairs = sizes.samples * sizes.heads;
     S* const dots = reinterpret_cast<S*>(context.workspace().data());
     std::int64_t const fit = static_cast<std::int64_t>(context.workspace().size() / sizeof(S)) / sequence;
-    std::int64_t const piece = std::max<std::int64_t>(1, fit / sizes.group) * sizes.group;
+    std::int64_t const piece = fit / sizes.group * sizes.group;
+    if (piece == 0)
+      return context.check(
+          cudaErrorInvalidConfiguration,
+          "attention_backward, whose workspace holds fewer numbers than the heads that share "
+          "keys have rows (shorten the sequence)");
     for (std::int64_t first = 0; first < pairs; first += piece) {
       AttentionGradient<T> const gradient{at,
                                           first,
