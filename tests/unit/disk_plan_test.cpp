@@ -20,6 +20,7 @@
 
 #include "support/runs.hpp"
 #include "support/tied_model.hpp"
+#include "support/waits.hpp"
 
 namespace {
 
@@ -157,24 +158,16 @@ TEST_CASE("a list that touches a file in another way is found") {
 }
 
 TEST_CASE("no wait of a list with files can be left out") {
-  int waits = 0, needed = 0;
+  WaitsLeftOut left_out;
   for (std::string_view const sharding : {"dp", "zs0", "zs1", "zs3"})
     for (std::string_view const offload : nvme_offloads)
       for (int const prefetch : {0, 1, 2}) {
         StepShape shape = shape_of(2, 2);
         shape.prefetch = prefetch;
-        StepPlan plan = plan_of(recipe(sharding, "bf16", offload), shape, model_of(3, 33));
-        for (Entry& entry : plan.train.schedule.entries)
-          for (std::size_t wait = 0; wait < entry.waits.size(); ++wait) {
-            int const left_out = entry.waits[wait];
-            entry.waits.erase(entry.waits.begin() + static_cast<std::ptrdiff_t>(wait));
-            ++waits;
-            needed += mistake_in(plan, plan.train) != "";
-            entry.waits.insert(entry.waits.begin() + static_cast<std::ptrdiff_t>(wait), left_out);
-          }
+        left_out.take(plan_of(recipe(sharding, "bf16", offload), shape, model_of(3, 33)));
       }
-  CHECK(waits > 1000);
-  CHECK(needed == waits);
+  CHECK(left_out.waits > 1000);
+  CHECK(left_out.found == left_out.waits);
 }
 
 TEST_CASE("reads of the next unit, an update and writes of the one before run side by side") {
