@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 
+#include "tessera/nn/transformer.hpp"
 #include "tessera/testing/gradients.hpp"
 
 namespace {
@@ -34,8 +35,8 @@ class TwoBlocks {
     if (unit == 3) head_.forward(pass, norm_.forward(pass, pass.input));
   }
   void recompute(int unit, auto& pass) const {
-    if (unit == 1) plain_.mlp.recompute(pass);
-    if (unit == 2) gated_.mlp.recompute(pass);
+    if (unit == 1) plain_.recompute(pass);
+    if (unit == 2) gated_.recompute(pass);
   }
   void backward_input(int unit, auto& pass) const {
     if (unit == 1) plain_.backward_input(pass);
@@ -56,41 +57,52 @@ class TwoBlocks {
   }
 
  private:
-  template <class Norm, class Feed>
-  struct Block {
-    Norm first;
-    nn::ProjectedAttention attention;
-    nn::Saved middle;
-    Norm second;
-    Feed mlp;
-    nn::Backward d_norm, d_middle;
+  struct Sizes {
+    std::int64_t channels = TwoBlocks::channels;
+  };
+  struct Plain {
+    using Norm = nn::LayerNorm;
+    using Attention = nn::ProjectedAttention;
+    using Mlp = nn::Mlp;
+    Sizes sizes;
 
-    Block(nn::Unit& unit, nn::AttentionSpec const& with, auto const& feed)
-        : first(unit, "input_norm", channels),
-          attention(unit, "self_attn", with),
-          middle(unit.saved("residual", nn::per_token(channels))),
-          second(unit, "post_norm", channels),
-          mlp(feed(unit)),
-          d_norm(unit.backward("d_norm", nn::per_token(channels))),
-          d_middle(unit.backward("d_residual", nn::per_token(channels))) {
-      unit.output = nn::per_token(channels);
+    Norm norm_1(nn::Unit& unit) const { return {unit, "input_norm", channels}; }
+    Attention attention(nn::Unit& unit) const {
+      return {unit,
+              "self_attn",
+              {.channels = channels,
+               .heads = 3,
+               .bias = true,
+               .init = wide,
+               .residual_init = wide,
+               .out = "out_proj"}};
     }
-    void forward(auto& pass) const {
-      attention.forward(pass, first.forward(pass, pass.input), pass.input, pass[middle]);
-      mlp.forward(pass, second.forward(pass, pass[middle]), pass[middle], pass.output);
+    Norm norm_2(nn::Unit& unit) const { return {unit, "post_norm", channels}; }
+    Mlp mlp(nn::Unit& unit) const {
+      return {unit, "fc1", "fc2", channels, 20, Activation::relu, wide, wide, /*transposed=*/true};
     }
-    void backward_input(auto& pass) const {
-      mlp.backward_input(pass, pass.output_gradient, pass[d_norm]);
-      second.backward_input(pass, pass[d_norm], pass[middle], pass.output_gradient, pass[d_middle]);
-      attention.backward_input(pass, pass[d_middle], pass[d_norm]);
-      first.backward_input(pass, pass[d_norm], pass.input, pass[d_middle], pass.input_gradient);
+  };
+  struct Gated {
+    using Norm = nn::RmsNorm;
+    using Attention = nn::ProjectedAttention;
+    using Mlp = nn::GatedMlp;
+    Sizes sizes;
+
+    Norm norm_1(nn::Unit& unit) const { return {unit, "input_norm", channels}; }
+    Attention attention(nn::Unit& unit) const {
+      return {unit,
+              "self_attn",
+              {.channels = channels,
+               .heads = 4,
+               .key_heads = 2,
+               .head = 6,
+               .init = wide,
+               .residual_init = wide,
+               .rotary_theta = 100.0,
+               .rotary_scaling = ops::Llama3Scaling{4.0, 1.0, 2.0, 40.0}}};
     }
-    void backward_weight(auto& pass) const {
-      mlp.backward_weight(pass, pass[second.y], pass.output_gradient);
-      attention.backward_weight(pass, pass[first.y], pass[d_middle]);
-      second.backward_weight(pass);
-      first.backward_weight(pass);
-    }
+    Norm norm_2(nn::Unit& unit) const { return {unit, "post_norm", channels}; }
+    Mlp mlp(nn::Unit& unit) const { return {unit, "mlp", channels, 20, wide, wide}; }
   };
 
   nn::Unit units_[4];
@@ -99,28 +111,8 @@ class TwoBlocks {
                            ParameterSpec{"embed_positions.weight", {length + 2, channels}, wide, true},
                            /*lent=*/false,
                            {.first_position = 2}};
-  Block<nn::LayerNorm, nn::Mlp> plain_{units_[1],
-                                       {.channels = channels,
-                                        .heads = 3,
-                                        .bias = true,
-                                        .init = wide,
-                                        .residual_init = wide,
-                                        .out = "out_proj"},
-                                       [](nn::Unit& unit) {
-                                         return nn::Mlp(unit, "fc1", "fc2", channels, 20, Activation::relu,
-                                                        wide, wide, /*transposed=*/true);
-                                       }};
-  Block<nn::RmsNorm, nn::GatedMlp> gated_{
-      units_[2],
-      {.channels = channels,
-       .heads = 4,
-       .key_heads = 2,
-       .head = 6,
-       .init = wide,
-       .residual_init = wide,
-       .rotary_theta = 100.0,
-       .rotary_scaling = ops::Llama3Scaling{4.0, 1.0, 2.0, 40.0}},
-      [](nn::Unit& unit) { return nn::GatedMlp(unit, "mlp", channels, 20, wide, wide); }};
+  nn::TransformerBlock<Plain> plain_{units_[1], {}};
+  nn::TransformerBlock<Gated> gated_{units_[2], {}};
   nn::RmsNorm norm_{units_[3], "norm", channels};
   nn::Classifier head_{
       units_[3],
