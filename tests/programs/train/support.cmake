@@ -37,6 +37,35 @@ function(refuses wanted texts)
   endforeach()
 endfunction()
 
+# expect_same(file file): the same bytes.
+function(expect_same a b)
+  file(SHA256 "${WORK}/${a}" first)
+  file(SHA256 "${WORK}/${b}" second)
+  if(NOT first STREQUAL second)
+    message(SEND_ERROR "${a} and ${b} differ")
+  endif()
+endfunction()
+
+# expect_json(name json key=value...): what the text of a JSON object says; a point leads into what it holds.
+function(expect_json name json)
+  foreach(wanted IN LISTS ARGN)
+    string(REGEX MATCH "^([^=]+)=(.*)$" pair "${wanted}")
+    set(value "${CMAKE_MATCH_2}")
+    string(REPLACE "." ";" path "${CMAKE_MATCH_1}")
+    string(JSON found ERROR_VARIABLE problem GET "${json}" ${path})
+    if(problem OR NOT found STREQUAL value)
+      message(SEND_ERROR "${name} does not say ${wanted}, but ${found}")
+    endif()
+  endforeach()
+endfunction()
+
+# expect_log(file key=value...): the settings in the first line of a log.
+function(expect_log file)
+  file(STRINGS "${WORK}/${file}" head LIMIT_COUNT 1)
+  string(JSON config GET "${head}" config)
+  expect_json("${file}" "${config}" ${ARGN})
+endfunction()
+
 # shell(script): runs sh in WORK; must end with 0.
 function(shell script)
   execute_process(COMMAND sh -euc "${script}" WORKING_DIRECTORY "${WORK}"

@@ -3,14 +3,6 @@
 # Weights in and out: round trips are exact, bad files are refused by name, a failed save keeps the old file.
 include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
 
-function(expect_same a b)
-  file(SHA256 "${WORK}/${a}" first)
-  file(SHA256 "${WORK}/${b}" second)
-  if(NOT first STREQUAL second)
-    message(SEND_ERROR "${a} and ${b} differ")
-  endif()
-endfunction()
-
 # The initial weights depend on the seed alone.
 passes(${small} --steps 0 --save start.safetensors --seed 5)
 passes(${small} --steps 0 --save again.safetensors --seed 5 --ranks 3 --stage 3 --precision bf16 --schedule cosine)
