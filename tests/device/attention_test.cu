@@ -21,6 +21,7 @@ using reference::Array;
 using reference::Machine;
 using test::Gpu;
 using test::OnGpu;
+using test::poison;
 
 namespace {
 
@@ -45,11 +46,6 @@ double distance(Array<T> const& got, Array<T> const& want, double floor) {
     worst = std::isfinite(difference) ? std::max(worst, difference) : std::numeric_limits<double>::infinity();
   }
   return worst;
-}
-
-template <class T>
-Array<T> poison(Shape const& shape) {
-  return Array<T>(shape, T(std::numeric_limits<float>::quiet_NaN()));
 }
 
 template <class T>

@@ -28,13 +28,10 @@ using reference::Machine;
 using reference::same_bits;
 using test::Gpu;
 using test::OnGpu;
+using test::poison;
+using test::Shifted;
 
 namespace {
-
-template <class T>
-Array<T> poison(Shape const& shape) {
-  return Array<T>(shape, T(std::numeric_limits<float>::quiet_NaN()));
-}
 
 /// Keeps the largest difference, in units of the tolerance of T, and says it at the end.
 template <class T>
@@ -56,31 +53,6 @@ struct Worst {
                                         : std::numeric_limits<double>::infinity();
     }
   }
-};
-
-/// The elements from `offset` on under a shape: with 1, nothing starts where vectors may.
-template <class T>
-class Shifted {
- public:
-  Shifted(Array<T> const& values, std::int64_t offset)
-      : shape_(values.shape), offset_(offset), memory_(padded(values, offset)) {}
-  Tensor<T, Cuda> view() { return {memory_.view().data() + offset_, shape_}; }
-  Array<T> back() const {
-    Array<T> const all = memory_.back();
-    Array<T> result(shape_);
-    result.values.assign(all.values.begin() + offset_, all.values.end());
-    return result;
-  }
-
- private:
-  static Array<T> padded(Array<T> const& values, std::int64_t offset) {
-    Array<T> all({values.shape.elements() + offset});
-    std::copy(values.values.begin(), values.values.end(), all.values.begin() + offset);
-    return all;
-  }
-  Shape shape_;
-  std::int64_t offset_;
-  OnGpu<T> memory_;
 };
 
 template <class T>

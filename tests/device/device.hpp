@@ -2,9 +2,11 @@
 // What the tests on a GPU share: a context with its workspace, device copies of arrays, and the way to skip.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cuda_runtime.h>
+#include <limits>
 #include <span>
 
 #include <doctest/doctest.h>
@@ -73,6 +75,37 @@ class OnGpu {
  private:
   Shape shape_;
   DeviceBytes memory_;
+};
+
+/// What results hold before they are written.
+template <class T>
+reference::Array<T> poison(Shape const& shape) {
+  return reference::Array<T>(shape, T(std::numeric_limits<float>::quiet_NaN()));
+}
+
+/// A device copy that starts `offset` elements behind an aligned address.
+template <class T>
+class Shifted {
+ public:
+  Shifted(reference::Array<T> const& values, std::int64_t offset)
+      : shape_(values.shape), offset_(offset), memory_(padded(values, offset)) {}
+  Tensor<T, Cuda> view() { return {memory_.view().data() + offset_, shape_}; }
+  reference::Array<T> back() const {
+    reference::Array<T> const all = memory_.back();
+    reference::Array<T> result(shape_);
+    result.values.assign(all.values.begin() + offset_, all.values.end());
+    return result;
+  }
+
+ private:
+  static reference::Array<T> padded(reference::Array<T> const& values, std::int64_t offset) {
+    reference::Array<T> all({values.shape.elements() + offset});
+    std::copy(values.values.begin(), values.values.end(), all.values.begin() + offset);
+    return all;
+  }
+  Shape shape_;
+  std::int64_t offset_;
+  OnGpu<T> memory_;
 };
 
 }  // namespace test

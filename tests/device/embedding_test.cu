@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Embeddings on a GPU: the CPU's bits in both directions, whatever the tokens are.
 #include <cstdint>
-#include <limits>
 #include <type_traits>
 #include <vector>
 
@@ -19,13 +18,9 @@ using reference::Machine;
 using reference::same_bits;
 using test::Gpu;
 using test::OnGpu;
+using test::poison;
 
 namespace {
-
-template <class T>
-Array<T> poison(Shape const& shape) {
-  return Array<T>(shape, T(std::numeric_limits<float>::quiet_NaN()));
-}
 
 /// Tokens below `vocabulary`, of which `percent` percent are the same one.
 Array<std::int32_t> some_tokens(Shape const& shape, std::int32_t vocabulary, std::uint32_t percent,

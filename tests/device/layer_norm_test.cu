@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layer normalisation on a GPU against the CPU, at every way that rows are spread over threads.
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -20,45 +19,17 @@ using reference::Machine;
 using reference::same_bits;
 using test::Gpu;
 using test::OnGpu;
+using test::poison;
+using test::Shifted;
 
 namespace {
 
 constexpr double epsilon = 1e-5;
 
 template <class T>
-Array<T> poison(Shape const& shape) {
-  return Array<T>(shape, T(std::numeric_limits<float>::quiet_NaN()));
-}
-
-template <class T>
 std::vector<double> doubles(Array<T> const& values) {
   return {values.values.begin(), values.values.end()};
 }
-
-/// A device copy that starts `offset` elements behind an aligned address.
-template <class T>
-class Shifted {
- public:
-  Shifted(Array<T> const& values, std::int64_t offset)
-      : shape_(values.shape), offset_(offset), memory_(padded(values, offset)) {}
-  Tensor<T, Cuda> view() { return {memory_.view().data() + offset_, shape_}; }
-  Array<T> back() const {
-    Array<T> const all = memory_.back();
-    Array<T> result(shape_);
-    result.values.assign(all.values.begin() + offset_, all.values.end());
-    return result;
-  }
-
- private:
-  static Array<T> padded(Array<T> const& values, std::int64_t offset) {
-    Array<T> all({values.shape.elements() + offset});
-    std::copy(values.values.begin(), values.values.end(), all.values.begin() + offset);
-    return all;
-  }
-  Shape shape_;
-  std::int64_t offset_;
-  OnGpu<T> memory_;
-};
 
 /// What the two passes give.
 template <class T>

@@ -22,6 +22,7 @@ using reference::Array;
 using reference::Machine;
 using test::Gpu;
 using test::OnGpu;
+using test::poison;
 
 namespace {
 
@@ -47,11 +48,6 @@ double distance(Array<T> const& got, std::vector<U> const& want, double floor) {
     worst = std::isfinite(difference) ? std::max(worst, difference) : std::numeric_limits<double>::infinity();
   }
   return worst;
-}
-
-template <class T>
-Array<T> poison(Shape const& shape) {
-  return Array<T>(shape, T(std::numeric_limits<float>::quiet_NaN()));
 }
 
 /// What `run(output)` leaves in an output that held NaN, after a second run has given the same bits.

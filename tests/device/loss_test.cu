@@ -24,13 +24,9 @@ using reference::same_bits;
 using test::DeviceBytes;
 using test::Gpu;
 using test::OnGpu;
+using test::poison;
 
 namespace {
-
-template <class T>
-Array<T> poison(Shape const& shape) {
-  return Array<T>(shape, T(std::numeric_limits<float>::quiet_NaN()));
-}
 
 /// Targets over the whole range; the first and last class and masked rows among them.
 Array<std::int32_t> some_targets(std::int64_t rows, std::int32_t classes, std::uint32_t seed) {
