@@ -2,11 +2,13 @@
 // The store alone, without a model's code: weights go in by fill and come out by collect under every
 // placement; gather, exchange, fold, norm and update do what the table says.
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <initializer_list>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -259,4 +261,18 @@ TEST_CASE("an arena refuses what the plan did not hold") {
   CHECK(arena.high_water() == 512);
   HostArena const none(0);
   CHECK(none.base() == nullptr);
+}
+
+TEST_CASE("a rank that forms its weights for longer than the timeout is alive") {
+  using namespace std::chrono_literals;
+  tessera::run(2,
+               [](comm::Comm comm) {
+                 Fixture fixture(recipe("dp"), comm.transport());
+                 fixture.store.fill([&](int, int parameter, std::int64_t, std::span<float> out) {
+                   std::fill(out.begin(), out.end(), 0.0f);
+                   if (comm.is_root() && parameter == 0) std::this_thread::sleep_for(600ms);  // each unit
+                 });
+                 comm.transport().barrier({"test"});
+               },
+               {.timeout = 2s});
 }

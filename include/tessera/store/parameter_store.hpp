@@ -128,12 +128,16 @@ class ParameterStore {
            reinterpret_cast<S*>(staged_master));
       memory_.unstage(context_, weights, staged_weights);
       if (apart) memory_.unstage(context_, master, staged_master);
+      transport_.heartbeat();  // a slow disk is no dead rank
     }
   }
   /// What the optimizer keeps starts anew.
   void clear_moments() {
     for (Buffer const& buffer : plan_.train.buffers)
-      if (buffer.kind == Kind::moments) memory_.clear(context_, buffer);
+      if (buffer.kind == Kind::moments) {
+        memory_.clear(context_, buffer);
+        transport_.heartbeat();
+      }
   }
 
   /// Hands every parameter's logical values, those of its master weights, to `sink` on rank 0, in the order
@@ -181,7 +185,7 @@ class ParameterStore {
       else
         widen(reinterpret_cast<T const*>(from));
       sink(spec, {values.data(), values.size()});
-      transport_.heartbeat();  // a slow disk is no dead rank
+      transport_.heartbeat();
     }
   }
 
