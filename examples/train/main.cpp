@@ -35,6 +35,7 @@ int train(int argc, char const* const* argv) {
   cli::Settings settings = cli::resolve(line, flags);
   cli::NvmeFolder const nvme_folder(settings.nvme_path, tessera::uses_files(settings.recipe.placement));
   settings.options.nvme_directory = nvme_folder.path();
+  cli::check_room_for(settings);
   if (!settings.quiet) std::cout << cli::box_of(settings, line).text() << std::flush;
   return cli::Training(settings, cli::command_text(argc, argv)).run();
 }

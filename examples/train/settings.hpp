@@ -14,6 +14,7 @@
 #include "tessera/data/tokens.hpp"
 #include "tessera/io/file.hpp"
 #include "tessera/io/model_weights.hpp"
+#include "tessera/plan/report.hpp"
 #include "tessera/plan/support.hpp"
 #include "tessera/policy/parse.hpp"
 #include "tessera/policy/rules.hpp"
@@ -194,10 +195,21 @@ inline void check_outputs(Settings const& settings, TrainFlags const& flags) {
   if (init.is_folder() || weights.size() > 2) check_apart({save}, weights);
 }
 
-/// Refuses outputs that would fill their disk before the last step.
+/// Refuses outputs that would fill their disk before the last step, beside the state that lies there until
+/// the weights are saved.
 inline void check_room_for(Settings const& settings) {
   constexpr std::int64_t line_bytes = 150, most_steps = std::int64_t{1} << 50;
   std::vector<PlannedFile> files;
+  TrainerOptions const& options = settings.options;
+  if (uses_files(settings.recipe.placement)) {
+    int const ranks = static_cast<int>(settings.relation.ranks);
+    std::int64_t const state = footprint(freezing(settings.model.built.units(), options.freeze),
+                                         settings.recipe, step_shape(settings.recipe, options, 0, ranks))
+                                   .nvme;
+    // Too much by itself is refused with the plan, which says what would fit.
+    if (state <= v0::detail::free_bytes(options.nvme_directory))
+      files.push_back({std::filesystem::path(options.nvme_directory) / "tessera-scratch", state});
+  }
   if (!settings.save.empty())
     files.push_back({settings.save_config.empty() ? settings.save : weights_file_in(settings.save),
                      4 * settings.model.built.parameters()});
@@ -232,7 +244,8 @@ inline void check_schedule(Settings& settings) {
   options.total_steps = options.warmup_steps + 1;  // nothing is trained, so no rate is ever asked for
 }
 
-/// Settles and checks everything that can be known before the first step. Throws Error.
+/// Settles and checks everything that can be known before the first step but the room on disks, of which
+/// state may take some. Throws Error.
 inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   Settings settings;
   settings.options = flags.options;
@@ -315,7 +328,6 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
         std::to_string(epochs) + (epochs == 1 ? " epoch of " : " epochs of ") + grouped(samples) + " samples";
   }
   check_schedule(settings);
-  check_room_for(settings);
   return settings;
 }
 
