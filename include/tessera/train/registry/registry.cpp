@@ -162,6 +162,11 @@ bool register_model_family(ModelFamily family) {
       refuse("model '" + model.name + "' has " + std::to_string(model.numbers.size()) + " numbers for " +
              std::to_string(family.keys.size()) + " keys; give one for each, in their order");
   }
+  if (!family.hub.model_type.empty() && family.hub.architectures.empty())
+    refuse("its hub has a model_type and no architectures; name at least the one that is written");
+  for (HubFormat::Feature const& feature : family.hub.features)
+    if (feature.supported.empty())
+      refuse("feature '" + feature.key + "' of its hub has no value; give at least the one that is written");
   for (ModelFamily const& known : detail::families()) {
     if (known.name == family.name) refuse("another family has this name; choose another");
     if (!family.hub.model_type.empty() && known.hub.model_type == family.hub.model_type)
