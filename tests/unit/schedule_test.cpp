@@ -19,46 +19,12 @@
 #include "tessera/plan/program.hpp"
 
 #include "support/runs.hpp"
-#include "support/tied_model.hpp"
+#include "support/step_plans.hpp"
 #include "support/waits.hpp"
 
 namespace {
 
 using namespace support;
-
-struct Setting {
-  std::string_view sharding = "zs0", precision = "fp32", offload = "none", recompute = "none",
-                   reduction = "ordered";
-  int world = 1, accumulation = 1, rank = 0, every = 1;
-  std::int64_t bucket = 0;
-  bool tied_model = false;
-  int prefetch = 1, replicas = 1, channels = 1;
-};
-
-StepPlan plan_of(Setting const& by, PlacementTable const* placement = nullptr) {
-  StepShape shape;
-  shape.batch = 2;
-  shape.sequence = 13;
-  shape.accumulation = by.accumulation;
-  shape.world = by.world;
-  shape.rank = by.rank;
-  shape.bucket_bytes = by.bucket;
-  shape.recompute_every = by.every;
-  shape.prefetch = by.prefetch;
-  shape.replicas = by.replicas;
-  shape.channels = by.channels;
-  shape.workspace_bytes = 1000;
-  MicroBatch const micro{shape.batch, shape.sequence};
-  Gpt2Options deep = tiny;
-  deep.layers = 4;
-  RecipeTable table = recipe(by.sharding, by.precision, by.offload, by.recompute, by.reduction);
-  if (placement) table.placement = *placement;
-  return make_plan(by.tied_model ? TiedModel{}.units(micro) : Gpt2(deep).units(micro), table, shape);
-}
-
-std::string text(StepPlan const& plan, Entry const& entry) {
-  return to_string(entry, entry.unit < 0 ? "all" : plan.unit(entry.unit).name);
-}
 
 /// Weights are gathered at most once at a time, read only between acquire and release, and all released when
 /// a micro-batch ends. Empty: proven; else the first mistake.
@@ -151,13 +117,6 @@ struct Dice {
     return choices[(*this)(static_cast<int>(N))];
   }
 };
-
-/// How often each verb runs.
-std::map<Verb, int> verbs(StepPlan const& plan) {
-  std::map<Verb, int> count;
-  for (Turn const& turn : turns_of(plan.train.schedule)) ++count[turn.entry.verb];
-  return count;
-}
 
 /// An entry in words: verb, unit, micro-batch, and the kinds of what it touches.
 using Line = std::tuple<Verb, Move, int, int, Lane, std::vector<std::tuple<BufferKind, int, int>>>;
@@ -491,102 +450,4 @@ TEST_CASE("buckets change only when contributions travel") {
         CHECK(hash_of(at_once.train.schedule) != hash_of(late.train.schedule));
       }
     }
-}
-
-TEST_CASE("each of the library's shardings has its verbs and no others") {
-  constexpr int layers = 4, units = layers + 2;
-  for (std::string_view const sharding : {"dp", "zs0", "zs1", "zs2", "zs3"})
-    for (std::string_view const reduction : {"ordered", "fast"})
-      for (std::string_view const offload : {"none", "cpu_optimizer"})
-        for (int const accumulation : {1, 3}) {
-          bool const sharded = sharding == "zs2" || sharding == "zs3";
-          bool const streams = offload != "none";
-          bool const each =
-              reduction == "ordered" || sharded || sharding == "dp";  // every micro-batch travels
-          auto const count = verbs(plan_of({.sharding = sharding,
-                                            .offload = offload,
-                                            .reduction = reduction,
-                                            .world = 4,
-                                            .accumulation = accumulation}));
-          std::map<Verb, int> want;
-          bool const gathered = reduction == "ordered" && sharding == "zs0";
-          bool const travels = sharding == "dp" || sharding == "zs1" || sharding == "zs2";
-          want[Verb::forward] = want[Verb::backward_input] = want[Verb::backward_weight] =
-              units * accumulation;
-          // Forward: each unit and the embedding again for the head. Backward: each block.
-          if (sharding == "zs3")
-            want[Verb::acquire] = want[Verb::release] = (units + 1 + layers) * accumulation;
-          want[Verb::reduce] = (each ? units * accumulation : units) + (gathered ? units : 0);
-          if (each || accumulation > 1) want[Verb::fold] = units * accumulation;
-          want[Verb::norm] = units;
-          want[Verb::share] = want[Verb::decide] = 1;
-          if (streams) want[Verb::stream] = units;
-          if (streams) want[Verb::brief] = 1;
-          want[Verb::update] = units;
-          if (streams || travels) want[Verb::publish] = units * (streams + travels);
-          INFO(std::string(sharding), " ", std::string(reduction), " ", std::string(offload), " ",
-               accumulation);
-          CHECK(count == want);
-        }
-}
-
-TEST_CASE("a gradient in host memory is not read once more for its norm") {
-  for (std::string_view const sharding : shardings)
-    for (std::string_view const reduction : {"ordered", "fast"})
-      for (int const world : {1, 4})
-        for (int const accumulation : {1, 3}) {
-          INFO(std::string(sharding), " ", std::string(reduction), " world ", world, " accumulation ",
-               accumulation);
-          StepPlan const plan = plan_of({.sharding = sharding,
-                                         .offload = "cpu_full",
-                                         .reduction = reduction,
-                                         .world = world,
-                                         .accumulation = accumulation});
-          std::vector<int> normed(plan.units.size(), 0);
-          for (Entry const& entry : plan.train.schedule.entries) {
-            bool in_fold = false;
-            for (int const buffer : entry.writes)
-              in_fold |= entry.verb == Verb::fold && plan.train.at(buffer).kind == BufferKind::host_partials;
-            if (entry.verb == Verb::norm) CHECK(plan.train.at(entry.from).tier == Tier::device);
-            if (entry.verb != Verb::norm && !in_fold) continue;
-            ++normed[static_cast<std::size_t>(entry.unit)];
-            CHECK(entry.micro_batch == accumulation - 1);
-            CHECK(entry.part == plan.normed(entry.unit));
-          }
-          CHECK(normed == std::vector<int>(plan.units.size(), 1));
-        }
-}
-
-TEST_CASE("recomputation rebuilds what it says") {
-  auto const rebuilt = [](std::string_view recompute, int every) {
-    StepPlan const plan = plan_of({.recompute = recompute, .every = every});
-    std::string order;
-    for (Entry const& entry : plan.train.schedule.entries) {
-      if (entry.verb == Verb::recompute || entry.verb == Verb::restore)
-        order += "r" + std::to_string(entry.unit) + " ";
-      if (entry.verb == Verb::backward_input) order += "b" + std::to_string(entry.unit) + " ";
-    }
-    return order;
-  };
-  CHECK(rebuilt("none", 1) == "b5 b4 b3 b2 b1 b0 ");
-  CHECK(rebuilt("gelu", 1) == "b5 r4 b4 r3 b3 r2 b2 r1 b1 b0 ");
-  CHECK(rebuilt("block", 3) == "b5 r4 b4 r3 b3 r2 b2 r1 b1 b0 ");
-  CHECK(rebuilt("every", 1) == "b5 r4 b4 r3 b3 r2 b2 r1 b1 b0 ");
-  CHECK(rebuilt("every", 2) == "b5 r3 r4 b4 b3 r1 r2 b2 b1 b0 ");
-  CHECK(rebuilt("every", 3) == "b5 r4 b4 r1 r2 r3 b3 b2 b1 b0 ");
-  CHECK(rebuilt("every", 9) == "b5 r1 r2 r3 r4 b4 b3 b2 b1 b0 ");
-}
-
-TEST_CASE("entries read as lines") {
-  StepPlan const plan = plan_of({.world = 2});
-  auto const& entries = plan.train.schedule.entries;
-  CHECK(text(plan, entries.front()) == "forward embedding micro 0");
-  CHECK(text(plan, entries.back()) == "update head");
-  for (int kind = 0; kind <= static_cast<int>(BufferKind::workspace); ++kind)
-    CHECK(name_of(static_cast<BufferKind>(kind)) != "");
-  for (std::size_t lane = 0; lane < lane_count; ++lane) CHECK(name_of(static_cast<Lane>(lane)) != "?");
-  for (int verb = 0; verb <= static_cast<int>(Verb::cross); ++verb)
-    CHECK(name_of(static_cast<Verb>(verb)) != "");
-  for (int move = 0; move <= static_cast<int>(Move::receive); ++move)
-    CHECK(name_of(static_cast<Move>(move)) != "");
 }

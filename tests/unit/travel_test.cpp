@@ -9,38 +9,14 @@
 
 #include <doctest/doctest.h>
 
-#include "tessera/nn/gpt2.hpp"
 #include "tessera/plan/check.hpp"
 #include "tessera/plan/program.hpp"
 
-#include "support/runs.hpp"
+#include "support/step_plans.hpp"
 
 namespace {
 
 using namespace support;
-
-struct Setting {
-  std::string_view sharding = "zs0", precision = "fp32", offload = "none", reduction = "ordered";
-  int world = 4, accumulation = 1, prefetch = 1, replicas = 1, channels = 1;
-  std::int64_t bucket = 0;
-};
-
-StepPlan plan_of(Setting const& by) {
-  StepShape shape;
-  shape.batch = 2;
-  shape.sequence = 13;
-  shape.accumulation = by.accumulation;
-  shape.world = by.world;
-  shape.bucket_bytes = by.bucket;
-  shape.prefetch = by.prefetch;
-  shape.replicas = by.replicas;
-  shape.channels = by.channels;
-  shape.workspace_bytes = 1000;
-  Gpt2Options deep = tiny;
-  deep.layers = 4;
-  return make_plan(Gpt2(deep).units({shape.batch, shape.sequence}),
-                   recipe(by.sharding, by.precision, by.offload, "none", by.reduction), shape);
-}
 
 }  // namespace
 
@@ -54,6 +30,7 @@ TEST_CASE("the moves of a bucket stand side by side under one number") {
             Setting by{.sharding = sharding,
                        .offload = offload,
                        .reduction = reduction,
+                       .world = 4,
                        .accumulation = 2,
                        .prefetch = prefetch,
                        .replicas = replicas};
@@ -94,7 +71,7 @@ TEST_CASE("the moves of a bucket stand side by side under one number") {
 
 TEST_CASE("all contributions of a bucket have room at the same time") {
   // Four ranks' summands of each unit's shard, in the format that travels.
-  Setting by{.sharding = "zs2", .precision = "bf16", .bucket = std::int64_t{1} << 40};
+  Setting by{.sharding = "zs2", .precision = "bf16", .world = 4, .bucket = std::int64_t{1} << 40};
   StepPlan const plan = plan_of(by);
   std::int64_t staging = 0, contributions = 0;
   for (Buffer const& buffer : plan.train.buffers) {
@@ -113,7 +90,7 @@ TEST_CASE("a second channel is a lane of its own for what is gathered ahead") {
   for (std::string_view const sharding : shardings)
     for (std::string_view const reduction : {"ordered", "fast"})
       for (int const replicas : {1, 2}) {
-        Setting by{.sharding = sharding, .reduction = reduction, .accumulation = 2};
+        Setting by{.sharding = sharding, .reduction = reduction, .world = 4, .accumulation = 2};
         by.replicas = replicas;
         StepPlan const one = plan_of(by);
         by.channels = 2;
