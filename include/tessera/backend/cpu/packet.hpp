@@ -9,8 +9,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include <Eigen/Core>
-
+#include "tessera/backend/cpu/eigen_packets.hpp"
 #include "tessera/backend/cpu/pool.hpp"
 #include "tessera/core/dtype.hpp"
 
