@@ -147,7 +147,7 @@ changed(opt post do_layer_norm_before false word_embed_proj_dim 4 enable_bias fa
 refuses(3 "asks for what OPT lacks here;do_layer_norm_before false instead of true;enable_bias false;word_embed_proj_dim 4 instead of 8"
         --model post ${run})
 changed(llama biased attention_bias true mlp_bias true hidden_act [["gelu"]] head_dim 4)
-refuses(3 "asks for what LLaMA lacks here;hidden_act \"gelu\" instead of \"silu\";attention_bias true;mlp_bias true;head_dim 4"
+refuses(3 "asks for what LLaMA lacks here;hidden_act \"gelu\" instead of \"silu\";attention_bias true;mlp_bias true;head_dim 4 instead of 2"
         --model biased ${run})
 # Positions as older and newer files have them; all of these are the same model.
 set(scaling [[{"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 8}]])
@@ -165,6 +165,14 @@ file(SHA256 "${WORK}/llama-a.safetensors" unscaled)
 if(scaled STREQUAL unscaled)
   message(SEND_ERROR "the scaling of positions changes nothing")
 endif()
+# As transformers reads them: an empty rope_scaling is none, and the original positions may stand beside the object.
+string(JSON unplaced REMOVE "${scaling}" original_max_position_embeddings)
+changed(llama emptied rope_scaling "{}" rope_parameters "${scaling}")
+changed(llama beside rope_scaling "${unplaced}" original_max_position_embeddings 8)
+foreach(folder emptied beside)
+  passes(--model ${folder} ${run} --batch 1 --accumulation 2 --steps 2 --seed 9 --save same.safetensors)
+  expect_same(same.safetensors positions.safetensors)
+endforeach()
 changed(llama linear rope_scaling [[{"type": "linear", "factor": 2.0}]])
 refuses(3 "rope_scaling.type \"linear\" instead of \"default\"" --model linear ${run})
 changed(llama wrong rope_scaling [[{"rope_type": "llama3", "factor": 8}]])

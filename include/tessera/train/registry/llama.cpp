@@ -12,9 +12,11 @@ inline namespace v0 {
 
 namespace {
 
-/// Newer files have an object rope_parameters; older ones rope_theta, and a rope_scaling, which counts first.
+/// Newer files have an object rope_parameters; older ones rope_theta, and a rope_scaling, which counts first
+/// unless it is empty.
 void read_rotary(HubConfig& config, ModelSpec& sizes) {
-  std::string const in = config.has("rope_scaling") ? "rope_scaling" : "rope_parameters";
+  bool const older = config.has("rope_scaling") && config.find("rope_scaling")->json != "{}";
+  std::string const in = older ? "rope_scaling" : "rope_parameters";
   for (std::string const& theta : {in + ".rope_theta", std::string("rope_theta")})
     if (config.has(theta)) {
       sizes.set("rope_theta", config.real(theta));
@@ -30,7 +32,8 @@ void read_rotary(HubConfig& config, ModelSpec& sizes) {
   sizes.set("rope_factor", config.real(in + ".factor"));
   sizes.set("rope_low_frequency", config.real(in + ".low_freq_factor"));
   sizes.set("rope_high_frequency", config.real(in + ".high_freq_factor"));
-  std::string const original = in + ".original_max_position_embeddings";
+  std::string const beside = "original_max_position_embeddings";  // counts before the one within
+  std::string const original = config.has(beside) ? beside : in + "." + beside;
   sizes.set("rope_positions",
             config.has(original) ? config.whole(original) : static_cast<double>(sizes.positions));
 }
@@ -38,7 +41,7 @@ void read_rotary(HubConfig& config, ModelSpec& sizes) {
 void read(HubConfig& config, ModelSpec& sizes) {
   if (config.has("num_key_value_heads")) sizes.set("kv_heads", config.whole("num_key_value_heads"));
   sizes.set("tied", config.flag("tie_word_embeddings", false));
-  config.support("head_dim", {HubValue(), sizes.whole("channels") / sizes.whole("heads")});
+  config.support("head_dim", {sizes.whole("channels") / sizes.whole("heads"), HubValue()});
   sizes.set("padding", config.token("pad_token_id", sizes.vocabulary, -1.0));
   read_rotary(config, sizes);
 }
