@@ -182,13 +182,20 @@ std::string frozen_text(Planned const& row) {
 std::string untried_text(Planned const& row, MemoryLimit const& limit) {
   Point const& point = row.point;
   cli::Names ways;
-  if (point.recipe.recompute != RecomputeKind::block) ways.push_back("--recompute block");
+  // The disk of all ranks holds as much whatever is recomputed, and shares it out to any number of them.
+  bool const disk = row.footprint.nvme > limit.nvme;
+  bool shards_less = !disk;
+  PlacementTable const& state = point.recipe.placement;
+  for (Placement const& place : {state.parameters, state.master, state.moments})
+    shards_less |= place.tier == Tier::nvme && place.over == Sharding::replicated;
+  if (!disk && point.recipe.recompute != RecomputeKind::block) ways.push_back("--recompute block");
   bool const more_ranks =
-      row.footprint.host <= limit.host && point.world() < 64;  // more take more of the host
-  if (point.recipe.stage < 3 && point.world() > 1)
+      !disk && row.footprint.host <= limit.host && point.world() < 64;  // more take more of the host
+  if (point.recipe.stage < 3 && point.world() > 1 && shards_less)
     ways.push_back("--stages 3");
   else if (more_ranks)
     ways.push_back(point.recipe.stage < 3 ? "more --ranks with --stages 3" : "more --ranks");
+  if (disk) ways.push_back("--offloads that keep less on NVMe");
   return ways.empty() ? "" : "; try " + cli::joined(ways, " or ");
 }
 

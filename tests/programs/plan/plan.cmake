@@ -283,6 +283,15 @@ passes(${row} --memory 1GiB)
 if(NOT output MATCHES "NVMe is not limited, --nvme-memory or --nvme-path says")
   message(SEND_ERROR "another machine's disk: ${output}")
 endif()
+# Only what takes less of a disk is offered where the disk is too small.
+run(${small} --ranks 2 --stages 1 --precisions fp32 --offloads nvme_optimizer --nvme-memory 1KiB)
+if(NOT output MATCHES " on NVMe, the limit is 1024 B; try --offloads that keep less on NVMe\n")
+  message(SEND_ERROR "what to try where the disk is too small: ${output}")
+endif()
+run(${small} --ranks 2 --stages 1 --precisions fp32 --offloads nvme --nvme-memory 1KiB)
+if(NOT output MATCHES "; try --stages 3 or --offloads that keep less on NVMe\n")
+  message(SEND_ERROR "what to try where the disk is too small and parameters are on it: ${output}")
+endif()
 refuses(2 "--nvme-path absent is not a folder" ${row} --nvme-path absent)
 
 # Models larger than any machine here: their parameters, and the reason of each row that does not fit.
