@@ -58,6 +58,13 @@ if(TARGET nlohmann_json::nlohmann_json)
   target_include_directories(tessera_io_libraries SYSTEM INTERFACE "${TESSERA_XXHASH_INCLUDE_DIR}")
 endif()
 
+# What programs read regular expressions with.
+add_library(tessera_pcre2 INTERFACE)
+if(TESSERA_PCRE2_8_LIBRARY)
+  target_link_libraries(tessera_pcre2 INTERFACE "${TESSERA_PCRE2_8_LIBRARY}")
+  target_include_directories(tessera_pcre2 SYSTEM INTERFACE "${TESSERA_PCRE2_8_INCLUDE_DIR}")
+endif()
+
 # tessera_add_executable(name [SOURCES file...] [LIBRARIES target...] [OUTPUT_DIRECTORY dir])
 function(tessera_add_executable name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "OUTPUT_DIRECTORY" "SOURCES;LIBRARIES")

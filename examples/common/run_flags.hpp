@@ -5,7 +5,6 @@
 #include <charconv>
 #include <cstdint>
 #include <limits>
-#include <regex>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -19,6 +18,7 @@
 
 #include "common/command_line.hpp"
 #include "common/outputs.hpp"
+#include "common/pattern.hpp"
 #include "common/values.hpp"
 
 namespace tessera {
@@ -88,14 +88,9 @@ inline void add_freeze_flag(CommandLine& line, std::string& pattern, TrainerOpti
               "regular expression; parameters with a match anywhere in their name are not trained",
               [&](std::string const& flag, std::string const& value) {
                 pattern = value;
-                try {
-                  options.freeze = [expression = std::regex(value)](std::string_view name) {
-                    return std::regex_search(name.begin(), name.end(), expression);
-                  };
-                } catch (std::regex_error const&) {
-                  refuse(flag + ": " + in_quotes(value) +
-                         " is no regular expression; give one over names, such as 'wte|h\\.[0-5]\\.'");
-                }
+                options.freeze = [expression = Pattern(flag, value)](std::string_view name) {
+                  return expression.matches(name);
+                };
               });
 }
 

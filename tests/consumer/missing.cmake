@@ -15,6 +15,7 @@ function(configure name result)
 endfunction()
 
 set(hidden -DTESSERA_BUILD_BENCHMARKS=ON -DTESSERA_XXHASH_INCLUDE_DIR=TESSERA_XXHASH_INCLUDE_DIR-NOTFOUND
+    -DTESSERA_PCRE2_8_INCLUDE_DIR=TESSERA_PCRE2_8_INCLUDE_DIR-NOTFOUND
     -DCMAKE_IGNORE_PATH=/usr/include)
 foreach(package Eigen3 nlohmann_json CLI11 doctest benchmark)
   list(APPEND hidden -DCMAKE_DISABLE_FIND_PACKAGE_${package}=ON)
@@ -24,7 +25,7 @@ if(status EQUAL 0)
   message(FATAL_ERROR "configured without its libraries")
 endif()
 set(line "apt-get install -y --no-install-recommends libeigen3-dev nlohmann-json3-dev libxxhash-dev libcli11-dev")
-string(APPEND line " doctest-dev libbenchmark-dev")
+string(APPEND line " libpcre2-dev doctest-dev libbenchmark-dev")
 string(REGEX REPLACE "[ \n]+" " " flat "${text}")
 string(FIND "${flat}" "${line}" position)
 if(position EQUAL -1)

@@ -15,7 +15,7 @@ refuses(2 "--list takes no value" --list=yes)
 refuses(2 "--json has an empty value" --json=)
 
 # Frozen parameters.
-refuses(2 "--freeze;'h(';is no regular expression" --freeze "h(")
+refuses(2 "--freeze;'h(';is no regular expression (missing closing parenthesis, after 2 letters)" --freeze "h(")
 refuses(3 "--freeze 'layers': freeze matches none of the;names are like" ${brief} --freeze layers)
 refuses(3 "--freeze '[.]': freeze leaves none of the;match fewer" ${brief} --freeze "[.]")
 

@@ -26,7 +26,11 @@ refuses(2 "--model" --model "layers=0,heads=1,channels=8")
 refuses(3 "5 heads do not divide 8 channels" --model "layers=1,heads=5,channels=8")
 
 # Frozen parameters.
-refuses(2 "--freeze;'h(';is no regular expression" --freeze "h(")
+refuses(2 "--freeze;'h(';is no regular expression (missing closing parenthesis, after 2 letters)" --freeze "h(")
+refuses(2 "--freeze '([a-z0-9._]+)+[!?]': takes too long on" ${small} --freeze "([a-z0-9._]+)+[!?]")
+string(REPEAT "(" 60000 open)
+string(REPEAT ")" 60000 close)
+refuses(2 "--freeze;'((((;is no regular expression;too deeply nested" --freeze "${open}h${close}")
 refuses(3 "--freeze 'layers': freeze matches none of the;names are like" ${small} --freeze layers)
 refuses(3 "--freeze '[.]': freeze leaves none of the;match fewer" ${small} --freeze "[.]")
 
