@@ -50,13 +50,18 @@ inline FolderModel read_model_folder(std::filesystem::path const& folder) {
                                           "; the kinds that are built here are " + joined(known));
 }
 
-/// Whether a folder holds weights, of whatever form. No folder, by an empty path, holds none.
+/// Whether a folder holds weights, of whatever form, also parts whose index is missing. No folder, by an
+/// empty path, holds none.
 inline bool holds_weights(std::filesystem::path const& folder) {
   if (folder.empty()) return false;
   std::error_code code;
-  for (char const* name : {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
-                           "pytorch_model.bin.index.json"})
-    if (std::filesystem::exists(folder / name, code)) return true;
+  std::filesystem::directory_iterator entry(folder, code);
+  for (; !code && entry != std::filesystem::directory_iterator(); entry.increment(code))
+    for (char const* start : {"model.", "model-", "pytorch_model", "tf_model", "flax_model", "consolidated."})
+      if (entry->path().filename().native().starts_with(start)) return true;
+  if (code)
+    throw Error(ErrorKind::data, v0::detail::path_text(folder) + ": cannot look into the folder (" +
+                                     code.message() + "); give one that may be read");
   return false;
 }
 

@@ -218,13 +218,20 @@ inline void check_room_for(Settings const& settings) {
   check_room(files);
 }
 
-/// Refuses a folder that cannot be written, or that this model cannot have.
-inline void check_folder_to_save(Settings const& settings) {
+/// Refuses a folder that cannot be written, that this model cannot have, or whose files are an input or the
+/// log.
+inline void check_folder_to_save(Settings const& settings, TrainFlags const& flags) {
   if (settings.model.family->hub.model_type.empty())
     throw Error(ErrorKind::unsupported,
                 "--save '" + v0::detail::path_text(settings.save) + "' is a folder, and " +
                     settings.model.family->title +
                     " models have no config.json; give a name that ends in .safetensors");
+  for (char const* file : {ModelFolderWriter::weights_name, ModelFolderWriter::config_name}) {
+    NamedPath const written("--save", settings.save / file);
+    check_distinct({{"--log", settings.log}, written});
+    check_apart({written}, data_paths(flags.data));
+    if (!flags.validation.empty()) check_apart({written}, {{"--validation", flags.validation}});
+  }
   ModelFolderWriter::check(settings.save);
 }
 
@@ -285,7 +292,7 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   check_outputs(settings, flags);
   bool const saves_folder = is_model_folder(settings.save);
   if (saves_folder)
-    check_folder_to_save(settings);
+    check_folder_to_save(settings, flags);
   else if (!settings.save.empty())
     check_writable(settings.save);
   if (!settings.log.empty()) check_writable(settings.log);

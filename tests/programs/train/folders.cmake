@@ -108,12 +108,21 @@ file(WRITE "${WORK}/parts/model.safetensors.index.json"
 refuses(4 "parts/model-00002-of-00002.safetensors: no such file" --model parts ${run})
 file(COPY_FILE "${WORK}/gpt2/model.safetensors" "${WORK}/parts/model-00002-of-00002.safetensors")
 refuses(4 "holds h.0.attn.c_attn.bias, which weight_map does not name" --model parts ${run})
+# Parts without their index are not passed over for the seed's weights.
+changed(gpt2 unnamed)
+file(RENAME "${WORK}/unnamed/model.safetensors" "${WORK}/unnamed/model-00001-of-00002.safetensors")
+refuses(4 "unnamed: the folder holds neither model.safetensors nor model.safetensors.index.json" --model unnamed ${run})
 
 # Where folders are not written: over a file, into what is read, beside other weights.
 file(WRITE "${WORK}/old" "")
 refuses(2 "--save 'old' is a file" ${gpt2} ${run} --save old)
 refuses(2 "--save 'gpt2' leads into the folder that --model 'gpt2/.' reads" --model gpt2/. ${run} --save gpt2)
 refuses(2 "--log 'gpt2/log' leads into the folder" --model ./gpt2 ${run} --log gpt2/log)
+refuses(2 "--log 'again/config.json' and --save './again/config.json' are the same file" ${gpt2} ${run} --save ./again
+        --log again/config.json)
+refuses(2 "--save 'fresh/model.safetensors';--log" ${gpt2} ${run} --save fresh --log fresh/model.safetensors)
+refuses(2 "--save 'again/config.json' and --data 'again/config.json' are the same file" ${gpt2} ${run} --save again
+        --data again/config.json)
 refuses(1 "parts: holds model.safetensors.index.json" ${gpt2} ${run} --save parts)
 refuses(1 "text.txt/folder" ${gpt2} ${run} --save text.txt/folder)
 # What diverges leaves no folder.
