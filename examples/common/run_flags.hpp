@@ -13,6 +13,7 @@
 
 #include "tessera/core/error.hpp"
 #include "tessera/data/batch.hpp"
+#include "tessera/io/records.hpp"
 #include "tessera/nn/freeze.hpp"
 #include "tessera/train/options.hpp"
 
@@ -29,7 +30,14 @@ struct DataFlags {
   std::vector<std::string> paths;  ///< none: default_data_path
   Order order = Order::shuffled;
   std::int64_t vocabulary = 0;  ///< 0: the model's own, or that of the data
+  SamplesAre samples_are = SamplesAre::tokens;
+  std::string field = "text";   ///< of JSON records
+  std::int64_t separator = -1;  ///< of documents; negative: that of the format
 };
+
+inline char const* name_of(SamplesAre kind) {
+  return kind == SamplesAre::lines ? "lines" : kind == SamplesAre::records ? "records" : "tokens";
+}
 
 inline void add_data_flags(CommandLine& line, DataFlags& flags) {
   line.group("Data");
@@ -40,6 +48,19 @@ inline void add_data_flags(CommandLine& line, DataFlags& flags) {
                 flags.order = cli::choice(flag, value, {"shuffled", "sequential"}) == "shuffled"
                                   ? Order::shuffled
                                   : Order::sequential;
+              });
+  line.custom("--samples-are", "tokens|lines|records", name_of(flags.samples_are),
+              "stretches of tokens; or lines, JSON Lines or documents, each cut or padded to --sequence",
+              [&](std::string const& flag, std::string const& value) {
+                std::string const name = cli::choice(flag, value, {"tokens", "lines", "records"});
+                flags.samples_are = name == "lines"     ? SamplesAre::lines
+                                    : name == "records" ? SamplesAre::records
+                                                        : SamplesAre::tokens;
+              });
+  line.text("--field", "NAME", flags.field, "of a JSON record: its text");
+  line.custom("--separator", "TOKEN", "", "ends a document of a token file; else 50256, of 32 bits 128000",
+              [&](std::string const& flag, std::string const& value) {
+                flags.separator = whole_number(flag, value, 0, (std::int64_t{1} << 31) - 1);
               });
   line.custom("--vocabulary", "N", "", "tokens of the vocabulary; else 256 for text, a named model's own",
               [&](std::string const& flag, std::string const& value) {

@@ -16,6 +16,7 @@
 #include "tessera/train/any_trainer.hpp"
 
 #include "common/command_line.hpp"
+#include "common/data.hpp"
 #include "common/machine.hpp"
 #include "common/nvme_folder.hpp"
 #include "common/program.hpp"
@@ -40,6 +41,7 @@ constexpr char examples[] = R"(Examples:
   compare --global-batch 16 --ranks 1,2,4           the same steps split differently: weights equal to the bit
   compare --model gpt2 --stages 3 --recompute block --batch 1 --sequence 256 --steps 3 --warmup 1
   compare --data book.txt --json out.json           your text; just this file is written
+  compare --samples-are lines --samples 1000 --epochs 2 --stages 1,2     seconds, samples/s and loss of every epoch
 
 Lists hold commas or spaces. A flag given twice counts the last time. Every row ends as ok, oom, refused or
 failed; the exit code is 0 when none failed. Exit codes: 1 failed, 2 usage, 3 settings or every row refused,
@@ -53,9 +55,20 @@ void declare(cli::CommandLine& line, Settings& settings) {
   line.group("Length");
   line.whole("--steps,--num-steps", settings.steps, "timed optimizer steps of a row", 1, 1 << 30);
   line.whole("--warmup,--warmup-steps", settings.warmup, "steps before them that are not timed", 0, 1 << 30);
+  line.custom("--epochs", "N", "",
+              "passes over the samples, instead of --steps; --warmup are of the first one",
+              [&](std::string const& flag, std::string const& value) {
+                settings.epochs = cli::whole_number(flag, value, 1, 1 << 30);
+              });
+  line.custom("--samples", "N", "", "use the first N samples of the data only; alone: one epoch of them",
+              [&](std::string const& flag, std::string const& value) {
+                settings.samples = cli::whole_number(flag, value, 1, (std::int64_t{1} << 31) - 1);
+              });
   line.whole("--repeat", settings.repeat, "runs of a row; medians and deviations are over them", 1, 1000);
   line.real("--min-time", settings.min_time, "go on until so many seconds are timed", cli::at_least(0.0));
   cli::add_data_flags(line, settings.data);
+  line.path("--init", "PATH", settings.init,
+            "start every row from these weights: safetensors, an index of parts, or a folder");
   cli::add_optimizer_flags(line, settings.trainer, "--learning-rate-warmup");
   cli::add_freeze_flag(line, settings.freeze, settings.trainer);
   cli::add_machine_flags(line, settings.trainer);
@@ -73,8 +86,13 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Refuses a learning rate that would end before its training or not begin to fall in it.
-void check_schedule(Settings const& settings) {
+std::string length_text(Settings const& settings) {
+  if (settings.epochs > 0) return "--epochs " + std::to_string(settings.epochs);
+  return "--warmup " + std::to_string(settings.warmup) + " + --steps " + std::to_string(settings.steps);
+}
+
+/// Refuses a learning rate that would end before its training of `total` steps or not begin to fall in it.
+void check_schedule(Settings const& settings, std::int64_t total) {
   TrainerOptions const& trainer = settings.trainer;
   if (trainer.schedule == RateShape::constant) return;
   std::string const schedule = std::string("--schedule ") + cli::name_of(trainer.schedule);
@@ -82,13 +100,22 @@ void check_schedule(Settings const& settings) {
     throw Error(ErrorKind::usage, "--min-time goes on beyond --steps, where " + schedule +
                                       " has ended and the learning rate is 0; give --steps without "
                                       "--min-time, or --schedule constant");
-  std::int64_t const total = settings.warmup + settings.steps;
   if (total <= trainer.warmup_steps)
     throw Error(ErrorKind::config,
                 schedule + " falls after --learning-rate-warmup " + std::to_string(trainer.warmup_steps) +
-                    ", and --warmup " + std::to_string(settings.warmup) + " + --steps " +
-                    std::to_string(settings.steps) + " are only " + std::to_string(total) +
-                    " steps; give more --steps, or a --learning-rate-warmup below " + std::to_string(total));
+                    ", and " + length_text(settings) + " are only " + std::to_string(total) +
+                    " steps; give more, or a --learning-rate-warmup below " + std::to_string(total));
+}
+
+/// Refuses lengths that contradict each other.
+void check_length(cli::CommandLine const& line, Settings& settings) {
+  if (line.given("--steps") && settings.epochs > 0)
+    cli::refuse("--steps " + std::to_string(settings.steps) + " and --epochs " +
+                std::to_string(settings.epochs) + " both say how long to train; give one of them");
+  if (!line.given("--steps") && settings.samples > 0)
+    settings.epochs = std::max<std::int64_t>(1, settings.epochs);
+  if (settings.min_time > 0.0 && settings.epochs > 0)
+    cli::refuse("--min-time goes on beyond the last of the epochs; give --steps, or leave it out");
 }
 
 /// The data for each vocabulary that the models of a matrix have.
@@ -100,13 +127,22 @@ class DataSets {
   /// Of the data itself: 256 for text.
   std::int64_t vocabulary() const { return first_->vocabulary(); }
   std::string description() const { return first_->description(); }
+  TokenSource const& first() const { return *first_; }
   TokenSource const& of(Point const& point) { return open(point.model.sizes.vocabulary); }
 
   /// Refuses what no row could read, before step 1.
   void check(std::vector<Point> const& points) {
     for (Point const& point : points) {
       if (point.refusal) continue;
-      Loader const loader(of(point), {.batch = 1, .sequence = static_cast<int>(point.sequence)});
+      std::int64_t const samples = cli::samples_of(of(point), point.sequence, settings_.samples);
+      std::int64_t const steps = steps_of(settings_, point, of(point));
+      check_schedule(settings_, steps);
+      if (steps <= settings_.warmup)
+        throw Error(ErrorKind::config,
+                    std::to_string(settings_.epochs) + " epochs of " + cli::grouped(samples) +
+                        " samples at a global batch of " + std::to_string(point.split.global()) + " are " +
+                        std::to_string(steps) + " steps, and --warmup " + std::to_string(settings_.warmup) +
+                        " leaves none to time; give a --warmup below " + std::to_string(steps));
       std::int64_t const tokens = point.split.batch * point.split.accumulation * point.sequence;
       if (tokens > (std::int64_t{1} << 31) - 1)
         throw Error(ErrorKind::config,
@@ -121,9 +157,8 @@ class DataSets {
   TokenSource const& open(std::int64_t vocabulary) {
     auto found = sources_.find(vocabulary);
     if (found == sources_.end())
-      found =
-          sources_.emplace(vocabulary, TokenSource::open(settings_.data.paths, {.vocabulary = vocabulary}))
-              .first;
+      found = sources_.emplace(vocabulary, cli::open_data(settings_.data.paths, settings_.data, vocabulary))
+                  .first;
     return found->second;
   }
 
@@ -132,15 +167,18 @@ class DataSets {
   TokenSource const* first_;
 };
 
-/// Opens the weights of each model once.
-void open_weights(std::vector<Point>& points) {
+/// Opens the weights of each model once; `init` are those of the only one.
+void open_weights(std::vector<Point>& points, std::filesystem::path const& init) {
   for (auto point = points.begin(); point != points.end(); ++point) {
     auto const before = std::find_if(
         points.begin(), point, [&](Point const& other) { return other.model.name == point->model.name; });
-    if (before == point)
-      cli::open_weights(point->model);
-    else
+    if (before != point)
       point->model.weights = before->model.weights;
+    else if (init.empty())
+      cli::open_weights(point->model);
+    else if (point->model.built)
+      point->model.weights =
+          ModelWeights::open(init, point->model.built.units({1, 1}), point->model.family->weights).source();
   }
 }
 
@@ -205,15 +243,25 @@ std::string box_text(cli::CommandLine const& line, Settings const& settings, std
           settings.matrix.offloads_given ? "flag" : "default");
   if (!settings.trainer.nvme_directory.empty())
     box.add("nvme path", v0::detail::path_text(settings.trainer.nvme_directory), origin("--nvme-path"));
-  box.add("steps",
-          std::to_string(settings.warmup) + " to warm up, " + std::to_string(settings.steps) + " timed",
-          line.given("--steps") || line.given("--warmup") ? "flag" : "default");
+  if (settings.epochs > 0)
+    box.add("epochs",
+            std::to_string(settings.epochs) + ", whose first " + std::to_string(settings.warmup) +
+                " steps warm up",
+            "flag");
+  else
+    box.add("steps",
+            std::to_string(settings.warmup) + " to warm up, " + std::to_string(settings.steps) + " timed",
+            line.given("--steps") || line.given("--warmup") ? "flag" : "default");
   if (settings.repeat > 1) box.add("repeats", std::to_string(settings.repeat), "flag");
   if (settings.min_time > 0.0) box.add("least time", cli::shortest(settings.min_time) + " s", "flag");
   box.add("learning rate",
           cli::shortest(settings.trainer.learning_rate) + ", clip " + cli::shortest(settings.trainer.clip),
           line.given("--learning-rate") || line.given("--clip") ? "flag" : "default");
   box.add("data", data.description() + ", " + name_of(settings.data.order), origin("--data"));
+  box.add("samples",
+          cli::samples_text(data.first(), settings.data, points.front().sequence, settings.samples),
+          origin(line.given("--samples") ? "--samples" : "--samples-are"));
+  if (!settings.init.empty()) box.add("weights", v0::detail::path_text(settings.init), "flag");
   box.add("vocabulary", std::to_string(points.front().model.sizes.vocabulary),
           settings.data.vocabulary > 0 ? "flag"
           : points.front().model.named ? "model"
@@ -259,7 +307,7 @@ std::vector<Measured> measure_all(std::vector<Point> const& points, Settings con
                             : 0.0;
     progress.start("[" + std::to_string(measured.size() + 1) + "/" + std::to_string(points.size()) + "] " +
                        point.experiment,
-                   settings.warmup + settings.steps);
+                   point.refusal ? 0 : steps_of(settings, point, data.of(point)));
     StepObserver const observer = [&](std::int64_t done, std::int64_t total, double rate, double loss) {
       if (done <= total) progress.show(done, rate, "loss " + cli::fixed(loss, 3), left);
     };
@@ -271,13 +319,20 @@ std::vector<Measured> measure_all(std::vector<Point> const& points, Settings con
     progress.clear();
     if (!point.refusal) finished(measured);
     log << row_line(measured.back(), measured.size(), points.size()) << std::endl;
+    if (measured.back().ok())
+      for (auto const& epoch : measured.back().repeats.back().epochs)
+        log << "  " << cli::epoch_text(epoch) << std::endl;
   }
   return measured;
 }
 
 cli::Json settings_json(Settings const& settings, DataSets const& data) {
   TrainerOptions const& trainer = settings.trainer;
-  return {{"steps", settings.steps},
+  return {{"steps", settings.epochs > 0 ? cli::Json(nullptr) : cli::Json(settings.steps)},
+          {"epochs", settings.epochs > 0 ? cli::Json(settings.epochs) : cli::Json(nullptr)},
+          {"samples", settings.samples > 0 ? cli::Json(settings.samples) : cli::Json(nullptr)},
+          {"samples_are", cli::name_of(settings.data.samples_are)},
+          {"init", cli::or_null(settings.init.string())},
           {"warmup", settings.warmup},
           {"repeat", settings.repeat},
           {"min_time_s", settings.min_time},
@@ -320,14 +375,20 @@ int run(int argc, char const* const* argv) {
     cli::refuse("--output-dir " + v0::detail::path_text(settings.output_dir) +
                 " would stay empty: with --json or --csv those files alone are written; leave one out");
   (void)comm::from_environment();  // refuses to run N times beside itself
-  check_schedule(settings);
+  check_length(line, settings);
+  cli::check_data_flags(line, settings.data);
+  if (settings.epochs == 0) check_schedule(settings, settings.warmup + settings.steps);
+  if (!settings.init.empty() && settings.matrix.models.size() > 1)
+    cli::refuse("--init " + v0::detail::path_text(settings.init) +
+                " holds the weights of one model, and --models gives " +
+                std::to_string(settings.matrix.models.size()) + "; give one of them");
   cli::check_nvme_path(settings.nvme_path);
   DataSets data(settings);
   settings.matrix.selection = !settings.full && !settings.matrix.stages_given &&
                               !settings.matrix.offloads_given && !line.given("--precisions");
   std::vector<Point> points = cli::make_matrix(settings.matrix, settings.data.vocabulary, data.vocabulary());
   data.check(points);
-  open_weights(points);
+  open_weights(points, settings.init);
   for (Point const& point : points)
     if (settings.trainer.freeze && point.model.can_run())
       cli::check_freeze(settings.freeze, settings.trainer, point.model.built.units()({1, 1}));

@@ -18,6 +18,7 @@
 #include "tessera/plan/report.hpp"
 #include "tessera/train/any_trainer.hpp"
 
+#include "common/data.hpp"
 #include "common/machine.hpp"
 #include "common/program.hpp"
 #include "common/weights.hpp"
@@ -82,9 +83,12 @@ class Training {
         observer_(observer),
         options_(cli::options_of(point, settings.trainer)),
         fixed_(fixed_steps),
+        steps_(steps_of(settings, point, data)),
         done_(done) {
     ranks_.resize(static_cast<std::size_t>(point.world()));
-    options_.total_steps = settings.warmup + settings.steps;
+    options_.total_steps = steps_;
+    if (settings.epochs > 0)
+      epoch_.emplace(cli::samples_of(data, point.sequence, settings.samples), point.split.global());
   }
 
   /// What was measured is in the repeat also when this throws.
@@ -144,7 +148,9 @@ class Training {
                           .rank = comm.rank(),
                           .world = comm.world(),
                           .order = settings_.data.order,
-                          .seed = settings_.trainer.seed});
+                          .seed = settings_.trainer.seed,
+                          .samples = settings_.samples,
+                          .whole_epochs = settings_.epochs > 0});
     RankTotals& totals = ranks_[static_cast<std::size_t>(comm.rank())];
     if (root) begin_window();
     std::deque<Ticket> under_way;
@@ -187,6 +193,11 @@ class Training {
     double const rate = static_cast<double>(report.tokens) / report.interval;
     done_.log.push_back({step + 1, report.interval, rate, std::nullopt, report.loss, report.grad_norm,
                          report.learning_rate, report.scale, report.skipped});
+    done_.tokens += report.tokens;
+    done_.unmasked += report.unmasked;
+    done_.final_loss_with_padding = report.loss_with_padding();
+    if (epoch_)
+      if (auto const ended = epoch_->add(report)) done_.epochs.push_back(*ended);
     if (step == 0) done_.first_step_s = seconds(start_, Clock::now());
     std::int64_t const done = step + 1;
     if (done == settings_.warmup) begin_window();
@@ -204,7 +215,7 @@ class Training {
     cpu_before_ = cli::cpu_seconds();
   }
 
-  std::int64_t planned() const { return fixed_ > 0 ? fixed_ : settings_.warmup + settings_.steps; }
+  std::int64_t planned() const { return fixed_ > 0 ? fixed_ : steps_; }
 
   /// Whether `step` takes place: rank 0 decides.
   bool goes(comm::Comm const& comm, std::int64_t step) {
@@ -224,7 +235,8 @@ class Training {
   TokenSource const& data_;
   StepObserver const& observer_;
   TrainerOptions options_;
-  std::int64_t fixed_;
+  std::int64_t fixed_, steps_;
+  std::optional<cli::EpochSums> epoch_;
   std::vector<RankTotals> ranks_;
   Repeat& done_;
   Clock::time_point start_, window_;
@@ -273,6 +285,12 @@ std::string disagreement(std::vector<Repeat> const& repeats) {
 }
 
 }  // namespace
+
+std::int64_t steps_of(Settings const& settings, Point const& point, TokenSource const& data) {
+  if (settings.epochs == 0) return settings.warmup + settings.steps;
+  return settings.epochs *
+         cli::steps_of_epoch(cli::samples_of(data, point.sequence, settings.samples), point.split.global());
+}
 
 Measured not_run(Point const& point, TrainerOptions const& options, std::string const& reason) {
   Measured row;

@@ -22,6 +22,9 @@ namespace compare {
 struct Repeat {
   std::vector<results::StepLogRow> log;  ///< every step, from the very first
   TimedSteps timed;
+  std::vector<results::EpochLogRow> epochs;  ///< where they say how long
+  std::int64_t tokens = 0, unmasked = 0;     ///< of all steps; those that counted
+  double final_loss_with_padding = 0.0;
   double first_step_s = 0.0;  ///< from the start of the row to the end of the first step
   double total_s = 0.0;       ///< the row from its start to its hash
   double window_s = 0.0;      ///< of the host, between its reading the reports around the timed steps
@@ -57,6 +60,9 @@ struct Measured {
     return median(rates);
   }
 };
+
+/// The steps of a row, those to warm up included.
+std::int64_t steps_of(Settings const& settings, Point const& point, TokenSource const& data);
 
 /// Told by rank 0 after every step: steps done and to do, tokens a second, the loss.
 using StepObserver =

@@ -10,6 +10,7 @@
 #include <sys/file.h>
 
 #include "tessera/io/file.hpp"
+#include "tessera/io/model_weights.hpp"
 
 #include "common/outputs.hpp"
 #include "common/program.hpp"
@@ -71,6 +72,7 @@ void remove_runs(fs::path const& experiment, std::size_t first) {
   }
   for (auto const& folder : stale) {
     fs::remove(folder / "step_log.csv", code);
+    fs::remove(folder / "epoch_log.csv", code);
     fs::remove(folder, code);
   }
   if (!stale.empty()) fs::remove(experiment, code);
@@ -87,7 +89,9 @@ fs::path Outputs::run_folder(Point const& point, std::size_t run) const {
 
 Outputs::Outputs(Settings const& settings, std::vector<Point> const& points)
     : settings_(settings), json_(settings.json), csv_(settings.csv) {
-  std::vector<cli::NamedPath> const inputs = cli::data_paths(settings.data);
+  std::vector<cli::NamedPath> inputs = cli::data_paths(settings.data);
+  if (!settings.init.empty())
+    for (auto const& file : weights_files(settings.init)) inputs.emplace_back("--init", file);
   if (is_named()) {
     std::vector<cli::NamedPath> const outputs = {{"--json", json_}, {"--csv", csv_}};
     cli::check_distinct(outputs);
@@ -132,6 +136,11 @@ void Outputs::write_logs(std::vector<Measured> const& measured) {
       make_folder(folder);
       if (kept(folder / "step_log.csv")) continue;
       results::write_step_log(folder / "step_log.csv", row.repeats[run - 1].log);
+      std::error_code code;
+      if (settings_.epochs > 0)
+        results::write_epoch_log(folder / "epoch_log.csv", row.repeats[run - 1].epochs);
+      else
+        fs::remove(folder / "epoch_log.csv", code);  // of an earlier comparison
       ++logs_;
     }
     if (ended(row) || !cli::Interrupt::caught())

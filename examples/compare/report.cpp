@@ -66,6 +66,32 @@ Measured const* twin_of(Measured const& row, std::vector<Measured> const& all, S
   return nullptr;
 }
 
+/// Every epoch that was ended: times are medians over repeats, of which each has the same losses.
+void add_epochs(Row& row, Measured const& of) {
+  std::vector<results::EpochLogRow> const& epochs = of.repeats.front().epochs;
+  std::vector<double> times;
+  Row rates = Row::array(), losses = Row::array(), with_padding = Row::array();
+  for (std::size_t at = 0; at < epochs.size(); ++at) {
+    std::vector<double> seconds;
+    for (Repeat const& repeat : of.repeats)
+      if (at < repeat.epochs.size()) seconds.push_back(repeat.epochs[at].seconds);
+    times.push_back(median(seconds));
+    rates.push_back(static_cast<double>(epochs[at].samples) / times.back());
+    losses.push_back(epochs[at].loss);
+    with_padding.push_back(epochs[at].loss_with_padding);
+  }
+  row["epochs"] = static_cast<std::int64_t>(epochs.size());
+  if (epochs.empty()) return;
+  row["samples"] = epochs.front().samples;
+  row["avg_epoch_time_s"] = mean(times);
+  row["epoch_times_s"] = times;
+  row["epoch_samples_per_sec"] = std::move(rates);
+  row["first_epoch_loss"] = losses.front();
+  row["final_epoch_loss"] = losses.back();
+  row["epoch_losses"] = std::move(losses);
+  row["epoch_losses_with_padding"] = std::move(with_padding);
+}
+
 void add_measurements(Row& row, Measured const& of, Settings const& settings) {
   std::vector<double> rates, steps, peaks;
   double train_s = 0.0, total_s = 0.0, first_s = 0.0, cpu = 0.0, window = 0.0, bytes = 0.0;
@@ -126,6 +152,11 @@ void add_measurements(Row& row, Measured const& of, Settings const& settings) {
     row["first_loss"] = losses.front();
     row["final_loss"] = losses.back();
   }
+  row["padding_pct"] = first.tokens > 0 ? Row(100.0 * static_cast<double>(first.tokens - first.unmasked) /
+                                              static_cast<double>(first.tokens))
+                                        : Row(nullptr);
+  if (!losses.empty()) row["final_loss_with_padding"] = first.final_loss_with_padding;
+  if (settings.epochs > 0) add_epochs(row, of);
   row["losses"] = std::move(losses);
   row["grad_norms"] = std::move(norms);
   row["steps"] = static_cast<std::int64_t>(first.log.size());
@@ -159,6 +190,7 @@ Row row_of(Measured const& of, Measured const* base, std::vector<Measured> const
   row["planned_host_mem_mb"] = optional_mb(of.planned_host);
   if (of.planned_nvme > 0) row["planned_nvme_mb"] = optional_mb(of.planned_nvme);
   row["seed"] = settings.trainer.seed;
+  row["samples_are"] = cli::name_of(settings.data.samples_are);
   row["schedule_hash"] = of.schedule_hash.empty() ? Row(nullptr) : Row(of.schedule_hash);
   if (!of.repeats.empty()) {
     add_measurements(row, of, settings);

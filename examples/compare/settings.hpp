@@ -20,6 +20,8 @@ using cli::Point;
 struct Settings {
   cli::MatrixFlags matrix;
   std::int64_t steps = 20;
+  std::int64_t epochs = 0;   ///< 0: the steps say how long
+  std::int64_t samples = 0;  ///< the first so many of the data; 0: all
   std::int64_t warmup = 5;
   int repeat = 1;
   double min_time = 0.0;
@@ -28,6 +30,7 @@ struct Settings {
   TrainerOptions trainer;
   std::string freeze;  ///< as given; the trainer has the rule
 
+  std::filesystem::path init;  ///< empty: a folder's weights, or the seed's
   std::filesystem::path nvme_path;
   bool full = false;
   std::filesystem::path output_dir = "results";

@@ -54,6 +54,9 @@ constexpr auto shown_columns = std::to_array<Shown>({
     {"first\nstep s", 1, "first_step_s", 2, 1.0, Best::none},
     {"first\nloss", 3, "first_loss", 4, 1.0, Best::none},
     {"final\nloss", 7, "final_loss", 4, 1.0, Best::none},
+    {"s/epoch", 8, "avg_epoch_time_s", 2, 1.0, Best::none},
+    {"loss of\nepoch 1", 6, "first_epoch_loss", 4, 1.0, Best::none},
+    {"of the\nlast", 6, "final_epoch_loss", 4, 1.0, Best::none},
 });
 
 /// A list of the command line: what its column is called, if it has one, and what a heading says where it

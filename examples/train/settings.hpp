@@ -23,6 +23,7 @@
 
 #include "common/batches.hpp"
 #include "common/command_line.hpp"
+#include "common/data.hpp"
 #include "common/mesh.hpp"
 #include "common/models.hpp"
 #include "common/nvme_folder.hpp"
@@ -102,7 +103,8 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
   line.group("Length");
   line.whole("--steps,--num-steps", flags.steps, "optimizer steps; 0 writes --save and trains nothing", 0,
              std::int64_t{1} << 40);
-  line.custom("--epochs", "N", "", "passes over the data, instead of --steps",
+  line.custom("--epochs", "N", "",
+              "passes over the samples, instead of --steps; the last step of each may be filled up",
               [&](std::string const& flag, std::string const& value) {
                 flags.epochs = whole_number(flag, value, 1, 1 << 30);
               });
@@ -132,6 +134,8 @@ struct Settings {
   std::optional<TokenSource> source;  ///< none when nothing is trained and no data was named
   std::optional<TokenSource> validation;
   std::int64_t steps = 0;
+  std::int64_t samples = 0;  ///< the first so many of the data; 0: all
+  std::int64_t epochs = 0;   ///< 0: the steps say how long
   std::int64_t validate_every = 0;
   std::filesystem::path init, save, log;
   std::filesystem::path nvme_path;  ///< empty: a fresh folder, where one is needed
@@ -151,6 +155,18 @@ struct Settings {
             .order = order,
             .seed = options.seed};
   }
+  LoaderOptions training_loader(int rank) const {
+    LoaderOptions loads = loader(rank, data.order);
+    loads.samples = samples;
+    loads.whole_epochs = epochs > 0;
+    return loads;
+  }
+  /// Every sample once.
+  LoaderOptions validation_loader(int rank) const {
+    LoaderOptions loads = loader(rank, Order::sequential);
+    loads.whole_epochs = true;
+    return loads;
+  }
 };
 
 inline RecipeTable recipe_of(TrainFlags const& flags) {
@@ -161,17 +177,6 @@ inline RecipeTable recipe_of(TrainFlags const& flags) {
   if (auto const rule = broken_rule(recipe)) throw Error(ErrorKind::config, std::string(*rule));
   if (auto const reason = unavailable_reason(recipe)) throw Error(ErrorKind::unsupported, *reason);
   return recipe;
-}
-
-/// Leaves the first `samples` samples of a source only.
-inline void keep_samples(TokenSource& source, std::int64_t samples, std::int64_t sequence) {
-  std::int64_t const held = samples_in(source.size(), sequence);
-  if (samples > held)
-    throw Error(ErrorKind::data, source.name() + ": --samples " + std::to_string(samples) +
-                                     " is more than the " + std::to_string(held) + " samples of --sequence " +
-                                     std::to_string(sequence) + " that its " + std::to_string(source.size()) +
-                                     " tokens hold; give more with --data or fewer samples");
-  source.keep_first(samples * sequence + 1);
 }
 
 /// Refuses an output that is one of the inputs, or another output, or "-".
@@ -266,6 +271,7 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   settings.validate_every = flags.validate_every;
   settings.quiet = flags.quiet;
 
+  check_data_flags(line, flags.data);
   auto const if_given = [&](char const* flag, std::int64_t value) {
     return line.given(flag) ? std::optional(value) : std::nullopt;
   };
@@ -298,10 +304,10 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   if (!settings.log.empty()) check_writable(settings.log);
 
   std::int64_t text_vocabulary = 256;
-  TokenOptions tokens{flags.data.vocabulary};
-  if (tokens.vocabulary == 0 && settings.model.named) tokens.vocabulary = settings.model.sizes.vocabulary;
+  std::int64_t vocabulary = flags.data.vocabulary;
+  if (vocabulary == 0 && settings.model.named) vocabulary = settings.model.sizes.vocabulary;
   if (trains || !flags.data.paths.empty()) {
-    settings.source = TokenSource::open(flags.data.paths, tokens);
+    settings.source = open_data(flags.data.paths, flags.data, vocabulary);
     text_vocabulary = settings.source->vocabulary();
   }
   settings.model = with_sizes(settings.model, flags.sequence, flags.data.vocabulary, text_vocabulary);
@@ -313,26 +319,23 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   check_magnitude(settings.model, settings.options.batch, settings.options.sequence);
   check_freeze(settings.freeze, settings.options, settings.model.built.units()({1, 1}));
   if (!flags.validation.empty())
-    settings.validation = TokenSource::open(flags.validation, {settings.model.sizes.vocabulary});
+    settings.validation = open_data({flags.validation.string()}, flags.data, settings.model.sizes.vocabulary);
 
   if (settings.source) {
     settings.data_text = settings.source->description();
-    if (flags.samples > 0) {
-      keep_samples(*settings.source, flags.samples, flags.sequence);
-      settings.data_text += ", the first " + grouped(flags.samples) + " samples";
-    }
-    Loader::check(*settings.source, settings.loader(0, flags.data.order));
+    settings.samples = flags.samples;
+    Loader::check(*settings.source, settings.training_loader(0));
   }
-  if (settings.validation) Loader::check(*settings.validation, settings.loader(0, Order::sequential));
+  if (settings.validation) Loader::check(*settings.validation, settings.validation_loader(0));
   settings.steps = flags.steps;
   settings.length_from = line.given("--steps") ? "flag" : "default";
   if (!line.given("--steps") && (flags.epochs > 0 || flags.samples > 0)) {
-    // What an epoch leaves over opens the next step, so only the end of the last epoch can be left out.
-    std::int64_t const samples = samples_in(settings.source->size(), flags.sequence);
-    std::int64_t const epochs = std::max<std::int64_t>(1, flags.epochs);
-    settings.steps = std::max<std::int64_t>(1, epochs * samples / settings.relation.global());
-    settings.length_from =
-        std::to_string(epochs) + (epochs == 1 ? " epoch of " : " epochs of ") + grouped(samples) + " samples";
+    std::int64_t const samples = samples_of(*settings.source, flags.sequence, flags.samples);
+    settings.epochs = std::max<std::int64_t>(1, flags.epochs);
+    settings.steps = settings.epochs * steps_of_epoch(samples, settings.relation.global());
+    settings.length_from = std::to_string(settings.epochs) +
+                           (settings.epochs == 1 ? " epoch of " : " epochs of ") + grouped(samples) +
+                           " samples";
   }
   check_schedule(settings);
   return settings;
@@ -364,6 +367,9 @@ inline Box box_of(Settings const& settings, CommandLine const& line) {
                                     : "--model"));
   if (!settings.model.not_applied.empty()) box.add("not applied", settings.model.not_applied, "config.json");
   if (settings.source) box.add("data", settings.data_text, origin("--data"));
+  if (settings.source)
+    box.add("samples", samples_text(*settings.source, settings.data, options.sequence, settings.samples),
+            origin(line.given("--samples") ? "--samples" : "--samples-are"));
   if (settings.source) box.add("order", tessera::name_of(settings.data.order), origin("--order"));
   if (settings.validation) box.add("validation", settings.validation->description(), "flag");
   box.add("global batch", settings.relation.text(), line.given("--global-batch") ? "flag" : "derived");

@@ -61,6 +61,9 @@ inline Json config_json(Settings const& settings) {
   config["accumulation"] = settings.relation.accumulation;
   config["global_batch"] = settings.relation.global();
   config["data"] = or_null(settings.data_text);
+  config["samples_are"] = name_of(settings.data.samples_are);
+  config["samples"] = settings.samples > 0 ? Json(settings.samples) : Json(nullptr);
+  config["epochs"] = settings.epochs > 0 ? Json(settings.epochs) : Json(nullptr);
   config["order"] = tessera::name_of(settings.data.order);
   config["validation"] = settings.validation ? Json(settings.validation->description()) : Json(nullptr);
   config["validate_every"] = settings.validate_every;
@@ -78,6 +81,17 @@ inline Json config_json(Settings const& settings) {
   config["seed"] = options.seed;
   config["threads"] = options.threads;
   return config;
+}
+
+/// An epoch as a line of the log.
+inline Json epoch_json(results::EpochLogRow const& epoch) {
+  return {{"epoch", epoch.epoch},
+          {"steps", epoch.steps},
+          {"samples", epoch.samples},
+          {"seconds", epoch.seconds},
+          {"samples_per_sec", epoch.samples_per_sec},
+          {"loss", epoch.loss},
+          {"loss_with_padding", epoch.loss_with_padding}};
 }
 
 /// A run over all ranks. What the ranks share is read-only or a gate; what rank 0 alone touches says so.
@@ -136,10 +150,10 @@ class Training {
     }
     if (root) begin(*trainer);
     std::optional<Loader> loader, validation;
-    if (settings_.source)
-      loader.emplace(*settings_.source, settings_.loader(comm.rank(), settings_.data.order));
+    if (settings_.source) loader.emplace(*settings_.source, settings_.training_loader(comm.rank()));
     if (settings_.validation)
-      validation.emplace(*settings_.validation, settings_.loader(comm.rank(), Order::sequential));
+      validation.emplace(*settings_.validation, settings_.validation_loader(comm.rank()));
+    if (root && settings_.epochs > 0) epoch_.emplace(loader->samples(), loader->global_batch());
 
     std::deque<Ticket> under_way;
     auto const read_all_but = [&](std::size_t kept) {
@@ -188,45 +202,36 @@ class Training {
     }
   }
 
-  /// The mean loss over all samples of the validation data. The last batch is filled with masked samples.
+  /// The mean loss over all targets of the validation data.
   void validate(AnyTrainer& trainer, Loader& loader, comm::Comm const& comm, std::int64_t after_step) {
     auto const start = Clock::now();
-    LoaderOptions const& shape = loader.options();
-    BatchSplit const split{shape.batch, shape.accumulation, shape.world};
-    std::int64_t const samples = loader.samples(),
-                       batches = (samples + split.global_batch() - 1) / split.global_batch();
+    std::int64_t const batches = loader.steps_per_epoch();
     double sum = 0.0;
-    std::int64_t index = 0;
+    std::int64_t index = 0, tokens = 0;
     for (; index < batches; ++index) {
-      Batch const* const loaded = load(loader, index);
+      Batch const* const batch = load(loader, index);
       bool const stopped = comm.is_root() && Interrupt::caught();
-      if (!comm::unanimous(comm, loaded != nullptr && !stopped)) break;
-      Batch batch = *loaded;
-      std::int64_t const counted = std::min(split.global_batch(), samples - index * split.global_batch());
-      for (int a = 0; a < shape.accumulation; ++a)
-        for (int b = 0; b < shape.batch; ++b) {
-          if (split.position(index, shape.rank, a) + b < samples) continue;
-          auto const row = batch.targets.begin() + (std::int64_t{a} * shape.batch + b) * shape.sequence;
-          std::fill(row, row + shape.sequence, -1);
-        }
-      sum += trainer.evaluate(batch) * static_cast<double>(counted);
+      if (!comm::unanimous(comm, batch != nullptr && !stopped)) break;
+      std::int64_t const counted = loader.targets_in(index);
+      sum += trainer.evaluate(*batch) * static_cast<double>(counted);
+      tokens += counted;
     }
     if (!comm.is_root()) return;
     if (index < batches) {  // cut short: a part of the mean says nothing
       validation_cut_ = true;
       return;
     }
-    double const loss = sum / static_cast<double>(samples);
+    double const loss = sum / static_cast<double>(tokens);
     double const seconds = std::chrono::duration<double>(Clock::now() - start).count();
     to_log([&](JsonlLog& log) {
       log.note({{"validation_loss", loss},
                 {"after_step", after_step},
-                {"samples", samples},
-                {"tokens", samples * shape.sequence},
+                {"samples", loader.samples()},
+                {"tokens", tokens},
                 {"ms", seconds * 1e3}});
     });
     say("validation after step " + std::to_string(after_step) + " | loss " + fixed(loss, 4) + " | " +
-        grouped(samples * shape.sequence) + " tokens | " + fixed(seconds * 1e3, 1) + " ms");
+        grouped(tokens) + " tokens | " + fixed(seconds * 1e3, 1) + " ms");
     if (!std::isfinite(loss))
       throw Error(ErrorKind::diverged,
                   "the validation loss is not finite after step " + std::to_string(after_step) +
@@ -311,9 +316,12 @@ class Training {
     }
     to_log([&](JsonlLog& log) {
       log.write({report.step, report.loss, report.grad_norm, report.learning_rate, report.scale,
-                 report.skipped, rate, report.seconds * 1e3});
+                 report.skipped, rate, report.seconds * 1e3,
+                 report.unmasked < report.tokens ? std::optional(report.loss_with_padding()) : std::nullopt});
       logged_ = report.step;
     });
+    std::optional<results::EpochLogRow> const epoch = epoch_ ? epoch_->add(report) : std::nullopt;
+    if (epoch) to_log([&](JsonlLog& log) { log.note(epoch_json(*epoch)); });
     if (!settings_.quiet) {
       // The first ten steps, a hundred lines for the rest, the last, and what is wrong. Above a bar: the
       // first step, twenty lines or one a minute for the rest.
@@ -326,6 +334,7 @@ class Training {
         std::cout << report << std::endl;
         line_printed_ = Clock::now();
       }
+      if (epoch) say(epoch_text(*epoch));
       bar_.show(done_, seconds_ > 0.0 ? static_cast<double>(tokens_) / seconds_ : rate,
                 "loss " + fixed(report.loss, 4));
     }
@@ -373,6 +382,7 @@ class Training {
 
   Terminal terminal_;
   Progress bar_;
+  std::optional<EpochSums> epoch_;  // where epochs say how long
   std::optional<JsonlLog> log_;
   bool log_cut_ = false, validation_cut_ = false;
   std::int64_t done_ = 0, logged_ = 0, timed_ = 0, tokens_ = 0;

@@ -219,6 +219,7 @@ enum class Order : std::uint8_t;
 struct BatchSplit;
 class SampleOrder;
 enum class TokenFormat : std::uint8_t;
+struct Record;
 struct TokenOptions;
 class TokenSource;
 
@@ -251,10 +252,13 @@ struct SafetensorsEntry;
 struct SafetensorsHeader;
 struct StepRecord;
 class JsonlLog;
+enum class SamplesAre : std::uint8_t;
+struct RecordOptions;
 
 namespace results {
 struct Document;
 struct StepLogRow;
+struct EpochLogRow;
 struct ExperimentName;
 }  // namespace results
 

@@ -235,6 +235,37 @@ TEST_CASE("an overflow on the GPU is skipped and named") {
   CHECK(gpu.scales[1] == gpu.scales[0] / 2);
 }
 
+TEST_CASE("padding on the GPU counts as on the CPU, and a batch of nothing else is skipped") {
+  TESSERA_NEEDS_GPU();
+  for (auto const& [precision, tolerance] : {std::pair{"fp32", 2e-5}, {"fp16", 5e-3}}) {
+    INFO(precision);
+    Run const run = some_run(2);
+    auto const losses = [&, name = precision](bool gpu) {
+      std::vector<double> found;
+      RecipeTable const table = gpu ? on_gpu(name) : recipe("zs0", name);
+      run_ranks(table, 1, [&](comm::Comm& comm) {
+        auto const trainer = make_trainer(any_model(tiny), table, comm, options_of(run));
+        for (std::int64_t step = 0; step < 6; ++step) {
+          Batch batch = batch_of(run, step);
+          for (std::size_t row = 0; row < 4; ++row)  // one has no target at all
+            for (std::size_t t = row == 2 || step == 3 ? 0 : 2 + 3 * row; t < 13; ++t) {
+              batch.tokens[row * 13 + t] = 0;
+              batch.targets[row * 13 + t] = -1;
+            }
+          std::string const before = step == 3 ? hash_weights(*trainer) : "";
+          StepReport const report = trainer->step(batch);
+          CHECK(report.unmasked == batch.unmasked());
+          CHECK(report.skipped == (step == 3));
+          if (step == 3) CHECK(hash_weights(*trainer) == before);
+          found.push_back(report.loss);
+        }
+      });
+      return found;
+    };
+    CHECK(largest_difference(losses(true), losses(false)) < tolerance);
+  }
+}
+
 TEST_CASE("tickets are read late and in any order") {
   TESSERA_NEEDS_GPU();
   Run const run = some_run();

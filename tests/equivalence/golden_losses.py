@@ -6,8 +6,10 @@
 
 prints a JSON list of [loss, gradient norm] for every step. Weights come from a safetensors file with Hugging Face's
 names; tokens from --data (raw uint16, read in order, from the start again at the end) or from the formula below, which
-the test repeats. The model is written out here: pre-LayerNorm blocks, epsilon 1e-5, tanh GELU, tied head. AdamW decays
-parameters of two dims only; the gradient norm is clipped as torch.nn.utils.clip_grad_norm_ does.
+the test repeats. With --records the samples are records of several lengths, cut or filled up on the right with targets
+that PyTorch ignores, and an epoch ends with a batch of its own, be it smaller. The model is written out here:
+pre-LayerNorm blocks, epsilon 1e-5, tanh GELU, tied head. AdamW decays parameters of two dims only; the gradient norm is
+clipped as torch.nn.utils.clip_grad_norm_ does.
 """
 import argparse
 import json
@@ -21,6 +23,15 @@ from torch.nn import functional
 
 def formula_tokens(count, vocabulary):
     return [(i * i + 3 * (i // 7)) % vocabulary for i in range(count)]
+
+
+def formula_records(tokens, sequence):
+    rows, first = [], 0
+    while first + (length := 2 + (7 * len(rows) ** 2 + len(rows)) % (2 * sequence)) <= len(tokens):
+        row = tokens[first:first + length][:sequence + 1]
+        rows.append(row + [-100] * (sequence + 1 - len(row)))
+        first += length
+    return rows
 
 
 class Block(nn.Module):
@@ -69,7 +80,7 @@ class Gpt2(nn.Module):
         for block in self.h:
             x = block(x)
         logits = self.ln_f(x) @ self.wte.weight.T
-        return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        return functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-100)
 
 
 def train(options):
@@ -80,7 +91,12 @@ def train(options):
         tokens = numpy.fromfile(options.data, dtype=numpy.uint16).astype(numpy.int64).tolist()
     else:
         tokens = formula_tokens(options.tokens, vocabulary)
-    samples = (len(tokens) - 1) // options.sequence
+    length = options.sequence
+    if options.records:
+        samples = formula_records(tokens, length)
+        steps_per_epoch = -(-len(samples) // options.batch)
+    else:
+        samples = [tokens[i:i + length + 1] for i in range(0, len(tokens) - length, length)]
     matrices = [p for p in model.parameters() if p.dim() == 2]
     vectors = [p for p in model.parameters() if p.dim() != 2]
     optimizer = torch.optim.AdamW(
@@ -88,12 +104,13 @@ def train(options):
         lr=options.learning_rate, betas=(0.9, 0.999), eps=1e-8)
     records = []
     for step in range(options.steps):
-        rows = []
-        for position in range(step * options.batch, (step + 1) * options.batch):
-            first = position % samples * options.sequence
-            rows.append(tokens[first:first + options.sequence + 1])
+        if options.records:
+            begin = step % steps_per_epoch * options.batch
+            rows = samples[begin:begin + options.batch]
+        else:
+            rows = [samples[i % len(samples)] for i in range(step * options.batch, (step + 1) * options.batch)]
         rows = torch.tensor(rows)
-        loss = model(rows[:, :-1], rows[:, 1:])
+        loss = model(rows[:, :-1].clamp(min=0), rows[:, 1:])
         optimizer.zero_grad()
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), options.clip if options.clip > 0 else float("inf"))
@@ -108,6 +125,7 @@ if __name__ == "__main__":
     parser.add_argument("--heads", type=int, required=True)
     parser.add_argument("--batch", type=int, required=True, help="sequences of a step, over all ranks")
     parser.add_argument("--sequence", type=int, required=True)
+    parser.add_argument("--records", action="store_true")
     parser.add_argument("--data", help="raw uint16 tokens")
     parser.add_argument("--tokens", type=int, default=2000, help="how many tokens the formula gives")
     parser.add_argument("--steps", type=int, default=20)

@@ -36,6 +36,7 @@ struct Golden {
   int batch;  ///< a sixth of the global batch
   std::array<double, steps> losses;
   std::array<double, steps> norms;
+  bool records = false;  ///< samples are records of several lengths
 };
 
 std::vector<Golden> const golden = {
@@ -104,14 +105,36 @@ std::vector<Golden> const golden = {
      .norms = {0.631072, 0.609611, 0.617091, 0.613986, 0.639081, 0.596048, 0.602932,
                0.573096, 0.600629, 0.618702, 0.617582, 0.592266, 0.603708, 0.597712,
                0.624835, 0.608452, 0.630337, 0.621606, 0.615882, 0.643616}},
+    // With --records.
+    {.model =
+         any_model(Gpt2Options{.layers = 3, .heads = 5, .channels = 35, .positions = 64, .vocabulary = 97}),
+     .sequence = 19,
+     .batch = 3,
+     .losses = {4.5638122, 4.5618932, 4.5428257, 4.5368673, 4.5163622, 4.5498119, 4.4378695,
+                4.4557534, 4.4419094, 4.4421900, 4.4399752, 4.4412755, 4.3830199, 4.3891917,
+                4.3774396, 4.3688093, 4.3779051, 4.3521052, 4.3221111, 4.3281148},
+     .norms = {0.819160, 0.757279, 0.717205, 0.664608, 0.755944, 0.936671, 1.000494,
+               0.893154, 0.789955, 0.751326, 0.879346, 0.989469, 0.755737, 0.835687,
+               0.905015, 0.737268, 0.855002, 1.029713, 0.842508, 0.800891},
+     .records = true},
 };
 
-/// The formula of golden_losses.py.
+/// The formulas of golden_losses.py.
 TokenSource tokens_of(Golden const& from) {
   std::vector<std::uint32_t> tokens;
   for (std::uint32_t i = 0; i < 2000; ++i)
     tokens.push_back((i * i + 3 * (i / 7)) % static_cast<std::uint32_t>(from.model.vocabulary()));
-  return TokenSource::from_memory(std::move(tokens), {.vocabulary = from.model.vocabulary()});
+  TokenSource source = TokenSource::from_memory(std::move(tokens), {.vocabulary = from.model.vocabulary()});
+  std::vector<Record> records;
+  std::int64_t first = 0;
+  for (std::int64_t i = 0; from.records; ++i) {
+    std::int64_t const length = 2 + (7 * i * i + i) % (2 * from.sequence);
+    if (first + length > source.size()) break;
+    records.push_back({first, length});
+    first += length;
+  }
+  if (from.records) source.divide(std::move(records));
+  return source;
 }
 
 struct Worst {
@@ -138,7 +161,8 @@ Worst against(Golden const& wanted, SlotNames const& names, int ranks, int accum
                            .accumulation = accumulation,
                            .rank = comm.rank(),
                            .world = ranks,
-                           .order = Order::sequential});
+                           .order = Order::sequential,
+                           .whole_epochs = wanted.records});
     for (std::size_t step = 0; step < steps; ++step) {
       StepReport const report = trainer->step(loader.load(static_cast<std::int64_t>(step)));
       if (!comm.is_root()) continue;

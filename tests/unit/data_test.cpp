@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Token sources and loaders: every kind of input, every refusal with its text, batches by hand.
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <numeric>
@@ -170,38 +171,6 @@ TEST_CASE("text that is named .bin is refused and ids that look a little like it
   CHECK(open(u16(std::vector<std::uint16_t>(3'000, 0x2020))).size() == 3'000);  // one id again and again
   CHECK(ts::TokenSource::open(write(folder / "letters.txt", text)).size() ==
         static_cast<std::int64_t>(text.size()));
-}
-
-TEST_CASE("a source narrowed to its first tokens reads them alone") {
-  TemporaryFolder folder;
-  write(folder / "a.txt", "abcd");
-  write(folder / "b.txt", std::string(100'000, 'b'));  // not copied
-  write(folder / "c.txt", "c");
-  auto const open = [&] {
-    return ts::TokenSource::open({folder / "a.txt", folder / "b.txt", folder / "c.txt"}, {.vocabulary = 300});
-  };
-  struct Case {
-    std::int64_t tokens, files;
-    char last;
-  };
-  for (auto const& [tokens, files, last] :
-       {Case{1, 1, 'a'}, Case{4, 1, 'd'}, Case{5, 2, 'b'}, Case{100'004, 2, 'b'}, Case{100'005, 3, 'c'}}) {
-    auto source = open();
-    source.keep_first(tokens);
-    CHECK(source.size() == tokens);
-    CHECK(source.files() == files);
-    CHECK(source.vocabulary() == 300);
-    CHECK(all(source).back() == last);
-    Tokens one(1);
-    CHECK_ERROR(usage, source.read(tokens, one), "were asked for, there are");
-  }
-  auto source = open();
-  CHECK_ERROR(usage, source.keep_first(0), "first 0 tokens", "1 to 100005");
-  CHECK_ERROR(usage, source.keep_first(100'006), "first 100006 tokens");
-  auto memory = counting(10);
-  memory.keep_first(3);
-  CHECK(all(memory) == Tokens{0, 1, 2});
-  CHECK(ts::Loader(memory, {.sequence = 2}).samples() == 1);
 }
 
 TEST_CASE("a token beyond the vocabulary names file and index and token") {
@@ -495,6 +464,50 @@ TEST_CASE("fewer samples than a global batch still give steps") {
   Tokens starts;
   for (std::size_t i = 0; i < 5; ++i) starts.push_back(loader.load(0).tokens[i * 4]);
   CHECK(starts == Tokens{0, 4, 0, 4, 0});
+}
+
+TEST_CASE("a loader of the first samples reads them alone") {
+  auto const source = counting(41);  // ten samples of four tokens
+  ts::Loader loader(source, {.batch = 3, .sequence = 4, .order = ts::Order::shuffled, .samples = 3});
+  CHECK(loader.samples() == 3);
+  std::set<std::int32_t> starts;
+  for (std::size_t i = 0; i < 3; ++i) starts.insert(loader.load(1).tokens[i * 4]);
+  CHECK(starts == std::set<std::int32_t>{0, 4, 8});
+  CHECK(ts::Loader(source, {.sequence = 4, .samples = 10}).samples() == 10);
+  CHECK_ERROR(data, ts::Loader::check(source, {.sequence = 4, .samples = 11}), "--samples 11",
+              "the 10 samples", "--sequence 4", "41 tokens");
+  CHECK_ERROR(usage, ts::Loader::check(source, {.sequence = 4, .samples = -1}), "--samples is -1");
+}
+
+TEST_CASE("a whole epoch ends with a step of its own, filled with what does not count") {
+  auto const source = counting(21);  // five samples of four tokens
+  for (int const world : {1, 2}) {
+    Tokens seen;
+    for (int rank = 0; rank < world; ++rank) {
+      ts::Loader loader(source, {.batch = 1,
+                                 .sequence = 4,
+                                 .accumulation = 2 / world,
+                                 .rank = rank,
+                                 .world = world,
+                                 .seed = 3,
+                                 .whole_epochs = true});
+      CHECK(loader.steps_per_epoch() == 3);
+      for (std::int64_t step = 3; step < 6; ++step) {  // the second epoch
+        CHECK(loader.targets_in(step) == (step < 5 ? 8 : 4));
+        ts::Batch const& batch = loader.load(step);
+        CHECK(batch.first_sample == 5 + (step - 3) * 2 + rank);
+        for (int a = 0; a < batch.accumulation; ++a) {
+          auto const tokens = batch.micro_tokens(a), targets = batch.micro_targets(a);
+          bool const beyond = step == 5 && a * world + rank == 1;
+          CHECK(targets[0] == (beyond ? -1 : tokens[0] + 1));
+          CHECK(targets[3] == (beyond ? -1 : tokens[3] + 1));
+          if (!beyond) seen.push_back(tokens[0] / 4);
+        }
+      }
+    }
+    std::sort(seen.begin(), seen.end());
+    CHECK(seen == Tokens{0, 1, 2, 3, 4});
+  }
 }
 
 TEST_CASE("a loader refuses numbers that make no batch") {

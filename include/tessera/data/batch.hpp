@@ -65,11 +65,19 @@ struct LoaderOptions {
   Order order = Order::shuffled;
   std::uint64_t seed = 1;
   std::int64_t first_step = 0;  ///< where the range begins
+  std::int64_t samples = 0;     ///< the first so many of the data only; 0: all
+  /// An epoch ends with a step of its own, whose missing sequences are masked. Otherwise what an epoch leaves
+  /// over opens the next step.
+  bool whole_epochs = false;
 };
 
 /// Reads batches. `load(step)` depends on nothing but its arguments, the options and the data, so a resumed
 /// run and a run on another number of ranks read the same samples. As a range it gives the steps from
 /// `first_step` to the end of that epoch. One loader belongs to one thread at a time.
+///
+/// A record is cut to sequence + 1 tokens, or filled up on the right: with token 0, whose targets are masked.
+/// No position attends to a later one, so what fills up changes nothing before it and needs no mask of its
+/// own: its loss and the gradient of its logits are 0, and so is all that comes of them.
 class Loader {
  public:
   /// `source` must outlive the loader. Throws Error(usage) for a number that is not positive, Error(data)
@@ -78,7 +86,7 @@ class Loader {
       : source_(&source),
         options_(checked(options, source)),
         split_{options.batch, options.accumulation, options.world},
-        order_(options.order, samples_in(source.size(), options.sequence), options.seed),
+        order_(options.order, samples_of(source, options), options.seed),
         row_(static_cast<std::size_t>(options.sequence) + 1) {
     current_.accumulation = options.accumulation;
     current_.batch = options.batch;
@@ -100,13 +108,22 @@ class Loader {
   std::int64_t samples() const noexcept { return order_.samples(); }
   /// Sequences in a step over all ranks.
   std::int64_t global_batch() const noexcept { return split_.global_batch(); }
-  /// The whole steps in an epoch, at least 1. What an epoch leaves over opens the next step.
+  /// The steps of an epoch, at least 1: with `whole_epochs` all that it takes; without, the whole ones, and
+  /// what an epoch leaves over opens the next step.
   std::int64_t steps_per_epoch() const noexcept {
-    std::int64_t const steps = samples() / global_batch();
+    std::int64_t const steps =
+        (samples() + (options_.whole_epochs ? global_batch() - 1 : 0)) / global_batch();
     return steps > 0 ? steps : 1;
   }
   /// The sample at a position of the run.
   std::int64_t sample_at(std::int64_t position) const noexcept { return order_(position); }
+  /// The targets that count in a step over all ranks, known from lengths alone.
+  std::int64_t targets_in(std::int64_t step) const {
+    std::int64_t count = 0;
+    for (std::int64_t sequence = 0; sequence < global_batch(); ++sequence)
+      if (std::int64_t const tokens = read_of(step, sequence).tokens; tokens > 0) count += tokens - 1;
+    return count;
+  }
 
   /// The batch of a step, from 0. It stays valid until the next call. Does not allocate.
   Batch const& load(std::int64_t step) {
@@ -117,15 +134,17 @@ class Loader {
     auto const length = static_cast<std::size_t>(options_.sequence);
     std::int32_t* inputs = current_.tokens.data();
     std::int32_t* targets = current_.targets.data();
-    for (int a = 0; a < options_.accumulation; ++a) {
-      std::int64_t const position = split_.position(step, options_.rank, a);
+    for (int a = 0; a < options_.accumulation; ++a)
       for (int b = 0; b < options_.batch; ++b, inputs += length, targets += length) {
-        source_->read(order_(position + b) * options_.sequence, row_);
-        std::copy(row_.begin(), row_.end() - 1, inputs);
-        std::copy(row_.begin() + 1, row_.end(), targets);
+        Record const from = read_of(step, split_.position(0, options_.rank, a) + b);
+        auto const tokens = static_cast<std::size_t>(from.tokens), given = std::min(tokens, length);
+        if (tokens > 0) source_->read(from.first, std::span(row_).first(tokens));
+        std::fill(std::copy_n(row_.begin(), given, inputs), inputs + length, 0);
+        std::fill(
+            std::copy(row_.begin() + 1, row_.begin() + std::max<std::ptrdiff_t>(1, from.tokens), targets),
+            targets + length, -1);
       }
-    }
-    current_.first_sample = split_.position(step, options_.rank, 0);
+    current_.first_sample = position_of(step, split_.position(0, options_.rank, 0));
     current_.step = step;
     return current_;
   }
@@ -159,6 +178,27 @@ class Loader {
   Iterator end() { return {this, (options_.first_step / steps_per_epoch() + 1) * steps_per_epoch()}; }
 
  private:
+  static std::int64_t samples_of(TokenSource const& source, LoaderOptions const& options) {
+    auto const records = static_cast<std::int64_t>(source.records().size());
+    std::int64_t const held = records > 0 ? records : samples_in(source.size(), options.sequence);
+    return options.samples > 0 && options.samples < held ? options.samples : held;
+  }
+  /// The position in the run of a sequence of a step's global batch. In a whole epoch some lie beyond its
+  /// end.
+  std::int64_t position_of(std::int64_t step, std::int64_t sequence) const noexcept {
+    if (!options_.whole_epochs) return step * global_batch() + sequence;
+    return step / steps_per_epoch() * samples() + step % steps_per_epoch() * global_batch() + sequence;
+  }
+  /// What a sequence of a step's global batch reads, at most sequence + 1 tokens; nothing beyond the end of a
+  /// whole epoch.
+  Record read_of(std::int64_t step, std::int64_t sequence) const noexcept {
+    if (options_.whole_epochs && step % steps_per_epoch() * global_batch() + sequence >= samples()) return {};
+    std::int64_t const sample = order_(position_of(step, sequence)),
+                       most = options_.sequence + std::int64_t{1};
+    if (source_->records().empty()) return {sample * options_.sequence, most};
+    Record const record = source_->records()[static_cast<std::size_t>(sample)];
+    return {record.first, std::min(record.tokens, most)};
+  }
   static LoaderOptions const& checked(LoaderOptions const& options, TokenSource const& source) {
     auto const positive = [](char const* what, std::int64_t value) {
       if (value < 1) detail::throw_error(ErrorKind::usage, {what, " is ", value, ", it must be 1 or more"});
@@ -173,6 +213,9 @@ class Loader {
     if (options.first_step < 0)
       detail::throw_error(ErrorKind::usage,
                           {"the first step is ", options.first_step, ", it must be 0 or more"});
+    if (options.samples < 0)
+      detail::throw_error(ErrorKind::usage,
+                          {"--samples is ", options.samples, ", it must be 1 or more, or 0 for all"});
     constexpr std::int64_t limit = std::numeric_limits<std::int32_t>::max();
     std::int64_t elements = 0;
     std::int64_t sequences = std::int64_t{1} * options.batch * options.accumulation;
@@ -184,11 +227,16 @@ class Loader {
                            options.sequence, " on ", options.world,
                            " ranks is more than 2147483647 tokens a rank or sequences a step"});
     std::int64_t const needed = std::int64_t{options.sequence} + 1;
-    if (source.size() < needed)
+    if (source.records().empty() && source.size() < needed)
       detail::throw_error(ErrorKind::data,
                           {source.name(), ": too little data, ", source.size(), " tokens present, ", needed,
                            " needed for one sample of --sequence ", options.sequence,
                            "; give more with --data or a shorter --sequence"});
+    if (std::int64_t const held = samples_of(source, options); held < options.samples)
+      detail::throw_error(ErrorKind::data,
+                          {source.name(), ": --samples ", options.samples, " is more than the ", held,
+                           " samples of --sequence ", options.sequence, " that its ", source.size(),
+                           " tokens hold; give more with --data or fewer samples"});
     return options;
   }
 

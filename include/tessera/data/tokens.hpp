@@ -36,6 +36,12 @@ struct TokenOptions {
   std::int64_t vocabulary = 0;
 };
 
+/// Tokens that are one sample: a line, a document.
+struct Record {
+  std::int64_t first = 0;
+  std::int64_t tokens = 0;
+};
+
 /// One long sequence of tokens, read-only and read from its files when it is asked for.
 ///
 /// A name that ends in `.bin` is a token file: llm.c's header by its magic number (20240520 for uint16,
@@ -98,17 +104,27 @@ class TokenSource {
   std::int64_t files() const noexcept { return static_cast<std::int64_t>(segments_.size()); }
   /// Entries of folders that were passed over.
   std::int64_t skipped() const noexcept { return skipped_; }
-  /// Leaves the first `tokens` tokens only. Copies nothing; files beyond them are closed. The vocabulary
-  /// stays as it is. No Loader may have been made of the source yet. Throws Error(usage) unless there are
-  /// that many.
-  void keep_first(std::int64_t tokens) {
-    if (tokens < 1 || tokens > size_)
-      detail::throw_error(ErrorKind::usage, {name(), ": the first ", tokens,
-                                             " tokens were asked for, it must be 1 to ", size_});
-    while (segments_.back().first >= tokens) segments_.pop_back();
-    segments_.back().count = tokens - segments_.back().first;
-    size_ = tokens;
+  /// A file's name, and the index of its first token; one behind the last file: of the end.
+  std::string const& file_name(std::int64_t file) const { return at(file).name; }
+  std::int64_t file_begin(std::int64_t file) const { return file == files() ? size_ : at(file).first; }
+
+  /// Makes each record one sample of a Loader, in place of stretches of equal length. `left_out`: how many
+  /// were too short to be one. Throws Error(usage) unless there is a record, and each has two tokens or more,
+  /// of those that there are. No Loader may have been made of the source yet.
+  void divide(std::vector<Record> records, std::int64_t left_out = 0) {
+    if (records.empty())
+      detail::throw_error(ErrorKind::data, {name(),
+                                            ": no record has two tokens, and shorter ones leave "
+                                            "nothing to predict; give other data"});
+    for (Record const& record : records)
+      if (record.first < 0 || record.tokens < 2 || record.tokens > size_ - record.first)
+        detail::throw_error(ErrorKind::usage, {name(), ": a record of ", record.tokens, " tokens from ",
+                                               record.first, " on was given, there are ", size_});
+    records_ = std::move(records);
+    left_out_ = left_out;
   }
+  /// The samples; empty where they are stretches of equal length.
+  std::span<Record const> records() const noexcept { return records_; }
   /// The paths as they were given, for messages: "a.txt, b.txt".
   std::string name() const {
     std::string text;
@@ -116,7 +132,7 @@ class TokenSource {
     return text;
   }
 
-  /// "43 files, 2,576,674 bytes, 86 skipped" or "train.bin, 1,000,000 tokens (uint16)".
+  /// "43 files, 2,576,674 bytes, 86 skipped" or "train.bin, 1,000,000 tokens (uint16) in 1,200 records".
   std::string description() const {
     std::string const what =
         files() == 1 ? segments_.front().name : detail::sentence({detail::with_commas(files()), " files"});
@@ -124,7 +140,12 @@ class TokenSource {
         format_ == TokenFormat::bytes ? " bytes" : detail::sentence({" tokens (", name_of(format_), ")"});
     std::string const rest =
         skipped_ > 0 ? detail::sentence({", ", detail::with_commas(skipped_), " skipped"}) : "";
-    return detail::sentence({what, ", ", detail::with_commas(size_), kind, rest});
+    std::string text = detail::sentence({what, ", ", detail::with_commas(size_), kind, rest});
+    if (!records_.empty())
+      text += detail::sentence(
+          {" in ", detail::with_commas(static_cast<std::int64_t>(records_.size())), " records"});
+    if (left_out_ > 0) text += detail::sentence({", ", detail::with_commas(left_out_), " too short"});
+    return text;
   }
 
   /// Copies tokens first..first+out.size()-1, which must exist. Throws Error(data) that names the file when
@@ -158,6 +179,8 @@ class TokenSource {
   };
 
   TokenSource() = default;
+
+  Segment const& at(std::int64_t file) const { return segments_[static_cast<std::size_t>(file)]; }
 
   void copy(Segment const& from, std::int64_t start, std::int64_t count, std::int32_t* out) const {
     switch (format_) {
@@ -329,11 +352,13 @@ class TokenSource {
 
   std::vector<std::uint32_t> memory_;
   std::vector<Segment> segments_;  // in order of their first token
+  std::vector<Record> records_;
   std::vector<std::string> names_;
   TokenFormat format_ = TokenFormat::bytes;
   std::int64_t size_ = 0;
   std::int64_t vocabulary_ = 0;
   std::int64_t skipped_ = 0;
+  std::int64_t left_out_ = 0;
   std::int64_t open_ = 0;  // files that take a descriptor
 };
 

@@ -105,6 +105,18 @@ inline constexpr auto row_fields = std::to_array<std::string_view>({
     "nvme_read_mb",   // of a step, by one rank
     "nvme_write_mb",  // likewise
     "nvme_engine",    // what reads and writes, and how
+    "samples_are",
+    "padding_pct",              // of all positions, those whose targets are masked
+    "final_loss_with_padding",  // the last step's, each masked target counted as a loss of 0
+    "epochs",                   // of a row whose length they are, as all that follows
+    "samples",                  // of an epoch
+    "avg_epoch_time_s",
+    "epoch_times_s",
+    "epoch_samples_per_sec",
+    "first_epoch_loss",
+    "final_epoch_loss",
+    "epoch_losses",
+    "epoch_losses_with_padding",
 });
 
 /// A row with every field of `row_fields` as null.
@@ -274,6 +286,30 @@ inline void write_step_log(std::filesystem::path const& path, std::span<StepLogR
                                              number(row.tokens_per_sec), number(row.gpu_max_mem_mb),
                                              number(row.loss), number(row.grad_norm), number(row.lr),
                                              number(row.scale), std::string(row.skipped ? "1" : "0")}));
+  write_file(path, text);
+}
+
+/// One line of a run's epoch_log.csv.
+struct EpochLogRow {
+  std::int64_t epoch = 0;  ///< from 1
+  std::int64_t steps = 0;
+  std::int64_t samples = 0;
+  double seconds = 0;
+  double samples_per_sec = 0;
+  double loss = 0;               ///< mean over the tokens that count, each before its step's update
+  double loss_with_padding = 0;  ///< the same sum over all positions
+};
+
+/// Writes epoch_log.csv: `epoch,steps,samples,seconds,samples_per_sec,loss,loss_with_padding`. The folder
+/// must exist.
+inline void write_epoch_log(std::filesystem::path const& path, std::span<EpochLogRow const> rows) {
+  std::string text = "epoch,steps,samples,seconds,samples_per_sec,loss,loss_with_padding\n";
+  for (EpochLogRow const& row : rows)
+    detail::append_line(
+        text,
+        std::to_array({std::to_string(row.epoch), std::to_string(row.steps), std::to_string(row.samples),
+                       detail::dump(Row(row.seconds)), detail::dump(Row(row.samples_per_sec)),
+                       detail::dump(Row(row.loss)), detail::dump(Row(row.loss_with_padding))}));
   write_file(path, text);
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <fcntl.h>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -30,6 +31,7 @@ struct StepRecord {
   bool skipped = false;  ///< gradients were not finite, so the weights stayed
   double tokens_per_sec = 0;
   double ms = 0;
+  std::optional<double> loss_with_padding = std::nullopt;  ///< none where every token counted
 };
 
 /// A JSON Lines file. Every line is one write to the file, so a reader never sees half a line and a crash
@@ -49,7 +51,8 @@ class JsonlLog {
 
   std::filesystem::path const& path() const noexcept { return path_; }
 
-  /// A line {"step", "loss", "grad_norm", "lr", "scale", "skipped", "tokens_per_sec", "ms"}.
+  /// A line {"step", "loss", "grad_norm", "lr", "scale", "skipped", "tokens_per_sec", "ms"}, with
+  /// "loss_with_padding" where some tokens did not count.
   void write(StepRecord const& record) {
     nlohmann::ordered_json line = nlohmann::ordered_json::object();
     line["step"] = record.step;
@@ -60,6 +63,7 @@ class JsonlLog {
     line["skipped"] = record.skipped;
     line["tokens_per_sec"] = record.tokens_per_sec;
     line["ms"] = record.ms;
+    if (record.loss_with_padding) line["loss_with_padding"] = *record.loss_with_padding;
     put(line);
   }
 

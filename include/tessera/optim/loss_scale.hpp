@@ -44,8 +44,8 @@ TESSERA_HOST_DEVICE inline void begin_step(StepState& state, StepRule const& rul
 /// After the last fold. `square_sum` is that of the gradient as it was folded (scaled, over G T tokens), in
 /// double; `loss_sum` and `unmasked` are over the global batch. Decides skip or apply, and forms the factor
 /// that the update multiplies gradients with: exact token count, loss scale and clip coefficient min(1, clip
-/// / (norm + 1e-6)) in one. A step without a single unmasked token is applied with factor 0. After
-/// `stopped_at` it is skipped.
+/// / (norm + 1e-6)) in one. A step without a single unmasked token has nothing to learn from: it is skipped,
+/// and weights, moments and loss scale stay as they are. After `stopped_at` every step is skipped.
 TESSERA_HOST_DEVICE inline void finish_step(StepState& state, StepRule const& rule, double square_sum,
                                             double loss_sum, std::int64_t unmasked) {
   ++state.attempted;
@@ -70,6 +70,8 @@ TESSERA_HOST_DEVICE inline void finish_step(StepState& state, StepRule const& ru
       state.loss_scale = lower > rule.scale.minimum ? lower : rule.scale.minimum;
     return;
   }
+  state.skipped = unmasked == 0;
+  if (state.skipped) return;
   state.skips_in_row = 0;
   ++state.applied;
   state.beta1_power *= rule.adamw.beta1;

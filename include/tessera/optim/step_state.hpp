@@ -28,11 +28,11 @@ struct StepState {
   std::int64_t stopped_at = 0;
 
   // Results of the last step.
-  double loss = 0.0;              ///< mean over the unmasked tokens of the global batch
-  double norm = 0.0;              ///< of the whole gradient, unscaled
-  std::int64_t unmasked = 0;      ///< tokens that counted, over all ranks
-  std::int64_t skipped = 0;       ///< 1: the gradient was not finite and nothing was updated
-  std::int64_t bad_unit = -1;     ///< where the first value that is not finite lies: unit ...
+  double loss = 0.0;           ///< mean over the unmasked tokens of the global batch
+  double norm = 0.0;           ///< of the whole gradient, unscaled
+  std::int64_t unmasked = 0;   ///< tokens that counted, over all ranks
+  std::int64_t skipped = 0;    ///< 1: the gradient was not finite, or no token counted; nothing was updated
+  std::int64_t bad_unit = -1;  ///< where the first value that is not finite lies: unit ...
   std::int64_t bad_element = -1;  ///< ... and element of its flat buffer
   double used_scale = 1.0;        ///< the loss scale that this step's gradients carry
 

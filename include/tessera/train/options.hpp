@@ -62,11 +62,11 @@ struct TrainerOptions {
 /// What one optimizer step did. Equal on every rank but for the seconds.
 struct StepReport {
   std::int64_t step = 0;   ///< from 1; skipped steps count
-  double loss = 0.0;       ///< mean over the unmasked tokens of the global batch, before the update
+  double loss = 0.0;       ///< mean over the unmasked tokens of the global batch, before the update; 0: none
   double grad_norm = 0.0;  ///< of the whole gradient, unscaled, before clipping
   double learning_rate = 0.0;
   double scale = 1.0;           ///< the loss scale of this step's gradients
-  bool skipped = false;         ///< the gradient overflowed and nothing was updated
+  bool skipped = false;         ///< the gradient overflowed, or no token counted; nothing was updated
   std::string overflow;         ///< the tensor in which the first value that is not finite was found
   std::int64_t tokens = 0;      ///< of the global batch
   std::int64_t unmasked = 0;    ///< of those, the ones that counted
@@ -77,6 +77,10 @@ struct StepReport {
   std::optional<double> comm_seconds;  ///< spent in collectives; absent where the host only enqueues them
   std::optional<double> comm_waiting;  ///< of those, waiting for other ranks
 
+  /// The same sum of losses over all tokens of the global batch, each masked one counted as a loss of 0.
+  double loss_with_padding() const {
+    return tokens > 0 ? loss * static_cast<double>(unmasked) / static_cast<double>(tokens) : 0.0;
+  }
   double tokens_per_second() const { return seconds > 0.0 ? static_cast<double>(tokens) / seconds : 0.0; }
 };
 
@@ -89,7 +93,14 @@ inline std::ostream& operator<<(std::ostream& out, StepReport const& report) {
                 report.tokens_per_second());
   out << line;
   if (report.scale != 1.0) out << " | scale " << report.scale;
-  if (report.skipped) out << " | skipped: overflow in " << report.overflow;
+  if (report.unmasked < report.tokens) {
+    std::snprintf(line, sizeof line, " | loss with padding %.4f", detail::plain(report.loss_with_padding()));
+    out << line;
+  }
+  if (report.skipped && report.unmasked == 0)
+    out << " | skipped: no token counts";
+  else if (report.skipped)
+    out << " | skipped: overflow in " << report.overflow;
   return out;
 }
 

@@ -10,6 +10,8 @@
 
 #include <doctest/doctest.h>
 
+#include "common/data.hpp"
+
 namespace ts = tessera;
 namespace cli = tessera::cli;
 namespace compare = tessera::compare;
@@ -277,4 +279,55 @@ TEST_CASE("seconds in collectives are there where they were measured") {
   CHECK(has(table(rows, settings), " 10.0 "));
   rows[0].repeats[0].comm_s.reset();
   CHECK_FALSE(has(table(rows, settings), " 10.0 "));
+}
+
+TEST_CASE("epochs are sums of their steps, weighed by the tokens that count") {
+  cli::EpochSums sums(5, 2);  // three steps
+  std::vector<ts::results::EpochLogRow> epochs;
+  for (int step = 1; step <= 6; ++step) {
+    ts::StepReport report;
+    report.step = step;
+    report.interval = 0.25 * step;
+    report.tokens = 16;
+    report.unmasked = step % 3 == 0 ? 4 : 8;
+    report.loss = step;
+    if (auto const ended = sums.add(report)) epochs.push_back(*ended);
+  }
+  REQUIRE(epochs.size() == 2);
+  CHECK(epochs[0].seconds == 1.5);
+  CHECK(epochs[1].epoch == 2);
+  CHECK(epochs[1].steps == 3);
+  CHECK(epochs[1].samples == 5);
+  CHECK(epochs[1].seconds == 3.75);
+  CHECK(epochs[1].samples_per_sec == 5 / 3.75);
+  CHECK(epochs[1].loss == (4 * 8 + 5 * 8 + 6 * 4) / 20.0);
+  CHECK(epochs[1].loss_with_padding == (4 * 8 + 5 * 8 + 6 * 4) / 48.0);
+  CHECK(cli::epoch_text(epochs[1]) ==
+        "epoch 2 | 3 steps | 3.75 s | 1.3 samples/s | loss 4.8000 | with padding 2.0000");
+}
+
+TEST_CASE("a row of epochs has medians over repeats as times and the losses of the first") {
+  compare::Settings settings = asked(lists());
+  settings.epochs = 2;
+  std::vector<compare::Measured> rows = measured(settings, 4, 3);
+  for (std::size_t repeat = 0; repeat < 3; ++repeat)
+    for (int epoch = 1; epoch <= 2; ++epoch)
+      rows[0].repeats[repeat].epochs.push_back({.epoch = epoch,
+                                                .steps = 2,
+                                                .samples = 8,
+                                                .seconds = epoch * (1.0 + static_cast<double>(repeat)),
+                                                .loss = 5.0 - epoch,
+                                                .loss_with_padding = 2.0});
+  rows[0].repeats[0].tokens = 100;
+  rows[0].repeats[0].unmasked = 75;
+  auto const row = compare::result_rows(rows, settings)[0];
+  CHECK(row.at("epochs") == 2);
+  CHECK(row.at("samples") == 8);
+  CHECK(row.at("epoch_times_s") == ts::results::Row({2.0, 4.0}));
+  CHECK(row.at("epoch_samples_per_sec") == ts::results::Row({4.0, 2.0}));
+  CHECK(row.at("avg_epoch_time_s") == 3.0);
+  CHECK(row.at("epoch_losses") == ts::results::Row({4.0, 3.0}));
+  CHECK(row.at("final_epoch_loss") == 3.0);
+  CHECK(row.at("padding_pct") == 25.0);
+  CHECK(has(squeezed(table(rows, settings)), " s/epoch "));
 }

@@ -41,8 +41,12 @@ std::vector<RecipeTable> rows_of(std::string const& experiment, std::string cons
   cli::MatrixFlags flags;
   cli::CommandLine line("compare", "Reads the flags of an experiment.", "");
   cli::add_matrix_flags(line, flags);
-  int steps = 0, warmup = 0, repeat = 0;
+  int steps = 0, warmup = 0, repeat = 0, epochs = 0, samples = 0;
+  std::string samples_are;
   line.whole("--steps", steps, "");
+  line.whole("--epochs", epochs, "");
+  line.whole("--samples", samples, "");
+  line.text("--samples-are", "", samples_are, "");
   line.whole("--warmup", warmup, "");
   line.whole("--repeat", repeat, "");
   REQUIRE(line.parse(static_cast<int>(argv.size()), argv.data()));

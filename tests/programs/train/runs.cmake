@@ -120,7 +120,7 @@ steps_of(long.jsonl steps)
 list(LENGTH steps count)
 expect("steps of 3 epochs of 20 samples" 30 ${count})
 string(LENGTH "${text}" bytes)
-math(EXPR epoch "(${bytes} - 1) / 8 / 2")
+math(EXPR epoch "((${bytes} - 1) / 8 + 1) / 2")  # the last may be filled up
 passes(${small} --epochs 1 --log long.jsonl)
 steps_of(long.jsonl steps)
 list(LENGTH steps count)
@@ -171,7 +171,7 @@ steps_of(twice.jsonl steps)
 expect("steps of two flags" "1;2" "${steps}")
 passes(--help)
 foreach(flag model ranks batch sequence accumulation global-batch stage precision offload recompute reduction capture
-             attention data order vocabulary seed threads steps epochs samples learning-rate beta1 beta2 epsilon
+             attention data order vocabulary seed threads steps epochs samples samples-are field separator learning-rate beta1 beta2 epsilon
              weight-decay clip schedule warmup-steps validation validate-every init save log quiet help)
   if(NOT output MATCHES "--${flag}")
     message(SEND_ERROR "--help does not name --${flag}")

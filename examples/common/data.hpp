@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Data as the command line names it: what is read, what a sample is, and what became of an epoch of them.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "tessera/data/batch.hpp"
+#include "tessera/io/records.hpp"
+#include "tessera/io/results.hpp"
+#include "tessera/train/options.hpp"
+
+#include "common/run_flags.hpp"
+#include "common/terminal.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cli {
+
+/// Opens paths; none is the default. `vocabulary` as in TokenOptions.
+inline TokenSource open_data(Names const& paths, DataFlags const& flags, std::int64_t vocabulary) {
+  RecordOptions const options{
+      .vocabulary = vocabulary, .field = flags.field, .separator = flags.separator, .encode = {}};
+  if (flags.samples_are == SamplesAre::lines) return open_lines(paths, options);
+  if (flags.samples_are == SamplesAre::records) return open_records(paths, options);
+  return TokenSource::open(paths, {.vocabulary = vocabulary});
+}
+
+/// Refuses flags that say how records are read where samples are none.
+inline void check_data_flags(CommandLine const& line, DataFlags const& flags) {
+  for (char const* flag : {"--field", "--separator"})
+    if (line.given(flag) && flags.samples_are != SamplesAre::records)
+      refuse(std::string(flag) + " says how records are read, and samples are " + name_of(flags.samples_are) +
+             "; give --samples-are records, or leave it out");
+}
+
+/// The samples of an epoch: the first `wanted`, or with 0 all.
+inline std::int64_t samples_of(TokenSource const& source, std::int64_t sequence, std::int64_t wanted) {
+  return Loader(source, {.sequence = static_cast<int>(sequence), .samples = wanted}).samples();
+}
+
+/// The steps of an epoch, of which the last may be filled up.
+inline std::int64_t steps_of_epoch(std::int64_t samples, std::int64_t global_batch) {
+  return (samples + global_batch - 1) / global_batch;
+}
+
+/// "lines, the first 1,000, 12 cut to 129 tokens, 38.1% of all positions padding".
+inline std::string samples_text(TokenSource const& source, DataFlags const& flags, std::int64_t sequence,
+                                std::int64_t wanted) {
+  std::string text = name_of(flags.samples_are);
+  if (wanted > 0) text += ", the first " + grouped(wanted);
+  auto records = source.records();
+  if (records.empty()) return text;
+  std::int64_t const samples = samples_of(source, sequence, wanted);
+  std::int64_t cut = 0, targets = 0;
+  for (Record const& record : records.first(static_cast<std::size_t>(samples))) {
+    cut += record.tokens > sequence + 1 ? 1 : 0;
+    targets += std::min(record.tokens - 1, sequence);
+  }
+  if (cut > 0) text += ", " + grouped(cut) + " cut to " + grouped(sequence + 1) + " tokens";
+  double const positions = static_cast<double>(samples) * static_cast<double>(sequence);
+  return text + ", " + fixed(100.0 * (1.0 - static_cast<double>(targets) / positions), 1) +
+         "% of all positions padding";
+}
+
+/// Folds the reports of steps into epochs.
+class EpochSums {
+ public:
+  EpochSums(std::int64_t samples, std::int64_t global_batch)
+      : samples_(samples), steps_(steps_of_epoch(samples, global_batch)) {}
+
+  /// The epoch that ends with this step.
+  std::optional<results::EpochLogRow> add(StepReport const& report) {
+    ++done_;
+    seconds_ += report.interval;
+    loss_ += report.loss * static_cast<double>(report.unmasked);
+    unmasked_ += report.unmasked;
+    tokens_ += report.tokens;
+    if (report.step % steps_ != 0) return std::nullopt;
+    results::EpochLogRow const row{.epoch = report.step / steps_,
+                                   .steps = done_,
+                                   .samples = samples_,
+                                   .seconds = seconds_,
+                                   .samples_per_sec = static_cast<double>(samples_) / seconds_,
+                                   .loss = loss_ / static_cast<double>(unmasked_),
+                                   .loss_with_padding = loss_ / static_cast<double>(tokens_)};
+    done_ = tokens_ = unmasked_ = 0;
+    seconds_ = loss_ = 0.0;
+    return row;
+  }
+
+ private:
+  std::int64_t samples_, steps_;
+  std::int64_t done_ = 0, tokens_ = 0, unmasked_ = 0;
+  double seconds_ = 0.0, loss_ = 0.0;
+};
+
+/// "epoch 1 | 250 steps | 52.31 s | 19.1 samples/s | loss 1.0809 | with padding 0.3143".
+inline std::string epoch_text(results::EpochLogRow const& epoch) {
+  return "epoch " + grouped(epoch.epoch) + " | " + grouped(epoch.steps) +
+         (epoch.steps == 1 ? " step | " : " steps | ") + fixed(epoch.seconds, 2) + " s | " +
+         fixed(epoch.samples_per_sec, 1) + " samples/s | loss " + fixed(epoch.loss, 4) +
+         (epoch.loss_with_padding < epoch.loss ? " | with padding " + fixed(epoch.loss_with_padding, 4)
+                                               : std::string());
+}
+
+}  // namespace cli
+}  // namespace v0
+}  // namespace tessera

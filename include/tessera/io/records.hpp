@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// Samples that are records: lines of text, objects of JSON Lines, documents of a token file. Needs
+// nlohmann-json.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "tessera/core/error.hpp"
+#include "tessera/data/tokens.hpp"
+
+namespace tessera {
+inline namespace v0 {
+
+/// What a sample is: a stretch of the tokens, each as long as the next; a line of text; a JSON object on a
+/// line of its own, or in a token file a document.
+enum class SamplesAre : std::uint8_t { tokens, lines, records };
+
+/// Appends the tokens of a record's text.
+using RecordEncoder = std::function<void(std::string_view text, std::vector<std::uint32_t>& tokens)>;
+
+struct RecordOptions {
+  std::int64_t vocabulary = 0;  ///< as in TokenOptions
+  std::string field = "text";   ///< of a JSON object: what is trained on
+  std::int64_t separator = -1;  ///< of a token file: ends a document; negative: that of the format
+  RecordEncoder encode = {};    ///< none: bytes are tokens
+};
+
+namespace detail {
+
+/// Tokens first..first+tokens-1 of file `file`, on its line or in its document `number`, from 1.
+struct Stretch {
+  std::int64_t file = 0, number = 0, first = 0, tokens = 0;
+};
+
+/// Visits what ends with a token `end` (of which it holds the end or not), or with its file. Returns how many
+/// ends there were.
+template <class Visit>
+std::int64_t for_each_stretch(TokenSource const& source, std::int64_t end, bool with_end, Visit&& visit) {
+  std::vector<std::int32_t> block(1 << 14);
+  std::int64_t ends = 0;
+  for (std::int64_t file = 0; file < source.files(); ++file) {
+    std::int64_t const stop = source.file_begin(file + 1);
+    Stretch stretch{file, 1, source.file_begin(file), 0};
+    for (std::int64_t at = stretch.first; at < stop;) {
+      std::int64_t const some = std::min(stop - at, static_cast<std::int64_t>(block.size()));
+      source.read(at, std::span(block).first(static_cast<std::size_t>(some)));
+      for (std::int64_t i = 0; i < some; ++i) {
+        if (block[static_cast<std::size_t>(i)] != end) continue;
+        ++ends;
+        stretch.tokens = at + i - stretch.first + (with_end ? 1 : 0);
+        visit(std::as_const(stretch));
+        stretch = {file, stretch.number + 1, at + i + 1, 0};
+      }
+      at += some;
+    }
+    stretch.tokens = stop - stretch.first;
+    if (stretch.tokens > 0) visit(std::as_const(stretch));
+  }
+  return ends;
+}
+
+/// Collects records; those that leave nothing to predict are counted.
+struct RecordList {
+  std::vector<Record> records;
+  std::int64_t left_out = 0;
+
+  void add(std::int64_t first, std::int64_t tokens) {
+    if (tokens >= 2)
+      records.push_back({first, tokens});
+    else
+      ++left_out;
+  }
+};
+
+[[noreturn]] inline void refuse_record(TokenSource const& source, Stretch const& line,
+                                       std::initializer_list<Word> words) {
+  throw_error(ErrorKind::data, {source.file_name(line.file), ": line ", line.number, " ", sentence(words)});
+}
+
+/// The text that a line of JSON holds in a field.
+inline std::string text_of(TokenSource const& source, Stretch const& line, std::string const& json,
+                           std::string const& field) {
+  auto const refuse = [&](std::initializer_list<Word> words) { refuse_record(source, line, words); };
+  auto const object = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object())
+    refuse({object.is_array() ? "is a JSON array; write one object a line"
+                              : "is no JSON object; write one object a line, or give --samples-are lines"});
+  auto const found = object.find(field);
+  if (found == object.end()) {
+    std::string names;
+    for (auto const& entry : object.items())
+      names += (names.empty() ? "'" : ", '") + printable(entry.key(), 40) + "'";
+    refuse({"has no field '", printable(field, 40), "', but ", names.empty() ? "none at all" : names,
+            "; name the one that holds the text with --field"});
+  }
+  if (!found->is_string())
+    refuse({"has no text in '", printable(field, 40), "'; name another field with --field"});
+  return found->get<std::string>();
+}
+
+/// Every line's text, encoded, in memory.
+inline TokenSource encoded_lines(TokenSource const& source, bool json, RecordOptions const& options) {
+  std::vector<std::uint32_t> tokens;
+  RecordList list;
+  std::vector<std::int32_t> bytes;
+  std::string text;
+  for_each_stretch(source, '\n', false, [&](Stretch const& line) {
+    bytes.resize(static_cast<std::size_t>(line.tokens));
+    source.read(line.first, bytes);
+    text.assign(bytes.begin(), bytes.end());
+    if (text.ends_with('\r')) text.pop_back();
+    if (json) {
+      if (text.find_first_not_of(" \t") == text.npos) return;
+      text = text_of(source, line, text, options.field);
+    }
+    auto const first = static_cast<std::int64_t>(tokens.size());
+    if (options.encode)
+      options.encode(text, tokens);
+    else
+      for (char const c : text) tokens.push_back(static_cast<unsigned char>(c));
+    list.add(first, static_cast<std::int64_t>(tokens.size()) - first);
+  });
+  if (tokens.empty())
+    throw_error(ErrorKind::data, {source.name(), ": no record holds any text; give other data"});
+  std::int64_t const vocabulary =
+      options.vocabulary > 0 || options.encode ? options.vocabulary : source.vocabulary();
+  TokenSource encoded =
+      TokenSource::from_memory(std::move(tokens), {.vocabulary = vocabulary}, source.name());
+  encoded.divide(std::move(list.records), list.left_out);
+  return encoded;
+}
+
+}  // namespace detail
+
+/// Text files and folders whose lines are the samples. Lines end with LF or CR LF, which are not part of
+/// them; bytes stay in their files unless there is an encoder. A line with fewer than two tokens is left out
+/// and counted. Throws Error(data or usage) that names the file.
+inline TokenSource open_lines(std::span<std::string const> paths, RecordOptions const& options = {}) {
+  TokenSource source = TokenSource::open(paths, {.vocabulary = options.encode ? 0 : options.vocabulary});
+  if (source.format() != TokenFormat::bytes)
+    detail::throw_error(
+        ErrorKind::usage,
+        {source.name(), ": holds ", name_of(source.format()),
+         " tokens, and lines are those of text; give --samples-are records for its documents"});
+  if (options.encode) return detail::encoded_lines(source, false, options);
+  detail::RecordList list;
+  detail::for_each_stretch(source, '\n', false, [&](detail::Stretch const& line) {
+    std::int32_t last[1] = {0};
+    if (line.tokens > 0) source.read(line.first + line.tokens - 1, last);
+    list.add(line.first, line.tokens - (last[0] == '\r' ? 1 : 0));
+  });
+  source.divide(std::move(list.records), list.left_out);
+  return source;
+}
+
+/// Files whose records are the samples. Token files (`.bin`): a document ends behind each separator, which is
+/// its last token, and with its file. Other files are JSON Lines: one object a line, whose field
+/// `options.field` holds the text; blank lines are passed over. What has fewer than two tokens is left out
+/// and counted. Throws Error(data or usage) that names file and line.
+inline TokenSource open_records(std::span<std::string const> paths, RecordOptions const& options = {}) {
+  bool const text = std::none_of(paths.begin(), paths.end(),
+                                 [](std::string const& path) { return path.ends_with(".bin"); });
+  TokenSource source = TokenSource::open(paths, {.vocabulary = text ? 0 : options.vocabulary});
+  if (text) return detail::encoded_lines(source, true, options);
+  // <|endoftext|> of GPT-2, <|begin_of_text|> of LLaMA 3.
+  std::int64_t const separator = options.separator >= 0                ? options.separator
+                                 : source.format() == TokenFormat::u16 ? 50256
+                                                                       : 128000;
+  detail::RecordList list;
+  std::int64_t const ends = detail::for_each_stretch(
+      source, separator, true,
+      [&](detail::Stretch const& document) { list.add(document.first, document.tokens); });
+  if (ends == 0)
+    detail::throw_error(ErrorKind::data,
+                        {source.name(), ": no token is ", separator,
+                         ", which would end a document; name the token that does with --separator"});
+  source.divide(std::move(list.records), list.left_out);
+  return source;
+}
+
+}  // namespace v0
+}  // namespace tessera

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+# cmake -DPROGRAM=train -DWORK=folder -P records.cmake
+# Samples that are records: lines and JSON Lines of the same text are the same run, whatever the split; epochs end with
+# a step of their own; losses with and without padding.
+include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
+
+function(expect what wanted found)
+  if(NOT "${wanted}" STREQUAL "${found}")
+    message(SEND_ERROR "${what}: ${found}, not ${wanted}")
+  endif()
+endfunction()
+
+# summary(log field result)
+function(summary log field result)
+  file(STRINGS "${WORK}/${log}" line REGEX "\"summary\"")
+  string(JSON value GET "${line}" summary ${field})
+  set(${result} "${value}" PARENT_SCOPE)
+endfunction()
+
+# 21 lines of 1 to 21 letters, of which the first is too short, blank ones between them.
+set(lines "")
+set(json "")
+foreach(i RANGE 1 21)
+  string(REPEAT "abc " 6 line)
+  string(SUBSTRING "${i}${line}" 0 ${i} line)
+  string(APPEND lines "${line}\n\n")
+  string(APPEND json "{\"n\": ${i}, \"body\": \"${line}\"}\n")
+endforeach()
+file(WRITE "${WORK}/lines.txt" "${lines}")
+file(WRITE "${WORK}/lines.jsonl" "${json}")
+list(APPEND small --data lines.txt)
+
+# 20 samples, 6 a step: four steps an epoch, the last with two samples. However a step is split, and whatever holds the
+# records: the same bits.
+foreach(precision fp32 fp16)
+  set(wanted "")
+  foreach(recipe "--ranks;1;--accumulation;6;--stage;0" "--ranks;6;--stage;3;--threads;1"
+                 "--ranks;3;--accumulation;2;--stage;2;--offload;cpu_optimizer" "--ranks;2;--accumulation;3;--stage;dp")
+    passes(${small} --samples-are lines --batch 1 --epochs 2 --learning-rate 0.01 --clip 1 --precision ${precision}
+           ${recipe} --log bits.jsonl)
+    summary(bits.jsonl weights_hash hash)
+    summary(bits.jsonl steps_done steps)
+    expect("steps" 8 ${steps})
+    if(wanted STREQUAL "")
+      set(wanted "${hash}")
+    endif()
+    expect("${precision} weights under ${recipe}" "${wanted}" "${hash}")
+  endforeach()
+  passes(${small} --data lines.jsonl --samples-are records --field body --batch 6 --epochs 2 --learning-rate 0.01
+         --clip 1 --precision ${precision} --ranks 1 --accumulation 1 --log json.jsonl)
+  passes(${small} --samples-are lines --batch 6 --epochs 2 --learning-rate 0.01 --clip 1 --precision ${precision}
+         --log text.jsonl)
+  summary(text.jsonl weights_hash wanted)
+  summary(json.jsonl weights_hash hash)
+  expect("${precision} weights of JSON Lines" "${wanted}" "${hash}")
+endforeach()
+if(NOT output MATCHES "samples +lines, 12 cut to 9 tokens, [0-9.]+% of all positions padding +flag" OR
+   NOT output MATCHES "lines.txt, [0-9]+ bytes in 20 records, 22 too short")
+  message(SEND_ERROR "the settings do not say what is padded: ${output}")
+endif()
+if(NOT output MATCHES "step 1 [^\n]* \\| loss with padding [0-9.]+\n" OR
+   NOT output MATCHES "\nepoch 2 \\| 4 steps \\| [0-9.]+ s \\| [0-9.]+ samples/s \\| loss [0-9.]+ \\| with padding [0-9.]+\n")
+  message(SEND_ERROR "steps and epochs are printed as ${output}")
+endif()
+file(STRINGS "${WORK}/text.jsonl" epochs REGEX "\"epoch\":")
+list(LENGTH epochs count)
+expect("epochs in the log" 2 ${count})
+foreach(field epoch steps samples seconds samples_per_sec loss loss_with_padding)
+  list(GET epochs 1 line)
+  string(JSON epoch_${field} GET "${line}" ${field})
+endforeach()
+expect("the second epoch" "2;4;20" "${epoch_epoch};${epoch_steps};${epoch_samples}")
+if(NOT epoch_loss_with_padding LESS epoch_loss OR NOT epoch_seconds GREATER 0 OR NOT epoch_samples_per_sec GREATER 0)
+  message(SEND_ERROR "the second epoch is ${epochs}")
+endif()
+file(STRINGS "${WORK}/text.jsonl" steps REGEX "\"step\":[0-9]+,.*\"loss_with_padding\":")
+list(LENGTH steps count)
+expect("steps with a loss with padding" 8 ${count})
+
+# All targets of the validation data count once, whatever the batch.
+foreach(batch 1 3 7)
+  passes(${small} --samples-are lines --steps 1 --learning-rate 0 --batch ${batch} --validation lines.txt --log valid.jsonl)
+  file(STRINGS "${WORK}/valid.jsonl" line REGEX "validation_loss")
+  string(JSON loss GET "${line}" validation_loss)
+  string(SUBSTRING "${loss}" 0 8 loss)
+  string(JSON tokens GET "${line}" tokens)
+  list(APPEND validations "${loss} ${tokens}")
+endforeach()
+list(REMOVE_DUPLICATES validations)
+list(LENGTH validations count)
+if(NOT count EQUAL 1 OR NOT validations MATCHES " 132$")  # 1 to 8, then 12 times 8
+  message(SEND_ERROR "the validation losses are ${validations}")
+endif()
+
+# The first samples; stretches of tokens go round in epochs too.
+passes(${small} --samples-are lines --samples 5 --epochs 3 --log first.jsonl)
+summary(first.jsonl steps_done steps)
+expect("steps of 3 epochs of 5 samples" 9 ${steps})
+passes(${small} --data text.txt --samples 5 --log first.jsonl)
+summary(first.jsonl steps_done steps)
+expect("steps of an epoch of 5 stretches" 3 ${steps})
+
+refuses(2 "--samples-are;paragraphs" ${small} --samples-are paragraphs)
+refuses(2 "--field;--samples-are records" ${small} --samples-are lines --field body)
+refuses(2 "--separator;samples are tokens" ${small} --separator 3)
+refuses(4 "lines.txt;--samples 21;the 20 samples" ${small} --samples-are lines --samples 21)
+refuses(4 "lines.txt: line 1;--samples-are lines" ${small} --samples-are records)
+refuses(4 "lines.jsonl: line 1;no field 'text';'body', 'n';--field" ${small} --data lines.jsonl --samples-are records)
