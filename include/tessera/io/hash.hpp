@@ -5,21 +5,39 @@
 #ifndef XXH_INLINE_ALL
 #define XXH_INLINE_ALL
 #endif
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <xxhash.h>
 
 #include "tessera/core/error.hpp"
 #include "tessera/core/shape.hpp"
+#include "tessera/data/file_bytes.hpp"
+#include "tessera/detail/function_ref.hpp"
 #include "tessera/io/extents.hpp"
 
 namespace tessera {
 inline namespace v0 {
+
+namespace detail {
+
+/// 32 hexadecimal digits, most significant first, as xxhsum prints them.
+inline std::string hex_of(XXH128_hash_t hash) {
+  XXH128_canonical_t bytes;
+  XXH128_canonicalFromHash(&bytes, hash);
+  constexpr char digits[] = "0123456789abcdef";
+  std::string text;
+  for (unsigned char const byte : bytes.digest) text.append({digits[byte >> 4], digits[byte & 15]});
+  return text;
+}
+
+}  // namespace detail
 
 /// XXH3-128 (seed 0) over the logical fp32 master weights in name order. Per tensor these bytes, all
 /// little-endian:
@@ -75,16 +93,10 @@ class WeightsHash {
     add(name, extents_of(shape), values);
   }
 
-  /// 32 hexadecimal digits, most significant first, as xxhsum prints them. May be asked at any complete
-  /// tensor.
+  /// 32 hexadecimal digits. May be asked at any complete tensor.
   std::string digest() const {
     finish_tensor();
-    XXH128_canonical_t bytes;
-    XXH128_canonicalFromHash(&bytes, XXH3_128bits_digest(&state_));
-    constexpr char digits[] = "0123456789abcdef";
-    std::string text;
-    for (unsigned char const byte : bytes.digest) text.append({digits[byte >> 4], digits[byte & 15]});
-    return text;
+    return detail::hex_of(XXH3_128bits_digest(&state_));
   }
 
  private:
@@ -108,12 +120,23 @@ class WeightsHash {
 
 /// The XXH3-128 of some bytes as 32 hexadecimal digits, for schedules and plan files.
 inline std::string hash_of(std::string_view bytes) {
-  XXH128_canonical_t canonical;
-  XXH128_canonicalFromHash(&canonical, XXH3_128bits(bytes.data(), bytes.size()));
-  constexpr char digits[] = "0123456789abcdef";
-  std::string text;
-  for (unsigned char const byte : canonical.digest) text.append({digits[byte >> 4], digits[byte & 15]});
-  return text;
+  return detail::hex_of(XXH3_128bits(bytes.data(), bytes.size()));
+}
+
+/// The XXH3-128 of a file, as xxhsum -H2 prints it; `beat` is called for each mebibyte. Throws Error(data)
+/// that names the path.
+inline std::string hash_of_file(std::string const& path, detail::FunctionRef<void()> beat = {}) {
+  detail::FileReader const file(path, true);
+  XXH3_state_t state;
+  XXH3_128bits_reset(&state);
+  std::vector<char> block(std::min<std::size_t>(file.size(), std::size_t{1} << 20));
+  for (std::size_t at = 0; at < file.size(); at += block.size()) {
+    std::size_t const some = std::min(block.size(), file.size() - at);
+    file.read(at, block.data(), some);
+    XXH3_128bits_update(&state, block.data(), some);
+    if (beat) beat();
+  }
+  return detail::hex_of(XXH3_128bits_digest(&state));
 }
 
 }  // namespace v0

@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -35,8 +36,9 @@ inline namespace v0 {
 /// length, JSON, data (huggingface/safetensors). Several threads may read. Move-only.
 class SafetensorsFile {
  public:
-  static SafetensorsFile open(std::filesystem::path const& path) {
-    SafetensorsFile file(path);
+  /// Without `keep_open` each read opens the file again, for who reads many of them.
+  static SafetensorsFile open(std::filesystem::path const& path, bool keep_open = true) {
+    SafetensorsFile file(path, keep_open);
     std::size_t const size = file.reader_.size();
     std::vector<std::byte> start(std::min<std::size_t>(size, 8));
     file.reader_.read(0, start.data(), start.size());
@@ -73,6 +75,11 @@ class SafetensorsFile {
   /// Elements first..first+out.size()-1 of a tensor as floats. F64 is rounded, F16 and BF16 are exact; other
   /// types throw, and so does a range outside the tensor.
   void read_as_float(std::string_view tensor, std::int64_t first, std::span<float> out) const {
+    read_as(tensor, first, out);
+  }
+  /// The same as floats or doubles.
+  template <class U>
+  void read_as(std::string_view tensor, std::int64_t first, std::span<U> out) const {
     SafetensorsEntry const& entry = at(tensor);
     auto const count = static_cast<std::int64_t>(out.size());
     if (first < 0 || first > entry.elements() || count > entry.elements() - first)
@@ -82,7 +89,7 @@ class SafetensorsFile {
                                        std::to_string(first) + " to " + std::to_string(first + count) +
                                        " were asked for");
     if (entry.type == "F32") {
-      read(entry, first, out);
+      convert<float>(entry, first, out);
     } else if (entry.type == "F64") {
       convert<double>(entry, first, out);
     } else if (entry.type == "F16") {
@@ -121,8 +128,8 @@ class SafetensorsFile {
   }
 
  private:
-  explicit SafetensorsFile(std::filesystem::path const& path)
-      : name_(detail::path_text(path)), reader_(path, true) {}
+  SafetensorsFile(std::filesystem::path const& path, bool keep_open)
+      : name_(detail::path_text(path)), reader_(path, keep_open) {}
 
   template <class T>
   void read(SafetensorsEntry const& entry, std::int64_t first, std::span<T> out) const {
@@ -130,14 +137,15 @@ class SafetensorsFile {
         header_.data_offset + entry.begin + first * static_cast<std::int64_t>(sizeof(T));
     reader_.read(static_cast<std::size_t>(begin), out.data(), out.size_bytes());
   }
-  template <class T>
-  void convert(SafetensorsEntry const& entry, std::int64_t first, std::span<float> out) const {
+  template <class T, class U>
+  void convert(SafetensorsEntry const& entry, std::int64_t first, std::span<U> out) const {
+    if constexpr (std::is_same_v<T, U>) return read(entry, first, out);
     std::array<T, 4096> stored;
     for (std::size_t at = 0; at < out.size(); at += stored.size()) {
       auto const some = std::span(stored).first(std::min(stored.size(), out.size() - at));
       read(entry, first + static_cast<std::int64_t>(at), some);
       std::transform(some.begin(), some.end(), out.begin() + static_cast<std::ptrdiff_t>(at),
-                     [](T value) { return static_cast<float>(value); });
+                     [](T value) { return static_cast<U>(static_cast<compute_t<T>>(value)); });
     }
   }
 
@@ -150,7 +158,64 @@ class SafetensorsFile {
 struct SafetensorsSpec {
   std::string name;
   std::vector<std::int64_t> shape;
+  DType type = DType::f32;
 };
+
+/// Where everything lies in a file that is going to be written: its length and header, then the tensors in
+/// their order.
+struct SafetensorsLayout {
+  std::string start;                 ///< padded to a multiple of 8
+  std::vector<std::int64_t> begins;  ///< of each tensor, in bytes of the file
+  std::int64_t bytes = 0;            ///< of the file
+};
+
+/// Lays tensors out; `metadata` gets "format": "pt", which other readers ask for. Throws Error(usage) that
+/// names file and tensor for a name given twice or a negative extent.
+inline SafetensorsLayout safetensors_layout(std::filesystem::path const& path,
+                                            std::vector<SafetensorsSpec> const& tensors,
+                                            std::map<std::string, std::string> metadata = {}) {
+  auto const fail = [&](std::string_view tensor, std::string const& text) {
+    throw Error(ErrorKind::usage,
+                detail::path_text(path) + ": tensor " + detail::printable(tensor) + " " + text);
+  };
+  metadata.try_emplace("format", "pt");
+  nlohmann::ordered_json header;
+  header["__metadata__"] = metadata;
+  std::set<std::string_view> names{"__metadata__"};
+  SafetensorsLayout layout;
+  std::int64_t offset = 0;
+  for (SafetensorsSpec const& tensor : tensors) {
+    if (!names.insert(tensor.name).second) fail(tensor.name, "is given twice or has a reserved name");
+    std::int64_t const begin = offset;
+    std::int64_t elements = 1;
+    for (std::int64_t const extent : tensor.shape)
+      if (extent < 0 || __builtin_mul_overflow(elements, extent, &elements) || elements > INT64_MAX / 8)
+        fail(tensor.name, "has the impossible shape " + detail::shape_text(tensor.shape));
+    if (__builtin_add_overflow(offset, elements * static_cast<std::int64_t>(size_of(tensor.type)), &offset))
+      fail(tensor.name, "makes the file larger than 2^63 bytes");
+    header[tensor.name] = {{"dtype", detail::safetensors_name(tensor.type)},
+                           {"shape", tensor.shape},
+                           {"data_offsets", {begin, offset}}};
+    layout.begins.push_back(begin);
+  }
+  std::string text;
+  try {
+    text = header.dump();
+  } catch (nlohmann::json::exception const&) {
+    throw Error(ErrorKind::usage, detail::path_text(path) + ": a tensor name or metadata is not UTF-8");
+  }
+  text.append((8 - text.size() % 8) % 8, ' ');
+  if (text.size() > detail::safetensors_header_limit)
+    throw Error(ErrorKind::usage, detail::path_text(path) + ": the header would take " +
+                                      std::to_string(text.size()) + " bytes, the format allows 100000000");
+  auto const length = static_cast<std::uint64_t>(text.size());
+  layout.start.assign(reinterpret_cast<char const*>(&length), sizeof length);
+  layout.start += text;
+  auto const start = static_cast<std::int64_t>(layout.start.size());
+  for (std::int64_t& begin : layout.begins) begin += start;
+  layout.bytes = start + offset;
+  return layout;
+}
 
 /// Writes fp32 tensors to a safetensors file, whole or not at all. Names and shapes are given first, then the
 /// values stream in that order, in pieces of any size, so no copy of the model is needed. `__metadata__`
@@ -163,30 +228,9 @@ class SafetensorsWriter {
   SafetensorsWriter(std::filesystem::path const& path, std::vector<SafetensorsSpec> tensors,
                     std::map<std::string, std::string> metadata = {})
       : tensors_(std::move(tensors)), file_(path) {
-    metadata.try_emplace("format", "pt");
-    nlohmann::ordered_json header;
-    header["__metadata__"] = metadata;
-    std::set<std::string_view> names{"__metadata__"};
-    std::int64_t offset = 0;
-    for (SafetensorsSpec const& tensor : tensors_) {
-      if (!names.insert(tensor.name).second) fail(tensor.name, "is given twice or has a reserved name");
-      std::int64_t const begin = offset;
-      std::int64_t elements = 1;
-      for (std::int64_t const extent : tensor.shape)
-        if (extent < 0 || __builtin_mul_overflow(elements, extent, &elements) || elements > INT64_MAX / 8)
-          fail(tensor.name, "has the impossible shape " + detail::shape_text(tensor.shape));
-      if (__builtin_add_overflow(offset, elements * 4, &offset))
-        fail(tensor.name, "makes the file larger than 2^63 bytes");
-      header[tensor.name] = {{"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {begin, offset}}};
-    }
-    std::string text = encoded(header);
-    text.append((8 - text.size() % 8) % 8, ' ');
-    if (text.size() > detail::safetensors_header_limit)
-      throw Error(ErrorKind::usage, detail::path_text(path) + ": the header would take " +
-                                        std::to_string(text.size()) + " bytes, the format allows 100000000");
-    auto const length = static_cast<std::uint64_t>(text.size());
-    file_.write(&length, sizeof length);
-    file_.write(text);
+    for (SafetensorsSpec const& tensor : tensors_)
+      if (tensor.type != DType::f32) fail(tensor.name, "is no fp32 tensor, and no others are streamed");
+    file_.write(safetensors_layout(path, tensors_, std::move(metadata)).start);
     skip_empty();
   }
 
@@ -222,15 +266,6 @@ class SafetensorsWriter {
   [[noreturn]] void fail(std::string_view tensor, std::string const& text) const {
     throw Error(ErrorKind::usage,
                 detail::path_text(file_.path()) + ": tensor " + detail::printable(tensor) + " " + text);
-  }
-
-  std::string encoded(nlohmann::ordered_json const& header) const {
-    try {
-      return header.dump();
-    } catch (nlohmann::json::exception const&) {
-      throw Error(ErrorKind::usage,
-                  detail::path_text(file_.path()) + ": a tensor name or metadata is not UTF-8");
-    }
   }
 
   /// Moves to the next tensor that has elements.

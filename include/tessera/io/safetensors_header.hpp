@@ -17,6 +17,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tessera/core/dtype.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/data/file_bytes.hpp"
 
@@ -72,6 +73,22 @@ struct SafetensorsHeader {
 namespace detail {
 
 inline constexpr std::uint64_t safetensors_header_limit = 100'000'000;
+
+/// The name of a format among `safetensors_types`.
+constexpr char const* safetensors_name(DType type) {
+  switch (type) {
+    case DType::f64:
+      return "F64";
+    case DType::f16:
+      return "F16";
+    case DType::bf16:
+      return "BF16";
+    case DType::u8:
+      return "U8";
+    default:
+      return "F32";
+  }
+}
 
 /// "[2, 3]"; of more than 8 dims the first ones and their number, "[1, 2, 3, 4, 5, 6, 7, 8, ... 300,000
 /// dims]".

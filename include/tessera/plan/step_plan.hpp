@@ -232,6 +232,14 @@ struct StepPlan {
   int first_with(Buffer const& buffer) const {
     return buffer.over == Sharding::owned ? owner({buffer.unit, buffer.flat}) : 0;
   }
+  /// What this rank writes of a buffer of state where all ranks together write it once.
+  Range written(Buffer const& buffer) const {
+    if (is_split(buffer)) return shape.rank < shape.shards() ? buffer.range : Range{};
+    if (buffer.over == Sharding::owned) return buffer.range;
+    std::int64_t const share =
+        round_up((buffer.range.size() + shape.world - 1) / shape.world, shard_alignment);
+    return intersect(buffer.range, {shape.rank * share, (shape.rank + 1) * share});
+  }
   /// Where the norm partials of each trainable flat group lie in the share of every rank.
   std::vector<NormRange> norm_ranges() const {
     std::vector<NormRange> ranges;

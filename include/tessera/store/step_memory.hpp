@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <utility>
@@ -85,6 +86,29 @@ class StepMemory {
     if (buffer.bytes > 0) file_->read(buffer.offset, spare.base(), round_up(buffer.bytes, disk_block));
     return spare.base();
   }
+  /// The same of a part of a buffer that begins and ends at a multiple of shard_alignment. `spare` grows to
+  /// the largest part that was asked for.
+  std::byte const* view(Context<Place>& context, Buffer const& buffer, Range part, HostArena& spare) const {
+    std::int64_t const bytes = buffer.bytes_of(part.size());
+    if (has_addresses(buffer.tier))
+      return context.host_view(address(buffer) + buffer.at(part.begin), static_cast<std::size_t>(bytes));
+    file_->read(buffer.offset + buffer.at(part.begin), room(spare, bytes), round_up(bytes, disk_block));
+    return spare.base();
+  }
+  std::byte* stage(Context<Place>& context, Buffer const& buffer, Range part, HostArena& spare) const {
+    std::int64_t const bytes = buffer.bytes_of(part.size());
+    if (has_addresses(buffer.tier))
+      return context.stage(address(buffer) + buffer.at(part.begin), static_cast<std::size_t>(bytes));
+    std::memset(room(spare, bytes), 0, static_cast<std::size_t>(spare.bytes()));
+    return spare.base();
+  }
+  void unstage(Context<Place>& context, Buffer const& buffer, Range part, std::byte* staged) const {
+    std::int64_t const bytes = buffer.bytes_of(part.size());
+    if (has_addresses(buffer.tier))
+      context.unstage(address(buffer) + buffer.at(part.begin), staged, static_cast<std::size_t>(bytes));
+    else
+      file_->write(buffer.offset + buffer.at(part.begin), staged, round_up(bytes, disk_block));
+  }
   void clear(Context<Place>& context, Buffer const& buffer) const {
     HostArena zeros;
     if (has_addresses(buffer.tier))
@@ -94,6 +118,10 @@ class StepMemory {
   }
 
  private:
+  static std::byte* room(HostArena& spare, std::int64_t bytes) {
+    if (spare.bytes() < bytes) spare = HostArena(bytes);
+    return spare.base();
+  }
   static std::size_t size(Buffer const& buffer) { return static_cast<std::size_t>(buffer.bytes); }
   std::byte* address(Buffer const& buffer) const {
     return (buffer.tier == Tier::device ? device_.base() : host_.base()) + buffer.offset;

@@ -31,6 +31,8 @@ struct FileUse {
   std::string engine;  ///< NvmeFile::description
 };
 
+class StateAccess;
+
 /// One rank's trainer of some model under some recipe; see BasicTrainer for what each call does and throws.
 class AnyTrainer {
  public:
@@ -42,6 +44,8 @@ class AnyTrainer {
   virtual void collect(ParameterSink const& sink) = 0;
   virtual void settle() = 0;
   virtual void observe(StepObserver observer) = 0;
+  /// The rank's state as bytes, for checkpoints (state_access.hpp).
+  virtual StateAccess& state() = 0;
 
   virtual StepPlan const& plan() const = 0;
   /// The highest byte in use of this rank's arena of a tier; the plan says plan().arena_bytes of it.

@@ -76,8 +76,28 @@ class Engine {
   void collect(ParameterSink const& sink) { store_.collect(sink); }
 
   StepPlan const& plan() const { return plan_; }
+  TrainerOptions const& options() const { return options_; }
+  comm::Transport& transport() const { return transport_; }
   StepMemory<Place> const& memory() const { return memory_; }
-  StepState state() { return store_.state(); }
+  /// A copy of the scalars, after the steps under way. Throws what went wrong in one.
+  StepState state() {
+    if (failure_) std::rethrow_exception(failure_);
+    return store_.state();
+  }
+  /// Puts scalars in their place: the next step is number `state.attempted` + 1. Every rank must do it.
+  void set_state(StepState const& state);
+  /// A part of a buffer of state outside steps, as StepMemory has it: to read, or to form anew and put back.
+  std::byte const* view(Buffer const& buffer, Range part, HostArena& spare) {
+    detail::select_device<Place>(device_);
+    return memory_.view(context_, buffer, part, spare);
+  }
+  std::byte* stage(Buffer const& buffer, Range part, HostArena& spare) {
+    detail::select_device<Place>(device_);
+    return memory_.stage(context_, buffer, part, spare);
+  }
+  void unstage(Buffer const& buffer, Range part, std::byte* staged) {
+    memory_.unstage(context_, buffer, part, staged);
+  }
   /// The attention that ran for what the recipe asks; `automatic` before the first step.
   AttentionKind attention_ran() const { return context_.attention_ran(); }
 
@@ -178,13 +198,18 @@ void Engine<Place, T>::fill(ParameterSource const& source) {
   store_.fill(source);
   StepState state;
   if (rule_.loss_scale != LossScaleKind::none) state.loss_scale = rule_.scale.initial;
+  set_state(state);
+  // A new arena and a new file are zero already, and untouched pages cost no time before step 1.
+  if (filled_) store_.clear_moments();
+  filled_ = true;
+}
+
+template <class Place, class T>
+void Engine<Place, T>::set_state(StepState const& state) {
   std::byte* const staged = context_.stage(store_.state_address(), sizeof state);
   std::memcpy(staged, &state, sizeof state);
   context_.unstage(store_.state_address(), staged, sizeof state);
-  // A new arena and a new file are zero already, and untouched pages cost no time before step 1.
-  if (filled_) store_.clear_moments();
-  attempted_ = 0;
-  filled_ = true;
+  attempted_ = state.attempted;
 }
 
 template <class Place, class T>

@@ -11,6 +11,7 @@
 #include "tessera/train/compiled_model.hpp"
 #include "tessera/train/engine.hpp"
 #include "tessera/train/registry/devices.hpp"
+#include "tessera/train/state_access.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -22,7 +23,8 @@ class EngineTrainer final : public AnyTrainer {
   EngineTrainer(ErasedModel<Place, T> model, RecipeTable const& recipe, comm::Comm comm,
                 TrainerOptions const& options)
       : comm_(std::move(comm)),
-        engine_(std::move(model), recipe, options, comm_.transport(), open_state_file<Nvme>) {}
+        engine_(std::move(model), recipe, options, comm_.transport(), open_state_file<Nvme>),
+        state_(engine_) {}
 
   Ticket step(Batch const& batch) override { return engine_.step(batch); }
   double evaluate(Batch const& batch) override { return engine_.evaluate(batch); }
@@ -30,6 +32,7 @@ class EngineTrainer final : public AnyTrainer {
   void collect(ParameterSink const& sink) override { engine_.collect(sink); }
   void settle() override { engine_.settle(); }
   void observe(StepObserver observer) override { engine_.observe(std::move(observer)); }
+  StateAccess& state() override { return state_; }
   StepPlan const& plan() const override { return engine_.plan(); }
   std::int64_t peak_bytes(Tier tier) const override { return engine_.memory().high_water(tier); }
   FileUse file_use() const override {
@@ -43,6 +46,7 @@ class EngineTrainer final : public AnyTrainer {
  private:
   comm::Comm comm_;
   Engine<Place, T> engine_;
+  EngineState<Place, T> state_;
 };
 
 template <class Place, class T>

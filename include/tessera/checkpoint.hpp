@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+// The door for checkpoints: everything of tessera.hpp, and what saves and resumes a trainer. Needs
+// nlohmann-json and xxHash.
+#pragma once
+
+#include "tessera/tessera.hpp"
+#include "tessera/train/checkpoint.hpp"

