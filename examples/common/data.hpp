@@ -68,8 +68,11 @@ inline std::string samples_text(TokenSource const& source, DataFlags const& flag
 /// Folds the reports of steps into epochs.
 class EpochSums {
  public:
-  EpochSums(std::int64_t samples, std::int64_t global_batch)
-      : samples_(samples), steps_(steps_of_epoch(samples, global_batch)) {}
+  /// Of the epoch in which a run goes on after `first` steps, only what is left is folded.
+  EpochSums(std::int64_t samples, std::int64_t global_batch, std::int64_t first = 0)
+      : samples_(samples),
+        steps_(steps_of_epoch(samples, global_batch)),
+        taken_(samples - first % steps_ * global_batch) {}
 
   /// The epoch that ends with this step.
   std::optional<results::EpochLogRow> add(StepReport const& report) {
@@ -81,18 +84,19 @@ class EpochSums {
     if (report.step % steps_ != 0) return std::nullopt;
     results::EpochLogRow const row{.epoch = report.step / steps_,
                                    .steps = done_,
-                                   .samples = samples_,
+                                   .samples = taken_,
                                    .seconds = seconds_,
-                                   .samples_per_sec = static_cast<double>(samples_) / seconds_,
+                                   .samples_per_sec = static_cast<double>(taken_) / seconds_,
                                    .loss = loss_ / static_cast<double>(unmasked_),
                                    .loss_with_padding = loss_ / static_cast<double>(tokens_)};
     done_ = tokens_ = unmasked_ = 0;
+    taken_ = samples_;
     seconds_ = loss_ = 0.0;
     return row;
   }
 
  private:
-  std::int64_t samples_, steps_;
+  std::int64_t samples_, steps_, taken_;
   std::int64_t done_ = 0, tokens_ = 0, unmasked_ = 0;
   double seconds_ = 0.0, loss_ = 0.0;
 };

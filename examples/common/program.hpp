@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <ctime>
 #include <exception>
 #include <iostream>
@@ -80,9 +81,13 @@ extern "C" inline void tessera_program_signal(int number) {
   if (now - first / 256 >= 500) ::_exit(128 + number);
 }
 
+/// What is said then.
+inline std::atomic<char const*> signal_late{nullptr};
+static_assert(std::atomic<char const*>::is_always_lock_free);
+
 extern "C" inline void tessera_program_late(int) {
-  constexpr char text[] = "error: interrupted, and the step did not end in time; there was nothing to save\n";
-  (void)!::write(STDERR_FILENO, text, sizeof text - 1);
+  char const* const text = signal_late.load();
+  (void)!::write(STDERR_FILENO, text, std::strlen(text));
   ::_exit(128 + static_cast<int>(signal_caught.load() % 256));
 }
 
@@ -90,10 +95,15 @@ extern "C" inline void tessera_program_late(int) {
 
 /// While it lives, the first SIGINT, SIGTERM or SIGHUP is only noted; one that comes half a second later or
 /// more ends the process. Under nohup SIGHUP stays ignored. With `patience` the process also ends when nobody
-/// has heeded the signal for so many seconds: for a program that would lose nothing by it.
+/// has heeded the signal for so many seconds, with the line `late`: for a program that would lose nothing by
+/// it, or is told not to take longer.
 class Interrupt {
  public:
-  explicit Interrupt(unsigned patience = 0) {
+  explicit Interrupt(unsigned patience = 0,
+                     char const* late =
+                         "error: interrupted, and the step did not end in time; there was "
+                         "nothing to save\n") {
+    detail::signal_late.store(late);
     detail::signal_patience.store(patience);
     if (patience > 0) old_alarm_ = ::signal(SIGALRM, detail::tessera_program_late);
     struct sigaction action {};

@@ -32,6 +32,7 @@
 #include "common/slot_flags.hpp"
 #include "common/terminal.hpp"
 #include "common/values.hpp"
+#include "train/checkpointing.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -53,6 +54,7 @@ struct TrainFlags {
   std::string freeze;  ///< as given; the options have the rule
   std::filesystem::path validation, init, save, log, nvme_path;
   std::int64_t validate_every = 0;
+  CheckpointSettings checkpoints;
   bool quiet = false;
 };
 
@@ -113,6 +115,7 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
                 flags.samples = whole_number(flag, value, 1, (std::int64_t{1} << 31) - 1);
               });
 
+  add_checkpoint_flags(line, flags.checkpoints);
   add_optimizer_flags(line, flags.options, "--warmup-steps");
   add_freeze_flag(line, flags.freeze, flags.options);
   add_machine_flags(line, flags.options);
@@ -140,8 +143,9 @@ struct Settings {
   std::filesystem::path init, save, log;
   std::filesystem::path nvme_path;  ///< empty: a fresh folder, where one is needed
   std::string save_config;          ///< of the folder that is saved; empty: a file is
-  std::string data_text;            ///< what the data is, in words
-  std::string length_from;          ///< which flag said how long
+  CheckpointSettings checkpoints;
+  std::string data_text;    ///< what the data is, in words
+  std::string length_from;  ///< which flag said how long
   bool quiet = false;
 
   /// The model's, with what is frozen.
@@ -167,6 +171,22 @@ struct Settings {
     loads.whole_epochs = true;
     return loads;
   }
+  DataIdentity data_identity() const {
+    return {.tokens = source ? source->size() : 0,
+            .sequence = options.sequence,
+            .samples = source ? samples_of(*source, options.sequence, samples) : 0,
+            .samples_are = name_of(data.samples_are),
+            .order = tessera::name_of(data.order),
+            .seed = options.seed,
+            .whole_epochs_of = epochs > 0 ? relation.global() : 0};
+  }
+  /// Samples that all steps up to one have read.
+  std::int64_t samples_after(std::int64_t step) const {
+    if (epochs == 0) return (step + checkpoints.data_shift) * relation.global();
+    std::int64_t const in_epoch = samples_of(*source, options.sequence, samples);
+    std::int64_t const steps_in_epoch = steps_of_epoch(in_epoch, relation.global());
+    return step / steps_in_epoch * in_epoch + step % steps_in_epoch * relation.global();
+  }
 };
 
 inline RecipeTable recipe_of(TrainFlags const& flags) {
@@ -185,11 +205,13 @@ inline void check_outputs(Settings const& settings, TrainFlags const& flags) {
     refuse("--log '-' names no file; give --log /dev/stdout with --quiet, or the name of a file");
   if (settings.save == "-")
     refuse("--save '-' names no file; give --save /dev/stdout with --quiet, or the name of a file");
-  NamedPath const log("--log", settings.log), save("--save", settings.save);
-  check_distinct({log, save});
-  check_apart({log, save}, data_paths(flags.data));
-  if (!flags.validation.empty()) check_apart({log, save}, {{"--validation", flags.validation}});
-  if (!settings.model.folder.empty()) check_apart({log, save}, {{"--model", settings.model.folder}});
+  NamedPath const log("--log", settings.log), save("--save", settings.save),
+      checkpoint("--checkpoint", settings.checkpoints.folder);
+  check_distinct({log, save, checkpoint});
+  check_apart({log, save, checkpoint}, data_paths(flags.data));
+  if (!flags.validation.empty()) check_apart({log, save, checkpoint}, {{"--validation", flags.validation}});
+  if (!settings.model.folder.empty())
+    check_apart({log, save, checkpoint}, {{"--model", settings.model.folder}});
   if (settings.init.empty()) return;
   NamedPath const init("--init", settings.init);
   std::vector<NamedPath> weights{init};
@@ -269,6 +291,7 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   settings.nvme_path = flags.nvme_path;
   check_nvme_path(settings.nvme_path);
   settings.validate_every = flags.validate_every;
+  settings.checkpoints = flags.checkpoints;
   settings.quiet = flags.quiet;
 
   check_data_flags(line, flags.data);
@@ -296,6 +319,7 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   check_mesh(flags.mesh, settings.relation.ranks);
   bool const trains = !(line.given("--steps") && flags.steps == 0);
   check_outputs(settings, flags);
+  resolve_checkpoints(line, settings.checkpoints);
   bool const saves_folder = is_model_folder(settings.save);
   if (saves_folder)
     check_folder_to_save(settings, flags);
@@ -311,10 +335,11 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
     text_vocabulary = settings.source->vocabulary();
   }
   settings.model = with_sizes(settings.model, flags.sequence, flags.data.vocabulary, text_vocabulary);
-  if (saves_folder)
-    settings.save_config = hub_config_text(
+  if (!settings.model.family->hub.model_type.empty())
+    settings.checkpoints.config = hub_config_text(
         settings.model.config,
         settings.model.family->hub_entries(settings.model.sizes, !settings.model.config.empty()));
+  if (saves_folder) settings.save_config = settings.checkpoints.config;
   if (settings.init.empty() && holds_weights(settings.model.folder)) settings.init = settings.model.folder;
   check_magnitude(settings.model, settings.options.batch, settings.options.sequence);
   check_freeze(settings.freeze, settings.options, settings.model.built.units()({1, 1}));
@@ -338,6 +363,10 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
                            " samples";
   }
   check_schedule(settings);
+  continue_data(settings.checkpoints, settings.data_identity(), settings.relation.global(), settings.steps);
+  if (settings.checkpoints.from) (void)end_of_log(settings.log, settings.checkpoints.from->step);
+  check_room_for_checkpoints(settings.checkpoints, settings.model.built.parameters(),
+                             trainable_count(settings.units()), settings.steps);
   return settings;
 }
 
@@ -359,12 +388,14 @@ inline Box box_of(Settings const& settings, CommandLine const& line) {
           line.given("--vocabulary") ? "flag"
           : settings.model.named     ? "model"
                                      : "data");
-  box.add(
-      "weights",
-      settings.init.empty() ? "seed " + std::to_string(options.seed) : v0::detail::path_text(settings.init),
-      origin(settings.init.empty()  ? "--seed"
-             : line.given("--init") ? "--init"
-                                    : "--model"));
+  box.add("weights",
+          settings.checkpoints.from ? v0::detail::path_text(settings.checkpoints.from->folder)
+          : settings.init.empty()   ? "seed " + std::to_string(options.seed)
+                                    : v0::detail::path_text(settings.init),
+          origin(settings.checkpoints.from ? "--resume"
+                 : settings.init.empty()   ? "--seed"
+                 : line.given("--init")    ? "--init"
+                                           : "--model"));
   if (!settings.model.not_applied.empty()) box.add("not applied", settings.model.not_applied, "config.json");
   if (settings.source) box.add("data", settings.data_text, origin("--data"));
   if (settings.source)
@@ -375,6 +406,12 @@ inline Box box_of(Settings const& settings, CommandLine const& line) {
   box.add("global batch", settings.relation.text(), line.given("--global-batch") ? "flag" : "derived");
   box.add("sequence", std::to_string(options.sequence), origin("--sequence"));
   box.add("steps", grouped(settings.steps), settings.length_from);
+  if (CheckpointSettings const& saved = settings.checkpoints; !saved.folder.empty())
+    box.add("checkpoints",
+            v0::detail::path_text(saved.folder) +
+                (saved.every > 0 ? ", every " + grouped(saved.every) + " steps" : "") +
+                (saved.keep > 0 ? ", the newest " + std::to_string(saved.keep) : ""),
+            "flag");
   box.add("sharding", std::string(recipe.names.sharding), origin("--stage"));
   char const* const precision_flag = line.given("--bf16")   ? "--bf16"
                                      : line.given("--fp16") ? "--fp16"

@@ -78,6 +78,8 @@ inline Json config_json(Settings const& settings) {
   config["warmup_steps"] = options.warmup_steps;
   config["init"] = settings.init.empty() ? Json(nullptr) : Json(settings.init.string());
   config["save"] = settings.save.empty() ? Json(nullptr) : Json(settings.save.string());
+  config["checkpoint"] = or_null(settings.checkpoints.folder.string());
+  config["checkpoint_every"] = settings.checkpoints.every;
   config["seed"] = options.seed;
   config["threads"] = options.threads;
   return config;
@@ -102,14 +104,23 @@ class Training {
         command_(std::move(command)),
         units_(settings.model.built.units({1, 1})),
         terminal_(Terminal::of(STDOUT_FILENO)),
-        bar_(std::cout, settings.quiet ? Terminal{} : terminal_) {
-    if (!settings.init.empty())
+        bar_(std::cout, settings.quiet ? Terminal{} : terminal_),
+        checkpoints_(settings.checkpoints.folder, settings.checkpoints.keep),
+        done_(settings.checkpoints.first_step()),
+        logged_(done_) {
+    if (!settings.init.empty() && !settings.checkpoints.from)
       init_ = ModelWeights::open(settings.init, units_, settings.model.family->weights).source();
   }
 
   /// Trains and saves; gives the exit code.
   int run() {
-    Interrupt const interrupt(settings_.save.empty() ? seconds_to_end : 0);
+    std::optional<Interrupt> interrupt;
+    unsigned const grace = settings_.checkpoints.grace;
+    if (grace > 0)
+      interrupt.emplace(grace, "error: interrupted, and --grace-period ended before the run had saved\n");
+    else
+      interrupt.emplace(saves() ? 0 : seconds_to_end);
+    if (checkpoints()) checkpoints_.take();
     RunOptions options;
     options.stuck = [](std::string const& text) {
       print_error(text);
@@ -119,13 +130,15 @@ class Training {
         settings_.recipe, static_cast<int>(settings_.relation.ranks),
         [this](comm::Comm& comm) { train(comm); }, options);
     if (data_error_)
-      throw Error(
-          data_error_->kind(),
-          data_error_->what() + (settings_.save.empty() ? std::string()
-                                 : done_ == 0           ? "; nothing was saved"
-                                              : "; the weights after step " + std::to_string(done_) +
-                                                    " are in " + v0::detail::path_text(settings_.save)),
-          data_error_->rank());
+      throw Error(data_error_->kind(),
+                  data_error_->what() + (!saves()     ? std::string()
+                                         : done_ == 0 ? "; nothing was saved"
+                                         : checkpoints() && settings_.save.empty()
+                                             ? "; all state after step " + std::to_string(done_) + " is in " +
+                                                   v0::detail::path_text(checkpoints_.path(done_))
+                                             : "; the weights after step " + std::to_string(done_) +
+                                                   " are in " + v0::detail::path_text(settings_.save)),
+                  data_error_->rank());
     int const code = interrupted() ? Interrupt::exit_code() : 0;
     if (!log_cut_) return code;
     print_error(v0::detail::path_text(settings_.log) + ": the log is incomplete, it ends after step " +
@@ -138,6 +151,9 @@ class Training {
   using Clock = std::chrono::steady_clock;
   static constexpr unsigned seconds_to_end = 10;
 
+  bool checkpoints() const { return !settings_.checkpoints.folder.empty(); }
+  bool saves() const { return checkpoints() || !settings_.save.empty(); }
+
   // ---- on every rank ------------------------------------------------------------------------------------
 
   void train(comm::Comm const& comm) {
@@ -148,21 +164,24 @@ class Training {
       // The last rank closes the files: mapped pages that were read would count as memory of this process.
       if (filled_.fetch_add(1) + 1 == settings_.relation.ranks) init_ = nullptr;
     }
+    if (settings_.checkpoints.from) resume(*trainer, settings_.checkpoints.from->folder);
     if (root) begin(*trainer);
     std::optional<Loader> loader, validation;
     if (settings_.source) loader.emplace(*settings_.source, settings_.training_loader(comm.rank()));
     if (settings_.validation)
       validation.emplace(*settings_.validation, settings_.validation_loader(comm.rank()));
-    if (root && settings_.epochs > 0) epoch_.emplace(loader->samples(), loader->global_batch());
+    if (root && settings_.epochs > 0)
+      epoch_.emplace(loader->samples(), loader->global_batch(), settings_.checkpoints.first_step());
 
     std::deque<Ticket> under_way;
     auto const read_all_but = [&](std::size_t kept) {
       for (; under_way.size() > kept; under_way.pop_front())
         if (StepReport const report = read(under_way.front()); root) record(report);
     };
-    std::int64_t step = 0;
+    std::int64_t const first = settings_.checkpoints.first_step(), every = settings_.checkpoints.every;
+    std::int64_t step = first, saved = first;
     for (; step < settings_.steps; ++step) {
-      Batch const* const batch = load(*loader, step);
+      Batch const* const batch = load(*loader, step + settings_.checkpoints.data_shift);
       bool const stopped = root && step > 0 && (Interrupt::caught() || validation_cut_);
       if (!comm::unanimous(comm, batch != nullptr && !stopped)) break;
       under_way.push_back(trainer->step(*batch));
@@ -172,10 +191,29 @@ class Training {
         read_all_but(0);
         validate(*trainer, *validation, comm, step + 1);
       }
+      if (checkpoints() && every > 0 && (step + 1) % every == 0) {
+        read_all_but(0);
+        checkpoint(*trainer, saved = step + 1, root);
+      }
     }
     read_all_but(0);
-    Interrupt::heed();
+    if (settings_.checkpoints.grace == 0) Interrupt::heed();
+    if (checkpoints() && step > saved) checkpoint(*trainer, step, root);
     if (step > 0 || settings_.steps == 0) finish(*trainer, root);
+  }
+
+  /// Saves all state after a step, whose line is on file by then.
+  void checkpoint(AnyTrainer& trainer, std::int64_t step, bool root) {
+    auto const start = Clock::now();
+    if (root) to_log([](JsonlLog& log) { log.sync(); });
+    CheckpointOptions options{.config = settings_.checkpoints.config};
+    options.notes["samples"] = settings_.samples_after(step);
+    options.notes["data"] = settings_.data_identity().json();
+    options.notes["config"] = config_json(settings_);
+    std::filesystem::path const folder = checkpoints_.save(trainer, options);
+    if (root)
+      say("checkpoint " + v0::detail::path_text(folder) + " | " +
+          fixed(std::chrono::duration<double>(Clock::now() - start).count(), 1) + " s");
   }
 
   /// The batch of a step, or null when its data is gone: then all ranks stop before that step, with weights
@@ -292,9 +330,18 @@ class Training {
     std::string const engine = trainer.file_use().engine;
     say("memory of rank 0: " + bytes_text(device) + (host > 0 ? ", on the host " + bytes_text(host) : "") +
         (nvme > 0 ? ", on NVMe " + bytes_text(nvme) + " (" + engine + ")" : ""));
+    std::int64_t const first = settings_.checkpoints.first_step();
+    if (first > 0)
+      say("resumed " + v0::detail::path_text(settings_.checkpoints.from->folder) + " after step " +
+          std::to_string(first));
+    else if (settings_.checkpoints.resume)
+      say("no checkpoint in " + v0::detail::path_text(settings_.checkpoints.folder) + ", so from step 1");
     if (!settings_.log.empty()) {
-      log_.emplace(settings_.log);
+      std::optional<std::uintmax_t> const end = first > 0 ? end_of_log(settings_.log, first) : std::nullopt;
+      if (end) std::filesystem::resize_file(settings_.log, *end);
+      log_.emplace(settings_.log, end.has_value());
       log_->note({{"schema_version", 1},
+                  {"after_step", first},
                   {"command", command_},
                   {"config", config_json(settings_)},
                   {"planned_bytes", {{"device", device}, {"host", host}, {"nvme", nvme}}},
@@ -307,9 +354,10 @@ class Training {
   void record(StepReport const& report) {
     done_ = report.step;
     double const rate = report.tokens_per_second();
-    if (done_ == 1) first_loss_ = report.loss;
+    std::int64_t const taken = done_ - settings_.checkpoints.first_step();
+    if (taken == 1) first_loss_ = report.loss;
     last_loss_ = report.loss;
-    if (done_ > 1 || settings_.steps == 1) {  // the first step warms caches up
+    if (taken > 1 || settings_.steps == 1) {  // the first step warms caches up
       ++timed_;
       seconds_ += report.seconds;
       tokens_ += report.tokens;
@@ -352,10 +400,11 @@ class Training {
 
   void summarize(std::string const& weights_hash) {
     double const rate = seconds_ > 0.0 ? static_cast<double>(tokens_) / seconds_ : 0.0;
+    std::int64_t const taken = done_ - settings_.checkpoints.first_step();
     to_log([&](JsonlLog& log) {
       Json summary = {{"steps_done", done_}, {"interrupted", interrupted()}};
-      summary["first_loss"] = done_ > 0 ? Json(first_loss_) : Json(nullptr);
-      summary["final_loss"] = done_ > 0 ? Json(last_loss_) : Json(nullptr);
+      summary["first_loss"] = taken > 0 ? Json(first_loss_) : Json(nullptr);
+      summary["final_loss"] = taken > 0 ? Json(last_loss_) : Json(nullptr);
       summary["avg_tokens_per_sec"] = timed_ > 0 ? Json(rate) : Json(nullptr);
       summary["weights_hash"] = weights_hash;
       log.note({{"summary", std::move(summary)}});
@@ -364,8 +413,8 @@ class Training {
       say("interrupted by " + Interrupt::name() + " after step " + std::to_string(done_) + " of " +
           std::to_string(settings_.steps) +
           (validation_cut_ ? ", within its validation: there is no validation loss" : ""));
-    if (done_ > 0)
-      say("trained " + grouped(done_) + (done_ == 1 ? " step" : " steps") + " | loss " +
+    if (taken > 0)
+      say("trained " + grouped(taken) + (taken == 1 ? " step" : " steps") + " | loss " +
           fixed(first_loss_, 4) + " -> " + fixed(last_loss_, 4) + " | " +
           grouped(static_cast<std::int64_t>(rate)) + " tok/s");
     if (!settings_.save.empty())
@@ -383,9 +432,10 @@ class Training {
   Terminal terminal_;
   Progress bar_;
   std::optional<EpochSums> epoch_;  // where epochs say how long
+  Checkpoints checkpoints_;
   std::optional<JsonlLog> log_;
   bool log_cut_ = false, validation_cut_ = false;
-  std::int64_t done_ = 0, logged_ = 0, timed_ = 0, tokens_ = 0;
+  std::int64_t done_, logged_, timed_ = 0, tokens_ = 0;
   Clock::time_point line_printed_ = Clock::now();
   double first_loss_ = 0.0, last_loss_ = 0.0, seconds_ = 0.0;
 };

@@ -75,6 +75,12 @@ class JsonlLog {
     put(line);
   }
 
+  /// Returns when every line is on the disk, of a file that is on one.
+  void sync() {
+    if (::fsync(file_.get()) != 0 && errno != EINVAL && errno != ENOTSUP && errno != EROFS)
+      detail::file_error(path_, "sync", errno);
+  }
+
  private:
   void put(nlohmann::ordered_json const& line) {
     std::string text = line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);

@@ -122,7 +122,7 @@ class Checkpoints {
   /// Saves the step that the trainer is at, then removes the oldest that are too many; all ranks together.
   /// Gives the folder.
   template <class AnyKindOfTrainer>
-  std::filesystem::path save(AnyKindOfTrainer& trainer, CheckpointOptions const& options = {}) {
+  std::filesystem::path save(AnyKindOfTrainer& trainer, CheckpointOptions const& options = {}) const {
     return detail::with_state(trainer, [&](StateAccess& state) {
       std::filesystem::path const to = path(state.scalars().attempted);
       detail::CheckpointWriter(state, to, options).run();

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+# cmake -DPROGRAM=train -DWORK=folder [-DKILLS=N] -P checkpoints.cmake
+# Checkpoints of train: a run that is resumed elsewhere is the run that was never broken; what kills and damage do to it.
+include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
+include("${CMAKE_CURRENT_LIST_DIR}/../signals.cmake")
+
+set(run --model "layers=1,heads=2,channels=8,positions=16" --sequence 8 --data text.txt --batch 2 --global-batch 12
+    --reduction ordered --clip 1 --schedule linear)
+set(saving --checkpoint ck --checkpoint-every 5)
+
+# equal_files(a b)
+function(equal_files a b)
+  file(SHA256 "${WORK}/${a}" first)
+  file(SHA256 "${WORK}/${b}" second)
+  if(NOT first STREQUAL second)
+    message(SEND_ERROR "${a} and ${b} differ")
+  endif()
+endfunction()
+# steps_of(log variable): the losses of a log, line by line, with what is no time.
+function(steps_of log variable)
+  file(STRINGS "${WORK}/${log}" lines REGEX "^{\"step\"")
+  list(TRANSFORM lines REPLACE ",\"tokens_per_sec.*" "")
+  set(${variable} "${lines}" PARENT_SCOPE)
+endfunction()
+
+passes(${run} --ranks 1 --steps 20 --log whole.jsonl --save whole.safetensors)
+steps_of(whole.jsonl whole)
+
+# Ten steps on one rank, five on two, five on three; another stage, offload and half of the accumulation each time.
+passes(${run} ${saving} --steps 20 --ranks 1 --resume --log part.jsonl)
+if(NOT output MATCHES "no checkpoint in ck, so from step 1")
+  message(SEND_ERROR "a first run with --resume printed ${output}")
+endif()
+steps_of(part.jsonl part)
+if(NOT part STREQUAL whole)
+  message(SEND_ERROR "saving changed the run:\n${part}\n${whole}")
+endif()
+file(REMOVE_RECURSE "${WORK}/ck/step-00000015" "${WORK}/ck/step-00000020")
+passes(${run} ${saving} --steps 20 --ranks 2 --stage 2 --offload cpu_optimizer --resume --log part.jsonl)
+if(NOT output MATCHES "resumed ck/step-00000010 after step 10")
+  message(SEND_ERROR "a resumed run printed ${output}")
+endif()
+file(REMOVE_RECURSE "${WORK}/ck/step-00000020")
+file(MAKE_DIRECTORY "${WORK}/ck/.step-00000020.partial/model" "${WORK}/ck/.step-00000001.old")
+passes(${run} ${saving} --steps 20 --ranks 3 --stage 3 --resume --keep 2 --log part.jsonl --save part.safetensors)
+equal_files(whole.safetensors part.safetensors)
+steps_of(part.jsonl part)
+if(NOT part STREQUAL whole)
+  message(SEND_ERROR "the log of a run that was resumed twice:\n${part}\n${whole}")
+endif()
+file(GLOB left RELATIVE "${WORK}/ck" "${WORK}/ck/*" "${WORK}/ck/.*")
+list(REMOVE_ITEM left . ..)
+if(NOT left STREQUAL "latest;step-00000015;step-00000020")
+  message(SEND_ERROR "--keep 2 and the sweep left ${left}")
+endif()
+file(STRINGS "${WORK}/ck/latest" latest)
+if(NOT latest STREQUAL "step-00000020")
+  message(SEND_ERROR "latest says ${latest}")
+endif()
+# Nothing is left to do: the weights are written all the same. The folder inside is one of Hugging Face.
+passes(${run} ${saving} --steps 20 --resume --log part.jsonl --save again.safetensors)
+equal_files(whole.safetensors again.safetensors)
+passes(--model ck/step-00000020/model --data text.txt --sequence 8 --steps 0 --save again.safetensors)
+equal_files(whole.safetensors again.safetensors)
+
+# What contradicts itself.
+refuses(2 "holds checkpoints, the newest of step 20;give --resume" ${run} ${saving} --steps 30)
+refuses(2 "--resume needs a folder" ${run} --resume)
+refuses(2 "--keep needs a folder" ${run} --keep 2)
+refuses(3 "after step 20, beyond --steps 10" ${run} ${saving} --steps 10 --resume)
+refuses(3 "other data;seed 1 and now 2" ${run} ${saving} --steps 30 --resume --seed 2)
+refuses(3 "sequence 8 and now 4" ${run} ${saving} --steps 30 --resume --sequence 4)
+refuses(3 "no step of a global batch of 14 begins there" ${run} ${saving} --steps 30 --resume --global-batch 14)
+file(WRITE "${WORK}/none.jsonl" "")
+refuses(4 "ends with step 0;give --log another file" ${run} ${saving} --steps 30 --resume --log none.jsonl)
+file(WRITE "${WORK}/short.jsonl" "{\"step\":19,\"loss\":1}\n{\"step\":20,\"lo")
+refuses(4 "ends with step 19" ${run} ${saving} --steps 30 --resume --log short.jsonl)
+refuses(4 "model and what of it is trained;not wanted: wpe.weight.exp_avg" ${run} ${saving} --steps 30 --resume
+        --freeze wpe.weight)
+passes(${run} ${saving} --steps 21 --resume --global-batch 24 --log part.jsonl)  # begins where the 240th sequence ended
+file(REMOVE_RECURSE "${WORK}/ck/step-00000021")
+
+# Damage is named, and nothing is trained.
+set(newest "${WORK}/ck/step-00000020")
+foreach(file trainer.json model/config.json model/model.safetensors optimizer-1-of-3.safetensors)
+  file(COPY "${newest}" DESTINATION "${WORK}/backup")
+  shell("printf X | dd of='${newest}/${file}' bs=1 seek=300 conv=notrunc 2>/dev/null")
+  refuses(4 "${file}" ${run} ${saving} --steps 30 --resume)
+  file(REMOVE "${newest}/${file}")
+  refuses(4 "${file}" ${run} ${saving} --steps 30 --resume)
+  file(REMOVE_RECURSE "${newest}")
+  file(RENAME "${WORK}/backup/step-00000020" "${newest}")
+endforeach()
+file(COPY_FILE "${newest}/model/model.safetensors" "${newest}/model/other.safetensors")
+refuses(4 "not of this checkpoint: model/other.safetensors" ${run} ${saving} --steps 30 --resume)
+file(REMOVE "${newest}/model/other.safetensors")
+
+# A disk that takes no more: one error with the file, and the checkpoints before stay.
+execute_process(COMMAND sh -c "ulimit -f 4; exec \"$@\"" sh "${PROGRAM}" ${run} ${saving} --steps 30 --ranks 2 --stage 1 --resume
+                WORKING_DIRECTORY "${WORK}" OUTPUT_VARIABLE output ERROR_VARIABLE errors RESULT_VARIABLE code)
+if(NOT code STREQUAL "1" OR NOT errors MATCHES "^error: ck/.step-00000025.partial/[^\n]*: cannot write [^\n]*\n$")
+  message(SEND_ERROR "a file that may not grow gave ${code}: ${errors}")
+endif()
+file(GLOB left RELATIVE "${WORK}/ck" "${WORK}/ck/*" "${WORK}/ck/.*")
+list(REMOVE_ITEM left . ..)
+if(NOT left STREQUAL "latest;step-00000015;step-00000020")
+  message(SEND_ERROR "a save that failed left ${left}")
+endif()
+refuses(1 "text.txt is not a folder" ${run} --checkpoint text.txt/ck)
+execute_process(COMMAND sh -c "flock ck \"$@\"" sh "${PROGRAM}" ${run} ${saving} --steps 30 --resume
+                WORKING_DIRECTORY "${WORK}" OUTPUT_VARIABLE output ERROR_VARIABLE errors RESULT_VARIABLE code)
+if(NOT code STREQUAL "1" OR NOT errors MATCHES "another run writes its checkpoints there")
+  message(SEND_ERROR "a folder that is taken gave ${code}: ${errors}")
+endif()
+
+# A signal saves and ends the run; --grace-period says how long that may take.
+signalled(TERM 0 "\"step\":3," term.jsonl ${run} --ranks 2 --steps 10000000 --log term.jsonl --checkpoint term
+          --grace-period 600)
+if(NOT code STREQUAL "143")
+  file(READ "${WORK}/err.txt" errors)
+  message(SEND_ERROR "SIGTERM gave ${code}: ${errors}")
+endif()
+file(STRINGS "${WORK}/term/latest" latest)
+string(REGEX REPLACE "^step-0*" "" latest "${latest}")
+math(EXPR last "${latest} + 2")
+string(REPLACE "--schedule;linear" "--schedule;constant" constant "${run}")
+passes(${constant} --ranks 2 --steps ${last} --log term.jsonl --checkpoint term --resume)
+file(STRINGS "${WORK}/term.jsonl" lines REGEX "^{\"step\"")
+list(LENGTH lines count)
+if(NOT count STREQUAL last)
+  message(SEND_ERROR "the log has ${count} steps of ${last}")
+endif()
+
+# Killed at any moment, a run that saves every step can always be resumed, and has lost a step at most.
+if(NOT KILLS)
+  set(KILLS 6)
+endif()
+set(constant ${constant} --ranks 2 --log kill.jsonl --checkpoint kill --checkpoint-every 1 --keep 2)
+foreach(turn RANGE 1 ${KILLS})
+  string(RANDOM LENGTH 3 ALPHABET 0123456789 milliseconds)
+  execute_process(
+    COMMAND sh -c "milliseconds=$1; shift
+                   \"$@\" > out.txt 2> err.txt & pid=$!
+                   tries=0
+                   until grep -q 'checkpoint kill' out.txt || [ $tries -gt 600 ]; do tries=$((tries + 1)); sleep 0.05; done
+                   sleep 0.$milliseconds; kill -9 $pid; wait $pid"
+            sh ${milliseconds} "${PROGRAM}" ${constant} --steps 10000000 --resume
+    WORKING_DIRECTORY "${WORK}" RESULT_VARIABLE code ERROR_VARIABLE errors)
+  file(READ "${WORK}/err.txt" errors)
+  if(NOT code STREQUAL "137" OR errors)
+    message(FATAL_ERROR "a run to be killed ended with ${code}: ${errors}")
+  endif()
+  file(STRINGS "${WORK}/kill.jsonl" lines REGEX "^{\"step\"")
+  list(LENGTH lines before)
+  math(EXPR next "${before} + 1")
+  passes(${constant} --steps ${next} --resume)
+  string(REGEX MATCH "resumed kill/step-0*([0-9]+) after" found "${output}")
+  math(EXPR least "${before} - 1")
+  if(NOT CMAKE_MATCH_1 STREQUAL before AND NOT CMAKE_MATCH_1 STREQUAL least)
+    message(SEND_ERROR "killed after the line of step ${before}: ${output}")
+  endif()
+  file(STRINGS "${WORK}/kill.jsonl" lines REGEX "^{\"step\"")
+  list(LENGTH lines count)
+  if(NOT count STREQUAL next)
+    message(SEND_ERROR "the log has ${count} steps of ${next}")
+  endif()
+endforeach()
