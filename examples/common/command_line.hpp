@@ -27,6 +27,22 @@ namespace tessera {
 inline namespace v0 {
 namespace cli {
 
+/// A word as a shell reads it back.
+inline std::string in_shell(std::string const& word) {
+  constexpr char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-+=./:,@%";
+  if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return word;
+  std::string quoted = "'";
+  for (char const c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + '\'';
+}
+
+/// A flag that a file sets: its values, and what in the file says so ("ds.json: train_batch_size").
+struct FileSetting {
+  std::string flag;
+  Names values;  ///< none: a switch
+  std::string where;
+};
+
 /// Flags with their variables. Names are "--steps,--num-steps": the first one is what messages say. Variables
 /// hold the defaults, which `--help` shows, and change only when `parse` succeeds.
 class CommandLine {
@@ -40,6 +56,8 @@ class CommandLine {
   }
   CommandLine(CommandLine const&) = delete;
   CommandLine& operator=(CommandLine const&) = delete;
+
+  static constexpr char from_a_file[] = "Settings from a file";
 
   /// The heading in `--help` of the flags that follow.
   void group(std::string title) { group_ = std::move(title); }
@@ -123,9 +141,17 @@ class CommandLine {
   void toggle(std::string const& names, bool& value, std::string const& help) {
     CLI::Option* const made = app_.add_flag(names, help);
     made->group(group_);
-    entries_.push_back({made, first_name(names), false, true, {}, [&value](std::string const&, Names const&) {
-                          value = true;
-                        }});
+    entries_.push_back(
+        {made, first_name(names), false, true, "", {}, [&value](std::string const&, Names const&) {
+           value = true;
+         }});
+  }
+  /// A file that sets flags. `read(path)` is asked before any variable changes; `on_line` answers within it.
+  /// A flag on the command line comes before one of a file, and one of a file before another in a later file.
+  void settings_file(std::string const& names, std::string const& type, std::string const& help,
+                     std::function<std::vector<FileSetting>(std::string const&)> read) {
+    declare(names, type, "", help, false, [](std::string const&, Names const&) {});
+    readers_.emplace_back(first_name(names), std::move(read));
   }
 
   /// Reads the words. True when the program should go on; false when `--help` or `--version` has been
@@ -135,7 +161,9 @@ class CommandLine {
     group("This program");
     toggle("-h,--help", help, "show this text");
     toggle("--version", version_asked, "show the version");
-    std::map<CLI::Option const*, Names> given = words_of(argc, argv);
+    given_ = words_of(argc, argv);
+    if (!on_line("--help") && !on_line("--version")) read_files();
+    auto& given = given_;
     std::vector<std::string> words;
     for (auto const& entry : entries_) {
       auto const found = given.find(entry.option);
@@ -150,7 +178,10 @@ class CommandLine {
       refuse(std::string(error.what()) + "; see " + program_ + " --help");
     }
     for (auto const& entry : entries_)
-      if (entry.option->count() > 0) entry.accept(entry.name, given[entry.option]);
+      if (entry.option->count() > 0) {
+        auto const file = where_.find(entry.name);
+        entry.accept(file == where_.end() ? entry.name : file->second, given[entry.option]);
+      }
     if (help) std::cout << help_text();
     if (version_asked) {
       std::cout << program_ << " (tessera " << version;
@@ -175,6 +206,45 @@ class CommandLine {
       if (entry.name == name) return entry.option->count() > 0;
     return false;
   }
+  /// Whether the program has this flag.
+  bool knows(std::string const& name) const { return find(name) != nullptr; }
+  /// The values of a flag on the command line itself, by any of its names: nothing where a file gave them.
+  Names const* on_line(std::string const& name) const {
+    Entry const* const entry = find(name);
+    auto const found = entry == nullptr ? given_.end() : given_.find(entry->option);
+    return found == given_.end() || where_.count(entry->name) > 0 ? nullptr : &found->second;
+  }
+  /// "flag", "default", or what in a file says so.
+  std::string origin(std::string const& name) const {
+    auto const file = where_.find(name);
+    return file != where_.end() ? file->second : given(name) ? "flag" : "default";
+  }
+  /// Every flag with its value and where it came from, but for those of the group `from_a_file`: lines that
+  /// the program would read as they stand. `settled` are values of flags that nobody gave, as they turned
+  /// out.
+  std::string settings_text(std::map<std::string, std::string> const& settled) const {
+    std::vector<std::pair<std::string, std::string>> lines;
+    std::size_t widest = 0;
+    for (auto const& entry : entries_) {
+      auto const found = given_.find(entry.option);
+      bool const is_given = found != given_.end();
+      if ((entry.takes_none && !is_given) || entry.option->get_group() == from_a_file) continue;
+      std::string line = entry.name;
+      auto const turned_out = settled.find(entry.name);
+      std::string const& unsaid = turned_out == settled.end() ? entry.shown_default : turned_out->second;
+      if (!is_given) line += unsaid.empty() ? "" : " " + in_shell(unsaid);
+      if (is_given)
+        for (auto const& value : found->second) line += " " + in_shell(value);
+      if (!is_given && unsaid.empty()) line = "# " + line;
+      widest = std::max(widest, std::min<std::size_t>(line.size(), 60));
+      lines.emplace_back(std::move(line), origin(entry.name));
+    }
+    std::string text;
+    for (auto const& [line, where] : lines)
+      text +=
+          line + std::string(line.size() < widest ? widest - line.size() : 0, ' ') + "  # " + where + "\n";
+    return text;
+  }
   std::string const& program() const { return program_; }
 
  private:
@@ -183,6 +253,7 @@ class CommandLine {
     std::string name;
     bool several;
     bool takes_none;
+    std::string shown_default;
     std::shared_ptr<Names> storage;
     std::function<void(std::string const&, Names const&)> accept;
   };
@@ -210,7 +281,8 @@ class CommandLine {
     made->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     made->group(group_);
     made->option_text(type + (shown_default.empty() ? "" : " [" + shown_default + "]"));
-    entries_.push_back({made, first_name(names), several, false, std::move(storage), std::move(accept)});
+    entries_.push_back(
+        {made, first_name(names), several, false, shown_default, std::move(storage), std::move(accept)});
   }
 
   Names all_names() const {
@@ -274,29 +346,32 @@ class CommandLine {
     return given;
   }
 
+  /// Adds what files set to what was given.
+  void read_files() {
+    for (auto const& [flag, read] : readers_) {
+      Names const* const path = on_line(flag);
+      if (path == nullptr) continue;
+      for (FileSetting const& setting : read(path->back())) {
+        Entry const* const entry = find(setting.flag);
+        if (entry == nullptr || !given_.emplace(entry->option, setting.values).second) continue;
+        where_[entry->name] = setting.where;
+      }
+    }
+  }
+
   CLI::App app_;
   std::string program_;
   std::string group_ = "Options";
   std::vector<Entry> entries_;
+  std::vector<std::pair<std::string, std::function<std::vector<FileSetting>(std::string const&)>>> readers_;
+  std::map<CLI::Option const*, Names> given_;  ///< on the line and by files
+  std::map<std::string, std::string> where_;   ///< of flags that a file gave
 };
 
 /// argv as one line that a shell reads back.
 inline std::string command_text(int argc, char const* const* argv) {
   std::string line;
-  for (int at = 0; at < argc; ++at) {
-    std::string const word = argv[at];
-    bool const plain = !word.empty() && word.find_first_not_of(
-                                            "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-                                            "0123456789_-+=./:,@%") == std::string::npos;
-    line += at == 0 ? "" : " ";
-    if (plain) {
-      line += word;
-      continue;
-    }
-    line += '\'';
-    for (char const c : word) line += c == '\'' ? std::string("'\\''") : std::string(1, c);
-    line += '\'';
-  }
+  for (int at = 0; at < argc; ++at) line += (at == 0 ? "" : " ") + in_shell(argv[at]);
   return line;
 }
 

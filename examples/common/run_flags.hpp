@@ -2,7 +2,10 @@
 // The flags that more than one program has: data, optimizer, seed and threads.
 #pragma once
 
+#include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -76,12 +79,18 @@ inline std::vector<NamedPath> data_paths(DataFlags const& flags) {
   return paths;
 }
 
+/// The schedules, in the order of RateShape.
+inline Names schedule_names() {
+  return {"constant", "linear", "cosine", "warmuplr", "warmupdecaylr", "warmupcosinelr"};
+}
+inline std::string name_of(RateShape shape) { return schedule_names()[static_cast<std::size_t>(shape)]; }
+
 /// The optimizer's flags, straight into the options of a trainer. `warmup_name` is the flag for the steps
 /// over which the learning rate rises.
 inline void add_optimizer_flags(CommandLine& line, TrainerOptions& options, std::string const& warmup_name) {
   using Float = std::numeric_limits<float>;  // in which the update computes
   Range const number{.least = 0.0, .most = Float::max()};
-  line.group("Optimizer (AdamW)");
+  line.group("Optimizer");
   line.real("--learning-rate,--lr", options.learning_rate, "the highest learning rate", number);
   line.real("--beta1", options.beta1, "decay of the first moment",
             {.least = 0.0, .most = 1.0, .open_above = true});
@@ -91,16 +100,56 @@ inline void add_optimizer_flags(CommandLine& line, TrainerOptions& options, std:
             {.least = Float::min(), .most = Float::max()});
   line.real("--weight-decay", options.weight_decay, "on matrices only", number);
   line.real("--clip", options.clip, "largest gradient norm; 0 clips nothing", number);
-  line.custom("--schedule", "constant|linear|cosine", "constant",
-              "how the learning rate goes on after its warm-up",
+  line.custom("--optimizer", "adamw|adam", "adamw", "adam: weight decay is a part of the gradient",
               [&](std::string const& flag, std::string const& value) {
-                std::string const name = cli::choice(flag, value, {"constant", "linear", "cosine"});
-                options.schedule = name == "linear"   ? RateShape::linear
-                                   : name == "cosine" ? RateShape::cosine
-                                                      : RateShape::constant;
+                options.decoupled_decay = cli::choice(flag, value, {"adamw", "adam"}) == "adamw";
+              });
+  line.custom("--schedule", joined(schedule_names(), "|"), "constant",
+              "how the learning rate goes on after its warm-up; the last three are DeepSpeed's",
+              [&](std::string const& flag, std::string const& value) {
+                Names const names = schedule_names();
+                std::string const name = cli::choice(flag, value, names);
+                options.schedule = RateShape(std::find(names.begin(), names.end(), name) - names.begin());
               });
   line.whole(warmup_name, options.warmup_steps, "steps over which the learning rate rises", 0,
              std::int64_t{1} << 40);
+  line.whole("--schedule-steps", options.total_steps, "where the schedule ends; 0: with the run", 0,
+             std::int64_t{1} << 40);
+  line.real("--final-fraction", options.final_fraction, "of the learning rate, at the end of the schedule",
+            number);
+  line.real("--first-rate", options.first_rate, "where the warm-up of DeepSpeed's schedules begins", number);
+  line.custom("--warmup-type", "log|linear", "log", "how the learning rate rises in DeepSpeed's schedules",
+              [&](std::string const& flag, std::string const& value) {
+                options.log_warmup = cli::choice(flag, value, {"log", "linear"}) == "log";
+              });
+}
+
+/// The numbers of a loss scale.
+inline void add_loss_scale_flags(CommandLine& line, LossScaleOptions& scale) {
+  line.group("Loss scale (fp16)");
+  auto const power = [&](char const* name, double& value, char const* help) {
+    line.custom(name, "X", shortest(value), help,
+                [&value](std::string const& flag, std::string const& given) {
+                  double const number = real_number(flag, given, {.least = 0x1p-100, .most = 0x1p100});
+                  int exponent = 0;
+                  if (std::frexp(number, &exponent) != 0.5)
+                    refuse(flag + " is " + given + ", no power of two; give " +
+                           exact(std::ldexp(0.5, exponent)) + " or " + exact(std::ldexp(1.0, exponent)));
+                  value = number;
+                });
+  };
+  power("--initial-loss-scale", scale.initial, "the first one, a power of two; the only one of static");
+  power("--min-loss-scale", scale.minimum, "where it stops falling");
+  power("--max-loss-scale", scale.maximum, "where it stops rising");
+  line.whole("--loss-scale-window", scale.growth_interval, "good steps before it doubles", 1,
+             std::int64_t{1} << 40);
+  line.whole("--loss-scale-delay", scale.growth_delay,
+             "good steps that do not count for that, at the start and after an overflow", 0,
+             std::int64_t{1} << 40);
+  line.whole("--hysteresis", scale.hysteresis, "the overflow that halves it; those before only skip a step",
+             1, std::int64_t{1} << 40);
+  line.toggle("--consecutive-hysteresis", scale.consecutive_hysteresis,
+              "a good step forgives overflows; else only growth does");
 }
 
 /// `--freeze`: the pattern as it was given, and what it means in the options of a trainer.
@@ -123,10 +172,6 @@ inline void check_freeze(std::string const& pattern, TrainerOptions const& optio
   } catch (Error const& error) {
     throw Error(error.kind(), "--freeze " + in_quotes(pattern) + ": " + error.what());
   }
-}
-
-inline char const* name_of(RateShape shape) {
-  return shape == RateShape::linear ? "linear" : shape == RateShape::cosine ? "cosine" : "constant";
 }
 
 /// A seed: any whole number of 64 bits. Throws Error(usage) that names the flag.

@@ -186,6 +186,12 @@ inline std::string shortest(double value) {
   return text;
 }
 
+/// The fewest digits that read back to the same number: "16777216", "1e-05".
+inline std::string exact(double value) {
+  char text[32];
+  return std::string(text, std::to_chars(text, text + sizeof text, value).ptr);
+}
+
 }  // namespace cli
 }  // namespace v0
 }  // namespace tessera

@@ -16,6 +16,7 @@
 #include "tessera/train/any_trainer.hpp"
 
 #include "common/command_line.hpp"
+#include "common/config_file.hpp"
 #include "common/data.hpp"
 #include "common/machine.hpp"
 #include "common/nvme_folder.hpp"
@@ -70,6 +71,7 @@ void declare(cli::CommandLine& line, Settings& settings) {
   line.path("--init", "PATH", settings.init,
             "start every row from these weights: safetensors, an index of parts, or a folder");
   cli::add_optimizer_flags(line, settings.trainer, "--learning-rate-warmup");
+  cli::add_loss_scale_flags(line, settings.trainer.loss_scale);
   cli::add_freeze_flag(line, settings.freeze, settings.trainer);
   cli::add_machine_flags(line, settings.trainer);
   cli::add_nvme_path_flag(line, settings.nvme_path);
@@ -80,6 +82,7 @@ void declare(cli::CommandLine& line, Settings& settings) {
   line.choice("--format", {"rows", "flat"}, settings.format,
               "of the JSON: a document of rows, or a plain array");
   line.toggle("--list", settings.list, "list the recipes of this build and stop");
+  cli::add_config_flags(line, settings.file);
 }
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -94,12 +97,13 @@ std::string length_text(Settings const& settings) {
 /// Refuses a learning rate that would end before its training of `total` steps or not begin to fall in it.
 void check_schedule(Settings const& settings, std::int64_t total) {
   TrainerOptions const& trainer = settings.trainer;
-  if (trainer.schedule == RateShape::constant) return;
+  if (trainer.schedule != RateShape::linear && trainer.schedule != RateShape::cosine) return;
   std::string const schedule = std::string("--schedule ") + cli::name_of(trainer.schedule);
   if (settings.min_time > 0.0)
     throw Error(ErrorKind::usage, "--min-time goes on beyond --steps, where " + schedule +
                                       " has ended and the learning rate is 0; give --steps without "
                                       "--min-time, or --schedule constant");
+  if (trainer.total_steps > 0) total = trainer.total_steps;
   if (total <= trainer.warmup_steps)
     throw Error(ErrorKind::config,
                 schedule + " falls after --learning-rate-warmup " + std::to_string(trainer.warmup_steps) +
@@ -212,7 +216,7 @@ std::string rows_text(Settings const& settings, std::size_t rows) {
 std::string box_text(cli::CommandLine const& line, Settings const& settings, std::vector<Point> const& points,
                      DataSets const& data) {
   cli::Box box("compare");
-  auto const origin = [&](char const* flag) { return line.given(flag) ? "flag" : "default"; };
+  auto const origin = [&](char const* flag) { return line.origin(flag); };
   cli::Names models;
   std::vector<std::int64_t> batches, accumulations, globals;
   for (auto const& model : settings.matrix.models) models.push_back(model.name);
@@ -222,7 +226,7 @@ std::string box_text(cli::CommandLine const& line, Settings const& settings, std
     globals.push_back(point.split.global());
   }
   auto const derived = [&](char const* flag) {
-    return line.given(flag) ? "flag" : settings.matrix.global_batch ? "derived" : "default";
+    return line.given(flag) ? line.origin(flag) : settings.matrix.global_batch ? "derived" : "default";
   };
   box.add("models", cli::joined(models, " "), origin("--models"));
   std::string const& device = settings.matrix.device;
@@ -234,13 +238,14 @@ std::string box_text(cli::CommandLine const& line, Settings const& settings, std
   box.add("batch", numbers(cli::distinct(batches)), derived("--batch"));
   box.add("sequence", numbers(settings.matrix.sequences), origin("--sequence"));
   box.add("accumulation", numbers(cli::distinct(accumulations)), derived("--accumulation"));
-  box.add("global batch", numbers(cli::distinct(globals)), settings.matrix.global_batch ? "flag" : "derived");
+  box.add("global batch", numbers(cli::distinct(globals)),
+          settings.matrix.global_batch ? origin("--global-batch") : "derived");
   box.add("stages", cli::joined(settings.matrix.slots.of<slot::sharding>(), ","),
-          settings.matrix.stages_given ? "flag" : "default");
+          settings.matrix.stages_given && !line.given("--stages") ? "flag" : origin("--stages"));
   box.add("precisions", cli::joined(settings.matrix.slots.of<slot::precision>(), ","),
           origin("--precisions"));
   box.add("offloads", cli::joined(settings.matrix.slots.of<slot::offload>(), ","),
-          settings.matrix.offloads_given ? "flag" : "default");
+          settings.matrix.offloads_given && !line.given("--offloads") ? "flag" : origin("--offloads"));
   if (!settings.trainer.nvme_directory.empty())
     box.add("nvme path", v0::detail::path_text(settings.trainer.nvme_directory), origin("--nvme-path"));
   if (settings.epochs > 0)
@@ -256,7 +261,7 @@ std::string box_text(cli::CommandLine const& line, Settings const& settings, std
   if (settings.min_time > 0.0) box.add("least time", cli::shortest(settings.min_time) + " s", "flag");
   box.add("learning rate",
           cli::shortest(settings.trainer.learning_rate) + ", clip " + cli::shortest(settings.trainer.clip),
-          line.given("--learning-rate") || line.given("--clip") ? "flag" : "default");
+          origin(line.given("--learning-rate") ? "--learning-rate" : "--clip"));
   box.add("data", data.description() + ", " + name_of(settings.data.order), origin("--data"));
   box.add("samples",
           cli::samples_text(data.first(), settings.data, points.front().sequence, settings.samples),
@@ -328,27 +333,38 @@ std::vector<Measured> measure_all(std::vector<Point> const& points, Settings con
 
 cli::Json settings_json(Settings const& settings, DataSets const& data) {
   TrainerOptions const& trainer = settings.trainer;
-  return {{"steps", settings.epochs > 0 ? cli::Json(nullptr) : cli::Json(settings.steps)},
-          {"epochs", settings.epochs > 0 ? cli::Json(settings.epochs) : cli::Json(nullptr)},
-          {"samples", settings.samples > 0 ? cli::Json(settings.samples) : cli::Json(nullptr)},
-          {"samples_are", cli::name_of(settings.data.samples_are)},
-          {"init", cli::or_null(settings.init.string())},
-          {"warmup", settings.warmup},
-          {"repeat", settings.repeat},
-          {"min_time_s", settings.min_time},
-          {"data", data.description()},
-          {"order", name_of(settings.data.order)},
-          {"learning_rate", trainer.learning_rate},
-          {"learning_rate_warmup", trainer.warmup_steps},
-          {"schedule", cli::name_of(trainer.schedule)},
-          {"beta1", trainer.beta1},
-          {"beta2", trainer.beta2},
-          {"epsilon", trainer.epsilon},
-          {"weight_decay", trainer.weight_decay},
-          {"clip", trainer.clip},
-          {"freeze", cli::or_null(settings.freeze)},
-          {"threads", trainer.threads},
-          {"seed", trainer.seed}};
+  return {
+      {"steps", settings.steps},
+      {"warmup", settings.warmup},
+      {"repeat", settings.repeat},
+      {"min_time_s", settings.min_time},
+      {"data", data.description()},
+      {"data_paths", settings.data.paths},
+      {"vocabulary", settings.data.vocabulary > 0 ? cli::Json(settings.data.vocabulary) : cli::Json(nullptr)},
+      {"order", name_of(settings.data.order)},
+      {"learning_rate", trainer.learning_rate},
+      {"learning_rate_warmup", trainer.warmup_steps},
+      {"schedule", cli::name_of(trainer.schedule)},
+      {"schedule_steps", trainer.total_steps},
+      {"final_fraction", trainer.final_fraction},
+      {"first_rate", trainer.first_rate},
+      {"warmup_type", trainer.log_warmup ? "log" : "linear"},
+      {"optimizer", trainer.decoupled_decay ? "adamw" : "adam"},
+      {"beta1", trainer.beta1},
+      {"beta2", trainer.beta2},
+      {"epsilon", trainer.epsilon},
+      {"weight_decay", trainer.weight_decay},
+      {"clip", trainer.clip},
+      {"initial_loss_scale", trainer.loss_scale.initial},
+      {"min_loss_scale", trainer.loss_scale.minimum},
+      {"max_loss_scale", trainer.loss_scale.maximum},
+      {"loss_scale_window", trainer.loss_scale.growth_interval},
+      {"loss_scale_delay", trainer.loss_scale.growth_delay},
+      {"hysteresis", trainer.loss_scale.hysteresis},
+      {"consecutive_hysteresis", trainer.loss_scale.consecutive_hysteresis},
+      {"freeze", cli::or_null(settings.freeze)},
+      {"threads", trainer.threads},
+      {"seed", trainer.seed}};
 }
 
 int list_recipes() {
@@ -394,12 +410,27 @@ int run(int argc, char const* const* argv) {
       cli::check_freeze(settings.freeze, settings.trainer, point.model.built.units()({1, 1}));
   cli::NvmeFolder const nvme_folder(settings.nvme_path, uses_files(points));
   settings.trainer.nvme_directory = nvme_folder.path();
+  cli::Names differences;
+  if (line.given("--config"))
+    for (auto const& model : settings.matrix.models)
+      for (auto const& point : points)
+        if (point.model.name == model.name && point.model.can_run()) {
+          differences =
+              cli::deepspeed_differences(settings.file.deepspeed, point.model.built.units()({1, 1}));
+          break;
+        }
+  if (settings.file.print) {
+    std::cout << line.settings_text({});
+    cli::print_notes(std::cout, settings.file, differences);
+    return 0;
+  }
   Outputs outputs(settings, points);
 
   bool const stdout_is_data = settings.json == "-" || settings.csv == "-";
   std::ostream& log = stdout_is_data ? std::cerr : std::cout;
   cli::Terminal const terminal = cli::Terminal::of(stdout_is_data ? 2 : 1);
   cli::Interrupt const interrupt;
+  cli::print_notes(log, settings.file, differences);
   log << box_text(line, settings, points, data) << std::flush;
 
   results::Document document;

@@ -86,7 +86,7 @@ class Training {
         steps_(steps_of(settings, point, data)),
         done_(done) {
     ranks_.resize(static_cast<std::size_t>(point.world()));
-    options_.total_steps = steps_;
+    if (options_.total_steps == 0) options_.total_steps = steps_;
     if (settings.epochs > 0)
       epoch_.emplace(cli::samples_of(data, point.sequence, settings.samples), point.split.global());
   }

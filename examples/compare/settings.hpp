@@ -8,6 +8,7 @@
 
 #include "tessera/train/options.hpp"
 
+#include "common/config_file.hpp"
 #include "common/matrix.hpp"
 #include "common/run_flags.hpp"
 
@@ -37,6 +38,7 @@ struct Settings {
   std::filesystem::path json, csv;  ///< empty: not named
   std::string format = "rows";
   bool list = false;
+  cli::ConfigFile file;
 };
 
 }  // namespace compare

@@ -11,6 +11,7 @@
 #include "tessera/plan/support.hpp"
 
 #include "common/command_line.hpp"
+#include "common/config_file.hpp"
 #include "common/machine.hpp"
 #include "common/matrix.hpp"
 #include "common/nvme_folder.hpp"
@@ -54,6 +55,7 @@ struct Settings {
   std::filesystem::path nvme_path;
   std::filesystem::path json;
   bool no_search = false, schedule = false;
+  cli::ConfigFile file;
 };
 
 void declare(cli::CommandLine& line, Settings& settings) {
@@ -78,6 +80,7 @@ void declare(cli::CommandLine& line, Settings& settings) {
               "print the step of each recipe, entry by entry, as rank 0 runs it");
   line.toggle("--no-search", settings.no_search,
               "leave out the largest batch and sequence, which take most of the time");
+  cli::add_config_flags(line, settings.file);
 }
 
 Json limit_json(std::int64_t bytes) { return bytes == MemoryLimit::none ? Json(nullptr) : Json(bytes); }
@@ -318,6 +321,11 @@ int run(int argc, char const* const* argv) {
   cli::check_nvme_path(settings.nvme_path);
   bool const stdout_is_data = settings.json == "-";
   if (!settings.json.empty() && !stdout_is_data) check_writable(settings.json);
+  if (settings.file.print) {
+    std::cout << line.settings_text({});
+    cli::print_notes(std::cout, settings.file, {});
+    return 0;
+  }
   auto const [limit, limit_text] = limits_of(settings);
 
   std::ostream& log = stdout_is_data ? std::cerr : std::cout;

@@ -5,6 +5,8 @@
 #include "tessera/comm/environment.hpp"
 
 #include "common/command_line.hpp"
+#include "common/config_file.hpp"
+#include "common/deepspeed_keys.hpp"
 #include "common/program.hpp"
 #include "train/settings.hpp"
 #include "train/training.hpp"
@@ -21,6 +23,9 @@ constexpr char examples[] =
     "  train --model gpt2 --init gpt2.safetensors --data tokens.bin --sequence 256 --batch 2 \\\n"
     "        --schedule cosine --warmup-steps 20 --learning-rate 3e-5 --epochs 1\n"
     "  train --steps 0 --save start.safetensors    the initial weights of a seed\n"
+    "  train --config ds_config.json --ranks 4     a DeepSpeed configuration; --print-config shows its "
+    "meaning\n"
+    "  train --from compare.json --best            the fastest row of a comparison, once more\n"
     "Exit codes: 0 done, 1 failed, 2 wrong command line, 3 settings that cannot be, 4 data or weights, 5 out "
     "of\n"
     "memory, 6 a rank was lost, 7 the loss is not finite, 129, 130 and 143 interrupted (after the step, and\n"
@@ -31,8 +36,19 @@ int train(int argc, char const* const* argv) {
   cli::TrainFlags flags;
   cli::declare(line, flags);
   if (!line.parse(argc, argv)) return 0;
+  if (flags.deepspeed_keys) {
+    std::cout << cli::deepspeed_keys_page();
+    return 0;
+  }
   (void)tessera::comm::from_environment();  // refuses to run N times beside itself
   cli::Settings settings = cli::resolve(line, flags);
+  cli::Names const differences = line.given("--config")
+                                     ? cli::deepspeed_differences(flags.file.deepspeed, settings.units())
+                                     : cli::Names();
+  if (flags.file.print || (flags.file.deepspeed.prints_settings && !settings.quiet))
+    std::cout << line.settings_text(cli::settled_flags(settings));
+  if (flags.file.print || !settings.quiet) cli::print_notes(std::cout, flags.file, differences);
+  if (flags.file.print) return 0;
   cli::NvmeFolder const nvme_folder(settings.nvme_path, tessera::uses_files(settings.recipe.placement));
   settings.options.nvme_directory = nvme_folder.path();
   cli::check_room_for(settings);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -23,6 +24,7 @@
 
 #include "common/batches.hpp"
 #include "common/command_line.hpp"
+#include "common/config_file.hpp"
 #include "common/data.hpp"
 #include "common/mesh.hpp"
 #include "common/models.hpp"
@@ -52,10 +54,11 @@ struct TrainFlags {
   std::int64_t steps = 100, epochs = 0, samples = 0;
   TrainerOptions options;
   std::string freeze;  ///< as given; the options have the rule
-  std::filesystem::path validation, init, save, log, nvme_path;
-  std::int64_t validate_every = 0;
+  std::filesystem::path validation, init, save, log, nvme_path, tensorboard;
+  std::int64_t validate_every = 0, print_every = 0;
+  bool quiet = false, deepspeed_keys = false;
+  ConfigFile file;
   CheckpointSettings checkpoints;
-  bool quiet = false;
 };
 
 inline void declare(CommandLine& line, TrainFlags& flags) {
@@ -117,13 +120,20 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
 
   add_checkpoint_flags(line, flags.checkpoints);
   add_optimizer_flags(line, flags.options, "--warmup-steps");
+  add_loss_scale_flags(line, flags.options.loss_scale);
   add_freeze_flag(line, flags.freeze, flags.options);
   add_machine_flags(line, flags.options);
   add_nvme_path_flag(line, flags.nvme_path);
 
   line.group("Reports");
   line.path("--log", "FILE", flags.log, "one JSON object a line: the settings, then every step");
+  line.path("--tensorboard", "FOLDER", flags.tensorboard, "write event files for TensorBoard here");
+  line.whole("--print-every", flags.print_every, "steps between two printed ones; 0: a hundred lines in all",
+             0, std::int64_t{1} << 40);
   line.toggle("-q,--quiet", flags.quiet, "print errors only");
+  add_config_flags(line, flags.file);
+  add_row_flags(line, flags.file);
+  line.toggle("--deepspeed-keys", flags.deepspeed_keys, "print what becomes of every key of a configuration");
 }
 
 /// What the flags mean: every number is settled and checked.
@@ -139,8 +149,8 @@ struct Settings {
   std::int64_t steps = 0;
   std::int64_t samples = 0;  ///< the first so many of the data; 0: all
   std::int64_t epochs = 0;   ///< 0: the steps say how long
-  std::int64_t validate_every = 0;
-  std::filesystem::path init, save, log;
+  std::int64_t validate_every = 0, print_every = 0;
+  std::filesystem::path init, save, log, tensorboard;
   std::filesystem::path nvme_path;  ///< empty: a fresh folder, where one is needed
   std::string save_config;          ///< of the folder that is saved; empty: a file is
   CheckpointSettings checkpoints;
@@ -266,14 +276,15 @@ inline void check_folder_to_save(Settings const& settings, TrainFlags const& fla
 /// there.
 inline void check_schedule(Settings& settings) {
   TrainerOptions& options = settings.options;
-  options.total_steps = settings.steps;
-  if (options.schedule == RateShape::constant || settings.steps > options.warmup_steps) return;
+  if (options.total_steps == 0) options.total_steps = settings.steps;
+  bool const falls = options.schedule == RateShape::linear || options.schedule == RateShape::cosine;
+  if (!falls || options.total_steps > options.warmup_steps) return;
   std::string const schedule = std::string("--schedule ") + name_of(options.schedule);
   if (settings.steps > 0)
     throw Error(ErrorKind::config,
                 schedule + " begins after the warm-up, but --warmup-steps " +
                     std::to_string(options.warmup_steps) + " leaves none of the run's " +
-                    std::to_string(settings.steps) +
+                    std::to_string(options.total_steps) +
                     " steps; lower --warmup-steps, raise --steps, or give --schedule constant");
   options.total_steps = options.warmup_steps + 1;  // nothing is trained, so no rate is ever asked for
 }
@@ -292,6 +303,8 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   check_nvme_path(settings.nvme_path);
   settings.validate_every = flags.validate_every;
   settings.checkpoints = flags.checkpoints;
+  settings.print_every = flags.print_every;
+  settings.tensorboard = flags.tensorboard;
   settings.quiet = flags.quiet;
 
   check_data_flags(line, flags.data);
@@ -304,7 +317,7 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   if (flags.validate_every > 0 && flags.validation.empty())
     refuse("--validate-every " + std::to_string(flags.validate_every) +
            " needs data; give --validation PATH");
-  if (line.given("--precision") + flags.bf16 + flags.fp16 > 1)
+  if ((line.on_line("--precision") != nullptr) + flags.bf16 + flags.fp16 > 1)
     refuse("--precision, --bf16 and --fp16 all say in which format products are computed; give one of them");
   settings.recipe = recipe_of(flags);
   settings.model = model_choice("--model", flags.model);
@@ -353,7 +366,7 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   }
   if (settings.validation) Loader::check(*settings.validation, settings.validation_loader(0));
   settings.steps = flags.steps;
-  settings.length_from = line.given("--steps") ? "flag" : "default";
+  settings.length_from = line.origin("--steps");
   if (!line.given("--steps") && (flags.epochs > 0 || flags.samples > 0)) {
     std::int64_t const samples = samples_of(*settings.source, flags.sequence, flags.samples);
     settings.epochs = std::max<std::int64_t>(1, flags.epochs);
@@ -370,10 +383,23 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   return settings;
 }
 
+/// The flags that nobody gave, as they turned out.
+inline std::map<std::string, std::string> settled_flags(Settings const& settings) {
+  std::map<std::string, std::string> flags;
+  for_each_slot([&]<class Slot>(Slot) {
+    std::string const names = slot_flag<Slot>().one;
+    flags[names.substr(0, names.find(','))] = settings.recipe.names.*Slot::field;
+  });
+  flags["--batch"] = std::to_string(settings.relation.batch);
+  flags["--accumulation"] = std::to_string(settings.relation.accumulation);
+  flags["--steps"] = std::to_string(settings.steps);
+  return flags;
+}
+
 /// The settings and where each came from.
 inline Box box_of(Settings const& settings, CommandLine const& line) {
   Box box("train");
-  auto const origin = [&](char const* flag) { return std::string(line.given(flag) ? "flag" : "default"); };
+  auto const origin = [&](char const* flag) { return line.origin(flag); };
   RecipeTable const& recipe = settings.recipe;
   TrainerOptions const& options = settings.options;
   box.add("model", settings.model.name + ", " + grouped(parameter_count(settings.units())) + " parameters",
@@ -403,7 +429,8 @@ inline Box box_of(Settings const& settings, CommandLine const& line) {
             origin(line.given("--samples") ? "--samples" : "--samples-are"));
   if (settings.source) box.add("order", tessera::name_of(settings.data.order), origin("--order"));
   if (settings.validation) box.add("validation", settings.validation->description(), "flag");
-  box.add("global batch", settings.relation.text(), line.given("--global-batch") ? "flag" : "derived");
+  box.add("global batch", settings.relation.text(),
+          line.given("--global-batch") ? origin("--global-batch") : "derived");
   box.add("sequence", std::to_string(options.sequence), origin("--sequence"));
   box.add("steps", grouped(settings.steps), settings.length_from);
   if (CheckpointSettings const& saved = settings.checkpoints; !saved.folder.empty())

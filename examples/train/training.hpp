@@ -74,6 +74,7 @@ inline Json config_json(Settings const& settings) {
   config["epsilon"] = options.epsilon;
   config["weight_decay"] = options.weight_decay;
   config["clip"] = options.clip;
+  config["optimizer"] = options.decoupled_decay ? "adamw" : "adam";
   config["schedule"] = name_of(options.schedule);
   config["warmup_steps"] = options.warmup_steps;
   config["init"] = settings.init.empty() ? Json(nullptr) : Json(settings.init.string());
@@ -374,10 +375,12 @@ class Training {
       // The first ten steps, a hundred lines for the rest, the last, and what is wrong. Above a bar: the
       // first step, twenty lines or one a minute for the rest.
       bool const bar = bar_.interactive();
-      std::int64_t const every = std::max<std::int64_t>(1, settings_.steps / (bar ? 20 : 100));
+      std::int64_t const asked = settings_.print_every;
+      std::int64_t const every =
+          asked > 0 ? asked : std::max<std::int64_t>(1, settings_.steps / (bar ? 20 : 100));
       bool const late = bar && Clock::now() - line_printed_ >= std::chrono::minutes(1);
-      if (report.skipped || done_ <= (bar ? 1 : 10) || done_ % every == 0 || done_ == settings_.steps ||
-          late) {
+      bool const early = asked == 0 && done_ <= (bar ? 1 : 10);
+      if (report.skipped || early || done_ % every == 0 || done_ == settings_.steps || late) {
         bar_.clear();
         std::cout << report << std::endl;
         line_printed_ = Clock::now();

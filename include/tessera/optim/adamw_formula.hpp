@@ -15,13 +15,15 @@ struct AdamWOptions {
   double beta2 = 0.999;
   double epsilon = 1e-8;
   double weight_decay = 0.01;
+  bool decoupled = true;  ///< false: Adam, where the decay is added to the gradient (L2)
 };
 
 /// The factors of one step in the type S that the update computes in, formed once from doubles.
 template <class S>
 struct AdamWFactors {
   S gradient;  ///< factor of every gradient: loss scale, token count and clipping together
-  S keep;      ///< 1 - learning rate x weight decay
+  S keep;      ///< 1 - learning rate x weight decay; 1 in Adam
+  S l2;        ///< weight decay in Adam, as a part of the gradient; 0 in AdamW
   S beta1, one_minus_beta1;
   S beta2, one_minus_beta2;
   S root_correction;  ///< 1 / sqrt(1 - beta2^t)
@@ -34,8 +36,10 @@ template <class S>
 TESSERA_HOST_DEVICE AdamWFactors<S> adamw_factors(AdamWOptions const& options, double learning_rate,
                                                   double beta1_power, double beta2_power,
                                                   double gradient_factor, bool decayed) {
+  double const decay = decayed ? options.weight_decay : 0.0;
   return {static_cast<S>(gradient_factor),
-          static_cast<S>(decayed ? std::fma(-learning_rate, options.weight_decay, 1.0) : 1.0),
+          static_cast<S>(options.decoupled ? std::fma(-learning_rate, decay, 1.0) : 1.0),
+          static_cast<S>(options.decoupled ? 0.0 : decay),
           static_cast<S>(options.beta1),
           static_cast<S>(1.0 - options.beta1),
           static_cast<S>(options.beta2),
@@ -54,6 +58,7 @@ TESSERA_HOST_DEVICE inline double zero_below(double x, double bound) {
 }
 
 // Loshchilov and Hutter, arXiv 1711.05101, algorithm 2, with PyTorch's order: decay first, then the step.
+// Adam's decay is a part of the gradient, after clipping; AdamW adds 0 x weight there, which changes no bit.
 // Every a*b + c is an explicit fma, so contraction by a compiler changes nothing; moments below 2^-100 become
 // 0, so that denormals neither cost time nor differ between devices. V is float, double or a packet of them.
 // The text is a macro because nvcc refuses one function for a GPU's scalars and a CPU's vector registers.
@@ -61,7 +66,7 @@ TESSERA_HOST_DEVICE inline double zero_below(double x, double bound) {
   using std::fma;                                                          \
   using std::sqrt;                                                         \
   constexpr S tiny = static_cast<S>(0x1p-100);                             \
-  V const g = gradient * V(by.gradient);                                   \
+  V const g = fma(V(by.l2), weight, gradient * V(by.gradient));            \
   V const share = V(by.one_minus_beta1) * g;                               \
   V const square = V(by.one_minus_beta2) * g * g;                          \
   first = zero_below(fma(V(by.beta1), first, share), V(tiny));             \

@@ -7,6 +7,7 @@
 
 #include "tessera/config.hpp"
 #include "tessera/optim/adamw_formula.hpp"
+#include "tessera/optim/schedule.hpp"
 #include "tessera/optim/step_state.hpp"
 #include "tessera/policy/table.hpp"
 
@@ -14,9 +15,13 @@ namespace tessera {
 inline namespace v0 {
 
 /// The numbers of LossScale. All scales are powers of two, so that scaling changes no bit but the exponent.
+/// DeepSpeed's scaler is hysteresis 2 with growth_delay 1.
 struct LossScaleOptions {
   double initial = 65536.0;             ///< the first scale of Dynamic, the only one of Static
   std::int64_t growth_interval = 2000;  ///< good steps before the scale doubles
+  std::int64_t growth_delay = 0;  ///< good steps at the start and after an overflow that do not count for it
+  std::int64_t hysteresis = 1;  ///< the overflow that halves the scale; those before it only skip their step
+  bool consecutive_hysteresis = false;  ///< a good step forgives overflows; else only growth does
   double minimum = 1.0;  ///< Dynamic never goes below; overflow at the minimum is reported as such
   double maximum = 0x1p24;
 };
@@ -26,6 +31,7 @@ struct StepRule {
   LossScaleKind loss_scale = LossScaleKind::none;
   LossScaleOptions scale;
   AdamWOptions adamw;
+  RateSchedule rates;
   double clip = 0.0;  ///< largest norm of the gradient; 0: no clipping
   /// Overflows in a row that a run survives; without a loss scale it survives none.
   std::int64_t skips_allowed = 50;
@@ -33,9 +39,11 @@ struct StepRule {
 };
 
 /// Before the first micro-batch: fixes the factor that every loss gradient of this attempt carries.
+/// `learning_rate` is that of the attempt; a schedule over applied updates is asked here, where they are
+/// known.
 TESSERA_HOST_DEVICE inline void begin_step(StepState& state, StepRule const& rule, double learning_rate) {
   if (state.stopped_at > 0) return;
-  state.learning_rate = learning_rate;
+  state.learning_rate = rule.rates.counts_skipped() ? learning_rate : rule.rates.at(state.applied);
   state.used_scale = rule.loss_scale == LossScaleKind::none ? 1.0 : state.loss_scale;
   state.backward_scale_double = state.used_scale / static_cast<double>(rule.tokens);
   state.backward_scale = static_cast<float>(state.backward_scale_double);
@@ -66,8 +74,10 @@ TESSERA_HOST_DEVICE inline void finish_step(StepState& state, StepRule const& ru
       state.stopped_at = state.attempted;
     state.good_steps = 0;
     double const lower = state.loss_scale / 2.0;
-    if (rule.loss_scale == LossScaleKind::dynamic)
+    if (rule.loss_scale == LossScaleKind::dynamic && ++state.forgiven >= rule.scale.hysteresis) {
       state.loss_scale = lower > rule.scale.minimum ? lower : rule.scale.minimum;
+      state.forgiven = rule.scale.hysteresis - 1;  // the next one halves it too
+    }
     return;
   }
   state.skipped = unmasked == 0;
@@ -82,8 +92,11 @@ TESSERA_HOST_DEVICE inline void finish_step(StepState& state, StepRule const& ru
     state.factors_double[group] = adamw_factors<double>(rule.adamw, state.learning_rate, state.beta1_power,
                                                         state.beta2_power, state.gradient_factor, group == 0);
   }
-  if (rule.loss_scale == LossScaleKind::dynamic && ++state.good_steps >= rule.scale.growth_interval) {
-    state.good_steps = 0;
+  if (rule.scale.consecutive_hysteresis) state.forgiven = 0;
+  if (rule.loss_scale == LossScaleKind::dynamic &&
+      ++state.good_steps >= rule.scale.growth_delay + rule.scale.growth_interval) {
+    state.good_steps = rule.scale.growth_delay;
+    state.forgiven = 0;
     double const higher = state.loss_scale * 2.0;
     state.loss_scale = higher < rule.scale.maximum ? higher : rule.scale.maximum;
   }

@@ -1,37 +1,78 @@
 // SPDX-License-Identifier: Apache-2.0
-// Learning rates over attempted steps.
+// Learning rates over steps.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 #include <numbers>
 
+#include "tessera/config.hpp"
+
 namespace tessera {
 inline namespace v0 {
 
-/// How the learning rate changes after the warm-up.
-enum class RateShape : std::uint8_t { constant, linear, cosine };
+/// How the learning rate changes after the warm-up. The last three are schedules of DeepSpeed, to the step.
+enum class RateShape : std::uint8_t {
+  constant,
+  linear,
+  cosine,
+  warmup_lr,
+  warmup_decay_lr,
+  warmup_cosine_lr
+};
 
 /// The learning rate as a pure function of the step. `warmup_steps` rise linearly from rate / warmup_steps to
 /// the rate; then constant, or linear or half a cosine down to `final_fraction` of it at `total_steps` (which
 /// linear and cosine need).
+///
+/// DeepSpeed's WarmupLR, WarmupDecayLR and WarmupCosineLR rise from `first_rate` over at least 2 steps, by
+/// the logarithm of the step unless `log_warmup` is false; then the rate stays, falls linearly to
+/// `first_rate` or by a cosine to `final_fraction` at `total_steps`. They count applied updates, one behind:
+/// the first two have the first rate (of WarmupCosineLR the first of all has 0).
 struct RateSchedule {
   double learning_rate = 3e-4;
   RateShape shape = RateShape::constant;
   std::int64_t warmup_steps = 0;
   std::int64_t total_steps = 0;
   double final_fraction = 0.0;
+  double first_rate = 0.0;
+  bool log_warmup = true;
 
-  /// The rate of a step, counted from 0; skipped steps count.
-  double at(std::int64_t step) const {
+  /// Whether a step is an attempt; else it is an applied update.
+  TESSERA_HOST_DEVICE bool counts_skipped() const { return shape < RateShape::warmup_lr; }
+
+  /// The rate of a step, counted from 0.
+  TESSERA_HOST_DEVICE double at(std::int64_t step) const {
+    if (!counts_skipped()) return of_deepspeed(step - 1);
     if (step < warmup_steps)
       return learning_rate * static_cast<double>(step + 1) / static_cast<double>(warmup_steps);
     if (shape == RateShape::constant || total_steps <= warmup_steps) return learning_rate;
     double const way = std::fmin(
         1.0, static_cast<double>(step - warmup_steps) / static_cast<double>(total_steps - warmup_steps));
-    double const kept =
-        shape == RateShape::linear ? 1.0 - way : 0.5 * (1.0 + std::cos(std::numbers::pi * way));
+    double const kept = shape == RateShape::linear ? 1.0 - way : half_cosine(way);
     return learning_rate * (final_fraction + (1.0 - final_fraction) * kept);
+  }
+
+ private:
+  TESSERA_HOST_DEVICE static double half_cosine(double way) {
+    return 0.5 * (1.0 + std::cos(std::numbers::pi * way));
+  }
+
+  /// As its scheduler has it after `last` + 1 of its own steps.
+  TESSERA_HOST_DEVICE double of_deepspeed(std::int64_t last) const {
+    bool const cosine = shape == RateShape::warmup_cosine_lr;
+    if (last < 0) return cosine ? 0.0 : first_rate;
+    double const now = static_cast<double>(last), warm = std::fmax(2.0, static_cast<double>(warmup_steps));
+    double const fall = std::fmax(1.0, static_cast<double>(total_steps) - warm);
+    double risen = 1.0;
+    if (now < warm)
+      risen = log_warmup ? std::log(now + 1.0) / std::log(warm) : now / warm;
+    else if (cosine)
+      return learning_rate * (final_fraction + (1.0 - final_fraction) *
+                                                   half_cosine(std::fmin(1.0, (now - warm + 1.0) / fall)));
+    else if (shape == RateShape::warmup_decay_lr)
+      risen = std::fmax(0.0, (static_cast<double>(total_steps) - now) / fall);
+    return first_rate + (learning_rate - first_rate) * risen;
   }
 };
 

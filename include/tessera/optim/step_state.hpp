@@ -22,6 +22,7 @@ struct StepState {
 
   double loss_scale = 1.0;        ///< a power of two
   std::int64_t good_steps = 0;    ///< steps since the last overflow or growth
+  std::int64_t forgiven = 0;      ///< overflows that left the scale as it was (LossScaleOptions::hysteresis)
   std::int64_t skips_in_row = 0;  ///< overflows since the last applied update
   /// The attempt after which the run cannot go on: later ones, which may be enqueued already, change nothing
   /// but `attempted`. 0: none.

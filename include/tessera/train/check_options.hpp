@@ -56,7 +56,9 @@ inline void check_options(TrainerOptions const& options, std::int64_t positions)
   number("final_fraction", options.final_fraction, 0.0, infinity);
   count("warmup_steps", options.warmup_steps, 0);
   count("total_steps", options.total_steps, 0);
-  if (options.schedule != RateShape::constant && options.total_steps <= options.warmup_steps)
+  number("first_rate", options.first_rate, 0.0, infinity);
+  if ((options.schedule == RateShape::linear || options.schedule == RateShape::cosine) &&
+      options.total_steps <= options.warmup_steps)
     fail({"total_steps is ", options.total_steps, " and warmup_steps is ", options.warmup_steps,
           "; a linear or cosine schedule needs total_steps beyond the warm-up"});
   count("batch", options.batch, 1);
@@ -82,6 +84,8 @@ inline void check_options(TrainerOptions const& options, std::int64_t positions)
   power_of_two("loss_scale.minimum", scale.minimum);
   power_of_two("loss_scale.maximum", scale.maximum);
   count("loss_scale.growth_interval", scale.growth_interval, 1);
+  count("loss_scale.growth_delay", scale.growth_delay, 0);
+  count("loss_scale.hysteresis", scale.hysteresis, 1);
   if (scale.minimum > scale.initial || scale.initial > scale.maximum)
     fail({"loss_scale.initial is ", text(scale.initial), "; it must lie between loss_scale.minimum ",
           text(scale.minimum), " and loss_scale.maximum ", text(scale.maximum)});

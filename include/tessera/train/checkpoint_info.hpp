@@ -129,6 +129,7 @@ inline CheckpointInfo read_checkpoint(std::filesystem::path const& folder) {
     info.state.beta2_power = state.at("beta2_power");
     info.state.loss_scale = state.at("loss_scale");
     info.state.good_steps = state.at("good_steps");
+    info.state.forgiven = state.at("forgiven");
     info.state.skips_in_row = state.at("skips_in_row");
     info.loss_scale = info.json.at("recipe").at("loss_scale");
     info.notes = info.json.at("notes");

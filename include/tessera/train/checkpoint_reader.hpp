@@ -206,6 +206,7 @@ class CheckpointReader {
     if (kind != LossScaleKind::dynamic || info.loss_scale != name_of(kind)) {
       state.loss_scale = kind == LossScaleKind::none ? 1.0 : state_.options().loss_scale.initial;
       state.good_steps = 0;
+      state.forgiven = 0;
       state.skips_in_row = 0;
     }
     return state;

@@ -363,10 +363,10 @@ class CheckpointWriter {
     json["schema_version"] = checkpoint_schema;
     json["library"] = version;
     json["step"] = scalars_.attempted;
-    json["state"] = {{"attempted", scalars_.attempted},      {"applied", scalars_.applied},
-                     {"beta1_power", scalars_.beta1_power},  {"beta2_power", scalars_.beta2_power},
-                     {"loss_scale", scalars_.loss_scale},    {"good_steps", scalars_.good_steps},
-                     {"skips_in_row", scalars_.skips_in_row}};
+    json["state"] = {{"attempted", scalars_.attempted},     {"applied", scalars_.applied},
+                     {"beta1_power", scalars_.beta1_power}, {"beta2_power", scalars_.beta2_power},
+                     {"loss_scale", scalars_.loss_scale},   {"good_steps", scalars_.good_steps},
+                     {"forgiven", scalars_.forgiven},       {"skips_in_row", scalars_.skips_in_row}};
     json["seed"] = numbers.seed;
     json["world"] = world();
     json["batch"] = plan_.shape.batch;

@@ -149,7 +149,6 @@ class Engine {
   StepMemory<Place> memory_;
   Context<Place> context_;
   StepRule rule_;
-  RateSchedule rates_;
   Store store_;
   Executor<Place, T> train_;
   Executor<Place, T> evaluate_;
@@ -175,8 +174,6 @@ Engine<Place, T>::Engine(ErasedModel<Place, T> model, RecipeTable const& recipe,
       context_(threads_of_rank(options.threads, transport.world()), detail::workspace_of(plan_, memory_),
                nullptr, Math::of(recipe)),
       rule_(detail::step_rule(recipe, options, plan_.shape)),
-      rates_{options.learning_rate, options.schedule, options.warmup_steps, options.total_steps,
-             options.final_fraction},
       store_(plan_, memory_, context_, transport, rule_),
       train_(plan_, plan_.train, memory_, model_.functions, model_.object.get()),
       evaluate_(plan_, plan_.evaluate, memory_, model_.functions, model_.object.get()) {
@@ -319,7 +316,7 @@ void Engine<Place, T>::give_up(char const* cause) {
 template <class Place, class T>
 bool Engine<Place, T>::enqueue(Batch const& batch) {
   load(batch);
-  store_.begin_step(rates_.at(attempted_));
+  store_.begin_step(rule_.rates.at(attempted_));
   ++attempted_;
   return context_.replay(0, plan_.recipe.capture == CaptureKind::graph,
                          [&] { train_.run(context_, store_, transport_, observer_); });

@@ -27,13 +27,16 @@ struct TrainerOptions {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double epsilon = 1e-8;
-  double weight_decay = 0.01;  ///< on parameters of two dims
-  double clip = 0.0;           ///< largest gradient norm; 0: no clipping
+  double weight_decay = 0.01;   ///< on parameters of two dims
+  bool decoupled_decay = true;  ///< AdamW; false: Adam, where the decay is a part of the gradient
+  double clip = 0.0;            ///< largest gradient norm; 0: no clipping
 
   RateShape schedule = RateShape::constant;
   std::int64_t warmup_steps = 0;
   std::int64_t total_steps = 0;  ///< where linear and cosine end
   double final_fraction = 0.0;   ///< of the learning rate, at the end of linear and cosine
+  double first_rate = 0.0;       ///< where the warm-up of DeepSpeed's schedules begins
+  bool log_warmup = true;        ///< by the logarithm of the step; of the same schedules
 
   std::int64_t batch = 0;     ///< micro-batch of one rank; 0: taken from the first batch
   std::int64_t sequence = 0;  ///< tokens a sample; 0: taken from the first batch

@@ -174,11 +174,13 @@ inline std::uint64_t hash_of_numbers(TrainerOptions const& options, StepPlan con
   for (double const number :
        {options.learning_rate, options.beta1, options.beta2, options.epsilon, options.weight_decay,
         options.clip, options.final_fraction, options.loss_scale.initial, options.loss_scale.minimum,
-        options.loss_scale.maximum})
+        options.loss_scale.maximum, options.first_rate})
     mix(number);
   for (std::int64_t const number :
-       {options.warmup_steps, options.total_steps, options.loss_scale.growth_interval, options.skips_allowed,
-        plan.shape.batch, plan.shape.sequence})
+       {options.warmup_steps, options.total_steps, options.loss_scale.growth_interval,
+        options.loss_scale.growth_delay, options.loss_scale.hysteresis,
+        std::int64_t{options.loss_scale.consecutive_hysteresis}, std::int64_t{options.decoupled_decay},
+        std::int64_t{options.log_warmup}, options.skips_allowed, plan.shape.batch, plan.shape.sequence})
     mix(number);
   mix(options.seed);
   mix(options.schedule);
@@ -194,7 +196,9 @@ inline StepRule step_rule(RecipeTable const& recipe, TrainerOptions const& optio
   StepRule rule;
   rule.loss_scale = recipe.loss_scale;
   rule.scale = options.loss_scale;
-  rule.adamw = {options.beta1, options.beta2, options.epsilon, options.weight_decay};
+  rule.adamw = {options.beta1, options.beta2, options.epsilon, options.weight_decay, options.decoupled_decay};
+  rule.rates = {options.learning_rate,  options.schedule,   options.warmup_steps, options.total_steps,
+                options.final_fraction, options.first_rate, options.log_warmup};
   rule.clip = options.clip;
   rule.skips_allowed = options.skips_allowed;
   rule.tokens = shape.global_batch() * shape.sequence;

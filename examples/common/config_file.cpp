@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/config_file.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/core/error.hpp"
+#include "tessera/data/file_bytes.hpp"
+#include "tessera/io/results.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cli {
+namespace {
+
+std::string text_of(std::string const& path) {
+  std::error_code code;
+  if (std::filesystem::is_directory(path, code))
+    throw Error(ErrorKind::config, v0::detail::path_text(path) +
+                                       " is a folder; name the JSON file of a DeepSpeed configuration");
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file)
+    throw Error(ErrorKind::config, v0::detail::path_text(path) +
+                                       " cannot be read; name the JSON file of a DeepSpeed configuration");
+  return text;
+}
+
+/// A flag of `train` as the other programs call it.
+std::string flag_of(std::string const& program, std::string const& flag) {
+  return program == "compare" && flag == "--warmup-steps" ? "--learning-rate-warmup" : flag;
+}
+
+std::vector<FileSetting> read_config(CommandLine const& line, ConfigFile& file, std::string const& path) {
+  std::string const& program = line.program();
+  OnLine const on_line = [&](std::string const& flag) { return line.on_line(flag_of(program, flag)); };
+  file.deepspeed = read_deepspeed(text_of(path), v0::detail::path_text(path), on_line);
+  file.notes = file.deepspeed.notes;
+  std::vector<FileSetting> settings = std::move(file.deepspeed.settings);
+  if (program == "plan")  // whose --schedule prints the step
+    std::erase_if(settings, [](FileSetting const& s) { return s.flag == "--schedule"; });
+  bool const strategies = program == "compare" && line.on_line("--strategies") != nullptr;
+  for (FileSetting& setting : settings) {
+    setting.flag = flag_of(program, setting.flag);
+    if (!line.knows(setting.flag) && program == "compare")
+      file.notes.push_back(setting.where + ": has no effect in compare");
+  }
+  if (strategies)  // they say stages or offloads
+    std::erase_if(settings,
+                  [](FileSetting const& s) { return s.flag == "--stage" || s.flag == "--offload"; });
+  return settings;
+}
+
+}  // namespace
+
+void add_config_flags(CommandLine& line, ConfigFile& file) {
+  line.group(CommandLine::from_a_file);
+  line.settings_file("--config", "FILE", "a DeepSpeed configuration; flags come before it",
+                     [&](std::string const& path) { return read_config(line, file, path); });
+  line.toggle("--print-config", file.print, "print every setting and where it came from, and stop");
+}
+
+void add_row_flags(CommandLine& line, ConfigFile& file) {
+  line.group(CommandLine::from_a_file);
+  line.settings_file(
+      "--from", "FILE", "the JSON file of a compare: repeats the row that --best or --row says",
+      [&](std::string const& path) {
+        Names const* const row = line.on_line("--row");
+        bool const best = line.on_line("--best") != nullptr;
+        if ((row != nullptr) == best)
+          refuse("--from " + in_quotes(path) + (best ? ": --best and --row both say" : ": nothing says") +
+                 " which row to repeat; give --best, or --row NAME");
+        return row_settings(results::read_results(path), v0::detail::path_text(path),
+                            best ? "" : row->back());
+      });
+  line.toggle("--best", file.best, "of --from: the row with the highest rate");
+  line.text("--row", "NAME", file.row, "of --from: the row of this experiment");
+}
+
+std::vector<RunKey> const run_keys = {{"learning_rate", "--learning-rate"},
+                                      {"learning_rate_warmup", "--warmup-steps"},
+                                      {"schedule", "--schedule"},
+                                      {"schedule_steps", "--schedule-steps"},
+                                      {"final_fraction", "--final-fraction"},
+                                      {"first_rate", "--first-rate"},
+                                      {"warmup_type", "--warmup-type"},
+                                      {"optimizer", "--optimizer"},
+                                      {"beta1", "--beta1"},
+                                      {"beta2", "--beta2"},
+                                      {"epsilon", "--epsilon"},
+                                      {"weight_decay", "--weight-decay"},
+                                      {"clip", "--clip"},
+                                      {"freeze", "--freeze"},
+                                      {"order", "--order"},
+                                      {"initial_loss_scale", "--initial-loss-scale"},
+                                      {"min_loss_scale", "--min-loss-scale"},
+                                      {"max_loss_scale", "--max-loss-scale"},
+                                      {"loss_scale_window", "--loss-scale-window"},
+                                      {"loss_scale_delay", "--loss-scale-delay"},
+                                      {"hysteresis", "--hysteresis"},
+                                      {"consecutive_hysteresis", "--consecutive-hysteresis"},
+                                      {"data_paths", "--data"},
+                                      {"vocabulary", "--vocabulary"}};
+
+std::vector<FileSetting> row_settings(results::Document const& document, std::string const& path,
+                                      std::string const& name) {
+  results::Row const* chosen = nullptr;
+  double rate = 0.0;
+  Names names;
+  for (results::Row const& row : document.rows) {
+    std::string const experiment = row.value("experiment", "");
+    names.push_back(experiment);
+    if (name.empty() ? row.value("status", "") != "ok" : experiment != name) continue;
+    auto const found = row.find("median_tokens_per_sec");
+    double const this_rate = found != row.end() && found->is_number() ? found->get<double>() : 0.0;
+    if (chosen != nullptr && (!name.empty() || this_rate <= rate)) continue;
+    chosen = &row;
+    rate = this_rate;
+  }
+  if (chosen == nullptr && (name.empty() || names.empty()))
+    throw Error(ErrorKind::config, path + ": no row of it is ok; there is none to repeat");
+  if (chosen == nullptr)
+    throw Error(ErrorKind::config, path + ": no row is called " + in_quotes(name) + ", the nearest is '" +
+                                       nearest(name, names) + "'");
+
+  std::vector<FileSetting> settings;
+  std::string const where = path + ": " + chosen->value("experiment", "");
+  auto const set = [&](std::string const& flag, results::Row const& value) {
+    if (value.is_null() || value == false) return;
+    Names values;
+    auto const add = [&](results::Row const& one) {
+      values.push_back(one.is_string()         ? one.get<std::string>()
+                       : one.is_number_float() ? exact(one.get<double>())
+                                               : one.dump());
+    };
+    if (value.is_array())
+      for (auto const& one : value) add(one);
+    else if (value != true)
+      add(value);
+    if (value.is_array() && values.empty()) return;
+    settings.push_back({flag, std::move(values), where});
+  };
+  for (auto const& [key, flag] : std::initializer_list<RunKey>{{"device", "--device"},
+                                                               {"model", "--model"},
+                                                               {"world", "--ranks"},
+                                                               {"batch", "--batch"},
+                                                               {"accumulation", "--accumulation"},
+                                                               {"sequence", "--sequence"},
+                                                               {"sharding", "--stage"},
+                                                               {"precision", "--precision"},
+                                                               {"loss_scale", "--loss-scale"},
+                                                               {"offload", "--offload"},
+                                                               {"recompute", "--recompute"},
+                                                               {"reduction", "--reduction"},
+                                                               {"communication", "--communication"},
+                                                               {"capture", "--capture"},
+                                                               {"attention_policy", "--attention"},
+                                                               {"parallel", "--parallel"},
+                                                               {"steps", "--steps"},
+                                                               {"seed", "--seed"}})
+    if (auto const found = chosen->find(key); found != chosen->end()) set(flag, *found);
+  if (auto const mesh = chosen->find("mesh"); mesh != chosen->end() && mesh->is_string()) {
+    std::string const text = mesh->get<std::string>();  // "2x2": replicas x shards
+    std::size_t const cross = text.find('x');
+    if (cross != text.npos)
+      settings.push_back(
+          {"--mesh", {"replicate=" + text.substr(0, cross) + ",shard=" + text.substr(cross + 1)}, where});
+  }
+  auto const with = document.environment.find("settings");
+  if (with == document.environment.end() || !with->is_object()) return settings;
+  for (RunKey const& key : run_keys)
+    if (auto const found = with->find(key.key); found != with->end()) set(key.flag, *found);
+  return settings;
+}
+
+Names deepspeed_differences(DeepSpeedRun const& run, std::vector<UnitSpec> const& units) {
+  Names lines;
+  std::int64_t tensors = 0, elements = 0, kept = 0, kept_elements = 0;
+  for (UnitSpec const& unit : units)
+    for (ParameterSpec const& parameter : unit.parameters) {
+      std::int64_t const size = parameter.shape.elements();
+      if (!parameter.decay && parameter.trainable) {
+        ++tensors;
+        elements += size;
+      }
+      if (run.persistence && size <= *run.persistence && kept_elements + size <= run.persistent_elements) {
+        ++kept;
+        kept_elements += size;
+      }
+    }
+  if (run.decays && tensors > 0)
+    lines.push_back("weight decay reaches matrices alone; in DeepSpeed it also reaches " + grouped(tensors) +
+                    " biases and norms of " + grouped(elements) +
+                    " elements, unless its program puts them in a group of their own");
+  if (run.persistence)
+    lines.push_back("stage3_param_persistence_threshold " + std::to_string(*run.persistence) +
+                    ": DeepSpeed keeps " + grouped(kept) + " parameters of " + grouped(kept_elements) +
+                    " elements whole on every rank; here each travels with its unit, in one call");
+  return lines;
+}
+
+void print_notes(std::ostream& out, ConfigFile const& file, Names const& differences) {
+  for (std::string const& note : file.notes) out << "note: " << note << "\n";
+  for (std::string const& difference : differences) out << "note: " << difference << "\n";
+  out << std::flush;
+}
+
+}  // namespace cli
+}  // namespace v0
+}  // namespace tessera
