@@ -123,6 +123,12 @@ class CommandLine {
               std::string const& help, std::function<void(std::string const&, Names const&)> accept) {
     declare(names, type, shown_default, help, true, std::move(accept));
   }
+  /// Several values that also stand by themselves, before the first flag or between flags.
+  void inputs(std::string const& names, std::string const& type, std::string const& help,
+              std::function<void(std::string const&, Names const&)> accept) {
+    values(names, type, "", help, std::move(accept));
+    bare_ = entries_.back().option;
+  }
   /// A list of whole numbers.
   template <class Integer>
   void whole_list(std::string const& names, std::vector<Integer>& value, std::string const& help,
@@ -310,6 +316,10 @@ class CommandLine {
     std::map<CLI::Option const*, Names> given;
     for (int at = 1; at < argc;) {
       std::string const word = argv[at++];
+      if (!is_flag(word) && bare_ != nullptr && !word.empty()) {
+        given[bare_].push_back(word);
+        continue;
+      }
       if (!is_flag(word)) {
         Names const names = all_names();
         std::string const meant = nearest("--" + word, names);
@@ -362,6 +372,7 @@ class CommandLine {
   CLI::App app_;
   std::string program_;
   std::string group_ = "Options";
+  CLI::Option* bare_ = nullptr;  // takes the words that follow no flag
   std::vector<Entry> entries_;
   std::vector<std::pair<std::string, std::function<std::vector<FileSetting>(std::string const&)>>> readers_;
   std::map<CLI::Option const*, Names> given_;  ///< on the line and by files

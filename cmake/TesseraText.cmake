@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+# What the programs read text with. Included by TesseraDependencies; the library itself needs none of it.
+include_guard(DIRECTORY)
+
+set(tessera_text_libraries "")
+set(tessera_text_includes "")
+macro(tessera_find_text_library what package header library)
+  string(TOUPPER "TESSERA_${library}" tessera_text_name)
+  string(MAKE_C_IDENTIFIER "${tessera_text_name}" tessera_text_name)
+  find_path(${tessera_text_name}_INCLUDE_DIR ${header})
+  find_library(${tessera_text_name}_LIBRARY ${library})
+  mark_as_advanced(${tessera_text_name}_INCLUDE_DIR ${tessera_text_name}_LIBRARY)
+  if(${tessera_text_name}_INCLUDE_DIR AND ${tessera_text_name}_LIBRARY)
+    list(APPEND tessera_text_includes "${${tessera_text_name}_INCLUDE_DIR}")
+    list(APPEND tessera_text_libraries "${${tessera_text_name}_LIBRARY}")
+  else()
+    tessera_missing_library("${what}" ${package} "programs")
+  endif()
+endmacro()
+
+tessera_find_text_library("SentencePiece" libsentencepiece-dev sentencepiece_processor.h sentencepiece)
+tessera_find_text_library("utf8proc" libutf8proc-dev utf8proc.h utf8proc)
+tessera_find_text_library("zstd" libzstd-dev zstd.h zstd)
+tessera_find_text_library("zlib" zlib1g-dev zlib.h z)
+list(REMOVE_DUPLICATES tessera_text_includes)

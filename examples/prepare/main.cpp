@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+// prepare: text to token files, by a tokenizer's own files.
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+#include <span>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "tessera/core/error.hpp"
+#include "tessera/data/file_bytes.hpp"
+#include "tessera/io/file.hpp"
+
+#include "common/command_line.hpp"
+#include "common/program.hpp"
+#include "common/terminal.hpp"
+#include "common/values.hpp"
+#include "prepare/settings.hpp"
+#include "prepare/token_writer.hpp"
+#include "text/pipeline.hpp"
+
+namespace ts = tessera;
+namespace cli = tessera::cli;
+namespace text = tessera::text;
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr char examples[] =
+    "Examples:\n"
+    "  prepare book.txt --tokenizer gpt2/ --output book.bin\n"
+    "  prepare corpus/*.jsonl.zst --tokenizer llama3/ --output corpus.bin --validation-share 0.001 --threads "
+    "8\n"
+    "  zcat dump.gz | prepare - --tokenizer opt/ --output dump.bin --data-bytes 100MB\n"
+    "Exit codes: 0 done, 1 failed, 2 wrong command line, 3 settings that cannot be, 4 inputs or tokenizer,\n"
+    "129, 130 and 143 interrupted (--resume goes on).\n";
+
+Json read_json(std::filesystem::path const& path) {
+  auto const bytes = ts::FileBytes::open(path.string());
+  auto const* const begin = reinterpret_cast<char const*>(bytes.data());
+  Json json = Json::parse(begin, begin + bytes.size(), nullptr, false);
+  if (!json.is_object())
+    throw ts::Error(ts::ErrorKind::data,
+                    ts::detail::path_text(path.string()) + ": is damaged; remove it and start anew");
+  return json;
+}
+
+/// One run over the inputs, from its beginning or from where another ended.
+class Run {
+ public:
+  explicit Run(cli::Preparation const& p)
+      : p_(p),
+        terminal_(cli::Terminal::of(STDOUT_FILENO)),
+        bar_(std::cout, p.flags.quiet ? cli::Terminal{} : terminal_) {}
+  ~Run() {
+    std::error_code code;  // without a state nobody can go on
+    if (training_ && !std::filesystem::exists(p_.state, code))
+      for (auto const& path : {p_.flags.output, p_.flags.validation_output})
+        if (!path.empty()) std::filesystem::remove(cli::TokenWriter::partial(path), code);
+  }
+
+  int run() {
+    open_outputs();
+    cli::Interrupt const interrupt;
+    if (!p_.flags.quiet) std::cout << box() << std::flush;
+    std::int64_t const total = p_.flags.data_bytes > 0 ? p_.flags.data_bytes : p_.inputs.bytes();
+    bar_.start("prepare", total / 1000000);
+    started_ = saved_at_ = Clock::now();
+    std::int64_t const before = tokens();
+    text::PipelineOptions options{p_.flags.threads, p_.flags.field, p_.flags.data_bytes, position_};
+    bool stopped = false;
+    text::encode_inputs(*p_.tokenizer, p_.inputs.files, options, [&](text::Encoded const& block) {
+      take(block);
+      double const seconds = since(started_);
+      bar_.show((p_.flags.data_bytes > 0 ? position_.bytes : position_.packed) / 1000000,
+                seconds > 0 ? static_cast<double>(tokens() - before) / seconds : 0.0, "MB");
+      if (since(saved_at_) >= static_cast<double>(p_.flags.save_every)) save();
+      stopped = cli::Interrupt::caught();
+      return !stopped;
+    });
+    bar_.clear();
+    if (stopped) {
+      save();
+      say("interrupted by " + cli::Interrupt::name() + " after " + cli::grouped(position_.bytes) +
+          " bytes; the same command with --resume goes on");
+      return cli::Interrupt::exit_code();
+    }
+    finish(since(started_), tokens() - before);
+    return 0;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static double since(Clock::time_point then) {
+    return std::chrono::duration<double>(Clock::now() - then).count();
+  }
+  std::int64_t tokens() const { return training_->tokens() + (validation_ ? validation_->tokens() : 0); }
+  void say(std::string const& line) const {
+    if (!p_.flags.quiet) std::cout << line << std::endl;
+  }
+
+  void open_outputs() {
+    bool const state = std::filesystem::exists(p_.state);
+    if (state && !p_.flags.resume)
+      throw ts::Error(ts::ErrorKind::usage,
+                      ts::detail::path_text(p_.state.string()) +
+                          ": a run of this --output ended early; give --resume to go on, or "
+                          "remove that file to start anew");
+    if (!state) {
+      if (p_.flags.resume) say("--resume: nothing to go on from, this run starts at the beginning");
+      training_.emplace(p_.flags.output, p_.ids);
+      if (!p_.flags.validation_output.empty()) validation_.emplace(p_.flags.validation_output, p_.ids);
+      return;
+    }
+    Json const json = read_json(p_.state);
+    try {
+      if (json.at("fingerprint") != p_.fingerprint)
+        throw ts::Error(
+            ts::ErrorKind::config,
+            ts::detail::path_text(p_.state.string()) +
+                ": was left by other inputs, another tokenizer or other flags than now; repeat that "
+                "command, or remove the file to start anew");
+      Json const& at = json.at("position");
+      position_ = {at.at("file"), at.at("offset"), at.at("line"), at.at("bytes"), at.at("packed")};
+      documents_ = json.at("documents");
+      empty_ = json.at("empty");
+      parts_ = json.at("parts");
+      auto const open = [&](std::optional<cli::TokenWriter>& writer, std::filesystem::path const& path,
+                            char const* key) {
+        writer.emplace(path, p_.ids, json.at(key).at("tokens").get<std::int64_t>(),
+                       json.at(key).at("hash").get<std::string>());
+      };
+      open(training_, p_.flags.output, "training");
+      if (!p_.flags.validation_output.empty()) open(validation_, p_.flags.validation_output, "validation");
+    } catch (nlohmann::json::exception const&) {
+      throw ts::Error(ts::ErrorKind::data,
+                      ts::detail::path_text(p_.state.string()) + ": is damaged; remove it and start anew");
+    }
+    say("goes on after " + cli::grouped(position_.bytes) + " bytes and " + cli::grouped(tokens()) +
+        " tokens");
+  }
+
+  void take(text::Encoded const& block) {
+    std::size_t begin = 0;
+    std::span<std::uint32_t const> const ids = block.ids;
+    for (std::size_t const end : block.ends) {
+      double const share = p_.flags.validation_share, at = static_cast<double>(parts_++);
+      bool const held_out = validation_ && std::floor((at + 1) * share) > std::floor(at * share);
+      (held_out ? *validation_ : *training_).write(ids.subspan(begin, end - begin));
+      begin = end;
+    }
+    documents_ += block.documents;
+    empty_ += block.empty;
+    position_ = block.after;
+  }
+
+  /// Where another run can begin. First the tokens, then the word that they are there.
+  void save() {
+    Json json;
+    json["schema_version"] = 1;
+    json["fingerprint"] = p_.fingerprint;
+    json["position"] = {{"file", position_.file},
+                        {"offset", position_.offset},
+                        {"line", position_.line},
+                        {"bytes", position_.bytes},
+                        {"packed", position_.packed}};
+    json["documents"] = documents_;
+    json["empty"] = empty_;
+    json["parts"] = parts_;
+    auto const add = [&](char const* key, cli::TokenWriter& writer) {
+      writer.sync();
+      json[key] = {{"tokens", writer.tokens()}, {"hash", writer.hash()}};
+    };
+    add("training", *training_);
+    if (validation_) add("validation", *validation_);
+    ts::write_file(p_.state, json.dump() + "\n");
+    saved_at_ = Clock::now();
+  }
+
+  void finish(double seconds, std::int64_t made) {
+    if (training_->tokens() == 0 && documents_ + empty_ > 0 && validation_ && validation_->tokens() > 0)
+      throw ts::Error(ts::ErrorKind::data, "--validation-share " + cli::shortest(p_.flags.validation_share) +
+                                               " takes all documents; lower it");
+    if (training_->tokens() == 0)
+      throw ts::Error(ts::ErrorKind::data,
+                      "the inputs hold no text (" + cli::grouped(empty_) + " empty documents)");
+    if (validation_ && validation_->tokens() == 0)
+      throw ts::Error(ts::ErrorKind::data, "--validation-share " + cli::shortest(p_.flags.validation_share) +
+                                               " of " + cli::grouped(parts_) +
+                                               " documents or stretches of text is none; raise it");
+    for (auto* const writer : {&training_, &validation_}) {
+      if (!*writer) continue;
+      (*writer)->commit();
+      describe(**writer, writer == &validation_);
+    }
+    std::error_code code;
+    std::filesystem::remove(p_.state, code);
+    double const speed = static_cast<double>(position_.bytes) / 1e6 / std::max(seconds, 1e-9);
+    say(cli::grouped(documents_) + (documents_ == 1 ? " document, " : " documents, ") +
+        (empty_ > 0 ? cli::grouped(empty_) + " empty ones left out, " : std::string()) +
+        cli::grouped(position_.bytes) + " bytes, " + cli::grouped(tokens()) + " tokens in " +
+        cli::duration_text(seconds) +
+        (made == tokens() ? ", " + cli::fixed(speed, 1) + " MB/s" : std::string()));
+    std::string const vocabulary = " --vocabulary " + std::to_string(p_.tokenizer->vocabulary());
+    say("train --data " + p_.flags.output.string() + vocabulary +
+        (validation_ ? " --validation " + p_.flags.validation_output.string() : std::string()));
+  }
+
+  void describe(cli::TokenWriter const& writer, bool validation) const {
+    Json json;
+    json["schema_version"] = 1;
+    json["tokens"] = writer.tokens();
+    json["ids"] = ts::name_of(p_.ids);
+    json["hash"] = writer.hash();
+    json["tokenizer"] = {{"path", p_.flags.tokenizer},
+                         {"files", p_.tokenizer->description()},
+                         {"hash", p_.tokenizer->hash()},
+                         {"vocabulary", p_.tokenizer->vocabulary()}};
+    json["document"] = p_.tokenizer->document_form();
+    json["documents"] = documents_;
+    json["empty_documents"] = empty_;
+    json["bytes"] = position_.bytes;
+    json["validation_share"] = p_.flags.validation_share;
+    json["is_validation"] = validation;
+    for (auto const& file : p_.inputs.files)
+      json["inputs"].push_back({{"path", file.path}, {"size", file.size}});
+    ts::write_file(std::filesystem::path(writer.path()) += ".json",
+                   json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+  }
+
+  std::string box() const {
+    cli::Box box("prepare");
+    auto const& inputs = p_.inputs;
+    std::size_t const count = inputs.files.size();
+    std::string const what = count == 1
+                                 ? (inputs.files[0].path == "-" ? "standard input" : inputs.files[0].path)
+                                 : cli::grouped(static_cast<std::int64_t>(count)) + " files";
+    box.add("inputs",
+            ts::detail::path_text(what) +
+                (inputs.bytes() > 0 ? ", " + cli::grouped(inputs.bytes()) + " bytes" : "") +
+                (inputs.skipped > 0 ? ", " + cli::grouped(inputs.skipped) + " skipped" : ""),
+            "flag");
+    box.add("tokenizer",
+            p_.tokenizer->description() + ", " + cli::grouped(p_.tokenizer->vocabulary()) + " tokens",
+            "flag");
+    box.add("document", ts::detail::printable(p_.tokenizer->document_form()),
+            p_.flags.end_of_text.empty() ? "tokenizer" : "flag");
+    box.add("output", ts::detail::path_text(p_.flags.output.string()) + ", " + ts::name_of(p_.ids), "flag");
+    if (validation_)
+      box.add("validation",
+              ts::detail::path_text(p_.flags.validation_output.string()) + ", " +
+                  cli::shortest(p_.flags.validation_share) + " of the documents",
+              "flag");
+    box.add("threads", std::to_string(p_.flags.threads), p_.flags.all_cores ? "machine" : "flag");
+    return box.text();
+  }
+
+  cli::Preparation const& p_;
+  cli::Terminal terminal_;
+  cli::Progress bar_;
+  std::optional<cli::TokenWriter> training_, validation_;
+  text::Position position_;
+  std::int64_t documents_ = 0, empty_ = 0, parts_ = 0;
+  Clock::time_point started_, saved_at_;
+};
+
+/// Compares a token file with the word of its .json.
+int check(std::filesystem::path const& path) {
+  Json const json = read_json(std::filesystem::path(path) += ".json");
+  if (!json.contains("hash") || !json["hash"].is_string())
+    throw ts::Error(ts::ErrorKind::data, ts::detail::path_text(path.string()) + ".json: says no hash");
+  std::string const found = cli::hash_of_file(path, 1024);
+  if (found != json["hash"].get<std::string>())
+    throw ts::Error(ts::ErrorKind::data, ts::detail::path_text(path.string()) +
+                                             ": its tokens have the hash " + found + ", and its .json says " +
+                                             json["hash"].get<std::string>() +
+                                             "; the file is damaged, prepare it again");
+  std::cout << path.string() << ": as it was written, " << found << "\n";
+  return 0;
+}
+
+int prepare(int argc, char const* const* argv) {
+  cli::CommandLine line(
+      "prepare", "Writes token files from text: prepare INPUT... --tokenizer DIR --output F.bin", examples);
+  cli::PrepareFlags flags;
+  cli::declare(line, flags);
+  if (!line.parse(argc, argv)) return 0;
+  if (!flags.check.empty()) return check(flags.check);
+  cli::Preparation const preparation = cli::resolve(std::move(flags));
+  return Run(preparation).run();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return cli::guarded([&] { return prepare(argc, argv); });
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// Byte-pair encoding: a word's symbols, merged in the order of the list of merges.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace tessera {
+inline namespace v0 {
+namespace text {
+
+using TokenId = std::uint32_t;
+using Ids = std::vector<TokenId>;
+
+struct TextHash {
+  using is_transparent = void;
+  std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+};
+using Vocabulary = std::unordered_map<std::string, TokenId, TextHash, std::equal_to<>>;
+
+/// What `encode` remembers of earlier words, and its scratch; one a thread. Takes a fixed amount of memory.
+class WordCache {
+ public:
+  WordCache();
+
+ private:
+  friend class Bpe;
+  struct Entry {
+    std::uint64_t hash = 0;
+    std::uint32_t key = 0, ids = 0;
+    std::uint16_t key_size = 0, ids_count = 0;
+  };
+  struct Symbol {
+    TokenId id;
+    std::uint32_t rank;  // of the merge with the next one
+    std::int32_t previous, next;
+  };
+  static constexpr std::size_t entries = 1 << 17, key_bytes = 4 << 20, most_ids = 2 << 20;
+  static constexpr std::size_t longest_key = 64;
+
+  void clear();
+
+  std::vector<Entry> table_;
+  std::vector<char> keys_;
+  Ids ids_;
+  std::vector<Symbol> symbols_;
+  std::vector<std::uint64_t> queue_;
+  std::size_t used_ = 0;
+};
+
+/// Words to tokens. Immutable once made; threads share it.
+class Bpe {
+ public:
+  struct Options {
+    bool bytes = true;           ///< symbols are bytes; else characters
+    bool byte_fallback = false;  ///< a character that is no symbol is its bytes, <0x00> to <0xFF>
+    bool ignore_merges = false;  ///< a word of the vocabulary is that token, whatever the merges say
+    bool fuse_unknown = false;   ///< neighbouring unknown characters are one token
+    std::int64_t unknown = -1;   ///< the token of what is no symbol; -1: there is none
+  };
+  struct Merge {
+    TokenId left, right, result;
+  };
+
+  /// With `bytes`, the keys of the vocabulary are bytes. Throws Error(data) that starts with `name`.
+  Bpe(std::string name, Vocabulary vocabulary, std::vector<Merge> const& merges, Options options);
+
+  /// Appends the tokens of a word. Throws Error(data) for what is no symbol where there is no unknown token.
+  void encode(std::string_view word, WordCache& cache, Ids& out) const;
+
+  Vocabulary const& vocabulary() const { return vocabulary_; }
+  Options const& options() const { return options_; }
+
+ private:
+  struct Slot {
+    std::uint64_t pair = ~std::uint64_t{0};
+    std::uint32_t rank = 0;
+    TokenId result = 0;
+  };
+  static constexpr std::uint32_t no_rank = ~std::uint32_t{0};
+
+  Slot const* find(TokenId left, TokenId right) const;
+  void symbols_of(std::string_view word, WordCache& cache) const;
+  void merge_short(WordCache& cache, Ids& out) const;
+  void merge_long(WordCache& cache, Ids& out) const;
+
+  std::string name_;
+  Vocabulary vocabulary_;
+  Options options_;
+  std::vector<Slot> slots_;
+  std::size_t mask_ = 0;
+  std::array<std::int64_t, 256> first_{};  // the symbol of a byte, or of an ASCII character
+  std::array<TokenId, 256> fallback_{};
+};
+
+}  // namespace text
+}  // namespace v0
+}  // namespace tessera

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tokenizer of type BPE as tokenizer.json describes it: added tokens, normalizers, pre-tokenizers, model.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "text/bpe.hpp"
+#include "text/split.hpp"
+#include "text/tokenizer.hpp"
+#include "text/unicode.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace text {
+
+/// Text that is a token wherever it stands.
+struct AddedToken {
+  std::string content;
+  TokenId id = 0;
+  bool left_strip = false, right_strip = false;  ///< takes the white space beside it
+  bool normalized = false;                       ///< is looked for after the normalizers
+};
+
+struct Prepend {
+  std::string text;
+};
+struct Replace {
+  std::string from, to;
+};
+using Normalizer = std::variant<Form, Prepend, Replace>;
+
+struct ByteLevel {
+  bool prefix_space = false;
+  bool split = true;  ///< by GPT-2's expression
+};
+struct Split {
+  Expression expression;
+  Delimiter delimiter = Delimiter::isolated;
+  bool invert = false;
+  bool known = false;  ///< a letter before a space or a line's end always ends a piece
+};
+struct Digits {
+  bool individual = false;
+};
+struct Metaspace {
+  enum class Scheme { always, first, never };
+  std::string replacement;
+  Scheme scheme = Scheme::always;
+  bool split = true;
+};
+using PreTokenizer = std::variant<ByteLevel, Split, Digits, Metaspace>;
+
+/// What a folder's files say, read and checked.
+struct BpeDescription {
+  std::string name;  ///< of the file, for messages
+  Vocabulary vocabulary;
+  std::vector<Bpe::Merge> merges;
+  Bpe::Options model;
+  std::vector<AddedToken> added;
+  std::vector<Normalizer> normalizers;
+  std::vector<PreTokenizer> pre_tokenizers;
+  Ids before, behind;  ///< what the post-processor puts around a text
+};
+
+/// Finds the leftmost of several texts, of those the longest.
+class AddedTokens {
+ public:
+  explicit AddedTokens(std::vector<AddedToken> tokens);
+  struct Match {
+    std::size_t begin, end;
+    TokenId id;
+  };
+  std::optional<Match> find(std::string_view text, std::size_t from) const;
+  /// Whether one of them overlaps `at` or ends there.
+  bool touch(std::string_view text, std::size_t at) const;
+  bool empty() const { return tokens_.empty(); }
+  std::size_t longest() const { return longest_; }
+
+ private:
+  AddedToken const* longest_at(std::string_view text, std::size_t at) const;
+
+  std::vector<AddedToken> tokens_;   // by first byte, the longer ones first
+  std::vector<std::size_t> starts_;  // of the tokens of a first byte
+  std::string first_bytes_;
+  std::size_t longest_ = 0;
+};
+
+class BpeTokenizer final : public Tokenizer {
+ public:
+  explicit BpeTokenizer(BpeDescription description);
+
+  std::unique_ptr<Encoder> encoder() const override;
+  std::optional<TokenId> find(std::string_view token) const override;
+  std::string token_text(TokenId id) const override;
+  std::size_t cut(std::string_view bytes, std::size_t least) const override;
+
+  void set_end_of_text(Ids behind) { behind_ = std::move(behind); }
+  void set_before(Ids before) { before_ = std::move(before); }
+  void set_source(std::string description, std::string hash) {
+    description_ = std::move(description);
+    hash_ = std::move(hash);
+  }
+
+ private:
+  friend class BpeEncoder;
+
+  std::string normalize(std::string_view text, bool begins) const;
+  /// Where texts may be cut: before a space, before a line's end, or nowhere.
+  enum class Cuts { nowhere, spaces, spaces_and_lines };
+  Cuts find_cuts() const;
+
+  std::string name_;
+  std::vector<AddedToken> added_;
+  std::vector<Normalizer> normalizers_;
+  std::vector<PreTokenizer> pre_tokenizers_;
+  Bpe bpe_;
+  AddedTokens raw_, normalized_, all_;
+  bool spaces_end_words_ = false;  // no token has U+2581 behind another character
+  Cuts cuts_ = Cuts::nowhere;
+};
+
+/// The bytes that a token of the byte-level alphabet stands for; none where a character is not of it.
+std::optional<std::string> bytes_of(std::string_view token);
+/// GPT-2's expression, and whether an expression is one whose pieces always end after a letter that a space
+/// or a line's end follows.
+extern char const* const gpt2_expression;
+bool is_known_expression(std::string_view pattern);
+
+}  // namespace text
+}  // namespace v0
+}  // namespace tessera

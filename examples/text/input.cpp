@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "text/input.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <new>
+#include <span>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+#include <zlib.h>
+#include <zstd.h>
+
+#include "tessera/core/error.hpp"
+#include "tessera/data/file_bytes.hpp"
+#include "tessera/data/token_file.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace text {
+
+namespace {
+
+constexpr std::size_t buffer_bytes = 256 * 1024;
+
+/// A descriptor read through a buffer whose first bytes can be looked at.
+class RawBytes {
+ public:
+  explicit RawBytes(std::string const& path)
+      : name_(path == "-" ? "standard input" : v0::detail::path_text(path)) {
+    if (path != "-") {
+      struct stat status {};
+      file_ = v0::detail::open_regular(path, status);
+    }
+    buffer_.resize(buffer_bytes);
+  }
+
+  std::string const& name() const { return name_; }
+  std::int64_t consumed() const { return consumed_; }
+
+  /// What is left in the buffer, or the next bytes of the file; empty at the end.
+  std::string_view next() {
+    if (begin_ == end_) begin_ = end_ = 0, load();
+    return {buffer_.data() + begin_, end_ - begin_};
+  }
+  void take(std::size_t bytes) { begin_ += bytes; }
+  /// The first bytes, up to `size`; before anything is taken.
+  std::string_view head(std::size_t size) {
+    while (end_ < size && load()) {
+    }
+    return {buffer_.data(), std::min(size, end_)};
+  }
+  bool seek(std::int64_t bytes) {
+    struct stat status {};
+    return file_ && ::fstat(file_.get(), &status) == 0 && bytes <= status.st_size &&
+           ::lseek(file_.get(), static_cast<::off_t>(bytes), SEEK_SET) >= 0 &&
+           (begin_ = end_ = 0, consumed_ = bytes, true);
+  }
+  [[noreturn]] void refuse(std::string_view what) const {
+    v0::detail::throw_error(ErrorKind::data, {name_, ": ", what});
+  }
+
+ private:
+  bool load() {
+    for (;;) {
+      ssize_t const got =
+          ::read(file_ ? file_.get() : STDIN_FILENO, buffer_.data() + end_, buffer_.size() - end_);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) refuse("cannot read (" + v0::detail::errno_text(errno) + ")");
+      end_ += static_cast<std::size_t>(got);
+      consumed_ += got;
+      return got > 0;
+    }
+  }
+
+  std::string name_;
+  v0::detail::Descriptor file_;
+  std::string buffer_;
+  std::size_t begin_ = 0, end_ = 0;
+  std::int64_t consumed_ = 0;
+};
+
+class PlainStream final : public ByteStream {
+ public:
+  explicit PlainStream(RawBytes raw) : raw_(std::move(raw)) {}
+  std::size_t read(char* out, std::size_t size) override {
+    std::string_view const bytes = raw_.next().substr(0, size);
+    if (!bytes.empty()) std::memcpy(out, bytes.data(), bytes.size());
+    raw_.take(bytes.size());
+    return bytes.size();
+  }
+  bool skip(std::int64_t bytes) override { return raw_.seek(bytes) || ByteStream::skip(bytes); }
+  std::int64_t consumed() const override { return raw_.consumed(); }
+
+ private:
+  RawBytes raw_;
+};
+
+class GzipStream final : public ByteStream {
+ public:
+  explicit GzipStream(RawBytes raw) : raw_(std::move(raw)) {
+    if (::inflateInit2(&state_, 15 + 16) != Z_OK) throw std::bad_alloc();
+  }
+  GzipStream(GzipStream const&) = delete;
+  ~GzipStream() override { ::inflateEnd(&state_); }
+
+  std::size_t read(char* out, std::size_t size) override {
+    for (std::size_t const most = std::min<std::size_t>(size, 1 << 30); size > 0;) {
+      std::string_view const bytes = raw_.next();
+      if (bytes.empty()) {
+        if (!between_) raw_.refuse("the gzip file is cut short; fetch it again");
+        return 0;
+      }
+      if (between_ && ended_ && bytes[0] != '\x1f') raw_.refuse("holds something else behind its gzip data");
+      between_ = false;
+      state_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
+      state_.avail_in = static_cast<uInt>(bytes.size());
+      state_.next_out = reinterpret_cast<Bytef*>(out);
+      state_.avail_out = static_cast<uInt>(most);
+      int const code = ::inflate(&state_, Z_NO_FLUSH);
+      raw_.take(bytes.size() - state_.avail_in);
+      if (code == Z_MEM_ERROR) throw std::bad_alloc();
+      if (code != Z_OK && code != Z_STREAM_END && code != Z_BUF_ERROR)
+        raw_.refuse("the gzip file is damaged; fetch it again");
+      if (code == Z_STREAM_END) {  // another one may follow
+        between_ = ended_ = true;
+        ::inflateReset(&state_);
+      }
+      if (std::size_t const made = most - state_.avail_out; made > 0) return made;
+    }
+    return 0;
+  }
+  std::int64_t consumed() const override { return raw_.consumed(); }
+
+ private:
+  RawBytes raw_;
+  z_stream state_{};
+  bool between_ = true, ended_ = false;
+};
+
+class ZstdStream final : public ByteStream {
+ public:
+  explicit ZstdStream(RawBytes raw) : raw_(std::move(raw)), state_(::ZSTD_createDStream()) {
+    if (state_ == nullptr) throw std::bad_alloc();
+  }
+  ZstdStream(ZstdStream const&) = delete;
+  ~ZstdStream() override { ::ZSTD_freeDStream(state_); }
+
+  std::size_t read(char* out, std::size_t size) override {
+    while (size > 0) {
+      std::string_view const bytes = raw_.next();
+      ZSTD_inBuffer from{bytes.data(), bytes.size(), 0};
+      ZSTD_outBuffer to{out, size, 0};
+      bool const was_inside = left_ != 0;
+      if (bytes.empty() && !was_inside) return 0;
+      std::size_t const code = ::ZSTD_decompressStream(state_, &to, &from);
+      raw_.take(from.pos);
+      if (::ZSTD_isError(code))
+        raw_.refuse(std::string("the zstd file is damaged or cannot be unpacked (") +
+                    ::ZSTD_getErrorName(code) + "); fetch it again");
+      left_ = code;
+      if (to.pos > 0) return to.pos;
+      if (bytes.empty() && left_ != 0) raw_.refuse("the zstd file is cut short; fetch it again");
+    }
+    return 0;
+  }
+  std::int64_t consumed() const override { return raw_.consumed(); }
+
+ private:
+  RawBytes raw_;
+  ZSTD_DStream* state_;
+  std::size_t left_ = 0;  // not 0: within a frame
+};
+
+bool is_records(std::string name) {
+  for (char const* packed : {".gz", ".zst"})
+    if (name.ends_with(packed)) name.resize(name.size() - std::strlen(packed));
+  return name.ends_with(".jsonl") || name.ends_with(".ndjson");
+}
+
+}  // namespace
+
+bool ByteStream::skip(std::int64_t bytes) {
+  std::string buffer(static_cast<std::size_t>(std::min<std::int64_t>(bytes, 1 << 16)), '\0');
+  while (bytes > 0) {
+    std::size_t const got = read(buffer.data(), static_cast<std::size_t>(std::min<std::int64_t>(
+                                                    bytes, static_cast<std::int64_t>(buffer.size()))));
+    if (got == 0) return false;
+    bytes -= static_cast<std::int64_t>(got);
+  }
+  return true;
+}
+
+std::unique_ptr<ByteStream> ByteStream::open(std::string const& path) {
+  RawBytes raw(path);
+  std::string_view const head = raw.head(4096);
+  if (head.starts_with("\x1f\x8b")) return std::make_unique<GzipStream>(std::move(raw));
+  if (head.starts_with("\x28\xb5\x2f\xfd")) return std::make_unique<ZstdStream>(std::move(raw));
+  char const* kind = v0::detail::foreign_kind(std::as_bytes(std::span(head)), std::size_t{1} << 62);
+  if (head.starts_with("PAR1")) kind = "a Parquet file";
+  if (head.starts_with(std::string_view("\x88\xd8\x34\x01", 4)) ||
+      head.starts_with(std::string_view("\xc1\xda\x34\x01", 4)))
+    kind = "a token file, prepared already";
+  if (kind)
+    raw.refuse(std::string("is ") + kind + ", not text; name text, JSONL, or either packed by gzip or zstd");
+  return std::make_unique<PlainStream>(std::move(raw));
+}
+
+bool fill(ByteStream& stream, std::string& out, std::size_t size) {
+  while (out.size() < size) {
+    std::size_t const had = out.size(), most = std::min<std::size_t>(size - had, 1 << 20);
+    out.resize(had + most);
+    std::size_t const got = stream.read(out.data() + had, most);
+    out.resize(had + got);
+    if (got == 0) return false;
+  }
+  return true;
+}
+
+std::int64_t Inputs::bytes() const {
+  std::int64_t sum = 0;
+  for (InputFile const& file : files) sum += file.size;
+  return sum;
+}
+
+Inputs find_inputs(std::vector<std::string> const& paths, InputFormat format) {
+  namespace fs = std::filesystem;
+  Inputs inputs;
+  auto const add = [&](std::string const& path) {
+    InputFile file{path, format == InputFormat::records, 0, 0};
+    if (format == InputFormat::by_name) file.records = is_records(path);
+    struct stat status {};
+    if (path != "-" && ::stat(path.c_str(), &status) == 0) {
+      file.size = status.st_size;
+      file.changed = status.st_mtim.tv_sec * std::int64_t{1000000000} + status.st_mtim.tv_nsec;
+    }
+    inputs.files.push_back(std::move(file));
+  };
+  for (std::string const& path : paths) {
+    std::error_code code;
+    if (path == "-" || !fs::is_directory(path, code)) {
+      if (path != "-") (void)ByteStream::open(path);  // refuses it now, and not after hours
+      add(path);
+      continue;
+    }
+    std::vector<std::string> found;
+    fs::recursive_directory_iterator entry(path, code), end;
+    for (; !code && entry != end; entry.increment(code)) {
+      bool const hidden = entry->path().filename().native().starts_with('.');
+      if (hidden && entry->is_directory()) entry.disable_recursion_pending();
+      if (!hidden && !entry->is_symlink() && entry->is_directory()) continue;
+      if (!hidden && !entry->is_symlink() && entry->is_regular_file())
+        found.push_back(entry->path().string());
+      else
+        ++inputs.skipped;
+    }
+    if (code)
+      throw Error(ErrorKind::data,
+                  v0::detail::path_text(path) + ": cannot read the folder (" + code.message() + ")");
+    std::sort(found.begin(), found.end());
+    std::size_t const before = inputs.files.size();
+    for (std::string const& name : found) {
+      std::string head;
+      try {
+        fill(*ByteStream::open(name), head, 4096);
+      } catch (Error const&) {
+        head.clear();  // of another kind, or damaged
+      }
+      if (head.empty() || head.find('\0') != head.npos)
+        ++inputs.skipped;
+      else
+        add(name);
+    }
+    if (inputs.files.size() == before)
+      throw Error(ErrorKind::data, v0::detail::path_text(path) + ": the folder holds no text (" +
+                                       std::to_string(inputs.skipped) +
+                                       " entries skipped: hidden, links, empty or binary)");
+  }
+  return inputs;
+}
+
+}  // namespace text
+}  // namespace v0
+}  // namespace tessera

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "text/records.hpp"
+
+#include <cstddef>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "tessera/core/error.hpp"
+#include "tessera/data/file_bytes.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace text {
+
+namespace {
+
+using Json = nlohmann::json;
+
+/// Keeps one member of the outer object and builds nothing of the rest.
+struct FieldReader final : nlohmann::json_sax<Json> {
+  explicit FieldReader(std::string const& field) : field_(field) {}
+
+  bool null() override { return other(); }
+  bool boolean(bool) override { return other(); }
+  bool number_integer(number_integer_t) override { return other(); }
+  bool number_unsigned(number_unsigned_t) override { return other(); }
+  bool number_float(number_float_t, string_t const&) override { return other(); }
+  bool binary(binary_t&) override { return other(); }
+  bool string(string_t& value) override {
+    if (depth != 1 || !here) return other();
+    text = std::move(value);
+    found = true, wrong = false;
+    return true;
+  }
+  bool start_object(std::size_t) override { return begin(true); }
+  bool start_array(std::size_t) override { return begin(false); }
+  bool end_object() override { return --depth, true; }
+  bool end_array() override { return --depth, true; }
+  bool key(string_t& name) override {
+    if (depth != 1) return true;
+    here = name == field_;
+    if (names.size() < 120) names += (names.empty() ? "" : ", ") + name;
+    return true;
+  }
+  bool parse_error(std::size_t at, std::string const&, nlohmann::detail::exception const& error) override {
+    position = at;
+    message = error.what();
+    return false;
+  }
+
+  std::string text, names, message;
+  std::size_t position = 0;
+  std::int64_t depth = 0;
+  bool found = false, wrong = false, here = false, object = false;
+
+ private:
+  bool begin(bool is_object) {
+    if (depth == 0) object = is_object;
+    other();
+    ++depth;
+    return true;
+  }
+  bool other() {
+    if (depth == 1 && here) found = true, wrong = true;
+    return true;
+  }
+
+  std::string const& field_;
+};
+
+int hex_digits(std::string_view text) {
+  int value = 0;
+  if (text.size() < 4) return -1;
+  for (char const c : text.substr(0, 4)) {
+    int const digit = c >= '0' && c <= '9'                     ? c - '0'
+                      : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10
+                                                               : -1;
+    if (digit < 0) return -1;
+    value = value * 16 + digit;
+  }
+  return value;
+}
+
+/// Escapes of half a surrogate pair as \ufffd.
+std::string with_whole_pairs(std::string_view line) {
+  std::string out(line);
+  for (std::size_t at = 0; (at = out.find('\\', at)) != out.npos && at + 1 < out.size();) {
+    std::string_view const rest = std::string_view(out).substr(at);
+    int const unit = rest[1] == 'u' ? hex_digits(rest.substr(2)) : -1;
+    if (unit < 0xd800 || unit > 0xdfff) {
+      at += 2;
+      continue;
+    }
+    bool const next = rest.size() >= 12 && rest[6] == '\\' && rest[7] == 'u';
+    int const low = next ? hex_digits(rest.substr(8)) : -1;
+    bool const pair = unit < 0xdc00 && low >= 0xdc00 && low <= 0xdfff;
+    if (!pair) out.replace(at + 2, 4, "fffd");
+    at += pair ? 12 : 6;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string field_of(std::string_view line, std::string const& field, std::string const& where) {
+  std::string mended;
+  if (line.find("\\ud") != line.npos || line.find("\\uD") != line.npos)
+    line = mended = with_whole_pairs(line);
+  FieldReader reader(field);
+  if (!Json::sax_parse(line.begin(), line.end(), &reader)) {
+    std::size_t const colon = reader.message.rfind(": ");
+    v0::detail::throw_error(
+        ErrorKind::data,
+        {where, ": is no JSON, at byte ", reader.position, " of the line",
+         colon == std::string::npos ? "" : reader.message.substr(colon), "; each line must be one object"});
+  }
+  if (!reader.object) v0::detail::throw_error(ErrorKind::data, {where, ": is JSON, but no object"});
+  if (!reader.found)
+    v0::detail::throw_error(
+        ErrorKind::data,
+        {where, ": has no field '", v0::detail::printable(field), "', it has ",
+         reader.names.empty() ? "none" : v0::detail::printable(reader.names), "; give --field NAME"});
+  if (reader.wrong)
+    v0::detail::throw_error(ErrorKind::data, {where, ": the field '", v0::detail::printable(field),
+                                              "' is no text; give --field NAME"});
+  return std::move(reader.text);
+}
+
+}  // namespace text
+}  // namespace v0
+}  // namespace tessera

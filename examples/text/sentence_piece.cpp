@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "text/sentence_piece.hpp"
+
+#include <sentencepiece_processor.h>
+
+#include "tessera/core/error.hpp"
+#include "tessera/data/file_bytes.hpp"
+
+#include "text/unicode.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace text {
+
+namespace {
+
+constexpr std::string_view word_mark = "\xe2\x96\x81";
+
+void check(sentencepiece::util::Status const& status, std::string const& name) {
+  if (!status.ok())
+    throw Error(ErrorKind::data, name + ": libsentencepiece cannot use it (" +
+                                     v0::detail::printable(status.ToString()) +
+                                     "); the file is damaged or no SentencePiece model");
+}
+
+bool is_ascii_letter(char c) { return (c | 0x20) >= 'a' && (c | 0x20) <= 'z'; }
+
+}  // namespace
+
+struct SentencePieceTokenizer::Model {
+  sentencepiece::SentencePieceProcessor processor;
+};
+
+SentencePieceTokenizer::SentencePieceTokenizer(std::string const& bytes, std::string name, bool begin)
+    : name_(std::move(name)) {
+  auto model = std::make_shared<Model>();
+  auto& processor = model->processor;
+  check(processor.LoadFromSerializedProto(bytes), name_);
+  vocabulary_ = processor.GetPieceSize();
+  if (begin && processor.bos_id() >= 0) before_.push_back(static_cast<TokenId>(processor.bos_id()));
+  if (processor.eos_id() >= 0) behind_.push_back(static_cast<TokenId>(processor.eos_id()));
+  // A text may be cut before a space when a space begins a word, for the library puts one in front of a text.
+  std::vector<std::string> pieces;
+  check(processor.Encode("x", &pieces), name_);
+  cuts_ = !pieces.empty() && pieces.front().starts_with(word_mark);
+  for (int id = 0; cuts_ && id < processor.GetPieceSize(); ++id) {
+    std::string_view const piece = processor.IdToPiece(id);
+    for (std::size_t at = piece.find(word_mark); at != piece.npos; at = piece.find(word_mark, at + 1))
+      if (at > 0 && !piece.substr(0, at).ends_with(word_mark)) cuts_ = false;
+  }
+  model_ = std::move(model);
+}
+
+SentencePieceTokenizer::~SentencePieceTokenizer() = default;
+
+namespace {
+
+class SentencePieceEncoder final : public Encoder {
+ public:
+  SentencePieceEncoder(std::shared_ptr<SentencePieceTokenizer::Model const> model, std::string name)
+      : model_(std::move(model)), name_(std::move(name)) {}
+
+  void encode(std::string_view text, bool begins, Ids& out) override {
+    if (!begins && text.starts_with(' ')) text.remove_prefix(1);  // the library puts it back
+    if (text.empty()) return;
+    check(model_->processor.Encode({text.data(), text.size()}, &ids_), name_);
+    for (int const id : ids_) out.push_back(static_cast<TokenId>(id));
+  }
+
+ private:
+  std::shared_ptr<SentencePieceTokenizer::Model const> model_;
+  std::string name_;
+  std::vector<int> ids_;
+};
+
+}  // namespace
+
+std::unique_ptr<Encoder> SentencePieceTokenizer::encoder() const {
+  return std::make_unique<SentencePieceEncoder>(model_, name_);
+}
+
+std::optional<TokenId> SentencePieceTokenizer::find(std::string_view token) const {
+  auto const& processor = model_->processor;
+  int const id = processor.PieceToId({token.data(), token.size()});
+  if (id < 0 || id >= processor.GetPieceSize() || processor.IdToPiece(id) != token) return std::nullopt;
+  return static_cast<TokenId>(id);
+}
+
+std::string SentencePieceTokenizer::token_text(TokenId id) const {
+  return model_->processor.IdToPiece(static_cast<int>(id));
+}
+
+std::size_t SentencePieceTokenizer::cut(std::string_view bytes, std::size_t least) const {
+  if (!cuts_ || bytes.size() < 2) return 0;
+  for (std::size_t at = bytes.size() - 2; at >= std::max<std::size_t>(least, 1); --at)
+    if (bytes[at] == ' ' && is_ascii_letter(bytes[at - 1]) && is_ascii_letter(bytes[at + 1])) return at;
+  return 0;
+}
+
+}  // namespace text
+}  // namespace v0
+}  // namespace tessera
