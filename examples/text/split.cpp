@@ -5,11 +5,12 @@
 #include <new>
 
 #define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
 #include "tessera/core/error.hpp"
 #include "tessera/data/file_bytes.hpp"
 
 #include "text/unicode.hpp"
-#include <pcre2.h>
 
 namespace tessera {
 inline namespace v0 {
