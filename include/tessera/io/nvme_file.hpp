@@ -305,6 +305,8 @@ class NvmeFile final : public StateFile {
       text += "; the disk is full, free some space or name another folder for state on NVMe";
     else if (code == EFBIG)
       text += "; raise ulimit -f";
+    else if (code == ECANCELED)
+      text += "; io_uring could start no thread for it, raise ulimit -u";
     else
       text += "; the disk or its file system failed, see dmesg, or name another folder for state on NVMe";
     throw Error(ErrorKind::failed, text);
