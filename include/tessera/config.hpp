@@ -30,6 +30,14 @@
 #define TESSERA_NOINLINE
 #endif
 
+// A function that runs before the first step alone, or for an error: compiled for size, which takes less
+// time. Who always reaches one counts as cold too, so it is for what a program does not call itself.
+#if defined(__GNUC__)
+#define TESSERA_COLD __attribute__((cold))
+#else
+#define TESSERA_COLD
+#endif
+
 // Every translation unit of a program must agree on the instruction set, and on whether Eigen uses it, or one
 // definition of an inline function would silently stand for two. Each unit gives the weak symbol
 // `tessera_isa` a number for its settings, the linker keeps one, and each unit stores the difference to its

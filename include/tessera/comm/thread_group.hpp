@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "tessera/comm/communicator.hpp"
+#include "tessera/config.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/detail/clock.hpp"
 
@@ -395,7 +396,7 @@ class ThreadGroup {
     watched_.notify_all();
   }
 
-  static std::string ranks_text(std::vector<int> const& ranks) {
+  TESSERA_COLD static std::string ranks_text(std::vector<int> const& ranks) {
     std::string text = ranks.size() > 1 ? "ranks " : "rank ";
     for (std::size_t index = 0; index < ranks.size(); ++index)
       text += v0::detail::sentence({index ? ", " : "", ranks[index]});
@@ -409,17 +410,17 @@ class ThreadGroup {
                                  ", ", describe(at.request)});
   }
 
-  void set_fault(int rank, std::initializer_list<v0::detail::Word> words, bool mismatch) {
+  TESSERA_COLD void set_fault(int rank, std::initializer_list<v0::detail::Word> words, bool mismatch) {
     fault_ = {true, mismatch, rank, v0::detail::sentence(words), Clock::now()};
     ended_.store(true, std::memory_order_release);
   }
 
-  void blame_leaver(int rank) {
+  TESSERA_COLD void blame_leaver(int rank) {
     set_fault(rank, {"it left ", place(rank), ", while others went on; every rank must run the same steps"},
               false);
   }
 
-  void blame_late(int late, int waiting, std::string const& missing) {
+  TESSERA_COLD void blame_late(int late, int waiting, std::string const& missing) {
     set_fault(
         late,
         {"it gave no sign of life for ", timeout_text_, " while rank ", waiting, " waited; it was last seen ",

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/config.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera {
@@ -45,7 +46,7 @@ inline double plain(double value) {
 }
 
 /// A name fit for one line of text: control bytes as \xNN, and cut after `limit` bytes.
-inline std::string printable(std::string_view name, std::size_t limit = 200) {
+TESSERA_COLD inline std::string printable(std::string_view name, std::size_t limit = 200) {
   constexpr char digits[] = "0123456789abcdef";
   std::string text;
   for (char const c : name.substr(0, limit)) {

@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 
+#include "tessera/config.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/data/file_bytes.hpp"
 
@@ -82,7 +83,7 @@ constexpr char const* foreign_magic(std::int32_t magic) {
 /// no byte tells from another file. So a kind must show at least 6 bytes for which its format leaves next to
 /// no choice. Evenly spread bytes do so once in 10^12 files (gzip) to 10^14 (NumPy) and more (the rest); ids
 /// of a text hardly ever, since these pairs of bytes are rare tokens.
-inline char const* foreign_kind(std::span<std::byte const> bytes, std::size_t size) {
+TESSERA_COLD inline char const* foreign_kind(std::span<std::byte const> bytes, std::size_t size) {
   using namespace std::string_view_literals;
   std::string_view const all(reinterpret_cast<char const*>(bytes.data()), bytes.size());
   if (all.size() < 16) return nullptr;
@@ -147,8 +148,8 @@ inline constexpr std::size_t token_head_bytes = 64 * 1024;
 /// Reads the header of a `.bin` file of `file_size` bytes, of which it gets the first `token_head_bytes`, and
 /// checks it against that size; the magic number decides, a file without one is raw uint16. Throws
 /// Error(data) that starts with `name`.
-inline TokenLayout token_layout(std::span<std::byte const> bytes, std::size_t file_size,
-                                std::string const& name) {
+TESSERA_COLD inline TokenLayout token_layout(std::span<std::byte const> bytes, std::size_t file_size,
+                                             std::string const& name) {
   constexpr std::size_t header_bytes = 1024;  // 256 int32
   auto const refuse = [&](std::initializer_list<Word> words) {
     throw_error(ErrorKind::data, {name, ": ", sentence(words)});

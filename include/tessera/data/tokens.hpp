@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/config.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/data/file_bytes.hpp"
 #include "tessera/data/token_file.hpp"
@@ -215,7 +216,8 @@ class TokenSource {
       std::memcpy(out, memory_.data() + at, size);
   }
 
-  void append(std::string const& name, detail::FileReader&& file, std::size_t offset, std::int64_t tokens) {
+  TESSERA_COLD void append(std::string const& name, detail::FileReader&& file, std::size_t offset,
+                           std::int64_t tokens) {
     if (file.is_open()) ++open_;
     segments_.push_back({name, std::move(file), offset, size_, tokens});
     size_ += tokens;
@@ -252,7 +254,7 @@ class TokenSource {
     format_ = format;
   }
 
-  void add_folder(std::string const& folder, std::string const& name) {
+  TESSERA_COLD void add_folder(std::string const& folder, std::string const& name) {
     std::int64_t const skipped_before = skipped_;
     std::size_t const segments_before = segments_.size();
     std::vector<std::string> files;
@@ -281,7 +283,7 @@ class TokenSource {
 
   /// Regular files below `folder` that are not hidden; links, hidden entries and devices count as skipped.
   /// The system's own calls, since parsing <filesystem> takes longer than the rest of this header.
-  void collect(std::string const& folder, std::vector<std::string>& files) {
+  TESSERA_COLD void collect(std::string const& folder, std::vector<std::string>& files) {
     auto const fail = [&](int code) {
       detail::throw_error(ErrorKind::data, {detail::path_text(folder), ": cannot read the folder (",
                                             detail::errno_text(code), ")"});

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/config.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/detail/sort.hpp"
 #include "tessera/nn/model.hpp"
@@ -47,7 +48,7 @@ struct UnitLayout {
   std::vector<int> flat_of;       ///< of each parameter: the group in which that range is
 };
 
-inline UnitLayout layout_of(UnitSpec const& unit, int shards) {
+TESSERA_COLD inline UnitLayout layout_of(UnitSpec const& unit, int shards) {
   UnitLayout all;
   all.parameters.resize(unit.parameters.size());
   all.flat_of.resize(unit.parameters.size());
@@ -104,7 +105,7 @@ inline std::vector<Piece> pieces(UnitLayout const& unit, int group, Range range)
 namespace detail {
 
 /// What contradicts itself in a unit's boundaries and activations, or nothing.
-inline std::string mistake_in_boundaries(UnitSpec const& unit) {
+TESSERA_COLD inline std::string mistake_in_boundaries(UnitSpec const& unit) {
   for (int segment = 0; segment + 1 < unit.segments(); ++segment) {
     Boundary const& at = unit.boundary(segment);
     auto const mistake = [&](std::initializer_list<Word> words) {
@@ -180,7 +181,7 @@ inline Shape local_shape(ActivationSpec const& spec, int ranks) {
 /// Checks a unit list once: names are unique, borrows point at earlier units that exist, extents are
 /// positive, no tensor is beyond any machine, splits divide their dims, and boundaries name what they part.
 /// Throws Error(config) naming the unit.
-inline void check_units(std::vector<UnitSpec> const& units) {
+TESSERA_COLD inline void check_units(std::vector<UnitSpec> const& units) {
   using detail::sentence;
   auto const fail = [](UnitSpec const& unit, std::initializer_list<detail::Word> what) {
     detail::throw_error(ErrorKind::config, {"model: unit '", unit.name, "' ", sentence(what)}, -1, unit.name);
@@ -245,7 +246,7 @@ inline void check_units(std::vector<UnitSpec> const& units) {
 
 /// Checks what an optimizer keeps: a shard holds whole blocks, and multiples of 4 bytes, in which it travels.
 /// Throws Error(config) naming the state.
-inline void check_states(std::vector<OptimizerState> const& states) {
+TESSERA_COLD inline void check_states(std::vector<OptimizerState> const& states) {
   for (OptimizerState const& state : states)
     if (state.block < 1 || shard_alignment % state.block != 0 ||
         shard_alignment / state.block * static_cast<std::int64_t>(size_of(state.type)) % 4 != 0)

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/config.hpp"
 #include "tessera/detail/sort.hpp"
 #include "tessera/tensor/arena.hpp"
 
@@ -43,8 +44,8 @@ struct IntervalPlan {
 /// Places every interval so that no two that meet in time overlap in memory: largest first, each at the
 /// lowest multiple of `alignment` in the tightest gap that holds it. Deterministic; O(n^2) in the number of
 /// intervals.
-inline IntervalPlan plan_intervals(std::vector<Interval> const& intervals,
-                                   std::int64_t alignment = arena_alignment) {
+TESSERA_COLD inline IntervalPlan plan_intervals(std::vector<Interval> const& intervals,
+                                                std::int64_t alignment = arena_alignment) {
   IntervalPlan plan;
   plan.offsets.assign(intervals.size(), -1);
   std::vector<std::size_t> order;

@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "tessera/config.hpp"
 #include "tessera/plan/schedule.hpp"
 #include "tessera/policy/table.hpp"
 
@@ -36,7 +37,8 @@ namespace detail {
 
 /// The moves over ranks from `from` towards `to`, on the device. Ordered sums ignore the mesh: a summand of
 /// every rank goes to each that has the part, one rank after another.
-inline void go_over_ranks(std::vector<Hop>& hops, Sharding from, Sharding to, Roads const& roads) {
+TESSERA_COLD inline void go_over_ranks(std::vector<Hop>& hops, Sharding from, Sharding to,
+                                       Roads const& roads) {
   auto const go = [&](Move move, Sharding after, Group group) {
     hops.push_back({move, {after, Tier::device}, group});
   };
@@ -72,7 +74,7 @@ inline void go_over_ranks(std::vector<Hop>& hops, Sharding from, Sharding to, Ro
 ///   replicated to others      nothing: every rank has its part
 /// With several replicas, sums into shards are a reduce_scatter within the row and an all_reduce of the
 /// column, and shards come together within the row.
-inline std::vector<Hop> moves_between(Placement from, Placement to, Roads const& roads) {
+TESSERA_COLD inline std::vector<Hop> moves_between(Placement from, Placement to, Roads const& roads) {
   std::vector<Hop> hops;
   auto const copy = [&](Sharding over, Tier tier) {
     while (from.tier != tier) {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/config.hpp"
 #include "tessera/plan/schedule.hpp"
 
 namespace tessera {
@@ -84,7 +85,7 @@ inline Part part_in_update(Entry const& entry) {
 /// units more of weights, contributions and the optimizer's transients. What an acquisition reads from a disk
 /// comes as many units earlier still. Entries stay in their micro-batch, and the values do not change. 0: the
 /// list as it is; without moves, too.
-inline void overlap(Schedule& schedule, int prefetch) {
+TESSERA_COLD inline void overlap(Schedule& schedule, int prefetch) {
   auto& entries = schedule.entries;
   bool const moves = std::any_of(entries.begin(), entries.end(), [](Entry const& entry) {
     return entry.move != Move::none && entry.unit >= 0;

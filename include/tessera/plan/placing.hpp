@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/config.hpp"
 #include "tessera/core/place.hpp"
 #include "tessera/plan/memory.hpp"
 #include "tessera/plan/schedule.hpp"
@@ -22,7 +23,7 @@ namespace detail {
 /// When the buffers of a list live that do not persist, as places in the list: in each micro-batch from the
 /// first to the last entry that touches them. What comes after the micro-batches belongs to the last one. A
 /// life that goes on as the body begins anew is one up to the body's end and one from its beginning.
-inline std::vector<Interval> lives_of(Program const& program) {
+TESSERA_COLD inline std::vector<Interval> lives_of(Program const& program) {
   Schedule const& schedule = program.schedule;
   struct Life {
     std::int64_t first = -1, last = -1;  // turns
@@ -86,7 +87,7 @@ inline std::int64_t alignment_of(Program const& program, Tier tier) {
 }
 
 /// Gives every buffer its offset, and each tier its bytes. The moves of a bucket are under way together.
-inline void place_buffers(Program& program) {
+TESSERA_COLD inline void place_buffers(Program& program) {
   auto& buffers = program.buffers;
   std::array<std::int64_t, tier_count> alignment{};
   for (std::size_t at = 0; at < tier_count; ++at)
@@ -119,7 +120,7 @@ inline void place_buffers(Program& program) {
 
 /// For each buffer the others that have some of its bytes at another time, where not one lane alone touches
 /// both.
-inline std::vector<std::vector<int>> sharing_of(Program const& program) {
+TESSERA_COLD inline std::vector<std::vector<int>> sharing_of(Program const& program) {
   auto const& buffers = program.buffers;
   std::vector<unsigned> lanes(buffers.size(), 0u);
   for (Entry const& entry : program.schedule.entries)

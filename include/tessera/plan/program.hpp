@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/config.hpp"
 #include "tessera/core/place.hpp"
 #include "tessera/nn/model.hpp"
 #include "tessera/plan/layout.hpp"
@@ -37,7 +38,7 @@ class Generator {
 
   /// All micro-batches but the last are one body: what differs in the first is that nothing was before it.
   /// Not `whole`: the last micro-batch alone, without waits. It has every buffer at its place.
-  Program run(bool whole) {
+  TESSERA_COLD Program run(bool whole) {
     int const micro_batches = training_ ? plan_.shape.accumulation : 1;
     Schedule& schedule = program_.schedule;
     if (whole && micro_batches > 1) {
@@ -74,7 +75,7 @@ class Generator {
     int into = -1;
   };
 
-  void micro_batch(int number, bool last) {
+  TESSERA_COLD void micro_batch(int number, bool last) {
     micro_ = number;
     last_ = last;
     acquisitions_.assign(plan_.flats().size(), -1);
@@ -96,7 +97,7 @@ class Generator {
 
   // Entries.
 
-  Entry& emit(Verb verb, Flat of, Lane lane, List reads, List writes) {
+  TESSERA_COLD Entry& emit(Verb verb, Flat of, Lane lane, List reads, List writes) {
     Entry entry;
     entry.verb = verb;
     entry.unit = of.unit;
@@ -109,7 +110,7 @@ class Generator {
     return program_.schedule.entries.back();
   }
   /// Work of this rank on state, where that lies.
-  void work(Verb verb, Flat of, int from, int to, Range part, List reads, List writes) {
+  TESSERA_COLD void work(Verb verb, Flat of, int from, int to, Range part, List reads, List writes) {
     Lane const lane = buffers_[to].tier == Tier::device ? Lane::compute : Lane::host;
     reads.push_back(from);
     writes.push_back(to);
@@ -118,8 +119,8 @@ class Generator {
     entry.to = to;
     entry.part = part;
   }
-  void move(Verb verb, Move move, Flat of, int from, int to, Range part, Group group = Group::all,
-            int bucket = -1) {
+  TESSERA_COLD void move(Verb verb, Move move, Flat of, int from, int to, Range part,
+                         Group group = Group::all, int bucket = -1) {
     Tier const here = buffers_[from].tier, there = buffers_[to].tier;
     bool const ahead = verb == Verb::acquire && plan_.shape.channels > 1;
     Lane const lane = move == Move::copy ? lane_between(here, there)
@@ -144,7 +145,7 @@ class Generator {
   /// The one way in which state travels: a chain of moves, each to `into` where that is on the tier and has
   /// the room, in place where it can be, else to a buffer of kind `passing`. Loads that lie alike travel side
   /// by side, each move over ranks of theirs in one bucket. They then hold their values where those are.
-  void carry(Verb verb, std::vector<Load>& loads, Placement const& to, Kind passing) {
+  TESSERA_COLD void carry(Verb verb, std::vector<Load>& loads, Placement const& to, Kind passing) {
     Placement const from = loads.front().values.lies;
     std::vector<Hop> const hops = moves_between(from, to, {ordered(), plan_.shape.replicas});
     for (Hop const& hop : hops) {
@@ -166,13 +167,14 @@ class Generator {
     }
   }
   /// The same for one unit; returns the buffer that then holds the values.
-  int carry(Verb verb, Flat of, Values values, Placement const& to, Kind passing, int into = -1) {
+  TESSERA_COLD int carry(Verb verb, Flat of, Values values, Placement const& to, Kind passing,
+                         int into = -1) {
     std::vector<Load> loads{{of, values, into}};
     carry(verb, loads, to, passing);
     return loads.front().values.buffer;
   }
   /// Where a hop of a load ends. A broadcast works in place: the values come there first.
-  int stop_of(Verb verb, Load& load, Hop const& hop, bool last, Kind passing) {
+  TESSERA_COLD int stop_of(Verb verb, Load& load, Hop const& hop, bool last, Kind passing) {
     auto& [of, values, into] = load;
     Buffer const here = buffers_[values.buffer];
     bool const summands =
@@ -212,7 +214,7 @@ class Generator {
     carry(Verb::acquire, of, {buffers_.parameters(of), rows().parameters}, {}, Kind::transit, weights(of));
   }
 
-  void release(Work const* next) {
+  TESSERA_COLD void release(Work const* next) {
     auto const needed = [&](Flat owner) {
       return next && std::find(next->weights.begin(), next->weights.end(), owner) != next->weights.end();
     };
@@ -232,7 +234,7 @@ class Generator {
                          types().parameter, {});
   }
 
-  void compute(Work const& work) {
+  TESSERA_COLD void compute(Work const& work) {
     int const unit = work.unit, segment = work.segment;
     UnitSpec const& spec = plan_.unit(unit);
     bool const last_unit = unit + 1 == units(), last_segment = segment + 1 == spec.segments();
@@ -293,7 +295,7 @@ class Generator {
   }
 
   /// What a segment left comes to lie as the next one wants it, in place; its sums have any order.
-  void cross(Work const& work, int boundary, int buffer, Sharding from, Sharding to) {
+  TESSERA_COLD void cross(Work const& work, int boundary, int buffer, Sharding from, Sharding to) {
     for (Hop const& hop : moves_between({from, Tier::device}, {to, Tier::device}, {})) {
       move(Verb::cross, hop.move, work.unit, buffer, buffer, buffers_[buffer].range, Group::tensor);
       program_.schedule.entries.back().segment = boundary;
@@ -321,7 +323,7 @@ class Generator {
   /// Contributions travel to where the gradient is summed, those of a bucket together. Values in host memory
   /// are not read once more for their norm: it is taken in the last fold, or on the device before they go
   /// down.
-  void add_to_gradients(Flats const& members) {
+  TESSERA_COLD void add_to_gradients(Flats const& members) {
     Placement const meets = plan_.summed();
     Placement const made{several() ? Sharding::partial : Sharding::replicated, Tier::device};
     int const partials = buffers_.partials();
@@ -352,7 +354,7 @@ class Generator {
   }
 
   /// The end of the gradient: its norms, what every rank found, and the decision.
-  void norms() {
+  TESSERA_COLD void norms() {
     int const partials = buffers_.partials();
     Range const all = buffers_[partials].range;
     if (rows().gradients.tier == Tier::device)
@@ -368,7 +370,7 @@ class Generator {
 
   /// The optimizer works where its moments lie, on the host where that is a disk: what it needs comes there,
   /// and what it made goes back to where it is kept.
-  void update(Flat of) {
+  TESSERA_COLD void update(Flat of) {
     Placement const at = plan_.working();
     int const kept = buffers_.parameters(of), master = buffers_.master(of);
     bool const apart = !plan_.weights_are_master();

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/config.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/detail/clock.hpp"
 #include "tessera/detail/function_ref.hpp"
@@ -172,8 +173,9 @@ struct Largest {
 using FitsFunction = detail::FunctionRef<bool(StepShape const&)>;
 
 /// The largest `field` of a shape, up to `most`, that fits. `fits`: the shape itself does; else it does not.
-inline Largest largest_that_fits(StepShape shape, std::int64_t StepShape::*field, bool fits,
-                                 std::int64_t most, Deadline const& deadline, FitsFunction const& try_shape) {
+TESSERA_COLD inline Largest largest_that_fits(StepShape shape, std::int64_t StepShape::*field, bool fits,
+                                              std::int64_t most, Deadline const& deadline,
+                                              FitsFunction const& try_shape) {
   Largest found{fits ? shape.*field : 0, true};
   if (!fits) most = std::min(most, shape.*field - 1);
   auto const goes = [&](std::int64_t value) {
@@ -221,7 +223,7 @@ struct Advice {
 };
 
 /// The recipe with the most sharding that goes with the rest of it, rebuilding all activations.
-inline RecipeTable leanest_recipe(RecipeTable const& recipe, int world) {
+TESSERA_COLD inline RecipeTable leanest_recipe(RecipeTable const& recipe, int world) {
   int const own_stage = std::max(recipe.stage, 0);
   for (int stage = world == 1 ? own_stage : 3; stage >= own_stage; --stage)
     for (std::string_view const recompute : {std::string_view("block"), recipe.names.recompute}) {
@@ -276,8 +278,9 @@ inline Advice advise(UnitLister const& units, RecipeTable const& recipe, StepSha
 /// Throws Error(out_of_memory) when the ranks of this process plan more than `limit`. The text holds the
 /// bytes of one rank by category, the nearest recipe that fits, and the largest batch and sequence that do,
 /// or those of the leanest recipe, as far as they are found in 2 s.
-inline void refuse_if_too_big(UnitLister const& units, StepPlan const& plan, RecipeTable const& recipe,
-                              MemoryLimit const& limit, std::int64_t positions) {
+TESSERA_COLD inline void refuse_if_too_big(UnitLister const& units, StepPlan const& plan,
+                                           RecipeTable const& recipe, MemoryLimit const& limit,
+                                           std::int64_t positions) {
   StepShape const& shape = plan.shape;
   Footprint const wanted = footprint(units, recipe, shape, shape.rank == 0 ? &plan : nullptr);
   if (wanted.within(limit)) return;

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/config.hpp"
 #include "tessera/core/operation.hpp"
 
 namespace tessera {
@@ -239,7 +240,7 @@ inline int bucket_size(std::vector<Entry> const& entries, int index) {
 /// entry of its lane, or another of its waits, has waited for: without any one of the waits two entries would
 /// be in no order. The moves of a bucket are done when its last one is, which alone signals. The body's waits
 /// follow from its first times: see `steady_times`.
-inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sharing) {
+TESSERA_COLD inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sharing) {
   constexpr std::size_t lanes = lane_count;
   using Latest = std::array<int, lanes>;  // an entry of each lane, -1: none
   Latest none;
@@ -295,7 +296,7 @@ inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sha
 /// A 64-bit FNV-1a hash of verbs, moves, buckets, units, micro-batches, lanes, buffers and repetitions: ranks
 /// compare it before step 1, and rows with equal hashes run the same program. Waits are left out: they follow
 /// from these and from where the buffers lie, which is not the same on all ranks where some own flat groups.
-inline std::uint64_t hash_of(Schedule const& schedule) {
+TESSERA_COLD inline std::uint64_t hash_of(Schedule const& schedule) {
   std::uint64_t hash = 14695981039346656037ull;
   auto const mix = [&](std::int64_t value) {
     for (int byte = 0; byte < 8; ++byte) {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/config.hpp"
 #include "tessera/nn/model.hpp"
 #include "tessera/optim/finish.hpp"
 #include "tessera/optim/step_state.hpp"
@@ -43,8 +44,8 @@ class StepBuffers {
     return list;
   }
   /// Room for values of a flat group that lie so; `pieces` ranks' each.
-  int room(Kind kind, Flat of, int index, DType type, Placement const& lies, int pieces = 1,
-           std::int64_t block = 1) {
+  TESSERA_COLD int room(Kind kind, Flat of, int index, DType type, Placement const& lies, int pieces = 1,
+                        std::int64_t block = 1) {
     Range const range = plan_.held(lies.over, of);
     Buffer buffer{.kind = kind, .unit = of.unit, .flat = of.group, .index = index, .tier = lies.tier};
     buffer.type = type;
@@ -71,7 +72,7 @@ class StepBuffers {
 
   // ---- activations ----------------------------------------------------------------------------------------
 
-  int activation(Kind kind, int unit, int index, Shape const& shape, bool statistic = false) {
+  TESSERA_COLD int activation(Kind kind, int unit, int index, Shape const& shape, bool statistic = false) {
     DType const type = statistic ? plan_.recipe.types.accumulator : plan_.recipe.types.activation;
     return program_.add({.kind = kind,
                          .unit = unit,
@@ -99,7 +100,7 @@ class StepBuffers {
   /// Where a borrower leaves its gradient, nowhere for a frozen parameter's: the owner's contribution itself
   /// when the formats agree and it is the first to borrow, else a buffer of its own (and the first one's, to
   /// which it is added).
-  List lent(int unit, int borrow) {
+  TESSERA_COLD List lent(int unit, int borrow) {
     Borrow const& what = plan_.unit(unit).borrows[static_cast<std::size_t>(borrow)];
     if (!plan_.trains(what)) return {};
     std::int64_t const bytes =
@@ -150,7 +151,7 @@ class StepBuffers {
   }
 
   /// These come first and are the same in both programs, so they get the same offsets.
-  void add_persistent() {
+  TESSERA_COLD void add_persistent() {
     DTypes const& types = plan_.recipe.types;
     PlacementTable const& rows = plan_.placement();
     StepShape const& shape = plan_.shape;

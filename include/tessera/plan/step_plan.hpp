@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "tessera/config.hpp"
 #include "tessera/core/place.hpp"
 #include "tessera/nn/model.hpp"
 #include "tessera/optim/finish.hpp"
@@ -95,7 +96,7 @@ struct Program {
            (entry.move == Move::copy || entry.verb == Verb::fold ? source.pieces : 1);
   }
 
-  int add(Buffer const& buffer) {
+  TESSERA_COLD int add(Buffer const& buffer) {
     int const found = find(buffer.kind, {buffer.unit, buffer.flat}, buffer.index, buffer.slot);
     if (found >= 0) return found;
     std::size_t const place = static_cast<std::size_t>(buffer.unit + 1);
@@ -136,20 +137,20 @@ struct StepPlan {
     return {unit, layout(unit).flat_of[static_cast<std::size_t>(parameter)]};
   }
   /// The flat groups of a unit; of all units, in order.
-  std::vector<Flat> flats(int unit) const {
+  TESSERA_COLD std::vector<Flat> flats(int unit) const {
     std::vector<Flat> list;
     for (int group = 0; group < static_cast<int>(layout(unit).flats.size()); ++group)
       list.push_back({unit, group});
     return list;
   }
-  std::vector<Flat> flats() const {
+  TESSERA_COLD std::vector<Flat> flats() const {
     std::vector<Flat> list;
     for (int unit = 0; unit < units_count(); ++unit)
       for (Flat const of : flats(unit)) list.push_back(of);
     return list;
   }
   /// Those that have gradients and optimizer state, in order.
-  std::vector<Flat> trainable() const {
+  TESSERA_COLD std::vector<Flat> trainable() const {
     std::vector<Flat> list;
     for (Flat const of : flats())
       if (flat(of).trainable) list.push_back(of);
@@ -241,7 +242,7 @@ struct StepPlan {
     return intersect(buffer.range, {shape.rank * share, (shape.rank + 1) * share});
   }
   /// Where the norm partials of each trainable flat group lie in the share of every rank.
-  std::vector<NormRange> norm_ranges() const {
+  TESSERA_COLD std::vector<NormRange> norm_ranges() const {
     std::vector<NormRange> ranges;
     std::int64_t offset = 0;
     for (Flat const of : trainable()) {

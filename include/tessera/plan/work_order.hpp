@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "tessera/config.hpp"
 #include "tessera/nn/model.hpp"
 #include "tessera/plan/schedule.hpp"
 #include "tessera/plan/step_plan.hpp"
@@ -57,7 +58,7 @@ class WorkOrder {
 
   /// Segments run in order forward, and the other way round backward. The weights of a unit stay from its
   /// first to its last.
-  std::vector<Work> works() const {
+  TESSERA_COLD std::vector<Work> works() const {
     std::vector<Work> works;
     std::vector<Flat> const none;
     auto const add = [&](Verb verb, int unit, int segment, std::vector<Flat> const& weights) {
@@ -92,7 +93,7 @@ class WorkOrder {
         return true;
     return false;
   }
-  std::vector<Flat> weights_of(int unit) const {
+  TESSERA_COLD std::vector<Flat> weights_of(int unit) const {
     std::vector<Flat> list = plan_.flats(unit);
     for (Borrow const& borrow : plan_.unit(unit).borrows) {
       Flat const lent = plan_.flat_of(borrow.unit, borrow.parameter);

@@ -9,6 +9,7 @@
 #include <limits>
 #include <string>
 
+#include "tessera/config.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/train/options.hpp"
 
@@ -18,7 +19,7 @@ inline namespace v0 {
 namespace detail {
 
 /// Checks the numbers that belong together; throws Error(config) with the number and its range.
-inline void check_options(TrainerOptions const& options, std::int64_t positions) {
+TESSERA_COLD inline void check_options(TrainerOptions const& options, std::int64_t positions) {
   auto const fail = [](std::initializer_list<Word> words) {
     throw_error(ErrorKind::config, {"options: ", sentence(words)});
   };

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "tessera/comm/communicator.hpp"
+#include "tessera/config.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/detail/host_memory.hpp"
 #include "tessera/io/state_file.hpp"
@@ -64,7 +65,7 @@ StepShape step_shape(TrainerOptions const& options, int rank, int world) {
 
 /// What the ranks of this process may plan on the host and on disk: what the options say, or what is free
 /// now.
-inline MemoryLimit memory_limit_beside_devices(TrainerOptions const& options) {
+TESSERA_COLD inline MemoryLimit memory_limit_beside_devices(TrainerOptions const& options) {
   MemoryLimit found{.host = options.host_memory_limit};
   if (found.host == 0) found.host = HostMemory::available();
   std::int64_t const free = options.nvme_directory.empty() ? -1 : detail::free_bytes(options.nvme_directory);
@@ -101,7 +102,7 @@ int select_device(int device) {
 }
 
 /// What engines cannot do with a model's segments. `without_segment`: its function that takes none, or null.
-inline void check_segments(std::vector<UnitSpec> const& units, char const* without_segment) {
+TESSERA_COLD inline void check_segments(std::vector<UnitSpec> const& units, char const* without_segment) {
   for (UnitSpec const& unit : units) {
     if (unit.segments() > 1 && without_segment)
       throw_error(ErrorKind::config,
@@ -163,7 +164,7 @@ std::span<std::byte> workspace_of(StepPlan const& plan, StepMemory<Place> const&
 }
 
 /// A hash of every number that must be the same on all ranks and is not in the schedule.
-inline std::uint64_t hash_of_numbers(TrainerOptions const& options, StepPlan const& plan) {
+TESSERA_COLD inline std::uint64_t hash_of_numbers(TrainerOptions const& options, StepPlan const& plan) {
   std::uint64_t hash = 14695981039346656037ull;
   auto const mix = [&](auto value) {
     std::uint64_t bits = 0;

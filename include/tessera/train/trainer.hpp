@@ -126,7 +126,7 @@ class BasicTrainer : public rules<Recipe> {
   /// Nvme where state lies in files; named by the recipe, so that the door for it may come after this one.
   using FilePlace = std::conditional_t<uses_files(recipe_table<recipe_type>.placement), Nvme, void>;
 
-  void start() {
+  TESSERA_NOINLINE void start() {
     detail::check_options(options_, model_.positions());
     engine_ = std::make_unique<Engine<Place, T>>(detail::erase<Place, T>(model_), recipe, options_,
                                                  comm_.transport(), open_state_file<FilePlace>);
