@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -26,7 +27,7 @@ using namespace support;
 using Gpt2Engine = Engine<Cpu, float>;
 
 ErasedModel<Cpu, float> erased(Gpt2Options const& options) {
-  return detail::erase<Cpu, float>(Gpt2(options));
+  return detail::erase<Cpu, float>(std::make_shared<Gpt2 const>(options));
 }
 
 struct Notes final : Recorder {

@@ -139,7 +139,8 @@ inline void run_threads(int ranks, FunctionRef<void(comm::Comm&)> fn, RunOptions
   } joined;
   joined.threads.reserve(static_cast<std::size_t>(ranks));
   try {
-    for (int rank = 0; rank < ranks; ++rank) joined.threads.emplace_back([&body, rank] { body(rank); });
+    for (int rank = 0; rank < ranks; ++rank)
+      joined.threads.push_back(std::thread([&body, rank] { body(rank); }));
   } catch (std::system_error const& error) {
     int const started = static_cast<int>(joined.threads.size());
     std::string const text = sentence({"cannot start a thread for rank ", started, " of ", ranks, ": ",

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -109,9 +110,9 @@ class Transformer {
   /// Throws Error(config) for sizes that cannot be.
   explicit Transformer(Options options = {})
       : layers_{checked(std::move(options))},
-        embedding_(layers_.embedding(embedding_unit_)),
-        block_(block_unit_, layers_),
-        head_(head_unit_, layers_, embedding_) {}
+        embedding_(layers_.embedding(units_->embedding)),
+        block_(units_->block, layers_),
+        head_(units_->head, layers_, embedding_) {}
 
   Options const& options() const { return layers_.sizes; }
   std::int64_t vocabulary() const { return layers_.sizes.vocabulary; }
@@ -127,12 +128,12 @@ class Transformer {
   }
 
   std::vector<UnitSpec> units(MicroBatch shape) const {
-    std::vector<UnitSpec> units{embedding_unit_.at(shape, "embedding")};
+    std::vector<UnitSpec> units{units_->embedding.at(shape, "embedding")};
     for (std::int64_t layer = 0; layer < layers_.sizes.layers; ++layer) {
       std::string const name = std::string(Layers::blocks) + "." + std::to_string(layer);
-      units.push_back(block_unit_.at(shape, name, Layers::prefix + name + "."));
+      units.push_back(units_->block.at(shape, name, Layers::prefix + name + "."));
     }
-    units.push_back(head_unit_.at(shape, "head"));
+    units.push_back(units_->head.at(shape, "head"));
     return units;
   }
 
@@ -154,6 +155,10 @@ class Transformer {
   }
 
  private:
+  struct Units {
+    Unit embedding, block, head;  // every block is one unit under another name
+  };
+
   template <class F>
   void with_layers(int unit, F const& work) const {
     if (unit == 0)
@@ -192,7 +197,7 @@ class Transformer {
   }
 
   Layers layers_;
-  Unit embedding_unit_, block_unit_, head_unit_;  // every block is one unit under another name
+  std::shared_ptr<Units> units_ = std::make_shared<Units>();  // copies of a model share what none changes
   Embedding embedding_;
   TransformerBlock<Layers> block_;
   TransformerHead<Layers> head_;

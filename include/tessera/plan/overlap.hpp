@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tessera/config.hpp"
+#include "tessera/detail/sort.hpp"
 #include "tessera/plan/schedule.hpp"
 
 namespace tessera {
@@ -87,9 +88,8 @@ inline Part part_in_update(Entry const& entry) {
 /// list as it is; without moves, too.
 TESSERA_COLD inline void overlap(Schedule& schedule, int prefetch) {
   auto& entries = schedule.entries;
-  bool const moves = std::any_of(entries.begin(), entries.end(), [](Entry const& entry) {
-    return entry.move != Move::none && entry.unit >= 0;
-  });
+  bool moves = false;
+  for (Entry const& entry : entries) moves = moves || (entry.move != Move::none && entry.unit >= 0);
   if (prefetch <= 0 || !moves) return;
   auto const is_update = [](Verb verb) {
     return verb == Verb::stream || verb == Verb::update || verb == Verb::publish;
@@ -107,8 +107,7 @@ TESSERA_COLD inline void overlap(Schedule& schedule, int prefetch) {
       for (std::size_t at = begin; at < end; ++at) {
         Entry& entry = entries[at];
         if (entry.verb == Verb::reduce) arrived.push_back(entry.to);
-        if (entry.verb == Verb::fold && entry.lane == Lane::compute &&
-            std::find(arrived.rbegin(), arrived.rend(), entry.from) != arrived.rend())
+        if (entry.verb == Verb::fold && entry.lane == Lane::compute && detail::contains(arrived, entry.from))
           entry.lane = Lane::communication;
       }
       detail::skew(entries, begin, end, prefetch, detail::part_in_micro_batch);

@@ -81,8 +81,8 @@ TESSERA_COLD inline std::vector<Interval> lives_of(Program const& program) {
 
 /// What the offsets in a tier are multiples of. Disks are read and written in whole blocks, on both sides.
 inline std::int64_t alignment_of(Program const& program, Tier tier) {
-  bool const with_files = std::any_of(program.buffers.begin(), program.buffers.end(),
-                                      [](Buffer const& buffer) { return !has_addresses(buffer.tier); });
+  bool with_files = false;
+  for (Buffer const& buffer : program.buffers) with_files = with_files || !has_addresses(buffer.tier);
   return with_files && tier != Tier::device ? disk_block : arena_alignment;
 }
 

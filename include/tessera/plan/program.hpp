@@ -13,6 +13,7 @@
 
 #include "tessera/config.hpp"
 #include "tessera/core/place.hpp"
+#include "tessera/detail/sort.hpp"
 #include "tessera/nn/model.hpp"
 #include "tessera/plan/layout.hpp"
 #include "tessera/plan/moves.hpp"
@@ -208,16 +209,14 @@ class Generator {
 
   void acquire(Flat of) {
     if (rows().parameters == Placement{}) return;
-    if (std::find(acquired_.begin(), acquired_.end(), of) != acquired_.end()) return;
+    if (contains(acquired_, of)) return;
     acquired_.push_back(of);
     ++acquisitions_[static_cast<std::size_t>(plan_.flat(of).number)];
     carry(Verb::acquire, of, {buffers_.parameters(of), rows().parameters}, {}, Kind::transit, weights(of));
   }
 
   TESSERA_COLD void release(Work const* next) {
-    auto const needed = [&](Flat owner) {
-      return next && std::find(next->weights.begin(), next->weights.end(), owner) != next->weights.end();
-    };
+    auto const needed = [&](Flat owner) { return next && contains(next->weights, owner); };
     Flats kept;
     for (Flat const owner : acquired_)
       if (needed(owner))

@@ -12,6 +12,7 @@
 
 #include "tessera/config.hpp"
 #include "tessera/core/operation.hpp"
+#include "tessera/detail/sort.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -227,10 +228,10 @@ inline constexpr int steady_times = 2;
 /// How many entries are one call, from this one on: those of its bucket, which stand side by side; 1 of an
 /// entry by itself.
 inline int bucket_size(std::vector<Entry> const& entries, int index) {
-  auto const first = entries.begin() + index;
-  if (first->bucket < 0) return 1;
-  auto const end =
-      std::find_if(first, entries.end(), [&](Entry const& entry) { return entry.bucket != first->bucket; });
+  std::size_t const first = static_cast<std::size_t>(index);
+  if (entries[first].bucket < 0) return 1;
+  std::size_t end = first + 1;
+  while (end < entries.size() && entries[end].bucket == entries[first].bucket) ++end;
   return static_cast<int>(end - first);
 }
 
@@ -277,8 +278,7 @@ TESSERA_COLD inline void connect(Schedule& schedule, std::vector<std::vector<int
       if (latest < 0) break;
       Entry& other = entry_of(latest);
       int const place = static_cast<int>(&other - entries.data());
-      if (std::find(entry.waits.begin(), entry.waits.end(), place) == entry.waits.end())
-        entry.waits.push_back(place);
+      if (!detail::contains(entry.waits, place)) entry.waits.push_back(place);
       other.signals = true;
       join(known[own], done[static_cast<std::size_t>(latest)]);
     }

@@ -2,11 +2,11 @@
 // In which order a step computes: forward, what is rebuilt, backward, unit by unit and segment by segment.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <vector>
 
 #include "tessera/config.hpp"
+#include "tessera/detail/sort.hpp"
 #include "tessera/nn/model.hpp"
 #include "tessera/plan/schedule.hpp"
 #include "tessera/plan/step_plan.hpp"
@@ -97,7 +97,7 @@ class WorkOrder {
     std::vector<Flat> list = plan_.flats(unit);
     for (Borrow const& borrow : plan_.unit(unit).borrows) {
       Flat const lent = plan_.flat_of(borrow.unit, borrow.parameter);
-      if (std::find(list.begin(), list.end(), lent) == list.end()) list.push_back(lent);
+      if (!contains(list, lent)) list.push_back(lent);
     }
     return list;
   }

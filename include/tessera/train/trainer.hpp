@@ -22,8 +22,7 @@ namespace detail {
 
 /// A model for the engine of one place and type.
 template <class Place, class T, Model M>
-ErasedModel<Place, T> erase(M model) {
-  auto const object = std::make_shared<M const>(std::move(model));
+ErasedModel<Place, T> erase(std::shared_ptr<M const> const& object) {
   return {object, unit_functions<M, Place, T>(), [object](MicroBatch shape) { return object->units(shape); },
           static_cast<std::int64_t>(object->vocabulary()), static_cast<std::int64_t>(object->positions())};
 }
@@ -69,7 +68,9 @@ class BasicTrainer : public rules<Recipe> {
   /// step, whose batch gives the shape. All ranks construct it together. Throws Error(config or
   /// out_of_memory).
   BasicTrainer(M model, comm::Comm comm, TrainerOptions options = {})
-      : model_(std::move(model)), comm_(std::move(comm)), options_(std::move(options)) {
+      : model_(std::make_shared<M const>(std::move(model))),
+        comm_(std::move(comm)),
+        options_(std::move(options)) {
     constexpr bool backend_included = detail::has_backend<device_t<recipe_type>>;
     static_assert(backend_included,
                   "tessera: On<Cuda> needs the GPU's backend, and this file does not include it. Include "
@@ -115,7 +116,7 @@ class BasicTrainer : public rules<Recipe> {
   auto& engine() { return started(); }
   /// What was planned; `plan().arena_bytes` equals the bytes in use.
   StepPlan const& plan() { return started().plan(); }
-  M const& model() const { return model_; }
+  M const& model() const { return *model_; }
   TrainerOptions const& options() const { return options_; }
 
  private:
@@ -127,7 +128,7 @@ class BasicTrainer : public rules<Recipe> {
   using FilePlace = std::conditional_t<uses_files(recipe_table<recipe_type>.placement), Nvme, void>;
 
   TESSERA_NOINLINE void start() {
-    detail::check_options(options_, model_.positions());
+    detail::check_options(options_, model_->positions());
     engine_ = std::make_unique<Engine<Place, T>>(detail::erase<Place, T>(model_), recipe, options_,
                                                  comm_.transport(), open_state_file<FilePlace>);
   }
@@ -139,7 +140,7 @@ class BasicTrainer : public rules<Recipe> {
     return *engine_;
   }
 
-  M model_;
+  std::shared_ptr<M const> model_;  // the engine has it too
   comm::Comm comm_;
   TrainerOptions options_;
   std::unique_ptr<Engine<Place, T>> engine_;

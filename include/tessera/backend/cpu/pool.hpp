@@ -39,7 +39,7 @@ class ThreadPool {
     // The pool exists from here on: an exception runs its destructor, which joins.
     try {
       for (int worker = 1; worker < threads_; ++worker)
-        workers_.emplace_back([this, worker] { serve(worker); });
+        workers_.push_back(std::thread([this, worker] { serve(worker); }));
     } catch (std::system_error const& error) {
       v0::detail::throw_error(
           ErrorKind::failed,
