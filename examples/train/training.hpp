@@ -118,7 +118,9 @@ class Training {
     std::optional<Interrupt> interrupt;
     unsigned const grace = settings_.checkpoints.grace;
     if (grace > 0)
-      interrupt.emplace(grace, "error: interrupted, and --grace-period ended before the run had saved\n");
+      interrupt.emplace(grace,
+                        "error: interrupted, and --grace-period ended before the run did; the newest "
+                        "checkpoint is whole\n");
     else
       interrupt.emplace(saves() ? 0 : seconds_to_end);
     if (checkpoints()) checkpoints_.take();
