@@ -29,11 +29,24 @@ namespace support {
 struct Setting {
   std::string_view sharding = "zs0", offload = "none", precision = "fp32";
   Spread split{1, 6};
+  std::string_view device = "cpu", capture = "";
+
+  RecipeTable table() const {
+    SlotNames names;
+    names.device = device;
+    names.sharding = sharding;
+    names.offload = offload;
+    names.precision = precision;
+    names.capture = capture;
+    names.reduction = "ordered";
+    return parse_recipe(names);
+  }
 };
 
 inline std::string text_of(Setting const& setting) {
   return std::string(setting.sharding) + " " + std::string(setting.precision) + " " +
-         std::string(setting.offload) + " on " + std::to_string(setting.split.ranks);
+         std::string(setting.offload) + " on " + std::to_string(setting.split.ranks) + " " +
+         std::string(setting.device) + " " + std::string(setting.capture);
 }
 
 /// Every tensor of a checkpoint whole, by name: weights as they are called, states as "wte.weight.exp_avg".
@@ -84,9 +97,8 @@ inline Trained train_part(Setting const& setting, std::int64_t first, std::int64
                           std::filesystem::path const& from, std::filesystem::path const& to) {
   Run const run = run_of(setting);
   Trained trained;
-  tessera::run(setting.split.ranks, [&](comm::Comm comm) {
-    auto const trainer = make_trainer(
-        any_model(tiny), recipe(setting.sharding, setting.precision, setting.offload), comm, options_of(run));
+  run_ranks(setting.table(), setting.split.ranks, [&](comm::Comm comm) {
+    auto const trainer = make_trainer(any_model(tiny), setting.table(), comm, options_of(run));
     if (first > 0) {
       CheckpointInfo const info = resume(*trainer, from);
       if (comm.is_root()) CHECK(info.step == first);
