@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the programs read text with. Included by TesseraDependencies; the library itself needs none of it.
+# What the programs and tests read text with. Included by TesseraDependencies; the library itself needs none of it.
 include_guard(DIRECTORY)
 
 set(tessera_text_libraries "")
@@ -14,7 +14,7 @@ macro(tessera_find_text_library what package header library)
     list(APPEND tessera_text_includes "${${tessera_text_name}_INCLUDE_DIR}")
     list(APPEND tessera_text_libraries "${${tessera_text_name}_LIBRARY}")
   else()
-    tessera_missing_library("${what}" ${package} "programs")
+    tessera_missing_library("${what}" ${package} "programs and tests")
   endif()
 endmacro()
 

@@ -68,7 +68,10 @@ class Run {
 
   int run() {
     open_outputs();
-    cli::Interrupt const interrupt;
+    // A wait for standard input does not end by itself, and nothing can be gone on with.
+    bool piped = false;
+    for (auto const& file : p_.inputs.files) piped = piped || file.path == "-";
+    cli::Interrupt const interrupt(piped ? 2 : 0);
     if (!p_.flags.quiet) std::cout << box() << std::flush;
     std::int64_t const total = p_.flags.data_bytes > 0 ? p_.flags.data_bytes : p_.inputs.bytes();
     bar_.start("prepare", total / 1000000);

@@ -202,7 +202,7 @@ std::unique_ptr<ByteStream> ByteStream::open(std::string const& path) {
   char const* kind = v0::detail::foreign_kind(std::as_bytes(std::span(head)), std::size_t{1} << 62);
   if (head.starts_with("PAR1")) kind = "a Parquet file";
   if (head.starts_with(std::string_view("\x88\xd8\x34\x01", 4)) ||
-      head.starts_with(std::string_view("\xc1\xda\x34\x01", 4)))
+      head.starts_with(std::string_view("\xa1\xd9\x34\x01", 4)))
     kind = "a token file, prepared already";
   if (kind)
     raw.refuse(std::string("is ") + kind + ", not text; name text, JSONL, or either packed by gzip or zstd");
@@ -242,6 +242,9 @@ Inputs find_inputs(std::vector<std::string> const& paths, InputFormat format) {
   for (std::string const& path : paths) {
     std::error_code code;
     if (path == "-" || !fs::is_directory(path, code)) {
+      if (path.ends_with(".bin"))
+        throw Error(ErrorKind::data,
+                    v0::detail::path_text(path) + ": is a token file by its name; name text, or rename it");
       if (path != "-") (void)ByteStream::open(path);  // refuses it now, and not after hours
       add(path);
       continue;

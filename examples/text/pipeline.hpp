@@ -31,7 +31,7 @@ struct PipelineOptions {
   int threads = 1;
   std::string field = "text";   ///< of records
   std::int64_t data_bytes = 0;  ///< so many unpacked bytes only; 0: all. The last record is whole
-  Position start;               ///< where an earlier run ended
+  Position start{};             ///< where an earlier run ended
 };
 
 /// What one block gave.

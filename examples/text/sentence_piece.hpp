@@ -18,7 +18,7 @@ namespace text {
 class SentencePieceTokenizer final : public Tokenizer {
  public:
   /// Throws Error(data) that starts with `name`. With `begin` documents begin with the model's token for
-  /// that, where it has one; they end with its token for that.
+  /// that, where it has one.
   SentencePieceTokenizer(std::string const& bytes, std::string name, bool begin);
   ~SentencePieceTokenizer() override;
 
@@ -27,7 +27,8 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::string token_text(TokenId id) const override;
   std::size_t cut(std::string_view bytes, std::size_t least) const override;
 
-  bool ends_documents() const { return !behind_.empty(); }
+  /// The model's own token for the end of a text.
+  std::optional<TokenId> end_token() const;
   void set_end_of_text(Ids behind) { behind_ = std::move(behind); }
   void set_source(std::string description, std::string hash) {
     description_ = std::move(description);

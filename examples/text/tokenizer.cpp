@@ -198,9 +198,12 @@ std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::s
     take_side_files();
     auto tokenizer = std::make_shared<SentencePieceTokenizer>(bytes, where + "/" + name,
                                                               folder.flag("add_bos_token", true));
-    if (!end_of_text.empty() || !tokenizer->ends_documents()) return finish(std::move(tokenizer), "");
-    tokenizer->set_source(folder.read, hash_of(folder.all));
-    return tokenizer;
+    if (auto const end = tokenizer->end_token(); end && end_of_text.empty()) {
+      tokenizer->set_end_of_text({*end});
+      tokenizer->set_source(folder.read, hash_of(folder.all));
+      return tokenizer;
+    }
+    return finish(std::move(tokenizer), "");
   }
   throw Error(ErrorKind::data,
               where +

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+// What tokenizer files may not ask for, repair of bytes, inputs and their packing, records, threads.
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+#include <zlib.h>
+#include <zstd.h>
+
+#include <doctest/doctest.h>
+
+#include "tessera/core/error.hpp"
+
+#include "text/bpe_tokenizer.hpp"
+#include "text/input.hpp"
+#include "text/pipeline.hpp"
+#include "text/records.hpp"
+#include "text/token_source.hpp"
+#include "text/tokenizer_file.hpp"
+#include "text/unicode.hpp"
+#include "unit/file_support.hpp"
+
+namespace ts = tessera;
+namespace text = tessera::text;
+using file_support::TemporaryFolder;
+
+namespace {
+
+std::string const fixtures = TESSERA_TEXT_FIXTURES;
+
+template <class Call>
+std::string refusal(Call&& call) {
+  try {
+    call();
+  } catch (ts::Error const& error) {
+    CHECK(error.kind() == ts::ErrorKind::data);
+    return error.what();
+  }
+  return "nothing was refused";
+}
+
+void check_says(std::string const& message, std::initializer_list<char const*> texts) {
+  for (char const* const part : texts) {
+    CAPTURE(message);
+    CAPTURE(part);
+    CHECK(message.find(part) != std::string::npos);
+  }
+}
+
+std::string repaired(std::string const& bytes) {
+  std::string storage;
+  return std::string(text::repaired(bytes, storage));
+}
+
+/// A tokenizer.json of two letters, with some members put in place of its own.
+std::string small_json(std::string const& members, std::string const& model = {}) {
+  return R"({"model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2,"</s>":3},"merges":["a b"])" +
+         (model.empty() ? "" : "," + model) + "}" + (members.empty() ? "" : "," + members) + "}";
+}
+
+std::string gzipped(std::string const& bytes) {
+  z_stream state{};
+  REQUIRE(::deflateInit2(&state, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) == Z_OK);
+  std::string out(::deflateBound(&state, static_cast<uLong>(bytes.size())) + 64, '\0');
+  state.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
+  state.avail_in = static_cast<uInt>(bytes.size());
+  state.next_out = reinterpret_cast<Bytef*>(out.data());
+  state.avail_out = static_cast<uInt>(out.size());
+  REQUIRE(::deflate(&state, Z_FINISH) == Z_STREAM_END);
+  out.resize(out.size() - state.avail_out);
+  ::deflateEnd(&state);
+  return out;
+}
+
+std::string zstd_packed(std::string const& bytes) {
+  std::string out(::ZSTD_compressBound(bytes.size()), '\0');
+  out.resize(::ZSTD_compress(out.data(), out.size(), bytes.data(), bytes.size(), 3));
+  return out;
+}
+
+std::string all_of(std::filesystem::path const& path) {
+  std::string out;
+  auto const stream = text::ByteStream::open(path.string());
+  while (text::fill(*stream, out, out.size() + 1000)) {
+  }
+  return out;
+}
+
+text::Ids ids_of(text::Tokenizer const& tokenizer, text::Inputs const& inputs,
+                 text::PipelineOptions const& options) {
+  text::Ids ids;
+  text::encode_inputs(tokenizer, inputs.files, options, [&](text::Encoded const& block) {
+    REQUIRE((block.ends.empty() ? 0 : block.ends.back()) == block.ids.size());
+    ids.insert(ids.end(), block.ids.begin(), block.ids.end());
+    return true;
+  });
+  return ids;
+}
+
+}  // namespace
+
+TEST_CASE("text: invalid bytes are U+FFFD as Python gives it") {
+  std::string const r = "\xef\xbf\xbd";
+  CHECK(repaired("plain") == "plain");
+  CHECK(repaired("\xff") == r);
+  CHECK(repaired("a\x80z") == "a" + r + "z");
+  CHECK(repaired("\xe2\x82") == r);  // one for the longest part of a character
+  CHECK(repaired("\xe2\x82z") == r + "z");
+  CHECK(repaired("\xf0\x9f\x98") == r);
+  CHECK(repaired("\xed\xa0\x80") == r + r + r);          // a surrogate
+  CHECK(repaired("\xc0\xaf") == r + r);                  // a long spelling
+  CHECK(repaired("\xf4\x90\x80\x80") == r + r + r + r);  // beyond U+10FFFF
+  CHECK(repaired("12345678\xf0\x9f\x98\x80\xc3") == "12345678\xf0\x9f\x98\x80" + r);
+}
+
+TEST_CASE("text: what a tokenizer.json asks for and is not there is refused by its path") {
+  auto const says = [](std::string const& members, std::string const& model,
+                       std::initializer_list<char const*> texts) {
+    std::string const json = small_json(members, model);
+    CAPTURE(json);
+    check_says(refusal([&] { (void)text::parse_tokenizer_json(json, "t.json"); }), texts);
+  };
+  (void)text::parse_tokenizer_json(small_json(""), "t.json");
+  says(R"("normalizer":{"type":"Lowercase"})", "", {"t.json: normalizer.type is Lowercase", "NFKD"});
+  says(R"("normalizer":{"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"StripAccents"}]})", "",
+       {"normalizer.normalizers[1].type is StripAccents"});
+  says(R"("normalizer":{"type":"Replace","pattern":{"Regex":"a+"},"content":"b"})", "",
+       {"normalizer.pattern", "Regex"});
+  says(R"("pre_tokenizer":{"type":"BertPreTokenizer"})", "",
+       {"pre_tokenizer.type is BertPreTokenizer", "Metaspace"});
+  says(R"("pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"ByteLevel"},{"type":"Digits"}]})", "",
+       {"pre_tokenizer.pretokenizers[1]", "behind a ByteLevel"});
+  says(R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"(a"},"behavior":"Isolated","invert":false})",
+       "", {"pre_tokenizer.pattern: cannot use the expression '(a'", "parenthes"});
+  for (char const* const foreign : {"\\\\h", "[a[b]]", "[a&&b]", "(?m:a)"})
+    says(R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":")" + std::string(foreign) +
+             R"("},"behavior":"Isolated","invert":false})",
+         "", {"pre_tokenizer.pattern: the expression '", "which tessera does not run"});
+  says(R"("pre_tokenizer":{"type":"Split","pattern":{"String":"a"},"behavior":"Sideways"})", "",
+       {"behavior is Sideways"});
+  says(R"("post_processor":{"type":"Odd"})", "", {"post_processor.type is Odd"});
+  says(R"("truncation":{"max_length":5})", "", {"truncation is", "none of it"});
+  says(R"("padding":{"strategy":"Fixed"})", "", {"padding is"});
+  says(R"("added_tokens":[{"id":9,"content":"x","single_word":true}])", "",
+       {"added_tokens[0].single_word is true"});
+  says(R"("added_tokens":[{"id":-1,"content":"x"}])", "", {"added_tokens[0].id must be a token id"});
+  says("", R"("dropout":0.1)", {"model.dropout is 0.1"});
+  says("", R"("end_of_word_suffix":"</w>")", {"model.end_of_word_suffix is"});
+  says("", R"("unk_token":"<unk>")", {"model.unk_token is no token of the vocabulary"});
+  says("", R"("type":"WordPiece")", {"model.type is WordPiece, which tessera does not have; it has BPE"});
+  says("", R"("merges":["a x"])", {"model.merges[0]", "'x', which the vocabulary lacks"});
+  says("", R"("merges":["a"])", {"model.merges[0] must be two tokens"});
+  says("", R"("vocab":{"a":4294967296})", {"model.vocab.a must be a token id"});
+  check_says(refusal([] { (void)text::parse_tokenizer_json("{", "t.json"); }), {"t.json: is no JSON"});
+  check_says(refusal([] { (void)text::parse_tokenizer_json("{}", "t.json"); }),
+             {"t.json: the file has no model"});
+  check_says(refusal([] {
+               text::BpeTokenizer const tokenizer(
+                   text::parse_tokenizer_json(small_json("", R"("byte_fallback":true)"), "t.json"));
+             }),
+             {"t.json: model.byte_fallback is true, but the vocabulary lacks <0x00>"});
+  text::BpeTokenizer const tokenizer(text::parse_tokenizer_json(small_json(""), "t.json"));
+  CHECK(text::encode(tokenizer, "abba") == text::Ids{2, 1, 0});
+  check_says(refusal([&] { (void)text::encode(tokenizer, "abc"); }), {"t.json", "no token for the bytes 63"});
+}
+
+TEST_CASE("text: a folder says which of its tokenizers is taken, and what ends a document") {
+  TemporaryFolder const folder;
+  check_says(refusal([&] { (void)text::Tokenizer::open(folder.path().string()); }),
+             {"holds no tokenizer", "vocab.json"});
+  file_support::write(folder / "tokenizer.json", small_json(""));
+  file_support::write(folder / "tokenizer.model", "x");
+  auto const tokenizer = text::Tokenizer::open(folder.path().string());
+  CHECK(tokenizer->description() == "tokenizer.json, taken before tokenizer.model");
+  CHECK(tokenizer->document_form() == "TEXT </s>");
+  CHECK(tokenizer->vocabulary() == 4);
+  CHECK(text::Tokenizer::open(folder.path().string(), "none")->document_form() == "TEXT");
+  CHECK(text::Tokenizer::open(folder.path().string(), "b")->behind() == text::Ids{1});
+  check_says(refusal([&] { (void)text::Tokenizer::open(folder.path().string(), "zzz"); }),
+             {"has no token 'zzz'", "--end-of-text"});
+  check_says(refusal([&] { (void)text::Tokenizer::open((folder / "tokenizer.model").string()); }),
+             {"libsentencepiece cannot use it"});
+  CHECK(text::Tokenizer::open(fixtures + "/opt")->document_form() == "</s> TEXT </s>");
+  CHECK(text::Tokenizer::open(fixtures + "/sentencepiece")->document_form() == "<s> TEXT </s>");
+  CHECK(text::Tokenizer::open(fixtures + "/sentencepiece", "none")->behind().empty());
+}
+
+TEST_CASE("text: records") {
+  CHECK(text::field_of(R"({"id":[{"text":"no"}],"text":"a\u00e9\ud83d\ude00"})", "text", "f") ==
+        "a\xc3\xa9\xf0\x9f\x98\x80");
+  CHECK(text::field_of(R"({"text":"1","text":"2"})", "text", "f") == "2");
+  CHECK(text::field_of(R"({"text":"\ud83dx\\ud83d\udc00"})", "text", "f") ==
+        "\xef\xbf\xbdx\\ud83d\xef\xbf\xbd");
+  check_says(refusal([] { (void)text::field_of(R"({"a":1,"b":{"text":"x"}})", "text", "f: line 3"); }),
+             {"f: line 3: has no field 'text', it has a, b; give --field NAME"});
+  check_says(refusal([] { (void)text::field_of(R"({"text":5})", "text", "f"); }), {"'text' is no text"});
+  check_says(refusal([] { (void)text::field_of(R"(["text"])", "text", "f"); }), {"is JSON, but no object"});
+  check_says(refusal([] { (void)text::field_of(R"({"text":"x")", "text", "f"); }),
+             {"f: is no JSON, at byte"});
+  check_says(refusal([] { (void)text::field_of(std::string(100000, '['), "text", "f"); }), {"f: is no JSON"});
+}
+
+TEST_CASE("text: packed files are what they were, damaged ones are named") {
+  TemporaryFolder const folder;
+  std::string plain;
+  for (int i = 0; i < 30000; ++i) plain += "line " + std::to_string(i * 7919) + "\n";
+  auto const gz = gzipped(plain), zst = zstd_packed(plain);
+  CHECK(all_of(file_support::write(folder / "a.txt", plain)) == plain);
+  CHECK(all_of(file_support::write(folder / "a.gz", gz + gz)) == plain + plain);
+  CHECK(all_of(file_support::write(folder / "a.zst", zst + zst)) == plain + plain);
+  CHECK(all_of(file_support::write(folder / "empty.txt", "")).empty());
+  for (std::string const& packed : {gz, zst}) {
+    auto const path = file_support::write(folder / "cut", packed.substr(0, packed.size() - 5));
+    check_says(refusal([&] { (void)all_of(path); }), {"cut: the ", " file is cut short"});
+    std::string damaged = packed;
+    for (std::size_t at = packed.size() / 2; at < packed.size() / 2 + 8; ++at)
+      damaged[at] = static_cast<char>(damaged[at] ^ 0x5a);
+    check_says(refusal([&] { (void)all_of(file_support::write(folder / "damaged", damaged)); }),
+               {"damaged: the ", " file is "});
+  }
+  check_says(refusal([&] { (void)all_of(file_support::write(folder / "p", "PAR1............")); }),
+             {"is a Parquet file"});
+  check_says(
+      refusal([&] { (void)text::find_inputs({(folder / "x.bin").string()}, text::InputFormat::by_name); }),
+      {"a token file by its name"});
+}
+
+TEST_CASE("text: tokens are equal on any number of threads, from any place and of packed files") {
+  TemporaryFolder const folder;
+  std::string book, records;
+  for (int i = 0; i < 12000; ++i) {
+    book += "Line " + std::to_string(i) + " has \xc3\xa9 and \xe6\x97\xa5\xe6\x9c\xac words, it's so\n" +
+            (i % 50 == 0 ? "\xff\n\n" : "");
+    records += "{\"text\":\"record " + std::to_string(i) + " don't \\u00e9\"}\n" +
+               (i % 99 == 0 ? "\n{\"text\":\"\"}\n" : "");
+  }
+  file_support::write(folder / "in/a.txt", book);
+  file_support::write(folder / "in/b.jsonl.zst", zstd_packed(records));
+  file_support::write(folder / "in/c/d.txt.gz", gzipped(book.substr(0, 1000)));
+  file_support::write(folder / "in/.hidden", "x");
+  file_support::write(folder / "in/binary", std::string("a\0b", 3));
+  auto const inputs = text::find_inputs({(folder / "in").string()}, text::InputFormat::by_name);
+  CHECK(inputs.files.size() == 3);
+  CHECK(inputs.skipped == 2);
+  for (char const* const name : {"gpt2", "llama3", "llama2", "sentencepiece"}) {
+    CAPTURE(name);
+    auto const tokenizer = text::Tokenizer::open(fixtures + "/" + name);
+    text::Ids expected = text::encode(*tokenizer, book, true);
+    for (std::size_t at = 0; at < records.size();) {
+      std::size_t const end = records.find('\n', at);
+      if (end - at > 14) {
+        auto const one =
+            text::encode(*tokenizer, text::field_of(records.substr(at, end - at), "text", "f"), true);
+        expected.insert(expected.end(), one.begin(), one.end());
+      }
+      at = end + 1;
+    }
+    auto const last = text::encode(*tokenizer, book.substr(0, 1000), true);
+    expected.insert(expected.end(), last.begin(), last.end());
+    for (int const threads : {1, 2, 5}) CHECK(ids_of(*tokenizer, inputs, {.threads = threads}) == expected);
+
+    // A run that is ended after some blocks, and goes on from there, as often as there are blocks.
+    text::Ids parts;
+    text::Position at;
+    for (bool more = true; more;) {
+      more = false;
+      text::encode_inputs(*tokenizer, inputs.files, {.threads = 2, .start = at},
+                          [&](text::Encoded const& block) {
+                            parts.insert(parts.end(), block.ids.begin(), block.ids.end());
+                            at = block.after;
+                            more = true;
+                            return false;
+                          });
+    }
+    CHECK(parts == expected);
+    CHECK(at.bytes == static_cast<std::int64_t>(book.size() + records.size() + 1000));
+  }
+  auto const tokenizer = text::Tokenizer::open(fixtures + "/gpt2", "none");
+  text::Inputs first{{inputs.files[0]}, 0};
+  std::size_t const within = book.find("\xe6\x97") + 2;  // two of the three bytes of a character
+  CHECK(ids_of(*tokenizer, first, {.data_bytes = static_cast<std::int64_t>(within)}) ==
+        text::encode(*tokenizer, book.substr(0, within - 2)));
+  text::Inputs second{{inputs.files[1]}, 0};
+  auto const three =
+      ids_of(*tokenizer, second, {.data_bytes = static_cast<std::int64_t>(records.find("record 2") + 1)});
+  CHECK(three == text::encode(*tokenizer,
+                              "record 0 don't \xc3\xa9"
+                              "record 1 don't \xc3\xa9"
+                              "record 2 don't \xc3\xa9"));
+  auto const source = text::tokenized(*tokenizer, {inputs.files[0].path}, "text", 2, {});
+  CHECK(source.size() == static_cast<std::int64_t>(text::encode(*tokenizer, book).size()));
+  CHECK(source.vocabulary() == 420);
+}
+
+TEST_CASE("text: the error of the first faulty record is given, on any number of threads") {
+  TemporaryFolder const folder;
+  std::string records;
+  for (int i = 0; i < 40000; ++i) records += i >= 30000 ? "{\"no\":1}\n" : "{\"text\":\"record\"}\n";
+  auto const inputs = text::find_inputs({file_support::write(folder / "a.jsonl", records).string()},
+                                        text::InputFormat::by_name);
+  auto const tokenizer = text::Tokenizer::open(fixtures + "/gpt2");
+  for (int const threads : {1, 4})
+    check_says(refusal([&] { (void)ids_of(*tokenizer, inputs, {.threads = threads}); }),
+               {"a.jsonl: line 30001: has no field 'text'"});
+}
