@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "tessera/data/batch.hpp"
 #include "tessera/io/records.hpp"
@@ -19,19 +21,25 @@ namespace tessera {
 inline namespace v0 {
 namespace cli {
 
-/// Opens paths; none is the default. `vocabulary` as in TokenOptions.
-inline TokenSource open_data(Names const& paths, DataFlags const& flags, std::int64_t vocabulary) {
-  RecordOptions const options{
-      .vocabulary = vocabulary, .field = flags.field, .separator = flags.separator, .encode = {}};
+/// Opens paths; none is the default. `vocabulary` as in TokenOptions; `encode` as in RecordOptions.
+inline TokenSource open_data(Names const& paths, DataFlags const& flags, std::int64_t vocabulary,
+                             RecordEncoder encode = {}) {
+  RecordOptions const options{.vocabulary = vocabulary,
+                              .field = flags.field,
+                              .separator = flags.separator,
+                              .encode = std::move(encode)};
   if (flags.samples_are == SamplesAre::lines) return open_lines(paths, options);
   if (flags.samples_are == SamplesAre::records) return open_records(paths, options);
   return TokenSource::open(paths, {.vocabulary = vocabulary});
 }
 
-/// Refuses flags that say how records are read where samples are none.
-inline void check_data_flags(CommandLine const& line, DataFlags const& flags) {
+/// Refuses flags that say how records are read where samples are none. A tokenizer reads a field of JSONL
+/// for samples that are tokens too.
+inline void check_data_flags(CommandLine const& line, DataFlags const& flags, bool tokenizes = false) {
+  bool const records = flags.samples_are == SamplesAre::records;
+  bool const field = records || (tokenizes && flags.samples_are == SamplesAre::tokens);
   for (char const* flag : {"--field", "--separator"})
-    if (line.given(flag) && flags.samples_are != SamplesAre::records)
+    if (line.given(flag) && !(std::string_view(flag) == "--field" ? field : records))
       refuse(std::string(flag) + " says how records are read, and samples are " + name_of(flags.samples_are) +
              "; give --samples-are records, or leave it out");
 }

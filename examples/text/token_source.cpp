@@ -2,10 +2,14 @@
 #include "text/token_source.hpp"
 
 #include <algorithm>
+#include <memory>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 
 #include "text/pipeline.hpp"
+#include "text/unicode.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -28,6 +32,15 @@ TokenSource tokenized(Tokenizer const& tokenizer, std::vector<std::string> paths
   });
   if (options.vocabulary == 0) options.vocabulary = tokenizer.vocabulary();
   return TokenSource::from_memory(std::move(ids), options, name + " by " + tokenizer.description());
+}
+
+RecordEncoder record_encoder(std::shared_ptr<Tokenizer const> tokenizer) {
+  std::shared_ptr<Encoder> const encoder = tokenizer->encoder();
+  return [=, storage = std::string()](std::string_view bytes, Ids& out) mutable {
+    out.insert(out.end(), tokenizer->before().begin(), tokenizer->before().end());
+    encoder->encode(repaired(bytes, storage), true, out);
+    out.insert(out.end(), tokenizer->behind().begin(), tokenizer->behind().end());
+  };
 }
 
 }  // namespace text

@@ -34,6 +34,7 @@
 #include "common/slot_flags.hpp"
 #include "common/terminal.hpp"
 #include "common/values.hpp"
+#include "text/token_source.hpp"
 #include "train/checkpointing.hpp"
 
 namespace tessera {
@@ -54,6 +55,7 @@ struct TrainFlags {
   std::int64_t steps = 100, epochs = 0, samples = 0;
   TrainerOptions options;
   std::string freeze;  ///< as given; the options have the rule
+  std::string tokenizer;
   std::filesystem::path validation, init, save, log, nvme_path, tensorboard;
   std::int64_t validate_every = 0, print_every = 0;
   bool quiet = false, deepspeed_keys = false;
@@ -101,6 +103,9 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
   line.toggle("--fp16", flags.fp16, "the same as --precision fp16");
 
   add_data_flags(line, flags.data);
+  line.text(
+      "--tokenizer", "DIR", flags.tokenizer,
+      "data is text, and this folder's tokenizer.json, vocab.json or tokenizer.model makes tokens of it");
   line.path("--validation", "PATH", flags.validation, "text or tokens whose loss is measured and logged");
   line.whole("--validate-every", flags.validate_every,
              "steps between validations; 0: after the last step only", 0, std::int64_t{1} << 40);
@@ -307,7 +312,7 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   settings.tensorboard = flags.tensorboard;
   settings.quiet = flags.quiet;
 
-  check_data_flags(line, flags.data);
+  check_data_flags(line, flags.data, !flags.tokenizer.empty());
   auto const if_given = [&](char const* flag, std::int64_t value) {
     return line.given(flag) ? std::optional(value) : std::nullopt;
   };
@@ -343,8 +348,17 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   std::int64_t text_vocabulary = 256;
   std::int64_t vocabulary = flags.data.vocabulary;
   if (vocabulary == 0 && settings.model.named) vocabulary = settings.model.sizes.vocabulary;
+  auto const tokenizer = flags.tokenizer.empty() ? nullptr : text::Tokenizer::open(flags.tokenizer);
+  auto const open = [&](Names const& paths, std::int64_t known) {
+    if (!tokenizer) return open_data(paths, flags.data, known);
+    if (flags.data.samples_are == SamplesAre::tokens)
+      return text::tokenized(*tokenizer, paths, flags.data.field, flags.options.threads, {known});
+    return open_data(paths, flags.data, known > 0 ? known : tokenizer->vocabulary(),
+                     text::record_encoder(tokenizer));
+  };
+  if (tokenizer) text_vocabulary = tokenizer->vocabulary();
   if (trains || !flags.data.paths.empty()) {
-    settings.source = open_data(flags.data.paths, flags.data, vocabulary);
+    settings.source = open(flags.data.paths, vocabulary);
     text_vocabulary = settings.source->vocabulary();
   }
   settings.model = with_sizes(settings.model, flags.sequence, flags.data.vocabulary, text_vocabulary);
@@ -357,7 +371,7 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   check_magnitude(settings.model, settings.options.batch, settings.options.sequence);
   check_freeze(settings.freeze, settings.options, settings.model.built.units()({1, 1}));
   if (!flags.validation.empty())
-    settings.validation = open_data({flags.validation.string()}, flags.data, settings.model.sizes.vocabulary);
+    settings.validation = open({flags.validation.string()}, settings.model.sizes.vocabulary);
 
   if (settings.source) {
     settings.data_text = settings.source->description();

@@ -173,6 +173,10 @@ inline TokenSource open_records(std::span<std::string const> paths, RecordOption
                                  [](std::string const& path) { return path.ends_with(".bin"); });
   TokenSource source = TokenSource::open(paths, {.vocabulary = text ? 0 : options.vocabulary});
   if (text) return detail::encoded_lines(source, true, options);
+  if (options.encode)
+    detail::throw_error(
+        ErrorKind::usage,
+        {source.name(), ": holds tokens already, which no tokenizer reads; give text, or no tokenizer"});
   // <|endoftext|> of GPT-2, <|begin_of_text|> of LLaMA 3.
   std::int64_t const separator = options.separator >= 0                ? options.separator
                                  : source.format() == TokenFormat::u16 ? 50256
