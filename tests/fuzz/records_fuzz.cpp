@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// libFuzzer target: any line as a record either throws Error(data) of one line or gives valid UTF-8.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+#include "tessera/core/error.hpp"
+
+#include "text/records.hpp"
+#include "text/unicode.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* input, std::size_t size) {
+  std::string storage;
+  auto const line = tessera::text::repaired({reinterpret_cast<char const*>(input), size}, storage);
+  try {
+    std::string const text = tessera::text::field_of(line, "text", "input: line 1");
+    if (tessera::text::first_invalid(text) != text.size() || text.size() > line.size()) std::abort();
+  } catch (tessera::Error const& error) {
+    if (error.kind() != tessera::ErrorKind::data || std::strchr(error.what(), '\n') != nullptr) std::abort();
+  }
+  return 0;
+}
