@@ -128,15 +128,14 @@ inline void add_optimizer_flags(CommandLine& line, TrainerOptions& options, std:
 inline void add_loss_scale_flags(CommandLine& line, LossScaleOptions& scale) {
   line.group("Loss scale (fp16)");
   auto const power = [&](char const* name, double& value, char const* help) {
-    line.custom(name, "X", shortest(value), help,
-                [&value](std::string const& flag, std::string const& given) {
-                  double const number = real_number(flag, given, {.least = 0x1p-100, .most = 0x1p100});
-                  int exponent = 0;
-                  if (std::frexp(number, &exponent) != 0.5)
-                    refuse(flag + " is " + given + ", no power of two; give " +
-                           exact(std::ldexp(0.5, exponent)) + " or " + exact(std::ldexp(1.0, exponent)));
-                  value = number;
-                });
+    line.custom(name, "X", exact(value), help, [&value](std::string const& flag, std::string const& given) {
+      double const number = real_number(flag, given, {.least = 0x1p-100, .most = 0x1p100});
+      int exponent = 0;
+      if (std::frexp(number, &exponent) != 0.5)
+        refuse(flag + " is " + given + ", no power of two; give " + exact(std::ldexp(0.5, exponent)) +
+               " or " + exact(std::ldexp(1.0, exponent)));
+      value = number;
+    });
   };
   power("--initial-loss-scale", scale.initial, "the first one, a power of two; the only one of static");
   power("--min-loss-scale", scale.minimum, "where it stops falling");

@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -220,6 +221,11 @@ inline void check_outputs(Settings const& settings, TrainFlags const& flags) {
     refuse("--log '-' names no file; give --log /dev/stdout with --quiet, or the name of a file");
   if (settings.save == "-")
     refuse("--save '-' names no file; give --save /dev/stdout with --quiet, or the name of a file");
+  std::error_code code;
+  if (!settings.tensorboard.empty() && std::filesystem::exists(settings.tensorboard, code) &&
+      !std::filesystem::is_directory(settings.tensorboard, code))
+    refuse("--tensorboard " + v0::detail::path_text(settings.tensorboard) +
+           " is a file; name a folder, which is created where there is none");
   NamedPath const log("--log", settings.log), save("--save", settings.save),
       checkpoint("--checkpoint", settings.checkpoints.folder);
   check_distinct({log, save, checkpoint});
@@ -343,7 +349,12 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
     check_folder_to_save(settings, flags);
   else if (!settings.save.empty())
     check_writable(settings.save);
-  if (!settings.log.empty()) check_writable(settings.log);
+  if (!settings.log.empty()) {
+    std::error_code ignored;  // a file's own folders; check_writable says what is wrong
+    if (line.on_line("--log") == nullptr && settings.log.has_parent_path())
+      std::filesystem::create_directories(settings.log.parent_path(), ignored);
+    check_writable(settings.log);
+  }
 
   std::int64_t text_vocabulary = 256;
   std::int64_t vocabulary = flags.data.vocabulary;

@@ -27,6 +27,7 @@
 
 #include "common/machine.hpp"
 #include "common/program.hpp"
+#include "common/tensorboard.hpp"
 #include "common/terminal.hpp"
 #include "common/weights.hpp"
 #include "train/settings.hpp"
@@ -271,6 +272,7 @@ class Training {
                 {"tokens", tokens},
                 {"ms", seconds * 1e3}});
     });
+    to_events([&](EventFile& events) { events.scalars(after_step, {{"validation/loss", loss}}); });
     say("validation after step " + std::to_string(after_step) + " | loss " + fixed(loss, 4) + " | " +
         grouped(tokens) + " tokens | " + fixed(seconds * 1e3, 1) + " ms");
     if (!std::isfinite(loss))
@@ -325,6 +327,20 @@ class Training {
     }
   }
 
+  /// The same of the event file.
+  template <class Write>
+  void to_events(Write&& write) {
+    if (!events_) return;
+    try {
+      write(*events_);
+    } catch (Error const& error) {
+      events_.reset();
+      bar_.clear();
+      std::cout.flush();
+      std::cerr << "warning: " << error.what() << "; the run goes on without its event file" << std::endl;
+    }
+  }
+
   /// A log that cannot be begun ends the run: nothing is lost yet.
   void begin(AnyTrainer const& trainer) {
     std::int64_t const device = trainer.plan().arena_bytes[static_cast<std::size_t>(Tier::device)];
@@ -351,6 +367,17 @@ class Training {
                   {"nvme_engine", or_null(engine)},
                   {"environment", environment(device_facts(settings_.recipe.device))}});
     }
+    if (!settings_.tensorboard.empty()) {
+      trainer_ = &trainer;
+      events_.emplace(settings_.tensorboard);
+      std::string table = "| setting | value |\n|---|---|\n";
+      for (auto const& [name, value] : config_json(settings_).items())
+        table += "| " + name + " | " + value.dump(-1, ' ', false, Json::error_handler_t::replace) + " |\n";
+      events_->text("recipe", table);
+      events_->scalars(0, {{"memory/planned_device_mb", mebibytes(device)},
+                           {"memory/planned_host_mb", mebibytes(host)},
+                           {"memory/planned_nvme_mb", mebibytes(nvme)}});
+    }
     bar_.start("train", settings_.steps);
   }
 
@@ -370,6 +397,17 @@ class Training {
                  report.skipped, rate, report.seconds * 1e3,
                  report.unmasked < report.tokens ? std::optional(report.loss_with_padding()) : std::nullopt});
       logged_ = report.step;
+    });
+    to_events([&](EventFile& events) {
+      events.scalars(report.step, {{"train/loss", report.loss},
+                                   {"train/grad_norm", report.grad_norm},
+                                   {"train/learning_rate", report.learning_rate},
+                                   {"train/loss_scale", report.scale},
+                                   {"train/skipped", report.skipped ? 1.0 : 0.0},
+                                   {"train/tokens_per_sec", rate},
+                                   {"train/step_ms", report.seconds * 1e3},
+                                   {"memory/device_mb", mebibytes(trainer_->peak_bytes(Tier::device))},
+                                   {"memory/host_mb", mebibytes(trainer_->peak_bytes(Tier::host))}});
     });
     std::optional<results::EpochLogRow> const epoch = epoch_ ? epoch_->add(report) : std::nullopt;
     if (epoch) to_log([&](JsonlLog& log) { log.note(epoch_json(*epoch)); });
@@ -439,6 +477,8 @@ class Training {
   std::optional<EpochSums> epoch_;  // where epochs say how long
   Checkpoints checkpoints_;
   std::optional<JsonlLog> log_;
+  std::optional<EventFile> events_;
+  AnyTrainer const* trainer_ = nullptr;  // of rank 0, while it trains; for the event file
   bool log_cut_ = false, validation_cut_ = false;
   std::int64_t done_, logged_, timed_ = 0, tokens_ = 0;
   Clock::time_point line_printed_ = Clock::now();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One instance of std::sort for all of the library, and a search that is no more than its loop: each algorithm
-// costs a reader of the headers 10 ms.
+// One instance of std::sort for all of the library, and a search that is no more than its loop: each
+// algorithm costs a reader of the headers 10 ms.
 #pragma once
 
 #include <algorithm>

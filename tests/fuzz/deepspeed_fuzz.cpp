@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// libFuzzer target: any text as a DeepSpeed configuration either gives flags or throws Error(config), in one
+// line.
+//   clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -Iinclude -Iexamples
+//     tests/fuzz/deepspeed_fuzz.cpp examples/common/deepspeed*.cpp
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+#include "tessera/core/error.hpp"
+
+#include "common/deepspeed.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* bytes, std::size_t size) {
+  std::string_view const text(reinterpret_cast<char const*>(bytes), size);
+  try {
+    tessera::cli::DeepSpeedRun const run =
+        tessera::cli::read_deepspeed(text, "fuzz.json", [](std::string const&) { return nullptr; });
+    for (auto const& setting : run.settings)
+      if (!setting.flag.starts_with("--") || setting.where.empty()) std::abort();
+  } catch (tessera::Error const& error) {
+    if (error.kind() != tessera::ErrorKind::config || std::strchr(error.what(), '\n') != nullptr)
+      std::abort();
+  }
+  return 0;
+}

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a DeepSpeed configuration means as flags, what is refused of it, its page, and event files.
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <string>
+#include <string_view>
+#include <unistd.h>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tessera/core/error.hpp"
+#include "tessera/nn/model.hpp"
+
+#include "common/config_file.hpp"
+#include "common/deepspeed.hpp"
+#include "common/deepspeed_keys.hpp"
+#include "common/tensorboard.hpp"
+
+namespace {
+
+using namespace tessera;
+using cli::KeyUse;
+using Flags = std::map<std::string, std::string>;
+
+/// What the command line says beside the file, by flag.
+cli::DeepSpeedRun read(std::string const& text, Flags const& line = {}) {
+  std::map<std::string, cli::Names> words;
+  for (auto const& [flag, value] : line) words[flag] = {value};
+  return cli::read_deepspeed(text, "folder/ds.json", [&](std::string const& flag) {
+    auto const found = words.find(flag);
+    return found == words.end() ? nullptr : &found->second;
+  });
+}
+Flags flags(std::string const& text, Flags const& line = {}) {
+  Flags found;
+  for (auto const& setting : read(text, line).settings) found[setting.flag] = cli::joined(setting.values);
+  return found;
+}
+std::string refusal(std::string const& text, Flags const& line = {}) {
+  try {
+    read(text, line);
+  } catch (Error const& error) {
+    CHECK(error.kind() == ErrorKind::config);
+    return error.what();
+  }
+  return "nothing was refused";
+}
+bool holds(std::string const& text, std::string const& part) {
+  CAPTURE(text);
+  CAPTURE(part);
+  return text.find(part) != text.npos;
+}
+std::string notes(std::string const& text) { return cli::joined(read(text).notes, "\n"); }
+
+std::string text_of(std::filesystem::path const& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace
+
+TEST_CASE("absent keys have DeepSpeed's defaults") {
+  CHECK(flags(R"({"train_batch_size": 8})") == Flags{{"--global-batch", "8"},
+                                                     {"--accumulation", "1"},
+                                                     {"--precision", "fp32"},
+                                                     {"--stage", "0"},
+                                                     {"--offload", "none"},
+                                                     {"--clip", "1"}});
+  Flags const adam =
+      flags(R"({"train_batch_size": 8, "optimizer": {"type": "Adam"}, "fp16": {"enabled": true},
+                               "zero_optimization": {"stage": 1}})");
+  for (auto const& [flag, value] : Flags{{"--optimizer", "adamw"},
+                                         {"--learning-rate", "0.001"},
+                                         {"--beta1", "0.9"},
+                                         {"--beta2", "0.999"},
+                                         {"--epsilon", "1e-08"},
+                                         {"--weight-decay", "0"},
+                                         {"--precision", "fp16"},
+                                         {"--initial-loss-scale", "65536"},
+                                         {"--loss-scale-window", "1000"},
+                                         {"--loss-scale-delay", "1"},
+                                         {"--hysteresis", "2"},
+                                         {"--min-loss-scale", "1"}})
+    CHECK(adam.at(flag) == value);
+  CHECK(adam.count("--consecutive-hysteresis") == 0);
+  CHECK(adam.count("--schedule") == 0);
+}
+
+TEST_CASE("the batch keys are DeepSpeed's equation, and a flag comes before them") {
+  std::string const all =
+      R"({"train_batch_size": 32, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2})";
+  CHECK(flags(all).at("--global-batch") == "32");
+  CHECK(flags(all).at("--accumulation") == "2");
+  CHECK(holds(refusal(all, {{"--ranks", "2"}}), "gradient_accumulation_steps 2 x --ranks 2 = 16"));
+  CHECK(flags(all, {{"--ranks", "4"}}).at("--batch") == "4");
+  CHECK(flags(all, {{"--batch", "1"}}).count("--accumulation") == 0);
+  CHECK(flags(all, {{"--accumulation", "8"}}).count("--global-batch") == 0);
+  CHECK(flags(R"({"train_micro_batch_size_per_gpu": 4})").count("--accumulation") == 0);
+  CHECK(flags(R"({"train_batch_size": "auto", "gradient_accumulation_steps": 3})").at("--accumulation") ==
+        "3");
+  CHECK(holds(refusal("{}"), "train_batch_size and train_micro_batch_size_per_gpu are both missing"));
+  CHECK(flags("{}", {{"--batch", "2"}}).count("--batch") == 0);
+}
+
+TEST_CASE("optimizers and schedules") {
+  auto const with = [](std::string const& keys) { return flags(R"({"train_batch_size": 8, )" + keys + "}"); };
+  CHECK(with(R"("optimizer": {"type": "Adam", "params": {"adam_w_mode": false}})").at("--optimizer") ==
+        "adam");
+  CHECK(with(R"("optimizer": {"type": "AdamW", "params": {"adam_w_mode": false}})").at("--optimizer") ==
+        "adamw");
+  CHECK(with(R"("optimizer": {"type": "AdamW", "params": {"torch_adam": true}})").at("--weight-decay") ==
+        "0.01");
+  Flags warm =
+      with(R"("optimizer": {"type": "adam", "params": {"lr": 0.5}}, "scheduler": {"type": "WarmupLR"})");
+  CHECK(warm.at("--learning-rate") == "0.5");
+  CHECK(warm.at("--schedule") == "warmuplr");
+  CHECK(warm.at("--warmup-steps") == "1000");
+  CHECK(warm.at("--warmup-type") == "log");
+  warm = with(R"("optimizer": {"type": "adam", "params": {"lr": 0.5}}, "scheduler": {"type": "WarmupDecayLR",
+                "params": {"total_num_steps": 1e4, "warmup_min_lr": [0.125], "warmup_type": "linear"}})");
+  CHECK(warm.at("--learning-rate") == "0.001");
+  CHECK(warm.at("--first-rate") == "0.125");
+  CHECK(warm.at("--schedule-steps") == "10000");
+  warm = with(R"("optimizer": {"type": "adam", "params": {"lr": 0.5}}, "scheduler": {"type": "WarmupCosineLR",
+                "params": {"total_num_steps": "auto", "warmup_min_ratio": 0.5}})");
+  CHECK(warm.at("--first-rate") == "0.25");
+  CHECK(warm.at("--final-fraction") == "1e-04");
+  CHECK(warm.count("--schedule-steps") == 0);
+  CHECK(holds(refusal(R"({"train_batch_size": 8, "scheduler": {"type": "WarmupCosineLR"}})"),
+              "total_num_steps is missing, and WarmupCosineLR needs it"));
+  CHECK(holds(refusal(R"({"train_batch_size": 8, "scheduler": {"type": "OneCycle"}})"),
+              "choose from warmuplr"));
+}
+
+TEST_CASE("scales, formats and offloads") {
+  auto const with = [](std::string const& keys, Flags const& line = {}) {
+    return flags(R"({"train_batch_size": 8, )" + keys + "}", line);
+  };
+  Flags const fixed = with(R"("fp16": {"enabled": true, "loss_scale": 128})");
+  CHECK(fixed.at("--loss-scale") == "static");
+  CHECK(fixed.at("--initial-loss-scale") == "128");
+  CHECK(fixed.at("--max-loss-scale") == "128");
+  Flags const scaled = with(R"("fp16": {"enabled": true, "initial_scale_power": 20, "hysteresis": 4,
+      "consecutive_hysteresis": true, "loss_scale_window": 500}, "zero_optimization": {"stage": 2})");
+  CHECK(scaled.at("--initial-loss-scale") == "1048576");
+  CHECK(scaled.at("--hysteresis") == "4");
+  CHECK(scaled.at("--loss-scale-window") == "500");
+  CHECK(scaled.count("--consecutive-hysteresis") == 1);
+  CHECK(with(R"("fp16": {"enabled": true, "hysteresis": 4})").count("--hysteresis") == 0);  // stage 0
+  CHECK(with(R"("bf16": {"enabled": true}, "communication_data_type": "bf16")").at("--precision") == "bf16");
+  CHECK(with(R"("fp16": {"enabled": "auto"}, "bf16": {"enabled": "auto"})").count("--precision") == 0);
+  // A format on the line leaves nothing of the file's.
+  Flags const overruled = with(R"("fp16": {"enabled": true, "loss_scale": 128})", {{"--precision", "bf16"}});
+  CHECK(overruled.count("--precision") + overruled.count("--loss-scale") == 0);
+  for (auto const& [optimizer, parameters, wanted] :
+       std::vector<std::array<std::string, 3>>{{"cpu", "none", "cpu_optimizer"},
+                                               {"nvme", "none", "nvme_optimizer"},
+                                               {"cpu", "cpu", "cpu_full"},
+                                               {"nvme", "nvme", "nvme"},
+                                               {"nvme", "cpu", "infinity"},
+                                               {"cpu", "nvme", "nvme_parameters"}})
+    CHECK(with(R"("zero_optimization": {"stage": 3, "offload_optimizer": {"device": ")" + optimizer +
+               R"("}, "offload_param": {"device": ")" + parameters + R"(", "nvme_path": "/disk"}})")
+              .at("--offload") == wanted);
+  CHECK(with(R"("zero_optimization": {"stage": 2, "cpu_offload": true})").at("--offload") == "cpu_optimizer");
+  CHECK(with(R"("zero_optimization": {"stage": 3, "overlap_comm": false})").at("--prefetch") == "0");
+  CHECK(with(R"("zero_optimization": {"stage": 3, "mics_shard_size": 2})", {{"--ranks", "4"}}).at("--mesh") ==
+        "replicate=2,shard=2");
+  CHECK(with(R"("activation_checkpointing": {"number_checkpoints": 12})").at("--recompute") == "block");
+  CHECK(with(R"("wandb": {"enabled": true, "project": "p"})").at("--tensorboard") == "wandb/p");
+  CHECK(
+      with(R"("tensorboard": {"enabled": true, "output_path": "a/", "job_name": "b"})").at("--tensorboard") ==
+      "a/b");
+}
+
+TEST_CASE("what cannot be is refused with the way out, all of it at once") {
+  std::string const text =
+      refusal(R"({"train_batch_size": 8, "gradient_cliping": 1, "fp16": {"enabled": true, "loss_scale": 1000},
+      "zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}, "communication_data_type": "fp32",
+      "amp": {"enabled": true, "opt_level": "O1"}, "aio": 3})");
+  for (char const* part :
+       {"folder/ds.json: 6 keys cannot be used: ",
+        "gradient_cliping is no key of DeepSpeed, the nearest is gradient_clipping",
+        "fp16.loss_scale is 1000, and scales here are powers of two; give 512 or 1024",
+        "offload_param.device is cpu in stage 2, and DeepSpeed offloads parameters in stage 3 alone",
+        "communication_data_type is fp32, but gradients travel in the format of the products, fp16 here",
+        "amp.enabled is true, which cannot be", "aio is 3; give an object of keys"})
+    CHECK(holds(text, part));
+  CHECK(text.find('\n') == text.npos);
+  CHECK(holds(refusal("[1]"), "no JSON object"));
+  CHECK(holds(refusal(R"({"a": 1, "a": 2})"), "the key 'a' is given twice"));
+  CHECK(holds(refusal(std::string(100, '[')), "deeper than any configuration"));
+  CHECK(holds(
+      refusal(
+          R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}, "train_batch_size": 1})"),
+      "give zero_optimization.offload_optimizer.device too"));
+}
+
+TEST_CASE("every key of the list does what the list says") {
+  for (cli::DeepSpeedKey const& key : cli::deepspeed_keys()) {
+    std::string path(key.path);
+    CAPTURE(path);
+    for (std::size_t star = path.find('*'); star != path.npos; star = path.find('*'))
+      path.replace(star, 1, "some");
+    REQUIRE(cli::find_deepspeed_key(path) != nullptr);
+    CHECK(key.text.find('|') == key.text.npos);
+    if (key.use == KeyUse::section || path.starts_with("train_")) continue;
+    // An unlikely value in the place of the key.
+    std::string json = "12345";
+    for (std::string_view rest = path; !rest.empty();) {
+      std::size_t const dot = rest.rfind('.');
+      json = "{\"" + std::string(rest.substr(dot == rest.npos ? 0 : dot + 1)) + "\": " + json + "}";
+      rest = rest.substr(0, dot == rest.npos ? 0 : dot);
+    }
+    std::string const text = R"({"train_batch_size": 8, )" + json.substr(1);
+    if (key.use == KeyUse::refused) {
+      CHECK(holds(refusal(text), path + " is 12345"));
+    } else if (key.use == KeyUse::none) {
+      bool const off = key.text == "of a section that is off";
+      CHECK((off || path == "sparse_attention" || holds(notes(text), path)));
+    }
+  }
+  CHECK(cli::find_deepspeed_key("zero_optimization.stages") == nullptr);
+  CHECK(cli::find_deepspeed_key("amp.opt_level") != nullptr);
+  CHECK(cli::find_deepspeed_key("amp.opt_level.deeper") == nullptr);
+}
+
+TEST_CASE("the page of keys is the program's") {
+  CHECK(text_of(std::filesystem::path(TESSERA_SOURCE) / "docs/deepspeed-keys.md") ==
+        cli::deepspeed_keys_page());
+}
+
+TEST_CASE("what DeepSpeed keeps whole, and where its weight decay reaches") {
+  std::vector<UnitSpec> units(2);
+  auto const add = [&](std::size_t unit, Shape shape, bool decay) {
+    ParameterSpec parameter{"p" + std::to_string(units[unit].parameters.size()), shape};
+    parameter.decay = decay;
+    units[unit].parameters.push_back(parameter);
+  };
+  add(0, {100, 10}, true);
+  add(0, {10}, false);
+  add(1, {7}, false);
+  cli::DeepSpeedRun run;
+  run.decays = true;
+  run.persistence = 10;
+  CHECK(
+      holds(cli::joined(cli::deepspeed_differences(run, units), "\n"), "2 biases and norms of 17 elements"));
+  CHECK(
+      holds(cli::joined(cli::deepspeed_differences(run, units), "\n"), "keeps 2 parameters of 17 elements"));
+  run.persistent_elements = 16;  // the second no longer fits
+  CHECK(
+      holds(cli::joined(cli::deepspeed_differences(run, units), "\n"), "keeps 1 parameters of 10 elements"));
+  run.decays = false;
+  run.persistence.reset();
+  CHECK(cli::deepspeed_differences(run, units).empty());
+}
+
+TEST_CASE("event files have whole records with their sums") {
+  CHECK(cli::detail::crc32c("123456789") == 0xe3069283u);
+  std::filesystem::path const folder =
+      std::filesystem::temp_directory_path() / ("tessera-events-" + std::to_string(::getpid()));
+  {
+    cli::EventFile events(folder / "run");
+    events.text("recipe", "| a |");
+    events.scalars(7, {{"train/loss", 0.5}, {"train/none", std::nan("")}});
+    cli::EventFile const other(folder / "run");  // in the same second
+    CHECK(other.path() != events.path());
+    std::string const bytes = text_of(events.path());
+    std::vector<std::string> records;
+    for (std::size_t at = 0; at < bytes.size();) {
+      REQUIRE(bytes.size() - at >= 16);
+      std::uint64_t size = 0;
+      std::uint32_t head = 0, body = 0;
+      std::memcpy(&size, bytes.data() + at, 8);
+      std::memcpy(&head, bytes.data() + at + 8, 4);
+      REQUIRE(bytes.size() - at >= 16 + size);
+      records.push_back(bytes.substr(at + 12, size));
+      std::memcpy(&body, bytes.data() + at + 12 + size, 4);
+      auto const masked = [](std::uint32_t crc) { return (crc >> 15 | crc << 17) + 0xa282ead8u; };
+      CHECK(head == masked(cli::detail::crc32c(bytes.substr(at, 8))));
+      CHECK(body == masked(cli::detail::crc32c(records.back())));
+      at += 16 + size;
+    }
+    REQUIRE(records.size() == 3);
+    CHECK(records[0].substr(9) == std::string("\x1a\x0d") + "brain.Event:2");
+    // step 7; summary { value { tag: "train/loss" simple_value: 0.5 } }, and nothing of what is no number.
+    CHECK(records[2].substr(9) == std::string("\x10\x07\x2a\x13\x0a\x11\x0a\x0a", 8) + "train/loss" +
+                                      std::string("\x15\x00\x00\x00\x3f", 5));
+  }
+  std::filesystem::remove_all(folder);
+  CHECK_THROWS_AS(cli::EventFile("/dev/null/run"), Error);
+}
