@@ -20,6 +20,7 @@
 
 #include "tessera/core/error.hpp"
 #include "tessera/data/file_bytes.hpp"
+#include "tessera/fwd.hpp"
 #include "tessera/io/file.hpp"
 #include "tessera/train/any_trainer.hpp"
 #include "tessera/train/checkpoint_info.hpp"
