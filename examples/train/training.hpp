@@ -124,7 +124,13 @@ class Training {
                         "checkpoint is whole\n");
     else
       interrupt.emplace(saves() ? 0 : seconds_to_end);
-    if (checkpoints()) checkpoints_.take();
+    if (checkpoints()) {
+      checkpoints_.take();
+      if (checkpoints_.newest().value_or(0) != settings_.checkpoints.first_step())
+        throw Error(ErrorKind::failed,
+                    v0::detail::path_text(settings_.checkpoints.folder) +
+                        ": another run has saved there since this one looked; start again");
+    }
     RunOptions options;
     options.stuck = [](std::string const& text) {
       print_error(text);

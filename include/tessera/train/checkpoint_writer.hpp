@@ -76,8 +76,9 @@ class PlacedFile {
   }
   std::filesystem::path const& path() const { return path_; }
 
-  void write(std::int64_t at, void const* data, std::int64_t size) const {
+  void write(std::int64_t at, void const* data, std::int64_t size) {
     auto const* bytes = static_cast<char const*>(data);
+    unsynced_ += size;
     while (size > 0) {
       ssize_t const written = ::pwrite(file_.get(), bytes, static_cast<std::size_t>(size), at);
       if (written < 0 && errno == EINTR) continue;
@@ -86,17 +87,21 @@ class PlacedFile {
       at += written;
       size -= written;
     }
+    // So that no sync takes so long that this rank would be taken for dead.
+    if (unsynced_ >= std::int64_t{1} << 28) sync();
   }
   void resize(std::int64_t bytes) const {
     if (::ftruncate(file_.get(), bytes) != 0) file_error(path_, "make room", errno);
   }
-  void sync() const {
+  void sync() {
     if (::fsync(file_.get()) != 0) file_error(path_, "sync", errno);
+    unsynced_ = 0;
   }
 
  private:
   std::filesystem::path path_;
   Descriptor file_;
+  std::int64_t unsynced_ = 0;
 };
 
 /// One rank's part of a checkpoint that is being written. All ranks make one and call `run` together.
@@ -229,7 +234,7 @@ class CheckpointWriter {
       }
     std::string const name = optimizer_file(plan_.shape.rank, world());
     SafetensorsLayout const layout = safetensors_layout(name, boxes);
-    PlacedFile const file(beside_ / name, true);
+    PlacedFile file(beside_ / name, true);
     file.write(0, layout.start.data(), static_cast<std::int64_t>(layout.start.size()));
     for (Flat const of : plan_.trainable())
       for (KeptState const& kept : kept_states(plan_, of)) {
@@ -244,7 +249,7 @@ class CheckpointWriter {
     for (std::size_t part = 0; part < parts_.size(); ++part) {
       if (owner(part) != plan_.shape.rank) continue;
       SafetensorsLayout const& about = parts_[part].layout;
-      PlacedFile const empty(beside_ / parts_[part].name, true);
+      PlacedFile empty(beside_ / parts_[part].name, true);
       empty.write(0, about.start.data(), static_cast<std::int64_t>(about.start.size()));
       empty.resize(about.bytes);
     }
@@ -254,7 +259,7 @@ class CheckpointWriter {
   void write_weights() {
     std::vector<float> values;
     for (std::size_t part = 0; part < parts_.size(); ++part) {
-      PlacedFile const file(beside_ / parts_[part].name, false);
+      PlacedFile file(beside_ / parts_[part].name, false);
       for (Flat const of : plan_.flats()) {
         Buffer const& buffer = plan_.train.at(plan_.train.find(plan_.master_kind(of), of));
         bool here = false;
