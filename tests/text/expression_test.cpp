@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pieces equal to those of the PyPI package tokenizers 0.23.3, for every behaviour of a Split.
+#include <string_view>
+
+#include <doctest/doctest.h>
+
+#include "text/split.hpp"
+
+namespace text = tessera::text;
+using text::Delimiter;
+using text::Pieces;
+
+namespace {
+
+Pieces split(std::string_view pattern, std::string_view bytes, Delimiter delimiter = Delimiter::isolated,
+             bool invert = false) {
+  text::MatchRoom room;
+  Pieces out;
+  text::Expression("test", pattern).split(bytes, delimiter, invert, room, out);
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("text: every behaviour of a split") {
+  auto const dashes = [](Delimiter delimiter, bool invert) {
+    return split("-", "-a--b-c--", delimiter, invert);
+  };
+  CHECK(dashes(Delimiter::removed, false) == Pieces{"a", "b", "c"});
+  CHECK(dashes(Delimiter::removed, true) == Pieces(6, "-"));
+  CHECK(dashes(Delimiter::isolated, false) == Pieces{"-", "a", "-", "-", "b", "-", "c", "-", "-"});
+  CHECK(dashes(Delimiter::merged_with_previous, false) == Pieces{"-", "a-", "-", "b-", "c-", "-"});
+  CHECK(dashes(Delimiter::merged_with_previous, true) == Pieces{"-a", "-", "-b", "-c", "-", "-"});
+  CHECK(dashes(Delimiter::merged_with_next, false) == Pieces{"-a", "-", "-b", "-c", "-", "-"});
+  CHECK(dashes(Delimiter::merged_with_next, true) == Pieces{"-", "a-", "-", "b-", "c-", "-"});
+  CHECK(dashes(Delimiter::contiguous, false) == Pieces{"-", "a", "--", "b", "-", "c", "--"});
+  CHECK(split("(?=b)", "abxxcb") == Pieces{"a", "bxxc", "b"});  // an empty match cuts
+}
+
+TEST_CASE("text: expressions know Unicode 16 and Oniguruma's white space") {
+  // U+2EBF0 came with Unicode 15.1, U+10D40 with 16; U+180E is white space to PCRE2 alone.
+  CHECK(split("\\p{L}+", "a\xf0\xae\xaf\xb0") == Pieces{"a\xf0\xae\xaf\xb0"});
+  CHECK(split("[^\\p{L}]+", "a\xf0\xae\xaf\xb0", Delimiter::removed) == Pieces{"a\xf0\xae\xaf\xb0"});
+  CHECK(split("\\P{L}+", "a\xf0\xae\xaf\xb0", Delimiter::removed) == Pieces{"a\xf0\xae\xaf\xb0"});
+  CHECK(split("\\p{N}{1,2}", "1\xf0\x90\xb5\x80") == Pieces{"1\xf0\x90\xb5\x80"});
+  CHECK(split("\\s", "a\xe1\xa0\x8e", Delimiter::removed) == Pieces{"a\xe1\xa0\x8e"});
+  CHECK(split("[^\\s]+", "a\xe1\xa0\x8e") == Pieces{"a\xe1\xa0\x8e"});
+  CHECK(split("\\S+", "a\xe1\xa0\x8e") == Pieces{"a\xe1\xa0\x8e"});
+  CHECK(split("\\s", "a\xc2\x85\xe3\x80\x80", Delimiter::removed) == Pieces{"a"});
+}
