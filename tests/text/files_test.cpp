@@ -162,6 +162,11 @@ TEST_CASE("text: what a tokenizer.json asks for and is not there is refused by i
   text::BpeTokenizer const tokenizer(text::parse_tokenizer_json(small_json(""), "t.json"));
   CHECK(text::encode(tokenizer, "abba") == text::Ids{2, 1, 0});
   check_says(refusal([&] { (void)text::encode(tokenizer, "abc"); }), {"t.json", "no token for the bytes 63"});
+  for (bool const fuse : {false, true}) {
+    std::string const model = std::string(R"("unk_token":"</s>","fuse_unk":)") + (fuse ? "true" : "false");
+    text::BpeTokenizer const unknown(text::parse_tokenizer_json(small_json("", model), "t.json"));
+    CHECK(text::encode(unknown, "axyb") == (fuse ? text::Ids{0, 3, 1} : text::Ids{0, 3, 3, 1}));
+  }
 }
 
 TEST_CASE("text: a folder says which of its tokenizers is taken, and what ends a document") {
