@@ -377,7 +377,8 @@ class Training {
       trainer_ = &trainer;
       events_.emplace(settings_.tensorboard);
       std::string table = "| setting | value |\n|---|---|\n";
-      for (auto const& [name, value] : config_json(settings_).items())
+      Json const config = config_json(settings_);
+      for (auto const& [name, value] : config.items())
         table += "| " + name + " | " + value.dump(-1, ' ', false, Json::error_handler_t::replace) + " |\n";
       events_->text("recipe", table);
       events_->scalars(0, {{"memory/planned_device_mb", mebibytes(device)},
