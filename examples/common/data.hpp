@@ -73,22 +73,34 @@ inline std::string samples_text(TokenSource const& source, DataFlags const& flag
          "% of all positions padding";
 }
 
+/// The sum of a step's losses over all positions of its samples, each of padding counted as a loss of 0.
+inline double loss_with_padding(StepReport const& report, std::int64_t positions) {
+  return report.loss * static_cast<double>(report.unmasked) / static_cast<double>(positions);
+}
+
 /// Folds the reports of steps into epochs.
 class EpochSums {
  public:
   /// Of the epoch in which a run goes on after `first` steps, only what is left is folded.
-  EpochSums(std::int64_t samples, std::int64_t global_batch, std::int64_t first = 0)
+  EpochSums(std::int64_t samples, std::int64_t global_batch, std::int64_t sequence, std::int64_t first = 0)
       : samples_(samples),
+        global_batch_(global_batch),
+        sequence_(sequence),
         steps_(steps_of_epoch(samples, global_batch)),
         taken_(samples - first % steps_ * global_batch) {}
 
+  /// The positions of the samples of a step, from 1: what fills up an epoch's last one is none.
+  std::int64_t positions(std::int64_t step) const {
+    std::int64_t const before = (step - 1) % steps_ * global_batch_;
+    return std::min(global_batch_, samples_ - before) * sequence_;
+  }
   /// The epoch that ends with this step.
   std::optional<results::EpochLogRow> add(StepReport const& report) {
     ++done_;
     seconds_ += report.interval;
     loss_ += report.loss * static_cast<double>(report.unmasked);
     unmasked_ += report.unmasked;
-    tokens_ += report.tokens;
+    positions_ += positions(report.step);
     if (report.step % steps_ != 0) return std::nullopt;
     results::EpochLogRow const row{.epoch = report.step / steps_,
                                    .steps = done_,
@@ -96,16 +108,16 @@ class EpochSums {
                                    .seconds = seconds_,
                                    .samples_per_sec = static_cast<double>(taken_) / seconds_,
                                    .loss = loss_ / static_cast<double>(unmasked_),
-                                   .loss_with_padding = loss_ / static_cast<double>(tokens_)};
-    done_ = tokens_ = unmasked_ = 0;
+                                   .loss_with_padding = loss_ / static_cast<double>(positions_)};
+    done_ = positions_ = unmasked_ = 0;
     taken_ = samples_;
     seconds_ = loss_ = 0.0;
     return row;
   }
 
  private:
-  std::int64_t samples_, steps_, taken_;
-  std::int64_t done_ = 0, tokens_ = 0, unmasked_ = 0;
+  std::int64_t samples_, global_batch_, sequence_, steps_, taken_;
+  std::int64_t done_ = 0, positions_ = 0, unmasked_ = 0;
   double seconds_ = 0.0, loss_ = 0.0;
 };
 

@@ -88,7 +88,8 @@ class Training {
     ranks_.resize(static_cast<std::size_t>(point.world()));
     if (options_.total_steps == 0) options_.total_steps = steps_;
     if (settings.epochs > 0)
-      epoch_.emplace(cli::samples_of(data, point.sequence, settings.samples), point.split.global());
+      epoch_.emplace(cli::samples_of(data, point.sequence, settings.samples), point.split.global(),
+                     point.sequence);
   }
 
   /// What was measured is in the repeat also when this throws.
@@ -195,7 +196,8 @@ class Training {
                          report.learning_rate, report.scale, report.skipped});
     done_.tokens += report.tokens;
     done_.unmasked += report.unmasked;
-    done_.final_loss_with_padding = report.loss_with_padding();
+    done_.final_loss_with_padding =
+        cli::loss_with_padding(report, epoch_ ? epoch_->positions(step + 1) : report.tokens);
     if (epoch_)
       if (auto const ended = epoch_->add(report)) done_.epochs.push_back(*ended);
     if (step == 0) done_.first_step_s = seconds(start_, Clock::now());

@@ -22,6 +22,7 @@ constexpr char examples[] =
     "  train --ranks 4 --stage 2 --precision bf16 --global-batch 32 --clip 1\n"
     "  train --model gpt2 --init gpt2.safetensors --data tokens.bin --sequence 256 --batch 2 \\\n"
     "        --schedule cosine --warmup-steps 20 --learning-rate 3e-5 --epochs 1\n"
+    "  train --data reviews.jsonl --samples-are records --samples 1000 --epochs 2\n"
     "  train --steps 0 --save start.safetensors    the initial weights of a seed\n"
     "  train --config ds_config.json --ranks 4     a DeepSpeed configuration; --print-config shows its "
     "meaning\n"

@@ -181,7 +181,8 @@ class Training {
     if (settings_.validation)
       validation.emplace(*settings_.validation, settings_.validation_loader(comm.rank()));
     if (root && settings_.epochs > 0)
-      epoch_.emplace(loader->samples(), loader->global_batch(), settings_.checkpoints.first_step());
+      epoch_.emplace(loader->samples(), loader->global_batch(), settings_.options.sequence,
+                     settings_.checkpoints.first_step());
 
     std::deque<Ticket> under_way;
     auto const read_all_but = [&](std::size_t kept) {
@@ -399,10 +400,12 @@ class Training {
       seconds_ += report.seconds;
       tokens_ += report.tokens;
     }
+    std::int64_t const positions = epoch_ ? epoch_->positions(done_) : report.tokens;
+    auto const with_padding =
+        report.unmasked < positions ? std::optional(loss_with_padding(report, positions)) : std::nullopt;
     to_log([&](JsonlLog& log) {
       log.write({report.step, report.loss, report.grad_norm, report.learning_rate, report.scale,
-                 report.skipped, rate, report.seconds * 1e3,
-                 report.unmasked < report.tokens ? std::optional(report.loss_with_padding()) : std::nullopt});
+                 report.skipped, rate, report.seconds * 1e3, with_padding});
       logged_ = report.step;
     });
     to_events([&](EventFile& events) {
@@ -429,7 +432,8 @@ class Training {
       bool const early = asked == 0 && done_ <= (bar ? 1 : 10);
       if (report.skipped || early || done_ % every == 0 || done_ == settings_.steps || late) {
         bar_.clear();
-        std::cout << report << std::endl;
+        std::cout << report << (with_padding ? " | with padding " + fixed(*with_padding, 4) : std::string())
+                  << std::endl;
         line_printed_ = Clock::now();
       }
       if (epoch) say(epoch_text(*epoch));

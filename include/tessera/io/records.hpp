@@ -4,10 +4,10 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
@@ -41,6 +41,7 @@ namespace detail {
 /// Tokens first..first+tokens-1 of file `file`, on its line or in its document `number`, from 1.
 struct Stretch {
   std::int64_t file = 0, number = 0, first = 0, tokens = 0;
+  std::int32_t before_end = -1;  ///< the token before its end; of the last stretch of a file, -1
 };
 
 /// Visits what ends with a token `end` (of which it holds the end or not), or with its file. Returns how many
@@ -52,12 +53,16 @@ std::int64_t for_each_stretch(TokenSource const& source, std::int64_t end, bool 
   for (std::int64_t file = 0; file < source.files(); ++file) {
     std::int64_t const stop = source.file_begin(file + 1);
     Stretch stretch{file, 1, source.file_begin(file), 0};
+    std::int32_t before = -1;
     for (std::int64_t at = stretch.first; at < stop;) {
       std::int64_t const some = std::min(stop - at, static_cast<std::int64_t>(block.size()));
       source.read(at, std::span(block).first(static_cast<std::size_t>(some)));
       for (std::int64_t i = 0; i < some; ++i) {
-        if (block[static_cast<std::size_t>(i)] != end) continue;
+        std::int32_t const token = block[static_cast<std::size_t>(i)];
+        std::int32_t const previous = std::exchange(before, token);
+        if (token != end) continue;
         ++ends;
+        stretch.before_end = previous;
         stretch.tokens = at + i - stretch.first + (with_end ? 1 : 0);
         visit(std::as_const(stretch));
         stretch = {file, stretch.number + 1, at + i + 1, 0};
@@ -119,7 +124,7 @@ inline TokenSource encoded_lines(TokenSource const& source, bool json, RecordOpt
     bytes.resize(static_cast<std::size_t>(line.tokens));
     source.read(line.first, bytes);
     text.assign(bytes.begin(), bytes.end());
-    if (text.ends_with('\r')) text.pop_back();
+    if (line.before_end == '\r') text.pop_back();
     if (json) {
       if (text.find_first_not_of(" \t") == text.npos) return;
       text = text_of(source, line, text, options.field);
@@ -156,9 +161,7 @@ inline TokenSource open_lines(std::span<std::string const> paths, RecordOptions 
   if (options.encode) return detail::encoded_lines(source, false, options);
   detail::RecordList list;
   detail::for_each_stretch(source, '\n', false, [&](detail::Stretch const& line) {
-    std::int32_t last[1] = {0};
-    if (line.tokens > 0) source.read(line.first + line.tokens - 1, last);
-    list.add(line.first, line.tokens - (last[0] == '\r' ? 1 : 0));
+    list.add(line.first, line.tokens - (line.before_end == '\r' ? 1 : 0));
   });
   source.divide(std::move(list.records), list.left_out);
   return source;

@@ -80,10 +80,6 @@ struct StepReport {
   std::optional<double> comm_seconds;  ///< spent in collectives; absent where the host only enqueues them
   std::optional<double> comm_waiting;  ///< of those, waiting for other ranks
 
-  /// The same sum of losses over all tokens of the global batch, each masked one counted as a loss of 0.
-  double loss_with_padding() const {
-    return tokens > 0 ? loss * static_cast<double>(unmasked) / static_cast<double>(tokens) : 0.0;
-  }
   double tokens_per_second() const { return seconds > 0.0 ? static_cast<double>(tokens) / seconds : 0.0; }
 };
 
@@ -96,10 +92,6 @@ inline std::ostream& operator<<(std::ostream& out, StepReport const& report) {
                 report.tokens_per_second());
   out << line;
   if (report.scale != 1.0) out << " | scale " << report.scale;
-  if (report.unmasked < report.tokens) {
-    std::snprintf(line, sizeof line, " | loss with padding %.4f", detail::plain(report.loss_with_padding()));
-    out << line;
-  }
   if (report.skipped && report.unmasked == 0)
     out << " | skipped: no token counts";
   else if (report.skipped)

@@ -282,7 +282,7 @@ TEST_CASE("seconds in collectives are there where they were measured") {
 }
 
 TEST_CASE("epochs are sums of their steps, weighed by the tokens that count") {
-  cli::EpochSums sums(5, 2);  // three steps
+  cli::EpochSums sums(5, 2, 8);  // three steps
   std::vector<ts::results::EpochLogRow> epochs;
   for (int step = 1; step <= 6; ++step) {
     ts::StepReport report;
@@ -290,6 +290,7 @@ TEST_CASE("epochs are sums of their steps, weighed by the tokens that count") {
     report.interval = 0.25 * step;
     report.tokens = 16;
     report.unmasked = step % 3 == 0 ? 4 : 8;
+    CHECK(sums.positions(step) == (step % 3 == 0 ? 8 : 16));
     report.loss = step;
     if (auto const ended = sums.add(report)) epochs.push_back(*ended);
   }
@@ -301,9 +302,9 @@ TEST_CASE("epochs are sums of their steps, weighed by the tokens that count") {
   CHECK(epochs[1].seconds == 3.75);
   CHECK(epochs[1].samples_per_sec == 5 / 3.75);
   CHECK(epochs[1].loss == (4 * 8 + 5 * 8 + 6 * 4) / 20.0);
-  CHECK(epochs[1].loss_with_padding == (4 * 8 + 5 * 8 + 6 * 4) / 48.0);
+  CHECK(epochs[1].loss_with_padding == (4 * 8 + 5 * 8 + 6 * 4) / 40.0);
   CHECK(cli::epoch_text(epochs[1]) ==
-        "epoch 2 | 3 steps | 3.75 s | 1.3 samples/s | loss 4.8000 | with padding 2.0000");
+        "epoch 2 | 3 steps | 3.75 s | 1.3 samples/s | loss 4.8000 | with padding 2.4000");
 }
 
 TEST_CASE("a row of epochs has medians over repeats as times and the losses of the first") {
