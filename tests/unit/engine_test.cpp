@@ -242,6 +242,7 @@ TEST_CASE("a report holds what the step did") {
   skipped.skipped = true;
   skipped.overflow = "wte.weight";
   skipped.scale = 1024;
+  skipped.unmasked = 1;
   std::ostringstream line;
   line << skipped;
   CHECK(says(line.str(), "| scale 1024 | skipped: overflow in wte.weight"));
