@@ -110,6 +110,16 @@ TEST_CASE("GPU: host tasks stand between copies down and up, in graphs and witho
   }
 }
 
+TEST_CASE("GPU: pinned memory of any size begins where a disk reads it") {
+  TESSERA_NEEDS_GPU();
+  std::vector<OffloadArena<Cuda>> arenas;  // all at once, so that small ones share what CUDA pins
+  for (std::int64_t bytes = 1; bytes <= std::int64_t{1} << 22; bytes = bytes * 3 + 512) {
+    arenas.emplace_back(bytes);
+    arenas.emplace_back(bytes);
+  }
+  for (auto const& arena : arenas) CHECK(reinterpret_cast<std::uintptr_t>(arena.base()) % disk_block == 0);
+}
+
 TEST_CASE("GPU: host tasks of several lanes run at the same time") {
   TESSERA_NEEDS_GPU();
   char const* const queues = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");

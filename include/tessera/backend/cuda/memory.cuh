@@ -50,23 +50,32 @@ struct DeviceMemory {
   }
 };
 
-/// Host memory that the GPU reaches by the same addresses.
+/// Host memory that the GPU reaches by the same addresses. It begins at a multiple of the granularity, as
+/// files that are read past the kernel's cache want it: CUDA aligns small blocks to 512 bytes, so the block
+/// is larger and its own address lies right before the memory.
 struct PinnedMemory {
-  static constexpr std::int64_t granularity = 4096;
+  static constexpr std::int64_t granularity = disk_block;
 
   static std::byte* map(std::int64_t bytes) {
-    void* address = nullptr;
-    cudaError_t const status = cudaMallocHost(&address, static_cast<std::size_t>(bytes));
+    void* block = nullptr;
+    cudaError_t const status = cudaMallocHost(&block, static_cast<std::size_t>(bytes + granularity));
     if (status != cudaSuccess) {
       cudaGetLastError();
       throw Error(ErrorKind::out_of_memory,
                   "cannot pin " + std::to_string(bytes) + " bytes of host memory: " + text_of(status) +
                       "; choose a smaller model, or raise the limit of locked memory");
     }
-    std::memset(address, 0, static_cast<std::size_t>(bytes));
-    return static_cast<std::byte*>(address);
+    auto const first = reinterpret_cast<std::uintptr_t>(block);
+    std::byte* const base = static_cast<std::byte*>(block) + (granularity - first % granularity);
+    std::memcpy(base - sizeof block, &block, sizeof block);
+    std::memset(base, 0, static_cast<std::size_t>(bytes));
+    return base;
   }
-  static void unmap(std::byte* base, std::int64_t) noexcept { cudaFreeHost(base); }
+  static void unmap(std::byte* base, std::int64_t) noexcept {
+    void* block = nullptr;
+    std::memcpy(&block, base - sizeof block, sizeof block);
+    cudaFreeHost(block);
+  }
 };
 
 }  // namespace cuda
