@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -18,7 +19,7 @@ namespace {
 
 using namespace tessera;
 
-void check_rates(RateSchedule const& schedule, std::vector<double> const& wanted) {
+void check_rates(RateSchedule const& schedule, std::span<double const> wanted) {
   for (std::size_t step = 0; step < wanted.size(); ++step) {
     CAPTURE(step);
     CHECK(schedule.at(static_cast<std::int64_t>(step)) == doctest::Approx(wanted[step]).epsilon(1e-13));
@@ -46,27 +47,53 @@ std::vector<double> scales_after(LossScaleOptions const& options, std::string_vi
 
 TEST_CASE("WarmupLR, WarmupDecayLR and WarmupCosineLR have DeepSpeed's rates") {
   // WarmupLR(warmup_min_lr=1e-5, warmup_max_lr=1e-3, warmup_num_steps=5), log and linear.
-  check_rates({1e-3, RateShape::warmup_lr, 5, 0, 0.0, 1e-5},
-              {1e-05, 1e-05, 0.00043636979249265915, 0.0006857801325411255, 0.0008627395849853183, 0.001,
-               0.001, 0.001});
-  check_rates({1e-3, RateShape::warmup_lr, 5, 0, 0.0, 1e-5, false},
-              {1e-05, 1e-05, 0.000208, 0.000406, 0.000604, 0.000802, 0.001, 0.001});
+  static constexpr double rates_1[] = {
+      1e-05, 1e-05, 0.00043636979249265915, 0.0006857801325411255, 0.0008627395849853183, 0.001,
+      0.001, 0.001};
+  check_rates({1e-3, RateShape::warmup_lr, 5, 0, 0.0, 1e-5}, rates_1);
+  static constexpr double rates_2[] = {1e-05, 1e-05, 0.000208, 0.000406, 0.000604, 0.000802, 0.001, 0.001};
+  check_rates({1e-3, RateShape::warmup_lr, 5, 0, 0.0, 1e-5, false}, rates_2);
   // WarmupDecayLR(total_num_steps=12, the same), and (6, 0.0, 1e-3, warmup_num_steps=1, 'linear').
-  check_rates({1e-3, RateShape::warmup_decay_lr, 5, 12, 0.0, 1e-5},
-              {1e-05, 1e-05, 0.00043636979249265915, 0.0006857801325411255, 0.0008627395849853183, 0.001,
-               0.001, 0.0008585714285714286, 0.0007171428571428572, 0.0005757142857142857,
-               0.0004342857142857143, 0.0002928571428571429, 0.00015142857142857143, 1e-05, 1e-05, 1e-05});
-  check_rates({1e-3, RateShape::warmup_decay_lr, 1, 6, 0.0, 0.0, false},
-              {0.0, 0.0, 0.0005, 0.001, 0.00075, 0.0005, 0.00025, 0.0, 0.0});
+  static constexpr double rates_3[] = {1e-05,
+                                       1e-05,
+                                       0.00043636979249265915,
+                                       0.0006857801325411255,
+                                       0.0008627395849853183,
+                                       0.001,
+                                       0.001,
+                                       0.0008585714285714286,
+                                       0.0007171428571428572,
+                                       0.0005757142857142857,
+                                       0.0004342857142857143,
+                                       0.0002928571428571429,
+                                       0.00015142857142857143,
+                                       1e-05,
+                                       1e-05,
+                                       1e-05};
+  check_rates({1e-3, RateShape::warmup_decay_lr, 5, 12, 0.0, 1e-5}, rates_3);
+  static constexpr double rates_4[] = {0.0, 0.0, 0.0005, 0.001, 0.00075, 0.0005, 0.00025, 0.0, 0.0};
+  check_rates({1e-3, RateShape::warmup_decay_lr, 1, 6, 0.0, 0.0, false}, rates_4);
   // WarmupCosineLR(total_num_steps=12, warmup_min_ratio=0.1, warmup_num_steps=5, cos_min_ratio=0.01) at 7e-4,
   // and (3, 0.0, 4, 0.0001, 'linear'): a warm-up beyond the end.
-  check_rates(
-      {7e-4, RateShape::warmup_cosine_lr, 5, 12, 0.01, 7e-5},
-      {0.0, 7.000000000000001e-05, 0.00034132623158623763, 0.0005000419025261708, 0.0006126524631724753,
-       0.0007, 0.0006656857127281882, 0.0005695392163440512, 0.00043060350361586293, 0.00027639649638413707,
-       0.00013746078365594886, 4.1314287271811805e-05, 7e-06, 7e-06, 7e-06, 7e-06});
-  check_rates({7e-4, RateShape::warmup_cosine_lr, 4, 3, 0.0001, 0.0, false},
-              {0.0, 0.0, 0.000175, 0.00035, 0.000525, 7e-08, 7e-08, 7e-08, 7e-08});
+  static constexpr double rates_5[] = {0.0,
+                                       7.000000000000001e-05,
+                                       0.00034132623158623763,
+                                       0.0005000419025261708,
+                                       0.0006126524631724753,
+                                       0.0007,
+                                       0.0006656857127281882,
+                                       0.0005695392163440512,
+                                       0.00043060350361586293,
+                                       0.00027639649638413707,
+                                       0.00013746078365594886,
+                                       4.1314287271811805e-05,
+                                       7e-06,
+                                       7e-06,
+                                       7e-06,
+                                       7e-06};
+  check_rates({7e-4, RateShape::warmup_cosine_lr, 5, 12, 0.01, 7e-5}, rates_5);
+  static constexpr double rates_6[] = {0.0, 0.0, 0.000175, 0.00035, 0.000525, 7e-08, 7e-08, 7e-08, 7e-08};
+  check_rates({7e-4, RateShape::warmup_cosine_lr, 4, 3, 0.0001, 0.0, false}, rates_6);
 }
 
 TEST_CASE("DeepSpeed's schedules stand still while steps are skipped") {
