@@ -4,19 +4,6 @@
 # a step of their own; losses with and without padding.
 include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
 
-function(expect what wanted found)
-  if(NOT "${wanted}" STREQUAL "${found}")
-    message(SEND_ERROR "${what}: ${found}, not ${wanted}")
-  endif()
-endfunction()
-
-# summary(log field result)
-function(summary log field result)
-  file(STRINGS "${WORK}/${log}" line REGEX "\"summary\"")
-  string(JSON value GET "${line}" summary ${field})
-  set(${result} "${value}" PARENT_SCOPE)
-endfunction()
-
 # 21 lines of 1 to 21 letters, of which the first is too short, blank ones between them.
 set(lines "")
 set(json "")
@@ -107,4 +94,4 @@ refuses(2 "--field;--samples-are records" ${small} --samples-are lines --field b
 refuses(2 "--separator;samples are tokens" ${small} --separator 3)
 refuses(4 "lines.txt;--samples 21;the 20 samples" ${small} --samples-are lines --samples 21)
 refuses(4 "lines.txt: line 1;--samples-are lines" ${small} --samples-are records)
-refuses(4 "lines.jsonl: line 1;no field 'text';'body', 'n';--field" ${small} --data lines.jsonl --samples-are records)
+refuses(4 "lines.jsonl: line 1;no field 'text', it has n, body;--field" ${small} --data lines.jsonl --samples-are records)

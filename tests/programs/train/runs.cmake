@@ -23,19 +23,6 @@ function(steps_of log result)
   set(${result} "${steps}" PARENT_SCOPE)
 endfunction()
 
-function(expect what wanted found)
-  if(NOT "${wanted}" STREQUAL "${found}")
-    message(SEND_ERROR "${what}: ${found}, not ${wanted}")
-  endif()
-endfunction()
-
-# summary(log field result)
-function(summary log field result)
-  file(STRINGS "${WORK}/${log}" line REGEX "\"summary\"")
-  string(JSON value GET "${line}" summary ${field})
-  set(${result} "${value}" PARENT_SCOPE)
-endfunction()
-
 # The log of a run: settings first, then every step, then the summary.
 passes(${small} --steps 6 --log run.jsonl --validation text.txt --validate-every 4 --clip 1 --schedule linear
        --warmup-steps 2 --learning-rate 0.01)

@@ -66,6 +66,20 @@ function(expect_log file)
   expect_json("${file}" "${config}" ${ARGN})
 endfunction()
 
+# expect(what wanted found)
+function(expect what wanted found)
+  if(NOT "${wanted}" STREQUAL "${found}")
+    message(SEND_ERROR "${what}: ${found}, not ${wanted}")
+  endif()
+endfunction()
+
+# summary(log field result): a field of the last line of a log.
+function(summary log field result)
+  file(STRINGS "${WORK}/${log}" line REGEX "\"summary\"")
+  string(JSON value GET "${line}" summary ${field})
+  set(${result} "${value}" PARENT_SCOPE)
+endfunction()
+
 # shell(script): runs sh in WORK; must end with 0.
 function(shell script)
   execute_process(COMMAND sh -euc "${script}" WORKING_DIRECTORY "${WORK}"
