@@ -14,8 +14,8 @@
 
 #include "tessera/core/error.hpp"
 #include "tessera/data/file_bytes.hpp"
+#include "tessera/io/json_lines.hpp"
 
-#include "text/records.hpp"
 #include "text/unicode.hpp"
 
 namespace tessera {

@@ -8,15 +8,15 @@
 #include <string_view>
 
 #include "tessera/core/error.hpp"
+#include "tessera/io/json_lines.hpp"
 
-#include "text/records.hpp"
 #include "text/unicode.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* input, std::size_t size) {
   std::string storage;
   auto const line = tessera::text::repaired({reinterpret_cast<char const*>(input), size}, storage);
   try {
-    std::string const text = tessera::text::field_of(line, "text", "input: line 1");
+    std::string const text = tessera::field_of(line, "text", "input: line 1");
     if (tessera::text::first_invalid(text) != text.size() || text.size() > line.size()) std::abort();
   } catch (tessera::Error const& error) {
     if (error.kind() != tessera::ErrorKind::data || std::strchr(error.what(), '\n') != nullptr) std::abort();

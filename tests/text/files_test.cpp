@@ -14,7 +14,6 @@
 #include "text/bpe_tokenizer.hpp"
 #include "text/input.hpp"
 #include "text/pipeline.hpp"
-#include "text/records.hpp"
 #include "text/token_source.hpp"
 #include "text/tokenizer_file.hpp"
 #include "text/unicode.hpp"
@@ -191,18 +190,20 @@ TEST_CASE("text: a folder says which of its tokenizers is taken, and what ends a
 }
 
 TEST_CASE("text: records") {
-  CHECK(text::field_of(R"({"id":[{"text":"no"}],"text":"a\u00e9\ud83d\ude00"})", "text", "f") ==
+  CHECK(tessera::field_of(R"({"id":[{"text":"no"}],"text":"a\u00e9\ud83d\ude00"})", "text", "f") ==
         "a\xc3\xa9\xf0\x9f\x98\x80");
-  CHECK(text::field_of(R"({"text":"1","text":"2"})", "text", "f") == "2");
-  CHECK(text::field_of(R"({"text":"\ud83dx\\ud83d\udc00"})", "text", "f") ==
+  CHECK(tessera::field_of(R"({"text":"1","text":"2"})", "text", "f") == "2");
+  CHECK(tessera::field_of(R"({"text":"\ud83dx\\ud83d\udc00"})", "text", "f") ==
         "\xef\xbf\xbdx\\ud83d\xef\xbf\xbd");
-  check_says(refusal([] { (void)text::field_of(R"({"a":1,"b":{"text":"x"}})", "text", "f: line 3"); }),
+  check_says(refusal([] { (void)tessera::field_of(R"({"a":1,"b":{"text":"x"}})", "text", "f: line 3"); }),
              {"f: line 3: has no field 'text', it has a, b; give --field NAME"});
-  check_says(refusal([] { (void)text::field_of(R"({"text":5})", "text", "f"); }), {"'text' is no text"});
-  check_says(refusal([] { (void)text::field_of(R"(["text"])", "text", "f"); }), {"is JSON, but no object"});
-  check_says(refusal([] { (void)text::field_of(R"({"text":"x")", "text", "f"); }),
+  check_says(refusal([] { (void)tessera::field_of(R"({"text":5})", "text", "f"); }), {"'text' is no text"});
+  check_says(refusal([] { (void)tessera::field_of(R"(["text"])", "text", "f"); }),
+             {"is JSON, but no object"});
+  check_says(refusal([] { (void)tessera::field_of(R"({"text":"x")", "text", "f"); }),
              {"f: is no JSON, at byte"});
-  check_says(refusal([] { (void)text::field_of(std::string(100000, '['), "text", "f"); }), {"f: is no JSON"});
+  check_says(refusal([] { (void)tessera::field_of(std::string(100000, '['), "text", "f"); }),
+             {"f: is no JSON"});
 }
 
 TEST_CASE("text: packed files are what they were, damaged ones are named") {
@@ -255,7 +256,7 @@ TEST_CASE("text: tokens are equal on any number of threads, from any place and o
     for (std::size_t at = 0; at < records.size();) {
       std::size_t const end = records.find('\n', at);
       if (end - at > 14) {
-        encode(text::field_of(records.substr(at, end - at), "text", "f"), expected);
+        encode(tessera::field_of(records.substr(at, end - at), "text", "f"), expected);
       }
       at = end + 1;
     }

@@ -149,13 +149,14 @@ TEST_CASE("objects of JSON Lines are records") {
     return ts::open_records(Paths{write(folder / "b.jsonl", text)}, options);
   };
   CHECK_ERROR(data, ts::open_records(Paths{path}, {.field = "title"}), "a.jsonl", "line 1",
-              "no field 'title'", "'id', 'text'");
-  CHECK_ERROR(data, ts::open_records(Paths{path}, {.field = "id"}), "line 1", "no text in 'id'");
-  CHECK_ERROR(data, refused("{\"text\": \"fine\"}\n{\"text\": \"cut"), "b.jsonl", "line 2", "no JSON object",
-              "--samples-are lines");
-  CHECK_ERROR(data, refused("[{\"text\": \"fine\"}]"), "line 1", "JSON array", "one object a line");
-  CHECK_ERROR(data, refused("{}\n"), "line 1", "none at all");
-  CHECK_ERROR(data, refused("{\"text\": \"\xff\"}"), "line 1", "no JSON object");
+              "no field 'title', it has id, text; give --field NAME");
+  CHECK_ERROR(data, ts::open_records(Paths{path}, {.field = "id"}), "line 1", "the field 'id' is no text");
+  CHECK_ERROR(data, refused("{\"text\": \"fine\"}\n{\"text\": \"cut"), "b.jsonl", "line 2",
+              "is no JSON, at byte", "--samples-are lines");
+  CHECK_ERROR(data, refused("[{\"text\": \"fine\"}]"), "line 1",
+              "is JSON, but no object; each line must be one, or give --samples-are lines");
+  CHECK_ERROR(data, refused("{}\n"), "line 1", "no field 'text', it has none");
+  CHECK_ERROR(data, refused("{\"text\": \"\xff\"}"), "line 1", "is no JSON, at byte");
   CHECK_ERROR(data, refused("{\"text\": \"\"}\n"), "b.jsonl", "no record holds any text");
   CHECK_ERROR(data, refused("{\"text\": \"a\"}\n"), "b.jsonl", "no record has two tokens");
   CHECK_ERROR(data, refused("{\"text\": \"abc\"}\n", {.vocabulary = 99}), "token 99", "--vocabulary 100");

@@ -7,17 +7,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "tessera/core/error.hpp"
 #include "tessera/data/tokens.hpp"
+#include "tessera/io/json_lines.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -88,32 +86,6 @@ struct RecordList {
   }
 };
 
-[[noreturn]] inline void refuse_record(TokenSource const& source, Stretch const& line,
-                                       std::initializer_list<Word> words) {
-  throw_error(ErrorKind::data, {source.file_name(line.file), ": line ", line.number, " ", sentence(words)});
-}
-
-/// The text that a line of JSON holds in a field.
-inline std::string text_of(TokenSource const& source, Stretch const& line, std::string const& json,
-                           std::string const& field) {
-  auto const refuse = [&](std::initializer_list<Word> words) { refuse_record(source, line, words); };
-  auto const object = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object())
-    refuse({object.is_array() ? "is a JSON array; write one object a line"
-                              : "is no JSON object; write one object a line, or give --samples-are lines"});
-  auto const found = object.find(field);
-  if (found == object.end()) {
-    std::string names;
-    for (auto const& entry : object.items())
-      names += (names.empty() ? "'" : ", '") + printable(entry.key(), 40) + "'";
-    refuse({"has no field '", printable(field, 40), "', but ", names.empty() ? "none at all" : names,
-            "; name the one that holds the text with --field"});
-  }
-  if (!found->is_string())
-    refuse({"has no text in '", printable(field, 40), "'; name another field with --field"});
-  return found->get<std::string>();
-}
-
 /// Every line's text, encoded, in memory.
 inline TokenSource encoded_lines(TokenSource const& source, bool json, RecordOptions const& options) {
   std::vector<std::uint32_t> tokens;
@@ -127,7 +99,8 @@ inline TokenSource encoded_lines(TokenSource const& source, bool json, RecordOpt
     if (line.before_end == '\r') text.pop_back();
     if (json) {
       if (text.find_first_not_of(" \t") == text.npos) return;
-      text = text_of(source, line, text, options.field);
+      text = field_of(text, options.field, sentence({source.file_name(line.file), ": line ", line.number}),
+                      ", or give --samples-are lines");
     }
     auto const first = static_cast<std::int64_t>(tokens.size());
     if (options.encode)

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "text/records.hpp"
+// A line of JSON Lines: the text in one of its fields. Needs nlohmann-json.
+#pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -11,14 +15,10 @@
 
 namespace tessera {
 inline namespace v0 {
-namespace text {
-
-namespace {
-
-using Json = nlohmann::json;
+namespace detail {
 
 /// Keeps one member of the outer object and builds nothing of the rest.
-struct FieldReader final : nlohmann::json_sax<Json> {
+struct FieldReader final : nlohmann::json_sax<nlohmann::json> {
   explicit FieldReader(std::string const& field) : field_(field) {}
 
   bool null() override { return other(); }
@@ -69,7 +69,7 @@ struct FieldReader final : nlohmann::json_sax<Json> {
   std::string const& field_;
 };
 
-int hex_digits(std::string_view text) {
+inline int hex_digits(std::string_view text) {
   int value = 0;
   if (text.size() < 4) return -1;
   for (char const c : text.substr(0, 4)) {
@@ -83,7 +83,7 @@ int hex_digits(std::string_view text) {
 }
 
 /// Escapes of half a surrogate pair as \ufffd.
-std::string with_whole_pairs(std::string_view line) {
+inline std::string with_whole_pairs(std::string_view line) {
   std::string out(line);
   for (std::size_t at = 0; (at = out.find('\\', at)) != out.npos && at + 1 < out.size();) {
     std::string_view const rest = std::string_view(out).substr(at);
@@ -101,32 +101,35 @@ std::string with_whole_pairs(std::string_view line) {
   return out;
 }
 
-}  // namespace
+}  // namespace detail
 
-std::string field_of(std::string_view line, std::string const& field, std::string const& where) {
+/// The string in `field` of the JSON object on a line, of valid UTF-8; of equal fields the last. A surrogate
+/// without its other half is U+FFFD. Throws Error(data) that starts with `where`; of a line that is no object
+/// it ends with `otherwise`, the way out that the caller knows.
+inline std::string field_of(std::string_view line, std::string const& field, std::string const& where,
+                            std::string_view otherwise = {}) {
   std::string mended;
   if (line.find("\\ud") != line.npos || line.find("\\uD") != line.npos)
-    line = mended = with_whole_pairs(line);
-  FieldReader reader(field);
-  if (!Json::sax_parse(line.begin(), line.end(), &reader)) {
+    line = mended = detail::with_whole_pairs(line);
+  detail::FieldReader reader(field);
+  if (!nlohmann::json::sax_parse(line.begin(), line.end(), &reader)) {
     std::size_t const colon = reader.message.rfind(": ");
-    v0::detail::throw_error(
-        ErrorKind::data,
-        {where, ": is no JSON, at byte ", reader.position, " of the line",
-         colon == std::string::npos ? "" : reader.message.substr(colon), "; each line must be one object"});
+    detail::throw_error(ErrorKind::data, {where, ": is no JSON, at byte ", reader.position, " of the line",
+                                          colon == std::string::npos ? "" : reader.message.substr(colon),
+                                          "; each line must be one object", otherwise});
   }
-  if (!reader.object) v0::detail::throw_error(ErrorKind::data, {where, ": is JSON, but no object"});
+  if (!reader.object)
+    detail::throw_error(ErrorKind::data,
+                        {where, ": is JSON, but no object; each line must be one", otherwise});
   if (!reader.found)
-    v0::detail::throw_error(
-        ErrorKind::data,
-        {where, ": has no field '", v0::detail::printable(field), "', it has ",
-         reader.names.empty() ? "none" : v0::detail::printable(reader.names), "; give --field NAME"});
+    detail::throw_error(ErrorKind::data, {where, ": has no field '", detail::printable(field), "', it has ",
+                                          reader.names.empty() ? "none" : detail::printable(reader.names),
+                                          "; give --field NAME"});
   if (reader.wrong)
-    v0::detail::throw_error(ErrorKind::data, {where, ": the field '", v0::detail::printable(field),
-                                              "' is no text; give --field NAME"});
+    detail::throw_error(ErrorKind::data, {where, ": the field '", detail::printable(field),
+                                          "' is no text; give --field NAME"});
   return std::move(reader.text);
 }
 
-}  // namespace text
 }  // namespace v0
 }  // namespace tessera
