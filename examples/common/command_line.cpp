@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/command_line.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <iostream>
+#include <string_view>
+
+#include <CLI/CLI.hpp>
+
+#include "tessera/version.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cli {
+
+namespace {
+
+/// The first long one of "-h,--help".
+std::string first_name(std::string const& names) {
+  for (auto const& name : split_list("flag", {names}))
+    if (name.starts_with("--")) return name;
+  return names;
+}
+
+/// "-x" and "--x" are flags; "-", "-3" and "-.5" are values.
+bool is_flag(std::string_view word) {
+  if (word.size() < 2 || word[0] != '-') return false;
+  return !(word[1] >= '0' && word[1] <= '9') && word[1] != '.';
+}
+
+}  // namespace
+
+std::string in_shell(std::string const& word) {
+  constexpr char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-+=./:,@%";
+  if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return word;
+  std::string quoted = "'";
+  for (char const c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + '\'';
+}
+
+CommandLine::CommandLine(std::string program, std::string const& description, std::string const& examples)
+    : app_(std::make_unique<CLI::App>(description, program)), program_(std::move(program)) {
+  app_->footer(examples);
+  app_->set_help_flag();
+  app_->get_formatter()->column_width(34);
+  app_->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+}
+CommandLine::~CommandLine() = default;
+
+void CommandLine::text(std::string const& names, std::string const& type, std::string& value,
+                       std::string const& help) {
+  custom(names, type, value, help, [&value](std::string const&, std::string const& given) { value = given; });
+}
+
+void CommandLine::choice(std::string const& names, Names const& choices, std::string& value,
+                         std::string const& help) {
+  custom(names, joined(choices, "|"), value, help,
+         [&value, choices](std::string const& flag, std::string const& given) {
+           value = cli::choice(flag, given, choices);
+         });
+}
+
+void CommandLine::real(std::string const& names, double& value, std::string const& help, Range range) {
+  custom(names, "X", shortest(value), help,
+         [&value, range](std::string const& flag, std::string const& given) {
+           value = real_number(flag, given, range);
+         });
+}
+
+void CommandLine::path(std::string const& names, std::string const& type, std::filesystem::path& value,
+                       std::string const& help) {
+  custom(names, type, value.string(), help,
+         [&value](std::string const&, std::string const& given) { value = given; });
+}
+
+void CommandLine::bytes(std::string const& names, std::int64_t& value, std::string const& help) {
+  custom(names, "BYTES", "", help,
+         [&value](std::string const& flag, std::string const& given) { value = bytes_number(flag, given); });
+}
+
+void CommandLine::custom(std::string const& names, std::string const& type, std::string const& shown_default,
+                         std::string const& help,
+                         std::function<void(std::string const&, std::string const&)> accept) {
+  declare(names, type, shown_default, help, false,
+          [accept = std::move(accept)](std::string const& flag, Names const& values) {
+            accept(flag, values.back());
+          });
+}
+
+void CommandLine::list(std::string const& names, std::string const& type, std::string const& shown_default,
+                       std::string const& help,
+                       std::function<void(std::string const&, Names const&)> accept) {
+  values(names, type, shown_default, help,
+         [accept = std::move(accept)](std::string const& flag, Names const& given) {
+           accept(flag, split_list(flag, given));
+         });
+}
+
+void CommandLine::values(std::string const& names, std::string const& type, std::string const& shown_default,
+                         std::string const& help,
+                         std::function<void(std::string const&, Names const&)> accept) {
+  declare(names, type, shown_default, help, true, std::move(accept));
+}
+
+void CommandLine::inputs(std::string const& names, std::string const& type, std::string const& help,
+                         std::function<void(std::string const&, Names const&)> accept) {
+  values(names, type, "", help, std::move(accept));
+  bare_ = entries_.back().option;
+}
+
+void CommandLine::toggle(std::string const& names, bool& value, std::string const& help) {
+  CLI::Option* const made = app_->add_flag(names, help);
+  made->group(group_);
+  entries_.push_back(
+      {made, first_name(names), false, true, "", {}, [&value](std::string const&, Names const&) {
+         value = true;
+       }});
+}
+
+void CommandLine::settings_file(std::string const& names, std::string const& type, std::string const& help,
+                                std::function<std::vector<FileSetting>(std::string const&)> read) {
+  declare(names, type, "", help, false, [](std::string const&, Names const&) {});
+  readers_.emplace_back(first_name(names), std::move(read));
+}
+
+bool CommandLine::parse(int argc, char const* const* argv) {
+  bool help = false, version_asked = false;
+  group("This program");
+  toggle("-h,--help", help, "show this text");
+  toggle("--version", version_asked, "show the version");
+  given_ = words_of(argc, argv);
+  if (!on_line("--help") && !on_line("--version")) read_files();
+  auto& given = given_;
+  std::vector<std::string> words;
+  for (auto const& entry : entries_) {
+    auto const found = given.find(entry.option);
+    if (found == given.end()) continue;
+    if (entry.takes_none) words.push_back(entry.name);
+    for (auto const& value : found->second) words.push_back(entry.name + "=" + value);
+  }
+  std::reverse(words.begin(), words.end());  // as CLI11 wants them
+  try {
+    app_->parse(words);
+  } catch (CLI::ParseError const& error) {
+    refuse(std::string(error.what()) + "; see " + program_ + " --help");
+  }
+  for (auto const& entry : entries_)
+    if (entry.option->count() > 0) {
+      auto const file = where_.find(entry.name);
+      entry.accept(file == where_.end() ? entry.name : file->second, given[entry.option]);
+    }
+  if (help) std::cout << help_text();
+  if (version_asked) {
+    std::cout << program_ << " (tessera " << version;
+#if defined(TESSERA_GIT_HASH)
+    std::cout << ", git " << TESSERA_GIT_HASH;
+#endif
+    std::cout << ")\n";
+  }
+  return !help && !version_asked;
+}
+
+std::string CommandLine::help_text() const {
+  std::string text = app_->help();
+  for (std::size_t at = 0; (at = text.find("\n\n\n", at)) != std::string::npos;) text.erase(at, 1);
+  return text;
+}
+
+bool CommandLine::given(std::string const& name) const {
+  for (auto const& entry : entries_)
+    if (entry.name == name) return entry.option->count() > 0;
+  return false;
+}
+
+Names const* CommandLine::on_line(std::string const& name) const {
+  Entry const* const entry = find(name);
+  auto const found = entry == nullptr ? given_.end() : given_.find(entry->option);
+  return found == given_.end() || where_.count(entry->name) > 0 ? nullptr : &found->second;
+}
+
+std::string CommandLine::origin(std::string const& name) const {
+  auto const file = where_.find(name);
+  return file != where_.end() ? file->second : given(name) ? "flag" : "default";
+}
+
+std::string CommandLine::settings_text(std::map<std::string, std::string> const& settled) const {
+  std::vector<std::pair<std::string, std::string>> lines;
+  std::size_t widest = 0;
+  for (auto const& entry : entries_) {
+    auto const found = given_.find(entry.option);
+    bool const is_given = found != given_.end();
+    if ((entry.takes_none && !is_given) || entry.option->get_group() == from_a_file) continue;
+    std::string line = entry.name;
+    auto const turned_out = settled.find(entry.name);
+    std::string const& unsaid = turned_out == settled.end() ? entry.shown_default : turned_out->second;
+    if (!is_given) line += unsaid.empty() ? "" : " " + in_shell(unsaid);
+    if (is_given)
+      for (auto const& value : found->second) line += " " + in_shell(value);
+    if (!is_given && unsaid.empty()) line = "# " + line;
+    widest = std::max(widest, std::min<std::size_t>(line.size(), 60));
+    lines.emplace_back(std::move(line), origin(entry.name));
+  }
+  std::string text;
+  for (auto const& [line, where] : lines)
+    text += line + std::string(line.size() < widest ? widest - line.size() : 0, ' ') + "  # " + where + "\n";
+  return text;
+}
+
+void CommandLine::declare(std::string const& names, std::string const& type, std::string const& shown_default,
+                          std::string const& help, bool several,
+                          std::function<void(std::string const&, Names const&)> accept) {
+  auto storage = std::make_shared<Names>();
+  CLI::Option* const made = app_->add_option(names, *storage, help);
+  made->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  made->group(group_);
+  made->option_text(type + (shown_default.empty() ? "" : " [" + shown_default + "]"));
+  entries_.push_back(
+      {made, first_name(names), several, false, shown_default, std::move(storage), std::move(accept)});
+}
+
+Names CommandLine::all_names() const {
+  Names names;
+  for (auto const& entry : entries_)
+    for (auto const& name : entry.option->get_lnames()) names.push_back("--" + name);
+  return names;
+}
+
+CommandLine::Entry const* CommandLine::find(std::string const& name) const {
+  CLI::Option const* const option = app_->get_option_no_throw(name);
+  for (auto const& entry : entries_)
+    if (option != nullptr && entry.option == option) return &entry;
+  return nullptr;
+}
+
+std::map<CLI::Option const*, Names> CommandLine::words_of(int argc, char const* const* argv) const {
+  std::map<CLI::Option const*, Names> given;
+  for (int at = 1; at < argc;) {
+    std::string const word = argv[at++];
+    if (!is_flag(word) && bare_ != nullptr && !word.empty()) {
+      given[bare_].push_back(word);
+      continue;
+    }
+    if (!is_flag(word)) {
+      Names const names = all_names();
+      std::string const meant = nearest("--" + word, names);
+      bool const close = v0::detail::edit_distance("--" + word, meant) <= 2;
+      refuse("unexpected " + in_quotes(word) + ": values follow their flag" +
+             (close ? ", the nearest flag is " + meant : std::string()) + "; see " + program_ + " --help");
+    }
+    std::size_t const equals = word.find('=');
+    std::string const name = word.substr(0, equals);
+    Entry const* const entry = find(name);
+    if (entry == nullptr) {
+      std::string const dashed = name.starts_with("--") ? name : "-" + name;
+      refuse("unknown flag " + in_quotes(name) + ", the nearest is " + nearest(dashed, all_names()) +
+             "; see " + program_ + " --help");
+    }
+    Names values;
+    if (equals != std::string::npos) values.push_back(word.substr(equals + 1));
+    if (entry->takes_none) {
+      if (!values.empty())
+        refuse(entry->name + " takes no value, but " + in_quotes(values[0]) + " was given");
+    } else {
+      while (at < argc && !is_flag(argv[at]) && (entry->several || values.empty()))
+        values.push_back(argv[at++]);
+      if (values.empty())
+        refuse(entry->name + " needs a value" +
+               (at < argc ? ", but " + in_quotes(argv[at]) + " follows" : std::string(", and none follows")) +
+               "; give " + entry->name + " VALUE");
+      for (auto const& value : values)
+        if (value.empty()) refuse(entry->name + " has an empty value; give one, or leave the flag out");
+    }
+    given[entry->option] = std::move(values);
+  }
+  return given;
+}
+
+void CommandLine::read_files() {
+  for (auto const& [flag, read] : readers_) {
+    Names const* const path = on_line(flag);
+    if (path == nullptr) continue;
+    for (FileSetting const& setting : read(path->back())) {
+      Entry const* const entry = find(setting.flag);
+      if (entry == nullptr || !given_.emplace(entry->option, setting.values).second) continue;
+      where_[entry->name] = setting.where;
+    }
+  }
+}
+
+std::string command_text(int argc, char const* const* argv) {
+  std::string line;
+  for (int at = 0; at < argc; ++at) line += (at == 0 ? "" : " ") + in_shell(argv[at]);
+  return line;
+}
+
+}  // namespace cli
+}  // namespace v0
+}  // namespace tessera
