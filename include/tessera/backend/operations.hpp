@@ -105,18 +105,20 @@ template <class T, class Place>
 struct LinearOptions {
   bool transposed = false;            ///< w is (N,K), as PyTorch stores it, instead of (K,N)
   Tensor<T const, Place> bias{};      ///< (N)
-  Tensor<T const, Place> residual{};  ///< (M,N), added last; may be y. Not beside an activation
+  Tensor<T const, Place> residual{};  ///< (M,N), added before an activation; may be where that is kept
   Activation activation = Activation::none;
   Tensor<T, Place> pre{};  ///< (M,N), with an activation: keeps what goes into it
+  double scale = 1.0;      ///< of the product
 };
 
 /// Of the gradient of x: how w lies, what is added to it, and the activation that x came out of.
 template <class T, class Place>
 struct LinearInputOptions {
   bool transposed = false;
-  Tensor<T const, Place> residual{};  ///< (M,K), added last; may be dx. Not beside an activation
+  Tensor<T const, Place> residual{};  ///< (M,K), added to the product; may be dx
   Activation activation = Activation::none;
   Tensor<T const, Place> pre{};  ///< (M,K), what went into the activation
+  double scale = 1.0;            ///< of the product
 };
 
 /// Of the gradient of w: how w lies, and where the bias's gradient goes.

@@ -4,7 +4,7 @@
 // Matrices are row-major; leading dims are rows, so x (B,T,K) is x (M,K) with M = B*T. Storage is T, products
 // and epilogues are in compute_t<T>, and a result is rounded to T once. Each element is a sum over k in a
 // fixed order, so it depends on nothing but its row, its column and the shapes. Outputs are overwritten and
-// must not overlap inputs, except that `residual` may be y.
+// must not overlap inputs, except that `residual` may be what it is added to.
 //
 // w is (K,N), or (N,K) with `transposed`. On a GPU 16-bit products run several times slower where an extent
 // of w is no multiple of 8.
@@ -48,26 +48,25 @@ void expect_linear(char const* name, Shape const& x, Shape const& w, Shape const
 
 }  // namespace detail
 
-/// y = x w + bias + residual, or pre = x w + bias and y = activation(pre) of `pre` as stored. 2MNK
+/// y = scale x w + bias + residual, or that is pre and y = activation(pre) of `pre` as stored. 2MNK
 /// operations.
 template <class T, class P>
 void linear(Context<P>& context, In<T, P> x, std::type_identity_t<Operand<T, P>> const& w, Tensor<T, P> y,
             std::type_identity_t<LinearOptions<T, P>> const& with = {}) {
   detail::expect_plain("linear", w);
   bool const activates = with.activation != Activation::none;
-  detail::expect_linear(
-      "linear", x.shape(), w.values.shape(), y.shape(), with.transposed,
-      (!with.bias || detail::is_vector(with.bias.shape(), y.shape().columns())) &&
-          (!with.residual || (!activates && with.residual.shape().elements() == y.shape().elements())) &&
-          (!activates || with.pre.shape().elements() == y.shape().elements()),
-      with.bias.shape(), with.residual.shape(), with.pre.shape());
+  detail::expect_linear("linear", x.shape(), w.values.shape(), y.shape(), with.transposed,
+                        (!with.bias || detail::is_vector(with.bias.shape(), y.shape().columns())) &&
+                            (!with.residual || with.residual.shape().elements() == y.shape().elements()) &&
+                            (!activates || with.pre.shape().elements() == y.shape().elements()),
+                        with.bias.shape(), with.residual.shape(), with.pre.shape());
   Operation const operation{"linear",
                             detail::multiply_adds(x.shape().rows(), y.shape().columns(), x.shape().columns()),
                             detail::bytes_of(x, w.values, with.bias, with.residual, with.pre, y)};
   context.enqueue(operation, [&] { backend::Linear<P>::forward(context, x, w, y, with); });
 }
 
-/// dx = dy w^T + residual, or dy w^T times the derivative of the activation that x came out of. dy (M,N), dx
+/// dx = scale dy w^T + residual, times the derivative of the activation that x came out of. dy (M,N), dx
 /// (M,K); an empty dx is not computed.
 template <class T, class P>
 void linear_backward_input(Context<P>& context, In<T, P> dy, std::type_identity_t<Operand<T, P>> const& w,
@@ -75,11 +74,10 @@ void linear_backward_input(Context<P>& context, In<T, P> dy, std::type_identity_
   if (!dx) return;
   bool const activated = with.activation != Activation::none;
   detail::expect_plain("linear_backward_input", w);
-  detail::expect_linear(
-      "linear_backward_input", dx.shape(), w.values.shape(), dy.shape(), with.transposed,
-      (!activated || with.pre.shape().elements() == dx.shape().elements()) &&
-          (!with.residual || (!activated && with.residual.shape().elements() == dx.shape().elements())),
-      with.residual.shape(), with.pre.shape());
+  detail::expect_linear("linear_backward_input", dx.shape(), w.values.shape(), dy.shape(), with.transposed,
+                        (!activated || with.pre.shape().elements() == dx.shape().elements()) &&
+                            (!with.residual || with.residual.shape().elements() == dx.shape().elements()),
+                        with.residual.shape(), with.pre.shape());
   Operation const operation{
       "linear_backward_input",
       detail::multiply_adds(dy.shape().rows(), dx.shape().columns(), dy.shape().columns()),

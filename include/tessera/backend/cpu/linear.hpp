@@ -39,15 +39,17 @@ auto store_into(T* to, std::int64_t n) {
                        [](std::int64_t, std::int64_t, Packet<S> value, auto, std::int64_t) { return value; });
 }
 
-/// The result plus a bias and a residual, each where given. A type of its own, so that products in both
-/// directions are one instance.
+/// The result times a scale, plus a bias and a residual, each where given. A type of its own, so that
+/// products in both directions are one instance.
 template <class S, class T>
 struct PlusBiasAndResidual {
   T const *bias, *base;
+  Packet<S> scale;
 
   template <class Whole>
   EIGEN_STRONG_INLINE Packet<S> operator()(std::int64_t index, std::int64_t column, Packet<S> value,
                                            Whole whole, std::int64_t count) const {
+    value = value * scale;
     if (bias) value = value + get<S>(bias + column, whole, count);
     return base ? value + get<S>(base + index, whole, count) : value;
   }
@@ -89,7 +91,8 @@ struct Linear {
     auto const run = [&](auto const& epilogue) {
       plain_product(context, x, false, w.values, with.transposed, y, epilogue);
     };
-    PlusBiasAndResidual<S, T> const add{with.bias.data(), with.residual.data()};
+    PlusBiasAndResidual<S, T> const add{with.bias.data(), with.residual.data(),
+                                        Packet<S>(static_cast<S>(with.scale))};
     if (with.activation != Activation::none)
       with_activation(with.activation, [&](auto form) {
         run(map_into<S>(y.data(), n,
@@ -99,7 +102,7 @@ struct Linear {
                           return form.value(get<S>(static_cast<T const*>(pre) + index, whole, count));
                         }));
       });
-    else if (with.bias || with.residual)
+    else if (with.bias || with.residual || with.scale != 1.0)
       run(map_into<S>(y.data(), n, add));
     else
       run(store_into<S>(y.data(), n));
@@ -113,13 +116,15 @@ struct Linear {
     auto const run = [&](auto const& epilogue) {
       plain_product(context, dy, false, w.values, !with.transposed, dx, epilogue);
     };
-    if (with.residual)
-      return run(map_into<S>(dx.data(), n, PlusBiasAndResidual<S, T>{nullptr, with.residual.data()}));
-    if (with.activation == Activation::none) return run(store_into<S>(dx.data(), n));
+    PlusBiasAndResidual<S, T> const add{nullptr, with.residual.data(), Packet<S>(static_cast<S>(with.scale))};
+    if (with.activation == Activation::none && !with.residual && with.scale == 1.0)
+      return run(store_into<S>(dx.data(), n));
+    if (with.activation == Activation::none) return run(map_into<S>(dx.data(), n, add));
     with_activation(with.activation, [&](auto form) {
       run(map_into<S>(dx.data(), n,
-                      [form, pre = with.pre.data()](std::int64_t index, std::int64_t, Packet<S> value,
-                                                    auto whole, std::int64_t count) {
+                      [add, form, pre = with.pre.data()](std::int64_t index, std::int64_t column,
+                                                         Packet<S> value, auto whole, std::int64_t count) {
+                        value = add(index, column, value, whole, count);
                         return value * form.derivative(get<S>(pre + index, whole, count));
                       }));
     });

@@ -55,13 +55,15 @@ struct ProductKey {
   auto operator<=>(ProductKey const&) const = default;
 };
 
-/// Device pointers. `c` may be y and is not read without ProductKey::add; `extra` is the bias or aux.
+/// Device pointers, and a number. `c` may be y and is not read without ProductKey::add; `extra` is the bias
+/// or aux.
 struct ProductOperands {
   void const* a = nullptr;
   void const* b = nullptr;
   void const* c = nullptr;
   void const* extra = nullptr;
   void* y = nullptr;
+  double scale = 1.0;  ///< of op(a) op(b)
 };
 
 /// One algorithm with its descriptors. cuBLASLt sees column-major matrices, y^T = op(b)^T op(a)^T, because
@@ -79,10 +81,10 @@ class BlasPlan {
 
   cublasStatus_t run(cublasLtHandle_t blas, ProductOperands const& at, void* workspace, cudaStream_t stream) {
     point(at.extra);
-    float const one = 1, beta = add_ ? 1 : 0;
-    double const wide_one = one, wide_beta = beta;
+    float const alpha = static_cast<float>(at.scale), beta = add_ ? 1 : 0;
+    double const wide_alpha = at.scale, wide_beta = beta;
     void const* const c = add_ ? at.c : at.y;
-    return cublasLtMatmul(blas, &product_, scales_in_double_ ? static_cast<void const*>(&wide_one) : &one,
+    return cublasLtMatmul(blas, &product_, scales_in_double_ ? static_cast<void const*>(&wide_alpha) : &alpha,
                           at.b, &left_, at.a, &right_,
                           scales_in_double_ ? static_cast<void const*>(&wide_beta) : &beta, c, &result_, at.y,
                           &result_, &algorithm_, workspace, workspace_bytes_, stream);

@@ -23,8 +23,8 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// y = op(a) op(b), then + bias, then + residual, or times gelu'(pre); rounded once. Row-major: op(a) is
-/// (rows, depth) and stored (depth, rows) if transposed, op(b) is (depth, columns) alike. Without gaps.
+/// y = scale op(a) op(b), then + bias, then + residual, then times gelu'(pre); rounded once. Row-major: op(a)
+/// is (rows, depth) and stored (depth, rows) if transposed, op(b) is (depth, columns) alike. Without gaps.
 template <class T, class Y = T>
 struct Product {
   std::int64_t rows, columns, depth;
@@ -36,6 +36,7 @@ struct Product {
   T const* bias = nullptr;      // (columns)
   Y const* residual = nullptr;  // (rows, columns), may be y
   T const* pre = nullptr;       // (rows, columns)
+  double scale = 1.0;
 };
 
 // ---- the plain kernel ----------------------------------------------------------------------------------
@@ -83,7 +84,7 @@ __global__ __launch_bounds__(256) void tiled_product(Product<T, Y> p) {
       std::int64_t const r = row + y + 16 * i, c = column + x + 16 * j;
       if (r >= p.rows || c >= p.columns) continue;
       std::int64_t const at = r * p.columns + c;
-      S value = sums[i][j];
+      S value = detail::multiply(sums[i][j], static_cast<S>(p.scale));
       if (p.bias) value += get<S>(p.bias[c]);
       if (p.residual) value += get<S>(p.residual[at]);
       if (p.pre) value *= gelu_derivative(get<S>(p.pre[at]));
@@ -147,10 +148,11 @@ ProductKey key_of(Product<T, Y> const& p, DType product) {
 template <class T, class Y>
 bool run_planned_product(Context<Cuda>& context, Product<T, Y> const& p) {
   if (p.depth == 0) return false;
-  if (p.pre && (!fuses_gelu_derivative<T> || p.columns % 8 != 0 || alignment_of(p.pre) < 16)) return false;
+  if (p.pre && (!fuses_gelu_derivative<T> || p.residual || p.columns % 8 != 0 || alignment_of(p.pre) < 16))
+    return false;
   BlasPlan* const plan = context.plans().find(key_of(p, context.math().product));
   if (!plan) return false;
-  ProductOperands const operands{p.a, p.b, p.residual, p.bias ? p.bias : p.pre, p.y};
+  ProductOperands const operands{p.a, p.b, p.residual, p.bias ? p.bias : p.pre, p.y, p.scale};
   context.check(context.plans().run(*plan, operands, context.workspace().data(), context.stream()),
                 "cublasLtMatmul");
   return true;
@@ -194,6 +196,7 @@ struct Linear {
     Product<T> p = product_of(x, false, w.values, with.transposed, y);
     p.bias = with.bias.data();
     p.residual = with.residual.data();
+    p.scale = with.scale;
     if (activates) p.y = with.pre.data();
     run_product(context, p);
     if (activates) Elementwise::activate(context, with.activation, Tensor<T const, Cuda>(with.pre), y);
@@ -204,6 +207,7 @@ struct Linear {
                              Tensor<T, Cuda> dx, ops::LinearInputOptions<T, Cuda> const& with) {
     Product<T> p = product_of(dy, false, w.values, !with.transposed, dx);
     p.residual = with.residual.data();
+    p.scale = with.scale;
     if (with.activation == Activation::gelu) p.pre = with.pre.data();
     run_product(context, p);
     if (with.activation == Activation::relu)  // a factor of 0 or 1 rounds nothing
