@@ -42,6 +42,7 @@ struct communication;
 struct capture;
 struct attention;
 struct parallel;
+struct adapters;
 }  // namespace slot
 struct Auto;
 struct Reference;
@@ -91,6 +92,9 @@ template <class Fault, class... Ps>
 struct ResolvedFor;
 template <class... Named>
 struct Parallel;
+template <class What>
+struct Adapters;
+struct Lora;
 struct None;
 enum class Sharding : std::uint8_t;
 enum class LossScaleKind : std::uint8_t;
@@ -99,6 +103,7 @@ enum class ReductionKind : std::uint8_t;
 enum class CommunicationKind : std::uint8_t;
 enum class CaptureKind : std::uint8_t;
 enum class AttentionKind : std::uint8_t;
+enum class AdapterKind : std::uint8_t;
 struct DTypes;
 struct Placement;
 struct PlacementTable;
@@ -161,6 +166,9 @@ struct Borrow;
 struct ActivationSpec;
 struct Boundary;
 struct UnitSpec;
+struct LoraOptions;
+template <class Place, class T>
+struct AdapterFunctions;
 template <class Place, class T>
 struct UnitFunctions;
 template <class Place, class T>
@@ -173,6 +181,7 @@ struct Saved;
 struct SavedStatistic;
 struct Backward;
 struct BackwardStatistic;
+struct Adapter;
 struct LayerNorm;
 struct LinearSpec;
 struct Linear;
@@ -239,6 +248,8 @@ class AtomicFile;
 struct PlannedFile;
 struct HubValue;
 class HubConfig;
+class AdapterWeights;
+class AdapterWriter;
 class ModelFolderWriter;
 class ModelWeights;
 struct WeightNames;

@@ -92,10 +92,10 @@ static_assert(!ts::has_separate_master(recipe<ts::ZeroStage<1>>) &&
 
 // The other slots, their defaults and their names.
 static_assert(recipe<>.names == ts::SlotNames{"cpu", "zs0", "fp32", "none", "none", "none", "ordered",
-                                              "tuned", "eager", "auto", "data"});
+                                              "tuned", "eager", "auto", "data", "none"});
 static_assert(recipe<ts::On<ts::Cuda>, ts::Precision<ts::half>>.names ==
               ts::SlotNames{"cuda", "zs0", "fp16", "dynamic", "none", "none", "fast", "tuned", "graph",
-                            "auto", "data"});
+                            "auto", "data", "none"});
 static_assert(recipe<ts::On<ts::Cuda>>.device == "cuda" && recipe<>.device == "cpu");
 static_assert(recipe<ts::Precision<ts::half>>.loss_scale == ts::LossScaleKind::dynamic);
 static_assert(recipe<ts::Precision<ts::half>, ts::LossScale<ts::Static>>.loss_scale ==

@@ -141,7 +141,7 @@ TEST_CASE("distinct recipes have distinct names and one line each") {
   CHECK(ts::to_string(ts::parse_recipe({.device = "cuda", .sharding = "2", .precision = "fp16"})) ==
         "device cuda, sharding zs2, precision fp16, loss scale dynamic, offload none, recompute none, "
         "reduction "
-        "fast, communication tuned, capture graph, attention auto, parallel data");
+        "fast, communication tuned, capture graph, attention auto, parallel data, adapters none");
 }
 
 TEST_CASE("a world of one shards nothing and keeps its tiers") {

@@ -84,7 +84,8 @@ inline float quantile_far(float x, float w) {
 /// shape. The counter of an element is (element / 4, unit, parameter, purpose 1), the key the seed.
 inline void initial_values(std::uint64_t seed, int unit, int parameter, Init const& init, std::int64_t offset,
                            std::span<float> out) {
-  if (init.kind != Init::Kind::normal) {
+  bool const uniform = init.kind == Init::Kind::uniform;
+  if (init.kind != Init::Kind::normal && !uniform) {
     for (float& value : out) value = init.kind == Init::Kind::ones ? 1.0f : 0.0f;
     return;
   }
@@ -105,10 +106,14 @@ inline void initial_values(std::uint64_t seed, int unit, int parameter, Init con
       for (int word = 0; word < 4; ++word) words[4 * group + word] = drawn.word[word];
     }
     for (std::int64_t i = 0; i < chunk; ++i) x[i] = detail::quantile_x(words[i]);
-    for (std::int64_t i = 0; i < chunk; ++i) w[i] = detail::quantile_w(words[i]);
-    for (std::int64_t i = 0; i < chunk; ++i) values[i] = detail::quantile_near(x[i], w[i]) * deviation;
-    for (std::int64_t i = 0; i < chunk; ++i)
-      if (w[i] >= 5.0f) values[i] = detail::quantile_far(x[i], w[i]) * deviation;
+    if (uniform) {
+      for (std::int64_t i = 0; i < chunk; ++i) values[i] = x[i] * deviation;
+    } else {
+      for (std::int64_t i = 0; i < chunk; ++i) w[i] = detail::quantile_w(words[i]);
+      for (std::int64_t i = 0; i < chunk; ++i) values[i] = detail::quantile_near(x[i], w[i]) * deviation;
+      for (std::int64_t i = 0; i < chunk; ++i)
+        if (w[i] >= 5.0f) values[i] = detail::quantile_far(x[i], w[i]) * deviation;
+    }
     std::int64_t const first = begin < offset ? offset : begin;
     std::int64_t const last = begin + chunk < end ? begin + chunk : end;
     for (std::int64_t index = first; index < last; ++index)

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "tessera/nn/adapter.hpp"
 #include "tessera/nn/unit.hpp"
 #include "tessera/ops/activation.hpp"
 #include "tessera/ops/attention.hpp"
@@ -78,7 +79,7 @@ struct Linear {
 
   Linear(Unit& unit, std::string const& name, std::int64_t in, std::int64_t out, LinearSpec const& with = {})
       : weight(unit.parameter({name + ".weight", with.transposed ? Shape{out, in} : Shape{in, out}, with.init,
-                               true, true, with.split})),
+                               true, true, with.split, 0, with.transposed ? 1 : 0})),
         bias(with.bias
                  ? unit.parameter({name + ".bias", {out}, Init::zeros(), false, true, with.bias_split()})
                  : Weight{}),
@@ -92,20 +93,26 @@ struct Linear {
   template <class Place, class T>
   void forward(Pass<Place, T>& pass, ops::In<T, Place> x, ops::Out<T, Place> y,
                ops::LinearOptions<T, Place> with = {}) const {
-    if (!y) return;
     with.transposed = transposed;
     with.bias = pass[bias];
+    if (Adapter const* const adapter = pass.adapter(weight))
+      return pass.adapting->forward(pass, *adapter, x, y, with);
+    if (!y) return;
     ops::linear(pass.context(), x, pass[weight], y, with);
   }
   template <class Place, class T>
   void backward_input(Pass<Place, T>& pass, ops::In<T, Place> dy, ops::Out<T, Place> dx,
                       ops::LinearInputOptions<T, Place> with = {}) const {
     with.transposed = transposed;
+    if (Adapter const* const adapter = pass.adapter(weight))
+      return pass.adapting->backward_input(pass, *adapter, dy, dx, with);
     ops::linear_backward_input(pass.context(), dy, pass[weight], dx, with);
   }
   template <class Place, class T>
   void backward_weight(Pass<Place, T>& pass, ops::In<T, Place> x, ops::In<T, Place> dy) const {
     ops::LinearWeightOptions<T, Place> const with{.transposed = transposed, .dbias = pass.gradient(bias)};
+    if (Adapter const* const adapter = pass.adapter(weight))
+      pass.adapting->backward_weight(pass, *adapter, x, dy);
     if (weight.borrowed)
       ops::linear_backward_weight(pass.context(), x, dy, pass.lent_gradient(weight), with);
     else

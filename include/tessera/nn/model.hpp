@@ -27,15 +27,16 @@ struct MicroBatch {
   constexpr std::int64_t tokens() const { return batch * sequence; }
 };
 
-/// How a parameter starts. Normal values are counter-based: they depend on the seed, the parameter and the
+/// How a parameter starts. Random values are counter-based: they depend on the seed, the parameter and the
 /// logical index alone.
 struct Init {
-  enum class Kind { zeros, ones, normal } kind = Kind::zeros;
-  double deviation = 0.0;
+  enum class Kind { zeros, ones, normal, uniform } kind = Kind::zeros;
+  double deviation = 0.0;  ///< of uniform values: the bound, on both sides of 0
 
   static constexpr Init zeros() { return {Kind::zeros, 0.0}; }
   static constexpr Init ones() { return {Kind::ones, 0.0}; }
   static constexpr Init normal(double deviation) { return {Kind::normal, deviation}; }
+  static constexpr Init uniform(double bound) { return {Kind::uniform, bound}; }
 };
 
 /// What tensor parallelism may share out of a tensor over ranks, along which dim: heads, the hidden width
@@ -59,6 +60,7 @@ struct ParameterSpec {
   /// Of a matrix: how many rows it takes in memory, 0 for those of its shape. Rows beyond the shape are zero
   /// in the weights and in the gradient, and no file has them.
   std::int64_t padded_rows = 0;
+  int inputs = -1;  ///< of the weight of a Linear: the dim along which its inputs lie; of others: -1
 
   /// The shape in which a unit's functions see the parameter and its gradient.
   Shape in_memory() const { return padded_rows ? Shape{padded_rows, shape.columns()} : shape; }
@@ -116,6 +118,7 @@ struct UnitSpec {
   bool recomputable = true;              ///< Recompute<Block> and <Every> may rebuild its saved tensors
   std::vector<Boundary> boundaries{};    ///< between its segments, in order
   Split output_split = {};
+  std::vector<nn::Adapter> adapters{};  ///< beside its linear weights
 
   int segments() const { return static_cast<int>(boundaries.size()) + 1; }
   /// The one at the end of a segment.
@@ -372,7 +375,8 @@ struct UnitFunctions {
   Function recompute = nullptr;
   Function backward_input = nullptr;
   Function backward_weight = nullptr;
-  char const* without_segment = nullptr;  ///< the first of them that takes no segment
+  char const* without_segment = nullptr;                 ///< the first of them that takes no segment
+  AdapterFunctions<Place, T> const* adapting = nullptr;  ///< what adapters are made and computed with
 };
 
 template <class M, class Place, class T>

@@ -38,7 +38,18 @@ struct BackwardStatistic {
   int index = -1;
 };
 
+/// What stands beside the weight of a Linear: y = x w + scale (x a^T) b^T. a is (rank,in), b (out,rank).
+struct Adapter {
+  Weight weight, a, b;
+  Saved inner;       ///< scale x a^T
+  Backward d_inner;  ///< its gradient, before the scale
+  double scale = 1.0;
+};
+
 }  // namespace nn
+
+template <class Place, class T>
+struct AdapterFunctions;
 
 namespace detail {
 
@@ -86,6 +97,8 @@ struct Pass {
   std::vector<Tensor<Stat, Place>> saved_statistics;
   std::vector<Tensor<T, Place>> backward_values;  // likewise for backward
   std::vector<Tensor<Stat, Place>> backward_statistics;
+  std::span<nn::Adapter const> adapters;                 // of the unit
+  AdapterFunctions<Place, T> const* adapting = nullptr;  // what computes them
 
   Context<Place>& context() const { return *device; }
   /// By index in the lists of the unit's UnitSpec. Throws Error(usage) for an index beyond them.
@@ -112,6 +125,12 @@ struct Pass {
   Tensor<Stat, Place> lent_gradient(nn::Weight of) const { return entry(lent, of.index, "lent gradient"); }
   Tensor<Stat, Place> partial_gradient(nn::Weight of) const {
     return entry(partials, of.index, "partial gradient");
+  }
+  /// What stands beside a weight, or null.
+  nn::Adapter const* adapter(nn::Weight of) const {
+    for (nn::Adapter const& one : adapters)
+      if (one.weight.index == of.index && !of.borrowed) return &one;
+    return nullptr;
   }
 
  private:

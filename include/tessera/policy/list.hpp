@@ -2,6 +2,7 @@
 // The one list of slots. A default may depend on slots above it, never on slots below.
 #pragma once
 
+#include "tessera/policy/adapters.hpp"
 #include "tessera/policy/attention.hpp"
 #include "tessera/policy/capture.hpp"
 #include "tessera/policy/communication.hpp"
@@ -27,7 +28,8 @@ using Slots = detail::list<slot::device,         //
                            slot::communication,  //
                            slot::capture,        //
                            slot::attention,      //
-                           slot::parallel>;
+                           slot::parallel,       //
+                           slot::adapters>;
 
 }  // namespace v0
 }  // namespace tessera

@@ -23,6 +23,8 @@ enum class ReductionKind : std::uint8_t { fast, ordered };
 enum class CommunicationKind : std::uint8_t { tuned };
 enum class CaptureKind : std::uint8_t { eager, graph };
 enum class AttentionKind : std::uint8_t { automatic, reference, fused, cudnn };
+/// What is trained beside a model's weights, instead of them.
+enum class AdapterKind : std::uint8_t { none, lora };
 
 constexpr std::string_view name_of(Sharding sharding) {
   switch (sharding) {
@@ -166,6 +168,7 @@ struct SlotNames {
   std::string_view capture{};
   std::string_view attention{};
   std::string_view parallel{};
+  std::string_view adapters{};
 
   friend constexpr bool operator==(SlotNames const&, SlotNames const&) = default;
 };
@@ -184,6 +187,7 @@ struct RecipeTable {
   CaptureKind capture = CaptureKind::eager;
   AttentionKind attention = AttentionKind::automatic;
   Axes axes{};
+  AdapterKind adapters = AdapterKind::none;
   SlotNames names{};
 
   friend constexpr bool operator==(RecipeTable const&, RecipeTable const&) = default;

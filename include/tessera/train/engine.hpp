@@ -165,7 +165,7 @@ class Engine {
 template <class Place, class T>
 Engine<Place, T>::Engine(ErasedModel<Place, T> model, RecipeTable const& recipe,
                          TrainerOptions const& options, comm::Transport& transport, OpenStateFile open)
-    : model_(detail::frozen_by(std::move(model), options)),
+    : model_(detail::trained_by(std::move(model), recipe, options)),
       options_(options),
       transport_(transport),
       device_(detail::select_device<Place>(transport.local_rank())),

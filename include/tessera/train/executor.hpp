@@ -129,6 +129,9 @@ class Executor {
     for (std::size_t index = 0; index < spec.borrows.size(); ++index)
       pass.borrowed[index] = weight(entry, spec.borrows[index]);
 
+    pass.adapters = spec.adapters;
+    pass.adapting = functions_.adapting;
+
     if (unit > 0) {
       Shape const& shape = plan_.unit(unit - 1).output;
       std::byte* input = touched(entry, Kind::spare_output, unit - 1, 0);

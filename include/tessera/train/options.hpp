@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "tessera/data/file_bytes.hpp"
+#include "tessera/nn/lora_options.hpp"
 #include "tessera/optim/adamw.hpp"
 #include "tessera/optim/loss_scale.hpp"
 #include "tessera/optim/schedule.hpp"
@@ -60,6 +61,9 @@ struct TrainerOptions {
   /// True for the names of parameters to freeze: weights alone, without gradient and optimizer state. Empty:
   /// what the model itself froze. It must match a name and leave one to train.
   std::function<bool(std::string_view name)> freeze = {};
+
+  /// The adapters of the policy Lora: all else is frozen. `freeze` is asked for their names too.
+  LoraOptions lora = {};
 };
 
 /// What one optimizer step did. Equal on every rank but for the seconds.

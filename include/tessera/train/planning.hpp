@@ -16,6 +16,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/detail/host_memory.hpp"
 #include "tessera/io/state_file.hpp"
+#include "tessera/nn/adapter.hpp"
 #include "tessera/nn/model.hpp"
 #include "tessera/plan/program.hpp"
 #include "tessera/plan/report.hpp"
@@ -87,9 +88,26 @@ MemoryLimit memory_limit(TrainerOptions const& options) {
 
 namespace detail {
 
-/// The model with the parameters frozen that the options name.
+/// What a recipe and the options say of adapters, where they disagree.
+TESSERA_COLD inline void check_adapters(RecipeTable const& recipe, LoraOptions const& lora) {
+  bool const has = recipe.adapters == AdapterKind::lora;
+  if (has == bool(lora)) return;
+  throw_error(
+      ErrorKind::config,
+      {has ? "options: the recipe trains adapters and lora names none; set lora.rank, lora.alpha and "
+             "lora.targets (programs: --lora)"
+           : "options: lora names adapters and the recipe trains the model's own weights; add the policy "
+             "Lora to the trainer's type (programs: --adapters lora)"});
+}
+
+/// The model with the adapters that the options name, and without the gradients of what they freeze.
 template <class Place, class T>
-ErasedModel<Place, T> frozen_by(ErasedModel<Place, T> model, TrainerOptions const& options) {
+ErasedModel<Place, T> trained_by(ErasedModel<Place, T> model, RecipeTable const& recipe,
+                                 TrainerOptions const& options) {
+  check_adapters(recipe, options.lora);
+  if (options.lora)
+    model.units = [units = std::move(model.units), lora = options.lora, add = model.functions.adapting->add](
+                      MicroBatch shape) { return add(units(shape), lora, shape); };
   model.units = freezing(std::move(model.units), options.freeze);
   return model;
 }
@@ -190,6 +208,8 @@ TESSERA_COLD inline std::uint64_t hash_of_numbers(TrainerOptions const& options,
       mix(layout.parameters[index].end);
       mix(layout.flat_of[index]);
     }
+  for (UnitSpec const& unit : plan.units)
+    for (nn::Adapter const& adapter : unit.adapters) mix(adapter.scale);
   return hash;
 }
 

@@ -20,10 +20,13 @@ inline namespace v0 {
 
 namespace detail {
 
-/// A model for the engine of one place and type.
+/// A model for the engine of one place and type, with what computes its adapters, or null.
 template <class Place, class T, Model M>
-ErasedModel<Place, T> erase(std::shared_ptr<M const> const& object) {
-  return {object, unit_functions<M, Place, T>(), [object](MicroBatch shape) { return object->units(shape); },
+ErasedModel<Place, T> erase(std::shared_ptr<M const> const& object,
+                            AdapterFunctions<Place, T> const* adapting = nullptr) {
+  UnitFunctions<Place, T> functions = unit_functions<M, Place, T>();
+  functions.adapting = adapting;
+  return {object, functions, [object](MicroBatch shape) { return object->units(shape); },
           static_cast<std::int64_t>(object->vocabulary()), static_cast<std::int64_t>(object->positions())};
 }
 
@@ -55,6 +58,11 @@ inline constexpr bool has_backend = requires {
 
 }  // namespace detail
 
+/// What the policies of the slot adapters compute with: null but for Lora behind its door,
+/// <tessera/lora.hpp>.
+template <class Policy, class Place, class T>
+inline constexpr AdapterFunctions<Place, T> const* adapter_functions = nullptr;
+
 /// Trains a model under one recipe. A type that holds no more than the type: the engine behind it is shared
 /// by all recipes of one device and compute type. `Recipe` is a Config made by Resolved.
 template <class M, class Recipe>
@@ -80,6 +88,11 @@ class BasicTrainer : public rules<Recipe> {
         files_included,
         "tessera: Offload<Nvme> keeps state in files, and this file does not include what reads and "
         "writes them. Include <tessera/nvme.hpp>. See docs/policies/offload.md.");
+    constexpr bool adapters_included = recipe.adapters == AdapterKind::none || adapting != nullptr;
+    static_assert(
+        adapters_included,
+        "tessera: Lora trains adapters, and this file does not include what makes and computes them. "
+        "Include <tessera/lora.hpp>. See docs/policies/adapters.md.");
     if (options_.batch > 0) start();
   }
   /// Takes what is no TrainerOptions: else compilers list every constructor, each with the whole type. A
@@ -127,9 +140,13 @@ class BasicTrainer : public rules<Recipe> {
   /// Nvme where state lies in files; named by the recipe, so that the door for it may come after this one.
   using FilePlace = std::conditional_t<uses_files(recipe_table<recipe_type>.placement), Nvme, void>;
 
+  /// Null where weights themselves are trained; named by the recipe, as FilePlace is.
+  static constexpr AdapterFunctions<Place, T> const* adapting =
+      adapter_functions<policy_t<recipe_type, slot::adapters>, Place, T>;
+
   TESSERA_NOINLINE void start() {
     detail::check_options(options_, model_->positions());
-    engine_ = std::make_unique<Engine<Place, T>>(detail::erase<Place, T>(model_), recipe, options_,
+    engine_ = std::make_unique<Engine<Place, T>>(detail::erase<Place, T>(model_, adapting), recipe, options_,
                                                  comm_.transport(), open_state_file<FilePlace>);
   }
   Engine<Place, T>& started() {

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "tessera/lora.hpp"
 #include "tessera/nvme.hpp"
 #include "tessera/train/compiled_model.hpp"
 #include "tessera/train/engine.hpp"
@@ -56,8 +57,11 @@ std::unique_ptr<AnyTrainer> make_engine(AnyModel const& model, RecipeTable const
   if (functions.forward == nullptr)
     throw Error(ErrorKind::unsupported, "this model was not compiled for device " + std::string(Place::name) +
                                             "; use another device, or name that place in its any_model<...>");
+  UnitFunctions<Place, T> with_adapters = functions;
+  with_adapters.adapting = &lora_functions<Place, T>;
   return std::make_unique<EngineTrainer<Place, T>>(
-      ErasedModel<Place, T>{model.object(), functions, model.units(), model.vocabulary(), model.positions()},
+      ErasedModel<Place, T>{model.object(), with_adapters, model.units(), model.vocabulary(),
+                            model.positions()},
       recipe, std::move(comm), options);
 }
 

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The door for the policy Lora: everything of tessera.hpp, and what makes and computes adapters.
+#pragma once
+
+#include "tessera/nn/lora.hpp"
+#include "tessera/tessera.hpp"
+
+namespace tessera {
+inline namespace v0 {
+
+template <class Place, class T>
+inline constexpr AdapterFunctions<Place, T> const* adapter_functions<Lora, Place, T> =
+    &lora_functions<Place, T>;
+
+}  // namespace v0
+}  // namespace tessera

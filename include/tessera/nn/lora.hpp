@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// LoRA: units whose linear weights have adapters of low rank, and what those compute.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tessera/core/error.hpp"
+#include "tessera/nn/adapter.hpp"
+#include "tessera/nn/layers.hpp"
+#include "tessera/nn/model.hpp"
+#include "tessera/policy/parse.hpp"
+
+namespace tessera {
+inline namespace v0 {
+
+namespace detail {
+
+inline constexpr std::string_view weight_ending = ".weight";
+
+/// "c_attn" of "h.0.attn.c_attn".
+inline std::string_view last_name(std::string_view layer) { return layer.substr(layer.rfind('.') + 1); }
+
+/// Whether one of two names of layers is the other or, behind a point, its end.
+inline bool names_layer(std::string_view target, std::string_view layer) {
+  if (target.size() > layer.size()) std::swap(target, layer);
+  if (target.empty() || !layer.ends_with(target)) return false;
+  return target.size() == layer.size() || layer[layer.size() - target.size() - 1] == '.';
+}
+
+/// The layers of a model that can have an adapter.
+inline std::vector<std::string> linear_layers(std::vector<UnitSpec> const& units) {
+  std::vector<std::string> names;
+  for (UnitSpec const& unit : units)
+    for (ParameterSpec const& parameter : unit.parameters)
+      if (parameter.inputs >= 0 && parameter.name.ends_with(weight_ending))
+        names.push_back(parameter.name.substr(0, parameter.name.size() - weight_ending.size()));
+  return names;
+}
+
+/// Refuses a target that is no linear layer, with the nearest that is one.
+[[noreturn]] inline void refuse_target(std::string_view target, std::vector<std::string> const& layers) {
+  std::vector<std::string_view> known;
+  for (std::string const& layer : layers) {
+    std::string_view const name =
+        target.find('.') == target.npos ? last_name(layer) : std::string_view(layer);
+    if (std::find(known.begin(), known.end(), name) == known.end()) known.push_back(name);
+  }
+  std::string_view nearest;
+  std::size_t best = target.size() + 1024;
+  std::string all;
+  for (std::string_view const name : known) {
+    std::size_t const distance = edit_distance(target, name);
+    if (distance < best) nearest = name;
+    best = std::min(best, distance);
+    if (known.size() <= 16) all += sentence({all.empty() ? ": choose from " : ", ", name});
+  }
+  throw_error(ErrorKind::config,
+              {"lora: target '", target, "' is no linear layer of this model, nearest is '", nearest, "'",
+               all, known.size() <= 16 ? ", all-linear" : ""});
+}
+
+inline double lora_scale(LoraOptions const& lora, LoraOptions::Layer const& layer) {
+  double const rank = layer.rank;
+  return layer.alpha / (lora.rank_stabilized ? std::sqrt(rank) : rank);
+}
+
+inline void check_lora(LoraOptions const& lora, std::vector<std::string> const& layers) {
+  auto const fail = [](std::initializer_list<Word> what) {
+    throw_error(ErrorKind::config, {"lora: ", sentence(what)});
+  };
+  auto const check = [&](std::string const& of, int rank, double alpha) {
+    if (rank < 1 || rank > (1 << 20)) fail({"the rank", of, " is ", rank, "; it must be from 1 to 2^20"});
+    if (!(alpha > 0.0 && std::isfinite(alpha)))
+      fail({"alpha", of, " is not above 0; what adapters add is scaled by alpha / rank, often 1 or 2"});
+  };
+  if (layers.empty())
+    fail({"this model has no nn::Linear with a weight of its own, beside which adapters stand"});
+  for (LoraOptions::Layer const& layer : lora.layers) {
+    if (std::find(layers.begin(), layers.end(), layer.name) == layers.end())
+      refuse_target(layer.name, layers);
+    check(" of " + layer.name, layer.rank, layer.alpha);
+  }
+  if (!lora.layers.empty()) return;
+  check("", lora.rank, lora.alpha);
+  if (lora.targets.empty()) fail({"targets names no layer; give their names, or all-linear for all of them"});
+  for (std::string const& target : lora.targets)
+    if (target != "all-linear" && std::none_of(layers.begin(), layers.end(), [&](std::string const& layer) {
+          return names_layer(target, layer);
+        }))
+      refuse_target(target, layers);
+}
+
+/// The adapter that a layer gets; rank 0: none.
+inline LoraOptions::Layer lora_of(LoraOptions const& lora, std::string const& layer) {
+  for (LoraOptions::Layer const& own : lora.layers)
+    if (own.name == layer) return own;
+  if (lora.layers.empty())
+    for (std::string const& target : lora.targets)
+      if (target == "all-linear" || names_layer(target, layer)) return {layer, lora.rank, lora.alpha};
+  return {};
+}
+
+}  // namespace detail
+
+/// The units with every parameter frozen and an adapter beside each linear weight that `lora` names: behind
+/// the unit's own parameters `NAME.lora_A.weight` (rank,in), uniform within 1 / sqrt(in), and
+/// `NAME.lora_B.weight` (out,rank), zero, so that training starts from the model as it is. Without adapters
+/// the units as they are. Throws Error(config) for a rank or a target that cannot be, with the nearest.
+inline std::vector<UnitSpec> adapted(std::vector<UnitSpec> units, LoraOptions const& lora, MicroBatch shape) {
+  if (!lora) return units;
+  detail::check_lora(lora, detail::linear_layers(units));
+  for (UnitSpec& unit : units) {
+    std::size_t const own = unit.parameters.size();
+    for (std::size_t index = 0; index < own; ++index) {
+      unit.parameters[index].trainable = false;
+      ParameterSpec const weight = unit.parameters[index];
+      if (weight.inputs < 0 || !weight.name.ends_with(detail::weight_ending)) continue;
+      std::string const layer = weight.name.substr(0, weight.name.size() - detail::weight_ending.size());
+      LoraOptions::Layer const with = detail::lora_of(lora, layer);
+      if (with.rank == 0) continue;
+      if (unit.segments() > 1)
+        detail::throw_error(ErrorKind::unsupported,
+                            {"lora: layer '", layer,
+                             "' is in a unit of several segments, "
+                             "where adapters are not built; leave it out of the targets"});
+      std::int64_t const in = weight.shape[weight.inputs], out = weight.shape[1 - weight.inputs];
+      auto const add = [&](char const* name, Shape const& of, Init const& init) {
+        unit.parameters.push_back({layer + name, of, init, true});
+        return nn::Weight{static_cast<int>(unit.parameters.size()) - 1};
+      };
+      nn::Adapter adapter;
+      adapter.weight = {static_cast<int>(index)};
+      adapter.scale = detail::lora_scale(lora, with);
+      adapter.a =
+          add(".lora_A.weight", {with.rank, in}, Init::uniform(1.0 / std::sqrt(static_cast<double>(in))));
+      adapter.b = add(".lora_B.weight", {out, with.rank}, Init::zeros());
+      if (weight.inputs == 1 && weight.padded_rows) unit.parameters.back().padded_rows = weight.padded_rows;
+      for (ActivationSpec& kept : unit.saved)  // what the weight's gradient read, that of a reads now
+        for (std::size_t at = 0, count = kept.serves.size(); at < count; ++at)
+          if (!kept.serves[at].borrowed && kept.serves[at].index == adapter.weight.index)
+            kept.serves.push_back(adapter.a);
+      ActivationSpec inner{.name = layer + ".lora", .shape = {shape.batch, shape.sequence, with.rank}};
+      adapter.d_inner = {static_cast<int>(unit.backward.size())};
+      unit.backward.push_back(inner);
+      adapter.inner = {static_cast<int>(unit.saved.size())};
+      inner.serves = {adapter.b};
+      unit.saved.push_back(inner);
+      unit.adapters.push_back(adapter);
+    }
+  }
+  return units;
+}
+
+namespace detail {
+
+/// The product of the adapter comes first, so that the large one adds to it what it adds anyway.
+template <class Place, class T>
+struct LoraProducts {
+  using In = Tensor<T const, Place>;
+  using Out = Tensor<T, Place>;
+
+  static void forward(Pass<Place, T>& pass, nn::Adapter const& adapter, In x, Out y,
+                      ops::LinearOptions<T, Place> const& with) {
+    Out const inner = pass[adapter.inner];
+    ops::linear(pass.context(), x, pass[adapter.a], inner, {.transposed = true, .scale = adapter.scale});
+    if (!y) return;
+    Out const sum = with.activation == Activation::none ? y : with.pre;
+    ops::linear(pass.context(), inner, pass[adapter.b], sum, {.transposed = true, .residual = with.residual});
+    ops::LinearOptions<T, Place> and_sum = with;
+    and_sum.residual = sum;
+    ops::linear(pass.context(), x, pass[adapter.weight], y, and_sum);
+  }
+  static void backward_input(Pass<Place, T>& pass, nn::Adapter const& adapter, In dy, Out dx,
+                             ops::LinearInputOptions<T, Place> const& with) {
+    Out const d_inner = pass[adapter.d_inner];
+    ops::linear_backward_input(pass.context(), dy, pass[adapter.b], d_inner,
+                               {.transposed = true, .scale = adapter.scale});
+    if (!dx) return;
+    ops::linear_backward_input(pass.context(), d_inner, pass[adapter.a], dx,
+                               {.transposed = true, .residual = with.residual});
+    ops::LinearInputOptions<T, Place> and_sum = with;
+    and_sum.residual = dx;
+    ops::linear_backward_input(pass.context(), dy, pass[adapter.weight], dx, and_sum);
+  }
+  static void backward_weight(Pass<Place, T>& pass, nn::Adapter const& adapter, In x, In dy) {
+    ops::linear_backward_weight(pass.context(), x, pass[adapter.d_inner], pass.gradient(adapter.a),
+                                {.transposed = true});
+    ops::linear_backward_weight(pass.context(), pass[adapter.inner], dy, pass.gradient(adapter.b),
+                                {.transposed = true});
+  }
+};
+
+}  // namespace detail
+
+/// What an engine of this place and type computes adapters with.
+template <class Place, class T>
+inline constexpr AdapterFunctions<Place, T> lora_functions{adapted, detail::LoraProducts<Place, T>::forward,
+                                                           detail::LoraProducts<Place, T>::backward_input,
+                                                           detail::LoraProducts<Place, T>::backward_weight};
+
+}  // namespace v0
+}  // namespace tessera

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Slot adapters: whether the model's own weights are trained, or small matrices beside them.
+#pragma once
+
+#include "tessera/policy/slot.hpp"
+
+namespace tessera {
+inline namespace v0 {
+
+namespace slot {
+struct adapters;
+}
+
+/// Adapters<None> trains the model's own weights.
+template <class What>
+struct Adapters {
+  using policy_slot = slot::adapters;
+  static constexpr bool valid = std::is_same_v<What, None>;
+  template <bool Ok>
+  struct refusal {
+    static_assert(
+        Ok,
+        "tessera: Adapters<What> knows None alone. The model's own weights are trained, or adapters of low "
+        "rank beside them. Write Adapters<None> or Lora. See docs/policies/adapters.md.");
+  };
+  static constexpr std::string_view name = "none";
+  static constexpr void describe(RecipeTable& recipe) { recipe.adapters = AdapterKind::none; }
+};
+
+/// Lora freezes the model's weights and trains a pair of matrices of low rank beside each linear weight that
+/// TrainerOptions::lora names, which also has their rank and scale. Include <tessera/lora.hpp>. Default:
+/// Adapters<None>.
+struct Lora {
+  using policy_slot = slot::adapters;
+  static constexpr std::string_view name = "lora";
+  static constexpr void describe(RecipeTable& recipe) { recipe.adapters = AdapterKind::lora; }
+};
+
+template <class P>
+concept AdapterPolicy = PolicyOf<P, slot::adapters>;
+
+struct slot::adapters {
+  static constexpr std::string_view title = "adapters";
+  static constexpr auto field = &SlotNames::adapters;
+  using choices = detail::list<Adapters<None>, Lora>;
+  static constexpr std::string_view standard(RecipeTable const&) { return "none"; }
+};
+
+}  // namespace v0
+}  // namespace tessera
