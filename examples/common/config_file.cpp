@@ -99,6 +99,7 @@ std::vector<RunKey> const run_keys = {{"learning_rate", "--learning-rate"},
                                       {"weight_decay", "--weight-decay"},
                                       {"clip", "--clip"},
                                       {"freeze", "--freeze"},
+                                      {"lora", "--lora"},
                                       {"order", "--order"},
                                       {"initial_loss_scale", "--initial-loss-scale"},
                                       {"min_loss_scale", "--min-loss-scale"},
@@ -164,6 +165,7 @@ std::vector<FileSetting> row_settings(results::Document const& document, std::st
                                                                {"capture", "--capture"},
                                                                {"attention_policy", "--attention"},
                                                                {"parallel", "--parallel"},
+                                                               {"adapters", "--adapters"},
                                                                {"steps", "--steps"},
                                                                {"seed", "--seed"}})
     if (auto const found = chosen->find(key); found != chosen->end()) set(flag, *found);

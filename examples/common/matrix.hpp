@@ -393,7 +393,13 @@ inline TrainerOptions options_of(Point const& point, TrainerOptions options) {
   options.sequence = point.sequence;
   options.replicas = point.mesh.replicas;
   options.accumulation = static_cast<int>(point.split.accumulation);
+  if (point.recipe.adapters == AdapterKind::none) options.lora = {};
   return options;
+}
+
+/// Where adapters are named and no list says which rows have them, all have.
+inline void choose_adapters(MatrixFlags& flags, LoraOptions const& lora) {
+  if (lora && flags.slots.of<slot::adapters>().empty()) flags.slots.of<slot::adapters>() = {"lora"};
 }
 
 }  // namespace cli

@@ -18,7 +18,11 @@
 #include "tessera/data/batch.hpp"
 #include "tessera/io/records.hpp"
 #include "tessera/nn/freeze.hpp"
+#include "tessera/nn/lora.hpp"
+#include "tessera/plan/report.hpp"
+#include "tessera/policy/table.hpp"
 #include "tessera/train/options.hpp"
+#include "tessera/train/planning.hpp"
 
 #include "common/command_line.hpp"
 #include "common/outputs.hpp"
@@ -163,11 +167,65 @@ inline void add_freeze_flag(CommandLine& line, std::string& pattern, TrainerOpti
               });
 }
 
-/// Refuses a pattern that freezes none or all of a model's parameters.
-inline void check_freeze(std::string const& pattern, TrainerOptions const& options,
-                         std::vector<UnitSpec> units) {
+/// `--lora`: rank=8,alpha=16,targets=c_attn,c_proj. A word without = is one more target.
+inline void add_lora_flag(CommandLine& line, LoraOptions& lora, std::string& text) {
+  line.custom(
+      "--lora", "rank=R,alpha=A,targets=NAMES", "",
+      "train adapters of low rank beside these linear layers, or all-linear; rslora=true: alpha / sqrt(rank)",
+      [&](std::string const& flag, std::string const& value) {
+        LoraOptions given;
+        std::string key;
+        Names seen;
+        for (auto const& item : split_list(flag, {value})) {
+          std::size_t const equals = item.find('=');
+          bool const more = equals == item.npos && key == "targets";
+          if (!more) key = choice(flag, item.substr(0, equals), {"rank", "alpha", "targets", "rslora"});
+          std::string const number = more ? item : equals == item.npos ? "" : item.substr(equals + 1);
+          if (number.empty()) refuse(flag + ": " + key + " has no value; write " + key + "=...");
+          if (!more && std::find(seen.begin(), seen.end(), key) != seen.end())
+            refuse(flag + ": " + in_quotes(value) + " gives " + key + " twice; give it once");
+          if (!more) seen.push_back(key);
+          if (key == "rank") given.rank = static_cast<int>(whole_number(flag + " rank", number, 1, 1 << 20));
+          if (key == "alpha")
+            given.alpha =
+                real_number(flag + " alpha", number, {.least = 0.0, .most = 1e9, .open_below = true});
+          if (key == "rslora")
+            given.rank_stabilized = choice(flag + " rslora", number, {"true", "false"}) == "true";
+          if (key == "targets") given.targets.push_back(number);
+        }
+        for (char const* needed : {"rank", "alpha", "targets"})
+          if (std::find(seen.begin(), seen.end(), needed) == seen.end())
+            refuse(flag + ": " + in_quotes(value) + " lacks " + needed +
+                   "; write --lora rank=8,alpha=16,targets=c_attn,c_proj");
+        lora = std::move(given);
+        text = value;
+      });
+}
+
+/// A model's units as a recipe trains them: with their adapters, and with what is frozen.
+inline UnitLister trained_units(UnitLister units, RecipeTable const& recipe, TrainerOptions const& options) {
+  if (recipe.adapters == AdapterKind::lora)
+    units = [units = std::move(units), lora = options.lora](MicroBatch shape) {
+      return adapted(units(shape), lora, shape);
+    };
+  return freezing(std::move(units), options.freeze);
+}
+
+/// Refuses adapters that a model cannot have, and a pattern that freezes none or all of its parameters.
+inline void check_trained(UnitLister const& units, RecipeTable const& recipe, TrainerOptions const& options,
+                          std::string const& pattern) {
+  TrainerOptions adapters = options;
+  adapters.freeze = {};
+  v0::detail::check_adapters(recipe, options.lora);
+  std::vector<UnitSpec> list = [&] {
+    try {
+      return trained_units(units, recipe, adapters)({1, 1});
+    } catch (Error const& error) {
+      throw Error(error.kind(), "--" + std::string(error.what()));  // "lora: target ..."
+    }
+  }();
   try {
-    (void)frozen(std::move(units), options.freeze);
+    (void)frozen(std::move(list), options.freeze);
   } catch (Error const& error) {
     throw Error(error.kind(), "--freeze " + in_quotes(pattern) + ": " + error.what());
   }

@@ -74,6 +74,8 @@ SlotFlag slot_flag() {
     return {title, title, "graph: the whole step as one CUDA graph", {}};
   if constexpr (std::is_same_v<Slot, slot::attention>) return {title, title, "which attention runs", {}};
   if constexpr (std::is_same_v<Slot, slot::parallel>) return {title, title, "the axes of the mesh", {}};
+  if constexpr (std::is_same_v<Slot, slot::adapters>)
+    return {title, title, "lora: what --lora says is trained, and the model's own weights are not", {}};
   return {title, title, "", {}};
 }
 

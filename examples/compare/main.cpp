@@ -73,6 +73,7 @@ void declare(cli::CommandLine& line, Settings& settings) {
   cli::add_optimizer_flags(line, settings.trainer, "--learning-rate-warmup");
   cli::add_loss_scale_flags(line, settings.trainer.loss_scale);
   cli::add_freeze_flag(line, settings.freeze, settings.trainer);
+  cli::add_lora_flag(line, settings.trainer.lora, settings.lora);
   cli::add_machine_flags(line, settings.trainer);
   cli::add_nvme_path_flag(line, settings.nvme_path);
   line.group("Output");
@@ -275,6 +276,7 @@ std::string box_text(cli::CommandLine const& line, Settings const& settings, std
     if (!model.not_applied.empty())
       box.add("not applied", model.name + ": " + model.not_applied, "config.json");
   if (!settings.freeze.empty()) box.add("frozen", settings.freeze, "flag");
+  if (!settings.lora.empty()) box.add("adapters", settings.lora, "flag");
   box.add("rows", rows_text(settings, points.size()), settings.full ? "flag" : "derived");
   return box.text();
 }
@@ -363,6 +365,7 @@ cli::Json settings_json(Settings const& settings, DataSets const& data) {
       {"hysteresis", trainer.loss_scale.hysteresis},
       {"consecutive_hysteresis", trainer.loss_scale.consecutive_hysteresis},
       {"freeze", cli::or_null(settings.freeze)},
+      {"lora", cli::or_null(settings.lora)},
       {"threads", trainer.threads},
       {"seed", trainer.seed}};
 }
@@ -402,12 +405,14 @@ int run(int argc, char const* const* argv) {
   DataSets data(settings);
   settings.matrix.selection = !settings.full && !settings.matrix.stages_given &&
                               !settings.matrix.offloads_given && !line.given("--precisions");
+  cli::choose_adapters(settings.matrix, settings.trainer.lora);
   std::vector<Point> points = cli::make_matrix(settings.matrix, settings.data.vocabulary, data.vocabulary());
   data.check(points);
   open_weights(points, settings.init);
   for (Point const& point : points)
-    if (settings.trainer.freeze && point.model.can_run())
-      cli::check_freeze(settings.freeze, settings.trainer, point.model.built.units()({1, 1}));
+    if (point.model.can_run())
+      cli::check_trained(point.model.built.units(), point.recipe, cli::options_of(point, settings.trainer),
+                         settings.freeze);
   cli::NvmeFolder const nvme_folder(settings.nvme_path, uses_files(points));
   settings.trainer.nvme_directory = nvme_folder.path();
   cli::Names differences;

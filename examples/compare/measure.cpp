@@ -13,6 +13,7 @@
 
 #include "tessera/comm/run.hpp"
 #include "tessera/data/batch.hpp"
+#include "tessera/io/adapter.hpp"
 #include "tessera/io/hash.hpp"
 #include "tessera/plan/program.hpp"
 #include "tessera/plan/report.hpp"
@@ -21,6 +22,7 @@
 #include "common/data.hpp"
 #include "common/machine.hpp"
 #include "common/program.hpp"
+#include "common/run_flags.hpp"
 #include "common/weights.hpp"
 
 namespace tessera {
@@ -142,7 +144,9 @@ class Training {
   void rank(comm::Comm& comm) {
     bool const root = comm.is_root();
     auto const trainer = make_trainer(point_.model.built, point_.recipe, comm, options_);
-    if (point_.model.weights) trainer->fill(point_.model.weights);
+    if (point_.model.weights)
+      trainer->fill(
+          source_with_adapters(trainer->plan().units, point_.model.weights, std::nullopt, options_.seed));
     Loader loader(data_, {.batch = static_cast<int>(point_.split.batch),
                           .sequence = static_cast<int>(point_.sequence),
                           .accumulation = static_cast<int>(point_.split.accumulation),
@@ -259,7 +263,7 @@ void add_plan(Measured& row, Point const& point, TrainerOptions const& options, 
     row.params = point.model.parameters;
     return;
   }
-  UnitLister const units = freezing(point.model.built.units(), options.freeze);
+  UnitLister const units = cli::trained_units(point.model.built.units(), point.recipe, options);
   auto list = units({point.split.batch, point.sequence});
   row.params = parameter_count(list);
   row.trainable = trainable_count(list);

@@ -29,7 +29,7 @@ struct Settings {
 
   cli::DataFlags data;
   TrainerOptions trainer;
-  std::string freeze;  ///< as given; the trainer has the rule
+  std::string freeze, lora;  ///< as given; the trainer has what they mean
 
   std::filesystem::path init;  ///< empty: a folder's weights, or the seed's
   std::filesystem::path nvme_path;

@@ -162,9 +162,9 @@ std::string hash_class(Measured const& row) {
   Point const& point = row.point;
   if (point.recipe.reduction != ReductionKind::ordered) return {};
   return point.model.name + "/" + std::string(point.recipe.names.precision) + "/" +
-         std::string(point.recipe.names.attention) + "/" + std::to_string(point.split.global()) + "/" +
-         std::to_string(point.split.batch) + "/" + std::to_string(point.sequence) + "/" +
-         std::to_string(row.repeats.front().log.size());
+         std::string(point.recipe.names.attention) + "/" + std::string(point.recipe.names.adapters) + "/" +
+         std::to_string(point.split.global()) + "/" + std::to_string(point.split.batch) + "/" +
+         std::to_string(point.sequence) + "/" + std::to_string(row.repeats.front().log.size());
 }
 
 /// The names of rows, the first three of many.
@@ -236,6 +236,7 @@ std::string verdict(std::vector<Measured> const& measured, std::vector<Row> cons
         std::find_if(classes.begin(), classes.end(), [&](auto const& entry) { return entry.first == key; });
     if (found == classes.end()) {
       std::string label = row.point.model.name + ", " + std::string(row.point.recipe.names.precision) +
+                          (row.point.recipe.adapters == AdapterKind::none ? "" : ", adapters") +
                           ", global batch " + std::to_string(row.point.split.global());
       classes.push_back({key, {std::move(label), {}, 0}});
       found = classes.end() - 1;

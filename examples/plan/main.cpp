@@ -50,7 +50,7 @@ struct Settings {
   cli::MatrixFlags matrix;
   TrainerOptions trainer;
   std::int64_t vocabulary = 0;
-  std::string freeze;                                         ///< as given; the trainer has the rule
+  std::string freeze, lora;                                   ///< as given; the trainer has what they mean
   std::int64_t memory = 0, host_memory = 0, nvme_memory = 0;  ///< 0: not given
   std::filesystem::path nvme_path;
   std::filesystem::path json;
@@ -65,6 +65,7 @@ void declare(cli::CommandLine& line, Settings& settings) {
                 settings.vocabulary = cli::whole_number(flag, value, 1, (std::int64_t{1} << 31) - 1);
               });
   cli::add_freeze_flag(line, settings.freeze, settings.trainer);
+  cli::add_lora_flag(line, settings.trainer.lora, settings.lora);
   line.group("Limits");
   line.bytes("--memory,--memory-per-rank", settings.memory,
              "what the device of each rank holds, such as 24GB");
@@ -313,11 +314,13 @@ int run(int argc, char const* const* argv) {
                         examples);
   declare(line, settings);
   if (!line.parse(argc, argv)) return 0;
+  cli::choose_adapters(settings.matrix, settings.trainer.lora);
   std::vector<Point> const points =
       cli::make_matrix(settings.matrix, settings.vocabulary, 256, &unsupported_reason);
   for (Point const& point : points)
-    if (settings.trainer.freeze && point.model.can_run())
-      cli::check_freeze(settings.freeze, settings.trainer, point.model.built.units()({1, 1}));
+    if (point.model.can_run())
+      cli::check_trained(point.model.built.units(), point.recipe, cli::options_of(point, settings.trainer),
+                         settings.freeze);
   cli::check_nvme_path(settings.nvme_path);
   bool const stdout_is_data = settings.json == "-";
   if (!settings.json.empty() && !stdout_is_data) check_writable(settings.json);
@@ -338,7 +341,8 @@ int run(int argc, char const* const* argv) {
   for (Point const& point : points) {
     bool const first = rows.empty() || rows.back().point.group() != point.group();
     rows.push_back(plan_point(point, settings.trainer, limit, !settings.no_search));
-    if (first && settings.trainer.freeze && rows.back().params > 0) log << "\n" << frozen_text(rows.back());
+    if (first && (settings.trainer.freeze || settings.trainer.lora) && rows.back().params > 0)
+      log << "\n" << frozen_text(rows.back());
     log << (first ? "\n" : "") << row_text(rows.back(), first, settings, terminal) << std::flush;
     if (settings.schedule && rows.back().is_planned())
       log << "\nthe step of " << point.experiment << ":\n"

@@ -11,6 +11,8 @@
 #include "tessera/plan/listing.hpp"
 #include "tessera/train/any_trainer.hpp"
 
+#include "common/run_flags.hpp"
+
 namespace tessera {
 inline namespace v0 {
 namespace planning {
@@ -35,7 +37,7 @@ constexpr std::int64_t most_sequence = 1 << 20;
 
 StepPlan plan_of(Point const& point, TrainerOptions const& options) {
   StepShape const shape = step_shape(point.recipe, cli::options_of(point, options), 0, point.world());
-  UnitLister const units = freezing(point.model.built.units(), options.freeze);
+  UnitLister const units = cli::trained_units(point.model.built.units(), point.recipe, options);
   return make_plan(units({shape.batch, shape.sequence}), point.recipe, shape);
 }
 
@@ -44,7 +46,7 @@ void add_plan(Planned& row, Point const& point, TrainerOptions const& options, M
   row.params = row.trainable = point.model.parameters;
   UnitLister units;
   if (point.model.built) {
-    units = freezing(point.model.built.units(), options.freeze);
+    units = cli::trained_units(point.model.built.units(), point.recipe, options);
     row.params = parameter_count(units({1, 1}));
     row.trainable = trainable_count(units({1, 1}));
   }
@@ -86,8 +88,9 @@ void add_plan(Planned& row, Point const& point, TrainerOptions const& options, M
     if (point.own_positions) return fits(other);
     cli::ModelChoice model = point.model;
     model.sizes.positions = 0;
-    return fits_with(freezing(cli::with_sizes(model, other.sequence, 0).built.units(), options.freeze),
-                     other);
+    return fits_with(
+        cli::trained_units(cli::with_sizes(model, other.sequence, 0).built.units(), point.recipe, options),
+        other);
   };
   constexpr double seconds = 0.5;
   row.largest_batch = largest_batch(shape, row.fits(), Deadline(seconds), fits);
@@ -116,9 +119,10 @@ std::string schedule_text(Point const& point, TrainerOptions const& options) {
 
 std::string family(Point const& point) {
   SlotNames const& names = point.recipe.names;
-  return point.model.name + "/" + std::string(names.precision) + "/" + std::to_string(point.split.ranks) +
-         "/" + std::to_string(point.split.batch) + "/" + std::to_string(point.split.accumulation) + "/" +
-         std::to_string(point.sequence) + "/" + point.mesh.text(point.split.ranks);
+  return point.model.name + "/" + std::string(names.precision) + "/" + std::string(names.adapters) + "/" +
+         std::to_string(point.split.ranks) + "/" + std::to_string(point.split.batch) + "/" +
+         std::to_string(point.split.accumulation) + "/" + std::to_string(point.sequence) + "/" +
+         point.mesh.text(point.split.ranks);
 }
 
 Planned const* pick(std::vector<Planned> const& rows, std::string const& of) {

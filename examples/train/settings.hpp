@@ -36,6 +36,7 @@
 #include "common/terminal.hpp"
 #include "common/values.hpp"
 #include "text/token_source.hpp"
+#include "train/adapters.hpp"
 #include "train/checkpointing.hpp"
 
 namespace tessera {
@@ -56,6 +57,7 @@ struct TrainFlags {
   std::int64_t steps = 100, epochs = 0, samples = 0;
   TrainerOptions options;
   std::string freeze;  ///< as given; the options have the rule
+  AdapterSettings adapters;
   std::string tokenizer;
   std::filesystem::path validation, init, save, log, nvme_path, tensorboard;
   std::int64_t validate_every = 0, print_every = 0;
@@ -76,6 +78,7 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
       "write the weights here (fp32): FILE.safetensors, or a folder with its config.json; whole or not at "
       "all");
 
+  add_adapter_flags(line, flags.adapters, flags.options.lora);
   line.group("Size of a step (global batch = batch x ranks x accumulation)");
   line.whole("--ranks,--gpus", flags.ranks, "workers, each with its own memory", 1, 64);
   line.whole("--batch,--batch-size", flags.batch, "sequences of a rank and micro-batch", 1, 1 << 30);
@@ -149,6 +152,7 @@ struct Settings {
   BatchRelation relation;
   TrainerOptions options;
   std::string freeze;  ///< the pattern; the options have the rule
+  AdapterSettings adapters;
   DataFlags data;
   std::optional<TokenSource> source;  ///< none when nothing is trained and no data was named
   std::optional<TokenSource> validation;
@@ -164,8 +168,9 @@ struct Settings {
   std::string length_from;  ///< which flag said how long
   bool quiet = false;
 
-  /// The model's, with what is frozen.
-  std::vector<UnitSpec> units() const { return freezing(model.built.units(), options.freeze)({1, 1}); }
+  /// The model's, with its adapters and what is frozen.
+  UnitLister lister() const { return trained_units(model.built.units(), recipe, options); }
+  std::vector<UnitSpec> units() const { return lister()({1, 1}); }
   LoaderOptions loader(int rank, Order order) const {
     return {.batch = static_cast<int>(options.batch),
             .sequence = static_cast<int>(options.sequence),
@@ -209,6 +214,7 @@ inline RecipeTable recipe_of(TrainFlags const& flags) {
   SlotNames names;
   for_each_slot([&]<class Slot>(Slot) { names.*Slot::field = flags.slots.template of<Slot>(); });
   if (flags.bf16 || flags.fp16) names.precision = flags.bf16 ? "bf16" : "fp16";
+  if (names.adapters.empty() && (flags.options.lora || !flags.adapters.from.empty())) names.adapters = "lora";
   RecipeTable const recipe = parse_recipe(names);
   if (auto const rule = broken_rule(recipe)) throw Error(ErrorKind::config, std::string(*rule));
   if (auto const reason = unavailable_reason(recipe)) throw Error(ErrorKind::unsupported, *reason);
@@ -227,8 +233,9 @@ inline void check_outputs(Settings const& settings, TrainFlags const& flags) {
     refuse("--tensorboard " + v0::detail::path_text(settings.tensorboard) +
            " is a file; name a folder, which is created where there is none");
   NamedPath const log("--log", settings.log), save("--save", settings.save),
-      checkpoint("--checkpoint", settings.checkpoints.folder);
-  check_distinct({log, save, checkpoint});
+      checkpoint("--checkpoint", settings.checkpoints.folder),
+      adapter("--save-adapter", settings.adapters.save);
+  check_distinct({log, save, checkpoint, adapter});
   check_apart({log, save, checkpoint}, data_paths(flags.data));
   if (!flags.validation.empty()) check_apart({log, save, checkpoint}, {{"--validation", flags.validation}});
   if (!settings.model.folder.empty())
@@ -251,9 +258,8 @@ inline void check_room_for(Settings const& settings) {
   TrainerOptions const& options = settings.options;
   if (uses_files(settings.recipe.placement)) {
     int const ranks = static_cast<int>(settings.relation.ranks);
-    std::int64_t const state = footprint(freezing(settings.model.built.units(), options.freeze),
-                                         settings.recipe, step_shape(settings.recipe, options, 0, ranks))
-                                   .nvme;
+    std::int64_t const state =
+        footprint(settings.lister(), settings.recipe, step_shape(settings.recipe, options, 0, ranks)).nvme;
     // Too much by itself is refused with the plan, which says what would fit.
     if (state <= v0::detail::free_bytes(options.nvme_directory))
       files.push_back({std::filesystem::path(options.nvme_directory) / "tessera-scratch", state});
@@ -306,6 +312,7 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   Settings settings;
   settings.options = flags.options;
   settings.freeze = flags.freeze;
+  settings.adapters = flags.adapters;
   settings.data = flags.data;
   settings.init = flags.init;
   settings.save = flags.save;
@@ -331,6 +338,9 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   if ((line.on_line("--precision") != nullptr) + flags.bf16 + flags.fp16 > 1)
     refuse("--precision, --bf16 and --fp16 all say in which format products are computed; give one of them");
   settings.recipe = recipe_of(flags);
+  if (settings.recipe.adapters == AdapterKind::none && line.on_line("--lora") == nullptr)
+    settings.options.lora = {};  // of a comparison, whose row trained the model's own weights
+  check_adapter_flags(settings.adapters, settings.options.lora, settings.recipe, settings.save);
   settings.model = model_choice("--model", flags.model);
   if (auto const reason = model_refusal(settings.model)) throw Error(ErrorKind::unsupported, *reason);
   settings.relation = batch_relation(if_given("--global-batch", flags.global_batch), flags.ranks,
@@ -380,7 +390,8 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   if (saves_folder) settings.save_config = settings.checkpoints.config;
   if (settings.init.empty() && holds_weights(settings.model.folder)) settings.init = settings.model.folder;
   check_magnitude(settings.model, settings.options.batch, settings.options.sequence);
-  check_freeze(settings.freeze, settings.options, settings.model.built.units()({1, 1}));
+  open_adapter(settings.adapters, settings.options.lora, settings.model.built.units({1, 1}), trains);
+  check_trained(settings.model.built.units(), settings.recipe, settings.options, settings.freeze);
   if (!flags.validation.empty())
     settings.validation = open({flags.validation.string()}, settings.model.sizes.vocabulary);
 
@@ -403,7 +414,7 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   check_schedule(settings);
   continue_data(settings.checkpoints, settings.data_identity(), settings.relation.global(), settings.steps);
   if (settings.checkpoints.from) (void)end_of_log(settings.log, settings.checkpoints.from->step);
-  check_room_for_checkpoints(settings.checkpoints, settings.model.built.parameters(),
+  check_room_for_checkpoints(settings.checkpoints, parameter_count(settings.units()),
                              trainable_count(settings.units()), settings.steps);
   return settings;
 }
@@ -434,6 +445,9 @@ inline Box box_of(Settings const& settings, CommandLine const& line) {
     box.add("frozen",
             settings.freeze + ": " + grouped(parameter_count(settings.units()) - trained) + " parameters, " +
                 grouped(trained) + " are trained",
+            "flag");
+  if (settings.recipe.adapters == AdapterKind::lora)
+    box.add("adapters", settings.adapters.text() + ": " + grouped(trained) + " parameters are trained",
             "flag");
   box.add("vocabulary", grouped(settings.model.sizes.vocabulary),
           line.given("--vocabulary") ? "flag"

@@ -49,6 +49,8 @@ inline Json config_json(Settings const& settings) {
   config["params"] = parameter_count(settings.units());
   config["trainable_params"] = trainable_count(settings.units());
   config["freeze"] = or_null(settings.freeze);
+  config["lora"] = or_null(settings.adapters.lora);
+  config["adapter"] = or_null(settings.adapters.from.string());
   config["stage"] =
       settings.recipe.stage < 0 ? Json(settings.recipe.names.sharding) : Json(settings.recipe.stage);
   for_each_slot([&]<class Slot>(Slot) {
@@ -80,6 +82,8 @@ inline Json config_json(Settings const& settings) {
   config["warmup_steps"] = options.warmup_steps;
   config["init"] = settings.init.empty() ? Json(nullptr) : Json(settings.init.string());
   config["save"] = settings.save.empty() ? Json(nullptr) : Json(settings.save.string());
+  config["save_adapter"] = or_null(settings.adapters.save.string());
+  config["merge"] = settings.adapters.merge;
   config["checkpoint"] = or_null(settings.checkpoints.folder.string());
   config["checkpoint_every"] = settings.checkpoints.every;
   config["seed"] = options.seed;
@@ -112,6 +116,8 @@ class Training {
         logged_(done_) {
     if (!settings.init.empty() && !settings.checkpoints.from)
       init_ = ModelWeights::open(settings.init, units_, settings.model.family->weights).source();
+    if ((init_ || settings.adapters.weights) && !settings.checkpoints.from)
+      init_ = source_with_adapters(settings.units(), init_, settings.adapters.weights, settings.options.seed);
   }
 
   /// Trains and saves; gives the exit code.
@@ -162,7 +168,7 @@ class Training {
   static constexpr unsigned seconds_to_end = 10;
 
   bool checkpoints() const { return !settings_.checkpoints.folder.empty(); }
-  bool saves() const { return checkpoints() || !settings_.save.empty(); }
+  bool saves() const { return checkpoints() || !settings_.save.empty() || !settings_.adapters.save.empty(); }
 
   // ---- on every rank ------------------------------------------------------------------------------------
 
@@ -296,13 +302,23 @@ class Training {
     WeightsHash hash;
     std::optional<WeightsOutput> writer;
     if (!settings_.save.empty()) writer.emplace(settings_.save, units_, settings_.save_config);
-    ParameterSink const sink = writer ? writer->sink() : ParameterSink();
+    ParameterSink sink = writer ? writer->sink() : ParameterSink();
+    std::vector<UnitSpec> const& units = trainer.plan().units;
+    if (sink && settings_.adapters.merge) sink = merging(units, sink);
+    std::optional<AdapterWriter> adapter;
+    if (!settings_.adapters.save.empty())
+      adapter.emplace(
+          settings_.adapters.save, units, settings_.options.lora, settings_.model.family->weights.prefix,
+          settings_.model.folder.empty() ? settings_.model.name : settings_.model.folder.string());
+    ParameterSink const adapter_sink = adapter ? adapter->sink() : ParameterSink();
     trainer.collect([&](ParameterSpec const& parameter, std::span<float const> values) {
-      check_finite(parameter, values, settings_.save.empty() ? "" : "; nothing was saved");
+      check_finite(parameter, values, settings_.save.empty() && !adapter ? "" : "; nothing was saved");
       hash.add(parameter.name, parameter.shape, values);
       if (sink) sink(parameter, values);
+      if (adapter_sink) adapter_sink(parameter, values);
     });
     if (writer) writer->commit();
+    if (adapter) adapter->commit();
     summarize(hash.digest());
   }
 
@@ -471,6 +487,8 @@ class Training {
       say("trained " + grouped(taken) + (taken == 1 ? " step" : " steps") + " | loss " +
           fixed(first_loss_, 4) + " -> " + fixed(last_loss_, 4) + " | " +
           grouped(static_cast<std::int64_t>(rate)) + " tok/s");
+    if (!settings_.adapters.save.empty())
+      say("saved adapters " + v0::detail::path_text(settings_.adapters.save));
     if (!settings_.save.empty())
       say("saved " + v0::detail::path_text(settings_.save) + " | weights " + weights_hash);
   }

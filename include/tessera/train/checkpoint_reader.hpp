@@ -52,6 +52,7 @@ class CheckpointReader {
     together(transport_, "match", [&] {
       open(info);
       match();
+      match_scales(info);
     });
     together(transport_, "read", [&] {
       for (Buffer const& buffer : plan_.train.buffers) read(buffer);
@@ -151,6 +152,17 @@ class CheckpointReader {
     append_names(text, "missing:", missing);
     append_names(text, "not wanted:", extra);
     fail(text + "resume with the model and the frozen parameters that were saved");
+  }
+
+  /// Adapters of the same shapes may have other scales.
+  void match_scales(CheckpointInfo const& info) const {
+    auto const saved = info.json.value("adapters", nlohmann::ordered_json::object());
+    for (auto const& [layer, scale] : adapter_scales(plan_)) {
+      nlohmann::ordered_json const before = saved.value(layer, nlohmann::ordered_json());
+      if (before != scale)
+        fail("the adapter of " + layer + " has the scale " + before.dump() + ", and now " +
+             nlohmann::ordered_json(scale).dump() + "; resume with the rank and alpha that were saved");
+    }
   }
 
   /// Fills what this rank holds of a state; nothing for other buffers.

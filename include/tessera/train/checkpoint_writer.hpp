@@ -60,6 +60,17 @@ inline std::vector<KeptState> kept_states(StepPlan const& plan, Flat of) {
   return list;
 }
 
+/// The scale of each adapter, by the name of its layer.
+inline std::map<std::string, double> adapter_scales(StepPlan const& plan) {
+  std::map<std::string, double> scales;
+  for (UnitSpec const& unit : plan.units)
+    for (nn::Adapter const& adapter : unit.adapters) {
+      std::string const& weight = unit.parameters[static_cast<std::size_t>(adapter.weight.index)].name;
+      scales[weight.substr(0, weight.rfind('.'))] = adapter.scale;
+    }
+  return scales;
+}
+
 /// Syncs what a path names; of a folder where the file system can.
 inline void sync_path(std::filesystem::path const& path) {
   Descriptor const file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -378,6 +389,7 @@ class CheckpointWriter {
     json["sequence"] = plan_.shape.sequence;
     json["accumulation"] = plan_.shape.accumulation;
     json["recipe"] = std::move(recipe);
+    for (auto const& [layer, scale] : adapter_scales(plan_)) json["adapters"][layer] = scale;
     json["notes"] = options_.notes;
     json["files"] = std::move(files);
     return json;
