@@ -34,12 +34,18 @@ struct CheckpointSettings {
   std::int64_t every = 0;        ///< steps between them; 0: after the last step only
   int keep = 0;                  ///< the newest so many; 0: all
   bool resume = false;
+  bool async = false;
   unsigned grace = 0;  ///< seconds that an interrupted run has to save and end; 0: as many as it takes
 
   std::optional<CheckpointInfo> from;  ///< where the run goes on
   std::int64_t data_shift = 0;         ///< from the number of a step to that of its data
   std::string config = {};             ///< the model's config.json
 
+  /// What the plan has for them.
+  CheckpointMemory memory() const {
+    if (folder.empty()) return CheckpointMemory::none;
+    return async ? CheckpointMemory::snapshot : CheckpointMemory::staging;
+  }
   std::int64_t first_step() const { return from ? from->step : 0; }
 };
 
@@ -49,6 +55,8 @@ inline void add_checkpoint_flags(CommandLine& line, CheckpointSettings& flags) {
             "save all state of the run here, a folder a step: after the last one, and when a signal ends it");
   line.whole("--checkpoint-every", flags.every, "steps between checkpoints; 0: no others", 0,
              std::int64_t{1} << 40);
+  line.toggle("--checkpoint-async", flags.async,
+              "write them beside the steps that follow, from a copy of the state in host memory");
   line.whole("--keep", flags.keep, "checkpoints that stay, the newest; 0: all", 0, 1 << 30);
   line.toggle("--resume", flags.resume,
               "go on from the newest in --checkpoint; without one there, from step 1");
@@ -60,7 +68,7 @@ inline void add_checkpoint_flags(CommandLine& line, CheckpointSettings& flags) {
 /// Finds where the run goes on. Throws Error(usage) for flags that contradict each other or the folder.
 inline void resolve_checkpoints(CommandLine const& line, CheckpointSettings& settings) {
   if (settings.folder.empty()) {
-    for (char const* flag : {"--checkpoint-every", "--keep", "--resume"})
+    for (char const* flag : {"--checkpoint-every", "--checkpoint-async", "--keep", "--resume"})
       if (line.given(flag)) refuse(std::string(flag) + " needs a folder; give --checkpoint FOLDER");
     return;
   }

@@ -354,6 +354,7 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   bool const trains = !(line.given("--steps") && flags.steps == 0);
   check_outputs(settings, flags);
   resolve_checkpoints(line, settings.checkpoints);
+  settings.options.checkpoints = settings.checkpoints.memory();
   bool const saves_folder = is_model_folder(settings.save);
   if (saves_folder)
     check_folder_to_save(settings, flags);

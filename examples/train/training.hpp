@@ -197,10 +197,11 @@ class Training {
     };
     std::int64_t const first = settings_.checkpoints.first_step(), every = settings_.checkpoints.every;
     std::int64_t step = first, saved = first;
+    AsyncCheckpoint beside;
     for (; step < settings_.steps; ++step) {
       Batch const* const batch = load(*loader, step + settings_.checkpoints.data_shift);
       bool const stopped = root && step > 0 && (Interrupt::caught() || validation_cut_);
-      if (!comm::unanimous(comm, batch != nullptr && !stopped)) break;
+      if (!comm::unanimous(comm, batch != nullptr && !stopped && !beside.failed())) break;
       under_way.push_back(trainer->step(*batch));
       read_all_but(steps_read_late(settings_.recipe));
       bool const due = settings_.validate_every > 0 && (step + 1) % settings_.validate_every == 0;
@@ -210,27 +211,34 @@ class Training {
       }
       if (checkpoints() && every > 0 && (step + 1) % every == 0) {
         read_all_but(0);
-        checkpoint(*trainer, saved = step + 1, root);
+        checkpoint(*trainer, saved = step + 1, root, settings_.checkpoints.async ? &beside : nullptr);
       }
+      if (root && !saving_.empty() && !beside.busy() && !beside.failed()) say_saved();
     }
     read_all_but(0);
     if (settings_.checkpoints.grace == 0) Interrupt::heed();
+    beside.wait();
+    if (root && !saving_.empty()) say_saved();
     if (checkpoints() && step > saved) checkpoint(*trainer, step, root);
     if (step > 0 || settings_.steps == 0) finish(*trainer, root);
   }
 
-  /// Saves all state after a step, whose line is on file by then.
-  void checkpoint(AnyTrainer& trainer, std::int64_t step, bool root) {
+  /// Saves all state after a step, whose line is on file by then; beside the next steps or at once.
+  void checkpoint(AnyTrainer& trainer, std::int64_t step, bool root, AsyncCheckpoint* beside = nullptr) {
+    if (beside) beside->wait();
+    if (root && !saving_.empty()) say_saved();
     auto const start = Clock::now();
     if (root) to_log([](JsonlLog& log) { log.sync(); });
     CheckpointOptions options{.config = settings_.checkpoints.config};
     options.notes["samples"] = settings_.samples_after(step);
     options.notes["data"] = settings_.data_identity().json();
     options.notes["config"] = config_json(settings_);
-    std::filesystem::path const folder = checkpoints_.save(trainer, options);
-    if (root)
-      say("checkpoint " + v0::detail::path_text(folder) + " | " +
-          fixed(std::chrono::duration<double>(Clock::now() - start).count(), 1) + " s");
+    std::filesystem::path const folder =
+        beside ? checkpoints_.save(trainer, *beside, options) : checkpoints_.save(trainer, options);
+    if (!root) return;
+    saving_ = v0::detail::path_text(folder);
+    saving_since_ = start;
+    if (!beside) say_saved();
   }
 
   /// The batch of a step, or null when its data is gone: then all ranks stop before that step, with weights
@@ -324,6 +332,11 @@ class Training {
 
   // ---- on rank 0 only -----------------------------------------------------------------------------------
 
+  void say_saved() {
+    say("checkpoint " + saving_ + " | " +
+        fixed(std::chrono::duration<double>(Clock::now() - saving_since_).count(), 1) + " s");
+    saving_.clear();
+  }
   void say(std::string const& text) {
     if (settings_.quiet) return;
     bar_.clear();
@@ -505,6 +518,8 @@ class Training {
   Progress bar_;
   std::optional<EpochSums> epoch_;  // where epochs say how long
   Checkpoints checkpoints_;
+  std::string saving_;  // the folder of a save that nothing was said about yet
+  Clock::time_point saving_since_;
   std::optional<JsonlLog> log_;
   std::optional<EventFile> events_;
   AnyTrainer const* trainer_ = nullptr;  // of rank 0, while it trains; for the event file

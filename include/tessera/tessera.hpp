@@ -60,6 +60,7 @@
 #include "tessera/optim/schedule.hpp"
 #include "tessera/optim/states.hpp"
 #include "tessera/optim/step_state.hpp"
+#include "tessera/plan/checkpoint_memory.hpp"
 #include "tessera/plan/layout.hpp"
 #include "tessera/plan/memory.hpp"
 #include "tessera/plan/moves.hpp"

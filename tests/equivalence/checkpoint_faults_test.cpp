@@ -180,6 +180,7 @@ TEST_CASE(
     comm::Transport& transport() const override { return state.transport(); }
     StepState scalars() override { return state.scalars(); }
     void set_scalars(StepState const& scalars) override { state.set_scalars(scalars); }
+    std::byte* staging() override { return state.staging(); }
     std::byte const* view(Buffer const& buffer, Range part) override {
       largest = std::max(largest, part.size());
       all += part.size();
@@ -192,6 +193,9 @@ TEST_CASE(
     void put(Buffer const& buffer, Range part, std::byte* staged) override {
       state.put(buffer, part, staged);
     }
+    void take_snapshot() override {}
+    bool has_snapshot() const override { return false; }
+    std::byte const* snapshot(Buffer const&, Range) const override { return nullptr; }
     StateAccess& state;
     std::int64_t largest = 0, all = 0;
   };
@@ -207,13 +211,13 @@ TEST_CASE(
       Watched watched(trainer->state());
       detail::CheckpointWriter(watched, folder / "saved", {}).run();
       detail::CheckpointReader(watched, folder / "saved").run();
-      CHECK(watched.largest <= detail::checkpoint_chunk);
+      CHECK(watched.largest <= checkpoint_chunk);
       all[static_cast<std::size_t>(comm.rank())] = watched.all;
       if (comm.is_root())
         for (Flat const of : watched.plan().flats()) padded += watched.plan().flat(of).padded;
     });
     CHECK(all[0] + all[1] + all[2] <= 3 * padded);
-    CHECK(*std::max_element(all.begin(), all.end()) <= padded + 6 * detail::checkpoint_chunk);
+    CHECK(*std::max_element(all.begin(), all.end()) <= padded + 6 * checkpoint_chunk);
   }
 }
 

@@ -22,6 +22,7 @@
 #include "tessera/train/gpt2_family.hpp"
 
 #include "support/runs.hpp"
+#include "unit/file_support.hpp"
 
 namespace support {
 
@@ -128,6 +129,64 @@ inline Trained after(Trained trained, std::int64_t steps) {
   cut(trained.scales);
   cut(trained.skipped);
   return trained;
+}
+
+/// The bytes of every file in a folder, by its path there.
+inline std::map<std::string, std::string> files_in(std::filesystem::path const& folder) {
+  std::map<std::string, std::string> files;
+  for (auto const& entry : std::filesystem::recursive_directory_iterator(folder))
+    if (entry.is_regular_file())
+      files[entry.path().lexically_relative(folder).string()] = file_support::read(entry.path());
+  return files;
+}
+
+inline Run run_beside(Setting const& setting, CheckpointMemory memory = CheckpointMemory::snapshot) {
+  Run run = run_of(setting);
+  run.options.checkpoints = memory;
+  return run;
+}
+
+template <class Trainer>
+double step(Trainer& trainer, Run const& run, std::int64_t number, int rank) {
+  return trainer
+      .step(make_batch(number, rank, run.split, run.batch, run.sequence, run.vocabulary, run.mask_every))
+      .get()
+      .loss;
+}
+
+/// Holds what is written beside steps against what is written at once: the same bytes, whatever the steps do
+/// meanwhile, and the same steps.
+inline void check_saved_beside(Setting const& setting, Gpt2Options const& model = tiny) {
+  INFO(text_of(setting));
+  file_support::TemporaryFolder const folder;
+  Run const run = run_beside(setting);
+  double plain = 0.0, beside = 0.0;
+  for (bool const saves : {false, true})
+    run_ranks(setting.table(), setting.split.ranks, [&](comm::Comm comm) {
+      auto const trainer = make_trainer(any_model(model), setting.table(), comm, options_of(run));
+      for (int number = 0; number < 3; ++number) (void)step(*trainer, run, number, comm.rank());
+      if (saves) save_checkpoint(*trainer, folder / "at once", {.notes = {{"of", "both"}}});
+      // A writer that has only begun when two steps are done: nothing of it reads the trainer's state.
+      detail::CheckpointWriter late(trainer->state(), folder / "late", {.notes = {{"of", "both"}}});
+      if (saves) late.begin(true);
+      for (int number = 3; number < 5; ++number) (void)step(*trainer, run, number, comm.rank());
+      if (saves) {
+        late.write([] {});
+        if (comm.is_root()) late.name();
+        comm.transport().barrier();
+        save_checkpoint(*trainer, folder / "at once 5");
+      }
+      AsyncCheckpoint saving;
+      if (saves) saving.save(*trainer, folder / "beside 5");
+      double const loss = step(*trainer, run, 5, comm.rank());
+      if (comm.is_root()) (saves ? beside : plain) = loss;
+      saving.wait();
+      for (Tier const tier : {Tier::device, Tier::host})
+        CHECK(trainer->peak_bytes(tier) == trainer->plan().arena_bytes[static_cast<std::size_t>(tier)]);
+    });
+  CHECK((files_in(folder / "late") == files_in(folder / "at once")));
+  CHECK((files_in(folder / "beside 5") == files_in(folder / "at once 5")));
+  CHECK(plain == beside);
 }
 
 }  // namespace support

@@ -123,17 +123,19 @@ inline std::string hash_of(std::string_view bytes) {
   return detail::hex_of(XXH3_128bits(bytes.data(), bytes.size()));
 }
 
-/// The XXH3-128 of a file, as xxhsum -H2 prints it; `beat` is called for each mebibyte. Throws Error(data)
-/// that names the path.
-inline std::string hash_of_file(std::string const& path, detail::FunctionRef<void()> beat = {}) {
+/// The XXH3-128 of a file, as xxhsum -H2 prints it; `beat` is called for each mebibyte, or for as many bytes
+/// as `room` has, through which it is read. Throws Error(data) that names the path.
+inline std::string hash_of_file(std::string const& path, detail::FunctionRef<void()> beat = {},
+                                std::span<char> room = {}) {
   detail::FileReader const file(path, true);
   XXH3_state_t state;
   XXH3_128bits_reset(&state);
-  std::vector<char> block(std::min<std::size_t>(file.size(), std::size_t{1} << 20));
-  for (std::size_t at = 0; at < file.size(); at += block.size()) {
-    std::size_t const some = std::min(block.size(), file.size() - at);
-    file.read(at, block.data(), some);
-    XXH3_128bits_update(&state, block.data(), some);
+  std::vector<char> own(room.empty() ? std::min<std::size_t>(file.size(), std::size_t{1} << 20) : 0);
+  if (room.empty()) room = own;
+  for (std::size_t at = 0; at < file.size(); at += room.size()) {
+    std::size_t const some = std::min(room.size(), file.size() - at);
+    file.read(at, room.data(), some);
+    XXH3_128bits_update(&state, room.data(), some);
     if (beat) beat();
   }
   return detail::hex_of(XXH3_128bits_digest(&state));

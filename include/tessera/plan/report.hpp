@@ -51,12 +51,15 @@ struct MemoryReport {
 
 /// parameters, gradients, optimizer (master weights and moments), activations (everything that lives for a
 /// part of a step only: activations, gathered weights, contributions on their way, exchange buffers),
-/// workspace, and bookkeeping (tokens, losses, partial sums, scalars).
+/// workspace, and bookkeeping (tokens, losses, partial sums, scalars). Where they are planned, staging (of
+/// saves) and snapshot (of saves beside steps).
 inline MemoryReport memory_report(StepPlan const& plan) {
   MemoryReport report;
   for (char const* const name :
        {"parameters", "gradients", "optimizer", "activations", "workspace", "bookkeeping"})
     report.categories.push_back({name, {}});
+  if (plan.shape.checkpoints >= CheckpointMemory::staging) report.categories.push_back({"staging", {}});
+  if (plan.shape.checkpoints == CheckpointMemory::snapshot) report.categories.push_back({"snapshot", {}});
   auto const category = [](BufferKind kind) -> std::size_t {
     switch (kind) {
       case BufferKind::parameters:
@@ -69,6 +72,10 @@ inline MemoryReport memory_report(StepPlan const& plan) {
         return 2;
       case BufferKind::workspace:
         return 4;
+      case BufferKind::saving:
+        return 6;
+      case BufferKind::snapshot:
+        return 7;
       default:
         return 5;
     }

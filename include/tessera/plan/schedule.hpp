@@ -115,19 +115,21 @@ enum class BufferKind : std::uint8_t {
   norm_ranges,      ///< where each unit's partials lie in a share
   batch,            ///< tokens and targets of the step
   losses,           ///< one loss a token
+  saving,           ///< what a save has on its way to files (SaveStaging)
+  snapshot,         ///< what a save beside steps writes; index 0: weights, then what the optimizer keeps
   workspace         ///< packing buffers and tiles of the device's operations
 };
 
 inline constexpr std::size_t buffer_kind_count = static_cast<std::size_t>(BufferKind::workspace) + 1;
 
 constexpr std::string_view name_of(BufferKind kind) {
-  constexpr std::string_view names[] = {"parameters",  "gathered",        "contribution",  "lent",
-                                        "staging",     "accumulator",     "output",        "saved",
-                                        "dropped",     "output_gradient", "backward",      "spare_output",
-                                        "transit",     "landing",         "working",       "working_moments",
-                                        "updated",     "master",          "moments",       "state",
-                                        "host_state",  "partials",        "host_partials", "shares",
-                                        "norm_ranges", "batch",           "losses",        "workspace"};
+  constexpr std::string_view names[] = {
+      "parameters",      "gathered",     "contribution",  "lent",     "staging",
+      "accumulator",     "output",       "saved",         "dropped",  "output_gradient",
+      "backward",        "spare_output", "transit",       "landing",  "working",
+      "working_moments", "updated",      "master",        "moments",  "state",
+      "host_state",      "partials",     "host_partials", "shares",   "norm_ranges",
+      "batch",           "losses",       "saving",        "snapshot", "workspace"};
   return names[static_cast<std::size_t>(kind)];
 }
 

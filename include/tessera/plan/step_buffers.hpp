@@ -177,6 +177,29 @@ class StepBuffers {
     keep_bytes(Kind::batch, DType::f32, 2 * 4 * shape.accumulation * shape.batch * shape.sequence);
     keep_bytes(Kind::losses, types.accumulator, shape.batch * shape.sequence * size(types.accumulator));
     keep_bytes(Kind::workspace, DType::f32, shape.workspace_bytes);
+    add_checkpoint_memory();
+  }
+
+  TESSERA_COLD void add_checkpoint_memory() {
+    if (plan_.shape.checkpoints == CheckpointMemory::none) return;
+    keep_bytes(Kind::saving, DType::f32, SaveStaging::bytes, Tier::host);
+    if (plan_.shape.checkpoints != CheckpointMemory::snapshot) return;
+    for (Flat const of : plan_.flats()) {
+      keep(copy_of(master(of), 0));
+      if (!plan_.flat(of).trainable) continue;
+      int index = 0;
+      for (int const state : moments(of)) keep(copy_of(state, ++index));
+    }
+  }
+  /// Room on the host for what this rank writes of a buffer of state.
+  TESSERA_COLD int copy_of(int buffer, int index) {
+    Buffer copy = program_.at(buffer);
+    copy.kind = Kind::snapshot;
+    copy.index = index;
+    copy.tier = Tier::host;
+    copy.range = plan_.written(copy);
+    copy.bytes = copy.bytes_of(copy.range.size());
+    return program_.add(copy);
   }
 
   StepPlan const& plan_;

@@ -15,6 +15,7 @@
 #include "tessera/nn/model.hpp"
 #include "tessera/optim/finish.hpp"
 #include "tessera/optim/states.hpp"
+#include "tessera/plan/checkpoint_memory.hpp"
 #include "tessera/plan/layout.hpp"
 #include "tessera/plan/schedule.hpp"
 #include "tessera/policy/table.hpp"
@@ -37,6 +38,7 @@ struct StepShape {
   int channels = 1;         ///< 2: weights are gathered in a channel of their own, beside all else
   std::int64_t workspace_bytes = 0;  ///< what the device's operations need (Context::workspace_bytes)
   bool own_memory = false;           ///< the device's memory is not the host's: each rank has one of its own
+  CheckpointMemory checkpoints = CheckpointMemory::none;
 
   /// In how many parts a sharded state is: the ranks of a row.
   constexpr int shards() const { return world / replicas; }

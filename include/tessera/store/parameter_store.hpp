@@ -88,7 +88,10 @@ class ParameterStore {
   /// Carries out one entry of a program of the plan for a micro-batch, on the lane that the context is in.
   void run(Program const& program, Entry const& entry, int micro_batch) {
     bool const first = micro_batch == 0;
-    if (entry.verb == Verb::decide) return ops::finish_step(context_, shares_, state_address(), rule_);
+    if (entry.verb == Verb::decide) {
+      context_.await_copies();  // no update before; all come after this
+      return ops::finish_step(context_, shares_, state_address(), rule_);
+    }
     bool const on_device = entry.lane != Lane::disk && entry.lane != Lane::host;
     if (on_device && entry.move != Move::none) return move(program, entry, micro_batch);
     if (on_device) return work(context_, entry, first);

@@ -86,21 +86,22 @@ class StepMemory {
     if (buffer.bytes > 0) file_->read(buffer.offset, spare.base(), round_up(buffer.bytes, disk_block));
     return spare.base();
   }
-  /// The same of a part of a buffer that begins and ends at a multiple of shard_alignment. `spare` grows to
-  /// the largest part that was asked for.
-  std::byte const* view(Context<Place>& context, Buffer const& buffer, Range part, HostArena& spare) const {
+  /// The same of a part of a buffer that begins and ends at a multiple of shard_alignment. `room` holds it,
+  /// begins at a multiple of disk_block, and becomes the memory where the host does not reach the buffer's.
+  std::byte const* view(Context<Place>& context, Buffer const& buffer, Range part, std::byte* room) const {
     std::int64_t const bytes = buffer.bytes_of(part.size());
     if (has_addresses(buffer.tier))
-      return context.host_view(address(buffer) + buffer.at(part.begin), static_cast<std::size_t>(bytes));
-    file_->read(buffer.offset + buffer.at(part.begin), room(spare, bytes), round_up(bytes, disk_block));
-    return spare.base();
+      return context.host_view(address(buffer) + buffer.at(part.begin), static_cast<std::size_t>(bytes),
+                               room);
+    file_->read(buffer.offset + buffer.at(part.begin), room, round_up(bytes, disk_block));
+    return room;
   }
-  std::byte* stage(Context<Place>& context, Buffer const& buffer, Range part, HostArena& spare) const {
+  std::byte* stage(Context<Place>& context, Buffer const& buffer, Range part, std::byte* room) const {
     std::int64_t const bytes = buffer.bytes_of(part.size());
     if (has_addresses(buffer.tier))
-      return context.stage(address(buffer) + buffer.at(part.begin), static_cast<std::size_t>(bytes));
-    std::memset(room(spare, bytes), 0, static_cast<std::size_t>(spare.bytes()));
-    return spare.base();
+      return context.stage(address(buffer) + buffer.at(part.begin), static_cast<std::size_t>(bytes), room);
+    std::memset(room, 0, static_cast<std::size_t>(round_up(bytes, disk_block)));
+    return room;
   }
   void unstage(Context<Place>& context, Buffer const& buffer, Range part, std::byte* staged) const {
     std::int64_t const bytes = buffer.bytes_of(part.size());
@@ -108,6 +109,15 @@ class StepMemory {
       context.unstage(address(buffer) + buffer.at(part.begin), staged, static_cast<std::size_t>(bytes));
     else
       file_->write(buffer.offset + buffer.at(part.begin), staged, round_up(bytes, disk_block));
+  }
+  /// Begins to copy what a snapshot holds of a buffer; from a file it is there when this returns.
+  void copy(Context<Place>& context, Buffer const& from, Buffer const& snapshot) const {
+    if (snapshot.bytes == 0) return;
+    std::int64_t const begin = from.at(snapshot.range.begin);
+    if (has_addresses(from.tier))
+      context.copy(address(snapshot), address(from) + begin, size(snapshot));
+    else
+      file_->read(from.offset + begin, address(snapshot), round_up(snapshot.bytes, disk_block));
   }
   void clear(Context<Place>& context, Buffer const& buffer) const {
     HostArena zeros;
@@ -118,10 +128,6 @@ class StepMemory {
   }
 
  private:
-  static std::byte* room(HostArena& spare, std::int64_t bytes) {
-    if (spare.bytes() < bytes) spare = HostArena(bytes);
-    return spare.base();
-  }
   static std::size_t size(Buffer const& buffer) { return static_cast<std::size_t>(buffer.bytes); }
   std::byte* address(Buffer const& buffer) const {
     return (buffer.tier == Tier::device ? device_.base() : host_.base()) + buffer.offset;

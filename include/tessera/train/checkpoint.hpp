@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <fcntl.h>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,6 +24,7 @@
 #include "tessera/fwd.hpp"
 #include "tessera/io/file.hpp"
 #include "tessera/train/any_trainer.hpp"
+#include "tessera/train/async_checkpoint.hpp"
 #include "tessera/train/checkpoint_info.hpp"
 #include "tessera/train/checkpoint_reader.hpp"
 #include "tessera/train/checkpoint_writer.hpp"
@@ -31,29 +33,15 @@
 namespace tessera {
 inline namespace v0 {
 
-namespace detail {
-
-template <class Use>
-decltype(auto) with_state(AnyTrainer& trainer, Use&& use) {
-  return use(trainer.state());
-}
-template <class M, class Recipe, class Use>
-decltype(auto) with_state(BasicTrainer<M, Recipe>& trainer, Use&& use) {
-  EngineState state(trainer.engine());
-  return use(static_cast<StateAccess&>(state));
-}
-
-}  // namespace detail
-
 /// Writes all state of a trainer as a new folder, which appears whole or not at all; all ranks call it
 /// together and see the same file system. Waits for the steps under way. Each rank writes what it holds, a
-/// chunk at a time; takes about 2 MiB of host memory a rank besides the plan. Throws Error(failed) with path
-/// and reason, on all ranks the same.
+/// chunk at a time; takes SaveStaging::bytes of host memory a rank, of the plan where
+/// TrainerOptions::checkpoints says so. Throws Error(failed) with path and reason, on all ranks the same.
 template <class AnyKindOfTrainer>
 void save_checkpoint(AnyKindOfTrainer& trainer, std::filesystem::path const& folder,
                      CheckpointOptions const& options = {}) {
-  detail::with_state(trainer,
-                     [&](StateAccess& state) { detail::CheckpointWriter(state, folder, options).run(); });
+  std::unique_ptr<StateAccess> own;
+  detail::CheckpointWriter(detail::state_of(trainer, own), folder, options).run();
 }
 
 /// Replaces all state of a trainer by that of a checkpoint, which may come from another stage, world,
@@ -62,8 +50,8 @@ void save_checkpoint(AnyKindOfTrainer& trainer, std::filesystem::path const& fol
 /// the same; then the trainer may be half filled.
 template <class AnyKindOfTrainer>
 CheckpointInfo resume(AnyKindOfTrainer& trainer, std::filesystem::path const& folder) {
-  return detail::with_state(
-      trainer, [&](StateAccess& state) { return detail::CheckpointReader(state, folder).run(); });
+  std::unique_ptr<StateAccess> own;
+  return detail::CheckpointReader(detail::state_of(trainer, own), folder).run();
 }
 
 /// A folder of checkpoints, one a step: `step-00000010`, and `latest`, a file that names the newest. One run
@@ -124,19 +112,32 @@ class Checkpoints {
   /// Gives the folder.
   template <class AnyKindOfTrainer>
   std::filesystem::path save(AnyKindOfTrainer& trainer, CheckpointOptions const& options = {}) const {
-    return detail::with_state(trainer, [&](StateAccess& state) {
-      std::filesystem::path const to = path(state.scalars().attempted);
-      detail::CheckpointWriter(state, to, options).run();
-      detail::together(state.transport(), "latest", [&] {
-        if (!state.plan().is_root()) return;
-        write_file(folder_ / "latest", to.filename().string() + "\n");
-        remove_old();
-      });
-      return to;
+    std::unique_ptr<StateAccess> own;
+    StateAccess& state = detail::state_of(trainer, own);
+    std::filesystem::path const to = path(state.scalars().attempted);
+    detail::CheckpointWriter(state, to, options).run();
+    detail::together(state.transport(), "latest", [&] {
+      if (state.plan().is_root()) named(to);
     });
+    return to;
+  }
+  /// The same beside the steps that follow; this object outlives the save. Waits for the one before.
+  template <class AnyKindOfTrainer>
+  std::filesystem::path save(AnyKindOfTrainer& trainer, AsyncCheckpoint& beside,
+                             CheckpointOptions const& options = {}) const {
+    beside.wait();
+    std::unique_ptr<StateAccess> own;
+    std::filesystem::path const to = path(detail::state_of(trainer, own).scalars().attempted);
+    beside.save(trainer, to, options, [this, to] { named(to); });
+    return to;
   }
 
  private:
+  /// On rank 0, once a checkpoint has its name.
+  void named(std::filesystem::path const& newest) const {
+    write_file(folder_ / "latest", newest.filename().string() + "\n");
+    remove_old();
+  }
   /// One that is being removed has another name first: what has the name of a checkpoint is whole.
   void remove_old() const {
     auto const all = steps();

@@ -5,16 +5,20 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <fcntl.h>
 #include <filesystem>
+#include <fstream>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -28,6 +32,7 @@
 #include "tessera/io/file.hpp"
 #include "tessera/io/hash.hpp"
 #include "tessera/io/safetensors.hpp"
+#include "tessera/plan/checkpoint_memory.hpp"
 #include "tessera/policy/parse.hpp"
 #include "tessera/train/checkpoint_info.hpp"
 #include "tessera/train/state_access.hpp"
@@ -36,9 +41,6 @@
 namespace tessera {
 inline namespace v0 {
 namespace detail {
-
-/// Elements of a flat group that are on their way between a rank and a file at one time.
-inline constexpr std::int64_t checkpoint_chunk = 16 * shard_alignment;
 
 /// "optimizer-0-of-4.safetensors".
 inline std::string optimizer_file(int rank, int world) {
@@ -101,9 +103,6 @@ class PlacedFile {
     // So that no sync takes so long that this rank would be taken for dead.
     if (unsynced_ >= std::int64_t{1} << 28) sync();
   }
-  void resize(std::int64_t bytes) const {
-    if (::ftruncate(file_.get(), bytes) != 0) file_error(path_, "make room", errno);
-  }
   void sync() {
     if (::fsync(file_.get()) != 0) file_error(path_, "sync", errno);
     unsynced_ = 0;
@@ -115,26 +114,24 @@ class PlacedFile {
   std::int64_t unsynced_ = 0;
 };
 
-/// One rank's part of a checkpoint that is being written. All ranks make one and call `run` together.
+/// One rank's part of a checkpoint that is being written. All ranks make one and call `run` together; or
+/// `begin` together, and each on a thread of its own, beside steps, `write` (async_checkpoint.hpp).
 class CheckpointWriter {
  public:
-  CheckpointWriter(StateAccess& state, std::filesystem::path const& folder, CheckpointOptions const& options)
+  CheckpointWriter(StateAccess& state, std::filesystem::path const& folder, CheckpointOptions options)
       : state_(state),
         plan_(state.plan()),
         transport_(state.transport()),
-        options_(options),
+        options_(std::move(options)),
         folder_(without_slash(folder)),
-        beside_(folder_.parent_path() / ("." + folder_.filename().string() + ".partial")) {}
+        beside_(folder_.parent_path() / ("." + folder_.filename().string() + ".partial")),
+        staging_(state.staging()) {}
 
   /// Throws Error(failed) with path and reason, on all ranks the same one; then nothing of it is left.
   void run() {
-    scalars_ = state_.scalars();
-    if (scalars_.stopped_at > 0)
-      throw Error(ErrorKind::diverged, "the run diverged in step " + std::to_string(scalars_.stopped_at) +
-                                           "; there is no checkpoint of it");
-    lay_out();
+    beat_ = [this] { transport_.heartbeat(); };
+    begin();
     try {
-      together(transport_, "prepare", [&] { prepare(); });
       together(transport_, "state", [&] { write_states(); });
       together(transport_, "weights", [&] { write_weights(); });
       together(transport_, "sums", [&] { take_sums(); });
@@ -143,11 +140,67 @@ class CheckpointWriter {
     } catch (PeerLost const&) {
       throw;  // who is left may still be writing
     } catch (Error const&) {
-      std::error_code ignored;
-      if (plan_.is_root()) std::filesystem::remove_all(beside_, ignored);
+      remove();
       throw;
     }
   }
+
+  /// Makes the folder, and in it the files that this rank makes; begins the copy that `write` reads. All
+  /// ranks together; throws what `run` does.
+  void begin(bool beside_steps = false) {
+    beside_steps_ = beside_steps;
+    scalars_ = state_.scalars();
+    if (scalars_.stopped_at > 0)
+      throw Error(ErrorKind::diverged, "the run diverged in step " + std::to_string(scalars_.stopped_at) +
+                                           "; there is no checkpoint of it");
+    lay_out();
+    try {
+      together(transport_, "prepare", [&] { prepare(); });
+      together(transport_, "files", [&] { make_files(); });
+      if (beside_steps) together(transport_, "snapshot", [&] { state_.take_snapshot(); });
+    } catch (PeerLost const&) {
+      throw;
+    } catch (Error const&) {
+      remove();
+      throw;
+    }
+  }
+  /// Beside steps: writes this rank's part from its snapshot, and leaves the sum of its own file for rank 0.
+  /// Meets no other rank. `beat` is called all the time, and ends it by throwing.
+  void write(std::function<void()> beat) {
+    beat_ = std::move(beat);
+    while (!state_.has_snapshot()) rest();
+    write_states();
+    write_weights();
+    int const rank = plan_.shape.rank;
+    Sum const own = sum_of(parts_.size() + static_cast<std::size_t>(rank));
+    write_file(beside_ / mark_of(rank), std::to_string(own.bytes) + " " + own.text());
+  }
+  /// Rank 0, after its own part: waits for those of the others, takes the sums of the weights, gives the
+  /// name.
+  void name() {
+    sums_.assign(files_.size(), {});
+    std::error_code code;
+    for (int rank = 0; rank < world(); ++rank) {
+      std::filesystem::path const mark = beside_ / mark_of(rank);
+      while (!std::filesystem::exists(mark, code)) rest();
+      Sum& sum = sums_[parts_.size() + static_cast<std::size_t>(rank)];
+      std::string digits;
+      std::ifstream(mark) >> sum.bytes >> digits;
+      digits.copy(sum.digits, sizeof sum.digits);
+      std::filesystem::remove(mark, code);
+    }
+    for (std::size_t part = 0; part < parts_.size(); ++part) sums_[part] = sum_of(part);
+    finish();
+  }
+  /// Takes back what there is so far; rank 0 does it, when no rank writes any more.
+  void remove() const {
+    std::error_code ignored;
+    if (plan_.is_root()) std::filesystem::remove_all(beside_, ignored);
+  }
+  bool is_root() const { return plan_.is_root(); }
+  comm::Transport& transport() const { return transport_; }
+  std::filesystem::path const& folder() const { return folder_; }
 
  private:
   struct Place {
@@ -162,7 +215,20 @@ class CheckpointWriter {
   struct Sum {
     std::int64_t bytes = 0;
     char digits[32] = {};
+
+    std::string text() const { return std::string(digits, sizeof digits); }
   };
+  struct Box {
+    std::size_t tensor;
+    std::int64_t begin;  // of the parameter's elements
+  };
+
+  static std::string mark_of(int rank) { return ".rank-" + std::to_string(rank); }
+  /// What is waited for comes from another thread, or from another process.
+  void rest() const {
+    beat_();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
 
   ParameterSpec const& spec(int unit, int parameter) const {
     return plan_.unit(unit).parameters[static_cast<std::size_t>(parameter)];
@@ -179,9 +245,9 @@ class CheckpointWriter {
       now.end = std::min(now.begin + checkpoint_chunk, all.end);
       std::vector<Piece> const pieces = plan_.pieces(of, now);
       if (pieces.empty()) continue;
-      std::byte const* const values = state_.view(buffer, now);
+      std::byte const* const values = beside_steps_ ? state_.snapshot(buffer, now) : state_.view(buffer, now);
       for (Piece const& piece : pieces) write(piece, values + buffer.bytes_of(piece.flat.begin - now.begin));
-      transport_.heartbeat();
+      beat_();
     }
   }
 
@@ -212,6 +278,27 @@ class CheckpointWriter {
       place.at = parts_[place.file].layout.begins[static_cast<std::size_t>(place.at)];
     for (Part const& part : parts_) files_.push_back(part.name);
     for (int rank = 0; rank < world(); ++rank) files_.push_back(optimizer_file(rank, world()));
+    lay_out_states();
+  }
+  void lay_out_states() {
+    std::vector<SafetensorsSpec> boxes;
+    for (Flat const of : plan_.trainable())
+      for (KeptState const& kept : kept_states(plan_, of)) {
+        Buffer const& buffer = plan_.train.at(kept.buffer);
+        if (buffer.block != 1)
+          throw Error(ErrorKind::unsupported, "checkpoints hold a value for each element, and " + kept.name +
+                                                  " has one for " + std::to_string(buffer.block) +
+                                                  "; keep it in another format");
+        for (Piece const& piece : plan_.pieces(of, plan_.written(buffer))) {
+          box_of_[{kept.buffer, piece.parameter}] = {boxes.size(), piece.logical.begin};
+          boxes.push_back({spec(of.unit, piece.parameter).name + "." + kept.name + "[" +
+                               std::to_string(piece.logical.begin) + ":" + std::to_string(piece.logical.end) +
+                               "]",
+                           {piece.logical.size()},
+                           buffer.type});
+        }
+      }
+    states_ = safetensors_layout(optimizer_file(plan_.shape.rank, world()), boxes);
   }
 
   void prepare() {
@@ -224,51 +311,32 @@ class CheckpointWriter {
   }
 
   /// This rank's file of what the optimizer keeps, and the files of weights that it owns, empty so far.
+  void make_files() {
+    auto const make = [&](std::string const& name, SafetensorsLayout const& layout) {
+      PlacedFile file(beside_ / name, true);
+      file.write(0, layout.start.data(), static_cast<std::int64_t>(layout.start.size()));
+    };
+    make(optimizer_file(plan_.shape.rank, world()), states_);
+    for (std::size_t part = 0; part < parts_.size(); ++part)
+      if (owner(part) == plan_.shape.rank) make(parts_[part].name, parts_[part].layout);
+  }
+
   void write_states() {
-    std::vector<SafetensorsSpec> boxes;
-    std::map<std::pair<int, int>, std::pair<std::size_t, std::int64_t>> box_of;  // and where it begins
-    for (Flat const of : plan_.trainable())
-      for (KeptState const& kept : kept_states(plan_, of)) {
-        Buffer const& buffer = plan_.train.at(kept.buffer);
-        if (buffer.block != 1)
-          throw Error(ErrorKind::unsupported, "checkpoints hold a value for each element, and " + kept.name +
-                                                  " has one for " + std::to_string(buffer.block) +
-                                                  "; keep it in another format");
-        for (Piece const& piece : plan_.pieces(of, plan_.written(buffer))) {
-          box_of[{kept.buffer, piece.parameter}] = {boxes.size(), piece.logical.begin};
-          boxes.push_back({spec(of.unit, piece.parameter).name + "." + kept.name + "[" +
-                               std::to_string(piece.logical.begin) + ":" + std::to_string(piece.logical.end) +
-                               "]",
-                           {piece.logical.size()},
-                           buffer.type});
-        }
-      }
-    std::string const name = optimizer_file(plan_.shape.rank, world());
-    SafetensorsLayout const layout = safetensors_layout(name, boxes);
-    PlacedFile file(beside_ / name, true);
-    file.write(0, layout.start.data(), static_cast<std::int64_t>(layout.start.size()));
+    PlacedFile file(beside_ / optimizer_file(plan_.shape.rank, world()), false);
     for (Flat const of : plan_.trainable())
       for (KeptState const& kept : kept_states(plan_, of)) {
         Buffer const& buffer = plan_.train.at(kept.buffer);
         stream(buffer, [&](Piece const& piece, std::byte const* values) {
-          auto const [box, begin] = box_of.at({kept.buffer, piece.parameter});
-          file.write(layout.begins[box] + buffer.bytes_of(piece.logical.begin - begin), values,
+          Box const box = box_of_.at({kept.buffer, piece.parameter});
+          file.write(states_.begins[box.tensor] + buffer.bytes_of(piece.logical.begin - box.begin), values,
                      buffer.bytes_of(piece.logical.size()));
         });
       }
     file.sync();
-    for (std::size_t part = 0; part < parts_.size(); ++part) {
-      if (owner(part) != plan_.shape.rank) continue;
-      SafetensorsLayout const& about = parts_[part].layout;
-      PlacedFile empty(beside_ / parts_[part].name, true);
-      empty.write(0, about.start.data(), static_cast<std::int64_t>(about.start.size()));
-      empty.resize(about.bytes);
-    }
   }
 
   /// Weights that are not finite end it: they could not be trained on.
   void write_weights() {
-    std::vector<float> values;
     for (std::size_t part = 0; part < parts_.size(); ++part) {
       PlacedFile file(beside_ / parts_[part].name, false);
       for (Flat const of : plan_.flats()) {
@@ -280,7 +348,7 @@ class CheckpointWriter {
         stream(buffer, [&](Piece const& piece, std::byte const* stored) {
           Place const place = places_.at({of.unit, piece.parameter});
           if (place.file != part) return;
-          widen(buffer.type, stored, piece.logical.size(), values);
+          std::span<float> const values = widened(buffer.type, stored, piece.logical.size());
           for (std::size_t at = 0; at < values.size(); ++at)
             if (!std::isfinite(values[at]))
               throw Error(ErrorKind::diverged,
@@ -296,22 +364,22 @@ class CheckpointWriter {
     }
   }
   template <class U>
-  static void widen_as(std::byte const* stored, std::vector<float>& out) {
+  static void widen(std::byte const* stored, std::span<float> out) {
     U const* const from = reinterpret_cast<U const*>(stored);
     for (std::size_t at = 0; at < out.size(); ++at) out[at] = static_cast<float>(from[at]);
   }
-  static void widen(DType type, std::byte const* stored, std::int64_t count, std::vector<float>& out) {
-    out.resize(static_cast<std::size_t>(count));
-    switch (type) {
-      case DType::f64:
-        return widen_as<double>(stored, out);
-      case DType::f16:
-        return widen_as<half>(stored, out);
-      case DType::bf16:
-        return widen_as<bfloat16>(stored, out);
-      default:
-        return widen_as<float>(stored, out);
-    }
+  std::span<float> widened(DType type, std::byte const* stored, std::int64_t count) const {
+    std::span<float> const out{reinterpret_cast<float*>(staging_ + SaveStaging::values),
+                               static_cast<std::size_t>(count)};
+    if (type == DType::f64)
+      widen<double>(stored, out);
+    else if (type == DType::f16)
+      widen<half>(stored, out);
+    else if (type == DType::bf16)
+      widen<bfloat16>(stored, out);
+    else
+      widen<float>(stored, out);
+    return out;
   }
 
   /// Reads again what was written, each file on one rank.
@@ -319,12 +387,19 @@ class CheckpointWriter {
     sums_.assign(files_.size(), {});
     for (std::size_t file = 0; file < files_.size(); ++file) {
       int const by = file < parts_.size() ? owner(file) : static_cast<int>(file - parts_.size());
-      if (by != plan_.shape.rank) continue;
-      std::filesystem::path const path = beside_ / files_[file];
-      std::string const sum = hash_of_file(path.string(), [&] { transport_.heartbeat(); });
-      sum.copy(sums_[file].digits, sizeof sums_[file].digits);
-      sums_[file].bytes = static_cast<std::int64_t>(std::filesystem::file_size(path));
+      if (by == plan_.shape.rank) sums_[file] = sum_of(file);
     }
+  }
+  Sum sum_of(std::size_t file) const {
+    std::filesystem::path const path = beside_ / files_[file];
+    std::span<char> const room{reinterpret_cast<char*>(staging_ + SaveStaging::summed),
+                               static_cast<std::size_t>(SaveStaging::summed_bytes)};
+    Sum sum;
+    hash_of_file(
+        path.string(), [&] { beat_(); }, room)
+        .copy(sum.digits, sizeof sum.digits);
+    sum.bytes = static_cast<std::int64_t>(std::filesystem::file_size(path));
+    return sum;
   }
   void exchange_sums() {
     std::size_t const count = files_.size();
@@ -341,8 +416,7 @@ class CheckpointWriter {
     if (!plan_.is_root()) return;
     nlohmann::ordered_json files = nlohmann::ordered_json::object();
     for (std::size_t file = 0; file < files_.size(); ++file)
-      files[files_[file]] = {{"bytes", sums_[file].bytes},
-                             {"xxh3", std::string(sums_[file].digits, sizeof sums_[file].digits)}};
+      files[files_[file]] = {{"bytes", sums_[file].bytes}, {"xxh3", sums_[file].text()}};
     auto const add = [&](std::string const& name, std::string const& text) {
       write_file(beside_ / name, text);
       files[name] = {{"bytes", text.size()}, {"xxh3", hash_of(text)}};
@@ -398,11 +472,16 @@ class CheckpointWriter {
   StateAccess& state_;
   StepPlan const& plan_;
   comm::Transport& transport_;
-  CheckpointOptions const& options_;
+  CheckpointOptions options_;
   std::filesystem::path folder_, beside_;
+  std::byte* staging_;
+  std::function<void()> beat_;  // called all the time while this rank writes
+  bool beside_steps_ = false;   // from the snapshot
   StepState scalars_;
   std::vector<Part> parts_;
   std::map<std::pair<int, int>, Place> places_;  // of unit and parameter
+  SafetensorsLayout states_;                     // of this rank's file
+  std::map<std::pair<int, int>, Box> box_of_;    // in it, of buffer and parameter
   std::vector<std::string> files_;               // of weights, then of optimizers
   std::vector<Sum> sums_;                        // of those files
 };

@@ -87,16 +87,35 @@ class Engine {
   /// Puts scalars in their place: the next step is number `state.attempted` + 1. Every rank must do it.
   void set_state(StepState const& state);
   /// A part of a buffer of state outside steps, as StepMemory has it: to read, or to form anew and put back.
-  std::byte const* view(Buffer const& buffer, Range part, HostArena& spare) {
+  std::byte const* view(Buffer const& buffer, Range part, std::byte* room) {
     detail::select_device<Place>(device_);
-    return memory_.view(context_, buffer, part, spare);
+    return memory_.view(context_, buffer, part, room);
   }
-  std::byte* stage(Buffer const& buffer, Range part, HostArena& spare) {
+  std::byte* stage(Buffer const& buffer, Range part, std::byte* room) {
     detail::select_device<Place>(device_);
-    return memory_.stage(context_, buffer, part, spare);
+    return memory_.stage(context_, buffer, part, room);
   }
   void unstage(Buffer const& buffer, Range part, std::byte* staged) {
     memory_.unstage(context_, buffer, part, staged);
+  }
+  /// Begins to copy what this rank writes of its state to the plan's snapshot, after the steps under way; no
+  /// later update comes before the copies. `has_snapshot`, for any thread, says whether they are there.
+  void take_snapshot() {
+    settle();
+    detail::select_device<Place>(device_);
+    for (Buffer const& snapshot : plan_.train.buffers) {
+      if (snapshot.kind != BufferKind::snapshot) continue;
+      Flat const of{snapshot.unit, snapshot.flat};
+      BufferKind const kind = snapshot.index == 0 ? plan_.master_kind(of) : BufferKind::moments;
+      int const from = plan_.train.find(kind, of, snapshot.index == 0 ? 0 : snapshot.index - 1);
+      memory_.copy(context_, plan_.train.at(from), snapshot);
+      transport_.heartbeat();  // a slow disk is no dead rank
+    }
+    context_.end_copies();
+  }
+  bool has_snapshot() const {
+    detail::select_device<Place>(device_);
+    return context_.copied();
   }
   /// The attention that ran for what the recipe asks; `automatic` before the first step.
   AttentionKind attention_ran() const { return context_.attention_ran(); }
@@ -182,6 +201,7 @@ Engine<Place, T>::Engine(ErasedModel<Place, T> model, RecipeTable const& recipe,
   context_.reserve(
       std::max(plan_.train.schedule.entries.size(), plan_.evaluate.schedule.entries.size()),
       static_cast<std::size_t>(plan_.train.at(plan_.train.find(BufferKind::batch, -1)).bytes / 2));
+  if (plan_.shape.checkpoints == CheckpointMemory::snapshot) context_.reserve_copies();
   fill([this](int unit, int parameter, std::int64_t offset, std::span<float> out) {
     initial_values(options_.seed, unit, parameter,
                    plan_.unit(unit).parameters[static_cast<std::size_t>(parameter)].init, offset, out);

@@ -15,6 +15,7 @@
 #include "tessera/optim/adamw.hpp"
 #include "tessera/optim/loss_scale.hpp"
 #include "tessera/optim/schedule.hpp"
+#include "tessera/plan/checkpoint_memory.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -54,9 +55,10 @@ struct TrainerOptions {
   std::int64_t memory_limit = 0;  ///< bytes that may be planned: on the CPU by all ranks of this process,
                                   ///< on GPUs by each rank on its own; 0: what is available
   std::int64_t host_memory_limit = 0;  ///< the same of host memory, by all ranks of this process
-  std::string nvme_directory = {};   ///< an existing folder for the files of recipes that keep state on NVMe
-  LossScaleOptions loss_scale = {};  ///< for fp16
-  std::int64_t skips_allowed = 50;   ///< overflows in a row before the run is given up
+  std::string nvme_directory = {};  ///< an existing folder for the files of recipes that keep state on NVMe
+  CheckpointMemory checkpoints = CheckpointMemory::none;  ///< what is planned for saving (checkpoint.hpp)
+  LossScaleOptions loss_scale = {};                       ///< for fp16
+  std::int64_t skips_allowed = 50;                        ///< overflows in a row before the run is given up
 
   /// True for the names of parameters to freeze: weights alone, without gradient and optimizer state. Empty:
   /// what the model itself froze. It must match a name and leave one to train.

@@ -61,6 +61,7 @@ StepShape step_shape(TrainerOptions const& options, int rank, int world) {
   shape.workspace_bytes = static_cast<std::int64_t>(
       Context<Place>::workspace_bytes(threads_of_rank(options.threads, world), shape.batch * shape.sequence));
   shape.own_memory = detail::has_own_memory<Place>;
+  shape.checkpoints = options.checkpoints;
   return shape;
 }
 

@@ -7,6 +7,7 @@
 
 #include "tessera/comm/communicator.hpp"
 #include "tessera/optim/step_state.hpp"
+#include "tessera/plan/checkpoint_memory.hpp"
 #include "tessera/plan/step_plan.hpp"
 #include "tessera/tensor/arena.hpp"
 #include "tessera/train/engine.hpp"
@@ -30,11 +31,21 @@ class StateAccess {
   /// The next step is number `state.attempted` + 1.
   virtual void set_scalars(StepState const& state) = 0;
 
-  /// The bytes as the host reads them; valid until the next call of this object.
+  /// SaveStaging::bytes of host memory: the plan's, or where it has none this object's own.
+  virtual std::byte* staging() = 0;
+  /// The bytes as the host reads them, up to checkpoint_chunk elements; valid until the next call of this
+  /// object.
   virtual std::byte const* view(Buffer const& buffer, Range part) = 0;
   /// Host memory in which they are formed anew, all but the padding, until `put`.
   virtual std::byte* stage(Buffer const& buffer, Range part) = 0;
   virtual void put(Buffer const& buffer, Range part, std::byte* staged) = 0;
+
+  /// Begins a copy of all that this rank writes, after the steps under way; later steps may begin at once.
+  /// The plan has a snapshot.
+  virtual void take_snapshot() = 0;
+  /// These two may be called by another thread: whether the copy is there, and then its bytes.
+  virtual bool has_snapshot() const = 0;
+  virtual std::byte const* snapshot(Buffer const& buffer, Range part) const = 0;
 };
 
 /// That of an engine, which must outlive it.
@@ -48,17 +59,32 @@ class EngineState final : public StateAccess {
   comm::Transport& transport() const override { return engine_.transport(); }
   StepState scalars() override { return engine_.state(); }
   void set_scalars(StepState const& state) override { engine_.set_state(state); }
-  std::byte const* view(Buffer const& buffer, Range part) override {
-    return engine_.view(buffer, part, spare_);
+  std::byte* staging() override {
+    int const planned = plan().train.find(BufferKind::saving, -1);
+    if (planned >= 0) return engine_.memory().train(planned);
+    if (spare_.bytes() == 0) spare_ = HostArena(SaveStaging::bytes);
+    return spare_.base();
   }
-  std::byte* stage(Buffer const& buffer, Range part) override { return engine_.stage(buffer, part, spare_); }
+  std::byte const* view(Buffer const& buffer, Range part) override {
+    return engine_.view(buffer, part, staging() + SaveStaging::elements);
+  }
+  std::byte* stage(Buffer const& buffer, Range part) override {
+    return engine_.stage(buffer, part, staging() + SaveStaging::elements);
+  }
   void put(Buffer const& buffer, Range part, std::byte* staged) override {
     engine_.unstage(buffer, part, staged);
+  }
+  void take_snapshot() override { engine_.take_snapshot(); }
+  bool has_snapshot() const override { return engine_.has_snapshot(); }
+  std::byte const* snapshot(Buffer const& buffer, Range part) const override {
+    int const index = buffer.kind == BufferKind::moments ? 1 + buffer.index : 0;
+    int const copy = plan().train.find(BufferKind::snapshot, {buffer.unit, buffer.flat}, index);
+    return engine_.memory().train(copy) + plan().train.at(copy).at(part.begin);
   }
 
  private:
   Engine<Place, T>& engine_;
-  HostArena spare_;  // for parts of a file
+  HostArena spare_;
 };
 
 }  // namespace v0

@@ -116,6 +116,27 @@ class Context<Cpu> : public MathChannel {
     return static_cast<std::byte*>(to);
   }
   void unstage(void* /*to*/, std::byte const* /*staged*/, std::size_t /*bytes*/) { forbidden("unstage"); }
+  /// The same two in memory of the caller's, where another than the place's is needed.
+  std::byte const* host_view(void const* from, std::size_t bytes, std::byte* /*room*/) {
+    return host_view(from, bytes);
+  }
+  std::byte* stage(void* to, std::size_t bytes, std::byte* /*room*/) { return stage(to, bytes); }
+  /// Copies of state to host memory, between steps: `copy` begins one, and no update of a later step comes
+  /// before all have ended. `copied`, for any thread, says whether they have. Here `copy` has, on all
+  /// threads.
+  void reserve_copies() noexcept {}
+  void copy(void* to, void const* from, std::size_t bytes) noexcept {
+    if (forbidden("copy")) return;
+    constexpr std::size_t part = std::size_t{1} << 20;
+    pool_.parallel_for(static_cast<std::int64_t>((bytes + part - 1) / part), [&](std::int64_t task, int) {
+      std::size_t const begin = static_cast<std::size_t>(task) * part;
+      std::memcpy(static_cast<std::byte*>(to) + begin, static_cast<std::byte const*>(from) + begin,
+                  begin + part < bytes ? part : bytes - begin);
+    });
+  }
+  void end_copies() noexcept {}
+  bool copied() const noexcept { return true; }
+  void await_copies() noexcept {}
   void clear(void* to, std::size_t bytes) {
     if (!forbidden("clear")) std::memset(to, 0, bytes);
   }

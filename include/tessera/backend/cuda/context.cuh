@@ -317,6 +317,51 @@ class Context<Cuda> : public MathChannel {
     await_default_stream();
     std::erase_if(staged_, [&](std::vector<std::byte> const& each) { return each.data() == staged; });
   }
+  /// The same two in memory of the caller's, but for host memory that the device reaches itself.
+  std::byte const* host_view(void const* from, std::size_t bytes, std::byte* room) {
+    if (forbidden("host_view")) return static_cast<std::byte const*>(from);
+    synchronize();
+    raise();
+    if (is_host(from)) return static_cast<std::byte const*>(from);
+    cuda::require(cudaMemcpy(room, from, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
+    return room;
+  }
+  std::byte* stage(void* to, std::size_t bytes, std::byte* room) {
+    if (forbidden("stage") || is_host(to)) return static_cast<std::byte*>(to);
+    std::memset(room, 0, bytes);
+    return room;
+  }
+  /// Copies of state to pinned memory, between steps, which the next step may meet: `copy` enqueues one on a
+  /// stream of their own (of host memory it is done when it returns), `end_copies` comes after the last. No
+  /// update of a later step comes before they have ended: every step waits for that right before its updates
+  /// (`await_copies`), in graphs too. `copied`, for any thread with the device current, says whether they
+  /// have, and throws Error(failed). Nothing but `reserve_copies` does anything before it.
+  void reserve_copies() {
+    if (recorder_) return;
+    copies_ = cuda::make_stream();
+    copied_ = cuda::make_event();
+    end_copies();
+  }
+  void copy(void* to, void const* from, std::size_t bytes) {
+    if (forbidden("copy")) return;
+    if (is_host(from)) return host_.copy(to, from, bytes);
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, copies_.get()), "cudaMemcpyAsync");
+  }
+  void end_copies() {
+    check(cudaEventRecord(copied_.get(), copies_.get()), "cudaEventRecord");
+    raise();
+  }
+  bool copied() const {
+    cudaError_t const status = cudaEventQuery(copied_.get());
+    if (status == cudaErrorNotReady) return false;
+    cuda::require(status, "a copy of state");
+    return true;
+  }
+  void await_copies() noexcept {
+    if (recorder_ || !copies_) return;
+    check(cudaStreamWaitEvent(stream(), copied_.get(), recording_ ? cudaEventWaitExternal : 0),
+          "cudaStreamWaitEvent");
+  }
   void clear(void* to, std::size_t bytes) {
     if (forbidden("clear")) return;
     if (is_host(to))
@@ -336,12 +381,13 @@ class Context<Cuda> : public MathChannel {
       if (status == cudaErrorNotReady) return false;
       check(status, "a step");
     }
-    return true;
+    return !copies_ || cudaStreamQuery(copies_.get()) != cudaErrorNotReady;
   }
   /// Waits for everything enqueued, however long; `finished` asks. A step never calls it.
   void synchronize() noexcept {
     if (forbidden("synchronize")) return;
     for (cuda::Stream const& lane : lanes_) check(cudaStreamSynchronize(lane.get()), "a step");
+    if (copies_) check(cudaStreamSynchronize(copies_.get()), "a copy of state");
   }
 
  private:
@@ -478,6 +524,8 @@ class Context<Cuda> : public MathChannel {
   std::size_t next_end_ = 0;
   std::array<Upload, 8> uploads_;
   std::size_t next_upload_ = 0;
+  cuda::Stream copies_;
+  cuda::Event copied_;
   std::vector<std::byte> view_;
   std::vector<std::vector<std::byte>> staged_;
   std::optional<std::string> failure_;
