@@ -12,7 +12,9 @@
 
 #include "tessera/core/error.hpp"
 #include "tessera/io/file.hpp"
+#include "tessera/io/llmc_file.hpp"
 #include "tessera/io/model_folder.hpp"
+#include "tessera/io/weights_format.hpp"
 #include "tessera/train/model_family.hpp"
 
 #include "common/values.hpp"
@@ -32,6 +34,8 @@ struct FolderModel {
 /// Throws Error(data) for what is no folder of a model, Error(unsupported) for a model that is none of the
 /// families', or has what its family lacks.
 inline FolderModel read_model_folder(std::filesystem::path const& folder) {
+  std::error_code code;
+  if (!std::filesystem::exists(folder / "config.json", code)) refuse_pickles_in(folder);
   HubConfig config = read_hub_config(folder);
   HubValue const* const type = config.find("model_type");
   if (type == nullptr || type->kind != HubValue::Kind::text)
@@ -50,11 +54,31 @@ inline FolderModel read_model_folder(std::filesystem::path const& folder) {
                                           "; the kinds that are built here are " + joined(known));
 }
 
-/// Whether a folder holds weights, of whatever form, also parts whose index is missing. No folder, by an
-/// empty path, holds none.
+/// The model that a file of llm.c holds: GPT-2 with the sizes of its header. Throws Error(data) for what is
+/// no such file, Error(usage) for weights that do not say of which model they are.
+inline FolderModel read_model_file(std::filesystem::path const& path) {
+  if (weights_format(path) != WeightsFormat::llmc)
+    refuse(v0::detail::path_text(path) +
+           " is a file, and only those of llm.c say which model they are of; name the model, and give the "
+           "file to --init");
+  LlmcFile::Sizes const has = LlmcFile::open(path).sizes();
+  for (ModelFamily const* family : model_families()) {
+    if (family->name != "gpt2") continue;
+    ModelSpec sizes{.numbers = {}, .positions = has.positions, .vocabulary = has.vocabulary};
+    for (auto const& [key, value] : {std::pair("layers", has.layers), std::pair("heads", has.heads),
+                                     std::pair("channels", has.channels)})
+      sizes.set(key, static_cast<double>(value));
+    return {family, std::move(sizes), {}, {}};
+  }
+  throw Error(ErrorKind::unsupported, v0::detail::path_text(path) + ": is of GPT-2, which is not built here");
+}
+
+/// Whether a folder holds weights, of whatever form, also parts whose index is missing; or is a file, of
+/// weights then. No folder, by an empty path, holds none.
 inline bool holds_weights(std::filesystem::path const& folder) {
   if (folder.empty()) return false;
   std::error_code code;
+  if (std::filesystem::is_regular_file(folder, code)) return true;
   std::filesystem::directory_iterator entry(folder, code);
   for (; !code && entry != std::filesystem::directory_iterator(); entry.increment(code))
     for (char const* start : {"model.", "model-", "pytorch_model", "tf_model", "flax_model", "consolidated."})

@@ -34,7 +34,7 @@ struct ModelChoice {
   std::int64_t parameters = 0;        ///< of a model that cannot be made; 0 otherwise
   std::string lacking = {};           ///< why it cannot be made
   AnyModel built = {};                ///< none before its sizes are settled, and where it cannot be made
-  std::filesystem::path folder = {};  ///< with its config.json; empty: it is of no folder
+  std::filesystem::path folder = {};  ///< with its config.json, or a file of llm.c; empty: it is of neither
   std::string config = {};            ///< the text of that
   std::string not_applied = {};       ///< what that says and training here does not do
   ParameterSource weights = {};       ///< that it starts from; none: the seed's
@@ -187,8 +187,13 @@ inline bool is_folder(std::string const& text) {
   return std::filesystem::is_directory(text, code);
 }
 
+inline bool is_file(std::string const& text) {
+  std::error_code code;
+  return std::filesystem::is_regular_file(text, code);
+}
+
 inline ModelChoice folder_choice(std::string const& flag, std::string const& text) {
-  FolderModel from = read_model_folder(text);
+  FolderModel from = is_folder(text) ? read_model_folder(text) : read_model_file(text);
   ModelChoice model{.name = v0::detail::path_text(text.substr(0, text.find_last_not_of('/') + 1)),
                     .family = from.family,
                     .sizes = std::move(from.sizes),
@@ -207,19 +212,19 @@ inline ModelChoice folder_choice(std::string const& flag, std::string const& tex
 /// what read_model_folder throws.
 inline ModelChoice model_choice(std::string const& flag, std::string const& text) {
   if (auto known = detail::find_known(text)) return *std::move(known);
-  if (detail::is_folder(text)) return detail::folder_choice(flag, text);
+  if (detail::is_folder(text) || detail::is_file(text)) return detail::folder_choice(flag, text);
   if (text.find('=') != std::string::npos) return detail::sizes_choice(flag, text);
   Names all = model_names();
   std::string const near = nearest(text, all);
   refuse(flag + ": " + in_quotes(text) + " is not known, the nearest is '" + near + "'; choose from " +
-         joined(all) + ", name a folder with a config.json, or write " + model_forms());
+         joined(all) + ", name a folder with a config.json or a file of llm.c, or write " + model_forms());
 }
 
 /// Models between commas or spaces, where "layers=2,heads=2,channels=64" is one of them.
 inline std::vector<ModelChoice> model_list(std::string const& flag, Names const& values) {
   Names models;
   for (auto const& value : values) {
-    if (detail::is_folder(value)) {
+    if (detail::is_folder(value) || detail::is_file(value)) {
       models.push_back(value);
       continue;
     }

@@ -20,6 +20,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/data/file_bytes.hpp"
 #include "tessera/io/file.hpp"
+#include "tessera/io/weights_format.hpp"
 
 #include "common/command_line.hpp"
 #include "common/values.hpp"
@@ -75,7 +76,10 @@ inline void resolve_checkpoints(CommandLine const& line, CheckpointSettings& set
   check_writable_folder(settings.folder);
   Checkpoints const series(settings.folder);
   std::optional<std::int64_t> const newest = series.newest();
-  if (!newest) return;
+  if (!newest) {
+    if (settings.resume) refuse_pickles_in(settings.folder);
+    return;
+  }
   if (!settings.resume)
     refuse("--checkpoint '" + v0::detail::path_text(settings.folder) +
            "' holds checkpoints, the newest of step " + std::to_string(*newest) +

@@ -251,6 +251,18 @@ TEST_CASE("gpt2 weights that are not finite are refused") {
               tensors[3].name.c_str(), "element 4");
 }
 
+TEST_CASE("doubles beyond the numbers of fp32 are refused and not read as infinite") {
+  TemporaryFolder const folder;
+  auto tensors = tensors_of(sizes, "", "F64");
+  double const largest = static_cast<double>(std::numeric_limits<float>::max());
+  tensors[3].value = [=](std::int64_t i) { return i == 1 ? -largest : 0.0; };
+  CHECK_NOTHROW(open_weights(write_file_of(folder / "model", tensors), units_of(sizes)));
+  tensors[3].value = [=](std::int64_t i) { return i == 1 ? -1e39 : 0.0; };
+  CHECK_ERROR(
+      data, open_weights(write_file_of(folder / "model", tensors), units_of(sizes)),
+      "tensor " + tensors[3].name + " holds -1e+39 at element 1, which is beyond the numbers of fp32");
+}
+
 TEST_CASE("gpt2 weights in parts are read through their index") {
   TemporaryFolder const folder;
   auto const tensors = tensors_of(sizes, "transformer.");

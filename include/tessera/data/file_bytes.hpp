@@ -117,6 +117,17 @@ inline std::size_t read_all(int file, std::size_t offset, void* out, std::size_t
   return done;
 }
 
+/// Throws Error(data) for the few lines that Git LFS keeps in place of a file. `start` is all of it.
+TESSERA_COLD inline void refuse_pointer(std::string const& path, std::span<std::byte const> start) {
+  constexpr std::string_view first = "version https://git-lfs.github.com/spec/";
+  if (start.size() > 1024 || start.size() < first.size() ||
+      std::memcmp(start.data(), first.data(), first.size()) != 0)
+    return;
+  throw_error(ErrorKind::data,
+              {path_text(path),
+               ": is a pointer of Git LFS, not the file itself; run git lfs pull where it was cloned"});
+}
+
 /// Files of at most so many bytes are copied, so that a folder of many files takes few mappings and
 /// descriptors.
 inline constexpr std::size_t copied_up_to = 64 * 1024;
@@ -141,6 +152,7 @@ class FileReader {
       copy_.resize(size_);
       size_ = read_all(file.get(), 0, copy_.data(), size_, path_);
       copy_.resize(size_);
+      refuse_pointer(path_, copy_);
     } else if (keep_open) {
       file_ = std::move(file);
     }
@@ -199,6 +211,7 @@ class FileBytes {
     FileBytes bytes;
     bytes.copy_.resize(static_cast<std::size_t>(status.st_size));
     bytes.copy_.resize(detail::read_all(file.get(), 0, bytes.copy_.data(), bytes.copy_.size(), path));
+    detail::refuse_pointer(path, bytes.copy_);
     return bytes;
   }
 

@@ -24,8 +24,10 @@
 #include "tessera/core/error.hpp"
 #include "tessera/data/file_bytes.hpp"
 #include "tessera/io/extents.hpp"
+#include "tessera/io/llmc_file.hpp"
 #include "tessera/io/safetensors.hpp"
 #include "tessera/io/weight_names.hpp"
+#include "tessera/io/weights_format.hpp"
 #include "tessera/nn/model.hpp"
 
 namespace tessera {
@@ -70,9 +72,9 @@ inline std::vector<std::filesystem::path> weights_files(std::filesystem::path co
 }
 
 /// The weights of a model to read: a `.safetensors` file, a `model.safetensors.index.json` with its parts, or
-/// a folder that holds either. F32, F16, BF16 and F64 are read. What else a file may hold, and a prefix of
-/// its names, say the family's WeightNames; `lm_head.weight` of a tied head must equal the matrix that it is
-/// tied to bit by bit.
+/// a folder that holds either; or a file of llm.c. F32, F16, BF16 and F64 are read. What else a file may
+/// hold, and a prefix of its names, say the family's WeightNames; `lm_head.weight` of a tied head must equal
+/// the matrix that it is tied to bit by bit.
 class ModelWeights {
  public:
   /// Opens and checks everything against a model's units: one pass over the file. Throws Error(data) with
@@ -98,20 +100,34 @@ class ModelWeights {
     return [state = state_](int unit, int parameter, std::int64_t offset, std::span<float> out) {
       Location const& at =
           state->locations[static_cast<std::size_t>(unit)][static_cast<std::size_t>(parameter)];
-      at.file->read_as_float(at.tensor, offset, out);
+      at.read(offset, out);
     };
   }
 
  private:
   struct Location {
     SafetensorsFile const* file = nullptr;
+    LlmcFile const* llmc = nullptr;  // in its place
     std::string tensor;
+
+    std::vector<std::int64_t> const& shape() const {
+      return llmc ? llmc->at(tensor).shape : file->at(tensor).shape;
+    }
+    std::string_view type() const {
+      if (llmc) return llmc->is_bf16() ? "BF16" : "F32";
+      return file->at(tensor).type;
+    }
+    std::int64_t elements() const { return llmc ? llmc->at(tensor).elements() : file->at(tensor).elements(); }
+    void read(std::int64_t first, std::span<float> out) const {
+      llmc ? llmc->read_as_float(tensor, first, out) : file->read_as_float(tensor, first, out);
+    }
   };
 
   struct State {
     std::string name;
     WeightNames names;
     std::vector<std::unique_ptr<SafetensorsFile>> files;
+    std::unique_ptr<LlmcFile> llmc;
     std::map<std::string, Location> tensors;       // by their names in the files
     std::vector<std::vector<Location>> locations;  // by unit and parameter
     std::string prefix, left_out;                  // what names in the files have before them, and lack
@@ -133,13 +149,20 @@ class ModelWeights {
                  " alone, which may run code when it is read; convert it with python -c \"from transformers "
                  "import AutoModelForCausalLM as M; M.from_pretrained('" +
                  name + "').save_pretrained('" + name + "')\"");
+        refuse_pickles_in(path);
         fail(
             "the folder holds neither model.safetensors nor model.safetensors.index.json; name a weights "
             "file");
       }
       if (path.native().ends_with(".json")) return add_index(path);
+      if (weights_format(path) == WeightsFormat::llmc) {
+        llmc = std::make_unique<LlmcFile>(LlmcFile::open(path));
+        for (LlmcFile::Tensor const& tensor : llmc->tensors())
+          tensors[tensor.name] = {nullptr, llmc.get(), tensor.name};
+        return;
+      }
       SafetensorsFile const& file = open_part(path);
-      for (SafetensorsEntry const& entry : file.tensors()) tensors[entry.name] = {&file, entry.name};
+      for (SafetensorsEntry const& entry : file.tensors()) tensors[entry.name] = {&file, nullptr, entry.name};
     }
 
     SafetensorsFile const& open_part(std::filesystem::path const& path) {
@@ -167,7 +190,7 @@ class ModelWeights {
         if (at->second->find(tensor) == nullptr)
           fail("weight_map says that " + detail::printable(file) + " holds " + detail::printable(tensor) +
                ", but it does not; the download is incomplete or mixed");
-        tensors[tensor] = {at->second, tensor};
+        tensors[tensor] = {at->second, nullptr, tensor};
       }
       for (auto const& [file, opened] : parts)
         for (SafetensorsEntry const& entry : opened->tensors())
@@ -178,8 +201,6 @@ class ModelWeights {
             fail(detail::printable(file) + " holds " + detail::printable(entry.name) +
                  ", which weight_map gives to another part; the parts are of different downloads");
     }
-
-    static SafetensorsEntry const& entry_of(Location const& at) { return at.file->at(at.tensor); }
 
     /// A parameter's name in the files, and back.
     std::string name_in_file(std::string const& parameter) const {
@@ -220,7 +241,7 @@ class ModelWeights {
     std::string sizes_of_both(std::vector<UnitSpec> const& units) const {
       if (names.layers.empty()) return {};
       Extents file, model;
-      for (auto const& [tensor, at] : tensors) file[name_in_model(tensor)] = entry_of(at).shape;
+      for (auto const& [tensor, at] : tensors) file[name_in_model(tensor)] = at.shape();
       for (UnitSpec const& unit : units)
         for (ParameterSpec const& parameter : unit.parameters)
           model[parameter.name] = extents_of(parameter.shape);
@@ -245,19 +266,20 @@ class ModelWeights {
           }
           std::string const& tensor = found->first;
           wanted.insert(tensor);
-          SafetensorsEntry const& entry = entry_of(found->second);
+          Location const& at = found->second;
           auto const extents = extents_of(parameter.shape);
-          if (entry.shape != extents)
-            misshapen.push_back(tensor + " has shape " + detail::shape_text(entry.shape) +
+          if (at.shape() != extents)
+            misshapen.push_back(tensor + " has shape " + detail::shape_text(at.shape()) +
                                 ", the model wants " + detail::shape_text(extents));
-          if (entry.type != "F32" && entry.type != "F16" && entry.type != "BF16" && entry.type != "F64")
-            mistyped.push_back(tensor + " is " + std::string(entry.type));
+          std::string_view const type = at.type();
+          if (type != "F32" && type != "F16" && type != "BF16" && type != "F64")
+            mistyped.push_back(tensor + " is " + std::string(type));
           locations[unit].push_back(found->second);
         }
       for (auto const& [tensor, at] : tensors) {
         if (wanted.count(tensor) || (tensor == head && !names.tied_to.empty())) continue;
         if (!names.is_buffer(name_in_model(tensor)))
-          extra.push_back(detail::printable(tensor) + " " + detail::shape_text(entry_of(at).shape));
+          extra.push_back(detail::printable(tensor) + " " + detail::shape_text(at.shape()));
       }
       if (missing.empty() && extra.empty() && misshapen.empty() && mistyped.empty()) {
         if (!wanted.count(head)) check_head();
@@ -276,16 +298,16 @@ class ModelWeights {
       auto const own_head = tensors.find(head);
       auto const tokens = find(names.tied_to);
       if (own_head == tensors.end() || tokens == tensors.end()) return;
-      SafetensorsEntry const& entry = entry_of(own_head->second);
-      SafetensorsEntry const& embedding = entry_of(tokens->second);
-      if (entry.shape != embedding.shape)
-        fail("lm_head.weight has shape " + detail::shape_text(entry.shape) + ", the model wants that of " +
-             names.tied_to + ", " + detail::shape_text(embedding.shape));
+      Location const &separate = own_head->second, &embedding = tokens->second;
+      if (separate.shape() != embedding.shape())
+        fail("lm_head.weight has shape " + detail::shape_text(separate.shape()) +
+             ", the model wants that of " + names.tied_to + ", " + detail::shape_text(embedding.shape()));
       std::vector<float> own(chunk), tied(chunk);
-      for (std::int64_t at = 0; at < entry.elements(); at += chunk) {
-        auto const count = static_cast<std::size_t>(std::min(chunk, entry.elements() - at));
-        own_head->second.file->read_as_float(entry.name, at, std::span(own).first(count));
-        tokens->second.file->read_as_float(embedding.name, at, std::span(tied).first(count));
+      std::int64_t const elements = separate.elements();
+      for (std::int64_t at = 0; at < elements; at += chunk) {
+        auto const count = static_cast<std::size_t>(std::min(chunk, elements - at));
+        separate.read(at, std::span(own).first(count));
+        embedding.read(at, std::span(tied).first(count));
         for (std::size_t i = 0; i < count; ++i)
           if (std::bit_cast<std::uint32_t>(own[i]) != std::bit_cast<std::uint32_t>(tied[i]))
             fail("lm_head.weight is not tied: it differs from " + names.tied_to + " at element " +
@@ -298,11 +320,11 @@ class ModelWeights {
       std::vector<float> values(chunk);
       for (auto const& unit : locations)
         for (Location const& at : unit) {
-          std::int64_t const elements = entry_of(at).elements();
+          std::int64_t const elements = at.elements();
           for (std::int64_t first = 0; first < elements; first += chunk) {
             auto const part =
                 std::span(values).first(static_cast<std::size_t>(std::min(chunk, elements - first)));
-            at.file->read_as_float(at.tensor, first, part);
+            at.read(first, part);
             for (std::size_t i = 0; i < part.size(); ++i)
               if (!std::isfinite(part[i]))
                 fail("tensor " + at.tensor + " holds " + std::to_string(detail::plain(part[i])) +

@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -137,6 +139,14 @@ class SafetensorsFile {
         header_.data_offset + entry.begin + first * static_cast<std::int64_t>(sizeof(T));
     reader_.read(static_cast<std::size_t>(begin), out.data(), out.size_bytes());
   }
+  [[noreturn]] void too_large(SafetensorsEntry const& entry, std::int64_t element, double value) const {
+    char number[32];
+    std::snprintf(number, sizeof number, "%g", value);
+    throw Error(ErrorKind::data,
+                name_ + ": tensor " + detail::printable(entry.name) + " holds " + number + " at element " +
+                    std::to_string(element) +
+                    ", which is beyond the numbers of fp32; these weights cannot be trained");
+  }
   template <class T, class U>
   void convert(SafetensorsEntry const& entry, std::int64_t first, std::span<U> out) const {
     if constexpr (std::is_same_v<T, U>) return read(entry, first, out);
@@ -144,8 +154,12 @@ class SafetensorsFile {
     for (std::size_t at = 0; at < out.size(); at += stored.size()) {
       auto const some = std::span(stored).first(std::min(stored.size(), out.size() - at));
       read(entry, first + static_cast<std::int64_t>(at), some);
-      std::transform(some.begin(), some.end(), out.begin() + static_cast<std::ptrdiff_t>(at),
-                     [](T value) { return static_cast<U>(static_cast<compute_t<T>>(value)); });
+      for (std::size_t i = 0; i < some.size(); ++i) {
+        out[at + i] = static_cast<U>(static_cast<compute_t<T>>(some[i]));
+        if constexpr (sizeof(U) < sizeof(T))
+          if (std::isinf(out[at + i]) && std::isfinite(some[i]))
+            too_large(entry, first + static_cast<std::int64_t>(at + i), some[i]);
+      }
     }
   }
 

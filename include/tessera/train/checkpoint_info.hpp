@@ -25,6 +25,7 @@
 #include "tessera/detail/function_ref.hpp"
 #include "tessera/io/hash.hpp"
 #include "tessera/io/model_folder.hpp"
+#include "tessera/io/weights_format.hpp"
 #include "tessera/optim/step_state.hpp"
 
 namespace tessera {
@@ -108,8 +109,10 @@ inline CheckpointInfo read_checkpoint(std::filesystem::path const& folder) {
   std::filesystem::path const path = info.folder / detail::trainer_file;
   std::string const name = detail::path_text(path);
   std::error_code code;
-  if (!std::filesystem::exists(path, code))
+  if (!std::filesystem::exists(path, code)) {
+    refuse_pickles_in(info.folder);
     throw Error(ErrorKind::data, name + ": no such file; name the folder of a checkpoint");
+  }
   FileBytes const bytes = FileBytes::open(path);
   info.json = detail::parse_object({reinterpret_cast<char const*>(bytes.data()), bytes.size()}, name);
   try {
