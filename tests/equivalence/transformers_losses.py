@@ -5,7 +5,8 @@
 
 makes small random models with transformers, saves each as a folder (config.json, model.safetensors), trains each for
 20 steps of AdamW in fp32 with PyTorch and with `train --model FOLDER`, and compares the losses. Then it loads what
-`train` saved, with no step and after the last one, and compares logits. Weights of dropouts are not applied: PyTorch
+`train` saved, with no step and after the last one, and the weights in its checkpoint, and compares logits. A GPT-2 is
+written as llm.c has it, too, and read from there. Weights of dropouts are not applied: PyTorch
 trains in eval mode. Exits with 1 when a loss differs by more than --tolerance or logits do not agree.
 
     train --model opt:layers=2,heads=3,channels=48,hidden=72,positions=64 --vocabulary 301 --steps 0 --save FOLDER
@@ -26,6 +27,9 @@ import transformers
 from transformers.models.llama import modeling_llama
 
 import golden_losses
+
+sys.path.append(str(pathlib.Path(__file__).parent.parent / "programs/train/llmc"))
+import write_llmc
 
 GPT2 = dict(n_layer=2, n_head=3, n_embd=48, n_positions=64, vocab_size=301)
 OPT = dict(num_hidden_layers=2, num_attention_heads=2, hidden_size=40, ffn_dim=72, max_position_embeddings=50,
@@ -115,6 +119,20 @@ def logits_of(folder, rows):
         return model.eval()(rows).logits
 
 
+def read_from_llmc(model, work, options):
+    """The logits of a GPT-2 that went through a file of llm.c."""
+    state = {key.removeprefix("transformer."): value.numpy() for key, value in model.state_dict().items()}
+    names = ("ln_1", "attn.c_attn", "attn.c_proj", "ln_2", "mlp.c_fc", "mlp.c_proj")
+    layers = [{name: (state[f"h.{layer}.{name}.weight"].T, state[f"h.{layer}.{name}.bias"]) for name in names}
+              for layer in range(model.config.n_layer)]
+    parts = {"wte": state["wte.weight"], "wpe": state["wpe.weight"], "layers": layers,
+             "ln_f": (state["ln_f.weight"], state["ln_f.bias"])}
+    rows = -(-model.config.vocab_size // 128) * 128
+    write_llmc.write_llmc(work / "llmc.bin", parts, 3, write_llmc.fp32, model.config.n_head, rows)
+    run_train(options, work / "llmc.bin", "--sequence", 1, "--steps", 0, "--save", work / "llmc")
+    return work / "llmc"
+
+
 def check(name, work, options):
     folder, start, end = work / name, work / f"{name}-start", work / f"{name}-end"
     model, sequence = make(name, folder)
@@ -128,17 +146,22 @@ def check(name, work, options):
 
     run_train(options, folder, "--sequence", sequence, "--steps", 0, "--save", start)
     copied = torch.equal(before, logits_of(start, rows))
+    if model.config.model_type == "gpt2":
+        copied = copied and torch.equal(before, logits_of(read_from_llmc(model, work, options), rows))
 
     log = work / f"{name}.jsonl"
     run_train(options, folder, "--sequence", sequence, "--steps", options.steps, "--data", data, "--order", "sequential",
-              "--learning-rate", 1e-3, "--weight-decay", 0.1, "--clip", 1, "--log", log, "--save", end)
+              "--learning-rate", 1e-3, "--weight-decay", 0.1, "--clip", 1, "--log", log, "--save", end, "--checkpoint", work / f"{name}-saves",
+              "--checkpoint-async", "--checkpoint-every", 7)
     ours = [record["loss"] for record in map(json.loads, log.read_text().splitlines()) if "step" in record]
     theirs = [loss for loss, _ in records_of(model, tokens, sequence, options)]
     worst = max(abs(a - b) for a, b in zip(ours, theirs, strict=True))
     with torch.no_grad():
         apart = (logits_of(end, rows) - model(rows).logits).abs().max().item()
+    saved = sorted((work / f"{name}-saves").glob("step-*"))[-1] / "model"
+    copied = copied and torch.equal(logits_of(saved, rows), logits_of(end, rows))
     right = copied and worst <= options.tolerance and apart <= 50 * options.tolerance
-    print(f"{name}: losses {theirs[0]:.6f} .. {theirs[-1]:.6f}, largest difference {worst:.1e}; logits before training "
+    print(f"{name}: losses {theirs[0]:.6f} .. {theirs[-1]:.6f}, largest difference {worst:.1e}; logits of copies "
           f"{'equal' if copied else 'DIFFER'}, after it {apart:.1e} apart{'' if right else '  WRONG'}", flush=True)
     return right
 

@@ -50,10 +50,11 @@ def fp32(array):
     return array.astype("<f4").tobytes()
 
 
-def write_llmc(path, model, version, encode):
+def write_llmc(path, model, version, encode, heads=HEADS, rows=ROWS):
+    vocabulary, channels = model["wte"].shape
     header = numpy.zeros(256, dtype="<i4")
-    header[:8] = 20240326, version, POSITIONS, VOCABULARY, LAYERS, HEADS, CHANNELS, ROWS
-    padding = numpy.zeros((ROWS - VOCABULARY, CHANNELS), dtype="<f4")
+    header[:8] = 20240326, version, len(model["wpe"]), vocabulary, len(model["layers"]), heads, channels, rows
+    padding = numpy.zeros((rows - vocabulary, channels), dtype="<f4")
     with open(path, "wb") as file:
         file.write(header.tobytes())
         file.write(encode(numpy.concatenate([model["wte"], padding])))
