@@ -109,6 +109,12 @@ std::vector<RunKey> const run_keys = {{"learning_rate", "--learning-rate"},
                                       {"hysteresis", "--hysteresis"},
                                       {"consecutive_hysteresis", "--consecutive-hysteresis"},
                                       {"data_paths", "--data"},
+                                      {"tokenizer", "--tokenizer"},
+                                      {"samples_are", "--samples-are"},
+                                      {"field", "--field"},
+                                      {"separator", "--separator"},
+                                      {"epochs", "--epochs"},
+                                      {"samples", "--samples"},
                                       {"vocabulary", "--vocabulary"}};
 
 std::vector<FileSetting> row_settings(results::Document const& document, std::string const& path,
@@ -116,10 +122,14 @@ std::vector<FileSetting> row_settings(results::Document const& document, std::st
   results::Row const* chosen = nullptr;
   double rate = 0.0;
   Names names;
+  auto const text_in = [](results::Row const& row, char const* field) {
+    auto const found = row.find(field);
+    return found != row.end() && found->is_string() ? found->get<std::string>() : std::string();
+  };
   for (results::Row const& row : document.rows) {
-    std::string const experiment = row.value("experiment", "");
+    std::string const experiment = text_in(row, "experiment");
     names.push_back(experiment);
-    if (name.empty() ? row.value("status", "") != "ok" : experiment != name) continue;
+    if (name.empty() ? text_in(row, "status") != "ok" : experiment != name) continue;
     auto const found = row.find("median_tokens_per_sec");
     double const this_rate = found != row.end() && found->is_number() ? found->get<double>() : 0.0;
     if (chosen != nullptr && (!name.empty() || this_rate <= rate)) continue;
@@ -133,7 +143,7 @@ std::vector<FileSetting> row_settings(results::Document const& document, std::st
                                        nearest(name, names) + "'");
 
   std::vector<FileSetting> settings;
-  std::string const where = path + ": " + chosen->value("experiment", "");
+  std::string const where = path + ": " + text_in(*chosen, "experiment");
   auto const set = [&](std::string const& flag, results::Row const& value) {
     if (value.is_null() || value == false) return;
     Names values;
@@ -178,6 +188,8 @@ std::vector<FileSetting> row_settings(results::Document const& document, std::st
   }
   auto const with = document.environment.find("settings");
   if (with == document.environment.end() || !with->is_object()) return settings;
+  if (auto const epochs = with->find("epochs"); epochs != with->end() && !epochs->is_null())
+    std::erase_if(settings, [](FileSetting const& setting) { return setting.flag == "--steps"; });
   for (RunKey const& key : run_keys)
     if (auto const found = with->find(key.key); found != with->end()) set(key.flag, *found);
   return settings;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,30 +17,46 @@
 
 #include "common/run_flags.hpp"
 #include "common/terminal.hpp"
+#include "text/token_source.hpp"
 
 namespace tessera {
 inline namespace v0 {
 namespace cli {
 
-/// Opens paths; none is the default. `vocabulary` as in TokenOptions; `encode` as in RecordOptions.
+using SharedTokenizer = std::shared_ptr<text::Tokenizer const>;
+
+/// Null where none was given.
+inline SharedTokenizer open_tokenizer(DataFlags const& flags) {
+  return flags.tokenizer.empty() ? nullptr : text::Tokenizer::open(flags.tokenizer);
+}
+
+/// Opens paths; none is the default. `vocabulary` as in TokenOptions. Text goes through the tokenizer, if
+/// there is one, on so many threads.
 inline TokenSource open_data(Names const& paths, DataFlags const& flags, std::int64_t vocabulary,
-                             RecordEncoder encode = {}) {
-  RecordOptions const options{.vocabulary = vocabulary,
-                              .field = flags.field,
-                              .separator = flags.separator,
-                              .encode = std::move(encode)};
+                             SharedTokenizer const& tokenizer, int threads) {
+  if (tokenizer && flags.samples_are == SamplesAre::tokens)
+    return text::tokenized(*tokenizer, paths, flags.field, threads, {vocabulary});
+  RecordOptions options{.vocabulary = vocabulary, .field = flags.field, .separator = flags.separator};
+  if (tokenizer) {
+    if (vocabulary == 0) options.vocabulary = tokenizer->vocabulary();
+    options.encode = text::record_encoder(tokenizer);
+  }
   if (flags.samples_are == SamplesAre::lines) return open_lines(paths, options);
   if (flags.samples_are == SamplesAre::records) return open_records(paths, options);
   return TokenSource::open(paths, {.vocabulary = vocabulary});
 }
 
-/// Refuses flags that say how records are read where samples are none. A tokenizer reads a field of JSONL
-/// for samples that are tokens too.
-inline void check_data_flags(CommandLine const& line, DataFlags const& flags, bool tokenizes = false) {
+/// Whether JSONL is read. A tokenizer does it for samples that are tokens too.
+inline bool reads_fields(DataFlags const& flags) {
+  return flags.samples_are == SamplesAre::records ||
+         (!flags.tokenizer.empty() && flags.samples_are == SamplesAre::tokens);
+}
+
+/// Refuses flags that say how records are read where samples are none.
+inline void check_data_flags(CommandLine const& line, DataFlags const& flags) {
   bool const records = flags.samples_are == SamplesAre::records;
-  bool const field = records || (tokenizes && flags.samples_are == SamplesAre::tokens);
   for (char const* flag : {"--field", "--separator"})
-    if (line.given(flag) && !(std::string_view(flag) == "--field" ? field : records))
+    if (line.given(flag) && !(std::string_view(flag) == "--field" ? reads_fields(flags) : records))
       refuse(std::string(flag) + " says how records are read, and samples are " + name_of(flags.samples_are) +
              "; give --samples-are records, or leave it out");
 }

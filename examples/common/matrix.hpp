@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -363,6 +364,27 @@ inline std::vector<Point> make_matrix(
             for (SlotNames const& names : answers) add_recipe(names);
           }
   return points;
+}
+
+/// The flags of a matrix that nobody gave, as they turned out: empty where rows differ, for a list of all
+/// values would make other rows.
+inline std::map<std::string, std::string> settled_flags(MatrixFlags const& flags,
+                                                        std::vector<Point> const& points) {
+  std::map<std::string, std::string> settled;
+  auto const settle = [&](std::string const& names, auto const& value_of) {
+    std::string value = value_of(points.front());
+    for (Point const& point : points)
+      if (value_of(point) != value) value.clear();
+    settled[names.substr(0, names.find(','))] = value;
+  };
+  for_each_slot([&]<class Slot>(Slot) {
+    if (!std::is_same_v<Slot, slot::device> && flags.slots.template of<Slot>().empty())
+      settle(slot_flag<Slot>().several,
+             [](Point const& point) { return std::string(point.recipe.names.*Slot::field); });
+  });
+  settle("--batch", [](Point const& point) { return std::to_string(point.split.batch); });
+  settle("--accumulation", [](Point const& point) { return std::to_string(point.split.accumulation); });
+  return settled;
 }
 
 /// The fields that say which row this is, into a row of results.

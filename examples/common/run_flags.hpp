@@ -40,6 +40,7 @@ struct DataFlags {
   SamplesAre samples_are = SamplesAre::tokens;
   std::string field = "text";   ///< of JSON records
   std::int64_t separator = -1;  ///< of documents; negative: that of the format
+  std::string tokenizer;        ///< makes tokens of text; empty: bytes are tokens
 };
 
 inline char const* name_of(SamplesAre kind) {
@@ -69,6 +70,9 @@ inline void add_data_flags(CommandLine& line, DataFlags& flags) {
               [&](std::string const& flag, std::string const& value) {
                 flags.separator = whole_number(flag, value, 0, (std::int64_t{1} << 31) - 1);
               });
+  line.text(
+      "--tokenizer", "DIR", flags.tokenizer,
+      "data is text, and this folder's tokenizer.json, vocab.json or tokenizer.model makes tokens of it");
   line.custom("--vocabulary", "N", "", "tokens of the vocabulary; else 256 for text, a named model's own",
               [&](std::string const& flag, std::string const& value) {
                 flags.vocabulary = whole_number(flag, value, 1, (std::int64_t{1} << 31) - 1);

@@ -126,7 +126,8 @@ void check_length(cli::CommandLine const& line, Settings& settings) {
 /// The data for each vocabulary that the models of a matrix have.
 class DataSets {
  public:
-  explicit DataSets(Settings const& settings) : settings_(settings) {
+  explicit DataSets(Settings const& settings)
+      : settings_(settings), tokenizer_(cli::open_tokenizer(settings.data)) {
     first_ = &open(settings.data.vocabulary);
   }
   /// Of the data itself: 256 for text.
@@ -162,12 +163,15 @@ class DataSets {
   TokenSource const& open(std::int64_t vocabulary) {
     auto found = sources_.find(vocabulary);
     if (found == sources_.end())
-      found = sources_.emplace(vocabulary, cli::open_data(settings_.data.paths, settings_.data, vocabulary))
+      found = sources_
+                  .emplace(vocabulary, cli::open_data(settings_.data.paths, settings_.data, vocabulary,
+                                                      tokenizer_, settings_.trainer.threads))
                   .first;
     return found->second;
   }
 
   Settings const& settings_;
+  cli::SharedTokenizer tokenizer_;
   std::map<std::int64_t, TokenSource> sources_;
   TokenSource const* first_;
 };
@@ -342,6 +346,12 @@ cli::Json settings_json(Settings const& settings, DataSets const& data) {
       {"min_time_s", settings.min_time},
       {"data", data.description()},
       {"data_paths", settings.data.paths},
+      {"tokenizer", cli::or_null(settings.data.tokenizer)},
+      {"samples_are", cli::name_of(settings.data.samples_are)},
+      {"field", cli::reads_fields(settings.data) ? cli::Json(settings.data.field) : cli::Json(nullptr)},
+      {"separator", settings.data.separator < 0 ? cli::Json(nullptr) : cli::Json(settings.data.separator)},
+      {"epochs", settings.epochs > 0 ? cli::Json(settings.epochs) : cli::Json(nullptr)},
+      {"samples", settings.samples > 0 ? cli::Json(settings.samples) : cli::Json(nullptr)},
       {"vocabulary", settings.data.vocabulary > 0 ? cli::Json(settings.data.vocabulary) : cli::Json(nullptr)},
       {"order", name_of(settings.data.order)},
       {"learning_rate", trainer.learning_rate},
@@ -425,7 +435,9 @@ int run(int argc, char const* const* argv) {
           break;
         }
   if (settings.file.print) {
-    std::cout << line.settings_text({});
+    auto settled = cli::settled_flags(settings.matrix, points);
+    if (!cli::reads_fields(settings.data)) settled["--field"] = "";
+    std::cout << line.settings_text(settled);
     cli::print_notes(std::cout, settings.file, differences);
     return 0;
   }

@@ -325,7 +325,7 @@ int run(int argc, char const* const* argv) {
   bool const stdout_is_data = settings.json == "-";
   if (!settings.json.empty() && !stdout_is_data) check_writable(settings.json);
   if (settings.file.print) {
-    std::cout << line.settings_text({});
+    std::cout << line.settings_text(cli::settled_flags(settings.matrix, points));
     cli::print_notes(std::cout, settings.file, {});
     return 0;
   }

@@ -35,7 +35,6 @@
 #include "common/slot_flags.hpp"
 #include "common/terminal.hpp"
 #include "common/values.hpp"
-#include "text/token_source.hpp"
 #include "train/adapters.hpp"
 #include "train/checkpointing.hpp"
 
@@ -58,7 +57,6 @@ struct TrainFlags {
   TrainerOptions options;
   std::string freeze;  ///< as given; the options have the rule
   AdapterSettings adapters;
-  std::string tokenizer;
   std::filesystem::path validation, init, save, log, nvme_path, tensorboard;
   std::int64_t validate_every = 0, print_every = 0;
   bool quiet = false, deepspeed_keys = false;
@@ -107,9 +105,6 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
   line.toggle("--fp16", flags.fp16, "the same as --precision fp16");
 
   add_data_flags(line, flags.data);
-  line.text(
-      "--tokenizer", "DIR", flags.tokenizer,
-      "data is text, and this folder's tokenizer.json, vocab.json or tokenizer.model makes tokens of it");
   line.path("--validation", "PATH", flags.validation, "text or tokens whose loss is measured and logged");
   line.whole("--validate-every", flags.validate_every,
              "steps between validations; 0: after the last step only", 0, std::int64_t{1} << 40);
@@ -325,7 +320,7 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   settings.tensorboard = flags.tensorboard;
   settings.quiet = flags.quiet;
 
-  check_data_flags(line, flags.data, !flags.tokenizer.empty());
+  check_data_flags(line, flags.data);
   auto const if_given = [&](char const* flag, std::int64_t value) {
     return line.given(flag) ? std::optional(value) : std::nullopt;
   };
@@ -370,13 +365,9 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   std::int64_t text_vocabulary = 256;
   std::int64_t vocabulary = flags.data.vocabulary;
   if (vocabulary == 0 && settings.model.named) vocabulary = settings.model.sizes.vocabulary;
-  auto const tokenizer = flags.tokenizer.empty() ? nullptr : text::Tokenizer::open(flags.tokenizer);
+  auto const tokenizer = open_tokenizer(flags.data);
   auto const open = [&](Names const& paths, std::int64_t known) {
-    if (!tokenizer) return open_data(paths, flags.data, known);
-    if (flags.data.samples_are == SamplesAre::tokens)
-      return text::tokenized(*tokenizer, paths, flags.data.field, flags.options.threads, {known});
-    return open_data(paths, flags.data, known > 0 ? known : tokenizer->vocabulary(),
-                     text::record_encoder(tokenizer));
+    return open_data(paths, flags.data, known, tokenizer, flags.options.threads);
   };
   if (tokenizer) text_vocabulary = tokenizer->vocabulary();
   if (trains || !flags.data.paths.empty()) {
@@ -430,6 +421,7 @@ inline std::map<std::string, std::string> settled_flags(Settings const& settings
   flags["--batch"] = std::to_string(settings.relation.batch);
   flags["--accumulation"] = std::to_string(settings.relation.accumulation);
   flags["--steps"] = std::to_string(settings.steps);
+  if (!reads_fields(settings.data)) flags["--field"] = "";
   return flags;
 }
 

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+# cmake -DPROGRAM=compare -DTRAIN=train -DFIXTURES=<tokenizers> -DWORK=folder -P tokenizer.cmake
+# Text by a tokenizer: rows end where train ends, for every kind of samples, and train --from repeats them with the data
+# as it was read.
+include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
+set(lines "")
+foreach(i RANGE 40)
+  string(APPEND lines "{\"id\": ${i}, \"body\": \"Record ${i} of the quick brown foxes, and ${i} more.\"}\n")
+endforeach()
+file(WRITE "${WORK}/records.jsonl" "${lines}")
+set(model --model "layers=1,heads=2,channels=16" --sequence 12 --data records.jsonl --tokenizer "${FIXTURES}/gpt2")
+set(rows --batch 2 --ranks 2 --stages 0,2 --precisions fp32 --offloads none --warmup 1)
+
+# hash_by_train(result args...)
+function(hash_by_train result)
+  execute_process(COMMAND "${TRAIN}" ${ARGN} --log train.jsonl --quiet WORKING_DIRECTORY "${WORK}" COMMAND_ERROR_IS_FATAL ANY)
+  file(STRINGS "${WORK}/train.jsonl" line REGEX "\"summary\"")
+  string(JSON hash GET "${line}" summary weights_hash)
+  set(${result} "${hash}" PARENT_SCOPE)
+endfunction()
+
+set(tokens --field body --steps 3)
+set(records --samples-are records --field body --samples 30 --epochs 1)
+set(lines --samples-are lines --samples 20 --steps 4)
+foreach(kind tokens records lines)
+  passes(${model} ${${kind}} ${rows} --json ${kind}.json)
+  if(NOT output MATCHES "vocabulary +420 +data")
+    message(SEND_ERROR "the settings of ${kind} do not name the tokenizer's vocabulary: ${output}")
+  endif()
+  file(READ "${WORK}/${kind}.json" json)
+  field(hash "${json}" rows 1 weights_hash)
+  field(name "${json}" rows 1 experiment)
+  set(length ${${kind}})
+  list(TRANSFORM length REPLACE "^3$" 4)  # the step to warm up
+  if(kind STREQUAL "lines")
+    list(TRANSFORM length REPLACE "^4$" 5)
+  endif()
+  hash_by_train(by_flags ${model} ${length} --batch 2 --ranks 2 --stage 2 --learning-rate 1e-3 --clip 1)
+  expect("weights of ${kind} by train" "${hash}" "${by_flags}")
+  hash_by_train(repeated --from ${kind}.json --row ${name})
+  expect("weights of ${kind} repeated" "${hash}" "${repeated}")
+endforeach()
+
+# What slots that nobody gave come to, in lines that give the same rows.
+passes(--data text.txt --precisions fp16 --ranks 2 --global-batch 8 --print-config)
+foreach(line "--loss-scale dynamic +# default" "--batch 4 +# default" "--accumulation 1 +# default" "# --tokenizer +# default")
+  if(NOT output MATCHES "\n${line}\n")
+    message(SEND_ERROR "--print-config does not say '${line}': ${output}")
+  endif()
+endforeach()
+passes(--data text.txt --precisions fp16 fp32 --print-config)
+if(NOT output MATCHES "\n# --loss-scale +# default\n")
+  message(SEND_ERROR "--print-config says a loss scale for fp16 and fp32: ${output}")
+endif()
+
+refuses(4 "nowhere: no such folder;tokenizer.json" ${model} --tokenizer nowhere)
+refuses(4 "records.jsonl: line 1;body" ${model} --steps 3)
+refuses(2 "--field says how records are read, and samples are tokens" --data text.txt --field body)
