@@ -63,7 +63,7 @@ class Reader {
         refuse_key(path, "is " + shown(value) + ", which cannot be: " + std::string(key->text));
       else if (key->use == KeyUse::none && !key->text.starts_with("of a section that is"))
         without_effect(path, std::string(key->text));
-      if (key != nullptr && value.is_object()) visit(value, path);
+      if (key != nullptr && value.is_object() && key->use != KeyUse::refused) visit(value, path);
       if (key != nullptr && value.is_array())
         for (auto const& item : value)
           if (item.is_object() && key->use == KeyUse::none) visit(item, path);
@@ -88,7 +88,9 @@ class Reader {
     }
     std::string const meant = nearest(path, all);
     bool const close = v0::detail::edit_distance(path, meant) <= 3 || beside.empty();
-    refuse_key(path, "is no key of DeepSpeed, the nearest is " + (close ? meant : nearest(path, beside)));
+    refuse_key(path,
+               "is no key of DeepSpeed, the nearest is " +
+                   (close ? meant : nearest(path, beside) + "; leave it out where that one is not meant"));
   }
 
   static std::string shown(Json const& value) {
@@ -324,18 +326,25 @@ class Reader {
       refuse_key("communication_data_type", "is " + wire +
                                                 ", but gradients travel in the format of the products, " +
                                                 precision_ + " here; leave it out");
-    scale(half && !overruled);
+    // The file's numbers count where a flag says fp16, too, unless the file has another format.
+    Names const* const precision = on_line_("--precision");
+    bool const flag_half =
+        on_line_("--fp16") != nullptr || (precision != nullptr && *precision == Names{"fp16"});
+    scale(overruled ? flag_half && (half || is_auto("fp16.enabled")) : half);
   }
 
   void scale(bool half) {
-    double const fixed = number("fp16.loss_scale", 0.0) > 0.0 ? power_of_two("fp16.loss_scale", 1.0) : 0.0;
+    // DeepSpeed asks no more than numbers of keys that it does not use.
+    bool const is_static = number("fp16.loss_scale", 0.0) > 0.0, dynamic = half && !is_static;
     std::int64_t const power = whole("fp16.initial_scale_power", 16, 0, 100);
-    std::int64_t const window = whole("fp16.loss_scale_window", 1000, 1, std::int64_t{1} << 40);
+    std::int64_t const window = whole("fp16.loss_scale_window", 1000, dynamic, std::int64_t{1} << 40);
     std::int64_t const hysteresis = whole("fp16.hysteresis", 2, 1, std::int64_t{1} << 30);
     bool const consecutive = truth("fp16.consecutive_hysteresis");
-    double const minimum = power_of_two("fp16.min_loss_scale", 1.0);
+    double const minimum =
+        dynamic ? power_of_two("fp16.min_loss_scale", 1.0) : number("fp16.min_loss_scale", 1.0);
     if (!half) return;
-    if (fixed > 0.0) {
+    if (is_static) {
+      double const fixed = power_of_two("fp16.loss_scale", 1.0);
       set("--loss-scale", "static", "fp16.loss_scale");
       set("--initial-loss-scale", fixed, "fp16.loss_scale");
       set("--min-loss-scale", fixed, "fp16.loss_scale");
@@ -379,13 +388,14 @@ class Reader {
       parameters = "cpu";
       parameters_key = zero + "cpu_offload_param";
     }
-    if (parameters != "none" && stage < 3)
-      refuse_key(parameters_key,
-                 "is " + parameters + " in stage " + std::to_string(stage) +
-                     ", and DeepSpeed offloads parameters in stage 3 alone; write stage 3, or leave it out");
-    else if (parameters != "none" && optimizer == "none")
+    if (parameters != "none" && stage < 3) {
+      note(parameters_key, "no effect in stage " + std::to_string(stage) +
+                               ", as in DeepSpeed, which offloads parameters in stage 3 alone");
+      parameters = "none";
+    } else if (parameters != "none" && optimizer == "none") {
       refuse_key(parameters_key, "is " + parameters + ", but the optimizer stays on the device; give " +
                                      zero + "offload_optimizer.device too");
+    }
     if (optimizer != "none" && stage == 0)
       refuse_key(
           optimizer_key,

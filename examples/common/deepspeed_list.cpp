@@ -36,6 +36,7 @@ constexpr OffKeys off_keys[] = {
     {"autotuning",
      "results_dir exps_dir overwrite metric start_profile_step end_profile_step fast max_train_batch_size "
      "mp_size num_tuning_micro_batch_sizes tuner_type tuner_early_stopping tuner_num_trials arg_mappings"},
+    {"autotuning.arg_mappings", "*"},
     {"sparse_attention",
      "mode block different_layout_per_head num_local_blocks num_global_blocks attention "
      "horizontal_global_attention num_different_global_patterns num_random_blocks local_window_blocks "

@@ -160,6 +160,25 @@ TEST_CASE("scales, formats and offloads") {
   // A format on the line leaves nothing of the file's.
   Flags const overruled = with(R"("fp16": {"enabled": true, "loss_scale": 128})", {{"--precision", "bf16"}});
   CHECK(overruled.count("--precision") + overruled.count("--loss-scale") == 0);
+  // A format on the line in place of auto takes the file's numbers; those that nothing uses may be any.
+  for (Flags const& line : {Flags{{"--precision", "fp16"}}, Flags{{"--fp16", ""}}}) {
+    Flags const open = with(R"("fp16": {"enabled": "auto", "loss_scale_window": 500})", line);
+    CHECK(open.count("--precision") == 0);
+    CHECK(open.at("--loss-scale-window") == "500");
+  }
+  CHECK(with(R"("fp16": {"enabled": "auto", "loss_scale_window": 500})", {{"--precision", "bf16"}})
+            .count("--loss-scale-window") == 0);
+  std::string const unused = R"("loss_scale": 512, "min_loss_scale": 0, "loss_scale_window": 0})";
+  CHECK(with(R"("fp16": {"enabled": true, )" + unused).at("--loss-scale") == "static");
+  CHECK(with(R"("fp16": {"enabled": false, )" + unused).at("--precision") == "fp32");
+  CHECK(holds(refusal(R"({"train_batch_size": 8, "fp16": {"enabled": true, "min_loss_scale": 0}})"),
+              "fp16.min_loss_scale is 0"));
+  // Offloaded parameters before stage 3 are none, there as here.
+  std::string const stage2 = R"("zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"},
+      "offload_param": {"device": "cpu"}})";
+  CHECK(with(stage2).at("--offload") == "cpu_optimizer");
+  CHECK(holds(notes(R"({"train_batch_size": 8, )" + stage2 + "}"),
+              "zero_optimization.offload_param.device: no effect in stage 2, as in DeepSpeed"));
   for (auto const& [optimizer, parameters, wanted] :
        std::vector<std::array<std::string, 3>>{{"cpu", "none", "cpu_optimizer"},
                                                {"nvme", "none", "nvme_optimizer"},
@@ -184,17 +203,22 @@ TEST_CASE("scales, formats and offloads") {
 TEST_CASE("what cannot be is refused with the way out, all of it at once") {
   std::string const text =
       refusal(R"({"train_batch_size": 8, "gradient_cliping": 1, "fp16": {"enabled": true, "loss_scale": 1000},
-      "zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}, "communication_data_type": "fp32",
+      "zero_optimization": {"stage": 0, "offload_optimizer": {"device": "cpu"}}, "communication_data_type": "fp32",
       "amp": {"enabled": true, "opt_level": "O1"}, "aio": 3})");
   for (char const* part :
        {"folder/ds.json: 6 keys cannot be used: ",
         "gradient_cliping is no key of DeepSpeed, the nearest is gradient_clipping",
         "fp16.loss_scale is 1000, and scales here are powers of two; give 512 or 1024",
-        "offload_param.device is cpu in stage 2, and DeepSpeed offloads parameters in stage 3 alone",
+        "offload_optimizer.device is cpu in stage 0, and DeepSpeed offloads in stages 1 to 3",
         "communication_data_type is fp32, but gradients travel in the format of the products, fp16 here",
         "amp.enabled is true, which cannot be", "aio is 3; give an object of keys"})
     CHECK(holds(text, part));
   CHECK(text.find('\n') == text.npos);
+  CHECK(holds(refusal(R"({"train_batch_size": 8, "cuda_visible_devices": "0"})"),
+              "; leave it out where that one is not meant"));
+  // What lies in a key that is refused is not looked at.
+  CHECK(!holds(refusal(R"({"train_batch_size": 8, "zero_optimization": {"zenflow": {"topk_ratio": 0.1}}})"),
+               "no key"));
   CHECK(holds(refusal("[1]"), "no JSON object"));
   CHECK(holds(refusal(R"({"a": 1, "a": 2})"), "the key 'a' is given twice"));
   CHECK(holds(refusal(std::string(100, '[')), "deeper than any configuration"));
@@ -202,6 +226,18 @@ TEST_CASE("what cannot be is refused with the way out, all of it at once") {
       refusal(
           R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}, "train_batch_size": 1})"),
       "give zero_optimization.offload_optimizer.device too"));
+}
+
+TEST_CASE("a row whose fields are of other kinds is no row to repeat, and never a crash") {
+  auto const row = [](char const* text, std::string const& name) {
+    results::Document document;
+    document.rows.push_back(results::Row::parse(text));
+    return cli::row_settings(document, "a.json", name);
+  };
+  CHECK(row(R"({"experiment": "zs0", "status": "ok", "batch": 2})", "").size() == 1);
+  for (char const* text : {R"({"experiment": 5, "status": ["ok"]})", R"({"status": 1})", "{}"})
+    CHECK_THROWS_WITH_AS(row(text, ""), "a.json: no row of it is ok; there is none to repeat", Error);
+  CHECK_THROWS_AS(row(R"({"experiment": 5})", "zs0"), Error);
 }
 
 TEST_CASE("every key of the list does what the list says") {
