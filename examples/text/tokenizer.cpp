@@ -91,12 +91,21 @@ void add_special_tokens(Folder const& folder, BpeDescription& d) {
                                          ": added_tokens_decoder." + v0::detail::printable(key, 40) +
                                          " is no token with an id");
       if (value["content"].get_ref<std::string const&>().empty()) continue;
-      if (value.value("single_word", false))
+      auto const flag = [&, &key = key, &value = value](char const* name) {
+        auto const found = value.find(name);
+        if (found == value.end() || found->is_null()) return false;
+        if (!found->is_boolean())
+          throw Error(ErrorKind::data, v0::detail::path_text(folder.place / "tokenizer_config.json") +
+                                           ": added_tokens_decoder." + key + "." + name +
+                                           " must be true or false");
+        return found->template get<bool>();
+      };
+      if (flag("single_word"))
         throw Error(ErrorKind::data, v0::detail::path_text(folder.place / "tokenizer_config.json") +
                                          ": added_tokens_decoder." + key +
                                          ".single_word is true, which tessera does not have; it has false");
       d.added.push_back({value["content"].get<std::string>(), static_cast<TokenId>(std::stoul(key)),
-                         value.value("lstrip", false), value.value("rstrip", false), false});
+                         flag("lstrip"), flag("rstrip"), false});
     }
   for (char const* key : {"bos_token", "eos_token", "unk_token", "pad_token"}) add(folder.special(key));
   add("<|endoftext|>");

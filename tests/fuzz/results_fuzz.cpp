@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// libFuzzer target: any bytes as the result file of --from either throw an Error of one line or give flags.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+#include "tessera/core/error.hpp"
+#include "tessera/io/results.hpp"
+
+#include "common/config_file.hpp"
+#include "fuzz/support.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* input, std::size_t size) {
+  std::string const& path = fuzz::file_of(fuzz::text_of(input, size));
+  for (char const* row : {"", "zs2_fp16_ranks4_bs4_sl128"}) try {
+      for (auto const& setting :
+           tessera::cli::row_settings(tessera::results::read_results(path), "compare.json", row))
+        if (!setting.flag.starts_with("--") || setting.where.empty()) std::abort();
+    } catch (tessera::Error const& error) {
+      fuzz::check(error, {tessera::ErrorKind::data, tessera::ErrorKind::config});
+    }
+  return 0;
+}
