@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "tessera/comm/request.hpp"
+#include "tessera/config.hpp"
 #include "tessera/core/dtype.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/operation.hpp"
@@ -366,11 +367,9 @@ inline bool unanimous(Comm const& comm, bool yes) {
   return votes == comm.world();
 }
 
-/// All ranks compare a value, such as the hash of their schedule, and throw Error(config) if it differs
-/// anywhere, naming ranks and values. One all-gather of 8 bytes; allocates, so it belongs before step 1.
-inline void agree(Transport& transport, std::uint64_t value, char const* what) {
-  std::vector<std::uint64_t> values(static_cast<std::size_t>(transport.world()));
-  transport.all_gather(&value, values.data(), sizeof value, {"agree", what});
+namespace detail {
+
+TESSERA_COLD inline void refuse_values(int own, std::vector<std::uint64_t> const& values, char const* what) {
   std::string text;
   std::vector<int> named(values.size());
   std::size_t groups = 0;
@@ -388,11 +387,21 @@ inline void agree(Transport& transport, std::uint64_t value, char const* what) {
     text += v0::detail::sentence(
         {groups++ ? "; " : "", members > 1 ? "ranks" : "rank", ranks, members > 1 ? " have " : " has ", hex});
   }
-  if (groups > 1)
-    v0::detail::throw_error(ErrorKind::config,
-                            {"ranks disagree on the ", what, ": ", text,
-                             "; start every rank with the same program, recipe, model and flags"},
-                            transport.rank());
+  v0::detail::throw_error(ErrorKind::config,
+                          {"ranks disagree on the ", what, ": ", text,
+                           "; start every rank with the same program, recipe, model and flags"},
+                          own);
+}
+
+}  // namespace detail
+
+/// All ranks compare a value, such as the hash of their schedule, and throw Error(config) if it differs
+/// anywhere, naming ranks and values. One all-gather of 8 bytes; allocates, so it belongs before step 1.
+inline void agree(Transport& transport, std::uint64_t value, char const* what) {
+  std::vector<std::uint64_t> values(static_cast<std::size_t>(transport.world()));
+  transport.all_gather(&value, values.data(), sizeof value, {"agree", what});
+  for (std::uint64_t const other : values)
+    if (other != value) detail::refuse_values(transport.rank(), values, what);
 }
 
 }  // namespace comm

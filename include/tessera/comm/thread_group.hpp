@@ -21,6 +21,7 @@
 #include "tessera/config.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/detail/clock.hpp"
+#include "tessera/detail/function_ref.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -328,8 +329,8 @@ class ThreadGroup {
   }
 
   /// Waits for what one other rank is to do.
-  template <class Done, class Other>
-  double await_other(std::unique_lock<std::mutex>& lock, int rank, Done const& done, Other const& other) {
+  double await_other(std::unique_lock<std::mutex>& lock, int rank, v0::detail::FunctionRef<bool()> done,
+                     v0::detail::FunctionRef<int()> other) {
     auto const start = Clock::now();
     member(rank).inside = true;
     hear(rank);
@@ -374,7 +375,9 @@ class ThreadGroup {
     };
     bool agreed = true;
     for (int rank = 1; rank < world_; ++rank) agreed = agreed && same(first, member(rank).request);
-    if (agreed) return;
+    if (!agreed) blame_mismatch(same);
+  }
+  TESSERA_COLD void blame_mismatch(bool (*same)(Request const& a, Request const& b)) {
     std::string text;
     std::vector<int> named(static_cast<std::size_t>(world_));
     for (int rank = 0; rank < world_; ++rank) {

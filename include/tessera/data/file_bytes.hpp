@@ -141,7 +141,7 @@ class FileReader {
   FileReader() = default;
   /// Throws Error(data) that names the path when it is missing, no regular file, or cannot be read. Without
   /// `keep_open` each read of a file that was not copied opens it again.
-  FileReader(std::string path, bool keep_open) : path_(std::move(path)) {
+  TESSERA_COLD FileReader(std::string path, bool keep_open) : path_(std::move(path)) {
     struct stat status {};
     Descriptor file = open_regular(path_, status);
     size_ = static_cast<std::size_t>(status.st_size);

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/config.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/nn/layers.hpp"
 #include "tessera/nn/model.hpp"
@@ -40,7 +41,7 @@ struct TransformerBlock {
   typename Layers::Mlp mlp;
   Backward d_norm, d_middle;
 
-  TransformerBlock(Unit& unit, Layers const& layers)
+  TESSERA_COLD TransformerBlock(Unit& unit, Layers const& layers)
       : norm_1(layers.norm_1(unit)),
         attention(layers.attention(unit)),
         middle(unit.saved("residual", per_token(layers.sizes.channels))),
@@ -79,7 +80,7 @@ struct TransformerHead {
   Classifier classifier;
   Backward d_norm;
 
-  TransformerHead(Unit& unit, Layers const& layers, Embedding const& embedding)
+  TESSERA_COLD TransformerHead(Unit& unit, Layers const& layers, Embedding const& embedding)
       : norm(layers.last_norm(unit)),
         classifier(unit, layers.head(unit, embedding), layers.sizes.vocabulary,
                    padded_vocabulary(layers.sizes.vocabulary)),
@@ -108,7 +109,7 @@ class Transformer {
   using Options = typename Layers::Options;
 
   /// Throws Error(config) for sizes that cannot be.
-  explicit Transformer(Options options = {})
+  TESSERA_NOINLINE explicit Transformer(Options options = {})
       : layers_{checked(std::move(options))},
         embedding_(layers_.embedding(units_->embedding)),
         block_(units_->block, layers_),

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "tessera/comm/communicator.hpp"
+#include "tessera/config.hpp"
 #include "tessera/detail/sort.hpp"
 #include "tessera/nn/model.hpp"
 #include "tessera/ops/convert.hpp"
@@ -48,8 +49,8 @@ class ParameterStore {
   using S = compute_t<T>;
   using Kind = BufferKind;
 
-  ParameterStore(StepPlan const& plan, StepMemory<Place> const& memory, Context<Place>& context,
-                 comm::Transport& transport, StepRule const& rule)
+  TESSERA_COLD ParameterStore(StepPlan const& plan, StepMemory<Place> const& memory, Context<Place>& context,
+                              comm::Transport& transport, StepRule const& rule)
       : plan_(plan), memory_(memory), context_(context), transport_(transport), rule_(rule) {
     std::vector<NormRange> const ranges = plan_.norm_ranges();
     int const world = plan_.shape.world;

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/config.hpp"
 #include "tessera/core/operation.hpp"
 #include "tessera/core/place.hpp"
 #include "tessera/io/state_file.hpp"
@@ -25,7 +26,7 @@ template <class Place>
 class StepMemory {
  public:
   /// `file` has room for what the plan keeps in a file; null where it keeps nothing there.
-  explicit StepMemory(StepPlan const& plan, std::unique_ptr<StateFile> file = nullptr)
+  TESSERA_COLD explicit StepMemory(StepPlan const& plan, std::unique_ptr<StateFile> file = nullptr)
       : device_(plan.arena_bytes[static_cast<std::size_t>(Tier::device)]),
         host_(plan.arena_bytes[static_cast<std::size_t>(Tier::host)]),
         file_(std::move(file)),
@@ -132,7 +133,7 @@ class StepMemory {
   std::byte* address(Buffer const& buffer) const {
     return (buffer.tier == Tier::device ? device_.base() : host_.base()) + buffer.offset;
   }
-  std::byte* hand_out(Buffer const& buffer) {
+  TESSERA_COLD std::byte* hand_out(Buffer const& buffer) {
     if (buffer.offset < 0 || !has_addresses(buffer.tier)) return nullptr;
     return buffer.tier == Tier::device ? device_.view(buffer.offset, buffer.bytes)
                                        : host_.view(buffer.offset, buffer.bytes);

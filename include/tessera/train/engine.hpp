@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "tessera/comm/communicator.hpp"
+#include "tessera/config.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/data/batch.hpp"
 #include "tessera/detail/clock.hpp"
@@ -37,8 +38,8 @@ class Engine {
   /// Refuses what does not fit (Error(out_of_memory)) before anything is allocated; compares the schedule's
   /// hash over all ranks; fills the weights from the seed.
   /// `open` makes the file of a recipe that keeps state in one; null elsewhere.
-  Engine(ErasedModel<Place, T> model, RecipeTable const& recipe, TrainerOptions const& options,
-         comm::Transport& transport, OpenStateFile open = nullptr);
+  TESSERA_COLD Engine(ErasedModel<Place, T> model, RecipeTable const& recipe, TrainerOptions const& options,
+                      comm::Transport& transport, OpenStateFile open = nullptr);
 
   Engine(Engine const&) = delete;
   Engine& operator=(Engine const&) = delete;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tessera/comm/communicator.hpp"
+#include "tessera/config.hpp"
 #include "tessera/nn/model.hpp"
 #include "tessera/ops/convert.hpp"
 #include "tessera/ops/cross_entropy.hpp"
@@ -118,7 +119,7 @@ class Executor {
     return view_of<T const>(gathered ? gathered : touched(entry, Kind::parameters, of, -1), what);
   }
 
-  void bind(Pass<Place, T>& pass, Entry const& entry) {
+  TESSERA_COLD void bind(Pass<Place, T>& pass, Entry const& entry) {
     int const unit = entry.unit;
     UnitSpec const& spec = plan_.unit(unit);
     pass.training = training() && unit >= plan_.lowest_trainable();
@@ -169,7 +170,7 @@ class Executor {
     if (entry.verb == Verb::backward_weight) bind_gradients(pass, entry);
   }
 
-  void bind_gradients(Pass<Place, T>& pass, Entry const& entry) {
+  TESSERA_COLD void bind_gradients(Pass<Place, T>& pass, Entry const& entry) {
     int const unit = entry.unit;
     UnitSpec const& spec = plan_.unit(unit);
     pass.lent = std::vector<Tensor<S, Place>>(spec.borrows.size());

@@ -103,8 +103,8 @@ TESSERA_COLD inline void check_adapters(RecipeTable const& recipe, LoraOptions c
 
 /// The model with the adapters that the options name, and without the gradients of what they freeze.
 template <class Place, class T>
-ErasedModel<Place, T> trained_by(ErasedModel<Place, T> model, RecipeTable const& recipe,
-                                 TrainerOptions const& options) {
+TESSERA_COLD ErasedModel<Place, T> trained_by(ErasedModel<Place, T> model, RecipeTable const& recipe,
+                                              TrainerOptions const& options) {
   check_adapters(recipe, options.lora);
   if (options.lora)
     model.units = [units = std::move(model.units), lora = options.lora, add = model.functions.adapting->add](
@@ -140,8 +140,9 @@ TESSERA_COLD inline void check_segments(std::vector<UnitSpec> const& units, char
 }
 
 template <class Place, class T>
-StepPlan checked_plan(ErasedModel<Place, T> const& model, RecipeTable const& recipe,
-                      TrainerOptions const& options, comm::Transport& transport, OpenStateFile open) {
+TESSERA_COLD StepPlan checked_plan(ErasedModel<Place, T> const& model, RecipeTable const& recipe,
+                                   TrainerOptions const& options, comm::Transport& transport,
+                                   OpenStateFile open) {
   check_supported(recipe);
   if (uses_files(recipe.placement) && options.nvme_directory.empty())
     throw Error(ErrorKind::config, "options: offload " + std::string(recipe.names.offload) +
