@@ -19,6 +19,7 @@
 
 #include "tessera/comm/communicator.hpp"
 #include "tessera/comm/threads.hpp"
+#include "tessera/config.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/detail/clock.hpp"
 #include "tessera/detail/function_ref.hpp"
@@ -39,7 +40,7 @@ struct RunOptions {
 namespace detail {
 
 /// What the other ranks are told.
-inline std::string text_of(std::exception_ptr const& thrown) {
+TESSERA_COLD inline std::string text_of(std::exception_ptr const& thrown) {
   try {
     std::rethrow_exception(thrown);
   } catch (std::exception const& exception) {
@@ -53,7 +54,7 @@ inline std::string text_of(std::exception_ptr const& thrown) {
 class FirstCause {
  public:
   /// `began`: nothing had ended the communicator before this. An echo is a PeerLost that came after the end.
-  void record(int rank, std::exception_ptr thrown, bool began) {
+  TESSERA_COLD void record(int rank, std::exception_ptr thrown, bool began) {
     bool echo = false;
     if (!began) {
       try {
@@ -73,7 +74,11 @@ class FirstCause {
 
   /// Throws the cause, if there is one, with its rank.
   void rethrow() {
-    if (!thrown_) return;
+    if (thrown_) throw_with_rank();
+  }
+
+ private:
+  TESSERA_COLD void throw_with_rank() {
     std::string const prefix = sentence({"rank ", rank_, ": "});
     try {
       std::rethrow_exception(thrown_);
@@ -87,14 +92,13 @@ class FirstCause {
     }
   }
 
- private:
   std::mutex mutex_;
   int weight_ = 0;
   int rank_ = -1;
   std::exception_ptr thrown_;
 };
 
-inline void watch_threads(comm::detail::ThreadGroup& group, RunOptions const& options) {
+TESSERA_COLD inline void watch_threads(comm::detail::ThreadGroup& group, RunOptions const& options) {
   std::string text;
   int rank = -1;
   if (group.await_leavers(options.grace, text, rank)) return;
@@ -116,13 +120,14 @@ using MakeTransport =
 inline void run_threads(int ranks, FunctionRef<void(comm::Comm&)> fn, RunOptions const& options,
                         MakeTransport make) {
   auto const group = comm::detail::make_group(ranks, {options.timeout});
-  // Here and not in the threads: a handle that goes away counts as its rank leaving.
-  std::vector<comm::Comm> handles;
-  for (int rank = 0; rank < ranks; ++rank) handles.emplace_back(make(group, rank));
+  // Here and not in the threads: the last handle to go away counts as its rank leaving.
+  auto const ends = std::make_unique<std::shared_ptr<comm::Transport>[]>(static_cast<std::size_t>(ranks));
+  for (int rank = 0; rank < ranks; ++rank) ends[static_cast<std::size_t>(rank)] = make(group, rank);
   FirstCause cause;
   auto const body = [&](int rank) {
     try {
-      fn(handles[static_cast<std::size_t>(rank)]);
+      comm::Comm handle(ends[static_cast<std::size_t>(rank)]);
+      fn(handle);
     } catch (...) {
       auto thrown = std::current_exception();
       bool const began = group->lose(rank, sentence({"it threw: ", text_of(thrown)}));

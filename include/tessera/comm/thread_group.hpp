@@ -39,7 +39,7 @@ namespace detail {
 
 using Clock = std::chrono::steady_clock;
 
-inline std::string seconds_text(double seconds) {
+TESSERA_COLD inline std::string seconds_text(double seconds) {
   char text[32];
   std::snprintf(text, sizeof text, "%g s", seconds);
   return text;
@@ -217,7 +217,8 @@ class ThreadGroup {
 
   /// Waits until every rank has left. With a grace: returns false once a fault exists and some rank has given
   /// no sign of life for that long; `text` then says which and where.
-  bool await_leavers(std::optional<std::chrono::duration<double>> grace, std::string& text, int& stuck_rank) {
+  TESSERA_COLD bool await_leavers(std::optional<std::chrono::duration<double>> grace, std::string& text,
+                                  int& stuck_rank) {
     auto const patience = grace ? duration_of(*grace) : Clock::duration{};
     std::unique_lock lock(mutex_);
     for (;;) {
@@ -406,7 +407,7 @@ class ThreadGroup {
     return text;
   }
 
-  std::string place(int rank) const {
+  TESSERA_COLD std::string place(int rank) const {
     Member const& at = member(rank);
     if (at.request.sequence == 0) return "before its first collective";
     return v0::detail::sentence({at.inside ? "in collective " : "after collective ", at.request.sequence,
@@ -432,7 +433,7 @@ class ThreadGroup {
   }
 
   /// Throws what a rank finds in a communicator that has ended. `inside` stays true: that is where it was.
-  [[noreturn]] void fail(int rank) {
+  [[noreturn]] TESSERA_COLD void fail(int rank) {
     Member const& me = member(rank);
     if (fault_.mismatch) throw Error(ErrorKind::failed, fault_.text, rank, me.unit);
     throw PeerLost(v0::detail::sentence({"rank ", fault_.rank,

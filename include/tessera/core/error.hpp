@@ -5,6 +5,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <initializer_list>
 #include <stdexcept>
 #include <string>
@@ -87,9 +88,11 @@ class Word {
   template <std::integral Number>
   Word(Number number) : value_(static_cast<std::int64_t>(number)) {}
 
-  void append_to(std::string& sentence) const {
+  TESSERA_COLD void append_to(std::string& sentence) const {
+    char digits[24];
     if (!text_)
-      sentence += std::to_string(value_);
+      sentence.append(digits, static_cast<std::size_t>(std::snprintf(digits, sizeof digits, "%lld",
+                                                                     static_cast<long long>(value_))));
     else if (value_ < 0)
       sentence += text_;
     else
@@ -109,8 +112,8 @@ TESSERA_NOINLINE inline std::string sentence(std::initializer_list<Word> words) 
   return text;
 }
 
-[[noreturn]] TESSERA_NOINLINE inline void throw_error(ErrorKind kind, std::initializer_list<Word> words,
-                                                      int rank = -1, std::string_view unit = {}) {
+[[noreturn]] TESSERA_COLD inline void throw_error(ErrorKind kind, std::initializer_list<Word> words,
+                                                  int rank = -1, std::string_view unit = {}) {
   throw Error(kind, sentence(words), rank, std::string(unit));
 }
 

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/config.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/data/order.hpp"
 #include "tessera/data/tokens.hpp"
@@ -101,7 +102,9 @@ class Loader {
   Loader(TokenSource&&, LoaderOptions) = delete;
 
   /// Throws what the constructor throws for its arguments, and takes no memory.
-  static void check(TokenSource const& source, LoaderOptions const& options) { checked(options, source); }
+  TESSERA_NOINLINE static void check(TokenSource const& source, LoaderOptions const& options) {
+    checked(options, source);
+  }
 
   LoaderOptions const& options() const noexcept { return options_; }
   /// Samples in an epoch.
@@ -199,7 +202,7 @@ class Loader {
     Record const record = source_->records()[static_cast<std::size_t>(sample)];
     return {record.first, std::min(record.tokens, most)};
   }
-  static LoaderOptions const& checked(LoaderOptions const& options, TokenSource const& source) {
+  TESSERA_COLD static LoaderOptions const& checked(LoaderOptions const& options, TokenSource const& source) {
     auto const positive = [](char const* what, std::int64_t value) {
       if (value < 1) detail::throw_error(ErrorKind::usage, {what, " is ", value, ", it must be 1 or more"});
     };

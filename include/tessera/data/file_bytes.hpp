@@ -29,13 +29,13 @@ namespace detail {
 inline std::string errno_text(int code) { return std::generic_category().message(code); }
 
 /// 1234567 as "1,234,567".
-inline std::string with_commas(std::int64_t number) {
-  std::string const digits = std::to_string(number);
+TESSERA_COLD inline std::string with_commas(std::int64_t number) {
+  std::string const digits = sentence({number});
   std::size_t const sign = number < 0 ? 1 : 0;
   std::string text;
   for (std::size_t at = 0; at < digits.size(); ++at) {
-    if (at > sign && (digits.size() - at) % 3 == 0) text += ',';
-    text += digits[at];
+    if (at > sign && (digits.size() - at) % 3 == 0) text.append(",");
+    text.append(digits, at, 1);
   }
   return text;
 }
@@ -83,12 +83,12 @@ class Descriptor {
   int number_;
 };
 
-[[noreturn]] inline void read_error(std::string const& path, char const* what, int code) {
+[[noreturn]] TESSERA_COLD inline void read_error(std::string const& path, char const* what, int code) {
   throw_error(ErrorKind::data, {path_text(path), ": cannot ", what, " (", errno_text(code), ")"});
 }
 
 /// Opens a regular file to read and says what it is. Throws Error(data) that names the path.
-inline Descriptor open_regular(std::string const& path, struct stat& status) {
+TESSERA_COLD inline Descriptor open_regular(std::string const& path, struct stat& status) {
   auto const refuse = [&](char const* what) { throw_error(ErrorKind::data, {path_text(path), what}); };
   if (::stat(path.c_str(), &status) != 0) {
     if (errno == ENOENT) refuse(": no such file; check the path");
@@ -178,6 +178,12 @@ class FileReader {
                                     "run reads it"});
     int const file = file_ ? file_.get() : again.get();
     if (read_all(file, offset, out, size, path_) == size) return;
+    refuse_short(file);
+  }
+
+ private:
+  [[noreturn]] TESSERA_COLD void refuse_short(int file) const {
+    struct stat status {};
     bool const known = ::fstat(file, &status) == 0;
     throw_error(ErrorKind::data, {path_text(path_), ": was cut short while it was read, it had ",
                                   with_commas(static_cast<std::int64_t>(size_)), " bytes and has ",
@@ -185,7 +191,6 @@ class FileReader {
                                   " now; leave data as it is while a run reads it"});
   }
 
- private:
   std::string path_;
   std::size_t size_ = 0;
   ::dev_t device_ = 0;

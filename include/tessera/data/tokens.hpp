@@ -129,7 +129,7 @@ class TokenSource {
   /// The paths as they were given, for messages: "a.txt, b.txt".
   std::string name() const {
     std::string text;
-    for (auto const& name : names_) text += (text.empty() ? "" : ", ") + name;
+    for (auto const& name : names_) text.append(text.empty() ? "" : ", ").append(name);
     return text;
   }
 
@@ -223,11 +223,11 @@ class TokenSource {
     size_ += tokens;
   }
 
-  void add(std::string const& path) {
+  TESSERA_COLD void add(std::string const& path) {
     std::string const name = detail::path_text(path);
     if (path.empty())
       detail::throw_error(ErrorKind::data, {"an empty data path was given; name a file or a folder"});
-    names_.push_back(name);
+    names_.push_back(std::string(name));
     struct stat status {};
     if (::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) {
       set_format(TokenFormat::bytes, name);
@@ -315,7 +315,7 @@ class TokenSource {
   }
 
   /// Settles the vocabulary and checks every token against it.
-  void finish(TokenOptions options) {
+  TESSERA_COLD void finish(TokenOptions options) {
     constexpr std::int64_t largest = std::numeric_limits<std::int32_t>::max();
     if (options.vocabulary < 0 || options.vocabulary > largest)
       detail::throw_error(ErrorKind::usage,
@@ -333,10 +333,10 @@ class TokenSource {
     }
   }
 
-  std::int64_t first_beyond(Segment const& segment) const {
+  TESSERA_NOINLINE std::int64_t first_beyond(Segment const& segment) const {
     if (vocabulary_ >> (8 * bytes_per_token(format_)) > 0) return -1;
     constexpr std::int64_t size = 1 << 14;
-    std::vector<std::uint32_t> block(static_cast<std::size_t>(std::min(segment.count, size)));
+    std::array<std::uint32_t, size> block;
     for (std::int64_t start = 0; start < segment.count; start += size) {
       std::int64_t const some = std::min(segment.count - start, size);
       copy(segment, start, some, reinterpret_cast<std::int32_t*>(block.data()));

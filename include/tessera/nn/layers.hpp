@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layers: each owns its parameters and what it keeps, listed in a unit by its constructor, and both its
-// passes. A layer's functions are templates over the Pass and only enqueue.
+// passes. A layer's functions are templates over the Pass and only enqueue; those of the smallest layers are
+// called, since many layers have them.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
 
+#include "tessera/config.hpp"
 #include "tessera/nn/adapter.hpp"
 #include "tessera/nn/unit.hpp"
 #include "tessera/ops/activation.hpp"
@@ -42,19 +44,19 @@ struct LayerNorm {
                                     },
                                     /*roomy=*/true, {gamma, beta})) {}
 
-  auto forward(auto& pass, auto x) const {
+  TESSERA_NOINLINE auto forward(auto& pass, auto x) const {
     ops::layer_norm_forward(pass.context(), x, pass[gamma], pass[beta], epsilon, pass[y], pass[mean],
                             pass[rstd]);
     return pass[y];
   }
   /// dx = the gradient of x, plus residual_gradient unless that is empty; an empty dx is not computed.
   template <class P>
-  void backward_input(P& pass, typename P::ConstValue dy, typename P::ConstValue x,
-                      typename P::ConstValue residual_gradient, typename P::Value dx) const {
+  TESSERA_NOINLINE void backward_input(P& pass, typename P::ConstValue dy, typename P::ConstValue x,
+                                       typename P::ConstValue residual_gradient, typename P::Value dx) const {
     ops::layer_norm_backward_input(pass.context(), dy, x, pass[gamma], pass[mean], pass[rstd],
                                    residual_gradient, dx, pass[partials]);
   }
-  void backward_weight(auto& pass) const {
+  TESSERA_NOINLINE void backward_weight(auto& pass) const {
     ops::layer_norm_backward_weight(pass.context(), pass[partials], pass.tokens.shape().elements(),
                                     pass.gradient(gamma), pass.gradient(beta));
   }
@@ -91,8 +93,8 @@ struct Linear {
 
   /// `with` says what else goes into y; an empty y, as in a recompute that wants none, is not written.
   template <class Place, class T>
-  void forward(Pass<Place, T>& pass, ops::In<T, Place> x, ops::Out<T, Place> y,
-               ops::LinearOptions<T, Place> with = {}) const {
+  TESSERA_NOINLINE void forward(Pass<Place, T>& pass, ops::In<T, Place> x, ops::Out<T, Place> y,
+                                ops::LinearOptions<T, Place> with = {}) const {
     with.transposed = transposed;
     with.bias = pass[bias];
     if (Adapter const* const adapter = pass.adapter(weight))
@@ -101,15 +103,16 @@ struct Linear {
     ops::linear(pass.context(), x, pass[weight], y, with);
   }
   template <class Place, class T>
-  void backward_input(Pass<Place, T>& pass, ops::In<T, Place> dy, ops::Out<T, Place> dx,
-                      ops::LinearInputOptions<T, Place> with = {}) const {
+  TESSERA_NOINLINE void backward_input(Pass<Place, T>& pass, ops::In<T, Place> dy, ops::Out<T, Place> dx,
+                                       ops::LinearInputOptions<T, Place> with = {}) const {
     with.transposed = transposed;
     if (Adapter const* const adapter = pass.adapter(weight))
       return pass.adapting->backward_input(pass, *adapter, dy, dx, with);
     ops::linear_backward_input(pass.context(), dy, pass[weight], dx, with);
   }
   template <class Place, class T>
-  void backward_weight(Pass<Place, T>& pass, ops::In<T, Place> x, ops::In<T, Place> dy) const {
+  TESSERA_NOINLINE void backward_weight(Pass<Place, T>& pass, ops::In<T, Place> x,
+                                        ops::In<T, Place> dy) const {
     ops::LinearWeightOptions<T, Place> const with{.transposed = transposed, .dbias = pass.gradient(bias)};
     if (Adapter const* const adapter = pass.adapter(weight))
       pass.adapting->backward_weight(pass, *adapter, x, dy);

@@ -129,10 +129,11 @@ class Transformer {
   }
 
   std::vector<UnitSpec> units(MicroBatch shape) const {
-    std::vector<UnitSpec> units{units_->embedding.at(shape, "embedding")};
+    std::vector<UnitSpec> units;
+    units.push_back(units_->embedding.at(shape, "embedding"));
     for (std::int64_t layer = 0; layer < layers_.sizes.layers; ++layer) {
-      std::string const name = std::string(Layers::blocks) + "." + std::to_string(layer);
-      units.push_back(units_->block.at(shape, name, Layers::prefix + name + "."));
+      std::string const name = detail::sentence({Layers::blocks, ".", layer});
+      units.push_back(units_->block.at(shape, name, detail::sentence({Layers::prefix, name, "."})));
     }
     units.push_back(units_->head.at(shape, "head"));
     return units;

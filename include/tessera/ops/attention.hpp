@@ -16,14 +16,13 @@ namespace detail {
 /// Throws for heads that no form can run.
 inline void expect_heads(char const* name, AttentionSizes const& sizes, std::int64_t key_channels) {
   if (sizes.head > 32768)
-    throw Error(ErrorKind::unsupported, std::string(name) + ": a head of " + std::to_string(sizes.head) +
-                                            " channels; the largest is 32768: use more heads");
+    v0::detail::throw_error(ErrorKind::unsupported, {name, ": a head of ", sizes.head,
+                                                     " channels; the largest is 32768: use more heads"});
   if (sizes.group < 1 || sizes.heads % sizes.group != 0 || sizes.key_heads() * sizes.head != key_channels)
-    throw Error(ErrorKind::usage, std::string(name) + ": keys of " + std::to_string(key_channels) +
-                                      " channels for " + std::to_string(sizes.heads) + " heads of " +
-                                      std::to_string(sizes.head) +
-                                      "; the heads of keys are as wide, and their number divides that of the "
-                                      "queries' heads");
+    v0::detail::throw_error(
+        ErrorKind::usage,
+        {name, ": keys of ", key_channels, " channels for ", sizes.heads, " heads of ", sizes.head,
+         "; the heads of keys are as wide, and their number divides that of the queries' heads"});
 }
 
 /// The sizes that the operands have; throws where they do not fit.
@@ -100,7 +99,8 @@ void attention_backward(Context<P>& context, In<T, P> dout,
                         std::int64_t first_query = 0) {
   AttentionSizes const sizes =
       detail::expect_attention("attention_backward", x, heads, out.shape(), logsumexp.shape(), first_query);
-  detail::expect_attention("attention_backward", dx, heads, out.shape(), logsumexp.shape(), first_query);
+  detail::expect_attention("attention_backward", HeadColumns<T const, P>(dx), heads, out.shape(),
+                           logsumexp.shape(), first_query);
   detail::expect(dout.shape().rows() == out.shape().rows() &&
                      dout.shape().columns() == out.shape().columns() && dx.k.shape() == x.k.shape(),
                  "attention_backward", "dout like out (B,T,C), dk like k", dout.shape(), out.shape(),

@@ -13,6 +13,7 @@
 #include <type_traits>
 
 #include "tessera/backend/cpu/linear.hpp"
+#include "tessera/config.hpp"
 #include "tessera/ops/operand.hpp"
 
 namespace tessera {
@@ -21,10 +22,10 @@ namespace ops {
 
 namespace detail {
 
-[[noreturn]] inline void refuse_format(char const* name, DType format, bool scaled) {
-  throw Error(ErrorKind::unsupported, std::string(name) + ": weights in " + std::string(name_of(format)) +
-                                          (scaled ? " with scales" : "") +
-                                          " are not part of this build: give values of the type of x alone");
+[[noreturn]] TESSERA_COLD inline void refuse_format(char const* name, DType format, bool scaled) {
+  v0::detail::throw_error(ErrorKind::unsupported,
+                          {name, ": weights in ", name_of(format), scaled ? " with scales" : "",
+                           " are not part of this build: give values of the type of x alone"});
 }
 
 /// What products cannot multiply with yet.

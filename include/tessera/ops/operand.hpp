@@ -7,6 +7,7 @@
 #include <string>
 #include <type_traits>
 
+#include "tessera/config.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/operation.hpp"
 #include "tessera/core/place.hpp"
@@ -29,8 +30,8 @@ using Out = std::type_identity_t<Tensor<T, P>>;
 namespace detail {
 
 /// Apart from the test, so that compilers write the sentence once and not for each operation.
-[[noreturn]] inline void misfit(char const* operation, char const* rule,
-                                std::initializer_list<Shape const*> shapes) {
+[[noreturn]] TESSERA_COLD inline void misfit(char const* operation, char const* rule,
+                                             std::initializer_list<Shape const*> shapes) {
   using v0::detail::sentence;
   std::string got;
   for (Shape const* const shape : shapes) got += sentence({" ", to_string(*shape)});

@@ -56,7 +56,7 @@ TESSERA_COLD inline UnitLayout layout_of(UnitSpec const& unit, int shards) {
     FlatLayout flat;
     flat.trainable = trainable;
     std::int64_t cursor = 0;
-    auto const place = [&](bool decay) {
+    auto const place = [&](bool decay) TESSERA_COLD {
       std::int64_t const begin = cursor;
       for (std::size_t index = 0; index < unit.parameters.size(); ++index) {
         ParameterSpec const& parameter = unit.parameters[index];
@@ -91,7 +91,7 @@ struct Piece {
 
 /// What lies in a range of a unit's flat group, in the order of its parameters. Whoever fills, collects or
 /// names values goes by pieces alone. Padding is in none.
-inline std::vector<Piece> pieces(UnitLayout const& unit, int group, Range range) {
+TESSERA_NOINLINE inline std::vector<Piece> pieces(UnitLayout const& unit, int group, Range range) {
   std::vector<Piece> list;
   for (std::size_t index = 0; index < unit.parameters.size(); ++index) {
     if (unit.flat_of[index] != group) continue;
@@ -189,7 +189,7 @@ TESSERA_COLD inline void check_units(std::vector<UnitSpec> const& units) {
   if (units.empty())
     throw Error(ErrorKind::config, "model: it has no units; return at least one from units()");
   auto const check = [&](UnitSpec const& unit, char const* what, std::string const& name, Shape const& shape,
-                         Split const& split = {}) {
+                         Split const& split = {}) TESSERA_COLD {
     double elements = 1.0;
     bool positive = true;
     for (int dim = 0; dim < shape.dims(); ++dim) {
@@ -222,7 +222,7 @@ TESSERA_COLD inline void check_units(std::vector<UnitSpec> const& units) {
         fail(unit,
              {"has parameter '", parameter.name, "' of shape ", to_string(parameter.shape), " with ",
               parameter.padded_rows, " padded rows; only a matrix has them, and no fewer than its rows"});
-      names.push_back(parameter.name);
+      names.push_back(std::string(parameter.name));
     }
     for (Borrow const& borrow : unit.borrows) {
       bool const exists =
@@ -236,8 +236,8 @@ TESSERA_COLD inline void check_units(std::vector<UnitSpec> const& units) {
                     ", which does not come before it; let the earlier unit own a tied parameter"});
     }
   }
-  auto const order =
-      detail::sorted_indices(names.size(), [&](std::size_t a, std::size_t b) { return names[a] < names[b]; });
+  auto const order = detail::sorted_indices(
+      names.size(), [&](std::size_t a, std::size_t b) TESSERA_COLD { return names[a] < names[b]; });
   for (std::size_t next = 1; next < order.size(); ++next)
     if (names[order[next - 1]] == names[order[next]])
       detail::throw_error(ErrorKind::config, {"model: parameter '", names[order[next]],

@@ -3,8 +3,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
-#include <utility>
+#include <memory>
 #include <vector>
 
 #include "tessera/config.hpp"
@@ -46,12 +47,11 @@ struct IntervalPlan {
 /// intervals.
 TESSERA_COLD inline IntervalPlan plan_intervals(std::vector<Interval> const& intervals,
                                                 std::int64_t alignment = arena_alignment) {
-  IntervalPlan plan;
-  plan.offsets.assign(intervals.size(), -1);
+  IntervalPlan plan{std::vector<std::int64_t>(intervals.size(), -1)};
   std::vector<std::size_t> order;
   for (std::size_t index = 0; index < intervals.size(); ++index)
     if (intervals[index].used()) order.push_back(index);
-  detail::sort_indices(order, [&](std::size_t a, std::size_t b) {
+  detail::sort_indices(order, [&](std::size_t a, std::size_t b) TESSERA_COLD {
     return intervals[a].bytes != intervals[b].bytes ? intervals[a].bytes > intervals[b].bytes : a < b;
   });
 
@@ -62,12 +62,14 @@ TESSERA_COLD inline IntervalPlan plan_intervals(std::vector<Interval> const& int
     int first, last;
     Interval const* life;
   };
-  std::vector<Placed> placed;  // by offset
+  auto const placed = std::make_unique<Placed[]>(order.size());  // by offset
+  std::size_t count = 0;
   for (std::size_t const index : order) {
     Interval const& life = intervals[index];
     std::int64_t const bytes = round_up(life.bytes, arena_alignment);
     std::int64_t best = -1, best_gap = 0, cursor = 0;
-    for (Placed const& other : placed) {
+    for (std::size_t at = 0; at < count; ++at) {
+      Placed const& other = placed[at];
       if (once ? other.first > life.last || life.first > other.last : !life.meets(*other.life)) continue;
       std::int64_t const gap = other.offset - cursor;
       if (gap >= bytes && (best < 0 || gap < best_gap)) {
@@ -80,9 +82,9 @@ TESSERA_COLD inline IntervalPlan plan_intervals(std::vector<Interval> const& int
     std::int64_t const offset = best < 0 ? cursor : best;
     plan.offsets[index] = offset;
     plan.bytes = std::max(plan.bytes, offset + bytes);
-    auto const position = std::lower_bound(placed.begin(), placed.end(), offset,
-                                           [](Placed const& a, std::int64_t at) { return a.offset < at; });
-    placed.insert(position, {offset, offset + bytes, life.first, life.last, &life});
+    std::size_t at = count++;
+    for (; at > 0 && placed[at - 1].offset >= offset; --at) placed[at] = placed[at - 1];
+    placed[at] = {offset, offset + bytes, life.first, life.last, &life};
   }
   return plan;
 }

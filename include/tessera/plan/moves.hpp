@@ -39,7 +39,7 @@ namespace detail {
 /// every rank goes to each that has the part, one rank after another.
 TESSERA_COLD inline void go_over_ranks(std::vector<Hop>& hops, Sharding from, Sharding to,
                                        Roads const& roads) {
-  auto const go = [&](Move move, Sharding after, Group group) {
+  auto const go = [&](Move move, Sharding after, Group group) TESSERA_COLD {
     hops.push_back({move, {after, Tier::device}, group});
   };
   Group const row = roads.replicas > 1 ? Group::shards : Group::all;
@@ -76,7 +76,7 @@ TESSERA_COLD inline void go_over_ranks(std::vector<Hop>& hops, Sharding from, Sh
 /// column, and shards come together within the row.
 TESSERA_COLD inline std::vector<Hop> moves_between(Placement from, Placement to, Roads const& roads) {
   std::vector<Hop> hops;
-  auto const copy = [&](Sharding over, Tier tier) {
+  auto const copy = [&](Sharding over, Tier tier) TESSERA_COLD {
     while (from.tier != tier) {
       int const at = static_cast<int>(from.tier);
       from = {over, static_cast<Tier>(from.tier < tier ? at + 1 : at - 1)};

@@ -23,28 +23,28 @@ enum class Part { fetches, brings, begins, belongs, carries_on };
 /// Reorders the entries [begin, end): what brings something for work j comes before work j - k, what fetches
 /// it before what work j - 2k waits for, what carries on from it after work j + k. Works stay in order, and
 /// so do the entries of a kind between two of them.
-template <class PartOf>
-void skew(std::vector<Entry>& entries, std::size_t begin, std::size_t end, int k, PartOf const& part_of) {
+TESSERA_COLD inline void skew(std::vector<Entry>& entries, std::size_t begin, std::size_t end, int k,
+                              Part (*part_of)(Entry const&)) {
   int works = 0;
   for (std::size_t at = begin; at < end; ++at) works += part_of(entries[at]) == Part::begins;
-  std::vector<std::vector<std::size_t>> order(4 * static_cast<std::size_t>(works));  // of each: the parts
+  std::vector<int> places;  // four of each work
   int work = -1;
   for (std::size_t at = begin; at < end; ++at) {
     Part const part = part_of(entries[at]);
     work += part == Part::begins;
-    int const place = part == Part::fetches      ? 4 * std::max(work + 1 - 2 * k, 0)
-                      : part == Part::brings     ? 4 * std::max(work + 1 - k, 0) + 1
-                      : part == Part::carries_on ? 4 * std::min(work + k, works - 1) + 3
-                                                 : 4 * work + 2;
-    order[static_cast<std::size_t>(place)].push_back(at);
+    places.push_back(part == Part::fetches      ? 4 * std::max(work + 1 - 2 * k, 0)
+                     : part == Part::brings     ? 4 * std::max(work + 1 - k, 0) + 1
+                     : part == Part::carries_on ? 4 * std::min(work + k, works - 1) + 3
+                                                : 4 * work + 2);
   }
   std::vector<Entry> sorted;
-  for (auto const& place : order)
-    for (std::size_t const at : place) sorted.push_back(std::move(entries[at]));
-  std::move(sorted.begin(), sorted.end(), entries.begin() + static_cast<std::ptrdiff_t>(begin));
+  for (std::size_t const at :
+       sorted_indices(places.size(), [&](std::size_t a, std::size_t b) { return places[a] < places[b]; }))
+    sorted.push_back(std::move(entries[begin + at]));
+  for (std::size_t at = begin; at < end; ++at) entries[at] = std::move(sorted[at - begin]);
 }
 
-inline Part part_in_micro_batch(Entry const& entry) {
+TESSERA_COLD inline Part part_in_micro_batch(Entry const& entry) {
   switch (entry.verb) {
     case Verb::acquire:  // a read takes as long as units, and its copy to the device waits for it
       return entry.lane == Lane::disk ? Part::fetches : Part::brings;

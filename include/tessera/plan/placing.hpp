@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <utility>
+#include <memory>
 #include <vector>
 
 #include "tessera/config.hpp"
@@ -29,11 +29,12 @@ TESSERA_COLD inline std::vector<Interval> lives_of(Program const& program) {
     std::int64_t first = -1, last = -1;  // turns
     int micro_batch = -1;
   };
-  std::vector<Life> open(program.buffers.size());
-  std::vector<Interval> lives(program.buffers.size());
+  std::size_t const count = program.buffers.size();
+  auto const open = std::make_unique<Life[]>(count);
+  std::vector<Interval> lives(count);
   int const body = schedule.body_end - schedule.body_begin;
-  auto const place = [&](std::int64_t turn) { return schedule.turn(turn, steady_times).index; };
-  auto const close = [&](std::size_t buffer) {
+  auto const place = [&](std::int64_t turn) TESSERA_COLD { return schedule.turn(turn, steady_times).index; };
+  auto const close = [&](std::size_t buffer) TESSERA_COLD {
     Interval& all = lives[buffer];
     for (std::int64_t begin = open[buffer].first; begin <= open[buffer].last;) {
       std::int64_t end = open[buffer].last + 1;
@@ -74,7 +75,7 @@ TESSERA_COLD inline std::vector<Interval> lives_of(Program const& program) {
         life.last = end - 1;
       }
   }
-  for (std::size_t buffer = 0; buffer < open.size(); ++buffer)
+  for (std::size_t buffer = 0; buffer < count; ++buffer)
     if (open[buffer].first >= 0) close(buffer);
   return lives;
 }
@@ -122,26 +123,27 @@ TESSERA_COLD inline void place_buffers(Program& program) {
 /// both.
 TESSERA_COLD inline std::vector<std::vector<int>> sharing_of(Program const& program) {
   auto const& buffers = program.buffers;
-  std::vector<unsigned> lanes(buffers.size(), 0u);
+  std::vector<int> lanes(buffers.size());
   for (Entry const& entry : program.schedule.entries)
     for (auto const* list : {&entry.reads, &entry.writes})
       for (int const buffer : *list)
-        lanes[static_cast<std::size_t>(buffer)] |= 1u << static_cast<unsigned>(entry.lane);
+        lanes[static_cast<std::size_t>(buffer)] |= 1 << static_cast<int>(entry.lane);
   std::vector<std::size_t> placed;
   for (std::size_t index = 0; index < buffers.size(); ++index)
     if (!buffers[index].persistent && buffers[index].offset >= 0) placed.push_back(index);
-  auto const begins = [&](std::size_t index) {
-    return std::pair(buffers[index].tier, buffers[index].offset);
-  };
-  sort_indices(placed, [&](std::size_t a, std::size_t b) { return begins(a) < begins(b); });
+  sort_indices(placed, [&](std::size_t a, std::size_t b) TESSERA_COLD {
+    return buffers[a].tier != buffers[b].tier ? buffers[a].tier < buffers[b].tier
+                                              : buffers[a].offset < buffers[b].offset;
+  });
   std::vector<std::vector<int>> others(buffers.size());
   for (std::size_t at = 0; at < placed.size(); ++at) {
     std::size_t const a = placed[at];
-    auto const end = std::pair(buffers[a].tier, buffers[a].offset + buffers[a].bytes);
-    for (std::size_t next = at + 1; next < placed.size() && begins(placed[next]) < end; ++next) {
+    std::int64_t const end = buffers[a].offset + buffers[a].bytes;
+    for (std::size_t next = at + 1; next < placed.size(); ++next) {
       std::size_t const b = placed[next];
-      unsigned const both = lanes[a] | lanes[b];
-      if ((both & (both - 1u)) == 0 || buffers[b].bytes == 0) continue;
+      if (buffers[b].tier != buffers[a].tier || buffers[b].offset >= end) break;
+      int const both = lanes[a] | lanes[b];
+      if ((both & (both - 1)) == 0 || buffers[b].bytes == 0) continue;
       others[a].push_back(static_cast<int>(b));
       others[b].push_back(static_cast<int>(a));
     }

@@ -8,6 +8,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -79,13 +81,15 @@ class Generator {
   TESSERA_COLD void micro_batch(int number, bool last) {
     micro_ = number;
     last_ = last;
-    acquisitions_.assign(plan_.flats().size(), -1);
-    for (List& stops : stops_) stops.assign(plan_.flats().size(), 0);
+    std::size_t const flats = plan_.flats().size();
+    acquisitions_ = List(flats, -1);
+    for (List& stops : stops_) stops = List(flats, 0);
     std::vector<Work> const works = order_.works();
     for (std::size_t index = 0; index < works.size(); ++index) {
-      for (Flat const of : works[index].weights) acquire(of);
-      compute(works[index]);
-      release(index + 1 < works.size() ? &works[index + 1] : nullptr);
+      Flats const read = order_.weights_of(works[index]);
+      for (Flat const of : read) acquire(of);
+      compute(works[index], read);
+      release(index + 1 < works.size() ? order_.weights_of(works[index + 1]) : Flats());
       if (works[index].completes()) finish_contribution(works[index].unit);
     }
   }
@@ -95,6 +99,9 @@ class Generator {
   PlacementTable const& rows() const { return plan_.placement(); }
   bool ordered() const { return plan_.recipe.reduction == ReductionKind::ordered; }
   bool several() const { return plan_.shape.world > 1; }
+
+  /// One place that lists grow in.
+  TESSERA_COLD static void add(List& list, int buffer) { list.push_back(buffer); }
 
   // Entries.
 
@@ -113,8 +120,8 @@ class Generator {
   /// Work of this rank on state, where that lies.
   TESSERA_COLD void work(Verb verb, Flat of, int from, int to, Range part, List reads, List writes) {
     Lane const lane = buffers_[to].tier == Tier::device ? Lane::compute : Lane::host;
-    reads.push_back(from);
-    writes.push_back(to);
+    add(reads, from);
+    add(writes, to);
     Entry& entry = emit(verb, of, lane, std::move(reads), std::move(writes));
     entry.from = from;
     entry.to = to;
@@ -146,13 +153,13 @@ class Generator {
   /// The one way in which state travels: a chain of moves, each to `into` where that is on the tier and has
   /// the room, in place where it can be, else to a buffer of kind `passing`. Loads that lie alike travel side
   /// by side, each move over ranks of theirs in one bucket. They then hold their values where those are.
-  TESSERA_COLD void carry(Verb verb, std::vector<Load>& loads, Placement const& to, Kind passing) {
+  TESSERA_COLD void carry(Verb verb, std::span<Load> loads, Placement const& to, Kind passing) {
     Placement const from = loads.front().values.lies;
     std::vector<Hop> const hops = moves_between(from, to, {ordered(), plan_.shape.replicas});
     for (Hop const& hop : hops) {
       int const bucket = hop.move != Move::copy && loads.size() > 1 ? buckets_++ : -1;
       List next;
-      for (Load& load : loads) next.push_back(stop_of(verb, load, hop, &hop == &hops.back(), passing));
+      for (Load& load : loads) add(next, stop_of(verb, load, hop, &hop == &hops.back(), passing));
       for (std::size_t index = 0; index < loads.size(); ++index) {
         auto& [of, values, into] = loads[index];
         bool const from_all = hop.move == Move::all_gather || hop.move == Move::gather;
@@ -170,9 +177,9 @@ class Generator {
   /// The same for one unit; returns the buffer that then holds the values.
   TESSERA_COLD int carry(Verb verb, Flat of, Values values, Placement const& to, Kind passing,
                          int into = -1) {
-    std::vector<Load> loads{{of, values, into}};
-    carry(verb, loads, to, passing);
-    return loads.front().values.buffer;
+    Load load{of, values, into};
+    carry(verb, {&load, 1}, to, passing);
+    return load.values.buffer;
   }
   /// Where a hop of a load ends. A broadcast works in place: the values come there first.
   TESSERA_COLD int stop_of(Verb verb, Load& load, Hop const& hop, bool last, Kind passing) {
@@ -181,7 +188,7 @@ class Generator {
     bool const summands =
         hop.move == Move::all_to_all || (hop.move == Move::gather && values.lies.over == Sharding::partial);
     int const pieces = summands ? plan_.shape.world : here.pieces;
-    auto const fits = [&](int buffer) {
+    auto const fits = [&](int buffer) TESSERA_COLD {
       return pieces == 1 && buffer >= 0 && buffers_[buffer].tier == hop.after.tier &&
              holds(buffers_[buffer].over, hop.after.over);
     };
@@ -207,7 +214,7 @@ class Generator {
     return move == Move::broadcast ? Range{0, plan_.flat(of).padded} : plan_.held(over, of);
   }
 
-  void acquire(Flat of) {
+  TESSERA_COLD void acquire(Flat of) {
     if (rows().parameters == Placement{}) return;
     if (contains(acquired_, of)) return;
     acquired_.push_back(of);
@@ -215,11 +222,10 @@ class Generator {
     carry(Verb::acquire, of, {buffers_.parameters(of), rows().parameters}, {}, Kind::transit, weights(of));
   }
 
-  TESSERA_COLD void release(Work const* next) {
-    auto const needed = [&](Flat owner) { return next && contains(next->weights, owner); };
+  TESSERA_COLD void release(Flats const& needed) {
     Flats kept;
     for (Flat const owner : acquired_)
-      if (needed(owner))
+      if (contains(needed, owner))
         kept.push_back(owner);
       else
         emit(Verb::release, owner, Lane::compute, {weights(owner)}, {});
@@ -227,13 +233,13 @@ class Generator {
   }
 
   /// What the compute entries read. Each acquisition of a micro-batch has a buffer of its own life.
-  int weights(Flat of) {
+  TESSERA_COLD int weights(Flat of) {
     if (rows().parameters == Placement{}) return buffers_.parameters(of);
     return buffers_.room(Kind::gathered, of, acquisitions_[static_cast<std::size_t>(plan_.flat(of).number)],
                          types().parameter, {});
   }
 
-  TESSERA_COLD void compute(Work const& work) {
+  TESSERA_COLD void compute(Work const& work, Flats const& read) {
     int const unit = work.unit, segment = work.segment;
     UnitSpec const& spec = plan_.unit(unit);
     bool const last_unit = unit + 1 == units(), last_segment = segment + 1 == spec.segments();
@@ -241,8 +247,8 @@ class Generator {
     bool const forward = work.verb == Verb::forward;
     bool const again = work.verb == Verb::recompute || work.verb == Verb::restore;
     List reads{buffers_.batch(), buffers_.state()}, writes{buffers_.workspace()};
-    for (Flat const owner : work.weights) reads.push_back(weights(owner));
-    if (unit > 0) reads.push_back(forward ? buffers_.output(unit - 1) : input_again(unit));
+    for (Flat const owner : read) add(reads, weights(owner));
+    if (unit > 0) add(reads, forward ? buffers_.output(unit - 1) : input_again(unit));
     for (int index = 0; index < static_cast<int>(spec.saved.size()); ++index) {
       ActivationSpec const& kept = spec.saved[static_cast<std::size_t>(index)];
       int const by = kept.segment;
@@ -250,35 +256,38 @@ class Generator {
       if (by > segment || (uses && !plan_.wanted(unit, kept))) continue;
       bool const dropped = order_.drops(unit, static_cast<std::size_t>(index));
       bool const made = by == segment && (forward || (again && dropped));
-      (made ? writes : reads)
-          .push_back(buffers_.saved(forward && dropped ? Kind::dropped : Kind::saved, unit, index));
+      add(made ? writes : reads,
+          buffers_.saved(forward && dropped ? Kind::dropped : Kind::saved, unit, index));
     }
     if (forward && last_segment) {
-      if (spec.output.dims()) writes.push_back(buffers_.output(unit));
-      if (last_unit) writes.insert(writes.end(), {buffers_.losses(), buffers_.partials()});
+      if (spec.output.dims()) add(writes, buffers_.output(unit));
+      if (last_unit) {
+        add(writes, buffers_.losses());
+        add(writes, buffers_.partials());
+      }
     }
     if (work.verb == Verb::recompute && last_segment && !order_.rebuilt_last(unit))
-      writes.push_back(buffers_.spare_output(unit));
+      add(writes, buffers_.spare_output(unit));
     if (backward) {
-      if (!last_unit && last_segment) reads.push_back(buffers_.output_gradient(unit));
+      if (!last_unit && last_segment) add(reads, buffers_.output_gradient(unit));
       for (int index = 0; index < static_cast<int>(spec.backward.size()); ++index) {
         if (!plan_.wanted(unit, spec.backward[static_cast<std::size_t>(index)])) continue;
         bool const own = spec.backward[static_cast<std::size_t>(index)].segment == segment;
         bool const from_next = !last_segment && spec.boundary(segment).gradient == index;
         bool const handed_on = segment > 0 && spec.boundary(segment - 1).gradient == index;
         if (own && work.verb == Verb::backward_input)
-          writes.push_back(buffers_.backward(unit, index));
+          add(writes, buffers_.backward(unit, index));
         else if (from_next || (own && !handed_on))
-          reads.push_back(buffers_.backward(unit, index));
+          add(reads, buffers_.backward(unit, index));
       }
       if (work.verb == Verb::backward_input && segment == 0 && unit > order_.lowest() && spec.input_gradient)
-        writes.push_back(buffers_.output_gradient(unit - 1));
+        add(writes, buffers_.output_gradient(unit - 1));
       if (work.verb == Verb::backward_weight) {
         for (Flat const of : plan_.flats(unit))
-          if (plan_.flat(of).trainable) writes.push_back(buffers_.contribution(of));
+          if (plan_.flat(of).trainable) add(writes, buffers_.contribution(of));
         for (int borrow = 0; borrow < static_cast<int>(spec.borrows.size()); ++borrow)
-          for (int buffer : buffers_.lent(unit, borrow)) writes.push_back(buffer);
-        for (int buffer : buffers_.lent_to_me(unit)) reads.push_back(buffer);
+          for (int buffer : buffers_.lent(unit, borrow)) add(writes, buffer);
+        for (int buffer : buffers_.lent_to_me(unit)) add(reads, buffer);
       }
     }
     emit(work.verb, unit, Lane::compute, std::move(reads), std::move(writes)).segment = segment;
@@ -307,7 +316,7 @@ class Generator {
   }
 
   /// A unit's contribution is complete: it joins the open bucket, and a full bucket travels.
-  void finish_contribution(int unit) {
+  TESSERA_COLD void finish_contribution(int unit) {
     for (Flat const of : plan_.flats(unit)) {
       if (!plan_.flat(of).trainable) continue;
       bucket_.push_back(of);
@@ -331,8 +340,10 @@ class Generator {
       found_ = {buffers_.host_partials()};
       move(Verb::share, Move::copy, -1, partials, found_[0], buffers_[partials].range);
     }
-    std::vector<Load> loads;
-    for (Flat const of : members) loads.push_back({of, {buffers_.contribution(of), made}});
+    auto const every = std::make_unique<Load[]>(members.size());
+    std::span<Load> const loads(every.get(), members.size());
+    for (std::size_t index = 0; index < members.size(); ++index)
+      every[index] = {members[index], {buffers_.contribution(members[index]), made}};
     carry(Verb::reduce, loads, meets, Kind::staging);
     for (auto& [of, values, into] : loads) {
       into = buffers_.gradient(of);
@@ -380,17 +391,18 @@ class Generator {
     List const kept_moments = buffers_.moments(of);
     List moments;
     for (int const moment : kept_moments)
-      moments.push_back(carry(Verb::stream, of, {moment, rows().moments}, at, Kind::working_moments));
+      add(moments, carry(Verb::stream, of, {moment, rows().moments}, at, Kind::working_moments));
     List reads{plan_.streams() ? buffers_.host_state() : buffers_.state()}, writes = moments;
-    if (moments != kept_moments) reads.insert(reads.end(), moments.begin(), moments.end());
-    if (working != master) reads.push_back(working);
+    if (moments != kept_moments)
+      for (int const moment : moments) add(reads, moment);
+    if (working != master) add(reads, working);
     int weights = working;  // those that are kept on the device come from here
     if (apart) {
       if (at.tier == rows().parameters.tier && holds(rows().parameters.over, at.over))
         weights = kept;
       else if (types().parameter != types().master)
         weights = buffers_.room(Kind::updated, of, 0, types().parameter, at);
-      if (weights != working) writes.push_back(weights);
+      if (weights != working) add(writes, weights);
     }
     work(Verb::update, of, gradient, working, plan_.updated(of), std::move(reads), std::move(writes));
     for (std::size_t index = 0; index < moments.size(); ++index)
@@ -425,8 +437,8 @@ class Generator {
 inline StepPlan make_plan(std::vector<UnitSpec> units, RecipeTable const& recipe, StepShape const& shape,
                           bool whole = true, std::vector<OptimizerState> optimizer = {}) {
   check_units(units);
-  auto const adamw = adamw_states(recipe.types.master);
-  if (optimizer.empty()) optimizer.assign(adamw.begin(), adamw.end());
+  if (optimizer.empty())
+    for (OptimizerState const& state : adamw_states(recipe.types.master)) optimizer.push_back(state);
   check_states(optimizer);
   StepPlan plan;
   plan.units = std::move(units);

@@ -32,9 +32,8 @@ using UnitLister = std::function<std::vector<UnitSpec>(MicroBatch)>;
 /// The same units with what `freeze` names frozen (nn/freeze.hpp). The lister throws what `frozen` throws.
 inline UnitLister freezing(UnitLister units, std::function<bool(std::string_view name)> freeze) {
   if (!freeze) return units;
-  return [units = std::move(units), freeze = std::move(freeze)](MicroBatch shape) {
-    return frozen(units(shape), freeze);
-  };
+  return [units = std::move(units), freeze = std::move(freeze)](MicroBatch shape)
+             TESSERA_COLD { return frozen(units(shape), freeze); };
 }
 
 /// Bytes of one purpose, by tier.
@@ -130,7 +129,7 @@ struct Footprint {
 inline Footprint footprint(UnitLister const& units, RecipeTable const& recipe, StepShape shape,
                            StepPlan const* root = nullptr) {
   Footprint sum;
-  auto const add = [&](StepPlan const& plan, std::int64_t ranks) {
+  auto const add = [&](StepPlan const& plan, std::int64_t ranks) TESSERA_COLD {
     std::int64_t const on_device = plan.arena_bytes[static_cast<std::size_t>(Tier::device)],
                        on_host = plan.arena_bytes[static_cast<std::size_t>(Tier::host)];
     sum.device = std::max(sum.device, on_device);
@@ -138,7 +137,7 @@ inline Footprint footprint(UnitLister const& units, RecipeTable const& recipe, S
     sum.nvme += ranks * plan.arena_bytes[static_cast<std::size_t>(Tier::nvme)];
     sum.total += ranks * (on_device + on_host);
   };
-  auto const plan_of = [&](int rank) {
+  auto const plan_of = [&](int rank) TESSERA_COLD {
     shape.rank = rank;
     return make_plan(units({shape.batch, shape.sequence}), recipe, shape, false);
   };
@@ -185,7 +184,7 @@ TESSERA_COLD inline Largest largest_that_fits(StepShape shape, std::int64_t Step
                                               FitsFunction const& try_shape) {
   Largest found{fits ? shape.*field : 0, true};
   if (!fits) most = std::min(most, shape.*field - 1);
-  auto const goes = [&](std::int64_t value) {
+  auto const goes = [&](std::int64_t value) TESSERA_COLD {
     if (value > most || !found.exact) return false;
     found.exact = !deadline.over();
     shape.*field = value;
@@ -229,14 +228,20 @@ struct Advice {
   Largest leanest_batch, leanest_sequence;
 };
 
+namespace detail {
+
+inline constexpr std::string_view stage_names[] = {"zs0", "zs1", "zs2", "zs3"};
+
+}  // namespace detail
+
 /// The recipe with the most sharding that goes with the rest of it, rebuilding all activations.
 TESSERA_COLD inline RecipeTable leanest_recipe(RecipeTable const& recipe, int world) {
   int const own_stage = std::max(recipe.stage, 0);
   for (int stage = world == 1 ? own_stage : 3; stage >= own_stage; --stage)
     for (std::string_view const recompute : {std::string_view("block"), recipe.names.recompute}) {
       RecipeTable candidate = recipe;
-      if (stage != own_stage) choose<slot::sharding>(candidate, detail::sentence({"zs", stage}));
-      if (recompute != recipe.names.recompute) choose<slot::recompute>(candidate, recompute);
+      if (stage != own_stage) detail::describe_known<slot::sharding>(candidate, detail::stage_names[stage]);
+      if (recompute != recipe.names.recompute) detail::describe_known<slot::recompute>(candidate, recompute);
       if (!broken_rule(candidate)) return candidate;
     }
   return recipe;
@@ -259,8 +264,8 @@ inline Advice advise(UnitLister const& units, RecipeTable const& recipe, StepSha
       if (!advice.tried_all) break;
       // Two slots alone change: the others may hold policies that have no name on the command line.
       RecipeTable candidate = recipe;
-      if (stage != own_stage) choose<slot::sharding>(candidate, detail::sentence({"zs", stage}));
-      if (recompute != recipe.names.recompute) choose<slot::recompute>(candidate, recompute);
+      if (stage != own_stage) detail::describe_known<slot::sharding>(candidate, detail::stage_names[stage]);
+      if (recompute != recipe.names.recompute) detail::describe_known<slot::recompute>(candidate, recompute);
       if (broken_rule(candidate) || !footprint(units, candidate, shape).within(limit)) continue;
       advice.recipe = candidate;
       break;
@@ -319,7 +324,7 @@ TESSERA_COLD inline void refuse_if_too_big(UnitLister const& units, StepPlan con
   else
     text += advice.tried_all ? " no sharding or recompute fits at this batch"
                              : " to find a recipe that fits takes longer, the program plan does it";
-  auto const add = [&](char const* which, Largest const& largest, char const* none) {
+  auto const add = [&](char const* which, Largest const& largest, char const* none) TESSERA_COLD {
     if (largest.value > 0)
       text += sentence({which, largest.text()});
     else if (largest.exact)

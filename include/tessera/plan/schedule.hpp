@@ -3,8 +3,9 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -245,31 +246,37 @@ inline int bucket_size(std::vector<Entry> const& entries, int index) {
 /// follow from its first times: see `steady_times`.
 TESSERA_COLD inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sharing) {
   constexpr std::size_t lanes = lane_count;
-  using Latest = std::array<int, lanes>;  // an entry of each lane, -1: none
-  Latest none;
-  none.fill(-1);
-  auto const join = [](Latest& into, Latest const& from) {
-    for (std::size_t lane = 0; lane < lanes; ++lane) into[lane] = std::max(into[lane], from[lane]);
+  struct Latest {  // an entry of each lane, -1: none
+    int of[lanes];
+
+    Latest() {
+      for (int& entry : of) entry = -1;
+    }
+    int& operator[](std::size_t lane) { return of[lane]; }
+    TESSERA_COLD void join(Latest const& from) {
+      for (std::size_t lane = 0; lane < lanes; ++lane) of[lane] = std::max(of[lane], from.of[lane]);
+    }
   };
-  std::vector<Latest> written(sharing.size(), none), read(sharing.size(), none);
-  std::vector<Latest> known(lanes, none);  // of each lane: what is done when its next entry begins
+  auto const written = std::make_unique<Latest[]>(sharing.size()),
+             read = std::make_unique<Latest[]>(sharing.size());
+  Latest known[lanes];  // of each lane: what is done when its next entry begins
   auto& entries = schedule.entries;
   int const turns = static_cast<int>(schedule.turns(steady_times));
-  auto const entry_of = [&](int turn) -> Entry& {
+  auto const entry_of = [&](int turn) TESSERA_COLD -> Entry& {
     return entries[static_cast<std::size_t>(schedule.turn(turn, steady_times).index)];
   };
-  std::vector<Latest> done(static_cast<std::size_t>(turns), none);  // when an entry is
-  for (int index = 0; index < turns; ++index) {                     // of turns, not of entries
+  auto const done = std::make_unique<Latest[]>(static_cast<std::size_t>(turns));  // when an entry is
+  for (int index = 0; index < turns; ++index) {                                   // of turns, not of entries
     Entry& entry = entry_of(index);
     std::size_t const own = static_cast<std::size_t>(entry.lane);
-    Latest needed = none;
-    for (int buffer : entry.reads) join(needed, written[static_cast<std::size_t>(buffer)]);
+    Latest needed;
+    for (int buffer : entry.reads) needed.join(written[static_cast<std::size_t>(buffer)]);
     for (int buffer : entry.writes) {
-      join(needed, written[static_cast<std::size_t>(buffer)]);
-      join(needed, read[static_cast<std::size_t>(buffer)]);
+      needed.join(written[static_cast<std::size_t>(buffer)]);
+      needed.join(read[static_cast<std::size_t>(buffer)]);
       for (int other : sharing[static_cast<std::size_t>(buffer)]) {
-        join(needed, written[static_cast<std::size_t>(other)]);
-        join(needed, read[static_cast<std::size_t>(other)]);
+        needed.join(written[static_cast<std::size_t>(other)]);
+        needed.join(read[static_cast<std::size_t>(other)]);
       }
     }
     // The latest first: what it has waited for needs no wait here.
@@ -282,14 +289,14 @@ TESSERA_COLD inline void connect(Schedule& schedule, std::vector<std::vector<int
       int const place = static_cast<int>(&other - entries.data());
       if (!detail::contains(entry.waits, place)) entry.waits.push_back(place);
       other.signals = true;
-      join(known[own], done[static_cast<std::size_t>(latest)]);
+      known[own].join(done[static_cast<std::size_t>(latest)]);
     }
     known[own][own] = index;
     done[static_cast<std::size_t>(index)] = known[own];
     int const last = index + bucket_size(entries, schedule.turn(index, steady_times).index) - 1;
     for (int buffer : entry.reads) read[static_cast<std::size_t>(buffer)][own] = last;
     for (int buffer : entry.writes) {
-      read[static_cast<std::size_t>(buffer)] = written[static_cast<std::size_t>(buffer)] = none;
+      read[static_cast<std::size_t>(buffer)] = written[static_cast<std::size_t>(buffer)] = Latest();
       written[static_cast<std::size_t>(buffer)][own] = last;
     }
   }
@@ -300,7 +307,7 @@ TESSERA_COLD inline void connect(Schedule& schedule, std::vector<std::vector<int
 /// from these and from where the buffers lie, which is not the same on all ranks where some own flat groups.
 TESSERA_COLD inline std::uint64_t hash_of(Schedule const& schedule) {
   std::uint64_t hash = 14695981039346656037ull;
-  auto const mix = [&](std::int64_t value) {
+  auto const mix = [&](std::int64_t value) TESSERA_COLD {
     for (int byte = 0; byte < 8; ++byte) {
       hash ^= static_cast<std::uint64_t>(value >> (8 * byte)) & 0xffu;
       hash *= 1099511628211ull;

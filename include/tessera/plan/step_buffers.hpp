@@ -37,10 +37,10 @@ class StepBuffers {
   int gradient(Flat of) { return program_.find(plan_.gradient_kind(), of); }
   int master(Flat of) { return program_.find(plan_.master_kind(of), of); }
   /// All that the optimizer keeps.
-  List moments(Flat of) {
-    List list;
-    for (int index = 0; index < static_cast<int>(plan_.optimizer.size()); ++index)
-      list.push_back(program_.find(Kind::moments, of, index));
+  TESSERA_COLD List moments(Flat of) {
+    List list(plan_.optimizer.size());
+    for (std::size_t index = 0; index < list.size(); ++index)
+      list[index] = program_.find(Kind::moments, of, static_cast<int>(index));
     return list;
   }
   /// Room for values of a flat group that lie so; `pieces` ranks' each.
@@ -109,7 +109,7 @@ class StepBuffers {
     auto const [first_unit, first_borrow] = first_backward_borrower(what);
     bool const first = first_unit == unit && first_borrow == borrow;
     bool const in_place = plan_.recipe.types.contribution == plan_.recipe.types.accumulator;
-    auto const own = [&](int by_unit, int by_borrow) {
+    auto const own = [&](int by_unit, int by_borrow) TESSERA_COLD {
       return program_.add({.kind = Kind::lent, .unit = by_unit, .index = by_borrow, .bytes = bytes});
     };
     List list;
@@ -120,7 +120,7 @@ class StepBuffers {
       list.push_back(own(first_unit, first_borrow));
     return list;
   }
-  List lent_to_me(int owner) {
+  TESSERA_COLD List lent_to_me(int owner) {
     List list;
     for (int unit = owner + 1; unit < plan_.units_count(); ++unit)
       for (int index = 0; index < static_cast<int>(plan_.unit(unit).borrows.size()); ++index)
@@ -133,7 +133,7 @@ class StepBuffers {
   static std::int64_t size(DType type) { return static_cast<std::int64_t>(size_of(type)); }
 
   /// The borrower whose backward runs first: the one in the last unit.
-  std::pair<int, int> first_backward_borrower(Borrow const& what) const {
+  TESSERA_COLD std::pair<int, int> first_backward_borrower(Borrow const& what) const {
     for (int unit = plan_.units_count() - 1; unit >= 0; --unit)
       for (std::size_t index = 0; index < plan_.unit(unit).borrows.size(); ++index) {
         Borrow const& other = plan_.unit(unit).borrows[index];

@@ -141,8 +141,10 @@ struct StepPlan {
   /// The flat groups of a unit; of all units, in order.
   TESSERA_COLD std::vector<Flat> flats(int unit) const {
     std::vector<Flat> list;
-    for (int group = 0; group < static_cast<int>(layout(unit).flats.size()); ++group)
-      list.push_back({unit, group});
+    for (int group = 0; group < static_cast<int>(layout(unit).flats.size()); ++group) {
+      Flat const of{unit, group};
+      list.push_back(of);
+    }
     return list;
   }
   TESSERA_COLD std::vector<Flat> flats() const {
@@ -164,7 +166,7 @@ struct StepPlan {
   }
   bool trains(Borrow const& what) const { return flat(flat_of(what.unit, what.parameter)).trainable; }
   /// Whether a gradient of the unit's own or borrowed parameters is wanted.
-  bool trains(int unit) const {
+  TESSERA_COLD bool trains(int unit) const {
     for (FlatLayout const& own : layout(unit).flats)
       if (own.trainable) return true;
     for (Borrow const& borrow : this->unit(unit).borrows)
@@ -172,13 +174,13 @@ struct StepPlan {
     return false;
   }
   /// The first unit with a trainable parameter: where backward ends.
-  int lowest_trainable() const {
+  TESSERA_COLD int lowest_trainable() const {
     int unit = 0;
     while (unit < units_count() && !trains(unit)) ++unit;
     return unit;
   }
   /// Whether backward wants a tensor: not where it serves frozen parameters alone.
-  bool wanted(int unit, ActivationSpec const& kept) const {
+  TESSERA_COLD bool wanted(int unit, ActivationSpec const& kept) const {
     for (nn::Weight const of : kept.serves)
       if (trains(of.borrowed ? this->unit(unit).borrows[static_cast<std::size_t>(of.index)]
                              : Borrow{unit, of.index}))

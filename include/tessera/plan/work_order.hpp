@@ -17,12 +17,12 @@ inline namespace v0 {
 
 namespace detail {
 
-/// One compute entry to be, with the weights it reads.
+/// One compute entry to be.
 struct Work {
   Verb verb{};
   int unit = 0;
   int segment = 0;
-  std::vector<Flat> weights;
+  bool reads_weights = false;
 
   /// The unit's contribution: the first segment's gradients are the last ones.
   bool completes() const { return verb == Verb::backward_weight && segment == 0; }
@@ -35,23 +35,23 @@ class WorkOrder {
 
   /// Backward ends there, and nothing below it is kept.
   int lowest() const { return lowest_; }
-  bool rebuilt(int unit) const {
+  TESSERA_COLD bool rebuilt(int unit) const {
     RecomputeKind const kind = plan_.recipe.recompute;
     return training_ && unit >= lowest_ && (kind == RecomputeKind::block || kind == RecomputeKind::every) &&
            plan_.unit(unit).recomputable && !plan_.unit(unit).saved.empty();
   }
-  bool drops(int unit, std::size_t saved) const {
+  TESSERA_COLD bool drops(int unit, std::size_t saved) const {
     if (!training_ || unit < lowest_ || rebuilt(unit)) return true;
     return plan_.recipe.recompute == RecomputeKind::gelu && plan_.unit(unit).saved[saved].cheap;
   }
   /// The first of the units that are rebuilt together with `unit`: up to `recompute_every`.
-  int rebuilt_from(int unit) const {
+  TESSERA_COLD int rebuilt_from(int unit) const {
     int first = unit;
     while (first > 0 && rebuilt(first - 1)) --first;
     int const length = plan_.recipe.recompute == RecomputeKind::every ? plan_.shape.recompute_every : 1;
     return first + (unit - first) / length * length;
   }
-  bool rebuilt_last(int unit) const {
+  TESSERA_COLD bool rebuilt_last(int unit) const {
     return unit + 1 >= plan_.units_count() || !rebuilt(unit + 1) ||
            rebuilt_from(unit + 1) != rebuilt_from(unit);
   }
@@ -60,46 +60,45 @@ class WorkOrder {
   /// first to its last.
   TESSERA_COLD std::vector<Work> works() const {
     std::vector<Work> works;
-    std::vector<Flat> const none;
-    auto const add = [&](Verb verb, int unit, int segment, std::vector<Flat> const& weights) {
-      works.push_back({verb, unit, segment, weights});
+    auto const add = [&](Verb verb, int unit, int segment, bool reads) TESSERA_COLD {
+      works.push_back({verb, unit, segment, reads});
     };
-    auto const run = [&](Verb verb, int unit) {
-      for (int segment = 0; segment < plan_.unit(unit).segments(); ++segment)
-        add(verb, unit, segment, weights_of(unit));
+    auto const run = [&](Verb verb, int unit) TESSERA_COLD {
+      for (int segment = 0; segment < plan_.unit(unit).segments(); ++segment) add(verb, unit, segment, true);
     };
     for (int unit = 0; unit < plan_.units_count(); ++unit) run(Verb::forward, unit);
     if (!training_) return works;
     for (int unit = plan_.units_count() - 1; unit >= lowest_; --unit) {
       if (rebuilt(unit) && rebuilt_last(unit))
         for (int again = rebuilt_from(unit); again <= unit; ++again) run(Verb::recompute, again);
-      std::vector<Flat> const read = plan_.unit(unit).backward_reads_weights ? weights_of(unit) : none;
+      bool const reads = plan_.unit(unit).backward_reads_weights;
       int const last = plan_.unit(unit).segments() - 1;
       for (int segment = last; segment >= 0; --segment) {
         if (!rebuilt(unit) && drops_some(unit, segment))
-          add(Verb::restore, unit, segment, segment < last ? read : none);
-        add(Verb::backward_input, unit, segment, read);
-        if (plan_.trains(unit)) add(Verb::backward_weight, unit, segment, segment > 0 ? read : none);
+          add(Verb::restore, unit, segment, segment < last && reads);
+        add(Verb::backward_input, unit, segment, reads);
+        if (plan_.trains(unit)) add(Verb::backward_weight, unit, segment, segment > 0 && reads);
       }
     }
     return works;
   }
+  TESSERA_COLD std::vector<Flat> weights_of(Work const& work) const {
+    if (!work.reads_weights) return {};
+    std::vector<Flat> list = plan_.flats(work.unit);
+    for (Borrow const& borrow : plan_.unit(work.unit).borrows) {
+      Flat const lent = plan_.flat_of(borrow.unit, borrow.parameter);
+      if (!contains(list, lent)) list.push_back(lent);
+    }
+    return list;
+  }
 
  private:
-  bool drops_some(int unit, int segment) const {
+  TESSERA_COLD bool drops_some(int unit, int segment) const {
     auto const& saved = plan_.unit(unit).saved;
     for (std::size_t index = 0; index < saved.size(); ++index)
       if (saved[index].segment == segment && drops(unit, index) && plan_.wanted(unit, saved[index]))
         return true;
     return false;
-  }
-  TESSERA_COLD std::vector<Flat> weights_of(int unit) const {
-    std::vector<Flat> list = plan_.flats(unit);
-    for (Borrow const& borrow : plan_.unit(unit).borrows) {
-      Flat const lent = plan_.flat_of(borrow.unit, borrow.parameter);
-      if (!contains(list, lent)) list.push_back(lent);
-    }
-    return list;
   }
 
   StepPlan const& plan_;

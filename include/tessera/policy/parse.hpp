@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "tessera/config.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/policy/pack.hpp"
 #include "tessera/policy/table.hpp"
@@ -75,8 +76,8 @@ inline std::size_t edit_distance(std::string_view from, std::string_view to) {
   return row.back();
 }
 
-[[noreturn]] inline void refuse_choice(std::string_view title, std::string_view text,
-                                       std::span<std::string_view const> names) {
+[[noreturn]] TESSERA_COLD inline void refuse_choice(std::string_view title, std::string_view text,
+                                                    std::span<std::string_view const> names) {
   std::string_view nearest;
   std::size_t best = text.size() + 64;  // beyond any name
   std::string all;
@@ -108,6 +109,12 @@ void describe_choice(RecipeTable& recipe, std::size_t index, list<Choices...>) {
   ((position++ == index ? (Choices::describe(recipe), recipe.names.*Slot::field = Choices::name, void())
                         : void()),
    ...);
+}
+
+/// Answers one slot of a recipe anew with a choice that is surely one.
+template <class Slot>
+void describe_known(RecipeTable& recipe, std::string_view name) {
+  describe_choice<Slot>(recipe, choice_index<Slot>(name), typename Slot::choices{});
 }
 
 }  // namespace detail

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
@@ -64,9 +65,12 @@ class ParameterStore {
     std::byte* const table = state_bytes(Kind::norm_ranges);
     shares_.units = reinterpret_cast<NormRange const*>(table);
     for (NormRange const& range : ranges) norm_offset_.push_back(range.offset);
+    host_work_ = std::make_unique<HostWork[]>(
+        2 * (plan_.train.schedule.entries.size() + plan_.evaluate.schedule.entries.size()));
+    HostWork* next = host_work_.get();
     for (Program const* program : {&plan_.train, &plan_.evaluate})
       for (Entry const& entry : program->schedule.entries)
-        for (bool const first : {false, true}) host_work_.push_back({this, program, &entry, first});
+        for (bool const first : {false, true}) *next++ = {this, program, &entry, first};
     if (context_.recorder()) return;
     std::size_t const bytes = ranges.size() * sizeof(NormRange);
     std::byte* const staged = context_.stage(table, bytes);
@@ -195,7 +199,7 @@ class ParameterStore {
 
   /// "h.3.mlp.c_fc.weight": the parameter that holds an element of a trainable flat group, by its number
   /// among them, or the name of the group's unit.
-  std::string name_at(std::int64_t normed, std::int64_t element) const {
+  TESSERA_COLD std::string name_at(std::int64_t normed, std::int64_t element) const {
     for (Flat const of : plan_.trainable()) {
       if (plan_.flat(of).normed != normed) continue;
       UnitSpec const& unit = plan_.unit(of.unit);
@@ -223,7 +227,7 @@ class ParameterStore {
     return own;
   }
   /// The buffer of a kind that an entry names.
-  int operand(Entry const& entry, Kind kind, int index = 0) const {
+  TESSERA_NOINLINE int operand(Entry const& entry, Kind kind, int index = 0) const {
     for (auto const* list : {&entry.reads, &entry.writes})
       for (int const buffer : *list)
         if (plan_.train.at(buffer).kind == kind && plan_.train.at(buffer).index == index) return buffer;
@@ -346,9 +350,9 @@ class ParameterStore {
     bool const sums = plan_.train.at(entry.from).type == dtype_of<S>;
     if (entry.verb == Verb::fold) return fold(context, entry, first);
     if (entry.verb == Verb::norm) return sums ? norm<S>(context, entry) : norm<T>(context, entry);
-    if (entry.verb == Verb::update) return sums ? update<S>(context, entry) : update<T>(context, entry);
-    throw Error(ErrorKind::failed, "a schedule works on state by the verb " +
-                                       std::string(name_of(entry.verb)) + ", which no store does");
+    if (entry.verb == Verb::update) return update(context, entry, sums);
+    detail::throw_error(ErrorKind::failed, {"a schedule works on state by the verb ", name_of(entry.verb),
+                                            ", which no store does"});
   }
 
   /// Adds what arrived, in rank order, to the gradient: acc = c_0, acc = acc + c_m. The last fold on the host
@@ -388,9 +392,10 @@ class ParameterStore {
                   share(plan_.train.at(found).kind).bad(0));
   }
 
-  /// AdamW on this rank's part of a flat group, with the scalars that lie beside its optimizer.
-  template <class G, class P>
-  void update(Context<P>& context, Entry const& entry) {
+  /// AdamW on this rank's part of a flat group, with the scalars that lie beside its optimizer. `sums`: the
+  /// gradient is of S, else of T.
+  template <class P>
+  void update(Context<P>& context, Entry const& entry, bool sums) {
     int const host_scalars = operand(entry, Kind::host_state);
     StepState* const state = reinterpret_cast<StepState*>(
         memory_.train(host_scalars >= 0 ? host_scalars : operand(entry, Kind::state)));
@@ -401,11 +406,17 @@ class ParameterStore {
       Range const all = group == 0 ? layout.decayed : Range{layout.undecayed.begin, layout.padded};
       Range const now = intersect(entry.part, all);
       if (!now.size()) continue;
-      ops::adamw(context, now.size(), values<G const>(entry.from, now), values<S>(entry.to, now),
-                 values<S>(moment(entry, 0), now), values<S>(moment(entry, 1), now),
-                 weights >= 0 && weights != entry.to ? values<T>(weights, now) : nullptr,
-                 static_cast<AdamWFactors<S> const*>(factors_of<S>(state) + group),
-                 static_cast<std::int64_t const*>(&state->skipped));
+      auto const from = [&](auto const* gradient) {
+        ops::adamw(context, now.size(), gradient, values<S>(entry.to, now), values<S>(moment(entry, 0), now),
+                   values<S>(moment(entry, 1), now),
+                   weights >= 0 && weights != entry.to ? values<T>(weights, now) : nullptr,
+                   static_cast<AdamWFactors<S> const*>(factors_of<S>(state) + group),
+                   static_cast<std::int64_t const*>(&state->skipped));
+      };
+      if (sums)
+        from(values<S const>(entry.from, now));
+      else
+        from(values<T const>(entry.from, now));
     }
   }
 
@@ -444,7 +455,8 @@ class ParameterStore {
   StepRule const& rule_;
   StepShares shares_;  // of all ranks
   std::vector<std::int64_t> norm_offset_;
-  std::vector<HostWork> host_work_;  // of each entry of a training step: later, and in the first micro-batch
+  std::unique_ptr<HostWork[]>
+      host_work_;  // of each entry of a training step: later, and in the first micro-batch
 };
 
 }  // namespace v0

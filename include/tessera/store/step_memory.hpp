@@ -30,10 +30,13 @@ class StepMemory {
       : device_(plan.arena_bytes[static_cast<std::size_t>(Tier::device)]),
         host_(plan.arena_bytes[static_cast<std::size_t>(Tier::host)]),
         file_(std::move(file)),
-        evaluate_program_(&plan.evaluate) {
-    for (Program const* program : {&plan.train, &plan.evaluate})
-      for (Buffer const& buffer : program->buffers)
-        (program == &plan.train ? train_ : evaluate_).push_back(hand_out(buffer));
+        evaluate_program_(&plan.evaluate),
+        train_(plan.train.buffers.size()),
+        evaluate_(plan.evaluate.buffers.size()) {
+    for (std::size_t index = 0; index < train_.size(); ++index)
+      train_[index] = hand_out(plan.train.buffers[index]);
+    for (std::size_t index = 0; index < evaluate_.size(); ++index)
+      evaluate_[index] = hand_out(plan.evaluate.buffers[index]);
   }
 
   /// The addresses of all buffers of a program of the plan; null where a buffer is never used, or in the

@@ -65,10 +65,10 @@ class Engine {
   /// Error(unsupported) where the host cannot read a step's buffers.
   void observe(StepObserver observer) {
     if (!Context<Place>::immediate)
-      throw Error(ErrorKind::unsupported,
-                  "steps on device " + std::string(Place::name) +
-                      " cannot be observed: their buffers are not the host's; observe "
-                      "the same recipe with On<Cpu>");
+      detail::throw_error(ErrorKind::unsupported,
+                          {"steps on device ", Place::name,
+                           " cannot be observed: their buffers are not the host's; observe the same recipe "
+                           "with On<Cpu>"});
     observer_ = std::move(observer);
   }
   /// Replaces all weights; moments, step count and loss scale start anew. Local: every rank must do it.
@@ -159,7 +159,8 @@ class Engine {
   void abandon_readbacks();
   void rest() noexcept;
   void conclude(StepReport& report, StepState const& state) const;
-  void give_up(char const* cause);
+  [[noreturn]] TESSERA_COLD void diverge(StepReport const& report, StepState const& state) const;
+  TESSERA_COLD void give_up(char const* cause);
 
   ErasedModel<Place, T> model_;
   TrainerOptions options_;
@@ -233,7 +234,7 @@ void Engine<Place, T>::set_state(StepState const& state) {
 template <class Place, class T>
 void Engine<Place, T>::check(Batch const& batch, int accumulation) const {
   StepShape const& shape = plan_.shape;
-  auto const fail = [&](char const* what, std::int64_t has, std::int64_t wants) {
+  auto const fail = [&](char const* what, std::int64_t has, std::int64_t wants) TESSERA_COLD {
     detail::throw_error(ErrorKind::usage,
                         {"batch: ", what, " is ", has, ", but this trainer was planned for ", wants,
                          "; make a trainer for each batch shape"},
@@ -255,7 +256,7 @@ void Engine<Place, T>::check(Batch const& batch, int accumulation) const {
   if (static_cast<std::int64_t>(batch.targets.size()) != elements)
     fail("the number of targets", static_cast<std::int64_t>(batch.targets.size()), elements);
   std::int64_t const vocabulary = model_.vocabulary;
-  auto const impossible = [&](char const* what, std::int64_t at, std::int32_t value) {
+  auto const impossible = [&](char const* what, std::int64_t at, std::int32_t value) TESSERA_COLD {
     detail::throw_error(ErrorKind::data,
                         {"batch: ", what, " ", at, " is ", value, ", but the model's vocabulary is ",
                          vocabulary, "; choose a larger vocabulary or other data"},
@@ -303,7 +304,11 @@ void Engine<Place, T>::conclude(StepReport& report, StepState const& state) cons
   if (state.bad_unit >= 0) report.overflow = store_.name_at(state.bad_unit, state.bad_element);
   report.tokens = rule_.tokens;
   report.unmasked = state.unmasked;
-  if (state.stopped_at == 0) return;
+  if (state.stopped_at > 0) diverge(report, state);
+}
+
+template <class Place, class T>
+void Engine<Place, T>::diverge(StepReport const& report, StepState const& state) const {
   if (rule_.loss_scale == LossScaleKind::none)
     detail::throw_error(
         ErrorKind::diverged,

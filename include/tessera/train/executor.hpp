@@ -257,8 +257,8 @@ class Executor {
       function(model_, entry.unit, entry.segment, pass);
     } catch (Error const& error) {
       std::string const& unit = plan_.unit(entry.unit).name;
-      throw Error(error.kind(), unit + ", " + std::string(name_of(entry.verb)) + ": " + error.what(),
-                  error.rank(), unit);
+      v0::detail::throw_error(error.kind(), {unit, ", ", name_of(entry.verb), ": ", error.what()},
+                              error.rank(), unit);
     }
     if (entry.verb == Verb::backward_weight && entry.segment == 0) complete(entry, pass, context);
     if (entry.verb == Verb::forward && ends) {

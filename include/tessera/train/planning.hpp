@@ -145,9 +145,9 @@ TESSERA_COLD StepPlan checked_plan(ErasedModel<Place, T> const& model, RecipeTab
                                    OpenStateFile open) {
   check_supported(recipe);
   if (uses_files(recipe.placement) && options.nvme_directory.empty())
-    throw Error(ErrorKind::config, "options: offload " + std::string(recipe.names.offload) +
-                                       " keeps state in a file and nvme_directory is empty; name an existing "
-                                       "folder on the disk for it (programs: --nvme-path FOLDER)");
+    throw_error(ErrorKind::config, {"options: offload ", recipe.names.offload,
+                                    " keeps state in a file and nvme_directory is empty; name an existing "
+                                    "folder on the disk for it (programs: --nvme-path FOLDER)"});
   if (transport.world() % options.replicas != 0)
     throw_error(ErrorKind::config,
                 {"options: replicas is ", options.replicas, ", which does not divide the world of ",

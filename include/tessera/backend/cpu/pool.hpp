@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/config.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera {
@@ -37,15 +38,7 @@ class ThreadPool {
   /// Throws Error(failed) when the system starts fewer threads than that; those that it started have ended.
   explicit ThreadPool(int threads) : ThreadPool(std::in_place, threads) {
     // The pool exists from here on: an exception runs its destructor, which joins.
-    try {
-      for (int worker = 1; worker < threads_; ++worker)
-        workers_.push_back(std::thread([this, worker] { serve(worker); }));
-    } catch (std::system_error const& error) {
-      v0::detail::throw_error(
-          ErrorKind::failed,
-          {"a rank asked for ", threads_, " threads and the system started ", workers_.size() + 1, " (",
-           error.code().message(), "); lower --threads, or raise ulimit -u"});
-    }
+    if (threads_ > 1) start();
   }
   ThreadPool(ThreadPool const&) = delete;
   ThreadPool& operator=(ThreadPool const&) = delete;
@@ -74,6 +67,18 @@ class ThreadPool {
     if (threads_ == 1) return;
     cursors_ = std::make_unique<Cursor[]>(static_cast<std::size_t>(threads_));
     workers_.reserve(static_cast<std::size_t>(threads_ - 1));
+  }
+
+  TESSERA_COLD void start() {
+    try {
+      for (int worker = 1; worker < threads_; ++worker)
+        workers_.push_back(std::thread([this, worker] { serve(worker); }));
+    } catch (std::system_error const& error) {
+      v0::detail::throw_error(
+          ErrorKind::failed,
+          {"a rank asked for ", threads_, " threads and the system started ", workers_.size() + 1, " (",
+           error.code().message(), "); lower --threads, or raise ulimit -u"});
+    }
   }
 
   static constexpr int max_threads = 4096;
