@@ -55,6 +55,7 @@ struct Settings {
   std::filesystem::path nvme_path;
   std::filesystem::path json;
   bool no_search = false, schedule = false;
+  bool checkpoint_async = false;  ///< the trainer's options say it too
   cli::ConfigFile file;
 };
 
@@ -75,6 +76,8 @@ void declare(cli::CommandLine& line, Settings& settings) {
   line.path("--nvme-path", "FOLDER", settings.nvme_path,
             "or the folder whose disk is asked what is free; else that of TMPDIR");
   line.whole("--threads", settings.trainer.threads, "threads of a rank; 0 shares the cores", 0, 1024);
+  line.toggle("--checkpoint-async", settings.checkpoint_async,
+              "count what train --checkpoint-async takes: a copy of the state in host memory");
   line.group("Output");
   line.path("--json", "FILE", settings.json, "write the plans here; - is stdout");
   line.toggle("--schedule", settings.schedule,
@@ -144,6 +147,10 @@ std::string row_text(Planned const& row, bool first, Settings const& settings,
     columns.push_back({name, true, 5, size});
   columns.push_back({"workspace", true, 2, size});
   columns.push_back({"bookkeeping", true, 1, size});
+  if (settings.checkpoint_async) {
+    columns.push_back({"staging", true, 3, size});
+    columns.push_back({"snapshot", true, 4, size});
+  }
   columns.push_back({"a rank", true, 90, size});
   columns.push_back({"all ranks", true, 8, size});
   columns.push_back({"fits", false, 100});
@@ -315,6 +322,7 @@ int run(int argc, char const* const* argv) {
   declare(line, settings);
   if (!line.parse(argc, argv)) return 0;
   cli::choose_adapters(settings.matrix, settings.trainer.lora);
+  if (settings.checkpoint_async) settings.trainer.checkpoints = CheckpointMemory::snapshot;
   std::vector<Point> const points =
       cli::make_matrix(settings.matrix, settings.vocabulary, 256, &unsupported_reason);
   for (Point const& point : points)

@@ -21,6 +21,7 @@
 #include "tessera/backend/cuda/blas.cuh"
 #include "tessera/backend/cuda/budget.hpp"
 #include "tessera/backend/cuda/error.cuh"
+#include "tessera/backend/cuda/handles.cuh"
 #include "tessera/backend/cuda/host_worker.hpp"
 #include "tessera/backend/cuda/memory.cuh"
 #include "tessera/backend/cuda/stream_memory.cuh"
@@ -31,47 +32,6 @@
 
 namespace tessera {
 inline namespace v0 {
-
-namespace cuda {
-
-/// Ends a CUDA object with its scope.
-template <class Handle, auto Destroy>
-class Owned {
- public:
-  Owned() = default;
-  explicit Owned(Handle handle) : handle_(handle) {}
-  Owned(Owned&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
-  Owned& operator=(Owned&& other) noexcept {
-    std::swap(handle_, other.handle_);
-    return *this;
-  }
-  ~Owned() {
-    if (handle_) Destroy(handle_);
-  }
-  Handle get() const noexcept { return handle_; }
-  explicit operator bool() const noexcept { return handle_ != nullptr; }
-
- private:
-  Handle handle_ = nullptr;
-};
-
-using Stream = Owned<cudaStream_t, &cudaStreamDestroy>;
-using Event = Owned<cudaEvent_t, &cudaEventDestroy>;
-using Graph = Owned<cudaGraphExec_t, &cudaGraphExecDestroy>;
-using Blas = Owned<cublasLtHandle_t, &cublasLtDestroy>;
-
-inline Stream make_stream() {
-  cudaStream_t stream = nullptr;
-  require(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-  return Stream(stream);
-}
-inline Event make_event(unsigned flags = cudaEventDisableTiming) {
-  cudaEvent_t event = nullptr;
-  require(cudaEventCreateWithFlags(&event, flags), "cudaEventCreateWithFlags");
-  return Event(event);
-}
-
-}  // namespace cuda
 
 /// Enqueues operations on one GPU. What a step calls neither waits, allocates (after `reserve` and the first
 /// step) nor throws: the first failure is kept for `raise`. Used by one thread at a time, with its device
@@ -331,13 +291,11 @@ class Context<Cuda> : public MathChannel {
     std::memset(room, 0, bytes);
     return room;
   }
-  /// Copies of state to pinned memory, between steps, which the next step may meet: `copy` enqueues one on a
-  /// stream of their own (of host memory it is done when it returns), `end_copies` comes after the last. No
-  /// update of a later step comes before they have ended: every step waits for that right before its updates
-  /// (`await_copies`), in graphs too. `copied`, for any thread with the device current, says whether they
-  /// have, and throws Error(failed). Nothing but `reserve_copies` does anything before it.
+  /// Copies of state to pinned memory, begun between steps (`copy`, then `end_copies`), on a stream of their
+  /// own; of host memory `copy` is done when it returns. Every later step waits for them right before its
+  /// updates (`await_copies`), in graphs too. `copied`, for any thread with the device current, says whether
+  /// they have ended. `reserve_copies` comes before the first step.
   void reserve_copies() {
-    if (recorder_) return;
     copies_ = cuda::make_stream();
     copied_ = cuda::make_event();
     end_copies();
@@ -353,9 +311,8 @@ class Context<Cuda> : public MathChannel {
   }
   bool copied() const {
     cudaError_t const status = cudaEventQuery(copied_.get());
-    if (status == cudaErrorNotReady) return false;
-    cuda::require(status, "a copy of state");
-    return true;
+    if (status != cudaErrorNotReady) cuda::require(status, "a copy of state");
+    return status != cudaErrorNotReady;
   }
   void await_copies() noexcept {
     if (recorder_ || !copies_) return;

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// CUDA objects that end with their scope.
+#pragma once
+
+#include <cublasLt.h>
+#include <cuda_runtime.h>
+#include <utility>
+
+#include "tessera/backend/cuda/error.cuh"
+
+namespace tessera {
+inline namespace v0 {
+namespace cuda {
+
+/// Ends a CUDA object with its scope.
+template <class Handle, auto Destroy>
+class Owned {
+ public:
+  Owned() = default;
+  explicit Owned(Handle handle) : handle_(handle) {}
+  Owned(Owned&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Owned& operator=(Owned&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~Owned() {
+    if (handle_) Destroy(handle_);
+  }
+  Handle get() const noexcept { return handle_; }
+  explicit operator bool() const noexcept { return handle_ != nullptr; }
+
+ private:
+  Handle handle_ = nullptr;
+};
+
+using Stream = Owned<cudaStream_t, &cudaStreamDestroy>;
+using Event = Owned<cudaEvent_t, &cudaEventDestroy>;
+using Graph = Owned<cudaGraphExec_t, &cudaGraphExecDestroy>;
+using Blas = Owned<cublasLtHandle_t, &cublasLtDestroy>;
+
+inline Stream make_stream() {
+  cudaStream_t stream = nullptr;
+  require(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  return Stream(stream);
+}
+inline Event make_event(unsigned flags = cudaEventDisableTiming) {
+  cudaEvent_t event = nullptr;
+  require(cudaEventCreateWithFlags(&event, flags), "cudaEventCreateWithFlags");
+  return Event(event);
+}
+
+}  // namespace cuda
+}  // namespace v0
+}  // namespace tessera
