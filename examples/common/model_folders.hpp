@@ -80,9 +80,11 @@ inline bool holds_weights(std::filesystem::path const& folder) {
   std::error_code code;
   if (std::filesystem::is_regular_file(folder, code)) return true;
   std::filesystem::directory_iterator entry(folder, code);
-  for (; !code && entry != std::filesystem::directory_iterator(); entry.increment(code))
+  for (; !code && entry != std::filesystem::directory_iterator(); entry.increment(code)) {
+    if (entry->path().extension() == ".pt" || entry->path().extension() == ".pth") return true;
     for (char const* start : {"model.", "model-", "pytorch_model", "tf_model", "flax_model", "consolidated."})
       if (entry->path().filename().native().starts_with(start)) return true;
+  }
   if (code)
     throw Error(ErrorKind::data, v0::detail::path_text(folder) + ": cannot look into the folder (" +
                                      code.message() + "); give one that may be read");

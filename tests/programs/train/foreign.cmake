@@ -63,6 +63,12 @@ foreach(door --init --model)
   refuses(4 "hub" ${model} ${run} ${door} hub)
 endforeach()
 refuses(4 "gpt/ckpt.pt: is a pickle" ${model} ${run} --checkpoint gpt --resume)
+# Beside a config.json too: the seed's weights are for folders without any.
+passes(--model fp32.bin ${run} --save named)
+file(REMOVE "${WORK}/named/model.safetensors")
+passes(--model named ${run})
+file(COPY_FILE "${WORK}/old.pt" "${WORK}/named/weights.pt")
+refuses(4 "named/weights.pt: is a pickle" --model named ${run})
 refuses(4 "other.npz" ${model} ${run} --init other.npz)
 
 # What Git LFS leaves in place of a file.
