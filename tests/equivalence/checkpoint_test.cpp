@@ -39,7 +39,11 @@ std::vector<Setting> all_settings(std::string_view precision) {
   for (std::string_view const sharding : {"dp", "zs0", "zs1", "zs2", "zs3"})
     for (Spread const split : {Spread{1, 6}, Spread{2, 3}, Spread{3, 2}, Spread{6, 1}})
       for (std::string_view const offload : {"none", "cpu_optimizer", "cpu_full", "nvme"})
-        all.push_back({sharding, offload, precision, split});
+        all.push_back({.sharding = sharding,
+                       .offload = offload,
+                       .precision = precision,
+                       .split = split,
+                       .beside = all.size() % 3 == 1});
   return all;
 }
 

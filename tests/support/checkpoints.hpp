@@ -31,6 +31,7 @@ struct Setting {
   std::string_view sharding = "zs0", offload = "none", precision = "fp32";
   Spread split{1, 6};
   std::string_view device = "cpu", capture = "";
+  bool beside = false;  ///< it saves beside a step more
 
   RecipeTable table() const {
     SlotNames names;
@@ -47,7 +48,8 @@ struct Setting {
 inline std::string text_of(Setting const& setting) {
   return std::string(setting.sharding) + " " + std::string(setting.precision) + " " +
          std::string(setting.offload) + " on " + std::to_string(setting.split.ranks) + " " +
-         std::string(setting.device) + " " + std::string(setting.capture);
+         std::string(setting.device) + " " + std::string(setting.capture) +
+         (setting.beside ? ", saved beside steps" : "");
 }
 
 /// Every tensor of a checkpoint whole, by name: weights as they are called, states as "wte.weight.exp_avg".
@@ -96,7 +98,8 @@ inline Run run_of(Setting const& setting) {
 /// Trains from step `first` on (0: from the seed, else from `from`) up to `last`, and saves there as `to`.
 inline Trained train_part(Setting const& setting, std::int64_t first, std::int64_t last,
                           std::filesystem::path const& from, std::filesystem::path const& to) {
-  Run const run = run_of(setting);
+  Run run = run_of(setting);
+  if (setting.beside) run.options.checkpoints = CheckpointMemory::snapshot;
   Trained trained;
   run_ranks(setting.table(), setting.split.ranks, [&](comm::Comm comm) {
     auto const trainer = make_trainer(any_model(tiny), setting.table(), comm, options_of(run));
@@ -104,9 +107,12 @@ inline Trained train_part(Setting const& setting, std::int64_t first, std::int64
       CheckpointInfo const info = resume(*trainer, from);
       if (comm.is_root()) CHECK(info.step == first);
     }
+    auto const batch = [&](std::int64_t step) {
+      return make_batch(step, comm.rank(), run.split, run.batch, run.sequence, run.vocabulary,
+                        run.mask_every);
+    };
     for (std::int64_t step = first; step < last; ++step) {
-      StepReport const report = trainer->step(
-          make_batch(step, comm.rank(), run.split, run.batch, run.sequence, run.vocabulary, run.mask_every));
+      StepReport const report = trainer->step(batch(step));
       if (!comm.is_root()) continue;
       CHECK(report.step == step + 1);
       trained.losses.push_back(report.loss);
@@ -114,7 +120,11 @@ inline Trained train_part(Setting const& setting, std::int64_t first, std::int64
       trained.scales.push_back(report.scale);
       trained.skipped.push_back(report.skipped);
     }
-    save_checkpoint(*trainer, to);
+    if (!setting.beside) return save_checkpoint(*trainer, to);
+    AsyncCheckpoint saving;
+    saving.save(*trainer, to);
+    (void)trainer->step(batch(last)).get();
+    saving.wait();
   });
   trained.state = state_in(to);
   trained.scalars = read_checkpoint(to).json["state"];
