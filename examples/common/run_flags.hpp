@@ -195,7 +195,7 @@ inline void add_lora_flag(CommandLine& line, LoraOptions& lora, std::string& tex
                 real_number(flag + " alpha", number, {.least = 0.0, .most = 1e9, .open_below = true});
           if (key == "rslora")
             given.rank_stabilized = choice(flag + " rslora", number, {"true", "false"}) == "true";
-          if (key == "targets") given.targets.push_back(number);
+          if (key == "targets") given.targets += (given.targets.empty() ? "" : ",") + number;
         }
         for (char const* needed : {"rank", "alpha", "targets"})
           if (std::find(seen.begin(), seen.end(), needed) == seen.end())
@@ -208,10 +208,7 @@ inline void add_lora_flag(CommandLine& line, LoraOptions& lora, std::string& tex
 
 /// A model's units as a recipe trains them: with their adapters, and with what is frozen.
 inline UnitLister trained_units(UnitLister units, RecipeTable const& recipe, TrainerOptions const& options) {
-  if (recipe.adapters == AdapterKind::lora)
-    units = [units = std::move(units), lora = options.lora](MicroBatch shape) {
-      return adapted(units(shape), lora, shape);
-    };
+  if (recipe.adapters == AdapterKind::lora) units = adapting(std::move(units), options.lora);
   return freezing(std::move(units), options.freeze);
 }
 

@@ -148,6 +148,26 @@ void backward_matches(Machine& machine, Gpu& gpu, Size size) {
   });
   CHECK(distance(got, want_dx.values, wide) < limit);
 
+  Array<T> const share = reference::random<T>({m, k}, 6);  // of another product
+  OnGpu<T> gshare(share);
+  for (Activation const activation : {Activation::none, Activation::gelu, Activation::relu}) {
+    ops::linear_backward_input(machine.context, dy.view(), wt.view(), want_dx.view(),
+                               {.transposed = true,
+                                .residual = share.view(),
+                                .activation = activation,
+                                .pre = pre.view(),
+                                .scale = 1.75});
+    got = twice<T>(gpu, want_dx.shape, [&](Tensor<T, Cuda> dpre) {
+      ops::linear_backward_input(gpu.context, gdy.cview(), gwt.cview(), dpre,
+                                 {.transposed = true,
+                                  .residual = gshare.cview(),
+                                  .activation = activation,
+                                  .pre = gpre.cview(),
+                                  .scale = 1.75});
+    });
+    CHECK(distance(got, want_dx.values, 2.0 * wide) < limit);
+  }
+
   ops::linear_backward_input(machine.context, dy.view(), wt.view(), want_dx.view(), {.transposed = true});
   got = twice<T>(gpu, want_dx.shape, [&](Tensor<T, Cuda> dx) {
     ops::linear_backward_input(gpu.context, gdy.cview(), gwt.cview(), dx, {.transposed = true});

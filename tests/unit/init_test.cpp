@@ -124,3 +124,19 @@ TEST_CASE("the outermost words give the outermost quantiles") {
   CHECK(at(0) < -6.2);
   CHECK(at(0) > -6.4);
 }
+
+TEST_CASE("uniform values fill their bounds evenly and do not depend on how they are cut") {
+  Init const init = Init::uniform(0.25);
+  std::vector<float> const whole = drawn(1, 3, 4, 0, 100000, init);
+  double mean = 0.0, square = 0.0;
+  for (float const value : whole) {
+    REQUIRE(std::fabs(value) <= 0.25f);
+    mean += static_cast<double>(value) / 100000.0;
+    square += static_cast<double>(value) * static_cast<double>(value) / 100000.0;
+  }
+  CHECK(std::fabs(mean) < 2e-3);
+  CHECK(std::fabs(square - 0.0625 / 3.0) < 2e-4);
+  CHECK(*std::max_element(whole.begin(), whole.end()) > 0.2499f);
+  std::vector<float> const piece = drawn(1, 3, 4, 777, 1001, init);
+  CHECK(std::equal(piece.begin(), piece.end(), whole.begin() + 777));
+}

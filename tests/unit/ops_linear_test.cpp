@@ -260,6 +260,63 @@ TEST_CASE_TEMPLATE("activations keep NaN and have their limits", T, float, doubl
   CHECK(y[2] == x[2]);
 }
 
+TEST_CASE_TEMPLATE("a product is scaled and joins a residual before the activation", T, float, double, half,
+                   bfloat16) {
+  Machine machine(2);
+  for (auto const& [m, k, n] : sizes) {
+    double const limit = reference::tolerance<T>(), depth = std::sqrt(static_cast<double>(k)),
+                 wide = std::sqrt(static_cast<double>(n));
+    Array<T> x = reference::random<T>({m, k}, 1), w = reference::random<T>({n, k}, 2),
+             bias = reference::random<T>({n}, 3), residual = reference::random<T>({m, n}, 4),
+             dy = reference::random<T>({m, n}, 5), pre = reference::random<T>({m, k}, 6, 3.0),
+             d_residual = reference::random<T>({m, k}, 7);
+    Array<T> y({m, n}), kept({m, n}), dx({m, k});
+    std::vector<double> want = reference::product(x, false, w, true, m, n, k);
+    for (double& value : want) value *= -1.75;
+    ops::linear(machine.context, x.view(), w.view(), y.view(), {.transposed = true, .scale = -1.75});
+    CHECK(reference::error(y, want, depth) < limit);
+    for (std::int64_t i = 0; i < m * n; ++i)
+      want[static_cast<std::size_t>(i)] +=
+          static_cast<double>(bias[i % n]) + static_cast<double>(residual[i]);
+    ops::linear(machine.context, x.view(), w.view(), y.view(),
+                {.transposed = true,
+                 .bias = bias.view(),
+                 .residual = residual.view(),
+                 .activation = Activation::gelu,
+                 .pre = kept.view(),
+                 .scale = -1.75});
+    CHECK(reference::error(kept, want, depth) < limit);
+    Array<T> const apart = y;
+    ops::linear(machine.context, x.view(), w.view(), y.view(),  // the residual lies where the sum is kept
+                {.transposed = true,
+                 .bias = bias.view(),
+                 .residual = residual.view(),
+                 .activation = Activation::gelu,
+                 .pre = residual.view(),
+                 .scale = -1.75});
+    CHECK(reference::same_bits(residual.values, kept.values));
+    CHECK(reference::same_bits(y.values, apart.values));
+
+    want = reference::product(dy, false, w, false, m, k, n);
+    for (std::int64_t i = 0; i < m * k; ++i) {
+      double& value = want[static_cast<std::size_t>(i)];
+      value = (0.75 * value + static_cast<double>(d_residual[i])) * reference::gelu_derivative(pre[i]);
+    }
+    ops::linear_backward_input(machine.context, dy.view(), w.view(), d_residual.view(),
+                               {.transposed = true,
+                                .residual = d_residual.view(),
+                                .activation = Activation::gelu,
+                                .pre = pre.view(),
+                                .scale = 0.75});
+    CHECK(reference::error(d_residual, want, wide) < limit);
+    want = reference::product(dy, false, w, false, m, k, n);
+    for (double& value : want) value *= 0.75;
+    ops::linear_backward_input(machine.context, dy.view(), w.view(), dx.view(),
+                               {.transposed = true, .scale = 0.75});
+    CHECK(reference::error(dx, want, wide) < limit);
+  }
+}
+
 TEST_CASE("operations refuse shapes that do not fit and say which") {
   Machine machine(1);
   Array<float> x({4, 3}), w({5, 2}), y({4, 2});

@@ -183,11 +183,11 @@ class AdapterWeights {
       }
       if (names.empty()) fail("the adapter has no tensor that fits a layer; " + origin(config));
       options.rank_stabilized = config.rank_stabilized;
+      std::vector<LoraOptions::Layer> layers;
       for (auto const& [layer, module] : names) {
         ParameterSpec const& weight = *linear.at(layer);
         auto const rank = static_cast<int>(detail::AdapterConfig::of(config.ranks, layer, config.rank));
-        options.layers.push_back(
-            {layer, rank, detail::AdapterConfig::of(config.alphas, layer, config.alpha)});
+        layers.push_back({layer, rank, detail::AdapterConfig::of(config.alphas, layer, config.alpha)});
         std::int64_t const in = weight.shape[weight.inputs], out = weight.shape[1 - weight.inputs];
         auto const want = [&](std::string_view ending, std::vector<std::int64_t> const& shape) {
           auto const found = tensors.find(layer + std::string(ending));
@@ -203,6 +203,7 @@ class AdapterWeights {
         want(detail::lora_a, {rank, in});
         want(detail::lora_b, {out, rank});
       }
+      options.layers = std::make_shared<std::vector<LoraOptions::Layer> const>(std::move(layers));
       if (missing.empty() && extra.empty() && misshapen.empty() && mistyped.empty()) return;
       std::string text = "does not fit the model: ";
       detail::append_names(text, "of another shape:", misshapen);

@@ -3,6 +3,7 @@
 // (tessera/lora.hpp), so that programs without adapters do not compile them.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "tessera/backend/operations.hpp"
@@ -21,8 +22,10 @@ struct AdapterFunctions {
   using In = Tensor<T const, Place>;
   using Out = Tensor<T, Place>;
 
-  /// A model's units with their adapters, for a micro-batch.
-  std::vector<UnitSpec> (*add)(std::vector<UnitSpec> units, LoraOptions const& lora, MicroBatch shape);
+  using Units = std::function<std::vector<UnitSpec>(MicroBatch)>;
+
+  /// A model's units with their adapters.
+  Units (*add)(Units units, LoraOptions const& lora);
   void (*forward)(Pass<Place, T>& pass, nn::Adapter const& adapter, In x, Out y,
                   ops::LinearOptions<T, Place> const& with);
   void (*backward_input)(Pass<Place, T>& pass, nn::Adapter const& adapter, In dy, Out dx,

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -67,6 +68,16 @@ inline std::vector<std::string> linear_layers(std::vector<UnitSpec> const& units
                all, known.size() <= 16 ? ", all-linear" : ""});
 }
 
+inline std::vector<std::string_view> targets_of(LoraOptions const& lora) {
+  std::vector<std::string_view> targets;
+  for (std::string_view rest = lora.targets; !rest.empty();) {
+    std::string_view const target = rest.substr(0, rest.find(','));
+    if (!target.empty()) targets.push_back(target);
+    rest.remove_prefix(std::min(rest.size(), target.size() + 1));
+  }
+  return targets;
+}
+
 inline double lora_scale(LoraOptions const& lora, LoraOptions::Layer const& layer) {
   double const rank = layer.rank;
   return layer.alpha / (lora.rank_stabilized ? std::sqrt(rank) : rank);
@@ -83,15 +94,18 @@ inline void check_lora(LoraOptions const& lora, std::vector<std::string> const& 
   };
   if (layers.empty())
     fail({"this model has no nn::Linear with a weight of its own, beside which adapters stand"});
-  for (LoraOptions::Layer const& layer : lora.layers) {
-    if (std::find(layers.begin(), layers.end(), layer.name) == layers.end())
-      refuse_target(layer.name, layers);
-    check(" of " + layer.name, layer.rank, layer.alpha);
+  if (lora.layers) {
+    for (LoraOptions::Layer const& layer : *lora.layers) {
+      if (std::find(layers.begin(), layers.end(), layer.name) == layers.end())
+        refuse_target(layer.name, layers);
+      check(" of " + layer.name, layer.rank, layer.alpha);
+    }
+    return;
   }
-  if (!lora.layers.empty()) return;
   check("", lora.rank, lora.alpha);
-  if (lora.targets.empty()) fail({"targets names no layer; give their names, or all-linear for all of them"});
-  for (std::string const& target : lora.targets)
+  if (targets_of(lora).empty())
+    fail({"targets names no layer; give their names, or all-linear for all of them"});
+  for (std::string_view const target : targets_of(lora))
     if (target != "all-linear" && std::none_of(layers.begin(), layers.end(), [&](std::string const& layer) {
           return names_layer(target, layer);
         }))
@@ -100,11 +114,13 @@ inline void check_lora(LoraOptions const& lora, std::vector<std::string> const& 
 
 /// The adapter that a layer gets; rank 0: none.
 inline LoraOptions::Layer lora_of(LoraOptions const& lora, std::string const& layer) {
-  for (LoraOptions::Layer const& own : lora.layers)
-    if (own.name == layer) return own;
-  if (lora.layers.empty())
-    for (std::string const& target : lora.targets)
+  if (lora.layers) {
+    for (LoraOptions::Layer const& own : *lora.layers)
+      if (own.name == layer) return own;
+  } else {
+    for (std::string_view const target : targets_of(lora))
       if (target == "all-linear" || names_layer(target, layer)) return {layer, lora.rank, lora.alpha};
+  }
   return {};
 }
 
@@ -159,6 +175,12 @@ inline std::vector<UnitSpec> adapted(std::vector<UnitSpec> units, LoraOptions co
   return units;
 }
 
+/// The same for who lists units for any micro-batch.
+inline std::function<std::vector<UnitSpec>(MicroBatch)> adapting(
+    std::function<std::vector<UnitSpec>(MicroBatch)> units, LoraOptions const& lora) {
+  return [units = std::move(units), lora](MicroBatch shape) { return adapted(units(shape), lora, shape); };
+}
+
 namespace detail {
 
 /// The product of the adapter comes first, so that the large one adds to it what it adds anyway.
@@ -202,7 +224,7 @@ struct LoraProducts {
 
 /// What an engine of this place and type computes adapters with.
 template <class Place, class T>
-inline constexpr AdapterFunctions<Place, T> lora_functions{adapted, detail::LoraProducts<Place, T>::forward,
+inline constexpr AdapterFunctions<Place, T> lora_functions{adapting, detail::LoraProducts<Place, T>::forward,
                                                            detail::LoraProducts<Place, T>::backward_input,
                                                            detail::LoraProducts<Place, T>::backward_weight};
 

@@ -81,7 +81,7 @@ class CheckpointReader {
       if (!name.ends_with(".safetensors")) continue;
       SafetensorsFile const& file =
           files_.emplace(name, SafetensorsFile::open(folder_ / name, false)).first->second;
-      bool const weights = name.starts_with(model_folder);
+      bool const weights = name.starts_with(model_folder) || name == adapters_file;
       for (SafetensorsEntry const& entry : file.tensors())
         if (weights)
           boxes_[{entry.name, ""}].push_back({{0, entry.elements()}, &file, entry.name});

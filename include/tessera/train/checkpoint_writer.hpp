@@ -62,6 +62,14 @@ inline std::vector<KeptState> kept_states(StepPlan const& plan, Flat of) {
   return list;
 }
 
+/// Whether a parameter of a unit belongs to an adapter; the file that holds those.
+inline bool is_adapter(UnitSpec const& unit, int parameter) {
+  for (nn::Adapter const& adapter : unit.adapters)
+    if (adapter.a.index == parameter || adapter.b.index == parameter) return true;
+  return false;
+}
+inline constexpr char adapters_file[] = "adapters.safetensors";
+
 /// The scale of each adapter, by the name of its layer.
 inline std::map<std::string, double> adapter_scales(StepPlan const& plan) {
   std::map<std::string, double> scales;
@@ -252,26 +260,31 @@ class CheckpointWriter {
   }
 
   /// Which parameter stands where in which file of weights: in the order of units, the same on every rank.
+  /// Adapters are in the last file, apart from the model's own weights.
   void lay_out() {
-    std::int64_t bytes = 0;
-    parts_.emplace_back();
-    for (int unit = 0; unit < plan_.units_count(); ++unit)
-      for (int parameter = 0; parameter < static_cast<int>(plan_.unit(unit).parameters.size()); ++parameter) {
-        if (bytes >= options_.part_bytes) {
-          parts_.emplace_back();
-          bytes = 0;
+    for (bool const adapters : {false, true}) {
+      std::int64_t bytes = options_.part_bytes;
+      for (int unit = 0; unit < plan_.units_count(); ++unit)
+        for (int parameter = 0; parameter < static_cast<int>(plan_.unit(unit).parameters.size());
+             ++parameter) {
+          if (is_adapter(plan_.unit(unit), parameter) != adapters) continue;
+          if (adapters ? parts_.size() == model_parts_ : bytes >= options_.part_bytes) {
+            parts_.emplace_back();
+            bytes = 0;
+          }
+          ParameterSpec const& about = spec(unit, parameter);
+          places_[{unit, parameter}] = {parts_.size() - 1,
+                                        static_cast<std::int64_t>(parts_.back().tensors.size())};
+          parts_.back().tensors.push_back({about.name, extents_of(about.shape)});
+          bytes += 4 * about.shape.elements();
         }
-        ParameterSpec const& about = spec(unit, parameter);
-        places_[{unit, parameter}] = {parts_.size() - 1,
-                                      static_cast<std::int64_t>(parts_.back().tensors.size())};
-        parts_.back().tensors.push_back({about.name, extents_of(about.shape)});
-        bytes += 4 * about.shape.elements();
-      }
+      if (!adapters) model_parts_ = parts_.size();
+    }
     for (std::size_t part = 0; part < parts_.size(); ++part) {
       char name[64] = "model.safetensors";
-      if (parts_.size() > 1)
-        std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", part + 1, parts_.size());
-      parts_[part].name = std::string(model_folder) + "/" + name;
+      if (model_parts_ > 1)
+        std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", part + 1, model_parts_);
+      parts_[part].name = part < model_parts_ ? std::string(model_folder) + "/" + name : adapters_file;
       parts_[part].layout = safetensors_layout(parts_[part].name, parts_[part].tensors);
     }
     for (auto& [parameter, place] : places_)
@@ -422,7 +435,7 @@ class CheckpointWriter {
       files[name] = {{"bytes", text.size()}, {"xxh3", hash_of(text)}};
     };
     if (!options_.config.empty()) add(std::string(model_folder) + "/config.json", options_.config);
-    if (parts_.size() > 1) add(std::string(model_folder) + "/model.safetensors.index.json", index());
+    if (model_parts_ > 1) add(std::string(model_folder) + "/model.safetensors.index.json", index());
     write_file(beside_ / trainer_file, with_checksum(trainer_json(std::move(files))));
     sync_path(beside_ / model_folder);
     sync_path(beside_);
@@ -433,11 +446,13 @@ class CheckpointWriter {
   std::string index() const {
     nlohmann::ordered_json map = nlohmann::ordered_json::object();
     std::int64_t total = 0;
-    for (Part const& part : parts_)
-      for (SafetensorsSpec const& tensor : part.tensors)
+    for (Part const& part : std::span(parts_).first(model_parts_))
+      for (SafetensorsSpec const& tensor : part.tensors) {
         map[tensor.name] = part.name.substr(std::string_view(model_folder).size() + 1);
-    for (UnitSpec const& unit : plan_.units)
-      for (ParameterSpec const& parameter : unit.parameters) total += 4 * parameter.shape.elements();
+        std::int64_t bytes = 4;
+        for (std::int64_t const extent : tensor.shape) bytes *= extent;
+        total += bytes;
+      }
     return nlohmann::ordered_json{{"metadata", {{"total_size", total}}}, {"weight_map", map}}.dump(2) + "\n";
   }
 
@@ -479,6 +494,7 @@ class CheckpointWriter {
   bool beside_steps_ = false;   // from the snapshot
   StepState scalars_;
   std::vector<Part> parts_;
+  std::size_t model_parts_ = 0;                  // of those; one more holds adapters
   std::map<std::pair<int, int>, Place> places_;  // of unit and parameter
   SafetensorsLayout states_;                     // of this rank's file
   std::map<std::pair<int, int>, Box> box_of_;    // in it, of buffer and parameter

@@ -106,9 +106,7 @@ template <class Place, class T>
 TESSERA_COLD ErasedModel<Place, T> trained_by(ErasedModel<Place, T> model, RecipeTable const& recipe,
                                               TrainerOptions const& options) {
   check_adapters(recipe, options.lora);
-  if (options.lora)
-    model.units = [units = std::move(model.units), lora = options.lora, add = model.functions.adapting->add](
-                      MicroBatch shape) { return add(units(shape), lora, shape); };
+  if (options.lora) model.units = model.functions.adapting->add(std::move(model.units), options.lora);
   model.units = freezing(std::move(model.units), options.freeze);
   return model;
 }

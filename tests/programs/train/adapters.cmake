@@ -63,6 +63,8 @@ passes(${run} ${lora} --steps 2 --checkpoint points -q)
 passes(${run} ${lora} --steps 3 --checkpoint points --resume --ranks 2 --accumulation 1 --stage 2 --save-adapter resumed -q)
 expect_same(adapter/adapter_model.safetensors resumed/adapter_model.safetensors)
 passes(${run} ${lora} --steps 2 --checkpoint others -q)
+passes(--model others/step-00000002/model --sequence 8 --batch 1 --data text.txt --steps 0 --save own -q)
+expect_same(base/model.safetensors own/model.safetensors)
 refuses(4 "lora_A.weight has shape [2, 8], the model wants [3, 8]" ${run} --lora rank=3,alpha=4,targets=c_attn,mlp.c_proj
         --steps 3 --checkpoint others --resume -q)
 refuses(4 "missing: h.0.mlp.c_fc.lora_A.weight" ${run} --lora rank=2,alpha=4,targets=c_attn,mlp.c_proj,c_fc
