@@ -184,7 +184,8 @@ class AdapterWeights {
       if (names.empty()) fail("the adapter has no tensor that fits a layer; " + origin(config));
       options.rank_stabilized = config.rank_stabilized;
       std::vector<LoraOptions::Layer> layers;
-      for (auto const& [layer, module] : names) {
+      for (auto const& one : names) {
+        std::string const &layer = one.first, &module = one.second;
         ParameterSpec const& weight = *linear.at(layer);
         auto const rank = static_cast<int>(detail::AdapterConfig::of(config.ranks, layer, config.rank));
         layers.push_back({layer, rank, detail::AdapterConfig::of(config.alphas, layer, config.alpha)});
