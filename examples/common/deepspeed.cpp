@@ -84,7 +84,9 @@ class Reader {
     for (DeepSpeedKey const& key : deepspeed_keys()) {
       if (key.path.find('*') != key.path.npos) continue;
       all.emplace_back(key.path);
-      if (std::string_view(key.path).substr(0, key.path.rfind('.')) == above) beside.emplace_back(key.path);
+      std::size_t const dot = key.path.rfind('.');
+      if ((dot == key.path.npos ? std::string_view() : key.path.substr(0, dot)) == above)
+        beside.emplace_back(key.path);
     }
     std::string const meant = nearest(path, all);
     bool const close = v0::detail::edit_distance(path, meant) <= 3 || beside.empty();

@@ -411,7 +411,7 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   return settings;
 }
 
-/// The flags that nobody gave, as they turned out.
+/// The flags that nobody gave, as they turned out; empty where giving them would be refused.
 inline std::map<std::string, std::string> settled_flags(Settings const& settings) {
   std::map<std::string, std::string> flags;
   for_each_slot([&]<class Slot>(Slot) {
@@ -420,8 +420,9 @@ inline std::map<std::string, std::string> settled_flags(Settings const& settings
   });
   flags["--batch"] = std::to_string(settings.relation.batch);
   flags["--accumulation"] = std::to_string(settings.relation.accumulation);
-  flags["--steps"] = std::to_string(settings.steps);
+  flags["--steps"] = settings.epochs > 0 ? "" : std::to_string(settings.steps);
   if (!reads_fields(settings.data)) flags["--field"] = "";
+  if (settings.checkpoints.folder.empty()) flags["--checkpoint-every"] = flags["--keep"] = "";
   return flags;
 }
 
