@@ -134,6 +134,7 @@ class Run {
       position_ = {at.at("file"), at.at("offset"), at.at("line"), at.at("bytes"), at.at("packed")};
       documents_ = json.at("documents");
       empty_ = json.at("empty");
+      replaced_ = json.at("replaced");
       parts_ = json.at("parts");
       auto const open = [&](std::optional<cli::TokenWriter>& writer, std::filesystem::path const& path,
                             char const* key) {
@@ -161,6 +162,7 @@ class Run {
     }
     documents_ += block.documents;
     empty_ += block.empty;
+    replaced_ += block.replaced;
     position_ = block.after;
   }
 
@@ -176,6 +178,7 @@ class Run {
                         {"packed", position_.packed}};
     json["documents"] = documents_;
     json["empty"] = empty_;
+    json["replaced"] = replaced_;
     json["parts"] = parts_;
     auto const add = [&](char const* key, cli::TokenWriter& writer) {
       writer.sync();
@@ -211,6 +214,7 @@ class Run {
         cli::grouped(position_.bytes) + " bytes, " + cli::grouped(tokens()) + " tokens in " +
         cli::duration_text(seconds) +
         (made == tokens() ? ", " + cli::fixed(speed, 1) + " MB/s" : std::string()));
+    if (replaced_ > 0) say("not all of it is UTF-8: " + cli::grouped(replaced_) + " x U+FFFD in its place");
     std::string const vocabulary = " --vocabulary " + std::to_string(p_.tokenizer->vocabulary());
     say("train --data " + p_.flags.output.string() + vocabulary +
         (validation_ ? " --validation " + p_.flags.validation_output.string() : std::string()));
@@ -229,6 +233,7 @@ class Run {
     json["document"] = p_.tokenizer->document_form();
     json["documents"] = documents_;
     json["empty_documents"] = empty_;
+    json["replaced"] = replaced_;
     json["bytes"] = position_.bytes;
     json["validation_share"] = p_.flags.validation_share;
     json["is_validation"] = validation;
@@ -270,7 +275,7 @@ class Run {
   cli::Progress bar_;
   std::optional<cli::TokenWriter> training_, validation_;
   text::Position position_;
-  std::int64_t documents_ = 0, empty_ = 0, parts_ = 0;
+  std::int64_t documents_ = 0, empty_ = 0, parts_ = 0, replaced_ = 0;
   Clock::time_point started_, saved_at_;
 };
 

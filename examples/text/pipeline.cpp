@@ -187,7 +187,7 @@ class BlockEncoder {
     }
     Ids& ids = out.ids;
     if (begins) ids.insert(ids.end(), tokenizer_.before().begin(), tokenizer_.before().end());
-    encoder_->encode(repaired(text, storage_), begins, ids);
+    encoder_->encode(repaired(text, storage_, out.replaced), begins, ids);
     if (ends) ids.insert(ids.end(), tokenizer_.behind().begin(), tokenizer_.behind().end());
     out.documents += ends;
     out.ends.push_back(ids.size());
@@ -203,7 +203,7 @@ class BlockEncoder {
       ++line;
       if (record.find_first_not_of(" \t\r") == record.npos) continue;
       std::string const text =
-          field_of(repaired(record, line_), field_, shown(*block.file) + ": line " + std::to_string(line));
+          field_of(record, field_, shown(*block.file) + ": line " + std::to_string(line), {}, &out.replaced);
       part(text, true, true, out);
     }
   }
@@ -211,7 +211,7 @@ class BlockEncoder {
   Tokenizer const& tokenizer_;
   std::unique_ptr<Encoder> encoder_;
   std::string const& field_;
-  std::string storage_, line_;
+  std::string storage_;
 };
 
 /// What the threads share: blocks to encode, results by their number, and what went wrong.

@@ -40,6 +40,7 @@ struct Encoded {
   std::vector<std::size_t> ends;  ///< where each of its parts ends: a record, or a stretch of a text
   std::int64_t documents = 0;     ///< that end in it
   std::int64_t empty = 0;         ///< documents without text, which give nothing
+  std::int64_t replaced = 0;      ///< U+FFFD in the place of bytes that are no UTF-8
   Position after;                 ///< what comes next
 };
 

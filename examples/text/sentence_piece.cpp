@@ -45,6 +45,7 @@ SentencePieceTokenizer::SentencePieceTokenizer(std::string const& bytes, std::st
     : name_(std::move(name)) {
   auto model = std::make_shared<Model>();
   auto& processor = model->processor;
+  check_sentence_piece_model(bytes, name_);
   check(processor.LoadFromSerializedProto(bytes), name_);
   vocabulary_ = processor.GetPieceSize();
   if (begin && processor.bos_id() >= 0) before_.push_back(static_cast<TokenId>(processor.bos_id()));

@@ -15,6 +15,10 @@ namespace tessera {
 inline namespace v0 {
 namespace text {
 
+/// Throws Error(data) that starts with `name` for a model whose bytes libsentencepiece would end the program
+/// for, or read beyond.
+void check_sentence_piece_model(std::string_view bytes, std::string const& name);
+
 class SentencePieceTokenizer final : public Tokenizer {
  public:
   /// Throws Error(data) that starts with `name`. With `begin` documents begin with the model's token for

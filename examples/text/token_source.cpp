@@ -26,12 +26,15 @@ TokenSource tokenized(Tokenizer const& tokenizer, std::vector<std::string> paths
       threads > 0 ? threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   pipeline.field = field;
   Ids ids;
+  std::int64_t replaced = 0;
   encode_inputs(tokenizer, inputs.files, pipeline, [&](Encoded const& block) {
+    replaced += block.replaced;
     ids.insert(ids.end(), block.ids.begin(), block.ids.end());
     return true;
   });
   if (options.vocabulary == 0) options.vocabulary = tokenizer.vocabulary();
-  return TokenSource::from_memory(std::move(ids), options, name + " by " + tokenizer.description());
+  return TokenSource::from_memory(
+      std::move(ids), options, name + v0::detail::replaced_text(replaced) + " by " + tokenizer.description());
 }
 
 RecordEncoder record_encoder(std::shared_ptr<Tokenizer const> tokenizer) {

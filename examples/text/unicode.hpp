@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "tessera/io/utf8.hpp"
+
 namespace tessera {
 inline namespace v0 {
 namespace text {
@@ -29,13 +31,8 @@ inline std::size_t character_bytes(char first) {
 
 void append_character(std::string& text, char32_t character);
 
-/// Where the first byte lies that is not part of a valid character, from `from` on; the size where there is
-/// none.
-std::size_t first_invalid(std::string_view bytes, std::size_t from = 0);
-
-/// The bytes as valid UTF-8: each longest part of what could have become a character is U+FFFD, as Python's
-/// errors='replace' gives it. The result is `bytes` itself where nothing is wrong, else it lies in `storage`.
-std::string_view repaired(std::string_view bytes, std::string& storage);
+using v0::detail::first_invalid;
+using v0::detail::repaired;
 
 /// Categories L*, and N*.
 bool is_letter(char32_t character);

@@ -156,7 +156,18 @@ TEST_CASE("objects of JSON Lines are records") {
   CHECK_ERROR(data, refused("[{\"text\": \"fine\"}]"), "line 1",
               "is JSON, but no object; each line must be one, or give --samples-are lines");
   CHECK_ERROR(data, refused("{}\n"), "line 1", "no field 'text', it has none");
-  CHECK_ERROR(data, refused("{\"text\": \"\xff\"}"), "line 1", "is no JSON, at byte");
+  // Odd lines: a mark of byte order, blanks, a field within a field, one that comes twice, bytes that are no
+  // UTF-8 and half a surrogate pair.
+  auto const odd = refused(
+      "\xef\xbb\xbf{\"text\": \"mark\"}\r\n\t\r\r\n\n"
+      "{\"in\": {\"text\": \"no\"}, \"text\": \"first\", \"text\": \"last\"}\n"
+      "{\"text\": \"a\xff\xc3(\"}\n{\"text\": \"\\ud83d x\", \"\xfe\": 1}");
+  CHECK(texts(odd) ==
+        std::vector<std::string>{"mark", "last", "a\xef\xbf\xbd\xef\xbf\xbd(", "\xef\xbf\xbd x"});
+  CHECK(file_support::has(odd.description(), "b.jsonl (3 x invalid UTF-8 as U+FFFD), "));
+  CHECK_ERROR(data, refused("{\"text\": 12}"), "line 1", "the field 'text' is no text");
+  CHECK_ERROR(data, refused(std::string("{\"text\": \"a\0b\"}", 15)), "line 1", "is no JSON, at byte");
+  CHECK_ERROR(data, refused("{\"text\": \"" + std::string(100'000, 'x') + "\"} x"), "line 1", "is no JSON");
   CHECK_ERROR(data, refused("{\"text\": \"\"}\n"), "b.jsonl", "no record holds any text");
   CHECK_ERROR(data, refused("{\"text\": \"a\"}\n"), "b.jsonl", "no record has two tokens");
   CHECK_ERROR(data, refused("{\"text\": \"abc\"}\n", {.vocabulary = 99}), "token 99", "--vocabulary 100");

@@ -12,6 +12,7 @@
 
 #include "tessera/core/error.hpp"
 #include "tessera/data/file_bytes.hpp"
+#include "tessera/io/utf8.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -103,12 +104,16 @@ inline std::string with_whole_pairs(std::string_view line) {
 
 }  // namespace detail
 
-/// The string in `field` of the JSON object on a line, of valid UTF-8; of equal fields the last. A surrogate
-/// without its other half is U+FFFD. Throws Error(data) that starts with `where`; of a line that is no object
-/// it ends with `otherwise`, the way out that the caller knows.
+/// The string in `field` of the JSON object on a line, as valid UTF-8; of equal fields the last. A surrogate
+/// without its other half is U+FFFD, and so are invalid bytes, whose number is added to `replaced`. Throws
+/// Error(data) that starts with `where`; of a line that is no object it ends with `otherwise`, the way out
+/// that the caller knows.
 inline std::string field_of(std::string_view line, std::string const& field, std::string const& where,
-                            std::string_view otherwise = {}) {
-  std::string mended;
+                            std::string_view otherwise = {}, std::int64_t* replaced = nullptr) {
+  std::string whole, mended;
+  std::int64_t count = 0;
+  line = detail::repaired(line, whole, count);
+  if (replaced != nullptr) *replaced += count;
   if (line.find("\\ud") != line.npos || line.find("\\uD") != line.npos)
     line = mended = detail::with_whole_pairs(line);
   detail::FieldReader reader(field);

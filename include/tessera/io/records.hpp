@@ -86,21 +86,30 @@ struct RecordList {
   }
 };
 
+/// What settings say of bytes that are no UTF-8, behind the name of what holds them.
+inline std::string replaced_text(std::int64_t replaced) {
+  return replaced == 0 ? std::string()
+                       : sentence({" (", with_commas(replaced), " x invalid UTF-8 as U+FFFD)"});
+}
+
 /// Every line's text, encoded, in memory.
 inline TokenSource encoded_lines(TokenSource const& source, bool json, RecordOptions const& options) {
   std::vector<std::uint32_t> tokens;
   RecordList list;
   std::vector<std::int32_t> bytes;
-  std::string text;
+  std::string text, storage;
+  std::int64_t replaced = 0;
   for_each_stretch(source, '\n', false, [&](Stretch const& line) {
     bytes.resize(static_cast<std::size_t>(line.tokens));
     source.read(line.first, bytes);
     text.assign(bytes.begin(), bytes.end());
     if (line.before_end == '\r') text.pop_back();
     if (json) {
-      if (text.find_first_not_of(" \t") == text.npos) return;
+      if (text.find_first_not_of(" \t\r") == text.npos) return;
       text = field_of(text, options.field, sentence({source.file_name(line.file), ": line ", line.number}),
-                      ", or give --samples-are lines");
+                      ", or give --samples-are lines", &replaced);
+    } else if (repaired(text, storage, replaced).data() != text.data()) {
+      text.swap(storage);
     }
     auto const first = static_cast<std::int64_t>(tokens.size());
     if (options.encode)
@@ -113,8 +122,8 @@ inline TokenSource encoded_lines(TokenSource const& source, bool json, RecordOpt
     throw_error(ErrorKind::data, {source.name(), ": no record holds any text; give other data"});
   std::int64_t const vocabulary =
       options.vocabulary > 0 || options.encode ? options.vocabulary : source.vocabulary();
-  TokenSource encoded =
-      TokenSource::from_memory(std::move(tokens), {.vocabulary = vocabulary}, source.name());
+  TokenSource encoded = TokenSource::from_memory(std::move(tokens), {.vocabulary = vocabulary},
+                                                 sentence({source.name(), replaced_text(replaced)}));
   encoded.divide(std::move(list.records), list.left_out);
   return encoded;
 }

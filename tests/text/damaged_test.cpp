@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tokenizer files that are damaged where a reader would trust them.
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include <doctest/doctest.h>
+
+#include "tessera/core/error.hpp"
+
+#include "text/sentence_piece.hpp"
+#include "text/tokenizer.hpp"
+#include "unit/file_support.hpp"
+
+namespace ts = tessera;
+namespace text = tessera::text;
+
+namespace {
+
+template <class Call>
+std::string refusal(Call&& call) {
+  try {
+    call();
+  } catch (ts::Error const& error) {
+    CHECK(error.kind() == ts::ErrorKind::data);
+    return error.what();
+  }
+  return "nothing was refused";
+}
+
+std::string number(std::uint32_t value) {
+  std::string bytes;
+  for (int shift = 0; shift < 32; shift += 8) bytes += static_cast<char>(value >> shift & 0xff);
+  return bytes;
+}
+/// A field of a message of protocol buffers, of fewer than 16384 bytes.
+std::string field(int index, std::string const& bytes) {
+  std::string text(1, static_cast<char>(index << 3 | 2));
+  text += static_cast<char>(bytes.size() % 128 | 0x80);
+  text += static_cast<char>(bytes.size() / 128);
+  return text + bytes;
+}
+/// A normalizer's rules: units of a double array, and texts.
+std::string rules(std::uint32_t root, std::uint32_t rest, std::string const& texts) {
+  std::string units = number(root);
+  for (int at = 1; at < 256; ++at) units += number(rest);
+  return number(static_cast<std::uint32_t>(units.size())) + units + texts;
+}
+
+}  // namespace
+
+TEST_CASE("text: flags of another kind in a tokenizer's folder are refused by their key") {
+  file_support::TemporaryFolder folder;
+  file_support::write(folder / "vocab.json", R"({"a": 0, "b": 1, "ab": 2, "<s>": 3})");
+  file_support::write(folder / "merges.txt", "a b\n");
+  for (char const* flag : {R"("lstrip": "yes")", R"("rstrip": 1)", R"("single_word": [])"}) {
+    file_support::write(folder / "tokenizer_config.json",
+                        R"({"added_tokens_decoder": {"3": {"content": "<s>", )" + std::string(flag) + "}}}");
+    std::string const message = refusal([&] { (void)text::Tokenizer::open(folder.path().string(), "none"); });
+    CAPTURE(message);
+    CHECK(message.find("tokenizer_config.json: added_tokens_decoder.3.") != message.npos);
+    CHECK(message.ends_with(" must be true or false"));
+  }
+}
+
+TEST_CASE("text: a SentencePiece model that its library would end the program for is refused before") {
+  std::string const sound = file_support::read(TESSERA_TEXT_FIXTURES "/sentencepiece/tokenizer.model");
+  auto const says = [&](std::string const& bytes) {
+    return refusal([&] { text::SentencePieceTokenizer(bytes, "m", true); });
+  };
+  REQUIRE(says(sound) == "nothing was refused");
+  std::string const damaged = "; the file is damaged or no SentencePiece model";
+  for (std::string const& piece : {std::string(), std::string("a\0b", 3)})
+    CHECK(says(field(1, field(1, piece)) + sound) == "m: piece 0 is empty or holds a NUL" + damaged);
+  CHECK(says(sound.substr(0, sound.size() - 3)) == "m: its bytes are no message" + damaged);
+  CHECK(says("version https://git-lfs.github.com/spec/v1\n") == "m: its bytes are no message" + damaged);
+
+  // A root without offset leads to 256 units, which lead nowhere: their labels are those of no byte.
+  std::uint32_t const nowhere = 0x80000000u;
+  auto const normalizer = [&](std::string const& bytes) { return sound + field(3, field(2, bytes)); };
+  CHECK(says(normalizer(rules(0, nowhere, std::string("x\0", 2)))) == "nothing was refused");
+  for (std::string const& bytes :
+       {rules(1u << 10 << 9, nowhere, std::string("x\0", 2)), rules(0, nowhere, "x"),
+        rules(1u << 8, nowhere | 9, std::string("x\0", 2)), number(5000) + "x", std::string("abc")})
+    CHECK(says(normalizer(bytes)) == "m: the rules of its normalizer are not whole" + damaged);
+}
