@@ -294,8 +294,6 @@ BpeDescription parse_tokenizer_json(std::string_view bytes, std::string const& n
   d.model.byte_fallback = model["byte_fallback"].flag();
   d.model.ignore_merges = model["ignore_merges"].flag();
   d.model.fuse_unknown = model["fuse_unk"].flag();
-  if (d.model.bytes && d.model.byte_fallback)
-    model["byte_fallback"].lacks("true under a ByteLevel pre-tokenizer", "it without one");
   d.vocabulary = vocabulary_of(model["vocab"]);
   if (Node const unknown = model["unk_token"]; !unknown.is_null()) {
     auto const found = d.vocabulary.find(unknown.text());
@@ -316,6 +314,13 @@ BpeDescription parse_tokenizer_json(std::string_view bytes, std::string const& n
     }
   }
   if (d.model.bytes) to_bytes(d.vocabulary);
+  if (d.model.bytes && d.model.byte_fallback) {
+    for (int byte = 0; byte < 256; ++byte)
+      if (!d.vocabulary.contains(std::string(1, static_cast<char>(byte))))
+        model["byte_fallback"].lacks("true under a ByteLevel, without tokens of all bytes",
+                                     "it with them, or without a ByteLevel");
+    d.model.byte_fallback = false;  // nothing is left to fall back from
+  }
 
   if (Node const added = root["added_tokens"]; !added.is_null())
     for (std::size_t i = 0; i < added.size(); ++i) {

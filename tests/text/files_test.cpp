@@ -158,6 +158,15 @@ TEST_CASE("text: what a tokenizer.json asks for and is not there is refused by i
                    text::parse_tokenizer_json(small_json("", R"("byte_fallback":true)"), "t.json"));
              }),
              {"t.json: model.byte_fallback is true, but the vocabulary lacks <0x00>"});
+  says(R"("pre_tokenizer":{"type":"ByteLevel"})", R"("byte_fallback":true)",
+       {"model.byte_fallback is true under a ByteLevel, without tokens of all bytes"});
+  // With tokens of all bytes it changes nothing.
+  std::string all_bytes = file_support::read(fixtures + "/gpt2/tokenizer.json");
+  std::string const off = "\"byte_fallback\":false";
+  REQUIRE(all_bytes.find(off) != std::string::npos);
+  all_bytes.replace(all_bytes.find(off), off.size(), "\"byte_fallback\":true");
+  CHECK(text::encode(text::BpeTokenizer(text::parse_tokenizer_json(all_bytes, "t.json")), "\xe2\x84\xab x") ==
+        text::encode(*text::Tokenizer::open(fixtures + "/gpt2", "none"), "\xe2\x84\xab x"));
   text::BpeTokenizer const tokenizer(text::parse_tokenizer_json(small_json(""), "t.json"));
   CHECK(text::encode(tokenizer, "abba") == text::Ids{2, 1, 0});
   check_says(refusal([&] { (void)text::encode(tokenizer, "abc"); }), {"t.json", "no token for the bytes 63"});
@@ -183,7 +192,7 @@ TEST_CASE("text: a folder says which of its tokenizers is taken, and what ends a
   check_says(refusal([&] { (void)text::Tokenizer::open(folder.path().string(), "zzz"); }),
              {"has no token 'zzz'", "--end-of-text"});
   check_says(refusal([&] { (void)text::Tokenizer::open((folder / "tokenizer.model").string()); }),
-             {"libsentencepiece cannot use it"});
+             {"no SentencePiece model"});
   CHECK(text::Tokenizer::open(fixtures + "/opt")->document_form() == "</s> TEXT </s>");
   CHECK(text::Tokenizer::open(fixtures + "/sentencepiece")->document_form() == "<s> TEXT </s>");
   CHECK(text::Tokenizer::open(fixtures + "/sentencepiece", "none")->behind().empty());
