@@ -41,9 +41,11 @@ class Reader {
     if (refusals_.empty()) return std::move(run_);
     std::string text = name_ + ": ";
     if (refusals_.size() > 1) text += std::to_string(refusals_.size()) + " keys cannot be used: ";
-    for (std::size_t at = 0; at < refusals_.size(); ++at)
+    for (std::size_t at = 0; at < std::min(most_refusals, refusals_.size()); ++at)
       text += (at > 0 ? "; " : "") + (refusals_.size() > 1 ? "(" + std::to_string(at + 1) + ") " : "") +
               refusals_[at];
+    if (refusals_.size() > most_refusals)
+      text += "; and " + std::to_string(refusals_.size() - most_refusals) + " more";
     throw Error(ErrorKind::config, text);
   }
 
@@ -80,6 +82,9 @@ class Reader {
   }
 
   void unknown(std::string const& path, std::string const& above) {
+    // What is no configuration at all would take its time.
+    if (refusals_.size() >= most_refusals || path.size() > 200)
+      return refuse_key(path, "is no key of DeepSpeed");
     Names beside, all;
     for (DeepSpeedKey const& key : deepspeed_keys()) {
       if (key.path.find('*') != key.path.npos) continue;
@@ -472,6 +477,8 @@ class Reader {
       note("csv_monitor.enabled", "the log is a JSON object a step, not CSV");
     }
   }
+
+  static constexpr std::size_t most_refusals = 20;  // that are written out
 
   Json const& json_;
   std::string const& name_;

@@ -435,8 +435,11 @@ int run(int argc, char const* const* argv) {
           break;
         }
   if (settings.file.print) {
+    // Empty where giving them would be refused.
     auto settled = cli::settled_flags(settings.matrix, points);
     if (!cli::reads_fields(settings.data)) settled["--field"] = "";
+    if (settings.epochs > 0) settled["--steps"] = "";
+    if (!settings.json.empty() || !settings.csv.empty()) settled["--output-dir"] = "";
     std::cout << line.settings_text(settled);
     cli::print_notes(std::cout, settings.file, differences);
     return 0;

@@ -41,7 +41,15 @@ foreach(kind tokens records lines)
   expect("weights of ${kind} repeated" "${hash}" "${repeated}")
 endforeach()
 
-# What slots that nobody gave come to, in lines that give the same rows.
+# What flags that nobody gave come to, in lines that give the same rows.
+passes(${model} ${records} ${rows} --json again.json --print-config)
+string(REGEX REPLACE " *# [^\n]*\n" " " words "${output}")
+execute_process(COMMAND sh -c "eval \"'${PROGRAM}' ${words}\"" WORKING_DIRECTORY "${WORK}" OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
+file(READ "${WORK}/records.json" json)
+field(hash "${json}" rows 1 weights_hash)
+file(READ "${WORK}/again.json" json)
+field(again "${json}" rows 1 weights_hash)
+expect("weights by the lines of --print-config" "${hash}" "${again}")
 passes(--data text.txt --precisions fp16 --ranks 2 --global-batch 8 --print-config)
 foreach(line "--loss-scale dynamic +# default" "--batch 4 +# default" "--accumulation 1 +# default" "# --tokenizer +# default")
   if(NOT output MATCHES "\n${line}\n")

@@ -216,6 +216,10 @@ TEST_CASE("what cannot be is refused with the way out, all of it at once") {
   CHECK(text.find('\n') == text.npos);
   CHECK(holds(refusal(R"({"train_batch_size": 8, "cuda_visible_devices": "0"})"),
               "; leave it out where that one is not meant"));
+  std::string many = R"({"train_batch_size": 8)";
+  for (int key = 0; key < 20000; ++key) many += ", \"no_key_" + std::to_string(key) + "\": 1";
+  CHECK(holds(refusal(many + "}"), "20000 keys cannot be used: "));
+  CHECK(refusal(many + "}").ends_with("; and 19980 more"));
   // What lies in a key that is refused is not looked at.
   CHECK(!holds(refusal(R"({"train_batch_size": 8, "zero_optimization": {"zenflow": {"topk_ratio": 0.1}}})"),
                "no key"));
