@@ -273,7 +273,6 @@ class AtomicFile {
       }
       if (destination_.exists) ::fchmod(file_.get(), destination_.mode);
     }
-    buffer_.reserve(buffer_bytes);
   }
   AtomicFile(AtomicFile&& other) noexcept
       : path_(std::move(other.path_)),
