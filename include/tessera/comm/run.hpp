@@ -120,13 +120,13 @@ using MakeTransport =
 inline void run_threads(int ranks, FunctionRef<void(comm::Comm&)> fn, RunOptions const& options,
                         MakeTransport make) {
   auto const group = comm::detail::make_group(ranks, {options.timeout});
-  // Here and not in the threads: the last handle to go away counts as its rank leaving.
   auto const ends = std::make_unique<std::shared_ptr<comm::Transport>[]>(static_cast<std::size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank) ends[static_cast<std::size_t>(rank)] = make(group, rank);
   FirstCause cause;
   auto const body = [&](int rank) {
+    // It outlives what the function throws: a handle that goes away counts as its rank leaving.
+    comm::Comm handle(std::move(ends[static_cast<std::size_t>(rank)]));
     try {
-      comm::Comm handle(ends[static_cast<std::size_t>(rank)]);
       fn(handle);
     } catch (...) {
       auto thrown = std::current_exception();

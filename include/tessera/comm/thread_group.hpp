@@ -188,7 +188,7 @@ class ThreadGroup {
   }
 
   /// Ends the communicator for all; true if nothing had ended it before.
-  bool lose(int rank, std::string const& text) {
+  TESSERA_COLD bool lose(int rank, std::string const& text) {
     {
       std::lock_guard lock(mutex_);
       if (fault_.exists) return false;

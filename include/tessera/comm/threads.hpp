@@ -14,6 +14,7 @@
 #include "tessera/comm/communicator.hpp"
 #include "tessera/comm/sum.hpp"
 #include "tessera/comm/thread_group.hpp"
+#include "tessera/config.hpp"
 #include "tessera/core/dtype.hpp"
 #include "tessera/core/error.hpp"
 
@@ -31,7 +32,7 @@ class Threads final : public Transport {
 
   std::string_view name() const noexcept override { return "threads"; }
   void heartbeat() noexcept override { group_->hear(rank()); }
-  void poison(char const* cause) noexcept override {
+  TESSERA_COLD void poison(char const* cause) noexcept override {
     try {
       group_->lose(rank(), cause && *cause ? cause : "it gave up without a reason");
     } catch (...) {  // no memory for the text

@@ -96,8 +96,8 @@ class Loader {
     current_.rank = options.rank;
     current_.world = options.world;
     auto const elements = static_cast<std::size_t>(current_.elements());
-    current_.tokens.resize(elements);
-    current_.targets.resize(elements);
+    current_.tokens = std::vector<std::int32_t>(elements);
+    current_.targets = std::vector<std::int32_t>(elements);
   }
   Loader(TokenSource&&, LoaderOptions) = delete;
 

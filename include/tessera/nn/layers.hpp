@@ -30,7 +30,8 @@ struct LayerNorm {
   SavedStatistic mean, rstd;
   BackwardStatistic partials;
 
-  LayerNorm(Unit& unit, std::string const& name, std::int64_t channels, double variance_epsilon = 1e-5)
+  TESSERA_COLD LayerNorm(Unit& unit, std::string const& name, std::int64_t channels,
+                         double variance_epsilon = 1e-5)
       : epsilon(variance_epsilon),
         gamma(unit.parameter({name + ".weight", {channels}, Init::ones()})),
         beta(unit.parameter({name + ".bias", {channels}})),
@@ -79,7 +80,8 @@ struct Linear {
   Weight weight, bias;
   bool transposed;
 
-  Linear(Unit& unit, std::string const& name, std::int64_t in, std::int64_t out, LinearSpec const& with = {})
+  TESSERA_COLD Linear(Unit& unit, std::string const& name, std::int64_t in, std::int64_t out,
+                      LinearSpec const& with = {})
       : weight(unit.parameter({name + ".weight", with.transposed ? Shape{out, in} : Shape{in, out}, with.init,
                                true, true, with.split, 0, with.transposed ? 1 : 0})),
         bias(with.bias
@@ -131,8 +133,8 @@ struct CausalAttention {
   SavedStatistic logsumexp;
   Backward d_mixed, d_packed;
 
-  CausalAttention(Unit& unit, std::string const& name, std::int64_t channels, std::int64_t head_count,
-                  Init const& init, Init const& residual_init)
+  TESSERA_COLD CausalAttention(Unit& unit, std::string const& name, std::int64_t channels,
+                               std::int64_t head_count, Init const& init, Init const& residual_init)
       : heads(static_cast<int>(head_count)),
         qkv(unit, name + ".c_attn", channels, 3 * channels,
             {.init = init, .split = by_head(1, channels, head_count, 3)}),
@@ -185,8 +187,9 @@ struct Mlp {
       Init const& init, Init const& residual_init)
       : Mlp(unit, name + ".c_fc", name + ".c_proj", channels, hidden, form, init, residual_init, false) {}
 
-  Mlp(Unit& unit, std::string const& first, std::string const& second, std::int64_t channels,
-      std::int64_t hidden, Activation form, Init const& init, Init const& residual_init, bool transposed)
+  TESSERA_COLD Mlp(Unit& unit, std::string const& first, std::string const& second, std::int64_t channels,
+                   std::int64_t hidden, Activation form, Init const& init, Init const& residual_init,
+                   bool transposed)
       : activation(form),
         fc(unit, first, channels, hidden,
            {.init = init, .transposed = transposed, .split = {Split::Kind::hidden, transposed ? 0 : 1}}),
@@ -223,8 +226,9 @@ struct Embedding {
   BackwardStatistic sums;
 
   /// A table that a later unit borrows finds that unit's gradient in its pass; another needs sums of its own.
-  Embedding(Unit& unit, ParameterSpec const& token_table, std::optional<ParameterSpec> const& position_table,
-            bool lent, ops::EmbeddingOptions const& with = {})
+  TESSERA_COLD Embedding(Unit& unit, ParameterSpec const& token_table,
+                         std::optional<ParameterSpec> const& position_table, bool lent,
+                         ops::EmbeddingOptions const& with = {})
       : options(with),
         tokens(unit.parameter(token_table)),
         positions(position_table ? unit.parameter(*position_table) : Weight{}),
@@ -255,7 +259,7 @@ struct Classifier {
   std::int64_t vocabulary;
   Saved logits;  // (B,T,columns), of which the first `vocabulary` count
 
-  Classifier(Unit& unit, Linear const& linear, std::int64_t words, std::int64_t columns)
+  TESSERA_COLD Classifier(Unit& unit, Linear const& linear, std::int64_t words, std::int64_t columns)
       : projection(linear),
         vocabulary(words),
         logits(unit.saved("logits", per_token(columns), false, {Split::Kind::vocabulary, 2})) {

@@ -49,9 +49,7 @@ struct UnitLayout {
 };
 
 TESSERA_COLD inline UnitLayout layout_of(UnitSpec const& unit, int shards) {
-  UnitLayout all;
-  all.parameters.resize(unit.parameters.size());
-  all.flat_of.resize(unit.parameters.size());
+  UnitLayout all{{}, std::vector<Range>(unit.parameters.size()), std::vector<int>(unit.parameters.size())};
   for (bool const trainable : {true, false}) {
     FlatLayout flat;
     flat.trainable = trainable;

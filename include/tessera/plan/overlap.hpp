@@ -27,7 +27,7 @@ TESSERA_COLD inline void skew(std::vector<Entry>& entries, std::size_t begin, st
                               Part (*part_of)(Entry const&)) {
   int works = 0;
   for (std::size_t at = begin; at < end; ++at) works += part_of(entries[at]) == Part::begins;
-  std::vector<int> places;  // four of each work
+  std::vector<int> places;  // of each entry; a work has four
   int work = -1;
   for (std::size_t at = begin; at < end; ++at) {
     Part const part = part_of(entries[at]);

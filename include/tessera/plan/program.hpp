@@ -437,15 +437,17 @@ class Generator {
 inline StepPlan make_plan(std::vector<UnitSpec> units, RecipeTable const& recipe, StepShape const& shape,
                           bool whole = true, std::vector<OptimizerState> optimizer = {}) {
   check_units(units);
-  if (optimizer.empty())
-    for (OptimizerState const& state : adamw_states(recipe.types.master)) optimizer.push_back(state);
+  auto const adamw = adamw_states(recipe.types.master);
+  if (optimizer.empty()) optimizer = std::vector<OptimizerState>(adamw.begin(), adamw.end());
   check_states(optimizer);
   StepPlan plan;
   plan.units = std::move(units);
   plan.recipe = recipe;
   plan.recipe.placement = at_world(recipe.placement, shape.world, shape.shards());
   plan.shape = shape;
-  for (UnitSpec const& unit : plan.units) plan.layouts.push_back(layout_of(unit, shape.shards()));
+  plan.layouts = std::vector<UnitLayout>(plan.units.size());
+  for (std::size_t unit = 0; unit < plan.units.size(); ++unit)
+    plan.layouts[unit] = layout_of(plan.units[unit], shape.shards());
   plan.optimizer = std::move(optimizer);
   int number = 0, normed = 0;
   for (UnitLayout& layout : plan.layouts)

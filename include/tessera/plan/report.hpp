@@ -32,8 +32,9 @@ using UnitLister = std::function<std::vector<UnitSpec>(MicroBatch)>;
 /// The same units with what `freeze` names frozen (nn/freeze.hpp). The lister throws what `frozen` throws.
 inline UnitLister freezing(UnitLister units, std::function<bool(std::string_view name)> freeze) {
   if (!freeze) return units;
-  return [units = std::move(units), freeze = std::move(freeze)](MicroBatch shape)
-             TESSERA_COLD { return frozen(units(shape), freeze); };
+  return [units = std::move(units), freeze = std::move(freeze)](MicroBatch shape) {
+    return frozen(units(shape), freeze);
+  };
 }
 
 /// Bytes of one purpose, by tier.

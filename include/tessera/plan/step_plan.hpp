@@ -247,12 +247,13 @@ struct StepPlan {
   }
   /// Where the norm partials of each trainable flat group lie in the share of every rank.
   TESSERA_COLD std::vector<NormRange> norm_ranges() const {
-    std::vector<NormRange> ranges;
+    std::vector<Flat> const flats = trainable();
+    std::vector<NormRange> ranges(flats.size());
     std::int64_t offset = 0;
-    for (Flat const of : trainable()) {
-      comm::Peers const by = norm_by(of);
-      std::int64_t const blocks = flat(of).padded / shard_alignment / by.count;
-      ranges.push_back({offset, blocks, by});
+    for (std::size_t index = 0; index < flats.size(); ++index) {
+      comm::Peers const by = norm_by(flats[index]);
+      std::int64_t const blocks = flat(flats[index]).padded / shard_alignment / by.count;
+      ranges[index] = {offset, blocks, by};
       offset += blocks;
     }
     return ranges;

@@ -13,9 +13,10 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Why no engine can run a legal recipe, with the way out; nothing when one can.
-inline std::optional<std::string> unsupported_reason(RecipeTable const& recipe) {
-  using detail::sentence;
+namespace detail {
+
+/// Nothing where an engine can run it.
+TESSERA_COLD inline std::string unsupported_by_engines(RecipeTable const& recipe) {
   DTypes const& types = recipe.types;
   SlotNames const& names = recipe.names;
   if (!has_addresses(recipe.placement.gradients.tier))
@@ -41,12 +42,22 @@ inline std::optional<std::string> unsupported_reason(RecipeTable const& recipe) 
                      name_of(types.contribution), ", the wire ", name_of(types.wire), ", sums ",
                      name_of(types.accumulator), ", master weights ", name_of(types.master),
                      "; the first four must be one format, and the last two ", name_of(sums)});
-  return std::nullopt;
+  return {};
+}
+
+}  // namespace detail
+
+/// Why no engine can run a legal recipe, with the way out; nothing when one can.
+TESSERA_NOINLINE inline std::optional<std::string> unsupported_reason(RecipeTable const& recipe) {
+  std::string reason = detail::unsupported_by_engines(recipe);
+  if (reason.empty()) return std::nullopt;
+  return reason;
 }
 
 /// Throws Error(unsupported) with the reason.
 TESSERA_COLD inline void check_supported(RecipeTable const& recipe) {
-  if (auto const reason = unsupported_reason(recipe)) throw Error(ErrorKind::unsupported, *reason);
+  std::string const reason = detail::unsupported_by_engines(recipe);
+  if (!reason.empty()) throw Error(ErrorKind::unsupported, reason);
 }
 
 }  // namespace v0

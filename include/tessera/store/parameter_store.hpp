@@ -455,8 +455,7 @@ class ParameterStore {
   StepRule const& rule_;
   StepShares shares_;  // of all ranks
   std::vector<std::int64_t> norm_offset_;
-  std::unique_ptr<HostWork[]>
-      host_work_;  // of each entry of a training step: later, and in the first micro-batch
+  std::unique_ptr<HostWork[]> host_work_;  // of each entry: later, and in the first micro-batch
 };
 
 }  // namespace v0

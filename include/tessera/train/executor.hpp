@@ -113,7 +113,7 @@ class Executor {
     return base ? Tensor<U, Place>{reinterpret_cast<U*>(base) + begin, shape_of(what)} : Tensor<U, Place>{};
   }
   /// A weight as this entry may read it: empty outside an acquired region.
-  Tensor<T const, Place> weight(Entry const& entry, Borrow const& what) const {
+  TESSERA_COLD Tensor<T const, Place> weight(Entry const& entry, Borrow const& what) const {
     Flat const of = plan_.flat_of(what.unit, what.parameter);
     std::byte* const gathered = touched(entry, Kind::gathered, of, -1);
     return view_of<T const>(gathered ? gathered : touched(entry, Kind::parameters, of, -1), what);
@@ -147,7 +147,7 @@ class Executor {
     pass.output_gradient = tensor<T const>(touched(entry, Kind::output_gradient, unit, 0), spec.output);
 
     auto const activations = [&](std::vector<ActivationSpec> const& specs, Kind kind, auto& values,
-                                 auto& statistics) {
+                                 auto& statistics) TESSERA_COLD {
       values = std::vector<Tensor<T, Place>>(specs.size());
       statistics = std::vector<Tensor<S, Place>>(specs.size());
       for (std::size_t index = 0; index < specs.size(); ++index) {

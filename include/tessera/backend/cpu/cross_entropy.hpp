@@ -48,9 +48,9 @@ S log_sum_exp(T const* row, std::int64_t n) {
 
 struct CrossEntropy {
   template <class T>
-  static void forward(Context<Cpu>& context, Tensor<T> logits, std::int64_t n,
-                      ConstTensor<std::int32_t> targets, Tensor<compute_t<T>> losses, bool gradient,
-                      compute_t<T> const* gradient_scale) {
+  static void forward(Context<Cpu>& context, Tensor<T> const& logits, std::int64_t n,
+                      ConstTensor<std::int32_t> const& targets, Tensor<compute_t<T>> const& losses,
+                      bool gradient, compute_t<T> const* gradient_scale) {
     using S = compute_t<T>;
     std::int64_t const pitch = logits.shape().columns();
     S const scale = gradient ? *gradient_scale : S(0);
@@ -78,8 +78,8 @@ struct CrossEntropy {
 
   /// The sum over rows in order, and how many rows count.
   template <class S>
-  static void sum_losses(Context<Cpu>&, ConstTensor<S> losses, ConstTensor<std::int32_t> targets,
-                         double* loss, std::int64_t* unmasked) {
+  static void sum_losses(Context<Cpu>&, ConstTensor<S> const& losses,
+                         ConstTensor<std::int32_t> const& targets, double* loss, std::int64_t* unmasked) {
     double sum = 0;
     std::int64_t count = 0;
     for (std::int64_t row = 0; row < losses.elements(); ++row) {

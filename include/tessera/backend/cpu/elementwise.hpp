@@ -50,7 +50,7 @@ S sum_of_squares(T const* values, std::int64_t n) {
 
 struct Elementwise {
   template <class S, class D>
-  static void convert(Context<Cpu>& context, ConstTensor<S> from, Tensor<D> to) {
+  static void convert(Context<Cpu>& context, ConstTensor<S> const& from, Tensor<D> const& to) {
     using C = std::conditional_t<std::is_same_v<S, double> || std::is_same_v<D, double>, double, float>;
     transform<C>(
         context.pool(), to.elements(), [](Packet<C> source, Packet<C>& target) { target = source; },
@@ -58,14 +58,14 @@ struct Elementwise {
   }
 
   template <class T>
-  static void fill(Context<Cpu>& context, Tensor<T> to, compute_t<T> value) {
+  static void fill(Context<Cpu>& context, Tensor<T> const& to, compute_t<T> value) {
     for_blocks(context.pool(), to.elements(), [&](std::int64_t begin, std::int64_t end, int) {
       std::fill(to.data() + begin, to.data() + end, static_cast<T>(value));
     });
   }
 
   template <class T>
-  static void copy(Context<Cpu>& context, ConstTensor<T> from, Tensor<T> to) {
+  static void copy(Context<Cpu>& context, ConstTensor<T> const& from, Tensor<T> const& to) {
     for_blocks(context.pool(), to.elements(), [&](std::int64_t begin, std::int64_t end, int) {
       std::memmove(static_cast<void*>(to.data() + begin), from.data() + begin,
                    static_cast<std::size_t>(end - begin) * sizeof(T));
@@ -73,8 +73,8 @@ struct Elementwise {
   }
 
   template <class T>
-  static void fold(Context<Cpu>& context, Tensor<compute_t<T>> accumulator, T const* pieces, int count,
-                   std::int64_t stride, bool first, Tensor<float> partials) {
+  static void fold(Context<Cpu>& context, Tensor<compute_t<T>> const& accumulator, T const* pieces, int count,
+                   std::int64_t stride, bool first, Tensor<float> const& partials) {
     using S = compute_t<T>;
     S* const to = accumulator.data();
     for_blocks(context.pool(), accumulator.elements(), [&](std::int64_t begin, std::int64_t end, int) {
@@ -92,7 +92,7 @@ struct Elementwise {
   }
 
   template <class T, class Q>
-  static void norm_partials(Context<Cpu>& context, ConstTensor<T> values, Tensor<Q> partials) {
+  static void norm_partials(Context<Cpu>& context, ConstTensor<T> const& values, Tensor<Q> const& partials) {
     using S = compute_t<T>;
     for_blocks(context.pool(), values.elements(), [&](std::int64_t begin, std::int64_t end, int) {
       partials.data()[begin / block_elements] =
@@ -101,7 +101,7 @@ struct Elementwise {
   }
 
   template <class T>
-  static void first_non_finite(Context<Cpu>& context, ConstTensor<T> values, std::int64_t* index) {
+  static void first_non_finite(Context<Cpu>& context, ConstTensor<T> const& values, std::int64_t* index) {
     std::int64_t const none = values.elements();
     std::atomic<std::int64_t> first{none};
     for_blocks(context.pool(), none, [&](std::int64_t begin, std::int64_t end, int) {
@@ -117,7 +117,8 @@ struct Elementwise {
   }
 
   template <class T>
-  static void activate(Context<Cpu>& context, Activation activation, ConstTensor<T> pre, Tensor<T> y) {
+  static void activate(Context<Cpu>& context, Activation activation, ConstTensor<T> const& pre,
+                       Tensor<T> const& y) {
     using S = compute_t<T>;
     with_activation(activation, [&](auto form) {
       transform<S>(

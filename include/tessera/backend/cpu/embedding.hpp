@@ -17,8 +17,9 @@ namespace cpu {
 
 struct Embedding {
   template <class T>
-  static void forward(Context<Cpu>& context, ConstTensor<std::int32_t> tokens, ConstTensor<T> wte,
-                      ConstTensor<T> wpe, Tensor<T> y, ops::EmbeddingOptions const& with) {
+  static void forward(Context<Cpu>& context, ConstTensor<std::int32_t> const& tokens,
+                      ConstTensor<T> const& wte, ConstTensor<T> const& wpe, Tensor<T> const& y,
+                      ops::EmbeddingOptions const& with) {
     using S = compute_t<T>;
     std::int64_t const n = y.shape().columns(), sequence = tokens.shape().columns();
     context.pool().parallel_for(y.shape().rows(), [&](std::int64_t row, int) {
@@ -37,9 +38,9 @@ struct Embedding {
 
   /// Token rows are added in the order of the tokens, in stripes of columns that workers share out.
   template <class T>
-  static void backward(Context<Cpu>& context, ConstTensor<std::int32_t> tokens, ConstTensor<T> dy,
-                       Tensor<compute_t<T>> partial, bool fresh, Tensor<T> dwte, Tensor<T> dwpe,
-                       ops::EmbeddingOptions const& with) {
+  static void backward(Context<Cpu>& context, ConstTensor<std::int32_t> const& tokens,
+                       ConstTensor<T> const& dy, Tensor<compute_t<T>> const& partial, bool fresh,
+                       Tensor<T> const& dwte, Tensor<T> const& dwpe, ops::EmbeddingOptions const& with) {
     using S = compute_t<T>;
     constexpr std::int64_t stripe = 64 / static_cast<std::int64_t>(sizeof(S)) * 2;
     std::int64_t const n = dy.shape().columns(), rows = dy.shape().rows(),

@@ -35,8 +35,9 @@ EIGEN_STRONG_INLINE S sum_terms(std::int64_t n, Term const& term) {
 /// The sums over rows, sums (2,C), or (1,C) of what is not centered: column stripes in parallel, rows in
 /// blocks of 64, in order.
 template <bool Centered, class T>
-void norm_backward_scale(Context<Cpu>& context, ConstTensor<T> dy, ConstTensor<T> x,
-                         ConstTensor<compute_t<T>> mean, ConstTensor<compute_t<T>> rstd, compute_t<T>* sums) {
+void norm_backward_scale(Context<Cpu>& context, ConstTensor<T> const& dy, ConstTensor<T> const& x,
+                         ConstTensor<compute_t<T>> const& mean, ConstTensor<compute_t<T>> const& rstd,
+                         compute_t<T>* sums) {
   using S = compute_t<T>;
   constexpr std::int64_t row_block = 64;
   constexpr std::int64_t width = Packet<S>::size;
@@ -68,8 +69,9 @@ void norm_backward_scale(Context<Cpu>& context, ConstTensor<T> dy, ConstTensor<T
 template <bool Centered>
 struct RowNorm {
   template <class T>
-  static void forward(Context<Cpu>& context, ConstTensor<T> x, ConstTensor<T> gamma, ConstTensor<T> beta,
-                      double epsilon, Tensor<T> y, Tensor<compute_t<T>> mean, Tensor<compute_t<T>> rstd) {
+  static void forward(Context<Cpu>& context, ConstTensor<T> const& x, ConstTensor<T> const& gamma,
+                      ConstTensor<T> const& beta, double epsilon, Tensor<T> const& y,
+                      Tensor<compute_t<T>> const& mean, Tensor<compute_t<T>> const& rstd) {
     using S = compute_t<T>;
     std::int64_t const n = x.shape().columns();
     context.pool().parallel_for(x.shape().rows(), [&](std::int64_t row, int) {
@@ -97,9 +99,10 @@ struct RowNorm {
   }
 
   template <class T>
-  static void backward_input(Context<Cpu>& context, ConstTensor<T> dy, ConstTensor<T> x, ConstTensor<T> gamma,
-                             ConstTensor<compute_t<T>> mean, ConstTensor<compute_t<T>> rstd,
-                             ConstTensor<T> residual_gradient, Tensor<T> dx, Tensor<compute_t<T>> partials) {
+  static void backward_input(Context<Cpu>& context, ConstTensor<T> const& dy, ConstTensor<T> const& x,
+                             ConstTensor<T> const& gamma, ConstTensor<compute_t<T>> const& mean,
+                             ConstTensor<compute_t<T>> const& rstd, ConstTensor<T> const& residual_gradient,
+                             Tensor<T> const& dx, Tensor<compute_t<T>> const& partials) {
     using S = compute_t<T>;
     std::int64_t const n = x.shape().columns();
     if (partials) norm_backward_scale<Centered>(context, dy, x, mean, rstd, partials.data());
@@ -132,8 +135,8 @@ struct RowNorm {
 
   /// The partial sums are the sums: they are rounded.
   template <class T>
-  static void backward_weight(Context<Cpu>& context, ConstTensor<compute_t<T>> partials,
-                              std::int64_t /*rows*/, Tensor<T> dgamma, Tensor<T> dbeta) {
+  static void backward_weight(Context<Cpu>& context, ConstTensor<compute_t<T>> const& partials,
+                              std::int64_t /*rows*/, Tensor<T> const& dgamma, Tensor<T> const& dbeta) {
     using S = compute_t<T>;
     std::int64_t const n = partials.shape().columns();
     for (auto const& [sums, to] :

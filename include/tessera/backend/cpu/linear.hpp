@@ -57,8 +57,8 @@ struct PlusBiasAndResidual {
 
 /// y = op(a) op(b), in compute_t<T>; the epilogue stores it.
 template <class T, class Y, class Epilogue, class Sums = NoSums>
-void plain_product(Context<Cpu>& context, ConstTensor<T> a, bool a_transposed, ConstTensor<T> b,
-                   bool b_transposed, Tensor<Y> y, Epilogue const& epilogue, Sums const& sums = {}) {
+void plain_product(Context<Cpu>& context, ConstTensor<T> const& a, bool a_transposed, ConstTensor<T> const& b,
+                   bool b_transposed, Tensor<Y> const& y, Epilogue const& epilogue, Sums const& sums = {}) {
   product<compute_t<T>>(context, Matrix<T>{a.data(), a.shape().columns(), a_transposed},
                         Matrix<T>{b.data(), b.shape().columns(), b_transposed}, y.shape().rows(),
                         y.shape().columns(), a_transposed ? a.shape().rows() : a.shape().columns(), epilogue,
@@ -67,7 +67,7 @@ void plain_product(Context<Cpu>& context, ConstTensor<T> a, bool a_transposed, C
 
 /// sums (N) = x (M,N) over rows, in order.
 template <class T>
-void sum_rows(Context<Cpu>& context, ConstTensor<T> x, Tensor<T> sums) {
+void sum_rows(Context<Cpu>& context, ConstTensor<T> const& x, Tensor<T> const& sums) {
   using S = compute_t<T>;
   constexpr std::int64_t width = Packet<S>::size;
   std::int64_t const rows = x.shape().rows(), n = x.shape().columns();
@@ -84,8 +84,8 @@ void sum_rows(Context<Cpu>& context, ConstTensor<T> x, Tensor<T> sums) {
 struct Linear {
   /// The activation is computed from `pre` as stored, so that `activate` repeats it bit for bit.
   template <class T>
-  static void forward(Context<Cpu>& context, ConstTensor<T> x, ops::Operand<T, Cpu> const& w, Tensor<T> y,
-                      ops::LinearOptions<T, Cpu> const& with) {
+  static void forward(Context<Cpu>& context, ConstTensor<T> const& x, ops::Operand<T, Cpu> const& w,
+                      Tensor<T> const& y, ops::LinearOptions<T, Cpu> const& with) {
     using S = compute_t<T>;
     std::int64_t const n = y.shape().columns();
     auto const run = [&](auto const& epilogue) {
@@ -109,8 +109,8 @@ struct Linear {
   }
 
   template <class T>
-  static void backward_input(Context<Cpu>& context, ConstTensor<T> dy, ops::Operand<T, Cpu> const& w,
-                             Tensor<T> dx, ops::LinearInputOptions<T, Cpu> const& with) {
+  static void backward_input(Context<Cpu>& context, ConstTensor<T> const& dy, ops::Operand<T, Cpu> const& w,
+                             Tensor<T> const& dx, ops::LinearInputOptions<T, Cpu> const& with) {
     using S = compute_t<T>;
     std::int64_t const n = dx.shape().columns();
     auto const run = [&](auto const& epilogue) {
@@ -131,8 +131,8 @@ struct Linear {
   }
 
   template <class T, class G>
-  static void backward_weight(Context<Cpu>& context, ConstTensor<T> x, ConstTensor<T> dy, Tensor<G> dw,
-                              ops::LinearWeightOptions<T, Cpu> const& with) {
+  static void backward_weight(Context<Cpu>& context, ConstTensor<T> const& x, ConstTensor<T> const& dy,
+                              Tensor<G> const& dw, ops::LinearWeightOptions<T, Cpu> const& with) {
     using S = compute_t<T>;
     if (!dw) return sum_rows(context, dy, with.dbias);
     auto const store_weight = store_into<S>(dw.data(), dw.shape().columns());

@@ -13,7 +13,8 @@ namespace cpu {
 
 struct SwiGlu {
   template <class T>
-  static void forward(Context<Cpu>& context, ConstTensor<T> gate, ConstTensor<T> up, Tensor<T> y) {
+  static void forward(Context<Cpu>& context, ConstTensor<T> const& gate, ConstTensor<T> const& up,
+                      Tensor<T> const& y) {
     using S = compute_t<T>;
     transform<S>(
         context.pool(), y.elements(),
@@ -23,8 +24,8 @@ struct SwiGlu {
 
   /// silu'(g) = s + g s (1 - s).
   template <class T>
-  static void backward(Context<Cpu>& context, ConstTensor<T> gate, ConstTensor<T> up, ConstTensor<T> dy,
-                       Tensor<T> dgate, Tensor<T> dup) {
+  static void backward(Context<Cpu>& context, ConstTensor<T> const& gate, ConstTensor<T> const& up,
+                       ConstTensor<T> const& dy, Tensor<T> const& dgate, Tensor<T> const& dup) {
     using S = compute_t<T>;
     transform<S>(
         context.pool(), dgate.elements(),
