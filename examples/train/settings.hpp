@@ -163,7 +163,7 @@ struct Settings {
   std::string length_from;  ///< which flag said how long
   bool quiet = false;
 
-  /// The model's, with its adapters and what is frozen.
+  /// The model's units, with its adapters and what is frozen.
   UnitLister lister() const { return trained_units(model.built.units(), recipe, options); }
   std::vector<UnitSpec> units() const { return lister()({1, 1}); }
   LoaderOptions loader(int rank, Order order) const {
@@ -333,9 +333,7 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   if ((line.on_line("--precision") != nullptr) + flags.bf16 + flags.fp16 > 1)
     refuse("--precision, --bf16 and --fp16 all say in which format products are computed; give one of them");
   settings.recipe = recipe_of(flags);
-  if (settings.recipe.adapters == AdapterKind::none && line.on_line("--lora") == nullptr)
-    settings.options.lora = {};  // of a comparison, whose row trained the model's own weights
-  check_adapter_flags(settings.adapters, settings.options.lora, settings.recipe, settings.save);
+  check_adapter_flags(settings.adapters, settings.options.lora, settings.recipe, settings.save, line);
   settings.model = model_choice("--model", flags.model);
   if (auto const reason = model_refusal(settings.model)) throw Error(ErrorKind::unsupported, *reason);
   settings.relation = batch_relation(if_given("--global-batch", flags.global_batch), flags.ranks,
@@ -441,8 +439,7 @@ inline Box box_of(Settings const& settings, CommandLine const& line) {
                 grouped(trained) + " are trained",
             "flag");
   if (settings.recipe.adapters == AdapterKind::lora)
-    box.add("adapters", settings.adapters.text() + ": " + grouped(trained) + " parameters are trained",
-            "flag");
+    box.add("adapters", settings.adapters.text() + ": " + grouped(trained) + " parameters", "flag");
   box.add("vocabulary", grouped(settings.model.sizes.vocabulary),
           line.given("--vocabulary") ? "flag"
           : settings.model.named     ? "model"

@@ -148,7 +148,7 @@ void backward_matches(Machine& machine, Gpu& gpu, Size size) {
   });
   CHECK(distance(got, want_dx.values, wide) < limit);
 
-  Array<T> const share = reference::random<T>({m, k}, 6);  // of another product
+  Array<T> share = reference::random<T>({m, k}, 6);  // of another product
   OnGpu<T> gshare(share);
   for (Activation const activation : {Activation::none, Activation::gelu, Activation::relu}) {
     ops::linear_backward_input(machine.context, dy.view(), wt.view(), want_dx.view(),

@@ -171,16 +171,16 @@ class AdapterWeights {
         if (entry.type != "F32" && entry.type != "F16" && entry.type != "BF16" && entry.type != "F64")
           mistyped.push_back(detail::printable(entry.name) + " is " + std::string(entry.type));
       }
-      for (std::string const& target : config.targets) {
-        if (target == "all-linear") continue;
-        bool known = false;
+      bool known = config.targets.empty();
+      for (std::string const& target : config.targets) {  // PEFT passes over those that are in no model
+        known |= target == "all-linear";
         for (auto const& [layer, weight] : linear) {
           if (!detail::names_layer(target, layer)) continue;
           known = true;
           if (!config.partly) names.try_emplace(layer, layer);
         }
-        if (!known) refuse_target(config, target, linear);
       }
+      if (!known) refuse_target(config, config.targets.front(), linear);
       if (names.empty()) fail("the adapter has no tensor that fits a layer; " + origin(config));
       options.rank_stabilized = config.rank_stabilized;
       std::vector<LoraOptions::Layer> layers;
