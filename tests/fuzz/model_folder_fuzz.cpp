@@ -41,11 +41,12 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* input, std::size_t siz
   std::string const text(fuzz::text_of(input, size));
   refuses_or([&] {
     ts::HubConfig config = ts::parse_hub_config(text, "config.json");
-    for (auto const& [key, value] : config.values) {
-      refuses_or([&, &key = key] { (void)config.real(key); });
-      refuses_or([&, &key = key] { (void)config.whole(key); });
-      refuses_or([&, &key = key] { (void)config.flag(key, false); });
-      refuses_or([&, &key = key] { (void)config.token(key, 100, 1.0); });
+    for (char const* key : {"n_layer", "n_embd", "vocab_size", "rms_norm_eps", "tie_word_embeddings",
+                            "bos_token_id", "architectures", "rope_scaling.factor"}) {
+      refuses_or([&] { (void)config.real(key); });
+      refuses_or([&] { (void)config.whole(key); });
+      refuses_or([&] { (void)config.flag(key, false); });
+      refuses_or([&] { (void)config.token(key, 100, 1.0); });
       config.support(key, {ts::HubValue(true)});
       config.passed_over(key, 0.0, 0.1);
     }

@@ -106,6 +106,7 @@ TEST_CASE("files that are no results are refused") {
   CHECK(open("{\"schema_version\":1," + rest).rows.empty());
   CHECK_ERROR(data, results::read_results(folder / "absent.json"), "absent.json: no such file");
   CHECK_ERROR(data, open(""), "r.json: is no JSON");
+  CHECK_ERROR(data, open("{\"schema_version\": 7e777}"), "r.json: holds a number beyond all");
   CHECK_ERROR(data, open("{\"schema_version\":1,"), "r.json: is no JSON, byte 21");
   CHECK_ERROR(data, open("[1]"), "holds no JSON object");
   CHECK_ERROR(data, open("{}"), "lacks schema_version");

@@ -226,6 +226,8 @@ inline Document read_results(std::filesystem::path const& path) {
     json = Row::parse(text, text + bytes.size());
   } catch (Row::parse_error const& error) {
     fail("is no JSON, byte " + std::to_string(error.byte) + "; the file is damaged or of another kind");
+  } catch (Row::out_of_range const&) {
+    fail("holds a number beyond all that are numbers here; the file is damaged or of another kind");
   }
   auto const member = [&](char const* field) -> Row const& {
     auto const found = json.find(field);
