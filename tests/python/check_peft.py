@@ -2,14 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Losses of adapters against PEFT's, from the same weights, adapters and tokens.
 
-    python3 -m venv venv && venv/bin/pip install torch transformers peft
-    venv/bin/python tests/equivalence/peft_losses.py build/cpu/bin/train
+    python check_peft.py BUILD WORK
 
 For a small GPT-2, OPT and LLaMA: PEFT makes an adapter beside random weights (b is not zero, so that both
 factors have gradients from the first step on), PyTorch and train take 20 fp32 steps of AdamW from it on the
 same sequences, and each loss of train must be within 1e-4 of PyTorch's. Then train's saved adapter must be
 read by PEFT and give the loss that train's merged folder gives in transformers.
-Versions that this was last run with: torch 2.15.0, transformers 5.23.0, peft 0.21.2.
 """
 import json
 import subprocess
@@ -121,9 +119,9 @@ def run(train, folder, kind, make, config, lora):
 
 
 def main():
-    train = Path(sys.argv[1]).resolve()
+    train = Path(sys.argv[1]).resolve() / "bin/train"
     for model in models():
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(dir=sys.argv[2]) as folder:
             run(train, Path(folder), *model)
 
 

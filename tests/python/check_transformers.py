@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
+# python check_transformers.py BUILD WORK: tests/equivalence/transformers_losses.py, losses from the same folders and
+# tokens as transformers, and the logits of what train saved.
+import pathlib, subprocess, sys
+
+build, work = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2])
+script = pathlib.Path(__file__).parent.parent / "equivalence/transformers_losses.py"
+sys.exit(subprocess.run([sys.executable, script, "--train", build / "bin/train", "--work", work / "folders"]).returncode)
