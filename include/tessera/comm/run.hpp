@@ -125,7 +125,8 @@ inline void run_threads(int ranks, FunctionRef<void(comm::Comm&)> fn, RunOptions
   FirstCause cause;
   auto const body = [&](int rank) {
     // It outlives what the function throws: a handle that goes away counts as its rank leaving.
-    comm::Comm handle(std::move(ends[static_cast<std::size_t>(rank)]));
+    // Its transport stays in `ends` until all have left: taking it down may need the others.
+    comm::Comm handle(ends[static_cast<std::size_t>(rank)]);
     try {
       fn(handle);
     } catch (...) {
