@@ -122,9 +122,9 @@ class LlmcFile {
     auto const [positions, vocabulary, layers, heads, channels, rows] = sizes_;
     constexpr std::int64_t most = 1 << 20;
     for (std::int64_t const size : {positions, vocabulary, layers, heads, channels, rows})
-      if (size < 1 || size > most || layers > 1000 || channels > 65536 || channels % heads != 0 ||
-          rows < vocabulary)
-        fail("has an impossible header: " + text_of_sizes());
+      if (size < 1 || size > most) fail("has an impossible header: " + text_of_sizes());
+    if (layers > 1000 || channels > 65536 || channels % heads != 0 || rows < vocabulary)
+      fail("has an impossible header: " + text_of_sizes());
   }
   std::string text_of_sizes() const {
     return "layers " + std::to_string(sizes_.layers) + ", heads " + std::to_string(sizes_.heads) +

@@ -35,6 +35,10 @@ inline std::string first_bytes(std::filesystem::path const& path) {
 }
 
 inline WeightsFormat weights_format(std::string_view start) {
+  // The length of its header, at most 100 MB in eight bytes, then that header: a length may look like the
+  // others.
+  if (start.size() > 8 && start[8] == '{' && start.substr(4, 4) == std::string_view("\0\0\0\0", 4))
+    return WeightsFormat::safetensors;
   auto const* const bytes = reinterpret_cast<std::byte const*>(start.data());
   if (LlmcFile::is_one({bytes, start.size()})) return WeightsFormat::llmc;
   bool const zipped = start.starts_with("PK\x03\x04") && start.find("data.pkl") != start.npos;

@@ -28,6 +28,7 @@ endfunction()
 shell("head -c -1 fp32.bin > cut.bin; head -c 900 fp32.bin > stub.bin; head -c 4 fp32.bin > four.bin; cp fp32.bin long.bin; printf x >> long.bin")
 changed(version.bin 4 "\\001")
 changed(heads.bin 20 "\\003")
+changed(headless.bin 20 "\\000")
 changed(negative.bin 24 "\\377\\377\\377\\377")
 changed(rows.bin 28 "\\004")
 changed(state.bin 0 "\\117\\330\\064\\001")     # 20240463 is nothing
@@ -37,7 +38,7 @@ changed(tokens.bin 0 "\\210\\330\\064\\001")     # 20240520
 foreach(case "cut;4;cut.bin: holds 3,263 bytes;says 3,264;copy it again" "long;4;holds 3,265 bytes;says 3,264"
         "stub;4;stub.bin: is cut short: 900 bytes" "four;4;four.bin: is cut short: 4 bytes"
         "version;4;version.bin: has version 1;3 (fp32) and 5 (bf16)" "heads;4;heads.bin: has an impossible header;heads 3, channels 4"
-        "negative;4;impossible header;channels -1" "rows;4;impossible header;vocabulary 5 in rows 4"
+        "headless;4;headless.bin: has an impossible header;heads 0" "negative;4;impossible header;channels -1" "rows;4;impossible header;vocabulary 5 in rows 4"
         "optimizer;4;optimizer.bin: is the optimizer state of an llm.c run" "debug;4;debug.bin: is a debug state of llm.c"
         "tokens;4;tokens.bin: are tokens of llm.c;--data" "state;4;begins with 20240463, weights of llm.c with 20240326")
   list(POP_FRONT case name code)
@@ -56,6 +57,9 @@ set(plain "plain.bin: is a pickle of PyTorch, which may run code when it is read
 refuses(4 "${plain}" ${model} ${run} --init plain.bin)
 refuses(4 "${plain}" --model plain.bin ${run})
 refuses(4 "old.pt: is a pickle" ${model} ${run} --init old.pt)
+# The length of a header, 66,176 bytes, that begins as a pickle does.
+shell("printf '\\200\\002\\001\\000\\000\\000\\000\\000{' > long.safetensors")
+refuses(4 "long.safetensors: ;66,176 bytes" ${model} ${run} --init long.safetensors)
 foreach(door --init --model)
   refuses(4 "gpt/ckpt.pt: is a pickle;['model'];removeprefix('_orig_mod.')" ${model} ${run} ${door} gpt)
   refuses(4 "consolidated.00.pth: is a pickle;convert_llama_weights_to_hf --input_dir meta --output_dir meta/hf" ${model} ${run} ${door}
