@@ -194,7 +194,10 @@ class CheckpointWriter {
       while (!std::filesystem::exists(mark, code)) rest();
       Sum& sum = sums_[parts_.size() + static_cast<std::size_t>(rank)];
       std::string digits;
-      std::ifstream(mark) >> sum.bytes >> digits;
+      std::ifstream file(mark);
+      if (!(file >> sum.bytes >> digits) || sum.bytes <= 0 || digits.size() != sizeof sum.digits)
+        throw Error(ErrorKind::failed,
+                    path_text(mark) + ": cannot be read back, so this checkpoint gets no name");
       digits.copy(sum.digits, sizeof sum.digits);
       std::filesystem::remove(mark, code);
     }
