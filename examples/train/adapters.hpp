@@ -44,14 +44,15 @@ inline void add_adapter_flags(CommandLine& line, AdapterSettings& flags, LoraOpt
 }
 
 /// Refuses flags that contradict each other. `saved`: where the model's weights go; empty: nowhere. A --lora
-/// that is not on the line is a comparison's, and nothing to a row that trained the model's own weights.
+/// that is not on the line is a comparison's, and nothing to a row that trained the model's own weights or to
+/// --adapter.
 inline void check_adapter_flags(AdapterSettings const& flags, LoraOptions& lora, RecipeTable const& recipe,
                                 std::filesystem::path const& saved, CommandLine const& line) {
   auto const path = [](char const* flag, std::filesystem::path const& value) {
     return std::string(flag) + " '" + v0::detail::path_text(value) + "'";
   };
   bool const adapts = recipe.adapters == AdapterKind::lora;
-  if (!adapts && line.on_line("--lora") == nullptr) lora = {};
+  if (line.on_line("--lora") == nullptr && (!adapts || !flags.from.empty())) lora = {};
   if (!flags.from.empty() && lora)
     refuse(path("--adapter", flags.from) +
            " has a rank, a scale and layers of its own, and --lora gives others; leave one of them out");

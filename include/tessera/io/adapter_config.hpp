@@ -33,6 +33,10 @@ class AdapterConfig {
     alpha = number(json, "lora_alpha", "the adapters' scale times their rank");
     if (json.contains("use_rslora")) rank_stabilized = json["use_rslora"] == true;
     read_pattern(json, "rank_pattern", ranks);
+    for (auto const& [layer, value] : ranks)
+      if (value != std::floor(value) || value > (1 << 20))
+        fail("rank_pattern gives " + printable(layer) + " " + std::to_string(value) +
+             "; it must be a whole number up to 2^20");
     read_pattern(json, "alpha_pattern", alphas);
     if (json.contains("target_modules")) read_targets(json["target_modules"]);
     if (json.contains("base_model_name_or_path") && json["base_model_name_or_path"].is_string())

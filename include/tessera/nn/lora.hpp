@@ -95,6 +95,7 @@ inline void check_lora(LoraOptions const& lora, std::vector<std::string> const& 
   if (layers.empty())
     fail({"this model has no nn::Linear with a weight of its own, beside which adapters stand"});
   if (lora.layers) {
+    if (lora.layers->empty()) fail({"layers is empty, so nothing would be trained; name at least one"});
     for (LoraOptions::Layer const& layer : *lora.layers) {
       if (std::find(layers.begin(), layers.end(), layer.name) == layers.end())
         refuse_target(layer.name, layers);
