@@ -78,8 +78,16 @@ void add_row_flags(CommandLine& line, ConfigFile& file) {
         if ((row != nullptr) == best)
           refuse("--from " + in_quotes(path) + (best ? ": --best and --row both say" : ": nothing says") +
                  " which row to repeat; give --best, or --row NAME");
-        return row_settings(results::read_results(path), v0::detail::path_text(path),
-                            best ? "" : row->back());
+        std::vector<FileSetting> settings =
+            row_settings(results::read_results(path), v0::detail::path_text(path), best ? "" : row->back());
+        // A length on the line is the whole length, in whichever unit the row has its own.
+        bool const steps = line.on_line("--steps") != nullptr;
+        bool const epochs = line.on_line("--epochs") != nullptr || line.on_line("--samples") != nullptr;
+        std::erase_if(settings, [&](FileSetting const& setting) {
+          return (steps && (setting.flag == "--epochs" || setting.flag == "--samples")) ||
+                 (epochs && setting.flag == "--steps");
+        });
+        return settings;
       });
   line.toggle("--best", file.best, "of --from: the row with the highest rate");
   line.text("--row", "NAME", file.row, "of --from: the row of this experiment");

@@ -112,6 +112,12 @@ says("--from" "sharding +zs3 +rows.json: ${name}" "${output}")
 passes(--from rows.json --best --log row.jsonl --quiet)
 summary(row.jsonl weights_hash repeated)
 expect("the best row repeated" "${wanted}" "${repeated}")
+execute_process(COMMAND "${COMPARE}" ${small} --ranks 2 --stages 2 --samples 8 --warmup 0 --json epochs.json
+                WORKING_DIRECTORY "${WORK}" OUTPUT_VARIABLE output ERROR_VARIABLE errors RESULT_VARIABLE code)
+expect("compare (${errors})" 0 "${code}")
+passes(--from epochs.json --best --steps 3 --log row.jsonl --quiet)
+summary(row.jsonl steps_done steps)
+expect("steps on the line before epochs of the row" 3 "${steps}")
 refuses(3 "no row is called 'zs9', the nearest is 'zs" --from rows.json --row zs9)
 refuses(2 "nothing says which row to repeat; give --best, or --row NAME" --from rows.json)
 execute_process(COMMAND "${PLAN}" --config "${EXAMPLES}/infinity.json" --model gpt2 --ranks 2 --memory 8GB --no-search
