@@ -59,7 +59,7 @@ refuses(4 "${plain}" --model plain.bin ${run})
 refuses(4 "old.pt: is a pickle" ${model} ${run} --init old.pt)
 # The length of a header, 66,176 bytes, that begins as a pickle does.
 shell("printf '\\200\\002\\001\\000\\000\\000\\000\\000{' > long.safetensors")
-refuses(4 "long.safetensors: ;66,176 bytes" ${model} ${run} --init long.safetensors)
+refuses(4 "long.safetensors: the header claims 66176 bytes" ${model} ${run} --init long.safetensors)
 foreach(door --init --model)
   refuses(4 "gpt/ckpt.pt: is a pickle;['model'];removeprefix('_orig_mod.')" ${model} ${run} ${door} gpt)
   refuses(4 "consolidated.00.pth: is a pickle;convert_llama_weights_to_hf --input_dir meta --output_dir meta/hf" ${model} ${run} ${door}
