@@ -12,11 +12,13 @@ if(NOT CMAKE_CUDA_COMPILER)
 endif()
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
   # The GPU of this machine, or else Hopper: nvcc's own default is older, and "native" fails without a GPU.
-  execute_process(COMMAND nvidia-smi -L OUTPUT_VARIABLE gpus RESULT_VARIABLE status ERROR_QUIET)
-  if(status EQUAL 0 AND gpus MATCHES "GPU 0")
+  # "90a" is Hopper with its warpgroups, which nvcc does not take "native" to mean.
+  execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
+                  OUTPUT_VARIABLE capability RESULT_VARIABLE status ERROR_QUIET)
+  if(status EQUAL 0 AND capability MATCHES "[0-9]+\\.[0-9]" AND NOT capability MATCHES "9\\.0")
     set(CMAKE_CUDA_ARCHITECTURES native)
   else()
-    set(CMAKE_CUDA_ARCHITECTURES 90)
+    set(CMAKE_CUDA_ARCHITECTURES 90a-real)
   endif()
 endif()
 enable_language(CUDA)

@@ -109,7 +109,7 @@ TEST_CASE_TEMPLATE("on a GPU, attention matches the CPU", T, float, double, tess
   Gpu gpu;
   int turn = 0;
   for (std::int64_t sequence : {1, 7, 64, 65, 129, 300})
-    for (std::int64_t head : {1, 8, 20, 32, 64, 80, 96, 128, 256}) {
+    for (std::int64_t head : {1, 8, 20, 32, 40, 64, 80, 96, 104, 128, 256}) {
       attention_matches<T>(machine, gpu, {turn % 3 + 1, sequence, turn % 5 + 1, head});
       ++turn;
     }
@@ -166,7 +166,8 @@ TEST_CASE_TEMPLATE("on a GPU, attention on tensor cores matches the reference, w
   Machine machine(2);
   Gpu plain(1 << 16, {.attention = AttentionKind::reference}), fused;
   attention_matches<T>(machine, plain, {2, 130, 3, 64});
-  for (Size size : {Size{2, 1024, 3, 64}, Size{1, 1000, 2, 128}, Size{3, 777, 4, 32}}) {
+  for (Size size : {Size{2, 1024, 3, 64}, Size{1, 1000, 2, 128}, Size{2, 600, 3, 80}, Size{1, 500, 2, 96},
+                    Size{3, 777, 4, 32}}) {
     CAPTURE(text(size));
     std::int64_t const b = size.samples, t = size.sequence, c = size.channels();
     Array<T> const qkv = reference::random<T>({b, t, 3 * c}, 1, 2.0),
@@ -179,6 +180,63 @@ TEST_CASE_TEMPLATE("on a GPU, attention on tensor cores matches the reference, w
   }
   CHECK(plain.context.attention_ran() == AttentionKind::reference);
   CHECK(fused.context.attention_ran() == AttentionKind::fused);
+}
+
+namespace {
+
+/// What GPUs without warpgroups run.
+template <int D, class T>
+Attended<T> attend_by_warps(Size size, Array<T> const& qkv, Array<T> const& dout, Attended<T> const& start) {
+  std::int64_t const b = size.samples, t = size.sequence, c = size.channels(), pairs = b * size.heads;
+  OnGpu<T> gqkv(qkv), gdout(dout), out(poison<T>({b, t, c})), dqkv(poison<T>({b, t, 3 * c})),
+      from_out(start.out);
+  OnGpu<float> logsumexp(poison<float>({b, size.heads, t})), from_logsumexp(start.logsumexp),
+      dots(poison<float>({b, size.heads, t}));
+  ops::AttentionSizes const sizes{b, t, t, 0, size.heads, 1, size.head};
+  cuda::HeadLayout const at(sizes);
+  float const scale = 1 / std::sqrt(static_cast<float>(size.head));
+  cuda::Heads<T const> const x(ops::HeadColumns<T const, Cuda>(gqkv.cview()));
+  cuda::Heads<T> const dx(ops::HeadColumns<T, Cuda>(dqkv.view()));
+  cuda::require(cuda::run_attention_forward_mma<D>(nullptr, at, pairs, scale, x, out.view().data(),
+                                                   logsumexp.view().data()),
+                "forward");
+  cuda::AttentionGradient<T> const gradient{at,
+                                            0,
+                                            scale,
+                                            gdout.cview().data(),
+                                            x,
+                                            from_out.cview().data(),
+                                            from_logsumexp.cview().data(),
+                                            dots.view().data(),
+                                            dx};
+  cuda::require(cuda::run_attention_gradient_mma<D>(nullptr, gradient, pairs), "backward");
+  cuda::require(cudaDeviceSynchronize(), "attention by warps");
+  return {out.back(), dqkv.back(), logsumexp.back()};
+}
+
+template <int D, class T>
+void warps_match(Machine& machine, std::int64_t sequence) {
+  Size const size{2, sequence, 3, D};
+  CAPTURE(text(size));
+  Array<T> qkv = reference::random<T>({2, sequence, 3 * size.channels()}, 1, 1.5),
+           dout = reference::random<T>({2, sequence, size.channels()}, 2);
+  Attended<T> const want = attend(machine, size, qkv, dout), got = attend_by_warps<D>(size, qkv, dout, want);
+  CHECK(distance(got.out, want.out, 1.0) < reference::tolerance<T>());
+  CHECK(distance(got.logsumexp, want.logsumexp, 1.0) < reference::tolerance<float>());
+  CHECK(distance(got.dqkv, want.dqkv, 2.0) < 2 * reference::tolerance<T>());
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("on a GPU, attention by warps, for those without warpgroups, matches the CPU", T,
+                   tessera::half, bfloat16) {
+  TESSERA_NEEDS_GPU();
+  Machine machine(2);
+  for (std::int64_t sequence : {1, 65, 300}) {
+    warps_match<32, T>(machine, sequence);
+    warps_match<64, T>(machine, sequence);
+    warps_match<128, T>(machine, sequence);
+  }
 }
 
 TEST_CASE_TEMPLATE("on a GPU, queries keys and values may lie anywhere in rows", T, float, tessera::half) {

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #include "tessera/backend/cuda/attention_mma.cuh"
 #include "tessera/backend/cuda/attention_tiles.cuh"
+#include "tessera/backend/cuda/attention_warpgroups.cuh"
 #include "tessera/backend/cuda/context.cuh"
 #include "tessera/backend/cuda/kernel.cuh"
 #include "tessera/backend/operations.hpp"
@@ -17,16 +19,31 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// Whether tensor cores take a head: 16-bit values, a width they have a kernel for, rows of whole 16-byte
-/// packs, and nobody asked for the reference form. A function of type, shape and alignment.
-template <class T, class... Pointers>
-bool uses_mma(AttentionKind kind, HeadLayout const& at, Pointers... pointers) {
-  return kind != AttentionKind::reference && sizeof(T) == 2 &&
-         (at.head == 32 || at.head == 64 || at.head == 128) && takes_packs<8>(pointers...);
-}
+/// What computes a head.
+enum class AttentionForm { tiles, warps, warpgroups };
+
 template <class T>
 bool has_whole_packs(Heads<T> const& x) {
   return takes_packs<8>(x.q, x.k, x.v) && x.q_stride % 8 == 0 && x.kv_stride % 8 == 0;
+}
+
+/// Tensor cores take heads of 16-bit values in rows of whole 16-byte packs, unless somebody asked for the
+/// reference form: warps of 32, 64 or 128 channels, Hopper's warpgroups of any up to 128. A function of type,
+/// shape, alignment and the GPU.
+template <class T>
+AttentionForm attention_form(AttentionKind kind, HeadLayout const& at, bool whole_packs) {
+  if (sizeof(T) != 2 || kind == AttentionKind::reference || !whole_packs || at.head % 8 != 0 || at.head > 128)
+    return AttentionForm::tiles;
+  if (at.head != 32 && has_warpgroups()) return AttentionForm::warpgroups;
+  return at.head == 32 || at.head == 64 || at.head == 128 ? AttentionForm::warps : AttentionForm::tiles;
+}
+
+/// Calls `function` with the least of the widths that a kernel exists for and that holds a head, as a type.
+template <int... Widths, class F>
+cudaError_t with_width(std::int64_t head, F const& function) {
+  cudaError_t status = cudaErrorInvalidValue;
+  (void)((head <= Widths && (status = function(std::integral_constant<int, Widths>()), true)) || ...);
+  return status;
 }
 
 template <class T>
@@ -34,12 +51,17 @@ cudaError_t run_attention_forward(cudaStream_t stream, AttentionKind kind, HeadL
                                   std::int64_t pairs, Heads<T const> const& x, T* out,
                                   compute_t<T>* logsumexp) {
   auto const scale = compute_t<T>(1) / std::sqrt(compute_t<T>(at.head));
-  if constexpr (sizeof(T) == 2)
-    if (has_whole_packs(x) && uses_mma<T>(kind, at, out)) {
-      if (at.head == 32) return run_attention_forward_mma<32>(stream, at, pairs, scale, x, out, logsumexp);
-      if (at.head == 64) return run_attention_forward_mma<64>(stream, at, pairs, scale, x, out, logsumexp);
-      return run_attention_forward_mma<128>(stream, at, pairs, scale, x, out, logsumexp);
-    }
+  if constexpr (sizeof(T) == 2) {
+    AttentionForm const form = attention_form<T>(kind, at, has_whole_packs(x) && takes_packs<8>(out));
+    if (form == AttentionForm::warpgroups)
+      return with_width<64, 80, 96, 128>(at.head, [&](auto width) {
+        return run_attention_forward_warpgroups<width()>(stream, at, pairs, scale, x, out, logsumexp);
+      });
+    if (form == AttentionForm::warps)
+      return with_width<32, 64, 128>(at.head, [&](auto width) {
+        return run_attention_forward_mma<width()>(stream, at, pairs, scale, x, out, logsumexp);
+      });
+  }
   return at.head <= 32 ? run_attention_forward_tiles<32>(stream, at, pairs, scale, x, out, logsumexp)
                        : run_attention_forward_tiles<64>(stream, at, pairs, scale, x, out, logsumexp);
 }
@@ -48,12 +70,17 @@ cudaError_t run_attention_forward(cudaStream_t stream, AttentionKind kind, HeadL
 template <class T>
 cudaError_t run_attention_gradient(cudaStream_t stream, AttentionKind kind, AttentionGradient<T> const& g,
                                    std::int64_t pairs) {
-  if constexpr (sizeof(T) == 2)
-    if (has_whole_packs(g.x) && has_whole_packs(g.dx) && uses_mma<T>(kind, g.at, g.out, g.dout)) {
-      if (g.at.head == 32) return run_attention_gradient_mma<32>(stream, g, pairs);
-      if (g.at.head == 64) return run_attention_gradient_mma<64>(stream, g, pairs);
-      return run_attention_gradient_mma<128>(stream, g, pairs);
-    }
+  if constexpr (sizeof(T) == 2) {
+    AttentionForm const form = attention_form<T>(
+        kind, g.at, has_whole_packs(g.x) && has_whole_packs(g.dx) && takes_packs<8>(g.out, g.dout));
+    if (form == AttentionForm::warpgroups)
+      return with_width<64, 80, 96, 128>(g.at.head, [&](auto width) {
+        return run_attention_gradient_warpgroups<width()>(stream, g, pairs);
+      });
+    if (form == AttentionForm::warps)
+      return with_width<32, 64, 128>(
+          g.at.head, [&](auto width) { return run_attention_gradient_mma<width()>(stream, g, pairs); });
+  }
   return g.at.head <= 32 ? run_attention_gradient_tiles<32>(stream, g, pairs)
                          : run_attention_gradient_tiles<64>(stream, g, pairs);
 }

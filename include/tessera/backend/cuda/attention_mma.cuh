@@ -21,8 +21,6 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-constexpr float log2_of_e = 1.44269504f;
-
 /// How the forward kernel cuts a head: 128 queries a block, 32 a warp, against tiles of keys, two of them in
 /// shared memory.
 template <int D>

@@ -14,6 +14,8 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
+constexpr float log2_of_e = 1.44269504f;
+
 /// Rows of D values of T in shared memory, and a warp's products with them.
 template <class T, int D>
 struct HeadRows {
