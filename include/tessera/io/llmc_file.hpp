@@ -98,7 +98,7 @@ class LlmcFile {
     std::array<std::byte, header_bytes> header{};
     std::size_t const size = reader_.size();
     reader_.read(0, header.data(), std::min(size, header.size()));
-    std::int32_t const kind = number(header, 0), version = number(header, 1);
+    std::int32_t const kind = number(header, 0), format = number(header, 1);
     if (kind == 20240527)
       fail(
           "is the optimizer state of an llm.c run, which only llm.c goes on from; start from the weights "
@@ -112,17 +112,17 @@ class LlmcFile {
     if (size < header.size())
       fail("is cut short: " + detail::with_commas(static_cast<std::int64_t>(size)) +
            " bytes, and llm.c's header takes 1,024; copy it again");
-    if (version != 3 && version != 5)
-      fail("has version " + std::to_string(version) +
+    if (format != 3 && format != 5)
+      fail("has version " + std::to_string(format) +
            " of llm.c's weights, and 3 (fp32) and 5 (bf16) are read; write it again with a newer "
            "train_gpt2.py");
-    bf16_ = version == 5;
+    bf16_ = format == 5;
     sizes_ = {number(header, 2), number(header, 3), number(header, 4),
               number(header, 5), number(header, 6), number(header, 7)};
     auto const [positions, vocabulary, layers, heads, channels, rows] = sizes_;
     constexpr std::int64_t most = 1 << 20;
-    for (std::int64_t const size : {positions, vocabulary, layers, heads, channels, rows})
-      if (size < 1 || size > most) fail("has an impossible header: " + text_of_sizes());
+    for (std::int64_t const each : {positions, vocabulary, layers, heads, channels, rows})
+      if (each < 1 || each > most) fail("has an impossible header: " + text_of_sizes());
     if (layers > 1000 || channels > 65536 || channels % heads != 0 || rows < vocabulary)
       fail("has an impossible header: " + text_of_sizes());
   }
