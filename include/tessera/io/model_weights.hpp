@@ -48,7 +48,8 @@ inline void append_names(std::string& text, char const* what, std::vector<std::s
 }  // namespace detail
 
 /// The files that ModelWeights::open reads of a path, as far as they can be told without checking them: the
-/// file, an index and its parts, or what a folder holds of these.
+/// file, an index and its parts, or what a folder holds of these. Throws Error(data) for the pointer that Git
+/// LFS keeps in place of an index.
 inline std::vector<std::filesystem::path> weights_files(std::filesystem::path const& path) {
   std::error_code code;
   if (std::filesystem::is_directory(path, code)) {
