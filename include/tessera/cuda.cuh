@@ -13,6 +13,7 @@
 #include "tessera/backend/cuda/memory.cuh"
 #include "tessera/backend/cuda/rotary.cuh"
 #include "tessera/backend/cuda/swiglu.cuh"
+#include "tessera/nn/init.cuh"
 #include "tessera/optim/adamw.cuh"
 #include "tessera/optim/finish.cuh"
 #include "tessera/tessera.hpp"

@@ -95,6 +95,18 @@ TEST_CASE("losses and norms are those of the CPU") {
     }
 }
 
+TEST_CASE("a GPU starts from the CPU's weights, wherever they lie") {
+  TESSERA_NEEDS_GPU();
+  Run run = some_run();
+  run.steps = 0;
+  for (std::string_view const precision : {"fp64", "fp32", "bf16", "fp16"})
+    for (std::string_view const offload : {"none", "cpu_optimizer", "cpu_full", "nvme"}) {
+      INFO(std::string(precision), " ", std::string(offload));
+      std::string const weights = trained(recipe("zs0", precision), run).weights;
+      CHECK(trained(on_gpu(precision, "graph", offload), run).weights == weights);
+    }
+}
+
 TEST_CASE("a graph has the bits of eager steps and runs repeat") {
   TESSERA_NEEDS_GPU();
   for (std::string_view const precision : {"fp32", "bf16", "fp16"})

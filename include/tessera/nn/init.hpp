@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Initial weights: a pure function of the seed, the parameter and the element, so that they depend on no
-// world, stage, precision or thread.
+// world, stage, precision, thread or place.
 #pragma once
 
-#include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <span>
 
+#include "tessera/config.hpp"
 #include "tessera/core/philox.hpp"
+#include "tessera/fwd.hpp"
 #include "tessera/nn/model.hpp"
 
 namespace tessera {
@@ -18,70 +18,118 @@ inline namespace v0 {
 namespace detail {
 
 /// ln(x) for a positive normal float, by range reduction to [sqrt(1/2), sqrt(2)) and the series of atanh;
-/// within 1e-6 of the true value. Explicit fma only, so it gives the same bits with every compiler.
-inline float log_formula(float x) {
-  std::uint32_t const bits = std::bit_cast<std::uint32_t>(x);
+/// within 1e-6 of the true value. Explicit fma only, so it gives the same bits with every compiler and on a
+/// GPU.
+TESSERA_HOST_DEVICE inline float log_formula(float x) {
+  std::uint32_t const bits = __builtin_bit_cast(std::uint32_t, x);
   std::int32_t const exponent = static_cast<std::int32_t>(bits - 0x3f3504f3u) >> 23;
-  float const m = std::bit_cast<float>(bits - (static_cast<std::uint32_t>(exponent) << 23));
+  float const m = __builtin_bit_cast(float, bits - (static_cast<std::uint32_t>(exponent) << 23));
   float const s = (m - 1.0f) / (m + 1.0f);
   float const s2 = s * s;
-  float series = std::fma(s2, 0.22222222f, 0.28571429f);
-  series = std::fma(series, s2, 0.4f);
-  series = std::fma(series, s2, 0.66666667f);
-  series = std::fma(series, s2, 2.0f);
-  return std::fma(static_cast<float>(exponent), 0.69314718f, series * s);
+  float series = ::fmaf(s2, 0.22222222f, 0.28571429f);
+  series = ::fmaf(series, s2, 0.4f);
+  series = ::fmaf(series, s2, 0.66666667f);
+  series = ::fmaf(series, s2, 2.0f);
+  return ::fmaf(static_cast<float>(exponent), 0.69314718f, series * s);
 }
 
 /// The standard normal quantile of u = (k + 0.5) / 2^32 is a function of x = 2u - 1 and w = -ln(1 - x^2). The
 /// tail 1 - |x| is formed from the integer, so no digits cancel.
-inline float quantile_tail(std::uint32_t k) {
+TESSERA_HOST_DEVICE inline float quantile_tail(std::uint32_t k) {
   std::uint32_t const folded = k ^ static_cast<std::uint32_t>(static_cast<std::int32_t>(k) >> 31);
-  return std::fma(static_cast<float>(static_cast<std::int32_t>(folded)), 0x1p-31f, 0x1p-32f);
+  return ::fmaf(static_cast<float>(static_cast<std::int32_t>(folded)), 0x1p-31f, 0x1p-32f);
 }
-inline float quantile_x(std::uint32_t k) {
+TESSERA_HOST_DEVICE inline float quantile_x(std::uint32_t k) {
   float const size = 1.0f - quantile_tail(k);
   return static_cast<std::int32_t>(k) < 0 ? size : -size;
 }
-inline float quantile_w(std::uint32_t k) {
+TESSERA_HOST_DEVICE inline float quantile_w(std::uint32_t k) {
   float const tail = quantile_tail(k);
   return -log_formula(tail * (2.0f - tail));
 }
 
 /// sqrt(2) erfinv(x) for w < 5: M. Giles, "Approximating the erfinv function" (GPU Computing Gems, 2011), the
 /// single-precision form.
-inline float quantile_near(float x, float w) {
+TESSERA_HOST_DEVICE inline float quantile_near(float x, float w) {
   float const a = w - 2.5f;
   float p = 2.81022636e-08f;
-  p = std::fma(p, a, 3.43273939e-07f);
-  p = std::fma(p, a, -3.5233877e-06f);
-  p = std::fma(p, a, -4.39150654e-06f);
-  p = std::fma(p, a, 0.00021858087f);
-  p = std::fma(p, a, -0.00125372503f);
-  p = std::fma(p, a, -0.00417768164f);
-  p = std::fma(p, a, 0.246640727f);
-  p = std::fma(p, a, 1.50140941f);
+  p = ::fmaf(p, a, 3.43273939e-07f);
+  p = ::fmaf(p, a, -3.5233877e-06f);
+  p = ::fmaf(p, a, -4.39150654e-06f);
+  p = ::fmaf(p, a, 0.00021858087f);
+  p = ::fmaf(p, a, -0.00125372503f);
+  p = ::fmaf(p, a, -0.00417768164f);
+  p = ::fmaf(p, a, 0.246640727f);
+  p = ::fmaf(p, a, 1.50140941f);
   return p * x * 1.41421356f;
 }
 
 /// The same for w >= 5, about one value in 300.
-inline float quantile_far(float x, float w) {
-  float const b = std::sqrt(w) - 3.0f;
+TESSERA_HOST_DEVICE inline float quantile_far(float x, float w) {
+  float const b = ::sqrtf(w) - 3.0f;
   float q = -0.000200214257f;
-  q = std::fma(q, b, 0.000100950558f);
-  q = std::fma(q, b, 0.00134934322f);
-  q = std::fma(q, b, -0.00367342844f);
-  q = std::fma(q, b, 0.00573950773f);
-  q = std::fma(q, b, -0.0076224613f);
-  q = std::fma(q, b, 0.00943887047f);
-  q = std::fma(q, b, 1.00167406f);
-  q = std::fma(q, b, 2.83297682f);
+  q = ::fmaf(q, b, 0.000100950558f);
+  q = ::fmaf(q, b, 0.00134934322f);
+  q = ::fmaf(q, b, -0.00367342844f);
+  q = ::fmaf(q, b, 0.00573950773f);
+  q = ::fmaf(q, b, -0.0076224613f);
+  q = ::fmaf(q, b, 0.00943887047f);
+  q = ::fmaf(q, b, 1.00167406f);
+  q = ::fmaf(q, b, 2.83297682f);
   return q * x * 1.41421356f;
 }
 
+/// Where the random values of a parameter come from. The counter of an element is (element / 4, unit,
+/// parameter, purpose 1), the key the seed.
+struct InitialDraw {
+  PhiloxKey key;
+  std::uint32_t unit, parameter;
+  bool uniform;
+  float deviation;
+
+  InitialDraw(std::uint64_t seed, int of_unit, int of_parameter, Init const& init)
+      : key(philox_key(seed)),
+        unit(static_cast<std::uint32_t>(of_unit)),
+        parameter(static_cast<std::uint32_t>(of_parameter)),
+        uniform(init.kind == Init::Kind::uniform),
+        deviation(static_cast<float>(init.deviation)) {}
+
+  /// The words of elements 4 group to 4 group + 3.
+  TESSERA_HOST_DEVICE PhiloxCounter words(std::uint64_t group) const {
+    constexpr std::uint32_t purpose = 1;
+    return philox4x32({{static_cast<std::uint32_t>(group), unit,
+                        parameter | static_cast<std::uint32_t>(group >> 32) << 16, purpose}},
+                      key);
+  }
+  /// The value of a word.
+  TESSERA_HOST_DEVICE float value(std::uint32_t word) const {
+    float const x = quantile_x(word);
+    if (uniform) return x * deviation;
+    float const w = quantile_w(word);
+    return (w >= 5.0f ? quantile_far(x, w) : quantile_near(x, w)) * deviation;
+  }
+};
+
 }  // namespace detail
 
+namespace backend {
+
+/// Initial values formed where they are to lie: a place whose memory the host does not reach specialises it.
+template <class Place>
+struct InitialValues {
+  /// Writes elements [first, first + count) of a parameter, counted in its logical shape, and waits for them;
+  /// false: the host is to form them.
+  template <class U>
+  static bool form(Context<Place>& /*context*/, detail::InitialDraw const& /*draw*/, Init::Kind /*kind*/,
+                   std::int64_t /*first*/, U* /*to*/, std::int64_t /*count*/) {
+    return false;
+  }
+};
+
+}  // namespace backend
+
 /// Writes the initial values of elements [offset, offset + out.size()) of a parameter, counted in its logical
-/// shape. The counter of an element is (element / 4, unit, parameter, purpose 1), the key the seed.
+/// shape.
 inline void initial_values(std::uint64_t seed, int unit, int parameter, Init const& init, std::int64_t offset,
                            std::span<float> out) {
   bool const uniform = init.kind == Init::Kind::uniform;
@@ -89,20 +137,15 @@ inline void initial_values(std::uint64_t seed, int unit, int parameter, Init con
     for (float& value : out) value = init.kind == Init::Kind::ones ? 1.0f : 0.0f;
     return;
   }
-  constexpr std::uint32_t purpose = 1;
-  PhiloxKey const key = philox_key(seed);
-  float const deviation = static_cast<float>(init.deviation);
+  detail::InitialDraw const draw(seed, unit, parameter, init);
+  float const deviation = draw.deviation;
   std::int64_t const end = offset + static_cast<std::int64_t>(out.size());
   constexpr std::int64_t chunk = 64;  // drawn together, in loops of fixed length that vectorise
   std::uint32_t words[chunk];
   float x[chunk], w[chunk], values[chunk];
   for (std::int64_t begin = offset / 4 * 4; begin < end; begin += chunk) {
     for (std::int64_t group = 0; group < chunk / 4; ++group) {
-      auto const index = static_cast<std::uint64_t>(begin / 4 + group);
-      PhiloxCounter const drawn = philox4x32(
-          {{static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(unit),
-            static_cast<std::uint32_t>(parameter) | static_cast<std::uint32_t>(index >> 32) << 16, purpose}},
-          key);
+      PhiloxCounter const drawn = draw.words(static_cast<std::uint64_t>(begin / 4 + group));
       for (int word = 0; word < 4; ++word) words[4 * group + word] = drawn.word[word];
     }
     for (std::int64_t i = 0; i < chunk; ++i) x[i] = detail::quantile_x(words[i]);

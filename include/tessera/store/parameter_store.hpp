@@ -18,6 +18,7 @@
 #include "tessera/comm/communicator.hpp"
 #include "tessera/config.hpp"
 #include "tessera/detail/sort.hpp"
+#include "tessera/nn/init.hpp"
 #include "tessera/nn/model.hpp"
 #include "tessera/ops/convert.hpp"
 #include "tessera/ops/fold.hpp"
@@ -121,21 +122,24 @@ class ParameterStore {
   }
 
   /// Sets all weights this rank holds (and its master weights) from a source; moments and scale start anew.
-  /// Local: no rank waits for another.
-  void fill(ParameterSource const& source) {
+  /// Local: no rank waits for another. `seed`, or null: the source's are the model's initial values by it,
+  /// which a place may form where they lie.
+  void fill(ParameterSource const& source, std::uint64_t const* seed = nullptr) {
     for (Flat const of : plan_.flats()) {
-      Range const kept = state(Kind::parameters, of).range;
-      Range const updated = state(plan_.master_kind(of), of).range;
-      bool const apart = plan_.master_kind(of) == Kind::master && updated.size() > 0;
-      HostArena spare_weights, spare_master;
       Buffer const& weights = state(Kind::parameters, of);
       Buffer const& master = state(plan_.master_kind(of), of);
-      std::byte* const staged_weights = memory_.stage(context_, weights, spare_weights);
-      std::byte* const staged_master = apart ? memory_.stage(context_, master, spare_master) : nullptr;
-      form(source, of, kept, reinterpret_cast<T*>(staged_weights), updated,
-           reinterpret_cast<S*>(staged_master));
-      memory_.unstage(context_, weights, staged_weights);
-      if (apart) memory_.unstage(context_, master, staged_master);
+      bool const apart = plan_.master_kind(of) == Kind::master && master.range.size() > 0;
+      bool const weights_are = seed && form_there<T>(*seed, of, Kind::parameters);
+      bool const master_is = !apart || (seed && form_there<S>(*seed, of, Kind::master));
+      HostArena spare_weights, spare_master;
+      std::byte* const staged_weights =
+          weights_are ? nullptr : memory_.stage(context_, weights, spare_weights);
+      std::byte* const staged_master = master_is ? nullptr : memory_.stage(context_, master, spare_master);
+      if (staged_weights || staged_master)
+        form(source, of, weights.range, reinterpret_cast<T*>(staged_weights), master.range,
+             reinterpret_cast<S*>(staged_master));
+      if (!weights_are) memory_.unstage(context_, weights, staged_weights);
+      if (!master_is) memory_.unstage(context_, master, staged_master);
       transport_.heartbeat();  // a slow disk is no dead rank
     }
   }
@@ -420,13 +424,29 @@ class ParameterStore {
     }
   }
 
-  /// Fills the parts of a flat group that this rank keeps as weights and as master weights (or null).
+  /// Whether the place itself formed a buffer's initial values, in its own memory. What pads a new arena is
+  /// zero.
+  template <class U>
+  bool form_there(std::uint64_t seed, Flat of, Kind kind) {
+    Buffer const& buffer = state(kind, of);
+    if (buffer.tier != Tier::device || buffer.type != dtype_of<U>) return false;
+    for (Piece const& piece : plan_.pieces(of, buffer.range)) {
+      Init const& init = plan_.unit(of.unit).parameters[static_cast<std::size_t>(piece.parameter)].init;
+      U* const to = reinterpret_cast<U*>(state_bytes(kind, of)) + piece.flat.begin - buffer.range.begin;
+      if (!backend::InitialValues<Place>::form(context_, {seed, of.unit, piece.parameter, init}, init.kind,
+                                               piece.logical.begin, to, piece.flat.size()))
+        return false;
+    }
+    return true;
+  }
+
+  /// Fills the parts of a flat group that this rank keeps as weights and as master weights; null: not these.
   void form(ParameterSource const& source, Flat of, Range kept, T* weights, Range updated, S* master) {
     constexpr std::int64_t chunk = 16384;
     std::exception_ptr thrown;
     std::mutex mutex;
     auto const form_piece = [&](Piece const& piece) {
-      Range const in_weights = intersect(piece.flat, kept),
+      Range const in_weights = weights ? intersect(piece.flat, kept) : Range{},
                   in_master = master ? intersect(piece.flat, updated) : Range{};
       if (!in_weights.size() && !in_master.size()) return;
       std::array<float, chunk> values;

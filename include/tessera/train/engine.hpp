@@ -72,7 +72,7 @@ class Engine {
     observer_ = std::move(observer);
   }
   /// Replaces all weights; moments, step count and loss scale start anew. Local: every rank must do it.
-  void fill(ParameterSource const& source);
+  void fill(ParameterSource const& source) { fill(source, nullptr); }
   /// Hands all weights to rank 0's sink, in the order of names.
   void collect(ParameterSink const& sink) { store_.collect(sink); }
 
@@ -150,6 +150,7 @@ class Engine {
   static constexpr int slots =
       Context<Place>::immediate ? 0 : static_cast<int>(Context<Place>::arrival_slots);
 
+  void fill(ParameterSource const& source, std::uint64_t const* seed);
   void load(Batch const& batch);
   void check(Batch const& batch, int accumulation) const;
   void admit(Batch const& batch, int accumulation);
@@ -204,17 +205,19 @@ Engine<Place, T>::Engine(ErasedModel<Place, T> model, RecipeTable const& recipe,
       std::max(plan_.train.schedule.entries.size(), plan_.evaluate.schedule.entries.size()),
       static_cast<std::size_t>(plan_.train.at(plan_.train.find(BufferKind::batch, -1)).bytes / 2));
   if (plan_.shape.checkpoints == CheckpointMemory::snapshot) context_.reserve_copies();
-  fill([this](int unit, int parameter, std::int64_t offset, std::span<float> out) {
-    initial_values(options_.seed, unit, parameter,
-                   plan_.unit(unit).parameters[static_cast<std::size_t>(parameter)].init, offset, out);
-  });
+  fill(
+      [this](int unit, int parameter, std::int64_t offset, std::span<float> out) {
+        initial_values(options_.seed, unit, parameter,
+                       plan_.unit(unit).parameters[static_cast<std::size_t>(parameter)].init, offset, out);
+      },
+      &options_.seed);
 }
 
 template <class Place, class T>
-void Engine<Place, T>::fill(ParameterSource const& source) {
+void Engine<Place, T>::fill(ParameterSource const& source, std::uint64_t const* seed) {
   detail::select_device<Place>(device_);
   settle();
-  store_.fill(source);
+  store_.fill(source, seed);
   StepState state;
   if (rule_.loss_scale != LossScaleKind::none) state.loss_scale = rule_.scale.initial;
   set_state(state);
