@@ -167,6 +167,10 @@ struct ActivationSpec;
 struct Boundary;
 struct UnitSpec;
 struct LoraOptions;
+namespace backend {
+template <class Place>
+struct InitialValues;
+}
 template <class Place, class T>
 struct AdapterFunctions;
 template <class Place, class T>
