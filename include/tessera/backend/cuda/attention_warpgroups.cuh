@@ -28,8 +28,8 @@ template <int Groups, int Blocks>
 struct WarpgroupCut {
   static constexpr int groups = Groups, blocks = Blocks;
   static constexpr int threads = 128 * groups, rows = 64 * groups;
-  static constexpr int stages =
-      3;  // blocks of the other side in shared memory: one done, one used, one coming
+  /// Blocks of the other side in shared memory: one whose last product runs, one used, one coming.
+  static constexpr int stages = 3;
 
   /// `own` blocks a warpgroup, then the stages of two blocks.
   template <class Rows>
@@ -45,6 +45,7 @@ __device__ __forceinline__ void mask_rows(float (&values)[8][4], std::int64_t la
   mask_tile<Down>(reinterpret_cast<float(&)[1][8][4]>(values), Down ? last - first : last + first, masked);
 }
 
+/// out and logsumexp of a warpgroup's 64 queries.
 template <class T, int D, class Cut>
 __global__ __launch_bounds__(Cut::threads,
                              Cut::blocks) void attention_forward_warpgroups(HeadLayout at, float scale,
@@ -431,7 +432,8 @@ __global__ __launch_bounds__(Cut::threads,
 #endif
 }
 
-/// Two blocks of 64 rows, a row's 64 sums in registers, leave room for so many warpgroups.
+/// As many warpgroups as registers and shared memory leave room for; fewer threads wait for each other where
+/// a block has one.
 template <int D>
 using ForwardWarpgroups = WarpgroupCut<1, D <= 64 ? 4 : 2>;
 template <int D>
