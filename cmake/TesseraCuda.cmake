@@ -11,11 +11,13 @@ if(NOT CMAKE_CUDA_COMPILER)
     "-DCMAKE_CUDA_COMPILER=/usr/local/cuda/bin/nvcc, or leave the GPU out: -DTESSERA_CUDA=OFF.")
 endif()
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-  # The GPU of this machine, or else Hopper: nvcc's own default is older, and "native" fails without a GPU.
+  # The GPUs of this machine, or else Hopper: nvcc's own default is older, and "native" fails without a GPU.
   # "90a" is Hopper with its warpgroups, which nvcc does not take "native" to mean.
   execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
                   OUTPUT_VARIABLE capability RESULT_VARIABLE status ERROR_QUIET)
-  if(status EQUAL 0 AND capability MATCHES "[0-9]+\\.[0-9]" AND NOT capability MATCHES "9\\.0")
+  string(REGEX MATCHALL "[0-9]+\\.[0-9]" capabilities "${capability}")
+  list(REMOVE_DUPLICATES capabilities)
+  if(status EQUAL 0 AND capabilities AND NOT capabilities STREQUAL "9.0")
     set(CMAKE_CUDA_ARCHITECTURES native)
   else()
     set(CMAKE_CUDA_ARCHITECTURES 90a-real)
