@@ -300,6 +300,7 @@ TEST_CASE("adapters that cannot be are refused by name") {
   CHECK(refusal(lora_of("")).starts_with("lora: targets names no layer"));
   CHECK(refusal(lora_of("c_attn", -1)).starts_with("lora: the rank is -1; it must be from 1"));
   CHECK(refusal(lora_of("c_attn", 4, 0.0)).starts_with("lora: alpha is not above 0"));
+  CHECK(refusal(layers_of({})).starts_with("lora: layers is empty, so nothing would be trained"));
   CHECK(refusal(layers_of({{"h.0.attn.c_attn", 0, 1.0}}))
             .starts_with("lora: the rank of h.0.attn.c_attn is 0"));
   CHECK(refusal(layers_of({{"h.7.attn.c_attn", 4, 1.0}})).starts_with("lora: target 'h.7.attn.c_attn'"));
