@@ -15,6 +15,8 @@
 #include "tessera/detail/host_memory.hpp"
 #include "tessera/version.hpp"
 
+#include "common/gpus.hpp"
+
 namespace tessera {
 inline namespace v0 {
 namespace cli {
@@ -117,6 +119,9 @@ Json environment(DeviceFacts const& device) {
   std::int64_t const memory = v0::detail::meminfo("MemTotal");
   found["memory_bytes"] = memory > 0 ? Json(memory) : Json(nullptr);
   found["memory_available_bytes"] = v0::detail::available_host_memory();
+  add_gpus(found,
+           device.device == "cpu" ? GpuState{"not asked, the device is cpu", {}, {}, {}} : gpus_at_start(),
+           device.addresses);
   return found;
 }
 

@@ -18,6 +18,7 @@
 #include "common/command_line.hpp"
 #include "common/config_file.hpp"
 #include "common/data.hpp"
+#include "common/gpus.hpp"
 #include "common/machine.hpp"
 #include "common/nvme_folder.hpp"
 #include "common/program.hpp"
@@ -451,11 +452,13 @@ int run(int argc, char const* const* argv) {
   cli::Terminal const terminal = cli::Terminal::of(stdout_is_data ? 2 : 1);
   cli::Interrupt const interrupt;
   cli::print_notes(log, settings.file, differences);
+  DeviceFacts const facts = device_facts(settings.matrix.device);
+  cli::warn_of_gpus(facts, std::ranges::max(settings.matrix.ranks));
   log << box_text(line, settings, points, data) << std::flush;
 
   results::Document document;
   document.command = cli::command_text(argc, argv);
-  document.environment = cli::environment(device_facts(settings.matrix.device));
+  document.environment = cli::environment(facts);
   document.environment["schedule_hash"] = nullptr;
   document.environment["plan_file_hash"] = nullptr;
   document.environment["settings"] = settings_json(settings, data);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // info: what this build and this machine can do, as a report for people or as JSON.
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <iostream>
@@ -17,6 +18,7 @@
 #include "tessera/train/any_trainer.hpp"
 
 #include "common/command_line.hpp"
+#include "common/gpus.hpp"
 #include "common/machine.hpp"
 #include "common/models.hpp"
 #include "common/program.hpp"
@@ -70,6 +72,38 @@ Component io_uring() {
   return {"io_uring", false, description};
 }
 
+/// What reads power, clocks and temperatures.
+Component nvml() {
+  cli::GpuState const& gpus = cli::gpus_at_start();
+  if (!gpus.reason.empty()) return {"NVML", false, gpus.reason};
+  return {"NVML", true,
+          "driver " + gpus.driver.value_or("of unknown version") + ", " + std::to_string(gpus.facts.size()) +
+              (gpus.facts.size() == 1 ? " GPU" : " GPUs")};
+}
+
+/// What a GPU is set to and does now, as far as it says.
+std::string gpu_text(nvml::Facts const& gpu, nvml::Sample const& now) {
+  cli::Names parts;
+  auto const add = [&](auto const& value, std::string const& unit) {
+    if (value) parts.push_back(cli::fixed(static_cast<double>(*value), 0) + unit);
+  };
+  auto const mode = [&](char const* name, std::optional<bool> const& on) {
+    if (on) parts.push_back(std::string(name) + (*on ? " on" : " off"));
+  };
+  parts.push_back(gpu.name.value_or("GPU " + std::to_string(gpu.index)));
+  if (gpu.pci_bus_id) parts.push_back(*gpu.pci_bus_id);
+  add(gpu.power_limit_w, " W at most");
+  add(now.temperature_c, " C");
+  add(now.sm_clock_mhz, " MHz");
+  mode("ECC", gpu.ecc);
+  mode("MIG", gpu.mig);
+  mode("persistence", gpu.persistence);
+  if (now.throttle_reasons)
+    parts.push_back("clocks held down by " + cli::throttle_text(*now.throttle_reasons));
+  if (gpu.processes) parts.push_back("processes " + std::to_string(gpu.processes->size()));
+  return cli::joined(parts);
+}
+
 Component default_data() {
   std::error_code code;
   if (std::filesystem::is_directory(default_data_path, code))
@@ -95,6 +129,7 @@ std::vector<Component> components(Driver const& driver) {
                    "CUDA " + gpu.runtime + ", cuBLAS " + gpu.products + ", " +
                        (gpu.transport.empty() ? "without NCCL" : "NCCL " + gpu.transport)});
   all.push_back(driver.component);
+  all.push_back(nvml());
   all.push_back(probe_toolkit());
   all.push_back(probe_nccl());
   all.push_back(probe_cudnn());
@@ -109,6 +144,7 @@ Json json_of(std::vector<Component> const& parts, Driver const& driver, std::vec
   Json json = Json::object();
   json["schema_version"] = 1;
   json["environment"] = cli::environment(device_facts(default_device()));
+  cli::add_gpus(json["environment"], cli::gpus_at_start(), device_facts(Cuda::name).addresses);
   json["components"] = Json::array();
   for (Component const& part : parts)
     json["components"].push_back(
@@ -183,6 +219,9 @@ std::string report(std::vector<Component> const& parts, Driver const& driver,
     line("device " + std::to_string(device.index),
          device.name + ", " + bytes_text(device.memory_bytes) + ", capability " + device.capability + peers);
   }
+  cli::GpuState const& gpus = cli::gpus_at_start();
+  for (std::size_t at = 0; at < gpus.facts.size(); ++at)
+    line("NVML GPU " + std::to_string(at), gpu_text(gpus.facts[at], gpus.samples[at]));
   out += "\n" + terminal.bold("Components") + "\n";
   for (Component const& part : parts) out += dotted(terminal, part);
   out += "\n" + terminal.bold("Policies of this build on device " + std::string(default_device())) + "\n";

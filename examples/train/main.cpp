@@ -7,6 +7,7 @@
 #include "common/command_line.hpp"
 #include "common/config_file.hpp"
 #include "common/deepspeed_keys.hpp"
+#include "common/gpus.hpp"
 #include "common/program.hpp"
 #include "train/settings.hpp"
 #include "train/training.hpp"
@@ -53,6 +54,7 @@ int train(int argc, char const* const* argv) {
   cli::NvmeFolder const nvme_folder(settings.nvme_path, tessera::uses_files(settings.recipe.placement));
   settings.options.nvme_directory = nvme_folder.path();
   cli::check_room_for(settings);
+  cli::warn_of_gpus(tessera::device_facts(settings.recipe.device), settings.relation.ranks);
   if (!settings.quiet) std::cout << cli::box_of(settings, line).text() << std::flush;
   return cli::Training(settings, cli::command_text(argc, argv)).run();
 }

@@ -79,7 +79,8 @@ std::size_t steps_read_late(RecipeTable const& recipe);
 /// What recipes of a device run on and with, for reports.
 struct DeviceFacts {
   std::string device = "cpu";
-  std::vector<std::string> models;  ///< of the machine's devices, apart from its cores: "NVIDIA H200"
+  std::vector<std::string> models;     ///< of the machine's devices, apart from its cores: "NVIDIA H200"
+  std::vector<std::string> addresses;  ///< theirs on the bus: "0000:1b:00.0"; empty where one does not say
   std::string driver, runtime, products, transport;  ///< versions of the device's libraries; empty: none
 };
 /// Asks the libraries and takes no device. A device that is not part of this library has its name alone.

@@ -27,6 +27,9 @@ DeviceFacts facts_of_gpus() {
   for (int gpu = 0; gpu < count_gpus(); ++gpu) {
     cudaDeviceProp about{};
     if (cudaGetDeviceProperties(&about, gpu) == cudaSuccess) facts.models.emplace_back(about.name);
+    char address[32] = "";
+    facts.addresses.emplace_back(
+        cudaDeviceGetPCIBusId(address, static_cast<int>(sizeof address), gpu) == cudaSuccess ? address : "");
   }
   auto const version = [](cudaError_t status, int number) {  // 13000: 13.0
     return status != cudaSuccess || number == 0

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// What NVIDIA's driver says of the GPUs, for results, reports and warnings.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/backend/cuda/nvml.hpp"
+
+#include "common/machine.hpp"
+#include "common/values.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cli {
+
+/// The GPUs at one moment.
+struct GpuState {
+  std::string reason;  ///< why there is nothing to say; empty otherwise
+  std::optional<std::string> driver;
+  std::vector<nvml::Facts> facts;
+  std::vector<nvml::Sample> samples;
+};
+
+GpuState state_of(nvml::Library const& library);
+
+/// The state when this was first called. Ask before CUDA takes a context: in a container that is not to be
+/// told from the context of another process.
+GpuState const& gpus_at_start();
+
+/// "sw_power_cap|hw_slowdown", "none".
+std::string throttle_text(std::uint64_t reasons);
+
+/// A value, or null.
+template <class Value>
+Json or_null(std::optional<Value> const& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+/// For an environment: `nvidia_driver`, `gpus` (null where NVML says nothing) and `gpus_reason`. `addresses`
+/// are those of CUDA's devices in CUDA's order, as far as it was asked.
+void add_gpus(Json& environment, GpuState const& state, std::vector<std::string> const& addresses);
+
+/// What makes figures of the first `used` CUDA devices doubtful: other processes there, and clocks held down.
+/// A sentence each.
+Names gpu_warnings(GpuState const& state, std::vector<std::string> const& addresses, int used);
+
+/// Prints them to stderr, where the device is a GPU.
+void warn_of_gpus(DeviceFacts const& device, int used);
+
+}  // namespace cli
+}  // namespace v0
+}  // namespace tessera

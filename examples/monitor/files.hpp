@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files that grow while samples are taken and are whole after each second.
+#pragma once
+
+#include <cerrno>
+#include <fcntl.h>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+
+#include "tessera/core/error.hpp"
+#include "tessera/data/file_bytes.hpp"
+#include "tessera/io/file.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace monitor {
+
+/// A file, or a stream (- for standard output, a pipe). What cannot be written is remembered, not thrown: the
+/// command that runs meanwhile has no part in it.
+class GrowingFile {
+ public:
+  explicit GrowingFile(std::filesystem::path path) : path_(std::move(path)) {
+    attempt([&] {
+      bool const standard = path_ == "-";
+      file_ = v0::detail::Descriptor(
+          standard ? ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3)
+                   : ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+      if (!file_) v0::detail::file_error(path_, "write", errno);
+      struct stat status {};
+      stream_ = standard || ::fstat(file_.get(), &status) != 0 || !S_ISREG(status.st_mode);
+    });
+  }
+
+  void add(std::string const& text) { pending_ += text; }
+
+  /// Writes what was added, and behind it what makes the file whole; the next call overwrites that. A stream
+  /// gets the end once, at the `last` call.
+  void write(std::string const& end, bool last) {
+    attempt([&] {
+      std::string text = pending_;
+      if (last || !stream_) text += end;
+      if (!stream_ && ::lseek(file_.get(), written_, SEEK_SET) < 0)
+        v0::detail::file_error(path_, "write", errno);
+      v0::detail::write_all(file_.get(), text.data(), text.size(), path_);
+      written_ += static_cast<off_t>(pending_.size());
+    });
+    pending_.clear();
+  }
+
+  /// What went wrong.
+  std::optional<Error> const& error() const { return error_; }
+
+ private:
+  template <class Action>
+  void attempt(Action&& action) {
+    if (error_) return;
+    try {
+      action();
+    } catch (Error const& error) {
+      error_ = error;
+    }
+  }
+
+  std::filesystem::path path_;
+  v0::detail::Descriptor file_;
+  bool stream_ = false;
+  off_t written_ = 0;
+  std::string pending_;
+  std::optional<Error> error_;
+};
+
+}  // namespace monitor
+}  // namespace v0
+}  // namespace tessera

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// NVML by a library that stands in for it: every field, what is absent, and what cannot be opened.
+#include "tessera/backend/cuda/nvml.hpp"
+
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <unistd.h>
+
+#include <doctest/doctest.h>
+
+#include "common/gpus.hpp"
+
+namespace cli = tessera::cli;
+namespace nvml = tessera::nvml;
+using cli::Json;
+
+namespace {
+
+/// A mode of the stand-in for as long as this lives.
+struct Mode {
+  explicit Mode(char const* name) { ::setenv("NVML_STUB_MODE", name, 1); }
+  ~Mode() { ::unsetenv("NVML_STUB_MODE"); }
+};
+
+}  // namespace
+
+TEST_CASE("every field of a GPU that answers") {
+  nvml::Library const library(NVML_STUB);
+  REQUIRE_MESSAGE(library, library.reason());
+  CHECK(library.driver() == "580.65.06");
+  REQUIRE(library.size() == 2);
+  nvml::Facts const gpu = library.facts(0);
+  CHECK(gpu.index == 0);
+  CHECK(gpu.name == "NVIDIA H200");
+  CHECK(gpu.uuid == "GPU-01234567-89ab-cdef-0123-456789abcdef");
+  CHECK(gpu.pci_bus_id == "00000000:1B:00.0");
+  CHECK(gpu.memory_bytes == 150754820096);
+  CHECK(gpu.power_limit_w == doctest::Approx(600.0));
+  CHECK(gpu.default_power_limit_w == doctest::Approx(700.0));
+  CHECK(gpu.max_sm_clock_mhz == 1980);
+  CHECK(gpu.max_memory_clock_mhz == 3202);
+  CHECK(gpu.ecc == true);
+  CHECK(gpu.mig == false);  // now, though not after a restart
+  CHECK(gpu.persistence == true);
+  REQUIRE(gpu.processes);
+  REQUIRE(gpu.processes->size() == 40);
+  CHECK(gpu.processes->front().pid == 1000);
+  CHECK(gpu.processes->front().memory_bytes == 1 << 20);
+  CHECK_FALSE((*gpu.processes)[1].memory_bytes);
+  CHECK(gpu.processes->back().memory_bytes == 40 << 20);
+
+  nvml::Sample const now = library.sample(0);
+  CHECK((now.utilization_pct == 90 || now.utilization_pct == 100));
+  CHECK(now.memory_utilization_pct == 41);
+  CHECK(now.memory_used_bytes == 1074790400);
+  CHECK(now.temperature_c == 61);
+  CHECK(now.sm_clock_mhz == 1755);
+  CHECK(now.memory_clock_mhz == 3201);
+  CHECK(now.power_w == doctest::Approx(650.25));
+  CHECK(now.power_instant_w == doctest::Approx(688.7));
+  CHECK(now.power_average_w == doctest::Approx(655.4));
+  CHECK(now.energy_j.value() > 12345678901.0);
+  CHECK(now.throttle_reasons == 0x24);
+}
+
+TEST_CASE("what a GPU does not support is absent") {
+  nvml::Library const library(NVML_STUB);
+  REQUIRE(library.size() == 2);
+  nvml::Facts const gpu = library.facts(1);
+  CHECK(gpu.name == "NVIDIA Old");
+  CHECK(gpu.pci_bus_id == "00000000:9C:00.0");
+  CHECK_FALSE(gpu.uuid);
+  CHECK_FALSE(gpu.memory_bytes);
+  CHECK_FALSE(gpu.power_limit_w);
+  CHECK_FALSE(gpu.ecc);
+  CHECK_FALSE(gpu.mig);
+  CHECK_FALSE(gpu.persistence);
+  CHECK_FALSE(gpu.processes);
+  nvml::Sample const now = library.sample(1);
+  CHECK(now.temperature_c == 44);
+  CHECK_FALSE(now.utilization_pct);
+  CHECK_FALSE(now.memory_used_bytes);
+  CHECK_FALSE(now.power_w);
+  CHECK_FALSE(now.power_instant_w);
+  CHECK_FALSE(now.power_average_w);
+  CHECK_FALSE(now.energy_j);
+  CHECK_FALSE(now.throttle_reasons);
+}
+
+TEST_CASE("functions that a driver lacks") {
+  nvml::Library const library(NVML_OLD_STUB);
+  REQUIRE(library);
+  nvml::Sample const now = library.sample(0);
+  CHECK(now.power_w == doctest::Approx(650.25));
+  CHECK_FALSE(now.power_instant_w);
+  CHECK_FALSE(now.energy_j);
+  CHECK(now.throttle_reasons == 0x8);  // by the older name
+  CHECK_FALSE(library.facts(0).processes);
+}
+
+TEST_CASE("no library, a foreign one, one without a driver, no GPU, a lost one") {
+  nvml::Library const missing("libno-such-nvml.so.1");
+  CHECK_FALSE(missing);
+  CHECK(missing.reason().find("libno-such-nvml.so.1") != std::string::npos);
+  CHECK(missing.size() == 0);
+  CHECK_FALSE(missing.driver());
+  nvml::Library const foreign("libm.so.6");
+  CHECK(foreign.reason().find("libm.so.6 lacks functions of NVML") == 0);
+  {
+    Mode const mode("dead");
+    nvml::Library const dead(NVML_STUB);
+    CHECK(dead.reason() == "NVML's nvmlInit_v2 answers 9, Driver Not Loaded");
+    CHECK(dead.size() == 0);
+  }
+  {
+    Mode const mode("none");
+    nvml::Library const none(NVML_STUB);
+    CHECK(none);
+    CHECK(none.size() == 0);
+  }
+  Mode const mode("lost");
+  nvml::Library const lost(NVML_STUB);
+  REQUIRE(lost.size() == 2);
+  CHECK_FALSE(lost.facts(0).name);
+  CHECK_FALSE(lost.sample(0).temperature_c);
+  CHECK(lost.facts(1).name == "NVIDIA Old");  // the other keeps its index
+}
+
+TEST_CASE("addresses of CUDA and of NVML") {
+  CHECK(nvml::same_address("0000:1b:00.0", "00000000:1B:00.0"));
+  CHECK_FALSE(nvml::same_address("0000:1b:00.0", "00000000:1C:00.0"));
+  CHECK_FALSE(nvml::same_address("0001:1b:00.0", "00000000:1B:00.0"));
+  CHECK_FALSE(nvml::same_address("", ""));
+}
+
+TEST_CASE("the environment of results, and what is warned of") {
+  cli::GpuState const state = cli::state_of(nvml::Library(NVML_STUB));
+  std::vector<std::string> const addresses{"0000:9c:00.0", "0000:1b:00.0"};  // CUDA may count otherwise
+  Json environment = Json::object();
+  cli::add_gpus(environment, state, addresses);
+  CHECK(environment["nvidia_driver"] == "580.65.06");
+  CHECK(environment["gpus_reason"].is_null());
+  REQUIRE(environment["gpus"].size() == 2);
+  Json const& gpu = environment["gpus"][0];
+  CHECK(gpu["index"] == 0);
+  CHECK(gpu["cuda_device"] == 1);
+  CHECK(gpu["power_limit_w"] == 600.0);
+  CHECK(gpu["memory_used_bytes"] == 1074790400);
+  CHECK(gpu["throttle_reasons"] == Json::array({"sw_power_cap", "sw_thermal_slowdown"}));
+  CHECK(gpu["processes"].size() == 40);
+  CHECK(gpu["processes"][1]["memory_bytes"].is_null());
+  Json const& other = environment["gpus"][1];
+  CHECK(other["cuda_device"] == 0);
+  CHECK(other["temp_c"] == 44);
+  for (char const* const absent : {"uuid", "power_limit_w", "ecc", "mig", "throttle_reasons", "processes"})
+    CHECK_MESSAGE(other[absent].is_null(), absent);
+
+  CHECK(cli::gpu_warnings(state, addresses, 1).empty());  // the first device of CUDA is the quiet one
+  cli::Names const warnings = cli::gpu_warnings(state, addresses, 2);
+  REQUIRE(warnings.size() == 2);
+  CHECK(warnings[0].find("GPU 1 is in use by other processes (1000 with 1 MiB, 1001, ") == 0);
+  CHECK(warnings[1].find("(sw_power_cap|sw_thermal_slowdown)") != std::string::npos);
+  CHECK(cli::gpu_warnings(state, {}, 2).empty());
+
+  cli::add_gpus(environment, cli::state_of(nvml::Library("libno-such-nvml.so.1")), {});
+  CHECK(environment["gpus"].is_null());
+  CHECK(environment["nvidia_driver"].is_null());
+  CHECK(environment["gpus_reason"].is_string());
+  CHECK(cli::throttle_text(0) == "none");
+  CHECK(cli::throttle_text(0x44) == "sw_power_cap|hw_thermal_slowdown");
+  CHECK(cli::throttle_text(std::uint64_t{1} << 40) == "other");
+}
+
+TEST_CASE("this process is no other process") {
+  cli::GpuState state = cli::state_of(nvml::Library(NVML_STUB));
+  state.facts[0].processes = {{::getpid(), std::nullopt}};
+  state.samples[0].throttle_reasons = 0x1;  // idle: not held down
+  CHECK(cli::gpu_warnings(state, {"0000:1b:00.0"}, 1).empty());
+}
