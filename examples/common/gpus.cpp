@@ -52,8 +52,13 @@ GpuState state_of(nvml::Library const& library) {
   return state;
 }
 
+nvml::Library const& gpu_library() {
+  static nvml::Library const library;
+  return library;
+}
+
 GpuState const& gpus_at_start() {
-  static GpuState const state = state_of(nvml::Library());
+  static GpuState const state = state_of(gpu_library());
   return state;
 }
 
@@ -95,6 +100,14 @@ void add_gpus(Json& environment, GpuState const& state, std::vector<std::string>
                                    {"throttle_reasons", throttle_json(now.throttle_reasons)},
                                    {"processes", processes_json(gpu.processes)}});
   }
+}
+
+std::vector<int> nvml_indices(GpuState const& state, std::vector<std::string> const& addresses, int used) {
+  std::vector<int> found;
+  for (int device = 0; device < used; ++device)
+    for (nvml::Facts const& gpu : state.facts)
+      if (cuda_device(gpu, addresses) == device) found.push_back(gpu.index);
+  return found.size() == static_cast<std::size_t>(used) ? found : std::vector<int>();
 }
 
 Names gpu_warnings(GpuState const& state, std::vector<std::string> const& addresses, int used) {

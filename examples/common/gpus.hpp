@@ -26,6 +26,9 @@ struct GpuState {
 
 GpuState state_of(nvml::Library const& library);
 
+/// NVML for the whole program, opened when first asked for.
+nvml::Library const& gpu_library();
+
 /// The state when this was first called. Ask before CUDA takes a context: in a container that is not to be
 /// told from the context of another process.
 GpuState const& gpus_at_start();
@@ -42,6 +45,9 @@ Json or_null(std::optional<Value> const& value) {
 /// For an environment: `nvidia_driver`, `gpus` (null where NVML says nothing) and `gpus_reason`. `addresses`
 /// are those of CUDA's devices in CUDA's order, as far as it was asked.
 void add_gpus(Json& environment, GpuState const& state, std::vector<std::string> const& addresses);
+
+/// NVML's numbers of the first `used` CUDA devices; none where not all of them are known to it.
+std::vector<int> nvml_indices(GpuState const& state, std::vector<std::string> const& addresses, int used);
 
 /// What makes figures of the first `used` CUDA devices doubtful: other processes there, and clocks held down.
 /// A sentence each.

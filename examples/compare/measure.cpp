@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <unistd.h>
 #include <utility>
 
@@ -20,6 +21,8 @@
 #include "tessera/train/any_trainer.hpp"
 
 #include "common/data.hpp"
+#include "common/gpu_watch.hpp"
+#include "common/gpus.hpp"
 #include "common/machine.hpp"
 #include "common/program.hpp"
 #include "common/run_flags.hpp"
@@ -96,6 +99,11 @@ class Training {
 
   /// What was measured is in the repeat also when this throws.
   void run() {
+    if (point_.recipe.device != "cpu") {
+      auto gpus = cli::nvml_indices(cli::gpus_at_start(), device_facts(point_.recipe.device).addresses,
+                                    point_.world());
+      if (!gpus.empty()) watch_.emplace(cli::gpu_library(), std::move(gpus));
+    }
     cli::reset_peak_resident();
     start_ = Clock::now();
     RunOptions options;
@@ -181,6 +189,7 @@ class Training {
         read_all_but(first ? 0 : steps_read_late(point_.recipe));
       }
       read_all_but(0);
+      if (root && watch_) done_.gpus = watch_->sums().use();
     }
     WeightsHash hash;
     trainer->collect([&](ParameterSpec const& parameter, std::span<float const> values) {
@@ -219,6 +228,7 @@ class Training {
   void begin_window() {
     window_ = Clock::now();
     cpu_before_ = cli::cpu_seconds();
+    if (watch_) watch_->begin();
   }
 
   std::int64_t planned() const { return fixed_ > 0 ? fixed_ : steps_; }
@@ -247,6 +257,7 @@ class Training {
   Repeat& done_;
   Clock::time_point start_, window_;
   double cpu_before_ = 0.0;
+  std::optional<cli::GpuWatch> watch_;
 };
 
 std::string hexadecimal(std::uint64_t value) {

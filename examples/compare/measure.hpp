@@ -11,6 +11,7 @@
 #include "tessera/data/tokens.hpp"
 #include "tessera/io/results.hpp"
 
+#include "common/gpu_watch.hpp"
 #include "compare/settings.hpp"
 #include "compare/timing.hpp"
 
@@ -25,10 +26,11 @@ struct Repeat {
   std::vector<results::EpochLogRow> epochs;  ///< where they say how long
   std::int64_t tokens = 0, unmasked = 0;     ///< of all steps; those that counted
   double final_loss_with_padding = 0.0;
-  double first_step_s = 0.0;  ///< from the start of the row to the end of the first step
-  double total_s = 0.0;       ///< the row from its start to its hash
-  double window_s = 0.0;      ///< of the host, between its reading the reports around the timed steps
-  double cpu_seconds = 0.0;   ///< of the whole process in that time
+  double first_step_s = 0.0;        ///< from the start of the row to the end of the first step
+  double total_s = 0.0;             ///< the row from its start to its hash
+  double window_s = 0.0;            ///< of the host, between its reading the reports around the timed steps
+  double cpu_seconds = 0.0;         ///< of the whole process in that time
+  std::optional<cli::GpuUse> gpus;  ///< of its GPUs in that time, where it was long enough
   std::int64_t peak_device = 0, arena_device = 0, arena_host = 0;  ///< bytes, the largest over ranks
   std::int64_t peak_nvme = 0;                                      ///< bytes of a file, likewise
   double nvme_read = 0.0, nvme_written = 0.0;                      ///< bytes of a step, likewise

@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "common/gpus.hpp"
 #include "common/machine.hpp"
 #include "common/peaks.hpp"
 
@@ -92,6 +93,36 @@ void add_epochs(Row& row, Measured const& of) {
   row["epoch_losses_with_padding"] = std::move(with_padding);
 }
 
+/// What GPUs did in the timed steps, where every repeat was long enough to say.
+void add_gpu_use(Row& row, std::vector<Repeat> const& repeats) {
+  auto const known = [](Repeat const& repeat) { return repeat.gpus.has_value(); };
+  if (repeats.empty() || !std::all_of(repeats.begin(), repeats.end(), known)) return;
+  auto const mean_of = [&](auto field) -> std::optional<double> {
+    double weighted = 0.0, time = 0.0;
+    for (Repeat const& repeat : repeats) {
+      auto const& value = *repeat.gpus.*field;
+      if (!value) return std::nullopt;
+      weighted += *value * repeat.timed.total_s;
+      time += repeat.timed.total_s;
+    }
+    return time > 0.0 ? std::optional(weighted / time) : std::nullopt;
+  };
+  std::optional<double> const power = mean_of(&cli::GpuUse::power_w);
+  std::optional<double> peak = 0.0;
+  double time = 0.0;
+  for (Repeat const& repeat : repeats) {
+    auto const& one = repeat.gpus->peak_power_w;
+    peak = peak && one ? std::optional(std::max(*peak, *one)) : std::nullopt;
+    time += repeat.timed.total_s;
+  }
+  row["avg_gpu_util_pct"] = cli::or_null(mean_of(&cli::GpuUse::util_pct));
+  row["avg_power_w"] = cli::or_null(power);
+  row["peak_power_w"] = cli::or_null(peak);
+  row["energy_j"] = power ? Row(*power * time) : Row(nullptr);
+  row["temp_start_c"] = cli::or_null(repeats.front().gpus->temp_start_c);
+  row["temp_end_c"] = cli::or_null(repeats.back().gpus->temp_end_c);
+}
+
 void add_measurements(Row& row, Measured const& of, Settings const& settings) {
   std::vector<double> rates, steps, peaks;
   double train_s = 0.0, total_s = 0.0, first_s = 0.0, cpu = 0.0, window = 0.0, bytes = 0.0;
@@ -129,6 +160,7 @@ void add_measurements(Row& row, Measured const& of, Settings const& settings) {
     row["comm_time_s"] = comm ? Row(*comm / count) : Row(nullptr);
     row["comm_exposed_s"] = row["comm_time_s"];  // where it is known, nothing runs beside a collective
     row["comm_waiting_s"] = waiting ? Row(*waiting / count) : Row(nullptr);
+    add_gpu_use(row, of.repeats);
   }
   row["total_time_s"] = total_s;
   row["first_step_s"] = first_s;

@@ -17,7 +17,7 @@ endfunction()
 
 run()
 expect_code(0)
-foreach(part compiler Eigen "CPU backend" "CUDA backend" "NVIDIA driver" "CUDA toolkit" NCCL cuDNN io_uring "launched by"
+foreach(part compiler Eigen "CPU backend" "CUDA backend" "NVIDIA driver" NVML "CUDA toolkit" NCCL cuDNN io_uring "launched by"
              "default data")
   if(NOT output MATCHES "\n  ${part} \\.\\.+ \\[(OKAY|NO)\\] +[^\n]+\n")
     message(SEND_ERROR "the report has no line for ${part}: ${output}")

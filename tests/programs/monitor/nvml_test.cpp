@@ -2,13 +2,18 @@
 // NVML by a library that stands in for it: every field, what is absent, and what cannot be opened.
 #include "tessera/backend/cuda/nvml.hpp"
 
+#include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <optional>
 #include <string>
+#include <thread>
 #include <unistd.h>
+#include <vector>
 
 #include <doctest/doctest.h>
 
+#include "common/gpu_watch.hpp"
 #include "common/gpus.hpp"
 
 namespace cli = tessera::cli;
@@ -170,6 +175,67 @@ TEST_CASE("the environment of results, and what is warned of") {
   CHECK(cli::throttle_text(0) == "none");
   CHECK(cli::throttle_text(0x44) == "sw_power_cap|hw_thermal_slowdown");
   CHECK(cli::throttle_text(std::uint64_t{1} << 40) == "other");
+}
+
+TEST_CASE("NVML's numbers of CUDA's devices") {
+  cli::GpuState const state = cli::state_of(nvml::Library(NVML_STUB));
+  CHECK(cli::nvml_indices(state, {"0000:9c:00.0", "0000:1b:00.0"}, 2) == std::vector<int>{1, 0});
+  CHECK(cli::nvml_indices(state, {"0000:9c:00.0"}, 1) == std::vector<int>{1});
+  CHECK(cli::nvml_indices(state, {"0000:9c:00.0", "0000:77:00.0"}, 2).empty());
+}
+
+TEST_CASE("figures of some seconds are those of all GPUs, and of long enough a time") {
+  nvml::Sample one, other;
+  one.utilization_pct = 80;
+  one.power_instant_w = 500.0;
+  one.power_w = 1.0;
+  one.temperature_c = 50;
+  other.utilization_pct = 40;
+  other.power_w = 300.0;
+  other.temperature_c = 60;
+  cli::GpuSums sums;
+  CHECK_FALSE(sums.use());
+  sums.add(100.0, {one, other});
+  one.utilization_pct = 100;
+  one.power_instant_w = 700.0;
+  one.temperature_c = 70;
+  sums.add(104.0, {one, other});
+  CHECK_FALSE(sums.use());
+  sums.add(106.0, {one, other});
+  auto const use = sums.use().value();
+  CHECK(*use.util_pct == doctest::Approx((60.0 + 70.0 + 70.0) / 3.0));
+  CHECK(*use.power_w == doctest::Approx((800.0 + 1000.0 + 1000.0) / 3.0));
+  CHECK(use.peak_power_w == 1000.0);
+  CHECK(use.temp_start_c == 60.0);
+  CHECK(use.temp_end_c == 70.0);
+
+  // Where energy is counted it is the mean; what one GPU lacks the sum lacks.
+  cli::GpuSums counted;
+  one.energy_j = 10000.0;
+  other.energy_j = 5000.0;
+  counted.add(0.0, {one, other});
+  one.energy_j = 16000.0;
+  other.energy_j = 6000.0;
+  other.utilization_pct.reset();
+  counted.add(10.0, {one, other});
+  CHECK(counted.use()->power_w == doctest::Approx(700.0));
+  CHECK_FALSE(counted.use()->util_pct);
+  cli::GpuSums none;
+  none.add(0.0, {nvml::Sample()});
+  none.add(10.0, {nvml::Sample()});
+  REQUIRE(none.use());
+  CHECK_FALSE(none.use()->power_w);
+  CHECK_FALSE(none.use()->peak_power_w);
+  CHECK_FALSE(none.use()->temp_end_c);
+}
+
+TEST_CASE("a watch samples until it goes") {
+  nvml::Library const library(NVML_STUB);
+  cli::GpuWatch watch(library, {0}, std::chrono::milliseconds(1));
+  while (watch.sums().samples() < 3) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  watch.begin();
+  while (watch.sums().samples() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  CHECK_FALSE(watch.sums().use());  // far from long enough
 }
 
 TEST_CASE("this process is no other process") {
