@@ -65,6 +65,9 @@ inline Json config_json(Settings const& settings) {
   config["merge"] = settings.adapters.merge;
   config["checkpoint"] = or_null(settings.checkpoints.folder.string());
   config["checkpoint_every"] = settings.checkpoints.every;
+  config["trace"] = or_null(settings.trace.file.string());
+  config["profile"] = settings.trace.profile;
+  config["trace_steps"] = settings.trace.asked() ? Json(settings.trace.steps) : Json(nullptr);
   config["seed"] = options.seed;
   config["threads"] = options.threads;
   return config;

@@ -37,6 +37,7 @@
 #include "common/values.hpp"
 #include "train/adapters.hpp"
 #include "train/checkpointing.hpp"
+#include "train/tracing.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -62,6 +63,7 @@ struct TrainFlags {
   bool quiet = false, deepspeed_keys = false;
   ConfigFile file;
   CheckpointSettings checkpoints;
+  TraceSettings trace;
 };
 
 inline void declare(CommandLine& line, TrainFlags& flags) {
@@ -134,6 +136,7 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
   line.path("--tensorboard", "FOLDER", flags.tensorboard, "write event files for TensorBoard here");
   line.whole("--print-every", flags.print_every, "steps between two printed ones; 0: a hundred lines in all",
              0, std::int64_t{1} << 40);
+  add_trace_flags(line, flags.trace);
   line.toggle("-q,--quiet", flags.quiet, "print errors only");
   add_config_flags(line, flags.file);
   add_row_flags(line, flags.file);
@@ -159,6 +162,7 @@ struct Settings {
   std::filesystem::path nvme_path;  ///< empty: a fresh folder, where one is needed
   std::string save_config;          ///< of the folder that is saved; empty: a file is
   CheckpointSettings checkpoints;
+  TraceSettings trace;
   std::string data_text;    ///< what the data is, in words
   std::string length_from;  ///< which flag said how long
   bool quiet = false;
@@ -222,6 +226,8 @@ inline void check_outputs(Settings const& settings, TrainFlags const& flags) {
     refuse("--log '-' names no file; give --log /dev/stdout with --quiet, or the name of a file");
   if (settings.save == "-")
     refuse("--save '-' names no file; give --save /dev/stdout with --quiet, or the name of a file");
+  if (settings.trace.file == "-")
+    refuse("--trace '-' names no file; give --trace /dev/stdout with --quiet, or the name of a file");
   std::error_code code;
   if (!settings.tensorboard.empty() && std::filesystem::exists(settings.tensorboard, code) &&
       !std::filesystem::is_directory(settings.tensorboard, code))
@@ -229,19 +235,19 @@ inline void check_outputs(Settings const& settings, TrainFlags const& flags) {
            " is a file; name a folder, which is created where there is none");
   NamedPath const log("--log", settings.log), save("--save", settings.save),
       checkpoint("--checkpoint", settings.checkpoints.folder),
-      adapter("--save-adapter", settings.adapters.save);
-  check_distinct({log, save, checkpoint, adapter});
-  check_apart({log, save, checkpoint}, data_paths(flags.data));
-  if (!flags.validation.empty()) check_apart({log, save, checkpoint}, {{"--validation", flags.validation}});
-  if (!settings.model.folder.empty())
-    check_apart({log, save, checkpoint}, {{"--model", settings.model.folder}});
+      adapter("--save-adapter", settings.adapters.save), trace("--trace", settings.trace.file);
+  check_distinct({log, save, checkpoint, adapter, trace});
+  std::vector<NamedPath> const outputs{log, save, checkpoint, trace};
+  check_apart(outputs, data_paths(flags.data));
+  if (!flags.validation.empty()) check_apart(outputs, {{"--validation", flags.validation}});
+  if (!settings.model.folder.empty()) check_apart(outputs, {{"--model", settings.model.folder}});
   if (settings.init.empty()) return;
   NamedPath const init("--init", settings.init);
   std::vector<NamedPath> weights{init};
   if (!init.is_folder())
     for (auto const& file : weights_files(settings.init)) weights.emplace_back("--init", file);
   // One file of weights may be saved over: it is replaced whole, after the last step.
-  check_apart({log}, weights);
+  check_apart({log, trace}, weights);
   if (init.is_folder() || weights.size() > 2) check_apart({save}, weights);
 }
 
@@ -318,6 +324,7 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   settings.checkpoints = flags.checkpoints;
   settings.print_every = flags.print_every;
   settings.tensorboard = flags.tensorboard;
+  settings.trace = flags.trace;
   settings.quiet = flags.quiet;
 
   check_data_flags(line, flags.data);
@@ -359,6 +366,7 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
       std::filesystem::create_directories(settings.log.parent_path(), ignored);
     check_writable(settings.log);
   }
+  if (!settings.trace.file.empty()) check_writable(settings.trace.file);
 
   std::int64_t text_vocabulary = 256;
   std::int64_t vocabulary = flags.data.vocabulary;
@@ -403,6 +411,7 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   }
   check_schedule(settings);
   continue_data(settings.checkpoints, settings.data_identity(), settings.relation.global(), settings.steps);
+  check_trace(line, settings.trace, settings.steps - settings.checkpoints.first_step());
   if (settings.checkpoints.from) (void)end_of_log(settings.log, settings.checkpoints.from->step);
   check_room_for_checkpoints(settings.checkpoints, parameter_count(settings.units()),
                              trainable_count(settings.units()), settings.steps);
@@ -421,6 +430,7 @@ inline std::map<std::string, std::string> settled_flags(Settings const& settings
   flags["--steps"] = settings.epochs > 0 ? "" : std::to_string(settings.steps);
   if (!reads_fields(settings.data)) flags["--field"] = "";
   if (settings.checkpoints.folder.empty()) flags["--checkpoint-every"] = flags["--keep"] = "";
+  if (!settings.trace.asked()) flags["--trace-steps"] = "";
   return flags;
 }
 

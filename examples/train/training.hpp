@@ -32,6 +32,7 @@
 #include "common/weights.hpp"
 #include "train/run_json.hpp"
 #include "train/settings.hpp"
+#include "train/tracing.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -44,6 +45,7 @@ class Training {
       : settings_(settings),
         command_(std::move(command)),
         units_(settings.model.built.units({1, 1})),
+        times_(static_cast<std::size_t>(settings.relation.ranks)),
         terminal_(Terminal::of(STDOUT_FILENO)),
         bar_(std::cout, settings.quiet ? Terminal{} : terminal_),
         checkpoints_(settings.checkpoints.folder, settings.checkpoints.keep),
@@ -90,7 +92,12 @@ class Training {
                                              : "; the weights after step " + std::to_string(done_) +
                                                    " are in " + v0::detail::path_text(settings_.save)),
                   data_error_->rank());
-    int const code = interrupted() ? Interrupt::exit_code() : 0;
+    int code = interrupted() ? Interrupt::exit_code() : 0;
+    if (trace_lost_) {
+      print_error(v0::detail::path_text(settings_.trace.file) +
+                  ": the trace was not written; the training and its weights are not affected");
+      if (code == 0) code = tessera::exit_code(ErrorKind::failed);
+    }
     if (!log_cut_) return code;
     print_error(v0::detail::path_text(settings_.log) + ": the log is incomplete, it ends after step " +
                 std::to_string(logged_) + " of " + std::to_string(done_) +
@@ -126,19 +133,26 @@ class Training {
                      settings_.checkpoints.first_step());
 
     std::deque<Ticket> under_way;
+    double seconds = 0;  // of the step that was read last
     auto const read_all_but = [&](std::size_t kept) {
-      for (; under_way.size() > kept; under_way.pop_front())
-        if (StepReport const report = read(under_way.front()); root) record(report);
+      for (; under_way.size() > kept; under_way.pop_front()) {
+        StepReport const report = read(under_way.front());
+        seconds = report.seconds;
+        if (root) record(report);
+      }
     };
     std::int64_t const first = settings_.checkpoints.first_step(), every = settings_.checkpoints.every;
+    TracedSteps traced(settings_.trace, first, *trainer, comm.rank());
     std::int64_t step = first, saved = first;
     AsyncCheckpoint beside;
     for (; step < settings_.steps; ++step) {
       Batch const* const batch = load(*loader, step + settings_.checkpoints.data_shift);
       bool const stopped = root && step > 0 && (Interrupt::caught() || validation_cut_);
       if (!comm::unanimous(comm, batch != nullptr && !stopped && !beside.failed())) break;
+      bool const timed = traced.begin(step);
       under_way.push_back(trainer->step(*batch));
-      read_all_but(steps_read_late(settings_.recipe));
+      read_all_but(timed ? 0 : steps_read_late(settings_.recipe));
+      if (timed && traced.end(step, seconds)) hand_in(traced.take(), comm);
       bool const due = settings_.validate_every > 0 && (step + 1) % settings_.validate_every == 0;
       if (validation && (due || step + 1 == settings_.steps)) {
         read_all_but(0);
@@ -151,11 +165,26 @@ class Training {
       if (root && !saving_.empty() && !beside.busy() && !beside.failed()) say_saved();
     }
     read_all_but(0);
+    if (traced.wants(step)) hand_in(traced.take(), comm);
     if (settings_.checkpoints.grace == 0) Interrupt::heed();
     beside.wait();
     if (root && !saving_.empty()) say_saved();
     if (checkpoints() && step > saved) checkpoint(*trainer, step, root);
     if (step > 0 || settings_.steps == 0) finish(*trainer, root);
+  }
+
+  /// After the last timed step, or where the run was cut short: a trace is there however the run ends.
+  void hand_in(RankTimes times, comm::Comm const& comm) {
+    times_[static_cast<std::size_t>(comm.rank())] = std::move(times);
+    comm::unanimous(comm, true);
+    if (!comm.is_root()) return;
+    TraceSettings const& asked = settings_.trace;
+    bar_.clear();
+    bool const any = !times_.front().steps.empty();
+    if (any && !write_asked(asked, times_)) trace_lost_ = true;
+    say((asked.file.empty() ? "profiled " : "traced ") + steps_text(times_.front()) +
+        (any && !asked.file.empty() && !trace_lost_ ? " | " + v0::detail::path_text(asked.file) : ""));
+    if (any && asked.profile) to_log([&](JsonlLog& log) { log.note({{"profile", profile_json(times_)}}); });
   }
 
   /// Saves all state after a step, whose line is on file by then; beside the next steps or at once.
@@ -435,6 +464,8 @@ class Training {
       say("trained " + grouped(taken) + (taken == 1 ? " step" : " steps") + " | loss " +
           fixed(first_loss_, 4) + " -> " + fixed(last_loss_, 4) + " | " +
           grouped(static_cast<std::int64_t>(rate)) + " tok/s");
+    if (settings_.trace.profile && !times_.front().steps.empty())
+      say(profile_text(profile_of(times_.front()), times_.size()));
     if (!settings_.adapters.save.empty())
       say("saved adapters " + v0::detail::path_text(settings_.adapters.save));
     if (!settings_.save.empty())
@@ -449,6 +480,7 @@ class Training {
   std::mutex data_mutex_;
   std::optional<Error> data_error_;  // of the first rank whose data was gone; read after the last vote
 
+  std::vector<RankTimes> times_;  // each rank writes its own; read after a vote
   Terminal terminal_;
   Progress bar_;
   std::optional<EpochSums> epoch_;  // where epochs say how long
@@ -458,7 +490,7 @@ class Training {
   std::optional<JsonlLog> log_;
   std::optional<EventFile> events_;
   AnyTrainer const* trainer_ = nullptr;  // of rank 0, while it trains; for the event file
-  bool log_cut_ = false, validation_cut_ = false;
+  bool log_cut_ = false, trace_lost_ = false, validation_cut_ = false;
   std::int64_t done_, logged_, timed_ = 0, tokens_ = 0;
   Clock::time_point line_printed_ = Clock::now();
   double first_loss_ = 0.0, last_loss_ = 0.0, seconds_ = 0.0;

@@ -19,6 +19,7 @@ class PeerLost;
 enum class Lane : std::uint8_t;
 struct Operation;
 class Recorder;
+class EntryTimer;
 template <class Place>
 class Context;
 struct PhiloxCounter;

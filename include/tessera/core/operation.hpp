@@ -58,6 +58,16 @@ class Recorder {
   virtual void violation(char const* what) = 0;
 };
 
+/// Hears when the entries of a step ran, in nanoseconds of the machine's monotonic clock: a context that was
+/// given one (`begin_timing`) tells it of each entry, in the order in which they were enqueued, and then of
+/// the step as entry -1. It must not throw.
+class EntryTimer {
+ public:
+  virtual ~EntryTimer() = default;
+  virtual std::int64_t now() noexcept = 0;
+  virtual void ran(int entry, std::int64_t begin, std::int64_t end) noexcept = 0;
+};
+
 /// Where operations are enqueued: the workers, the workspace and the order of one rank on one place. Each
 /// backend specialises it.
 template <class Place>

@@ -38,6 +38,14 @@ inline void append_padded(std::string& line, std::string const& text, std::size_
 
 }  // namespace detail
 
+/// The unit of an entry as a listing has it: "h.3", "h.3:1" in a unit of several segments, "-" of none.
+inline std::string unit_text(StepPlan const& plan, Entry const& entry) {
+  if (entry.unit < 0) return "-";
+  bool const several =
+      plan.unit(entry.unit).segments() > 1 && (computes(entry.verb) || entry.verb == Verb::cross);
+  return plan.unit(entry.unit).name + (several ? ":" + std::to_string(entry.segment) : std::string());
+}
+
 /// A line for each entry of one rank's program: its number, lane, micro-batch, unit and verb, what moves from
 /// where to where and how many bytes of this rank's, and the entries of other lanes that it waits for. A move
 /// among some of the ranks names the group, and one that travels with others the number of their bucket. What
@@ -69,12 +77,7 @@ inline std::string listing(StepPlan const& plan, Program const& program) {
     detail::append_padded(line, std::to_string(index), 7);
     detail::append_padded(line, std::string(name_of(entry.lane)), 15);
     detail::append_padded(line, entry.micro_batch < 0 ? "-" : std::to_string(entry.micro_batch), 7);
-    bool const several = entry.unit >= 0 && plan.unit(entry.unit).segments() > 1 &&
-                         (computes(entry.verb) || entry.verb == Verb::cross);
-    detail::append_padded(line,
-                          (entry.unit < 0 ? "-" : plan.unit(entry.unit).name) +
-                              (several ? ":" + std::to_string(entry.segment) : std::string()),
-                          unit_width);
+    detail::append_padded(line, unit_text(plan, entry), unit_width);
     detail::append_padded(line, std::string(name_of(entry.verb)), 17);
     std::int64_t const bytes = program.bytes_of(entry);
     detail::append_padded(line, entry.from < 0 ? "-" : bytes_text(bytes), 12);

@@ -44,6 +44,9 @@ class AnyTrainer {
   virtual void collect(ParameterSink const& sink) = 0;
   virtual void settle() = 0;
   virtual void observe(StepObserver observer) = 0;
+  /// Tells the timer when the entries of every later step ran, before its ticket is read; null ends that. A
+  /// timed step waits for those before it. The timer must outlive them.
+  virtual void time_entries(EntryTimer* timer) = 0;
   /// The rank's state as bytes, for checkpoints (state_access.hpp).
   virtual StateAccess& state() = 0;
 
@@ -54,8 +57,9 @@ class AnyTrainer {
   virtual FileUse file_use() const = 0;
   /// The attention that ran for what the recipe asks; `automatic` before the first step.
   virtual AttentionKind attention_ran() const = 0;
-  /// Runs a step on a recording context: operations and collectives are reported, nothing is computed.
-  virtual void record(Recorder& recorder) = 0;
+  /// Runs a step on a recording context: operations and collectives are reported, nothing is computed. The
+  /// observer is called after each entry.
+  virtual void record(Recorder& recorder, StepObserver const& observer = {}) = 0;
 };
 
 /// A trainer of any model for any legal recipe that this build can run: `options.batch` and

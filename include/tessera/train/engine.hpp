@@ -71,6 +71,9 @@ class Engine {
                            "with On<Cpu>"});
     observer_ = std::move(observer);
   }
+  /// Tells the timer when the entries of every later step ran, before its ticket is read; null ends that. A
+  /// timed step waits for those before it, and a graph is captured anew for the first. It must outlive them.
+  void time_entries(EntryTimer* timer) { timer_ = timer; }
   /// Replaces all weights; moments, step count and loss scale start anew. Local: every rank must do it.
   void fill(ParameterSource const& source) { fill(source, nullptr); }
   /// Hands all weights to rank 0's sink, in the order of names.
@@ -122,12 +125,12 @@ class Engine {
   AttentionKind attention_ran() const { return context_.attention_ran(); }
 
   /// Runs a step on a recording context: every operation and every collective of this rank is reported to the
-  /// recorder, nothing is computed and no other rank is met.
-  void record(Recorder& recorder) {
+  /// recorder, nothing is computed and no other rank is met. The observer is called after each entry.
+  void record(Recorder& recorder, StepObserver const& observer = {}) {
     Context<Place> context(1, {}, &recorder, context_.math());
     comm::RecordingTransport transport(transport_.rank(), transport_.world(), recorder);
     Store store(plan_, memory_, context, transport, rule_);
-    train_.run(context, store, transport);
+    train_.run(context, store, transport, observer);
   }
 
  private:
@@ -157,6 +160,12 @@ class Engine {
   bool enqueue(Batch const& batch);
   Ticket begin_readback(StepReport begun);
   void read_back(Readback& readback);
+  TESSERA_COLD void begin_timing() {
+    if constexpr (slots > 0)
+      for (auto const& readback : readbacks_)  // the events of one timed step serve the next
+        if (readback && readback->engine) read_back(*readback);
+    context_.begin_timing(*timer_, plan_.train.schedule.turns());
+  }
   void abandon_readbacks();
   void rest() noexcept;
   void conclude(StepReport& report, StepState const& state) const;
@@ -175,6 +184,7 @@ class Engine {
   Executor<Place, T> train_;
   Executor<Place, T> evaluate_;
   StepObserver observer_;
+  EntryTimer* timer_ = nullptr;
   std::array<std::shared_ptr<Readback>, static_cast<std::size_t>(slots)> readbacks_;
   int next_slot_ = 0;
   comm::Traffic traffic_;                      // of the last step whose schedule was walked
@@ -359,6 +369,7 @@ Ticket Engine<Place, T>::step(Batch const& batch) {
   admit(batch, plan_.shape.accumulation);
   comm::Traffic const before = transport_.traffic();
   try {
+    if (timer_) begin_timing();
     if constexpr (slots > 0) {
       auto const& oldest = readbacks_[static_cast<std::size_t>(next_slot_)];
       if (oldest && oldest->engine) read_back(*oldest);
@@ -370,6 +381,7 @@ Ticket Engine<Place, T>::step(Batch const& batch) {
       traffic_ = {now.bytes_sent - before.bytes_sent, now.collectives - before.collectives,
                   now.seconds - before.seconds, now.waiting - before.waiting, now.calls - before.calls};
     }
+    if (timer_) context_.end_timing();
     StepReport begun;
     begun.comm_bytes = traffic_.bytes_sent;
     if constexpr (Context<Place>::immediate) {  // elsewhere these are the seconds of the calls
@@ -414,6 +426,7 @@ void Engine<Place, T>::read_back(Readback& readback) {
     detail::select_device<Place>(device_);
     transport_.await([&] { return context_.arrived(readback.slot); }, "the end of a step");
     context_.raise();
+    context_.report_times();
     StepState state;
     std::memcpy(&state, context_.readback(readback.slot), sizeof state);
     readback.report.seconds = context_.seconds(readback.slot);

@@ -88,8 +88,21 @@ class Context<Cpu> : public MathChannel {
   /// Takes at once what steps would take one by one: nothing here.
   void reserve(std::size_t /*entries*/, std::size_t /*upload_bytes*/) noexcept {}
   /// Later operations belong to a lane, after the entries in `waits`, until `end`.
-  void begin(int /*entry*/, Lane, std::span<int const> /*waits*/) noexcept {}
-  void end(int /*entry*/, bool /*signals*/) noexcept {}
+  void begin(int /*entry*/, Lane, std::span<int const> /*waits*/) noexcept {
+    if (timer_) entry_begun_ = timer_->now();
+  }
+  void end(int entry, bool /*signals*/) noexcept {
+    if (timer_) timer_->ran(entry, entry_begun_, timer_->now());
+  }
+  /// From here to `end_timing` a step of so many turns runs whose entries the timer hears of.
+  void begin_timing(EntryTimer& timer, std::int64_t /*turns*/) noexcept {
+    timer_ = &timer;
+    step_begun_ = timer.now();
+  }
+  void end_timing() noexcept {
+    timer_->ran(-1, step_begun_, timer_->now());
+    timer_ = nullptr;
+  }
   /// Where device transports enqueue now; null: their buffers are host memory.
   void* native_stream() const noexcept { return nullptr; }
   /// Enqueues a program whose body is the same every time it is asked for. Says whether the body ran.
@@ -158,6 +171,8 @@ class Context<Cpu> : public MathChannel {
   Recorder* recorder_;
   cpu::ThreadPool pool_;
   std::byte* scratch_ = nullptr;
+  EntryTimer* timer_ = nullptr;
+  std::int64_t step_begun_ = 0, entry_begun_ = 0;
 };
 
 }  // namespace v0

@@ -20,6 +20,7 @@
 #include "tessera/backend/cpu/context.hpp"
 #include "tessera/backend/cuda/blas.cuh"
 #include "tessera/backend/cuda/budget.hpp"
+#include "tessera/backend/cuda/entry_events.cuh"
 #include "tessera/backend/cuda/error.cuh"
 #include "tessera/backend/cuda/handles.cuh"
 #include "tessera/backend/cuda/host_worker.hpp"
@@ -126,19 +127,31 @@ class Context<Cuda> : public MathChannel {
 
   /// Later operations go to a lane, after the entries in `waits`, until `end`, which marks the entry when
   /// others wait for it. Entries are numbered from 0, below those reserved; waits name earlier ones.
-  void begin(int /*entry*/, Lane lane, std::span<int const> waits) noexcept {
+  void begin(int entry, Lane lane, std::span<int const> waits) noexcept {
     if (recorder_) return;
     lane_ = static_cast<std::size_t>(lane);
     for (int const other : waits)
       check(cudaStreamWaitEvent(stream(), marks_[static_cast<std::size_t>(other)].get(), 0),
             "cudaStreamWaitEvent");
+    if (timer_) check(times_.begin(entry, stream(), recording_), "cudaEventRecord");
   }
   void end(int entry, bool signals) noexcept {
     if (recorder_) return;
+    if (timer_) check(times_.end(stream(), recording_), "cudaEventRecord");
     if (signals)
       check(cudaEventRecord(marks_[static_cast<std::size_t>(entry)].get(), stream()), "cudaEventRecord");
     lane_ = 0;
   }
+
+  /// From here to `end_timing` a step of so many turns runs with an event before and after each entry. Its
+  /// graph is one of its own, so that other steps have none. Waits for what was enqueued before. When the
+  /// step has ended, `report_times` tells the timer.
+  void begin_timing(EntryTimer& timer, std::int64_t turns) {
+    times_.start(timer, static_cast<std::size_t>(turns), lanes_[0].get());
+    timer_ = &timer;
+  }
+  void end_timing() noexcept { timed_ = std::exchange(timer_, nullptr); }
+  void report_times() { times_.report(std::exchange(timed_, nullptr)); }
 
   /// Enqueues a program of entries over all lanes between two points of the compute lane. With `graph`, its
   /// first run is captured as a CUDA graph, instantiated and launched, and every later one is one launch: the
@@ -151,7 +164,7 @@ class Context<Cuda> : public MathChannel {
       join();
       return true;
     }
-    Recorded& recorded = recorded_[program];
+    Recorded& recorded = recorded_[timer_ ? 2 : program];
     bool const first = !recorded.graph;
     if (first) recorded = captured(body);
     if (!recorded.graph) return first;
@@ -375,31 +388,14 @@ class Context<Cuda> : public MathChannel {
     std::array<std::uint32_t, lane_count> host_tasks{};
   };
 
-  /// The lane's part of the protocol (host_worker.hpp), as one node of a graph. A write is fenced against all
-  /// that the lane did before.
+  /// The lane's part of the protocol (host_worker.hpp), as one node of a graph.
   void hand_over(cuda::HostTask const& task, cuda::HostSignal& signal) noexcept {
-    if (!batch_memory_) {
+    if (batch_memory_)
+      check(cuda::hand_over(batch_memory_, stream(), task, signal), "cuStreamBatchMemOp");
+    else
       failure_ =
           "host work in a step needs 64-bit stream-memory operations, which this GPU or its driver "
           "lacks; use offload none";
-      return;
-    }
-    auto const address = [](void const* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); };
-    std::array<CUstreamBatchMemOpParams, 3> operations{};
-    auto const write = [&](CUstreamBatchMemOpParams& operation, void const* to, std::uint64_t value) {
-      operation.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
-      operation.writeValue.address = address(to);
-      operation.writeValue.value64 = value;
-      operation.writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
-    };
-    write(operations[0], &signal.done, 0);
-    write(operations[1], &signal.go, address(&task));
-    operations[2].waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_64;
-    operations[2].waitValue.address = address(&signal.done);
-    operations[2].waitValue.value64 = 1;
-    operations[2].waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
-    check(batch_memory_(stream(), static_cast<unsigned>(operations.size()), operations.data(), 0),
-          "cuStreamBatchMemOp");
   }
 
   double elapsed(cudaEvent_t from, cudaEvent_t to) noexcept {
@@ -428,6 +424,7 @@ class Context<Cuda> : public MathChannel {
 
   /// All lanes start after what the compute lane has so far, and it goes on after all of them.
   void fork() noexcept {
+    if (timer_) check(times_.begin(-1, lanes_[0].get(), recording_), "cudaEventRecord");
     check(cudaEventRecord(joins_[0].get(), lanes_[0].get()), "cudaEventRecord");
     for (std::size_t lane = 1; lane < lanes_.size(); ++lane)
       check(cudaStreamWaitEvent(lanes_[lane].get(), joins_[0].get(), 0), "cudaStreamWaitEvent");
@@ -437,6 +434,7 @@ class Context<Cuda> : public MathChannel {
       check(cudaEventRecord(joins_[lane].get(), lanes_[lane].get()), "cudaEventRecord");
       check(cudaStreamWaitEvent(lanes_[0].get(), joins_[lane].get(), 0), "cudaStreamWaitEvent");
     }
+    if (timer_) check(times_.end_step(lanes_[0].get(), recording_), "cudaEventRecord");
   }
 
   template <class F>
@@ -473,8 +471,11 @@ class Context<Cuda> : public MathChannel {
   cuda::Blas blas_;
   cuda::BlasPlans plans_;
   std::vector<cuda::Event> marks_;  // by entry
-  std::array<Recorded, 2> recorded_;
-  Recorded* recording_ = nullptr;  // while a program is captured
+  cuda::EntryEvents times_;
+  EntryTimer *timer_ = nullptr,
+             *timed_ = nullptr;       // while a step is enqueued; from then until it is reported
+  std::array<Recorded, 3> recorded_;  // training, evaluation, timed training
+  Recorded* recording_ = nullptr;     // while a program is captured
   std::array<Arrival, arrival_slots> arrivals_;
   std::array<cuda::Event, arrival_slots + 1> ends_;  // of steps in turn: all under way, and the one before
   cudaEvent_t last_end_ = nullptr;

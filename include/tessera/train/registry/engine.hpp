@@ -33,6 +33,7 @@ class EngineTrainer final : public AnyTrainer {
   void collect(ParameterSink const& sink) override { engine_.collect(sink); }
   void settle() override { engine_.settle(); }
   void observe(StepObserver observer) override { engine_.observe(std::move(observer)); }
+  void time_entries(EntryTimer* timer) override { engine_.time_entries(timer); }
   StateAccess& state() override { return state_; }
   StepPlan const& plan() const override { return engine_.plan(); }
   std::int64_t peak_bytes(Tier tier) const override { return engine_.memory().high_water(tier); }
@@ -42,7 +43,9 @@ class EngineTrainer final : public AnyTrainer {
     return {{file->bytes_read(), file->bytes_written()}, file->description()};
   }
   AttentionKind attention_ran() const override { return engine_.attention_ran(); }
-  void record(Recorder& recorder) override { engine_.record(recorder); }
+  void record(Recorder& recorder, StepObserver const& observer) override {
+    engine_.record(recorder, observer);
+  }
 
  private:
   comm::Comm comm_;

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/step_times.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <string_view>
+#include <utility>
+
+#include "tessera/io/file.hpp"
+#include "tessera/plan/listing.hpp"
+
+#include "common/terminal.hpp"
+#include "common/values.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Sums what the operations of one entry cost.
+struct Costs final : Recorder {
+  void operation(Operation const& operation) override {
+    flops += operation.flops;
+    bytes += operation.bytes;
+  }
+  void violation(char const*) override {}
+
+  double flops = 0, bytes = 0;
+};
+
+double seconds(std::int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; }
+
+/// How much of an interval lies in others, which are in order and apart.
+std::int64_t overlap(TimeSpan const& one, std::vector<TimeSpan> const& others) {
+  std::int64_t sum = 0;
+  auto other = std::partition_point(others.begin(), others.end(),
+                                    [&](TimeSpan const& each) { return each.end <= one.begin; });
+  for (; other != others.end() && other->begin < one.end; ++other)
+    sum += std::min(one.end, other->end) - std::max(one.begin, other->begin);
+  return sum;
+}
+
+/// When a lane's entries ran in a step, in order.
+std::vector<TimeSpan> busy(RankTimes const& times, TimedStep const& step, Lane lane) {
+  std::vector<TimeSpan> ran;
+  for (TimedTurn const& turn : step.turns)
+    if (times.entries[static_cast<std::size_t>(turn.entry)].lane == lane) ran.push_back(turn.ran);
+  return ran;
+}
+
+/// What of the step lies before, between and behind these.
+std::int64_t gaps(TimeSpan const& whole, std::vector<TimeSpan> const& ran) {
+  std::int64_t sum = 0, end = whole.begin;
+  for (TimeSpan const& each : ran) {
+    sum += std::max<std::int64_t>(0, each.begin - end);
+    end = std::max(end, each.end);
+  }
+  return sum + std::max<std::int64_t>(0, whole.end - end);
+}
+
+std::string milliseconds(double seconds) { return fixed(seconds * 1e3, 3) + " ms"; }
+
+std::string rate(std::optional<double> const& per_second) {
+  return per_second ? fixed(*per_second * 1e-9, 2) : "-";
+}
+
+Json lane_json(LaneTimes const& lane, double step) {
+  Json kinds = Json::array();
+  for (KindTimes const& kind : lane.kinds) {
+    auto const flops = kind.flops_per_second(), bytes = kind.bytes_per_second();
+    kinds.push_back({{"entry", kind.kind},
+                     {"count", kind.count},
+                     {"ms", kind.seconds * 1e3},
+                     {"share", kind.seconds / step},
+                     {"flops_per_sec", flops ? Json(*flops) : Json(nullptr)},
+                     {"bytes_per_sec", bytes ? Json(*bytes) : Json(nullptr)}});
+  }
+  return {{"lane", name_of(lane.lane)},
+          {"busy_ms", lane.busy * 1e3},
+          {"idle_ms", lane.idle * 1e3},
+          {"difference_ms", (step - lane.busy - lane.idle) * 1e3},
+          {"entries", std::move(kinds)}};
+}
+
+}  // namespace
+
+std::int64_t monotonic_nanoseconds() noexcept {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+StepTimer::StepTimer(AnyTrainer& trainer, int rank, std::function<std::int64_t()> clock)
+    : trainer_(trainer), clock_(std::move(clock)) {
+  times_.rank = rank;
+  Program const& program = trainer.plan().train;
+  for (Entry const& entry : program.schedule.entries) {
+    TimedEntry timed;
+    timed.unit = unit_text(trainer.plan(), entry);
+    timed.kind = name_of(entry.verb);
+    timed.name = timed.kind + (entry.unit < 0 ? "" : " " + timed.unit);
+    if (entry.move != Move::none) timed.kind.append(" ").append(name_of(entry.move));
+    timed.lane = entry.lane;
+    timed.collective = entry.move != Move::none && entry.move != Move::copy;
+    times_.entries.push_back(std::move(timed));
+  }
+  Costs costs;
+  std::int64_t turn = 0;
+  trainer.record(costs, [&](StepPlan const&, Entry const& entry, std::span<std::byte* const>) {
+    TimedEntry& timed = times_.entries[static_cast<std::size_t>(program.schedule.turn(turn++).index)];
+    timed.flops = costs.flops;
+    timed.bytes = entry.move == Move::none ? costs.bytes : static_cast<double>(program.bytes_of(entry));
+    costs.flops = costs.bytes = 0;
+  });
+}
+
+void StepTimer::begin(std::int64_t number) {
+  TimedStep& step = times_.steps.emplace_back();
+  step.number = number;
+  step.turns.reserve(static_cast<std::size_t>(trainer_.plan().train.schedule.turns()));
+  trainer_.time_entries(this);
+}
+
+void StepTimer::end(double reported_seconds, bool kept) {
+  trainer_.time_entries(nullptr);
+  times_.steps.back().reported = reported_seconds;
+  if (!kept) times_.steps.pop_back();
+}
+
+void StepTimer::ran(int entry, std::int64_t begin, std::int64_t end) noexcept {
+  TimedStep& step = times_.steps.back();
+  if (entry < 0) {
+    step.whole = {begin, end};
+    return;
+  }
+  Turn const turn = trainer_.plan().train.schedule.turn(static_cast<std::int64_t>(step.turns.size()));
+  step.turns.push_back({entry, turn.micro_batch, {begin, end}});
+}
+
+Profile profile_of(RankTimes const& times) {
+  Profile profile;
+  profile.rank = times.rank;
+  double const each = times.steps.empty() ? 0.0 : 1.0 / static_cast<double>(times.steps.size());
+  std::array<LaneTimes, lane_count> lanes;
+  for (TimedStep const& step : times.steps) {
+    profile.steps.push_back(step.number);
+    profile.step += step.reported * each;
+    for (std::size_t index = 0; index < lanes.size(); ++index) {
+      lanes[index].lane = static_cast<Lane>(index);
+      lanes[index].idle += seconds(gaps(step.whole, busy(times, step, lanes[index].lane))) * each;
+    }
+    std::vector<TimeSpan> const computing = busy(times, step, Lane::compute);
+    for (TimedTurn const& turn : step.turns) {
+      TimedEntry const& entry = times.entries[static_cast<std::size_t>(turn.entry)];
+      LaneTimes& lane = lanes[static_cast<std::size_t>(entry.lane)];
+      auto kind = std::find_if(lane.kinds.begin(), lane.kinds.end(),
+                               [&](KindTimes const& known) { return known.kind == entry.kind; });
+      if (kind == lane.kinds.end()) {
+        kind = lane.kinds.emplace(lane.kinds.end());
+        kind->kind = entry.kind;
+      }
+      double const took = seconds(turn.ran.size()) * each;
+      ++kind->count;
+      kind->seconds += took;
+      kind->flops += entry.flops * each;
+      kind->bytes += entry.bytes * each;
+      lane.busy += took;
+      if (!entry.collective) continue;
+      profile.collectives += took;
+      profile.hidden += seconds(overlap(turn.ran, computing)) * each;
+    }
+  }
+  for (LaneTimes& lane : lanes) {
+    for (KindTimes& kind : lane.kinds) kind.count /= static_cast<std::int64_t>(times.steps.size());
+    if (!lane.kinds.empty()) profile.lanes.push_back(std::move(lane));
+  }
+  return profile;
+}
+
+std::string profile_text(Profile const& profile, std::size_t ranks) {
+  Table table({{"entry", false, 1, 28},
+               {"count", true, 1, 6},
+               {"ms", true, 1, 10},
+               {"share", true, 1, 8},
+               {"GFLOP/s", true, 1, 10},
+               {"GB/s", true, 1, 9}});
+  for (LaneTimes const& lane : profile.lanes) {
+    double const together = lane.busy + lane.idle;
+    double const percent = profile.step > 0 ? (together / profile.step - 1.0) * 100.0 : 0.0;
+    table.heading(std::string(name_of(lane.lane)) + ": busy " + milliseconds(lane.busy) + " + idle " +
+                  milliseconds(lane.idle) + " = " + milliseconds(together) + ", " +
+                  fixed(std::fabs(percent), 2) + "% " + (percent > 0 ? "more" : "less") + " than the step");
+    for (KindTimes const& kind : lane.kinds)
+      table.row({"  " + kind.kind, std::to_string(kind.count), fixed(kind.seconds * 1e3, 3),
+                 profile.step > 0 ? fixed(kind.seconds / profile.step * 100.0, 1) + "%" : "-",
+                 rate(kind.flops_per_second()), rate(kind.bytes_per_second())});
+  }
+  std::string text = "profile of rank " + std::to_string(profile.rank) +
+                     (ranks > 1 ? " of " + std::to_string(ranks) : std::string()) + ", " +
+                     milliseconds(profile.step) + " a step\n" + table.text({});
+  if (profile.collectives > 0)
+    text += "collectives: " + milliseconds(profile.collectives) + ", " + milliseconds(profile.hidden) +
+            " hidden behind compute, " + milliseconds(profile.exposed()) + " exposed\n";
+  return text;
+}
+
+Json profile_json(std::vector<RankTimes> const& ranks) {
+  Json all = Json::array();
+  Json steps = Json::array();
+  for (RankTimes const& times : ranks) {
+    Profile const profile = profile_of(times);
+    steps = profile.steps;
+    Json lanes = Json::array();
+    for (LaneTimes const& lane : profile.lanes) lanes.push_back(lane_json(lane, profile.step));
+    all.push_back({{"rank", profile.rank},
+                   {"step_ms", profile.step * 1e3},
+                   {"lanes", std::move(lanes)},
+                   {"collectives",
+                    {{"ms", profile.collectives * 1e3},
+                     {"hidden_ms", profile.hidden * 1e3},
+                     {"exposed_ms", profile.exposed() * 1e3}}}});
+  }
+  return {{"steps", std::move(steps)}, {"ranks", std::move(all)}};
+}
+
+std::string steps_text(RankTimes const& times) {
+  if (times.steps.empty()) return "no step";
+  std::string const first = std::to_string(times.steps.front().number);
+  if (times.steps.size() == 1) return "step " + first;
+  return "steps " + first + " to " + std::to_string(times.steps.back().number);
+}
+
+void write_trace(std::filesystem::path const& path, std::vector<RankTimes> const& ranks) {
+  AtomicFile file(path);
+  std::int64_t origin = 0;
+  bool any = false;
+  for (RankTimes const& times : ranks)
+    for (TimedStep const& step : times.steps) {
+      origin = any ? std::min(origin, step.whole.begin) : step.whole.begin;
+      any = true;
+    }
+  bool first = true;
+  auto const put = [&](Json const& event) {
+    file.write((first ? "\n" : ",\n") + event.dump(-1, ' ', false, Json::error_handler_t::replace));
+    first = false;
+  };
+  auto const microseconds = [](std::int64_t nanoseconds) { return static_cast<double>(nanoseconds) / 1e3; };
+  // Viewers keep process and thread 0 for themselves.
+  constexpr int steps_thread = 1, first_lane = 2;
+  auto const name = [&](char const* what, int process, int thread, std::string const& as, int order) {
+    std::string const kind(what);
+    put({{"ph", "M"}, {"name", kind + "_name"}, {"pid", process}, {"tid", thread}, {"args", {{"name", as}}}});
+    put({{"ph", "M"},
+         {"name", kind + "_sort_index"},
+         {"pid", process},
+         {"tid", thread},
+         {"args", {{"sort_index", order}}}});
+  };
+  auto const slice = [&](std::string const& title, std::string_view category, int process, int thread,
+                         TimeSpan const& ran, Json arguments) {
+    put({{"ph", "X"},
+         {"name", title},
+         {"cat", category},
+         {"pid", process},
+         {"tid", thread},
+         {"ts", microseconds(ran.begin - origin)},
+         {"dur", microseconds(ran.size())},
+         {"args", std::move(arguments)}});
+  };
+  file.write("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[");
+  for (RankTimes const& times : ranks) {
+    int const process = times.rank + 1;
+    name("process", process, steps_thread, "rank " + std::to_string(times.rank), times.rank);
+    name("thread", process, steps_thread, "steps", 0);
+    for (std::size_t lane = 0; lane < lane_count; ++lane)
+      if (std::any_of(times.entries.begin(), times.entries.end(),
+                      [&](TimedEntry const& entry) { return entry.lane == static_cast<Lane>(lane); }))
+        name("thread", process, first_lane + static_cast<int>(lane),
+             std::string(name_of(static_cast<Lane>(lane))), 1 + static_cast<int>(lane));
+    for (TimedStep const& step : times.steps) {
+      slice("step " + std::to_string(step.number), "step", process, steps_thread, step.whole,
+            {{"step", step.number}});
+      for (TimedTurn const& turn : step.turns) {
+        TimedEntry const& entry = times.entries[static_cast<std::size_t>(turn.entry)];
+        Json about = {{"step", step.number}, {"entry", turn.entry}};
+        if (entry.unit != "-") about["unit"] = entry.unit;
+        if (turn.micro_batch >= 0) about["micro_batch"] = turn.micro_batch;
+        if (entry.bytes > 0) about["bytes"] = std::llround(entry.bytes);
+        if (entry.flops > 0) about["flops"] = std::llround(entry.flops);
+        slice(entry.name, entry.kind, process, first_lane + static_cast<int>(entry.lane), turn.ran,
+              std::move(about));
+      }
+    }
+  }
+  file.write("\n]}\n");
+  file.commit();
+}
+
+}  // namespace cli
+}  // namespace v0
+}  // namespace tessera

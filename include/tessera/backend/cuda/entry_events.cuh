@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Events around the entries of a step, from which it is known when each of them ran.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cuda_runtime.h>
+#include <vector>
+
+#include "tessera/backend/cuda/error.cuh"
+#include "tessera/backend/cuda/handles.cuh"
+#include "tessera/core/operation.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cuda {
+
+/// A pair of events for each turn of a step and one for the step. In a graph they are event record nodes, so
+/// that every launch records them anew; what a launch recorded must be reported before the next one. Device
+/// times become those of the host's clock by an event whose end the host has waited for: ranks are as far
+/// apart as that wait returned late, some microseconds.
+class EntryEvents {
+ public:
+  /// Makes what a step of so many turns needs, and waits for what the stream has so far.
+  void start(EntryTimer& timer, std::size_t turns, cudaStream_t stream) {
+    if (!origin_) origin_ = make_event(cudaEventDefault);
+    while (pairs_.size() < turns + 1)  // [0]: the step
+      pairs_.push_back({make_event(cudaEventDefault), make_event(cudaEventDefault), -1});
+    require(cudaEventRecord(origin_.get(), stream), "cudaEventRecord");
+    require(cudaEventSynchronize(origin_.get()), "cudaEventSynchronize");
+    began_ = timer.now();
+  }
+
+  /// Entries begin in turn, after the step, which is entry -1; a graph is walked once.
+  cudaError_t begin(int entry, cudaStream_t stream, bool in_graph) noexcept {
+    if (entry < 0) walked_ = 0;
+    pairs_[walked_].entry = entry;
+    return record(pairs_[walked_++].begin, stream, in_graph);
+  }
+  cudaError_t end(cudaStream_t stream, bool in_graph) noexcept {
+    return record(pairs_[walked_ - 1].end, stream, in_graph);
+  }
+  cudaError_t end_step(cudaStream_t stream, bool in_graph) noexcept {
+    return record(pairs_[0].end, stream, in_graph);
+  }
+
+  /// Of a step that has ended; null: it was not timed. Throws Error(failed) when a time cannot be had.
+  void report(EntryTimer* timer) const {
+    if (!timer) return;
+    for (std::size_t turn = 1; turn < walked_; ++turn)
+      timer->ran(pairs_[turn].entry, time_of(pairs_[turn].begin), time_of(pairs_[turn].end));
+    timer->ran(-1, time_of(pairs_[0].begin), time_of(pairs_[0].end));
+  }
+
+ private:
+  struct Pair {
+    Event begin, end;
+    int entry;
+  };
+  /// The external flag is for captures alone.
+  static cudaError_t record(Event const& event, cudaStream_t stream, bool in_graph) noexcept {
+    return cudaEventRecordWithFlags(event.get(), stream,
+                                    in_graph ? cudaEventRecordExternal : cudaEventRecordDefault);
+  }
+  std::int64_t time_of(Event const& event) const {
+    float milliseconds = 0.0f;
+    require(cudaEventElapsedTime(&milliseconds, origin_.get(), event.get()), "cudaEventElapsedTime");
+    return began_ + std::llround(static_cast<double>(milliseconds) * 1e6);
+  }
+
+  Event origin_;
+  std::int64_t began_ = 0;  // when the host saw it
+  std::vector<Pair> pairs_;
+  std::size_t walked_ = 0;  // pairs of the last step
+};
+
+}  // namespace cuda
+}  // namespace v0
+}  // namespace tessera

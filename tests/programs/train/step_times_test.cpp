@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// Traces and profiles: by hand where numbers must be exact, and of steps whose clock ticks when it is read.
+#include "common/step_times.hpp"
+
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include "tessera/plan/listing.hpp"
+#include "tessera/train/any_trainer.hpp"
+#include "tessera/train/gpt2_family.hpp"
+
+#include "support/runs.hpp"
+#include "unit/file_support.hpp"
+
+namespace cli = tessera::cli;
+
+namespace {
+
+using namespace support;
+using Json = nlohmann::json;
+
+/// Names of a schedule's entries, by lane, as they stand in the text of `plan --schedule`.
+std::vector<std::pair<std::string, std::string>> listed(StepPlan const& plan) {
+  std::vector<std::pair<std::string, std::string>> entries;
+  std::istringstream lines(listing(plan, plan.train));
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string number, lane, micro, unit, verb;
+    words >> number >> lane >> micro >> unit >> verb;
+    if (number == std::to_string(entries.size()) && lane != "to")
+      entries.emplace_back(lane, unit == "-" ? verb : verb + " " + unit);
+  }
+  return entries;
+}
+
+struct Traced {
+  std::vector<cli::RankTimes> ranks;
+  std::vector<std::pair<std::string, std::string>> entries;  // of rank 0
+  std::vector<std::pair<int, int>> turns;                    // entry and micro-batch
+};
+
+/// Two steps that count and one that does not, on clocks that tick whenever they are read.
+Traced traced(RecipeTable const& table, Spread split) {
+  Run run;
+  run.split = split;
+  Traced all;
+  all.ranks.resize(static_cast<std::size_t>(split.ranks));
+  run_ranks(table, split.ranks, [&](comm::Comm comm) {
+    auto const trainer = make_trainer(any_model(tiny), table, comm, options_of(run));
+    std::int64_t ticks = 1000;
+    cli::StepTimer timer(*trainer, comm.rank(), [&ticks] { return ticks++; });
+    for (int step = 0; step < 3; ++step) {
+      timer.begin(step + 1);
+      (void)trainer->step(make_batch(step, comm.rank(), split, run.batch, run.sequence, run.vocabulary))
+          .get();
+      timer.end(1e-6, step > 0);
+    }
+    all.ranks[static_cast<std::size_t>(comm.rank())] = timer.take();
+    if (!comm.is_root()) return;
+    all.entries = listed(trainer->plan());
+    for (Turn const& turn : turns_of(trainer->plan().train.schedule))
+      all.turns.emplace_back(turn.index, turn.micro_batch);
+  });
+  return all;
+}
+
+cli::TimedEntry entry(std::string kind, Lane lane, bool collective = false, double flops = 0) {
+  cli::TimedEntry made;
+  made.name = kind + " h.0";
+  made.kind = std::move(kind);
+  made.lane = lane;
+  made.collective = collective;
+  made.flops = flops;
+  return made;
+}
+
+/// A step of 100 ns: compute [10, 30) and [40, 60), a gather [0, 10), a sum [20, 50) that half hides.
+cli::RankTimes by_hand() {
+  cli::RankTimes times;
+  times.entries = {entry("forward", Lane::compute, false, 3000),
+                   entry("acquire all_gather", Lane::gathering, true),
+                   entry("reduce all_reduce", Lane::communication, true), entry("fold", Lane::communication)};
+  cli::TimedStep step;
+  step.number = 3;
+  step.whole = {1000, 1100};
+  step.reported = 125e-9;
+  step.turns = {{1, 0, {1000, 1010}},
+                {0, 0, {1010, 1030}},
+                {0, 1, {1040, 1060}},
+                {2, 1, {1020, 1050}},
+                {3, 1, {1050, 1055}}};
+  times.steps = {step, step};
+  times.steps[1].number = 4;
+  return times;
+}
+
+double nanoseconds(double seconds) { return seconds * 1e9; }
+
+}  // namespace
+
+TEST_CASE("a profile adds up by lane and tells hidden collectives from exposed ones") {
+  cli::Profile const profile = cli::profile_of(by_hand());
+  CHECK(profile.steps == std::vector<std::int64_t>{3, 4});
+  CHECK(nanoseconds(profile.step) == doctest::Approx(125));
+  REQUIRE(profile.lanes.size() == 3);
+  std::map<Lane, std::pair<double, double>> const wanted{
+      {Lane::compute, {40, 60}}, {Lane::communication, {35, 65}}, {Lane::gathering, {10, 90}}};
+  for (cli::LaneTimes const& lane : profile.lanes) {
+    CHECK(nanoseconds(lane.busy) == doctest::Approx(wanted.at(lane.lane).first));
+    CHECK(nanoseconds(lane.idle) == doctest::Approx(wanted.at(lane.lane).second));
+  }
+  REQUIRE(profile.lanes[0].kinds.size() == 1);
+  cli::KindTimes const& forward = profile.lanes[0].kinds[0];
+  CHECK(forward.count == 2);
+  CHECK(nanoseconds(forward.seconds) == doctest::Approx(40));
+  CHECK(*forward.flops_per_second() == doctest::Approx(6000 / 40e-9));
+  CHECK_FALSE(forward.bytes_per_second());
+  CHECK(nanoseconds(profile.collectives) == doctest::Approx(40));  // the fold is none
+  CHECK(nanoseconds(profile.hidden) == doctest::Approx(20));
+  CHECK(profile.hidden + profile.exposed() == doctest::Approx(profile.collectives));
+
+  std::string const text = cli::profile_text(profile, 2);
+  CHECK(text.find("profile of rank 0 of 2") == 0);
+  CHECK(text.find("20.00% less than the step") != std::string::npos);  // 100 ns of the 125 reported
+  Json const json = cli::profile_json({by_hand()});
+  CHECK(json["steps"] == Json({3, 4}));
+  Json const& rank = json["ranks"][0];
+  CHECK(rank["lanes"][0]["lane"] == "compute");
+  CHECK(rank["lanes"][0]["difference_ms"].get<double>() == doctest::Approx(25e-6));
+  CHECK(rank["lanes"][0]["entries"][0]["share"].get<double>() == doctest::Approx(40.0 / 125.0));
+  CHECK(rank["lanes"][0]["entries"][0]["bytes_per_sec"].is_null());
+  CHECK(rank["collectives"]["hidden_ms"].get<double>() == doctest::Approx(20e-6));
+}
+
+TEST_CASE("a profile of no steps is empty") {
+  cli::Profile const profile = cli::profile_of({});
+  CHECK(profile.lanes.empty());
+  CHECK(profile.collectives == 0);
+  CHECK(cli::steps_text({}) == "no step");
+}
+
+TEST_CASE("a trace has every turn once a step by its name in the listing, and no lane has two at a time") {
+  file_support::TemporaryFolder const folder;
+  std::filesystem::path const path = folder.path() / "trace.json";
+  for (auto const& [sharding, offload, split] :
+       {std::tuple("zs0", "none", Spread{1, 1}), std::tuple("zs3", "cpu_optimizer", Spread{2, 3}),
+        std::tuple("zs2", "none", Spread{2, 2})}) {
+    INFO(sharding, " ", offload);
+    Traced const all = traced(recipe(sharding, "fp32", offload), split);
+    REQUIRE(all.entries.size() == all.ranks[0].entries.size());
+    cli::write_trace(path, all.ranks);
+    std::ifstream file(path);
+    Json const trace = Json::parse(file);
+
+    std::map<std::pair<int, int>, std::string> lanes;
+    std::set<std::string> processes;
+    std::map<std::pair<int, int>, std::int64_t> end;  // of the last slice of a thread
+    std::map<std::pair<int, std::int64_t>, std::vector<std::pair<int, int>>> ran;  // of a rank's step
+    for (Json const& event : trace.at("traceEvents")) {
+      std::pair<int, int> const thread(event.at("pid"), event.at("tid"));
+      if (event.at("name") == "thread_name") lanes[thread] = event.at("args").at("name");
+      if (event.at("name") == "process_name")
+        processes.insert(event.at("args").at("name").get<std::string>());
+      if (event.at("ph") != "X") continue;
+      auto const in_ns = [&](char const* field) { return std::llround(event.at(field).get<double>() * 1e3); };
+      CHECK(in_ns("ts") >= end[thread]);
+      end[thread] = in_ns("ts") + in_ns("dur");
+      Json const& about = event.at("args");
+      if (lanes.at(thread) == "steps") {
+        CHECK(event.at("name") == "step " + about.at("step").dump());
+        continue;
+      }
+      int const entry = about.at("entry");
+      REQUIRE(entry < static_cast<int>(all.entries.size()));
+      auto const& [lane, name] = all.entries[static_cast<std::size_t>(entry)];
+      CHECK(lanes.at(thread) == lane);
+      CHECK(event.at("name") == name);
+      CHECK(in_ns("dur") == 1);  // one tick
+      ran[{thread.first, about.at("step")}].emplace_back(entry, about.value("micro_batch", -1));
+    }
+    CHECK(processes.size() == static_cast<std::size_t>(split.ranks));
+    CHECK(ran.size() == static_cast<std::size_t>(2 * split.ranks));  // steps 2 and 3 of each rank
+    for (auto const& [step, turns] : ran) {
+      CHECK(step.second >= 2);
+      if (step.first == 1) CHECK(turns == all.turns);
+    }
+
+    double const turns = static_cast<double>(all.turns.size());
+    for (cli::RankTimes const& times : all.ranks) {
+      cli::Profile const profile = cli::profile_of(times);
+      double busy = 0;
+      for (cli::LaneTimes const& lane : profile.lanes) {
+        busy += nanoseconds(lane.busy);
+        CHECK(nanoseconds(lane.busy + lane.idle) == doctest::Approx(1 + 2 * turns));
+      }
+      CHECK(busy == doctest::Approx(turns));
+      CHECK((profile.collectives > 0) == (split.ranks > 1));
+      CHECK(profile.hidden == 0.0);  // here one thread does it all
+    }
+  }
+}
+
+TEST_CASE("what entries cost is what their operations say and what their moves carry") {
+  Traced const all = traced(recipe("zs3"), {2, 2});
+  double flops = 0;
+  for (cli::TimedEntry const& each : all.ranks[0].entries) {
+    if (each.kind == "forward" || each.kind == "update") CHECK(each.flops > 0);
+    if (each.collective) CHECK(each.bytes > 0);
+    if (each.kind == "release") CHECK(each.bytes == 0);
+    if (each.kind == "forward") flops += each.flops;
+  }
+  double backward = 0;
+  for (cli::TimedEntry const& each : all.ranks[0].entries)
+    if (each.kind.starts_with("backward")) backward += each.flops;
+  CHECK(backward / flops > 1.5);  // twice, but for the input's gradient of the first unit
+  CHECK(backward / flops < 2.5);
+}
+
+TEST_CASE("a trace that cannot be written says where") {
+  CHECK_THROWS_WITH_AS(cli::write_trace("/nonexistent/trace.json", {by_hand()}),
+                       doctest::Contains("/nonexistent/trace.json"), Error);
+}
