@@ -164,6 +164,7 @@ class Engine {
     if constexpr (slots > 0)
       for (auto const& readback : readbacks_)  // the events of one timed step serve the next
         if (readback && readback->engine) read_back(*readback);
+    settle();
     context_.begin_timing(*timer_, plan_.train.schedule.turns());
   }
   void abandon_readbacks();

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// When entries ran on a GPU, by streams and in graphs: all of them, in order, and without changing a bit.
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tessera/detail/clock.hpp"
+#include "tessera/train/any_trainer.hpp"
+#include "tessera/train/gpt2_family.hpp"
+
+#include "device/skip.hpp"
+#include "support/runs.hpp"
+
+namespace {
+
+using namespace support;
+
+struct Times final : EntryTimer {
+  struct Ran {
+    int entry;
+    std::int64_t begin, end;
+  };
+
+  std::int64_t now() noexcept override {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(
+               std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+  }
+  void ran(int entry, std::int64_t begin, std::int64_t end) noexcept override {
+    all.push_back({entry, begin, end});
+  }
+
+  std::vector<Ran> all;
+};
+
+RecipeTable on_gpu(std::string_view capture, std::string_view offload) {
+  SlotNames names;
+  names.device = "cuda";
+  names.precision = "bf16";
+  names.capture = capture;
+  names.offload = offload;
+  names.reduction = "ordered";
+  return parse_recipe(names);
+}
+
+/// Two events of one clock, read on different streams, are this many nanoseconds apart or not at all.
+constexpr std::int64_t resolution = 1000;
+
+void check_step(std::vector<Times::Ran> const& all, Schedule const& schedule, std::int64_t before) {
+  std::vector<Turn> const turns = turns_of(schedule);
+  REQUIRE(all.size() == turns.size() + 1);
+  Times::Ran const& step = all.back();
+  CHECK(step.entry == -1);
+  CHECK(step.begin >= before);                 // recorded anew, in a graph too
+  std::array<std::int64_t, lane_count> end{};  // of the last entry of each lane
+  end.fill(step.begin - resolution);
+  std::vector<std::int64_t> done(schedule.entries.size());  // when an entry last ended
+  std::int64_t longest = 0;
+  for (std::size_t turn = 0; turn < turns.size(); ++turn) {
+    Times::Ran const& ran = all[turn];
+    REQUIRE(ran.entry == turns[turn].index);
+    std::int64_t& lane = end[static_cast<std::size_t>(turns[turn].entry.lane)];
+    CHECK(ran.begin >= lane);
+    CHECK(ran.end >= ran.begin);
+    lane = ran.end;
+    for (int const other : turns[turn].waits)
+      CHECK(ran.begin + resolution >= done[static_cast<std::size_t>(other)]);
+    done[static_cast<std::size_t>(ran.entry)] = ran.end;
+    longest = std::max(longest, ran.end - ran.begin);
+    CHECK(ran.end <= step.end + resolution);
+  }
+  CHECK(longest > 0);
+}
+
+}  // namespace
+
+TEST_CASE("a timer hears when every entry ran on a GPU and the weights stay the same bits") {
+  TESSERA_NEEDS_GPU();
+  for (std::string_view const capture : {"eager", "graph"})
+    for (std::string_view const offload : {"none", "cpu_optimizer", "nvme"})
+      for (int const accumulation : {1, 3}) {
+        INFO(std::string(capture), " ", std::string(offload), " accumulation ", accumulation);
+        RecipeTable const table = on_gpu(capture, offload);
+        Run run;
+        run.split = {1, accumulation};
+        std::array<std::string, 2> weights;
+        for (bool const timed : {false, true}) {
+          auto const trainer = make_trainer(any_model(tiny), table, comm::Comm(), options_of(run));
+          Times times;
+          std::vector<Ticket> tickets;
+          for (int step = 0; step < 6; ++step) {  // of which 2, 3 and 5 are timed
+            bool const this_one = timed && step != 4 && step > 1;
+            trainer->time_entries(this_one ? &times : nullptr);
+            times.all.clear();
+            std::int64_t const before = times.now();
+            tickets.push_back(
+                trainer->step(make_batch(step, 0, run.split, run.batch, run.sequence, run.vocabulary)));
+            if (!this_one) continue;  // read late
+            (void)tickets.back().get();
+            check_step(times.all, trainer->plan().train.schedule, before);
+            std::size_t const heard = times.all.size();
+            (void)trainer->evaluate(make_batch(9, 0, run.split, run.batch, run.sequence, run.vocabulary));
+            CHECK(times.all.size() == heard);
+          }
+          for (Ticket const& ticket : tickets) CHECK(ticket.get().loss > 0.0);
+          weights[timed] = hash_weights(*trainer);
+        }
+        CHECK(weights[0] == weights[1]);
+      }
+}
