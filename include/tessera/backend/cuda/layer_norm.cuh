@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 
 #include "tessera/backend/cuda/activation.cuh"
 #include "tessera/backend/cuda/context.cuh"
 #include "tessera/backend/cuda/kernel.cuh"
 #include "tessera/backend/cuda/sums.cuh"
+#include "tessera/backend/cuda/tensor_cores.cuh"
 #include "tessera/backend/operations.hpp"
 #include "tessera/tensor/tensor.hpp"
 
@@ -170,23 +172,50 @@ __global__ __launch_bounds__(norm_row_threads) void layer_norm_backward_kernel(N
   for (int p = 0; p < packs; ++p) gammas[p] = load_of_row<n, Whole>(g.gamma, position(p), columns);
   S dgamma[packs][n] = {}, dbeta[packs][n] = {};
 
+  // While a row is used, the packs of the next are on their way to shared memory: each thread's own, two rows
+  // of three arrays.
+  extern __shared__ uint4 norm_packs[];
+  int const threads = blockDim.x * blockDim.y, thread = threadIdx.y * blockDim.x + threadIdx.x;
+  auto const on_its_way = [&](int which, int array, int p) {
+    return reinterpret_cast<Pack<T, n>*>(norm_packs + ((which * 3 + array) * packs + p) * threads + thread);
+  };
   std::int64_t const first = blockIdx.x * rows_of_block, end = min(first + rows_of_block, g.rows);
-  for (std::int64_t base = first; base < end; base += blockDim.y) {
+  auto const send_for = [&](std::int64_t row, int which) {
+    std::int64_t const at = row * g.columns;
+#pragma unroll
+    for (int p = 0; p < packs; ++p) {
+      bool const exists = row < end && position(p) < columns;
+      copy_16_bytes(on_its_way(which, 0, p), g.dy + at + position(p), exists);
+      copy_16_bytes(on_its_way(which, 1, p), g.x + at + position(p), exists);
+      if (g.residual) copy_16_bytes(on_its_way(which, 2, p), g.residual + at + position(p), exists);
+    }
+    commit_copies();
+  };
+  if constexpr (Whole) send_for(first + threadIdx.y, 0);
+  int which = 0;
+  for (std::int64_t base = first; base < end; base += blockDim.y, which ^= 1) {
     std::int64_t const row = base + threadIdx.y;
     bool const present = row < end;  // an absent row has no columns and adds zeros
     int const here = present ? columns : 0;
     std::int64_t const at = row * g.columns;
     S const center = Centered && present ? g.mean[row] : S(0), scale = present ? g.rstd[row] : S(0);
     Pack<T, n> slopes[packs], inputs[packs], residuals[packs];
+    if constexpr (Whole) {
+      send_for(row + blockDim.y, which ^ 1);
+      wait_for_copies<1>();
+    }
 #pragma unroll
     for (int p = 0; p < packs; ++p) {
-      slopes[p] = load_of_row<n, Whole>(g.dy + at, position(p), here);
-      inputs[p] = load_of_row<n, Whole>(g.x + at, position(p), here);
+      if constexpr (Whole) {
+        slopes[p] = *on_its_way(which, 0, p);
+        inputs[p] = *on_its_way(which, 1, p);
+        if (g.residual) residuals[p] = *on_its_way(which, 2, p);
+      } else {
+        slopes[p] = load_of_row<n, Whole>(g.dy + at, position(p), here);
+        inputs[p] = load_of_row<n, Whole>(g.x + at, position(p), here);
+        if (g.residual) residuals[p] = load_of_row<n, Whole>(g.residual + at, position(p), here);
+      }
     }
-    if (g.residual)
-#pragma unroll
-      for (int p = 0; p < packs; ++p)
-        residuals[p] = load_of_row<n, Whole>(g.residual + at, position(p), here);
 
     S sums[2] = {S(0), S(0)};  // of dy gamma, and of that times the normalised value
 #pragma unroll
@@ -363,7 +392,11 @@ struct RowNorm {
       bool const whole = g.columns % n == 0 && takes_packs<n>(g.dy, g.x, g.gamma, g.residual, g.dx);
       auto* const kernel = whole ? &layer_norm_backward_kernel<T, true, Centered>
                                  : &layer_norm_backward_kernel<T, false, Centered>;
-      kernel<<<blocks.count, blocks.threads, 0, context.stream()>>>(g, blocks.rows_each, partials.data());
+      int const packs = 2 * 3 * norm_backward_packs<T>;  // that are on their way to a thread
+      int const bytes = whole ? 16 * packs * static_cast<int>(blocks.threads.x * blocks.threads.y) : 0;
+      context.check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+                    "cudaFuncSetAttribute");
+      kernel<<<blocks.count, blocks.threads, bytes, context.stream()>>>(g, blocks.rows_each, partials.data());
     }
   }
 
