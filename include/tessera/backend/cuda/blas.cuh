@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cublasLt.h>
 #include <map>
+#include <span>
 #include <type_traits>
 #include <utility>
 
@@ -73,11 +74,58 @@ class BlasPlan {
   BlasPlan(cublasLtHandle_t blas, ProductKey const& key, std::size_t workspace_bytes)
       : scales_in_double_(key.compute == CUBLAS_COMPUTE_64F), add_(key.add), fused_(key.fused) {
     describe(key);
-    choose(blas, key, workspace_bytes);
+    cublasLtMatmulHeuristicResult_t first;
+    if (candidates(blas, key, workspace_bytes, std::span(&first, 1)) == 1) adopt(first);
   }
 
   /// Whether cuBLASLt has an algorithm.
   bool exists() const { return exists_; }
+
+  /// The heuristic's answers, the best first, among the algorithms whose sums have a fixed order: no split of
+  /// the depth, or partial sums in the compute type that a second kernel adds up. How many there are.
+  int candidates(cublasLtHandle_t blas, ProductKey const& key, std::size_t workspace_bytes,
+                 std::span<cublasLtMatmulHeuristicResult_t> to) {
+    point(reinterpret_cast<void const*>(static_cast<std::uintptr_t>(key.extra_alignment)));
+    cublasLtMatmulPreferenceOpaque_t preference;
+    cublasLtMatmulPreferenceInit(&preference);
+    auto const prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+      cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof value);
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{workspace_bytes});
+    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+           std::uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<std::uint32_t>(key.b_alignment));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<std::uint32_t>(key.a_alignment));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<std::uint32_t>(key.c_alignment));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<std::uint32_t>(key.y_alignment));
+    int found = 0;
+    cublasStatus_t const status =
+        cublasLtMatmulAlgoGetHeuristic(blas, &product_, &left_, &right_, &result_, &result_, &preference,
+                                       static_cast<int>(to.size()), to.data(), &found);
+    if (status != CUBLAS_STATUS_SUCCESS) return 0;
+    auto const end = std::remove_if(to.begin(), to.begin() + found, [](auto const& candidate) {
+      return candidate.state != CUBLAS_STATUS_SUCCESS;
+    });
+    return static_cast<int>(end - to.begin());
+  }
+  /// Takes one of them.
+  void adopt(cublasLtMatmulHeuristicResult_t const& candidate) {
+    algorithm_ = candidate.algo;
+    workspace_bytes_ = candidate.workspaceSize;
+    exists_ = true;
+  }
+  /// Takes an algorithm that was another plan's of an equal key, if the library says that it fits.
+  bool adopt(cublasLtHandle_t blas, cublasLtMatmulAlgo_t const& algorithm, std::size_t workspace_bytes) {
+    cublasLtMatmulHeuristicResult_t checked;
+    if (cublasLtMatmulAlgoCheck(blas, &product_, &left_, &right_, &result_, &result_, &algorithm, &checked) !=
+            CUBLAS_STATUS_SUCCESS ||
+        checked.workspaceSize > workspace_bytes)
+      return false;
+    checked.algo = algorithm;
+    adopt(checked);
+    return true;
+  }
+  cublasLtMatmulAlgo_t const& algorithm() const { return algorithm_; }
 
   cublasStatus_t run(cublasLtHandle_t blas, ProductOperands const& at, void* workspace, cudaStream_t stream) {
     point(at.extra);
@@ -124,32 +172,6 @@ class BlasPlan {
     if (fused_ == Fused::gelu_derivative) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, extra);
   }
 
-  /// The heuristic's first answer among the algorithms whose sums have a fixed order: no split of the depth,
-  /// or partial sums in the compute type that a second kernel adds up.
-  void choose(cublasLtHandle_t blas, ProductKey const& key, std::size_t workspace_bytes) {
-    point(reinterpret_cast<void const*>(static_cast<std::uintptr_t>(key.extra_alignment)));
-    cublasLtMatmulPreferenceOpaque_t preference;
-    cublasLtMatmulPreferenceInit(&preference);
-    auto const prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
-      cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof value);
-    };
-    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{workspace_bytes});
-    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-           std::uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<std::uint32_t>(key.b_alignment));
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<std::uint32_t>(key.a_alignment));
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<std::uint32_t>(key.c_alignment));
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<std::uint32_t>(key.y_alignment));
-    cublasLtMatmulHeuristicResult_t result;
-    int found = 0;
-    cublasStatus_t const status = cublasLtMatmulAlgoGetHeuristic(blas, &product_, &left_, &right_, &result_,
-                                                                 &result_, &preference, 1, &result, &found);
-    exists_ = status == CUBLAS_STATUS_SUCCESS && found == 1 && result.state == CUBLAS_STATUS_SUCCESS;
-    if (!exists_) return;
-    algorithm_ = result.algo;
-    workspace_bytes_ = result.workspaceSize;
-  }
-
   cublasLtMatmulDescOpaque_t product_;
   cublasLtMatrixLayoutOpaque_t left_, right_, result_;
   cublasLtMatmulAlgo_t algorithm_;
@@ -157,6 +179,15 @@ class BlasPlan {
   bool scales_in_double_, add_, exists_ = false;
   Fused fused_;
 };
+
+/// Chooses among the algorithms for a product; what it takes gives the bits of the first.
+struct PlanChoice {
+  virtual ~PlanChoice() = default;
+  virtual void choose(cublasLtHandle_t blas, ProductKey const& key, std::size_t workspace_bytes,
+                      BlasPlan& plan) = 0;
+};
+/// Of all contexts made from now on; null: the heuristic's first. Set before the first trainer.
+inline PlanChoice* plan_choice = nullptr;
 
 /// The plans of one context. A plan is made on its first use, on the host alone, so that it may also happen
 /// while a stream is captured; from then on a product costs one look-up and one cublasLtMatmul.
@@ -171,6 +202,8 @@ class BlasPlans {
   /// library's version.
   BlasPlan* find(ProductKey const& key) {
     auto const [entry, made] = plans_.try_emplace(key, blas_, key, workspace_bytes_);
+    if (made && plan_choice && entry->second.exists())
+      plan_choice->choose(blas_, key, workspace_bytes_, entry->second);
     return entry->second.exists() ? &entry->second : nullptr;
   }
 
