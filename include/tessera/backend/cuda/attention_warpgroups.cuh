@@ -45,6 +45,78 @@ __device__ __forceinline__ void mask_rows(float (&values)[8][4], std::int64_t la
   mask_tile<Down>(reinterpret_cast<float(&)[1][8][4]>(values), Down ? last - first : last + first, masked);
 }
 
+/// The warpgroup of the block of threads that the thread is in.
+template <class Cut>
+__device__ __forceinline__ int own_warpgroup() {
+  return Cut::groups == 1 ? 0 : __shfl_sync(~0u, threadIdx.x / 128, 0);
+}
+
+/// A warpgroup's 64 queries; blocks of threads with the longest rows come first.
+template <class Cut>
+struct WarpgroupQueries {
+  int group;
+  std::int64_t of_grid;     // the pair, counted from the grid's first
+  std::int64_t first, row;  // queries: the block's first, the warpgroup's
+  int all, blocks;          // of 64 keys that they see: the block's queries, the warpgroup's
+
+  __device__ __forceinline__ explicit WarpgroupQueries(HeadLayout const& at) : group(own_warpgroup<Cut>()) {
+    std::int64_t const tiles = (at.sequence + Cut::rows - 1) / Cut::rows;
+    of_grid = blockIdx.x / tiles;
+    first = (tiles - 1 - blockIdx.x % tiles) * Cut::rows;
+    row = first + 64 * group;
+    auto const blocks_until = [&](std::int64_t query) {
+      return static_cast<int>((at.offset + min(at.sequence, query) + 63) / 64);
+    };
+    all = blocks_until(first + Cut::rows);
+    blocks = row < at.sequence ? blocks_until(row + 64) : 0;
+  }
+};
+
+/// Blocks of 64 keys and values of a pair on their way through shared memory.
+template <class Rows, class Cut, class T>
+struct KeyStages {
+  unsigned char* stages;
+  std::uint64_t described;  // the first of the stages
+  T const *k, *v;
+  std::int64_t stride, existing;
+  int head, all;
+
+  __device__ __forceinline__ KeyStages(unsigned char* shared, HeadLayout const& at, Heads<T const> const& x,
+                                       std::int64_t pair, int blocks)
+      : stages(shared),
+        described(Rows::describe(shared)),
+        k(x.k + at.first_key(pair, x.kv_stride)),
+        v(x.v + at.first_key(pair, x.kv_stride)),
+        stride(x.kv_stride),
+        existing(at.keys),
+        head(static_cast<int>(at.head)),
+        all(blocks) {}
+
+  static __device__ __forceinline__ unsigned stage(int block) {
+    return static_cast<unsigned>(block) % Cut::stages * 2;
+  }
+  __device__ __forceinline__ std::uint64_t keys(int block) const {
+    return Rows::further(described, stage(block));
+  }
+  __device__ __forceinline__ std::uint64_t values(int block) const {
+    return Rows::further(described, stage(block) + 1);
+  }
+  __device__ __forceinline__ void copy(int block) const {
+    std::int64_t const key = 64 * static_cast<std::int64_t>(block), from = key * stride;
+    unsigned char* const to = stages + stage(block) * Rows::bytes;
+    Rows::template copy<Cut::threads>(to, k + from, stride, existing - key, head);
+    Rows::template copy<Cut::threads>(to + Rows::bytes, v + from, stride, existing - key, head);
+  }
+  /// Waits for a block, and starts the next where the one before the last was.
+  __device__ __forceinline__ void advance(int block) const {
+    wait_for_copies<0>();
+    show_to_products();
+    __syncthreads();
+    if (block + 1 < all) copy(block + 1);
+    commit_copies();
+  }
+};
+
 /// out and logsumexp of a warpgroup's 64 queries.
 template <class T, int D, class Cut>
 __global__ __launch_bounds__(Cut::threads,
@@ -55,55 +127,31 @@ __global__ __launch_bounds__(Cut::threads,
   using Rows = WarpgroupRows<T, D>;
   extern __shared__ __align__(1024) unsigned char shared_blocks[];
   unsigned char* const stages = shared_blocks + Cut::groups * Rows::bytes;
-  int const lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4,
-            group = Cut::groups == 1 ? 0 : __shfl_sync(~0u, threadIdx.x / 128, 0);
-  int const head = static_cast<int>(at.head);
-  std::int64_t const tiles = (at.sequence + Cut::rows - 1) / Cut::rows;
-  std::int64_t const pair = blockIdx.x / tiles, stride = x.kv_stride;
-  std::int64_t const first = (tiles - 1 - blockIdx.x % tiles) * Cut::rows;  // the longest first
-  std::int64_t const row = first + 64 * group, seen = at.offset + row;
-  auto const blocks_until = [&](std::int64_t query) {
-    return static_cast<int>((at.offset + min(at.sequence, query) + 63) / 64);
-  };
-  int const all = blocks_until(first + Cut::rows), own = row < at.sequence ? blocks_until(row + 64) : 0;
-  unsigned char* const queries = shared_blocks + group * Rows::bytes;
-
-  std::int64_t const keys_at = at.first_key(pair, stride);
-  std::uint64_t const own_queries = Rows::describe(queries), first_stage = Rows::describe(stages);
-  auto const stage = [&](int block) { return static_cast<unsigned>(block) % Cut::stages * 2; };
-  auto const copy_keys = [&](int block) {
-    std::int64_t const key = 64 * static_cast<std::int64_t>(block), from = keys_at + key * stride;
-    unsigned char* const to = stages + stage(block) * Rows::bytes;
-    Rows::template copy<Cut::threads>(to, x.k + from, stride, at.keys - key, head);
-    Rows::template copy<Cut::threads>(to + Rows::bytes, x.v + from, stride, at.keys - key, head);
-  };
-  // Waits for a block, and starts the next where the one before the last was.
-  auto const advance = [&](int block) {
-    wait_for_copies<0>();
-    show_to_products();
-    __syncthreads();
-    if (block + 1 < all) copy_keys(block + 1);
-    commit_copies();
-  };
+  WarpgroupQueries<Cut> const own(at);
+  int const lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, head = static_cast<int>(at.head);
+  std::int64_t const pair = own.of_grid, row = own.row, seen = at.offset + row;
+  unsigned char* const queries = shared_blocks + own.group * Rows::bytes;
+  KeyStages<Rows, Cut, T> const keys(stages, at, x, pair, own.all);
+  std::uint64_t const own_queries = Rows::describe(queries);
   for (int i = 0; i < Cut::groups; ++i) {
-    std::int64_t const query = first + 64 * i;
+    std::int64_t const query = own.first + 64 * i;
     Rows::template copy<Cut::threads>(shared_blocks + i * Rows::bytes,
                                       x.q + at.first(pair, x.q_stride) + query * x.q_stride, x.q_stride,
                                       at.sequence - query, head);
   }
-  copy_keys(0);
+  keys.copy(0);
   commit_copies();
-  advance(0);
+  keys.advance(0);
 
   float const scale_of_2 = scale * log2_of_e;
   float sums[D / 8][4] = {}, scores[8][4], largest[2] = {-INFINITY, -INFINITY}, total[2] = {}, keep[2];
   unsigned left[4][4];
   auto const multiply = [&](int block) {
-    Rows::scores(own_queries, Rows::further(first_stage, stage(block)), scores);
+    Rows::scores(own_queries, keys.keys(block), scores);
     commit_products();
   };
   auto const add = [&](int block) {
-    Rows::multiply_rows(left, Rows::further(first_stage, stage(block) + 1), sums);
+    Rows::multiply_rows(left, keys.values(block), sums);
     commit_products();
   };
   auto const soften = [&](int block) {
@@ -131,14 +179,14 @@ __global__ __launch_bounds__(Cut::threads,
       largest[side] = top;
     }
   };
-  if (own > 0) {
+  if (own.blocks > 0) {
     begin_products();
     multiply(0);
     wait_for_products<0>(scores);
     soften(0);
     Rows::round(scores, left);
-    for (int block = 1; block < own; ++block) {
-      advance(block);
+    for (int block = 1; block < own.blocks; ++block) {
+      keys.advance(block);
       begin_products();
       multiply(block);
       add(block - 1);
@@ -154,12 +202,12 @@ __global__ __launch_bounds__(Cut::threads,
           for (int i = 0; i < 4; ++i) sums[n][i] *= keep[i / 2];
     }
     begin_products();
-    add(own - 1);
+    add(own.blocks - 1);
     wait_for_products<0>(sums);
   }
-  for (int block = own > 0 ? own : 1; block < all; ++block) advance(block);
+  for (int block = max(own.blocks, 1); block < own.all; ++block) keys.advance(block);
 
-  sync_warpgroup(group);
+  sync_warpgroup(own.group);
   float factors[2];
 #pragma unroll
   for (int side = 0; side < 2; ++side) {
@@ -184,45 +232,21 @@ __global__ __launch_bounds__(Cut::threads,
   extern __shared__ __align__(1024) unsigned char shared_blocks[];
   unsigned char* const stages = shared_blocks + 2 * Cut::groups * Rows::bytes;
   HeadLayout const& at = g.at;
-  int const lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4,
-            group = Cut::groups == 1 ? 0 : __shfl_sync(~0u, threadIdx.x / 128, 0);
-  int const head = static_cast<int>(at.head);
-  std::int64_t const tiles = (at.sequence + Cut::rows - 1) / Cut::rows;
-  std::int64_t const of_grid = blockIdx.x / tiles, pair = g.first_pair + of_grid, stride = g.x.kv_stride;
-  std::int64_t const first = (tiles - 1 - blockIdx.x % tiles) * Cut::rows;
-  std::int64_t const row = first + 64 * group, seen = at.offset + row;
-  auto const blocks_until = [&](std::int64_t query) {
-    return static_cast<int>((at.offset + min(at.sequence, query) + 63) / 64);
-  };
-  int const all = blocks_until(first + Cut::rows), own = row < at.sequence ? blocks_until(row + 64) : 0;
-  unsigned char* const queries = shared_blocks + 2 * group * Rows::bytes;
-
-  std::int64_t const keys_at = at.first_key(pair, stride);
+  WarpgroupQueries<Cut> const own(at);
+  int const lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, head = static_cast<int>(at.head);
+  std::int64_t const pair = g.first_pair + own.of_grid, row = own.row, seen = at.offset + row;
+  unsigned char* const queries = shared_blocks + 2 * own.group * Rows::bytes;
+  KeyStages<Rows, Cut, T> const keys(stages, at, g.x, pair, own.all);
   std::uint64_t const own_queries = Rows::describe(queries), own_douts = Rows::further(own_queries, 1);
-  std::uint64_t const first_stage = Rows::describe(stages);
-  auto const stage = [&](int block) { return static_cast<unsigned>(block) % Cut::stages * 2; };
-  auto const copy_keys = [&](int block) {
-    std::int64_t const key = 64 * static_cast<std::int64_t>(block), from = keys_at + key * stride;
-    unsigned char* const to = stages + stage(block) * Rows::bytes;
-    Rows::template copy<Cut::threads>(to, g.x.k + from, stride, at.keys - key, head);
-    Rows::template copy<Cut::threads>(to + Rows::bytes, g.x.v + from, stride, at.keys - key, head);
-  };
-  auto const advance = [&](int block) {
-    wait_for_copies<0>();
-    show_to_products();
-    __syncthreads();
-    if (block + 1 < all) copy_keys(block + 1);
-    commit_copies();
-  };
   for (int i = 0; i < Cut::groups; ++i) {
-    std::int64_t const query = first + 64 * i, existing = at.sequence - query;
+    std::int64_t const query = own.first + 64 * i, existing = at.sequence - query;
     unsigned char* const to = shared_blocks + 2 * i * Rows::bytes;
     Rows::template copy<Cut::threads>(to, g.x.q + at.first(pair, g.x.q_stride) + query * g.x.q_stride,
                                       g.x.q_stride, existing, head);
     Rows::template copy<Cut::threads>(to + Rows::bytes, g.dout + at.out(pair) + query * at.channels,
                                       at.channels, existing, head);
   }
-  copy_keys(0);
+  keys.copy(0);
   commit_copies();
 
   float const scale_of_2 = g.scale * log2_of_e;
@@ -243,9 +267,9 @@ __global__ __launch_bounds__(Cut::threads,
       }
     dot[side] = sum_of_4(sum);
     lse[side] = exists ? g.logsumexp[at.rows(pair) + query] * log2_of_e : 0.0f;
-    if (exists && lane % 4 == 0) g.dots[at.rows(of_grid) + query] = dot[side];
+    if (exists && lane % 4 == 0) g.dots[at.rows(own.of_grid) + query] = dot[side];
   }
-  advance(0);
+  keys.advance(0);
 
   float sums[D / 8][4] = {}, scores[8][4], slopes[8][4];
   unsigned left[4][4];
@@ -267,33 +291,31 @@ __global__ __launch_bounds__(Cut::threads,
     Rows::round(slopes, left);
   };
   auto const multiply = [&](int block) {
-    Rows::scores(own_queries, Rows::further(first_stage, stage(block)), scores);
+    Rows::scores(own_queries, keys.keys(block), scores);
     commit_products();
-    Rows::scores(own_douts, Rows::further(first_stage, stage(block) + 1), slopes);
+    Rows::scores(own_douts, keys.values(block), slopes);
     commit_products();
   };
-  auto const add = [&](int block) {
-    Rows::multiply_rows(left, Rows::further(first_stage, stage(block)), sums);
-  };
-  if (own > 0) {
+  auto const add = [&](int block) { Rows::multiply_rows(left, keys.keys(block), sums); };
+  if (own.blocks > 0) {
     begin_products();
     multiply(0);
     slope(0);
-    for (int block = 1; block < own; ++block) {
-      advance(block);
+    for (int block = 1; block < own.blocks; ++block) {
+      keys.advance(block);
       begin_products();
       add(block - 1);
       multiply(block);
       slope(block);
     }
     begin_products();
-    add(own - 1);
+    add(own.blocks - 1);
     commit_products();
     wait_for_products<0>(sums);
   }
-  for (int block = own > 0 ? own : 1; block < all; ++block) advance(block);
+  for (int block = max(own.blocks, 1); block < own.all; ++block) keys.advance(block);
 
-  sync_warpgroup(group);
+  sync_warpgroup(own.group);
   float const factors[2] = {g.scale, g.scale};
   Rows::store(sums, factors, queries, g.dx.q + at.first(pair, g.dx.q_stride) + row * g.dx.q_stride,
               g.dx.q_stride, at.sequence - row, head);
@@ -311,7 +333,7 @@ __global__ __launch_bounds__(Cut::threads,
   unsigned char* const stages = shared_blocks + 2 * Cut::groups * Rows::bytes;
   float* const statistics = reinterpret_cast<float*>(stages + 2 * Cut::stages * Rows::bytes);
   HeadLayout const& at = g.at;
-  int const lane = threadIdx.x % 32, group = Cut::groups == 1 ? 0 : __shfl_sync(~0u, threadIdx.x / 128, 0);
+  int const lane = threadIdx.x % 32, group = own_warpgroup<Cut>();
   int const head = static_cast<int>(at.head);
   std::int64_t const tiles = (at.keys + Cut::rows - 1) / Cut::rows;
   std::int64_t const of_grid = blockIdx.x / tiles * at.group;  // the first pair of those that share the keys
