@@ -21,6 +21,7 @@
 #include "common/gpus.hpp"
 #include "common/machine.hpp"
 #include "common/nvme_folder.hpp"
+#include "common/product_plans.hpp"
 #include "common/program.hpp"
 #include "common/run_flags.hpp"
 #include "common/terminal.hpp"
@@ -77,6 +78,7 @@ void declare(cli::CommandLine& line, Settings& settings) {
   cli::add_lora_flag(line, settings.trainer.lora, settings.lora);
   cli::add_machine_flags(line, settings.trainer);
   cli::add_nvme_path_flag(line, settings.nvme_path);
+  cli::add_product_plans_flag(line, settings.product_plans);
   line.group("Output");
   line.path("--output-dir", "FOLDER", settings.output_dir, "for compare.json, compare.csv and the step logs");
   line.path("--json", "FILE", settings.json, "write just this JSON (and --csv); - is stdout");
@@ -254,6 +256,8 @@ std::string box_text(cli::CommandLine const& line, Settings const& settings, std
           settings.matrix.offloads_given && !line.given("--offloads") ? "flag" : origin("--offloads"));
   if (!settings.trainer.nvme_directory.empty())
     box.add("nvme path", v0::detail::path_text(settings.trainer.nvme_directory), origin("--nvme-path"));
+  if (settings.plans)
+    box.add("product plans", v0::detail::path_text(settings.product_plans), origin("--product-plans"));
   if (settings.epochs > 0)
     box.add("epochs",
             std::to_string(settings.epochs) + ", whose first " + std::to_string(settings.warmup) +
@@ -413,6 +417,7 @@ int run(int argc, char const* const* argv) {
                 " holds the weights of one model, and --models gives " +
                 std::to_string(settings.matrix.models.size()) + "; give one of them");
   cli::check_nvme_path(settings.nvme_path);
+  cli::check_product_plans(settings.product_plans, settings.matrix.device);
   DataSets data(settings);
   settings.matrix.selection = !settings.full && !settings.matrix.stages_given &&
                               !settings.matrix.offloads_given && !line.given("--precisions");
@@ -445,6 +450,7 @@ int run(int argc, char const* const* argv) {
     cli::print_notes(std::cout, settings.file, differences);
     return 0;
   }
+  settings.plans = cli::open_product_plans(settings.product_plans, settings.matrix.device);
   Outputs outputs(settings, points);
 
   bool const stdout_is_data = settings.json == "-" || settings.csv == "-";
@@ -482,6 +488,7 @@ int run(int argc, char const* const* argv) {
   document.wall_s = seconds_since(began);
   log << "\n" << table_text(measured, document.rows, terminal);
   for (auto const& text : outputs.finish(document, measured)) log << text << "\n";
+  cli::warn_of_plans(settings.plans.get());
   log << "total " << cli::duration_text(*document.wall_s) << std::endl;
   if (cli::Interrupt::caught()) return cli::Interrupt::exit_code();
   auto const is = [](char const* status) {

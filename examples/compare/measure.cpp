@@ -145,6 +145,7 @@ class Training {
     }
     double const peak = cli::mebibytes(done_.peak_device);
     for (auto& line : done_.log) line.gpu_max_mem_mb = peak;
+    if (settings_.plans) done_.measured_products = settings_.plans->take_used();
     done_.total_s = seconds(start_, Clock::now());
     done_.peak_resident = cli::peak_resident_bytes();
   }

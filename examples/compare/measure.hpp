@@ -2,6 +2,7 @@
 // One row: plan it, train it, and say what it cost.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -40,6 +41,7 @@ struct Repeat {
   std::optional<double> comm_s;                        ///< in collectives, of a timed step, mean over ranks
   std::optional<double> comm_waiting_s;                ///< of that, waiting for other ranks
   AttentionKind attention = AttentionKind::automatic;  ///< what ran; automatic: none did
+  std::optional<std::size_t> measured_products;        ///< that took a measured plan; none: they could not
   std::string weights_hash;
   bool interrupted = false;
 };

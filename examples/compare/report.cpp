@@ -12,6 +12,7 @@
 #include "common/gpus.hpp"
 #include "common/machine.hpp"
 #include "common/peaks.hpp"
+#include "common/product_plans.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -228,6 +229,9 @@ Row row_of(Measured const& of, Measured const* base, std::vector<Measured> const
     add_measurements(row, of, settings);
     AttentionKind const ran = of.repeats.front().attention;
     if (ran != AttentionKind::automatic) row["attention"] = name_of(ran);
+    auto const& products = of.repeats.back().measured_products;
+    row["product_plans"] = cli::or_null(cli::product_plans_text(point.recipe.device, products.has_value()));
+    row["measured_products"] = cli::or_null(products);
   }
   if (Measured const* twin = twin_of(of, all, settings)) row["same_program_as"] = twin->point.experiment;
   if (of.ok()) {

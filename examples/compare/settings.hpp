@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 
+#include "tessera/train/any_trainer.hpp"
 #include "tessera/train/options.hpp"
 
 #include "common/config_file.hpp"
@@ -32,7 +34,8 @@ struct Settings {
   std::string freeze, lora;  ///< as given; the trainer has what they mean
 
   std::filesystem::path init;  ///< empty: a folder's weights, or the seed's
-  std::filesystem::path nvme_path;
+  std::filesystem::path nvme_path, product_plans;
+  std::shared_ptr<ProductPlans> plans;  ///< null: the library's first choice
   bool full = false;
   std::filesystem::path output_dir = "results";
   std::filesystem::path json, csv;  ///< empty: not named

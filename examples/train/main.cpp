@@ -55,8 +55,11 @@ int train(int argc, char const* const* argv) {
   settings.options.nvme_directory = nvme_folder.path();
   cli::check_room_for(settings);
   cli::warn_of_gpus(tessera::device_facts(settings.recipe.device), settings.relation.ranks);
+  settings.plans = cli::open_product_plans(settings.product_plans, settings.recipe.device);
   if (!settings.quiet) std::cout << cli::box_of(settings, line).text() << std::flush;
-  return cli::Training(settings, cli::command_text(argc, argv)).run();
+  int const code = cli::Training(settings, cli::command_text(argc, argv)).run();
+  cli::warn_of_plans(settings.plans.get());
+  return code;
 }
 
 }  // namespace

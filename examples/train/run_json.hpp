@@ -68,6 +68,7 @@ inline Json config_json(Settings const& settings) {
   config["trace"] = or_null(settings.trace.file.string());
   config["profile"] = settings.trace.profile;
   config["trace_steps"] = settings.trace.asked() ? Json(settings.trace.steps) : Json(nullptr);
+  config["product_plans"] = or_null(product_plans_text(settings.recipe.device, settings.plans != nullptr));
   config["seed"] = options.seed;
   config["threads"] = options.threads;
   return config;

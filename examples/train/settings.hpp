@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -31,6 +32,7 @@
 #include "common/models.hpp"
 #include "common/nvme_folder.hpp"
 #include "common/outputs.hpp"
+#include "common/product_plans.hpp"
 #include "common/run_flags.hpp"
 #include "common/slot_flags.hpp"
 #include "common/terminal.hpp"
@@ -58,7 +60,7 @@ struct TrainFlags {
   TrainerOptions options;
   std::string freeze;  ///< as given; the options have the rule
   AdapterSettings adapters;
-  std::filesystem::path validation, init, save, log, nvme_path, tensorboard;
+  std::filesystem::path validation, init, save, log, nvme_path, product_plans, tensorboard;
   std::int64_t validate_every = 0, print_every = 0;
   bool quiet = false, deepspeed_keys = false;
   ConfigFile file;
@@ -130,6 +132,7 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
   add_freeze_flag(line, flags.freeze, flags.options);
   add_machine_flags(line, flags.options);
   add_nvme_path_flag(line, flags.nvme_path);
+  add_product_plans_flag(line, flags.product_plans);
 
   line.group("Reports");
   line.path("--log", "FILE", flags.log, "one JSON object a line: the settings, then every step");
@@ -160,7 +163,9 @@ struct Settings {
   std::int64_t validate_every = 0, print_every = 0;
   std::filesystem::path init, save, log, tensorboard;
   std::filesystem::path nvme_path;  ///< empty: a fresh folder, where one is needed
-  std::string save_config;          ///< of the folder that is saved; empty: a file is
+  std::filesystem::path product_plans;
+  std::shared_ptr<ProductPlans> plans;  ///< null: the library's first choice
+  std::string save_config;              ///< of the folder that is saved; empty: a file is
   CheckpointSettings checkpoints;
   TraceSettings trace;
   std::string data_text;    ///< what the data is, in words
@@ -340,6 +345,8 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   if ((line.on_line("--precision") != nullptr) + flags.bf16 + flags.fp16 > 1)
     refuse("--precision, --bf16 and --fp16 all say in which format products are computed; give one of them");
   settings.recipe = recipe_of(flags);
+  settings.product_plans = flags.product_plans;
+  check_product_plans(settings.product_plans, settings.recipe.device);
   check_adapter_flags(settings.adapters, settings.options.lora, settings.recipe, settings.save, line);
   settings.model = model_choice("--model", flags.model);
   if (auto const reason = model_refusal(settings.model)) throw Error(ErrorKind::unsupported, *reason);
@@ -487,6 +494,8 @@ inline Box box_of(Settings const& settings, CommandLine const& line) {
   box.add("offload", std::string(recipe.names.offload), origin("--offload"));
   if (!options.nvme_directory.empty())
     box.add("nvme path", v0::detail::path_text(options.nvme_directory), origin("--nvme-path"));
+  if (settings.plans)
+    box.add("product plans", v0::detail::path_text(settings.product_plans), origin("--product-plans"));
   box.add("recompute", std::string(recipe.names.recompute), origin("--recompute"));
   box.add("reduction", std::string(recipe.names.reduction), origin("--reduction"));
   box.add("learning rate",

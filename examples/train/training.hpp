@@ -453,6 +453,7 @@ class Training {
       summary["first_loss"] = taken > 0 ? Json(first_loss_) : Json(nullptr);
       summary["final_loss"] = taken > 0 ? Json(last_loss_) : Json(nullptr);
       summary["avg_tokens_per_sec"] = timed_ > 0 ? Json(rate) : Json(nullptr);
+      summary["measured_products"] = settings_.plans ? Json(settings_.plans->take_used()) : Json(nullptr);
       summary["weights_hash"] = weights_hash;
       log.note({{"summary", std::move(summary)}});
     });

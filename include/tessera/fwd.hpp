@@ -336,6 +336,7 @@ template <class Place, class T>
 class EngineState;
 struct FileUse;
 struct DeviceFacts;
+class ProductPlans;
 class StepTrace;
 template <class Place, class T>
 struct ErasedModel;

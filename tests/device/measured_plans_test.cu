@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measured plans of products: the bits of the heuristic's first, kept in a file.
+#include <algorithm>
 #include <cstdint>
+#include <cuda_runtime.h>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <thread>
 #include <unistd.h>
+#include <vector>
 
 #include <doctest/doctest.h>
 
@@ -33,7 +37,13 @@ struct Folder {
   }
 };
 
-/// y = x w + bias and dw = x^T dy, by whatever plans are chosen now.
+std::size_t lines_of(std::filesystem::path const& path) {
+  std::ifstream file(path);
+  return static_cast<std::size_t>(
+      std::count(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>(), '\n'));
+}
+
+/// y = x w + bias by whatever plans are chosen now.
 template <class T>
 Array<T> product(std::int64_t rows, std::int64_t depth, std::int64_t columns) {
   Gpu gpu;
@@ -58,16 +68,68 @@ TEST_CASE_TEMPLATE("on a GPU, measured plans give the bits of the first, from th
     cuda::plan_choice = &plans;
     CHECK(reference::same_bits(product<T>(512, 768, 2304).values, want.values));
     CHECK(reference::same_bits(product<T>(33, 17, 65).values, small.values));
-    cuda::plan_choice = nullptr;
-    file = plans.path();
-    known = plans.size();
+    file = plans.file().path();
+    known = plans.file().size();
+    CHECK(plans.take_used() == known);
+    CHECK(plans.take_used() == 0);
+    CHECK(plans.failure() == "");
   }
+  CHECK(cuda::plan_choice == nullptr);
   CHECK(known >= 1);
+  CHECK(lines_of(file) == known);
   std::ofstream(file, std::ios::app) << "12 34 torn";
   cuda::MeasuredPlans plans(folder.path, false);
-  CHECK(plans.size() == known);
+  CHECK(plans.file().size() == known);
   cuda::plan_choice = &plans;
   CHECK(reference::same_bits(product<T>(512, 768, 2304).values, want.values));
-  cuda::plan_choice = nullptr;
-  CHECK(plans.size() == known);
+  CHECK(plans.take_used() == 1);
+  // What no file has keeps the first, and nothing is written.
+  product<T>(40, 24, 72);
+  CHECK(plans.take_used() == 0);
+  CHECK(plans.file().size() == known);
+  CHECK(lines_of(file) == known);
+}
+
+TEST_CASE("on a GPU, ranks that want the same products at once keep one plan of each") {
+  TESSERA_NEEDS_GPU();
+  Folder const folder;
+  Array<bfloat16> const want = product<bfloat16>(512, 768, 2304), small = product<bfloat16>(264, 512, 768);
+  int devices = 0;
+  cuda::require(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+  cuda::MeasuredPlans plans(folder.path, true);
+  cuda::plan_choice = &plans;
+  std::vector<int> differ(4);
+  {
+    std::vector<std::jthread> ranks;
+    for (int rank = 0; rank < 4; ++rank)
+      ranks.emplace_back([&, rank] {
+        cuda::require(cudaSetDevice(rank % devices), "cudaSetDevice");
+        int const same = reference::same_bits(product<bfloat16>(512, 768, 2304).values, want.values) +
+                         reference::same_bits(product<bfloat16>(264, 512, 768).values, small.values);
+        differ[static_cast<std::size_t>(rank)] = 2 - same;
+      });
+  }
+  CHECK(differ == std::vector<int>(4));
+  CHECK(plans.take_used() == 2);
+  CHECK(plans.failure() == "");
+  CHECK(lines_of(plans.file().path()) == plans.file().size());
+}
+
+TEST_CASE("on a GPU, a product is measured while its stream is recorded, and one that cannot be kept holds") {
+  TESSERA_NEEDS_GPU();
+  Folder const folder;
+  Array<float> const want = product<float>(512, 768, 2304);
+  cuda::MeasuredPlans plans(folder.path, true);
+  cuda::plan_choice = &plans;
+  std::filesystem::remove_all(folder.path);
+  Gpu gpu;
+  OnGpu<float> x(reference::random<float>({512, 768}, 1)), w(reference::random<float>({768, 2304}, 2)),
+      bias(reference::random<float>({2304}, 3)), y(poison<float>({512, 2304}));
+  for (int run = 0; run < 2; ++run)
+    gpu.context.replay(
+        0, true, [&] { ops::linear(gpu.context, x.cview(), w.cview(), y.view(), {.bias = bias.cview()}); });
+  gpu.finish();
+  CHECK(reference::same_bits(y.back().values, want.values));
+  CHECK(plans.take_used() == 1);
+  CHECK(plans.failure().find(".plans: cannot open") != std::string::npos);
 }

@@ -117,6 +117,8 @@ inline constexpr auto row_fields = std::to_array<std::string_view>({
     "final_epoch_loss",
     "epoch_losses",
     "epoch_losses_with_padding",
+    "product_plans",      // library or measured: how algorithms of products were chosen
+    "measured_products",  // how many took a measured plan
 });
 
 /// A row with every field of `row_fields` as null.

@@ -90,6 +90,23 @@ struct DeviceFacts {
 /// Asks the libraries and takes no device. A device that is not part of this library has its name alone.
 DeviceFacts device_facts(std::string_view device);
 
+/// Algorithms of a device's products that are timed and kept in a folder. While it lives, every trainer of
+/// this library on that device takes them; to be made and ended while no trainer takes a step. No bit changes
+/// with them.
+class ProductPlans {
+ public:
+  virtual ~ProductPlans() = default;
+  /// How many products took a measured plan since the last call, each counted once over all ranks.
+  virtual std::size_t take_used() = 0;
+  /// Why something was not measured or is not on file; empty where nothing went wrong.
+  virtual std::string failure() const = 0;
+};
+/// Makes the folder. What it lacks is measured when a step first needs it. Throws Error(unsupported) with
+/// unmeasurable_reason, and Error(failed or data) for files that cannot be made, read or written.
+std::unique_ptr<ProductPlans> measure_products(std::string_view device, std::string const& folder);
+/// Why the products of a device cannot be measured, with the way out; nothing when they can.
+std::optional<std::string> unmeasurable_reason(std::string_view device);
+
 /// tessera::run on the recipe's device: a thread a rank, each with a device of its own. Throws
 /// Error(unsupported) where that device is not part of this library, and what tessera::run throws.
 void run_ranks(RecipeTable const& recipe, int ranks, std::function<void(comm::Comm&)> const& fn,

@@ -109,6 +109,8 @@ refuses(4 "short.txt: too little data, 2 tokens present, 17 needed" ${small} --d
 refuses(4 "empty.txt: the file is empty" ${small} --data empty.txt)
 refuses(4 "absent.txt: no such file" ${small} --data absent.txt)
 refuses(2 "--nvme-path absent" ${small} --data text.txt --nvme-path absent)
+refuses(3 "--product-plans plans: plans of products are measured on GPUs alone, and the device is cpu; leave them out, or " ${brief}
+        --device cpu --product-plans plans)
 
 # Outputs, before the first step.
 refuses(1 "no/such/out.json;does not exist" ${brief} --json no/such/out.json)

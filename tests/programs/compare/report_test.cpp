@@ -110,6 +110,25 @@ TEST_CASE("power and energy of GPUs stand in a row where every repeat knows them
   CHECK(compare::result_rows(rows, settings)[1]["energy_j"].is_null());
 }
 
+TEST_CASE("a row says how the algorithms of its products were chosen, where there is a choice") {
+  compare::Settings const settings = asked(lists());
+  auto rows = measured(settings);
+  auto row = compare::result_rows(rows, settings)[0];
+  CHECK(row["product_plans"].is_null());
+  CHECK(row["measured_products"].is_null());
+  rows[0].point.recipe.device = "cuda";
+  row = compare::result_rows(rows, settings)[0];
+  CHECK(row["product_plans"] == "library");
+  CHECK(row["measured_products"].is_null());
+  rows[0].repeats.back().measured_products = 15;
+  row = compare::result_rows(rows, settings)[0];
+  CHECK(row["product_plans"] == "measured");
+  CHECK(row["measured_products"] == 15);
+  rows[0].repeats.clear();  // it did not run
+  rows[0].status = "failed";
+  CHECK(compare::result_rows(rows, settings)[0]["product_plans"].is_null());
+}
+
 TEST_CASE("lists that vary are columns of one table") {
   cli::MatrixFlags matrix = lists();
   matrix.slots.of<ts::slot::sharding>() = {"zs2"};

@@ -80,6 +80,9 @@ refuses(3 "the nearest is --global-batch 2147483646\n" ${small} --batch 71582788
 refuses(3 "the nearest that fit are channels=65535\n" --model "layers=1,heads=3,channels=65536")
 refuses(3 "--sequence 17;16 positions" ${small} --sequence 17)
 refuses(3 "tf32;On<Cuda>" ${small} --precision tf32)
+refuses(3 "--product-plans plans: plans of products are measured on GPUs alone, and the device is cpu; leave them out, or " ${small}
+        --device cpu --product-plans plans)
+refuses(2 "--product-plans needs a value" --product-plans)
 refuses(3 "Graph;On<Cuda>" ${small} --capture graph)
 refuses(3 "udnn;On<Cuda>" ${small} --attention cudnn)
 refuses(3 "model opt-350m normalises after its blocks;which OPT models lack here" --model opt-350m)

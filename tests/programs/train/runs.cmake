@@ -42,6 +42,8 @@ foreach(pair "precision fp32" "stage 0" "global_batch 2" "vocabulary 256" "learn
   endif()
   expect("config ${key}" "${pair}" "${value}")
 endforeach()
+string(JSON type TYPE "${head}" config product_plans)
+expect("product plans of a CPU" "NULL" "${type}")
 file(STRINGS "${WORK}/run.jsonl" validations REGEX "validation_loss")
 list(LENGTH validations count)
 expect("validations" 2 ${count})
@@ -159,7 +161,7 @@ expect("steps of two flags" "1;2" "${steps}")
 passes(--help)
 foreach(flag model ranks batch sequence accumulation global-batch stage precision offload recompute reduction capture
              attention data order vocabulary seed threads steps epochs samples samples-are field separator learning-rate beta1 beta2 epsilon
-             weight-decay clip schedule warmup-steps validation validate-every init save log quiet help)
+             weight-decay clip schedule warmup-steps validation validate-every init save log quiet product-plans help)
   if(NOT output MATCHES "--${flag}")
     message(SEND_ERROR "--help does not name --${flag}")
   endif()

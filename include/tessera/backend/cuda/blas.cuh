@@ -180,13 +180,15 @@ class BlasPlan {
   Fused fused_;
 };
 
-/// Chooses among the algorithms for a product; what it takes gives the bits of the first.
+/// Chooses among the algorithms for a product; what it takes gives the bits of the first. Called by the
+/// threads of all ranks, within their steps.
 struct PlanChoice {
   virtual ~PlanChoice() = default;
   virtual void choose(cublasLtHandle_t blas, ProductKey const& key, std::size_t workspace_bytes,
-                      BlasPlan& plan) = 0;
+                      BlasPlan& plan) noexcept = 0;
 };
-/// Of all contexts made from now on; null: the heuristic's first. Set before the first trainer.
+/// Asked once by every context for each of its products; null: the heuristic's first. To be set while no
+/// trainer takes a step.
 inline PlanChoice* plan_choice = nullptr;
 
 /// The plans of one context. A plan is made on its first use, on the host alone, so that it may also happen

@@ -1,30 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-// Algorithms of products that were timed on this GPU, and the file that keeps them.
+// Algorithms of products that were timed on this machine's GPUs, and the files that keep them.
 //
 // Of the candidates for a product those count whose results equal the first's to the bit, so that a plan
-// changes no bit whether it was measured or not, on one rank or all. A file holds for one GPU, library and
-// driver; its name says which.
+// changes no bit whether it was measured or not, on one rank or all. A file holds for one kind of GPU,
+// library and driver; its name says which.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <cuda_runtime.h>
+#include <exception>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <mutex>
 #include <optional>
-#include <sstream>
+#include <set>
 #include <string>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 #include "tessera/backend/cuda/blas.cuh"
 #include "tessera/backend/cuda/error.cuh"
 #include "tessera/backend/cuda/handles.cuh"
 #include "tessera/backend/cuda/kernel.cuh"
+#include "tessera/backend/cuda/plan_file.hpp"
+#include "tessera/core/error.hpp"
 #include "tessera/core/philox.hpp"
 
 namespace tessera {
@@ -49,66 +52,128 @@ static __global__ void count_differences(std::int64_t words, std::uint32_t const
   if (i < words && a[i] != b[i]) atomicAdd(found, 1u);
 }
 
-/// Device memory that ends with its scope; null where there is none.
+/// A stream whose work, the return of its memory included, has ended when it goes.
+class SpareStream {
+ public:
+  SpareStream() = default;
+  SpareStream(SpareStream const&) = delete;
+  SpareStream& operator=(SpareStream const&) = delete;
+  ~SpareStream() { cudaStreamSynchronize(stream_.get()); }
+  cudaStream_t get() const noexcept { return stream_.get(); }
+
+ private:
+  Stream stream_ = make_stream();
+};
+
+/// Device memory in the order of a stream; null where there is none. Neither taking it nor giving it back
+/// waits for the device, whose other streams may wait for another rank.
 class Spare {
  public:
-  explicit Spare(std::size_t bytes) {
-    if (cudaMalloc(&data_, bytes ? bytes : 1) != cudaSuccess) {
+  Spare(std::size_t bytes, SpareStream const& stream) : stream_(stream.get()) {
+    if (cudaMallocAsync(&data_, bytes ? bytes : 1, stream_) != cudaSuccess) {
       (void)cudaGetLastError();
       data_ = nullptr;
     }
   }
   Spare(Spare const&) = delete;
   Spare& operator=(Spare const&) = delete;
-  ~Spare() { cudaFree(data_); }
+  ~Spare() {
+    if (data_) cudaFreeAsync(data_, stream_);
+  }
   void* get() const { return data_; }
 
  private:
+  cudaStream_t stream_;
   void* data_ = nullptr;
 };
 
+/// While it lives this thread may take memory and wait, though one of its streams is recorded.
+class BesideCapture {
+ public:
+  BesideCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  BesideCapture(BesideCapture const&) = delete;
+  BesideCapture& operator=(BesideCapture const&) = delete;
+  ~BesideCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+/// Several threads may use it, each with a device of its own current. Ranks that want the same product at
+/// once measure it side by side, and all take the plan of the first that is done: none waits for another,
+/// which may wait for it in a collective.
 class MeasuredPlans final : public PlanChoice {
  public:
-  /// Reads what `folder` has for the current device, library and driver; makes the folder. `measures`: what
-  /// the file lacks is timed when it is first wanted, which takes device memory for the product's operands
-  /// and two results outside every plan, and some milliseconds; without that memory the first stays.
-  MeasuredPlans(std::filesystem::path const& folder, bool measures)
-      : path_(folder / (machine() + ".plans")), measures_(measures) {
+  /// Reads what `folder` has for the GPUs of this machine. `measures`: what a file lacks is timed when it is
+  /// first wanted, which takes some milliseconds, and device memory for the product's operands and two
+  /// results outside every plan; without that memory the first stays. Then the folder and the files are made.
+  /// Throws Error(failed or data) that names what cannot be made, read or written.
+  MeasuredPlans(std::filesystem::path const& folder, bool measures) : measures_(measures) {
     std::error_code code;
-    std::filesystem::create_directories(folder, code);
-    std::ifstream file(path_);
-    std::string line;
-    while (std::getline(file, line)) read(line);
-  }
-
-  std::filesystem::path const& path() const { return path_; }
-  /// How many products have a measured plan.
-  std::size_t size() const {
-    std::lock_guard const lock(mutex_);
-    return known_.size();
-  }
-
-  void choose(cublasLtHandle_t blas, ProductKey const& key, std::size_t workspace_bytes,
-              BlasPlan& plan) override {
-    std::lock_guard const lock(mutex_);
-    auto found = known_.find(key);
-    if (found == known_.end()) {
-      if (!measures_) return;
-      std::optional<cublasLtMatmulAlgo_t> const best = measured(blas, key, workspace_bytes, plan);
-      if (!best) return;
-      found = known_.emplace(key, *best).first;
-      std::ofstream(path_, std::ios::app) << line_of(key, *best);
+    if (measures_) std::filesystem::create_directories(folder, code);
+    if (code)
+      throw Error(ErrorKind::failed, folder.string() + ": cannot create the folder (" + code.message() +
+                                         "); give a folder that may be written");
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess) count = 0;
+    (void)cudaGetLastError();
+    for (int device = 0; device < count; ++device) {
+      std::string const name = kind_of(device);
+      of_device_.push_back(
+          &files_.try_emplace(name, (folder / (name + ".plans")).string(), measures_).first->second);
     }
-    (void)plan.adopt(blas, found->second, workspace_bytes);
+  }
+  MeasuredPlans(MeasuredPlans const&) = delete;
+  MeasuredPlans& operator=(MeasuredPlans const&) = delete;
+  ~MeasuredPlans() override {
+    if (plan_choice == this) plan_choice = nullptr;
+  }
+
+  /// The file of the current device. Throws Error where there is none.
+  PlanFile const& file() const { return current(); }
+  /// How many products took a measured plan since the last call.
+  std::size_t take_used() {
+    std::lock_guard const lock(mutex_);
+    return std::exchange(used_, {}).size();
+  }
+  /// Why something is not measured or not on file; empty where nothing went wrong.
+  std::string failure() const {
+    for (auto const& [name, file] : files_)
+      if (std::string const failure = file.failure(); !failure.empty()) return failure;
+    std::lock_guard const lock(mutex_);
+    return failure_;
+  }
+
+  /// Throws nothing, as a step does not: what goes wrong leaves the first, and is kept.
+  void choose(cublasLtHandle_t blas, ProductKey const& key, std::size_t workspace_bytes,
+              BlasPlan& plan) noexcept override {
+    try {
+      PlanFile& file = current();
+      ProductNumbers const product = numbers_of(key, workspace_bytes);
+      std::optional<AlgorithmNumbers> known = file.find(product);
+      if (!known && measures_)
+        if (auto const best = fastest(blas, key, workspace_bytes, plan))
+          known = file.add(product, std::to_array(best->data));
+      if (!known) return;
+      cublasLtMatmulAlgo_t algorithm;
+      std::copy(known->begin(), known->end(), algorithm.data);
+      if (!plan.adopt(blas, algorithm, workspace_bytes)) return;
+      std::lock_guard const lock(mutex_);
+      used_.insert(product);
+    } catch (std::exception const& error) {
+      (void)cudaGetLastError();  // no later call of this thread is blamed for it
+      std::lock_guard const lock(mutex_);
+      if (failure_.empty()) failure_ = std::string("a product was not measured: ") + error.what();
+    }
   }
 
  private:
   static constexpr int most = 8;  // the heuristic gives no more
 
-  static std::string machine() {
-    int device = 0, driver = 0;
+  /// The name of its file: the GPU's, cuBLASLt's version and that of CUDA which the driver knows.
+  static std::string kind_of(int device) {
+    int driver = 0;
     cudaDeviceProp properties{};
-    require(cudaGetDevice(&device), "cudaGetDevice");
     require(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
     require(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
     std::string name = std::string(properties.name) + "-" + std::to_string(cublasLtGetVersion()) + "-" +
@@ -117,33 +182,19 @@ class MeasuredPlans final : public PlanChoice {
         name.begin(), name.end(), [](char c) { return c == ' ' || c == '/'; }, '_');
     return name;
   }
+  PlanFile& current() const {
+    int device = 0;
+    require(cudaGetDevice(&device), "cudaGetDevice");
+    return *of_device_.at(static_cast<std::size_t>(device));
+  }
 
-  // A line has the numbers of the key, then the algorithm's 64 bytes as numbers.
-  template <class Key, class F>
-  static void for_numbers(Key& key, F const& f) {
-    f(key.rows), f(key.columns), f(key.depth), f(key.a_transposed), f(key.b_transposed), f(key.add);
-    f(key.fused), f(key.in), f(key.out), f(key.compute);
-    f(key.a_alignment), f(key.b_alignment), f(key.c_alignment), f(key.y_alignment), f(key.extra_alignment);
-  }
-  static std::string line_of(ProductKey const& key, cublasLtMatmulAlgo_t const& algorithm) {
-    std::ostringstream line;
-    for_numbers(key, [&](auto const& number) { line << static_cast<std::int64_t>(number) << ' '; });
-    for (std::uint64_t const word : algorithm.data) line << word << ' ';
-    line << ".\n";
-    return line.str();
-  }
-  void read(std::string const& text) {
-    std::istringstream line(text);
-    ProductKey key;
-    cublasLtMatmulAlgo_t algorithm{};
-    for_numbers(key, [&](auto& number) {
-      std::int64_t value = 0;
-      line >> value;
-      number = static_cast<std::remove_reference_t<decltype(number)>>(value);
-    });
-    for (std::uint64_t& word : algorithm.data) line >> word;
-    std::string end;
-    if (line >> end && end == ".") known_.insert_or_assign(key, algorithm);  // a torn line is none
+  static ProductNumbers numbers_of(ProductKey const& key, std::size_t workspace_bytes) {
+    auto const whole = [](auto number) { return static_cast<std::uint64_t>(number); };
+    return {
+        whole(key.rows),         whole(key.columns),     whole(key.depth),           whole(key.a_transposed),
+        whole(key.b_transposed), whole(key.add),         whole(key.fused),           whole(key.in),
+        whole(key.out),          whole(key.compute),     whole(key.a_alignment),     whole(key.b_alignment),
+        whole(key.c_alignment),  whole(key.y_alignment), whole(key.extra_alignment), whole(workspace_bytes)};
   }
 
   static std::size_t size_of_type(cudaDataType_t type) {
@@ -151,29 +202,22 @@ class MeasuredPlans final : public PlanChoice {
   }
 
   /// The fastest by more than 2 % whose bits are the first's; none where there is no memory to try.
-  std::optional<cublasLtMatmulAlgo_t> measured(cublasLtHandle_t blas, ProductKey const& key,
-                                               std::size_t workspace_bytes, BlasPlan const& first) {
-    // Another thread's stream may be recorded meanwhile, and so may this one's.
-    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    require(cudaThreadExchangeStreamCaptureMode(&mode), "cudaThreadExchangeStreamCaptureMode");
-    std::optional<cublasLtMatmulAlgo_t> const best = fastest(blas, key, workspace_bytes, first);
-    require(cudaThreadExchangeStreamCaptureMode(&mode), "cudaThreadExchangeStreamCaptureMode");
-    return best;
-  }
-  std::optional<cublasLtMatmulAlgo_t> fastest(cublasLtHandle_t blas, ProductKey const& key,
-                                              std::size_t workspace_bytes, BlasPlan const& first) {
+  static std::optional<cublasLtMatmulAlgo_t> fastest(cublasLtHandle_t blas, ProductKey const& key,
+                                                     std::size_t workspace_bytes, BlasPlan const& first) {
+    BesideCapture const beside;
+    SpareStream const stream;
     BlasPlan plan = first;
     std::array<cublasLtMatmulHeuristicResult_t, most> candidates;
     int const count = plan.candidates(blas, key, workspace_bytes, candidates);
     std::size_t const results = static_cast<std::size_t>(key.rows * key.columns) * size_of_type(key.out);
     std::int64_t const flushed = 96 << 20;  // more than the L2 of any GPU so far holds
-    Spare const a(static_cast<std::size_t>(key.rows * key.depth) * size_of_type(key.in)),
-        b(static_cast<std::size_t>(key.depth * key.columns) * size_of_type(key.in)), c(results),
-        extra(key.fused == Fused::none ? 0 : results), want(results + 4), got(results + 4),
-        workspace(workspace_bytes), found(4), flush(static_cast<std::size_t>(flushed));
+    Spare const a(static_cast<std::size_t>(key.rows * key.depth) * size_of_type(key.in), stream),
+        b(static_cast<std::size_t>(key.depth * key.columns) * size_of_type(key.in), stream),
+        c(results, stream), extra(key.fused == Fused::none ? 0 : results, stream), want(results + 4, stream),
+        got(results + 4, stream), workspace(workspace_bytes, stream), found(4, stream),
+        flush(static_cast<std::size_t>(flushed), stream);
     for (Spare const* spare : {&a, &b, &c, &extra, &want, &got, &workspace, &found, &flush})
       if (!spare->get()) return std::nullopt;
-    Stream const stream = make_stream();
     auto const fill = [&](cudaDataType_t type, std::int64_t elements, std::uint32_t seed, Spare const& to) {
       fill_operand<<<static_cast<unsigned>((elements + 255) / 256), 256, 0, stream.get()>>>(type, elements,
                                                                                             seed, to.get());
@@ -225,13 +269,16 @@ class MeasuredPlans final : public PlanChoice {
         best = plan.algorithm();
       }
     }
+    require(cudaGetLastError(), "a product that is measured");
     return best;
   }
 
-  std::filesystem::path path_;
   bool measures_;
+  std::map<std::string, PlanFile> files_;  // by kind of GPU
+  std::vector<PlanFile*> of_device_;
   mutable std::mutex mutex_;
-  std::map<ProductKey, cublasLtMatmulAlgo_t> known_;
+  std::set<ProductNumbers> used_;
+  std::string failure_;
 };
 
 }  // namespace cuda

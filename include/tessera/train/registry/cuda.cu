@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the library offers on GPUs.
+#include "tessera/backend/cuda/measured_plans.cuh"
 #include "tessera/cuda.cuh"
 #include "tessera/train/registry/devices.hpp"
 
@@ -48,6 +49,21 @@ DeviceFacts facts_of_gpus() {
   return facts;
 }
 
+/// Chosen from as long as it lives.
+class InstalledPlans final : public ProductPlans {
+ public:
+  explicit InstalledPlans(std::string const& folder) : plans_(folder, true) { cuda::plan_choice = &plans_; }
+  std::size_t take_used() override { return plans_.take_used(); }
+  std::string failure() const override { return plans_.failure(); }
+
+ private:
+  cuda::MeasuredPlans plans_;
+};
+
+std::unique_ptr<ProductPlans> measure_products_of_gpus(std::string const& folder) {
+  return std::make_unique<InstalledPlans>(folder);
+}
+
 }  // namespace
 
 DeviceRecipes const* cuda_recipes() {
@@ -57,7 +73,8 @@ DeviceRecipes const* cuda_recipes() {
                                      .steps_read_late = Context<Cuda>::arrival_slots / 2,
                                      .facts = &facts_of_gpus,
                                      .memory_limit = &memory_limit<Cuda>,
-                                     .run = &run_on_gpus};
+                                     .run = &run_on_gpus,
+                                     .measure_products = &measure_products_of_gpus};
   return &recipes;
 }
 

@@ -47,6 +47,7 @@ struct DeviceRecipes {
   DeviceFacts (*facts)();
   MemoryLimit (*memory_limit)(TrainerOptions const& options);  ///< with a device there
   void (*run)(int ranks, std::function<void(comm::Comm&)> const& fn, RunOptions const& options);
+  std::unique_ptr<ProductPlans> (*measure_products)(std::string const& folder);  ///< null: nothing to measure
 };
 
 /// tessera::run with a GPU for each rank.

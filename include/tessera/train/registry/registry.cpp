@@ -51,7 +51,8 @@ DeviceRecipes const* cpu_recipes() {
       .facts = [] { return DeviceFacts(); },
       .memory_limit = &memory_limit<Cpu>,
       .run = [](int ranks, std::function<void(comm::Comm&)> const& fn,
-                RunOptions const& options) { tessera::run(ranks, fn, options); }};
+                RunOptions const& options) { tessera::run(ranks, fn, options); },
+      .measure_products = nullptr};
   return &recipes;
 }
 
@@ -213,6 +214,21 @@ DeviceFacts device_facts(std::string_view device) {
   DeviceFacts facts;
   facts.device = device;
   return facts;
+}
+
+std::unique_ptr<ProductPlans> measure_products(std::string_view device, std::string const& folder) {
+  if (auto const reason = unmeasurable_reason(device)) throw Error(ErrorKind::unsupported, *reason);
+  return detail::recipes_of(device)->measure_products(folder);
+}
+
+std::optional<std::string> unmeasurable_reason(std::string_view device) {
+  auto const* const recipes = detail::recipes_of(device);
+  if (recipes && recipes->measure_products) return std::nullopt;
+  return "plans of products are measured on GPUs alone, and " +
+         (recipes ? "the device is " + std::string(device)
+                  : "device " + std::string(device) + " is not part of this build") +
+         "; leave them out, or " +
+         (detail::cuda_recipes() ? "use device cuda" : "build with -DTESSERA_CUDA=ON");
 }
 
 void run_ranks(RecipeTable const& recipe, int ranks, std::function<void(comm::Comm&)> const& fn,

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// Algorithms of products in a file, a line each, for any compiler.
+//
+// Several processes may add lines at once: each is one write to the file's end. A line ends in a sum over its
+// text, so that one that was torn or damaged is known; it is passed over, which costs one measurement.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <fcntl.h>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <sys/stat.h>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+
+#include "tessera/core/error.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cuda {
+
+/// Everything that the choice of an algorithm depends on, and the algorithm, as whole numbers.
+using ProductNumbers = std::array<std::uint64_t, 16>;
+using AlgorithmNumbers = std::array<std::uint64_t, 8>;
+using PlanNumbers = std::pair<ProductNumbers, AlgorithmNumbers>;
+
+/// FNV-1a.
+inline std::uint64_t sum_of_text(std::string_view text) {
+  std::uint64_t sum = 14695981039346656037u;
+  for (char const c : text) sum = (sum ^ static_cast<unsigned char>(c)) * 1099511628211u;
+  return sum;
+}
+
+/// The numbers and the sum over their text, between single spaces.
+inline std::string plan_line(PlanNumbers const& plan) {
+  std::string line;
+  for (std::uint64_t const number : plan.first) line += std::to_string(number) + ' ';
+  for (std::uint64_t const number : plan.second) line += std::to_string(number) + ' ';
+  return line + std::to_string(sum_of_text(line)) + '\n';
+}
+
+/// What a line without its end says; nothing where it is torn or damaged.
+inline std::optional<PlanNumbers> read_plan(std::string_view line) {
+  PlanNumbers plan{};
+  std::size_t at = 0;
+  auto const read = [&](std::uint64_t& number) {
+    auto const [end, code] = std::from_chars(line.data() + at, line.data() + line.size(), number);
+    at = static_cast<std::size_t>(end - line.data());
+    return code == std::errc();
+  };
+  auto const read_spaced = [&](std::uint64_t& number) {
+    return read(number) && at < line.size() && line[at++] == ' ';
+  };
+  if (!std::all_of(plan.first.begin(), plan.first.end(), read_spaced) ||
+      !std::all_of(plan.second.begin(), plan.second.end(), read_spaced))
+    return std::nullopt;
+  std::uint64_t const wanted = sum_of_text(line.substr(0, at));
+  std::uint64_t sum = 0;
+  if (!read(sum) || at != line.size() || sum != wanted) return std::nullopt;
+  return plan;
+}
+
+/// Plans by product, in memory and in a file. Several threads may use it.
+class PlanFile {
+ public:
+  /// Reads what the file has. With `writes` it is made where it is missing, in a folder that exists. Throws
+  /// Error(failed), and Error(data) for what is no file of plans.
+  PlanFile(std::string path, bool writes) : path_(std::move(path)), writes_(writes) {
+    Opened const file(path_, writes_ ? O_RDWR | O_CREAT : O_RDONLY);
+    if (!file && errno == ENOENT && !writes_) return;
+    if (!file) throw Error(ErrorKind::failed, cannot("open", errno));
+    struct stat status {};
+    if (::fstat(file.number, &status) != 0) throw Error(ErrorKind::failed, cannot("look at the file", errno));
+    if (!S_ISREG(status.st_mode) || status.st_size > most_bytes)
+      throw Error(ErrorKind::data,
+                  path_ + ": is no file of plans of products; delete it, or give another folder");
+    std::string text(static_cast<std::size_t>(status.st_size), '\0');
+    for (std::size_t done = 0; done < text.size();) {
+      ssize_t const got =
+          ::pread(file.number, text.data() + done, text.size() - done, static_cast<::off_t>(done));
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) throw Error(ErrorKind::failed, cannot("read", errno));
+      if (got == 0) text.resize(done);
+      done += static_cast<std::size_t>(got);
+    }
+    std::string_view rest = text;
+    for (std::size_t end; (end = rest.find('\n')) != rest.npos; rest.remove_prefix(end + 1))
+      if (auto const plan = read_plan(rest.substr(0, end)))
+        known_.insert_or_assign(plan->first, plan->second);
+  }
+
+  std::string const& path() const noexcept { return path_; }
+  std::size_t size() const {
+    std::lock_guard const lock(mutex_);
+    return known_.size();
+  }
+  std::optional<AlgorithmNumbers> find(ProductNumbers const& product) const {
+    std::lock_guard const lock(mutex_);
+    auto const found = known_.find(product);
+    return found == known_.end() ? std::nullopt : std::optional(found->second);
+  }
+  /// Keeps a plan, and gives the one that holds from now on: the first of its product.
+  AlgorithmNumbers add(ProductNumbers const& product, AlgorithmNumbers const& algorithm) {
+    std::lock_guard const lock(mutex_);
+    auto const [entry, made] = known_.try_emplace(product, algorithm);
+    if (made && writes_ && failure_.empty()) failure_ = append(plan_line({product, algorithm}));
+    return entry->second;
+  }
+  /// Why the file lacks what was added; empty while it does not. Nothing more is written then.
+  std::string failure() const {
+    std::lock_guard const lock(mutex_);
+    return failure_;
+  }
+
+ private:
+  static constexpr std::int64_t most_bytes = std::int64_t{64} << 20;
+
+  struct Opened {
+    Opened(std::string const& path, int flags)
+        : number(::open(path.c_str(), flags | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0666)) {}
+    Opened(Opened const&) = delete;
+    Opened& operator=(Opened const&) = delete;
+    ~Opened() {
+      if (number >= 0) ::close(number);
+    }
+    explicit operator bool() const noexcept { return number >= 0; }
+    int number;
+  };
+
+  std::string cannot(char const* what, int code) const {
+    return path_ + ": cannot " + what + " (" + std::generic_category().message(code) +
+           "); give a folder that may be written";
+  }
+
+  /// Why a line could not be added; empty if it was.
+  std::string append(std::string line) const {
+    Opened const file(path_, O_RDWR | O_CREAT);
+    if (!file) return cannot("open", errno);
+    struct stat status {};
+    char last = '\n';
+    if (::fstat(file.number, &status) == 0 && status.st_size > 0)
+      (void)!::pread(file.number, &last, 1, status.st_size - 1);
+    if (last != '\n') line.insert(line.begin(), '\n');  // behind what a killed process left
+    ssize_t written = 0;
+    while ((written = ::write(file.number, line.data(), line.size())) < 0 && errno == EINTR) {
+    }
+    if (written == static_cast<ssize_t>(line.size())) return {};
+    return cannot("write", written < 0 ? errno : ENOSPC);
+  }
+
+  std::string path_;
+  bool writes_;
+  mutable std::mutex mutex_;
+  std::map<ProductNumbers, AlgorithmNumbers> known_;
+  std::string failure_;
+};
+
+}  // namespace cuda
+}  // namespace v0
+}  // namespace tessera
