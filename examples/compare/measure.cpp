@@ -104,6 +104,7 @@ class Training {
                                     point_.world());
       if (!gpus.empty()) watch_.emplace(cli::gpu_library(), std::move(gpus));
     }
+    if (settings_.plans) (void)settings_.plans->take_used();  // by what ran before
     cli::reset_peak_resident();
     start_ = Clock::now();
     RunOptions options;

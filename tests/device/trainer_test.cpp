@@ -518,3 +518,27 @@ TEST_CASE("on a GPU too, leaving gradients of frozen parameters out is computing
       CHECK(trained(on_gpu(precision), run) == trained(on_gpu(precision, "eager"), run));
     }
 }
+
+TEST_CASE("measured plans of products change no bit, on one GPU and on two, in a graph and in eager steps") {
+  TESSERA_NEEDS_GPU();
+  std::filesystem::path const folder =
+      std::filesystem::temp_directory_path() / ("tessera-run-plans-" + std::to_string(::getpid()));
+  for (int const ranks : {1, 2})
+    for (std::string_view const capture : {"eager", "graph"}) {
+      if (ranks > test::gpu_count()) continue;
+      INFO(ranks, " ranks, ", std::string(capture));
+      std::filesystem::remove_all(folder);
+      Run run = some_run(2);
+      run.split.ranks = ranks;
+      RecipeTable const table = on_gpu("bf16", capture, "none", "none", ranks > 1 ? "zs3" : "zs0");
+      Outcome const want = trained(table, run);
+      for (int time = 0; time < 2; ++time) {
+        auto const plans = measure_products("cuda", folder.string());
+        CHECK(trained(table, run) == want);
+        CHECK(plans->take_used() > 5);
+        CHECK(plans->failure() == "");
+      }
+      CHECK(trained(table, run) == want);
+    }
+  std::filesystem::remove_all(folder);
+}

@@ -54,6 +54,8 @@ TEST_CASE("a plan is a line, and a line that lacks or changes a byte is none") {
   CHECK(!read_plan(line + line));
   CHECK(!read_plan("12 34 " + line));
   CHECK(!read_plan(' ' + line));
+  CHECK(!read_plan('0' + line));
+  CHECK(!read_plan(line.insert(line.rfind(' ') + 1, 1, '0')));
 }
 
 TEST_CASE("plans are kept and found again, and the first of a product holds") {

@@ -65,25 +65,32 @@ class SpareStream {
   Stream stream_ = make_stream();
 };
 
-/// Device memory in the order of a stream; null where there is none. Neither taking it nor giving it back
-/// waits for the device, whose other streams may wait for another rank.
+/// Device memory that ends with its scope; null where there is none. In the order of a stream neither taking
+/// it nor giving it back waits for the device, whose other streams may wait for another rank.
 class Spare {
  public:
+  explicit Spare(std::size_t bytes) { keep(cudaMalloc(&data_, bytes ? bytes : 1)); }
   Spare(std::size_t bytes, SpareStream const& stream) : stream_(stream.get()) {
-    if (cudaMallocAsync(&data_, bytes ? bytes : 1, stream_) != cudaSuccess) {
-      (void)cudaGetLastError();
-      data_ = nullptr;
-    }
+    keep(cudaMallocAsync(&data_, bytes ? bytes : 1, stream_));
   }
   Spare(Spare const&) = delete;
   Spare& operator=(Spare const&) = delete;
   ~Spare() {
-    if (data_) cudaFreeAsync(data_, stream_);
+    if (stream_ && data_)
+      cudaFreeAsync(data_, stream_);
+    else
+      cudaFree(data_);
   }
   void* get() const { return data_; }
 
  private:
-  cudaStream_t stream_;
+  void keep(cudaError_t status) {
+    if (status == cudaSuccess) return;
+    (void)cudaGetLastError();
+    data_ = nullptr;
+  }
+
+  cudaStream_t stream_ = nullptr;
   void* data_ = nullptr;
 };
 

@@ -51,22 +51,18 @@ inline std::string plan_line(PlanNumbers const& plan) {
 /// What a line without its end says; nothing where it is torn or damaged.
 inline std::optional<PlanNumbers> read_plan(std::string_view line) {
   PlanNumbers plan{};
-  std::size_t at = 0;
+  char const* at = line.data();
+  char const* const end = at + line.size();
   auto const read = [&](std::uint64_t& number) {
-    auto const [end, code] = std::from_chars(line.data() + at, line.data() + line.size(), number);
-    at = static_cast<std::size_t>(end - line.data());
+    auto const [stop, code] = std::from_chars(at, end, number);
+    at = stop == end ? stop : stop + 1;  // behind the space
     return code == std::errc();
   };
-  auto const read_spaced = [&](std::uint64_t& number) {
-    return read(number) && at < line.size() && line[at++] == ' ';
-  };
-  if (!std::all_of(plan.first.begin(), plan.first.end(), read_spaced) ||
-      !std::all_of(plan.second.begin(), plan.second.end(), read_spaced))
-    return std::nullopt;
-  std::uint64_t const wanted = sum_of_text(line.substr(0, at));
-  std::uint64_t sum = 0;
-  if (!read(sum) || at != line.size() || sum != wanted) return std::nullopt;
-  return plan;
+  bool const whole = std::all_of(plan.first.begin(), plan.first.end(), read) &&
+                     std::all_of(plan.second.begin(), plan.second.end(), read);
+  std::string const written = whole ? plan_line(plan) : std::string();
+  return whole && written.starts_with(line) && written.size() == line.size() + 1 ? std::optional(plan)
+                                                                                 : std::nullopt;
 }
 
 /// Plans by product, in memory and in a file. Several threads may use it.
