@@ -79,14 +79,14 @@ TEST_CASE_TEMPLATE("on a GPU, measured plans give the bits of the first, from th
   CHECK(lines_of(file) == known);
   std::ofstream(file, std::ios::app) << "12 34 torn";
   cuda::MeasuredPlans plans(folder.path, false);
-  CHECK(plans.file().size() == known);
+  CHECK(plans.size() == known);
   cuda::plan_choice = &plans;
   CHECK(reference::same_bits(product<T>(512, 768, 2304).values, want.values));
   CHECK(plans.take_used() == 1);
   // What no file has keeps the first, and nothing is written.
   product<T>(40, 24, 72);
   CHECK(plans.take_used() == 0);
-  CHECK(plans.file().size() == known);
+  CHECK(plans.size() == known);
   CHECK(lines_of(file) == known);
 }
 

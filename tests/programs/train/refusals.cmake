@@ -80,9 +80,6 @@ refuses(3 "the nearest is --global-batch 2147483646\n" ${small} --batch 71582788
 refuses(3 "the nearest that fit are channels=65535\n" --model "layers=1,heads=3,channels=65536")
 refuses(3 "--sequence 17;16 positions" ${small} --sequence 17)
 refuses(3 "tf32;On<Cuda>" ${small} --precision tf32)
-refuses(3 "--product-plans plans: plans of products are measured on GPUs alone, and the device is cpu; leave them out, or " ${small}
-        --device cpu --product-plans plans)
-refuses(2 "--product-plans needs a value" --product-plans)
 refuses(3 "Graph;On<Cuda>" ${small} --capture graph)
 refuses(3 "udnn;On<Cuda>" ${small} --attention cudnn)
 refuses(3 "model opt-350m normalises after its blocks;which OPT models lack here" --model opt-350m)
@@ -90,6 +87,11 @@ refuses(5 "out of memory;bytes;parameters;activations;fit" --model gpt2-xl --bat
 # Many ranks and layers are refused by one of them, and its advice has an end; no batch was made before.
 refuses(5 "16 ranks plan;activations" --model "layers=300,heads=8,channels=1024" --ranks 16 --batch 1024 --accumulation 64
         --sequence 1024 --stage 3 --data text.txt)
+
+# Plans of products.
+refuses(3 "--product-plans plans: plans of products are measured on GPUs alone, and the device is cpu; leave them out, or " ${small}
+        --device cpu --product-plans plans)
+refuses(2 "--product-plans needs a value" --product-plans)
 
 # Data.
 file(WRITE "${WORK}/empty.txt" "")

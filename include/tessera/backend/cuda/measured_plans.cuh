@@ -19,6 +19,7 @@
 #include <set>
 #include <string>
 #include <system_error>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -138,6 +139,12 @@ class MeasuredPlans final : public PlanChoice {
 
   /// The file of the current device. Throws Error where there is none.
   PlanFile const& file() const { return current(); }
+  /// How many products have a plan, in all files.
+  std::size_t size() const {
+    std::size_t plans = 0;
+    for (auto const& [name, file] : files_) plans += file.size();
+    return plans;
+  }
   /// How many products took a measured plan since the last call.
   std::size_t take_used() {
     std::lock_guard const lock(mutex_);
@@ -196,12 +203,18 @@ class MeasuredPlans final : public PlanChoice {
   }
 
   static ProductNumbers numbers_of(ProductKey const& key, std::size_t workspace_bytes) {
-    auto const whole = [](auto number) { return static_cast<std::uint64_t>(number); };
-    return {
-        whole(key.rows),         whole(key.columns),     whole(key.depth),           whole(key.a_transposed),
-        whole(key.b_transposed), whole(key.add),         whole(key.fused),           whole(key.in),
-        whole(key.out),          whole(key.compute),     whole(key.a_alignment),     whole(key.b_alignment),
-        whole(key.c_alignment),  whole(key.y_alignment), whole(key.extra_alignment), whole(workspace_bytes)};
+    // All of the key: one number more there does not compile until it is here.
+    auto const& [rows, columns, depth, a_transposed, b_transposed, add, fused, in, out, compute, a_alignment,
+                 b_alignment, c_alignment, y_alignment, extra_alignment] = key;
+    ProductNumbers numbers{};
+    std::size_t at = 0;
+    auto const write = [&](auto const&... each) {
+      static_assert(sizeof...(each) == std::tuple_size_v<ProductNumbers>);
+      ((numbers[at++] = static_cast<std::uint64_t>(each)), ...);
+    };
+    write(rows, columns, depth, a_transposed, b_transposed, add, fused, in, out, compute, a_alignment,
+          b_alignment, c_alignment, y_alignment, extra_alignment, workspace_bytes);
+    return numbers;
   }
 
   static std::size_t size_of_type(cudaDataType_t type) {
