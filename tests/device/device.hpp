@@ -3,11 +3,13 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cuda_runtime.h>
 #include <limits>
 #include <span>
+#include <vector>
 
 #include <doctest/doctest.h>
 
@@ -76,6 +78,18 @@ class OnGpu {
   Shape shape_;
   DeviceBytes memory_;
 };
+
+/// The largest |got - want| / (floor + |want|); infinite where a result is no number.
+template <class T, class U>
+double distance(reference::Array<T> const& got, std::vector<U> const& want, double floor) {
+  double worst = got.values.size() == want.size() ? 0 : std::numeric_limits<double>::infinity();
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    double const w = static_cast<double>(want[i]);
+    double const difference = std::fabs(static_cast<double>(got.values[i]) - w) / (floor + std::fabs(w));
+    worst = std::isfinite(difference) ? std::max(worst, difference) : std::numeric_limits<double>::infinity();
+  }
+  return worst;
+}
 
 /// What results hold before they are written.
 template <class T>

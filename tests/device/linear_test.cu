@@ -20,6 +20,7 @@
 using namespace tessera;
 using reference::Array;
 using reference::Machine;
+using test::distance;
 using test::Gpu;
 using test::OnGpu;
 using test::poison;
@@ -36,18 +37,6 @@ constexpr Size sizes[] = {{1, 1, 1},     {1, 37, 5},     {7, 17, 33},    {33, 48
 
 std::string text(Size size) {
   return std::to_string(size.m) + " " + std::to_string(size.k) + " " + std::to_string(size.n);
-}
-
-/// The largest |got - want| / (floor + |want|); infinite where a result is no number.
-template <class T, class U>
-double distance(Array<T> const& got, std::vector<U> const& want, double floor) {
-  double worst = got.values.size() == want.size() ? 0 : std::numeric_limits<double>::infinity();
-  for (std::size_t i = 0; i < want.size(); ++i) {
-    double const w = static_cast<double>(want[i]);
-    double const difference = std::fabs(static_cast<double>(got.values[i]) - w) / (floor + std::fabs(w));
-    worst = std::isfinite(difference) ? std::max(worst, difference) : std::numeric_limits<double>::infinity();
-  }
-  return worst;
 }
 
 /// What `run(output)` leaves in an output that held NaN, after a second run has given the same bits.
@@ -437,8 +426,8 @@ TEST_CASE_TEMPLATE("on a GPU, GELU keeps NaN and has its limits", T, float, doub
   x.at(5) = T(sizeof(T) == 2 ? 60000.0f : 1e30f);
   OnGpu<T> gx(x), gy(poison<T>({6})), slopes(Array<T>({6}, T(1.0f)));
   using S = compute_t<T>;
-  cuda::run_transform<S>(gpu.context.stream(), 6, cuda::AssignGelu{}, gx.cview().data(), gy.view().data());
-  cuda::run_transform<S>(gpu.context.stream(), 6, cuda::TimesGeluDerivative{}, gx.cview().data(),
+  cuda::run_transform<S>(gpu.context.stream(), 6, cuda::AssignGelu<T>{}, gx.cview().data(), gy.view().data());
+  cuda::run_transform<S>(gpu.context.stream(), 6, cuda::TimesGeluDerivative<T>{}, gx.cview().data(),
                          slopes.view().data());
   gpu.finish();
   Array<T> const y = gy.back(), slope = slopes.back();

@@ -29,19 +29,39 @@ __device__ __forceinline__ S gelu_sigmoid(S x) {
   return S(1) / add(S(1), exponential(-twice));
 }
 
+/// The same for values that are stored in 16 bits, within 2^-21: their rounding is 2^-9 or 2^-12.
+__device__ __forceinline__ float gelu_sigmoid_for_16_bits(float x) {
+  constexpr float log2_e = 1.4426950408889634f, root = -log2_e * cpu::detail::gelu_twice_root<float>,
+                  bend = root * cpu::detail::gelu_cubic<float>;
+  float power, sigmoid;
+  asm("ex2.approx.ftz.f32 %0, %1;"
+      : "=f"(power)
+      : "f"(multiply(x, multiply_add(multiply(x, x), bend, root))));
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(sigmoid) : "f"(add(1.0f, power)));
+  return sigmoid;
+}
+template <class T, class S>
+__device__ __forceinline__ S gelu_sigmoid_for(S x) {
+  if constexpr (sizeof(T) == 2)
+    return gelu_sigmoid_for_16_bits(x);
+  else
+    return gelu_sigmoid(x);
+}
+
 }  // namespace detail
 
-template <class S>
+/// For a value that is stored as T.
+template <class T, class S>
 __device__ __forceinline__ S gelu(S x) {
-  return detail::multiply(x, detail::gelu_sigmoid(x));
+  return detail::multiply(x, detail::gelu_sigmoid_for<T>(x));
 }
 
 /// d gelu(x) / dx = s + x s (1 - s) 2u', 2u' = 2 sqrt(2/pi) (1 + 3 * 0.044715 x^2); s where s (1 - s) has
 /// vanished, since x 2u' may then be infinite.
-template <class S>
+template <class T, class S>
 __device__ __forceinline__ S gelu_derivative(S x) {
   constexpr S root = cpu::detail::gelu_twice_root<S>, bend = S(3) * root * cpu::detail::gelu_cubic<S>;
-  S const s = detail::gelu_sigmoid(x);
+  S const s = detail::gelu_sigmoid_for<T>(x);
   S const slope = detail::multiply_add(detail::multiply(x, x), bend, root);
   S const rest = detail::multiply(s, detail::add(S(1), -s));
   return rest == S(0) ? s : detail::multiply_add(detail::multiply(x, slope), rest, s);

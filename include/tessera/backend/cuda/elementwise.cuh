@@ -29,10 +29,11 @@ struct Constant {
   S value;
   __device__ __forceinline__ void operator()(S& to) const { to = value; }
 };
+template <class T>
 struct AssignGelu {
   template <class S>
   __device__ __forceinline__ void operator()(S before, S& after) const {
-    after = gelu(before);
+    after = gelu<T>(before);
   }
 };
 struct AssignRelu {
@@ -219,7 +220,7 @@ struct Elementwise {
                        Tensor<T, Cuda> y) {
     using S = compute_t<T>;
     if (activation == Activation::gelu)
-      run_transform<S>(context.stream(), y.elements(), AssignGelu{}, pre.data(), y.data());
+      run_transform<S>(context.stream(), y.elements(), AssignGelu<T>{}, pre.data(), y.data());
     if (activation == Activation::relu)
       run_transform<S>(context.stream(), y.elements(), AssignRelu{}, pre.data(), y.data());
   }

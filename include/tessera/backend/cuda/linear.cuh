@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Linear layers: one product with what can be fused into it. The contract is in ops/linear.hpp.
 //
-// Products run on cuBLASLt, by plans that depend on shapes, types and alignments alone; where it has none, on
-// a plain tiled kernel.
+// Products run on warpgroups or on cuBLASLt, by plans, as shapes, types and alignments alone decide; where
+// there is no plan, on a plain tiled kernel.
 #pragma once
 
 #include <algorithm>
@@ -15,6 +15,7 @@
 #include "tessera/backend/cuda/context.cuh"
 #include "tessera/backend/cuda/elementwise.cuh"
 #include "tessera/backend/cuda/kernel.cuh"
+#include "tessera/backend/cuda/product_warpgroups.cuh"
 #include "tessera/backend/cuda/sums.cuh"
 #include "tessera/backend/operations.hpp"
 #include "tessera/tensor/tensor.hpp"
@@ -87,7 +88,7 @@ __global__ __launch_bounds__(256) void tiled_product(Product<T, Y> p) {
       S value = detail::multiply(sums[i][j], static_cast<S>(p.scale));
       if (p.bias) value += get<S>(p.bias[c]);
       if (p.residual) value += get<S>(p.residual[at]);
-      if (p.pre) value *= gelu_derivative(get<S>(p.pre[at]));
+      if (p.pre) value *= gelu_derivative<T>(get<S>(p.pre[at]));
       p.y[at] = put<Y>(value);
     }
 }
@@ -101,10 +102,11 @@ void run_tiled_product(cudaStream_t stream, Product<T, Y> const& p) {
 
 // ---- passes over elements ------------------------------------------------------------------------------
 
+template <class T>
 struct TimesGeluDerivative {
   template <class S>
   __device__ __forceinline__ void operator()(S pre, S& y) const {
-    y = detail::multiply(y, gelu_derivative(pre));
+    y = detail::multiply(y, gelu_derivative<T>(pre));
   }
 };
 struct TimesReluDerivative {
@@ -158,17 +160,51 @@ bool run_planned_product(Context<Cuda>& context, Product<T, Y> const& p) {
   return true;
 }
 
+/// Runs a product by this library's own kernel where that is faster; false where it is not, or cannot. With
+/// `activated` y is the sums with their bias, and `activated` their gelu.
+template <class T, class Y>
+bool run_warpgroup_product(Context<Cuda>& context, Product<T, Y> const& p, T* activated = nullptr) {
+  if constexpr (sizeof(T) == 2 && std::is_same_v<T, Y>) {
+    if (p.a_transposed || (p.pre && (p.bias || p.residual)) || (activated && (p.pre || p.residual)))
+      return false;
+    if (!suits_warpgroups(p.rows, p.columns, p.depth)) return false;
+    FinishedProduct<T> finished{
+        p.rows, p.columns, p.depth, p.y, nullptr, p.bias, static_cast<float>(p.scale)};
+    auto const run = [&]<ProductEnd End>(std::integral_constant<ProductEnd, End>) {
+      return p.b_transposed ? run_finished_product<T, false, End>(context.stream(), p.a, p.b, finished)
+                            : run_finished_product<T, true, End>(context.stream(), p.a, p.b, finished);
+    };
+    if (activated) {
+      finished.y = activated;
+      finished.pre = p.y;
+      return run(std::integral_constant<ProductEnd, ProductEnd::gelu>{});
+    }
+    if (p.pre) {
+      finished.pre = const_cast<T*>(p.pre);  // this end reads it
+      return run(std::integral_constant<ProductEnd, ProductEnd::gelu_derivative>{});
+    }
+    if (p.residual) {
+      finished.pre = const_cast<T*>(p.residual);
+      return run(std::integral_constant<ProductEnd, ProductEnd::residual>{});
+    }
+    return run(std::integral_constant<ProductEnd, ProductEnd::bias>{});
+  } else {
+    return false;
+  }
+}
+
 /// Runs a product. Where gelu' is no epilogue of the plan it is a second pass, so that a 16-bit result is
 /// rounded twice; which of them it is depends on shape, type and alignment.
 template <class T, class Y>
 void run_product(Context<Cuda>& context, Product<T, Y> const& p) {
-  if (p.rows == 0 || p.columns == 0 || run_planned_product(context, p)) return;
+  if (p.rows == 0 || p.columns == 0 || run_warpgroup_product(context, p) || run_planned_product(context, p))
+    return;
   if constexpr (std::is_same_v<T, Y>) {
     Product<T, Y> plain = p;
     plain.pre = nullptr;
     if (p.pre && run_planned_product(context, plain))
-      return run_transform<compute_t<T>>(context.stream(), p.rows * p.columns, TimesGeluDerivative{}, p.pre,
-                                         p.y);
+      return run_transform<compute_t<T>>(context.stream(), p.rows * p.columns, TimesGeluDerivative<T>{},
+                                         p.pre, p.y);
   }
   run_tiled_product(context.stream(), p);
 }
@@ -198,6 +234,7 @@ struct Linear {
     p.residual = with.residual.data();
     p.scale = with.scale;
     if (activates) p.y = with.pre.data();
+    if (with.activation == Activation::gelu && run_warpgroup_product(context, p, y.data())) return;
     run_product(context, p);
     if (activates) Elementwise::activate(context, with.activation, Tensor<T const, Cuda>(with.pre), y);
   }

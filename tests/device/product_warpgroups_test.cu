@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products by warpgroups on a GPU: every end in both storage orders against three loops, and the library's
+// bits.
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tessera/backend/cuda/linear.cuh"
+#include "tessera/backend/cuda/product_warpgroups.cuh"
+
+#include "device/device.hpp"
+#include "unit/reference.hpp"
+
+using namespace tessera;
+using cuda::ProductEnd;
+using reference::Array;
+using test::distance;
+using test::Gpu;
+using test::OnGpu;
+using test::poison;
+
+namespace {
+
+struct Size {
+  std::int64_t rows, columns, depth;
+};
+
+/// y, and what is written beside it, with `guard` rows after the last that must stay as they were.
+template <class T, bool Rows, ProductEnd End>
+void product_matches(Gpu& gpu, Size size) {
+  auto const [m, n, k] = size;
+  CAPTURE(m);
+  CAPTURE(n);
+  CAPTURE(k);
+  CAPTURE(Rows);
+  constexpr std::int64_t guard = 3;
+  constexpr float scale = 0.5f;
+  double const limit = reference::tolerance<T>(), wide = 1 + std::sqrt(static_cast<double>(k));
+  Array<T> a = reference::random<T>({m, k}, 1), b = reference::random<T>({k, n}, 2),
+           bias = reference::random<T>({n}, 3), pre = reference::random<T>({m + guard, n}, 4, 3.0);
+  OnGpu<T> ga(a), gb(b), gbias(bias), gpre(pre), gy(poison<T>({m + guard, n}));
+  std::vector<double> want = reference::product(a, false, b, !Rows, m, n, k);
+  bool const biased = cuda::adds_bias<End>;
+  for (std::int64_t i = 0; i < m * n; ++i) {
+    double& value = want[static_cast<std::size_t>(i)];
+    value *= scale;
+    if (biased) value += bias[i % n];
+    if (End == ProductEnd::residual) value += pre[i];
+    if (End == ProductEnd::gelu_derivative) value *= reference::gelu_derivative(pre[i]);
+  }
+  cuda::FinishedProduct<T> const product{
+      m, n, k, gy.view().data(), gpre.view().data(), biased ? gbias.cview().data() : nullptr, scale};
+  bool const runs = cuda::run_finished_product<T, Rows, End>(gpu.context.stream(), ga.cview().data(),
+                                                             gb.cview().data(), product);
+  gpu.finish();
+  REQUIRE(runs == cuda::has_warpgroups());
+  if (!runs) return;
+  Array<T> y = gy.back(), kept = gpre.back();
+  Array<T> const untouched = poison<T>({m + guard, n});
+  for (std::int64_t i = m * n; i < (m + guard) * n; ++i) {
+    REQUIRE(std::memcmp(&y.at(i), &untouched.values[static_cast<std::size_t>(i)], sizeof(T)) == 0);
+    REQUIRE(kept[i] == pre[i]);
+  }
+  if (End == ProductEnd::gelu) {
+    std::vector<double> activated;
+    for (std::int64_t i = 0; i < m * n; ++i) activated.push_back(reference::gelu(kept[i]));
+    y.values.resize(activated.size());
+    CHECK(distance(y, activated, 1.0) < limit);
+    kept.values.resize(want.size());
+    CHECK(distance(kept, want, wide) < limit);
+  } else {
+    y.values.resize(want.size());
+    CHECK(distance(y, want, wide) < limit);
+  }
+}
+
+template <class T, ProductEnd End>
+void products_match(Gpu& gpu) {
+  // less than a tile, more than one, more tiles than processors, none of them whole; a depth of parts of a
+  // copy, of less and of more copies than are under way at once
+  for (Size size :
+       {Size{1, 8, 8}, {77, 192, 72}, {129, 200, 64}, {300, 392, 328}, {3000, 1032, 136}, {40000, 200, 16}}) {
+    product_matches<T, false, End>(gpu, size);
+    product_matches<T, true, End>(gpu, size);
+  }
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("on a GPU, products by warpgroups match three loops, whatever their end", T, tessera::half,
+                   bfloat16) {
+  TESSERA_NEEDS_GPU();
+  Gpu gpu;
+  products_match<T, ProductEnd::bias>(gpu);
+  products_match<T, ProductEnd::residual>(gpu);
+  products_match<T, ProductEnd::gelu>(gpu);
+  products_match<T, ProductEnd::gelu_derivative>(gpu);
+}
+
+TEST_CASE_TEMPLATE("on a GPU, products by warpgroups have the library's bits", T, tessera::half, bfloat16) {
+  TESSERA_NEEDS_GPU();
+  if (!cuda::has_warpgroups()) return;
+  Gpu gpu;
+  std::int64_t const m = 6000, n = 2304, k = 768;
+  REQUIRE(cuda::suits_warpgroups(m, n, k));
+  OnGpu<T> const x(reference::random<T>({m, k}, 1)), w(reference::random<T>({k, n}, 2)),
+      bias(reference::random<T>({n}, 3));
+  OnGpu<T> mine(poison<T>({m, n})), theirs(poison<T>({m, n}));
+  for (bool transposed : {false, true}) {
+    cuda::Product<T> p{.rows = m,
+                       .columns = n,
+                       .depth = k,
+                       .a = x.cview().data(),
+                       .a_transposed = false,
+                       .b = w.cview().data(),
+                       .b_transposed = transposed,
+                       .y = mine.view().data(),
+                       .bias = bias.cview().data()};
+    CHECK(cuda::run_warpgroup_product(gpu.context, p));
+    p.y = theirs.view().data();
+    CHECK(cuda::run_planned_product(gpu.context, p));
+    gpu.finish();
+    CHECK(reference::same_bits(mine.back().values, theirs.back().values));
+  }
+}
