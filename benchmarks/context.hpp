@@ -37,9 +37,8 @@ inline bool add_context() {
 #if defined(TESSERA_COMPILE_FLAGS)
   benchmark::AddCustomContext("compile_flags", TESSERA_COMPILE_FLAGS);
 #endif
-#if defined(TESSERA_ISA_SIMD)
-  benchmark::AddCustomContext("compiled_for",
-                              TESSERA_ISA_SIMD TESSERA_ISA_FMA TESSERA_ISA_F16C TESSERA_ISA_EIGEN);
+#if defined(TESSERA_ISA)
+  benchmark::AddCustomContext("compiled_for", TESSERA_ISA);
 #endif
 #if defined(NDEBUG)
   benchmark::AddCustomContext("assertions", "off");

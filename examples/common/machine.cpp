@@ -12,6 +12,7 @@
 #include <Eigen/src/Core/util/Macros.h>
 #endif
 
+#include "tessera/config.hpp"
 #include "tessera/detail/host_memory.hpp"
 #include "tessera/version.hpp"
 
@@ -58,6 +59,14 @@ std::string compiled_for() {
 #endif
 }
 
+std::string bf16_products() {
+#if defined(TESSERA_AVX512_BF16)
+  return "avx512_bf16";
+#else
+  return "fp32";
+#endif
+}
+
 std::string eigen_version() {
   return std::to_string(EIGEN_WORLD_VERSION) + "." + std::to_string(EIGEN_MAJOR_VERSION) + "." +
          std::to_string(EIGEN_MINOR_VERSION);
@@ -93,6 +102,7 @@ Json environment(DeviceFacts const& device) {
   found["compile_flags"] = nullptr;
 #endif
   found["compiled_for"] = compiled_for();
+  found["cpu_bf16_products"] = bf16_products();
 #if defined(NDEBUG)
   found["assertions"] = false;
 #else

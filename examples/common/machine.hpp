@@ -37,6 +37,8 @@ inline Json or_null(std::string const& text) { return text.empty() ? Json(nullpt
 std::string compiler_name();
 /// The widest instruction set that the compiler was allowed to use.
 std::string compiled_for();
+/// What multiplies bfloat16 on the CPU: "avx512_bf16", that instruction, or "fp32", after conversion.
+std::string bf16_products();
 std::string eigen_version();
 
 /// Cores that this process may use.

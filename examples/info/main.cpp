@@ -51,12 +51,13 @@ Component launcher() {
 }
 
 Component instruction_set() {
-  std::string const built = cli::compiled_for();
+  std::string const built = cli::compiled_for() + (cli::bf16_products() == "fp32" ? "" : " with bf16");
   std::string widest = "sse2";
   for (Json const& flag : cli::cpu_flags()) {
     if (flag == "avx") widest = "avx";
     if (flag == "avx2") widest = "avx2";
     if (flag == "avx512f") widest = "avx512";
+    if (flag == "avx512_bf16") widest = "avx512 with bf16";
   }
   if (built == widest) return {"instruction set", true, built};
   return {"instruction set", false,

@@ -38,6 +38,12 @@
 #define TESSERA_COLD
 #endif
 
+// Products of bfloat16 on the CPU use vdpbf16ps: the target has it, and Eigen's vectors are the widest.
+#if defined(__AVX512BF16__) && defined(__AVX512BW__) && defined(__AVX512VL__) && \
+    !defined(EIGEN_DONT_VECTORIZE) && !defined(__CUDA_ARCH__)
+#define TESSERA_AVX512_BF16
+#endif
+
 // Every translation unit of a program must agree on the instruction set, and on whether Eigen uses it, or one
 // definition of an inline function would silently stand for two. Each unit gives the weak symbol
 // `tessera_isa` a number for its settings, the linker keeps one, and each unit stores the difference to its
@@ -73,6 +79,13 @@
 #define TESSERA_ISA_F16C ""
 #define TESSERA_ISA_F16C_DIGIT "0"
 #endif
+#if defined(TESSERA_AVX512_BF16)
+#define TESSERA_ISA_BF16 "_bf16"
+#define TESSERA_ISA_BF16_DIGIT "1"
+#else
+#define TESSERA_ISA_BF16 ""
+#define TESSERA_ISA_BF16_DIGIT "0"
+#endif
 #if defined(EIGEN_DONT_VECTORIZE)
 #define TESSERA_ISA_EIGEN "_eigen_scalar"
 #define TESSERA_ISA_EIGEN_DIGIT "1"
@@ -80,10 +93,12 @@
 #define TESSERA_ISA_EIGEN ""
 #define TESSERA_ISA_EIGEN_DIGIT "0"
 #endif
-#define TESSERA_ISA_NAME "tessera_isa_" TESSERA_ISA_SIMD TESSERA_ISA_FMA TESSERA_ISA_F16C TESSERA_ISA_EIGEN
+#define TESSERA_ISA TESSERA_ISA_SIMD TESSERA_ISA_FMA TESSERA_ISA_F16C TESSERA_ISA_BF16 TESSERA_ISA_EIGEN
+#define TESSERA_ISA_NAME "tessera_isa_" TESSERA_ISA
 // Never 0, for which g++'s assembler drops the symbol.
-#define TESSERA_ISA_DIGITS \
-  TESSERA_ISA_EIGEN_DIGIT TESSERA_ISA_F16C_DIGIT TESSERA_ISA_FMA_DIGIT TESSERA_ISA_SIMD_DIGIT
+#define TESSERA_ISA_DIGITS                                                                    \
+  TESSERA_ISA_EIGEN_DIGIT TESSERA_ISA_BF16_DIGIT TESSERA_ISA_F16C_DIGIT TESSERA_ISA_FMA_DIGIT \
+      TESSERA_ISA_SIMD_DIGIT
 #define TESSERA_ISA_NUMBER "0x" TESSERA_ISA_DIGITS "00000000"
 // Clang's assembler computes a difference of numbers by itself, unless this says that the linker does.
 #if defined(__clang__)

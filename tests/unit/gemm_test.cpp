@@ -2,11 +2,14 @@
 // Packets, conversions and the product wrapper against scalar code, at sizes that divide nothing.
 #include "tessera/backend/cpu/gemm.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <tuple>
+#include <type_traits>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -86,6 +89,37 @@ double product_error(Machine& machine, std::int64_t m, std::int64_t n, std::int6
                           std::sqrt(static_cast<double>(depth)));
 }
 
+std::vector<float> floats(std::vector<bfloat16> const& values) { return {values.begin(), values.end()}; }
+
+/// Bits of a product of bfloat16 that differ from those of the same values as floats. Operands begin one
+/// value into bigger matrices; the result lies in one that must keep what is beside it.
+int differing_bits(Machine& machine, std::int64_t m, std::int64_t n, std::int64_t depth, bool at, bool bt,
+                   bool add) {
+  std::int64_t const a_stride = (at ? m : depth) + 3, b_stride = (bt ? depth : n) + 1, stride = n + 2;
+  Array<bfloat16> const a = reference::random<bfloat16>({(at ? depth : m) * a_stride}, 1),
+                        b = reference::random<bfloat16>({(bt ? n : depth) * b_stride}, 2);
+  Array<float> const before = reference::random<float>({m * stride}, 3);
+  auto const result = [&](auto const& left, auto const& right) {
+    using T = std::remove_cvref_t<decltype(left[0])>;
+    std::vector<float> c = before.values;
+    cpu::product<float>(machine.context, cpu::Matrix<T>{left.data() + 1, a_stride, at},
+                        cpu::Matrix<T>{right.data() + 1, b_stride, bt}, m, n, depth,
+                        cpu::InPlace<float>{c.data(), stride, add});
+    return c;
+  };
+  std::vector<float> const got = result(a.values, b.values),
+                           want = result(floats(a.values), floats(b.values));
+  int wrong = 0;
+  for (std::size_t i = 0; i < got.size(); ++i)
+    wrong += std::bit_cast<std::uint32_t>(got[i]) != std::bit_cast<std::uint32_t>(want[i]);
+  for (std::int64_t row = 0; row < m; ++row)
+    for (std::int64_t col = n; col < stride; ++col) {
+      std::size_t const beside = static_cast<std::size_t>(row * stride + col);
+      wrong += got[beside] != before.values[beside];
+    }
+  return wrong;
+}
+
 }  // namespace
 
 TEST_CASE("16-bit stores match the scalar conversions") {
@@ -154,12 +188,13 @@ TEST_CASE_TEMPLATE("products match three loops", T, float, double, half, bfloat1
     CHECK(product_error<T>(machine, 273, 397, 301, (kind & 1) != 0, (kind & 2) != 0) < limit);
 }
 
-TEST_CASE("products have the same bits for every number of threads and every tile") {
-  Array<float> const a = reference::random<float>({300, 700}, 6), b = reference::random<float>({700, 500}, 7);
+TEST_CASE_TEMPLATE("products have the same bits for every number of threads and every tile", T, float, half,
+                   bfloat16) {
+  Array<T> const a = reference::random<T>({300, 700}, 6), b = reference::random<T>({700, 500}, 7);
   auto const run = [&](Machine& machine) {
     std::vector<float> c(300 * 500);
-    cpu::product<float>(machine.context, cpu::Matrix<float>{a.values.data(), 700},
-                        cpu::Matrix<float>{b.values.data(), 500}, 300, 500, 700,
+    cpu::product<float>(machine.context, cpu::Matrix<T>{a.values.data(), 700},
+                        cpu::Matrix<T>{b.values.data(), 500}, 300, 500, 700,
                         [&](std::int64_t i, std::int64_t j, float const* values, std::int64_t count) {
                           std::memcpy(c.data() + i * 500 + j, values, static_cast<std::size_t>(count) * 4);
                         });
@@ -170,8 +205,8 @@ TEST_CASE("products have the same bits for every number of threads and every til
   std::vector<float> const whole = run(machine);
   // A part of the result, computed alone, is cut into other tiles.
   std::vector<float> part(100 * 77);
-  cpu::product<float>(machine.context, cpu::Matrix<float>{a.values.data() + 30 * 700, 700},
-                      cpu::Matrix<float>{b.values.data() + 55, 500}, 100, 77, 700,
+  cpu::product<float>(machine.context, cpu::Matrix<T>{a.values.data() + 30 * 700, 700},
+                      cpu::Matrix<T>{b.values.data() + 55, 500}, 100, 77, 700,
                       [&](std::int64_t i, std::int64_t j, float const* values, std::int64_t count) {
                         std::memcpy(part.data() + i * 77 + j, values, static_cast<std::size_t>(count) * 4);
                       });
@@ -179,6 +214,89 @@ TEST_CASE("products have the same bits for every number of threads and every til
   for (std::size_t i = 0; i < 100; ++i)
     for (std::size_t j = 0; j < 77; ++j) wrong += part[i * 77 + j] != whole[(i + 30) * 500 + j + 55];
   CHECK(wrong == 0);
+}
+
+TEST_CASE("products of bfloat16 have the bits of the same values as floats") {
+  Machine machine(2);
+  int wrong = 0;
+  for (std::int64_t m : {1, 7, 8, 33, 65, 257})
+    for (std::int64_t n : {1, 7, 16, 33, 65, 401})
+      for (std::int64_t depth : {1, 2, 7, 32, 33, 65, 256, 257, 515})
+        for (int kind = 0; kind < 8; ++kind) {
+          if (m * n * depth > 1000000 && kind != depth % 8) continue;
+          wrong += differing_bits(machine, m, n, depth, (kind & 1) != 0, (kind & 2) != 0, (kind & 4) != 0);
+        }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("sums of columns beside a product of bfloat16 have the bits of the same values as floats") {
+  Machine machine(2);
+  for (std::int64_t depth : {1, 2, 33, 256, 515})
+    for (std::int64_t n : {1, 16, 401}) {
+      Array<bfloat16> const a = reference::random<bfloat16>({depth, 3}, 1),
+                            b = reference::random<bfloat16>({depth, n}, 2);
+      auto const sums_of = [&](auto const& left, auto const& right) {
+        using T = std::remove_cvref_t<decltype(left[0])>;
+        std::vector<float> c(static_cast<std::size_t>(3 * n)), sums(static_cast<std::size_t>(n));
+        cpu::product<float>(machine.context, cpu::Matrix<T>{left.data(), 3, true},
+                            cpu::Matrix<T>{right.data(), n}, 3, n, depth, cpu::InPlace<float>{c.data(), n},
+                            [&](std::int64_t j, float const* values, std::int64_t count) {
+                              std::copy_n(values, count, sums.data() + j);
+                            });
+        return sums;
+      };
+      CHECK(reference::same_bits(sums_of(a.values, b.values), sums_of(floats(a.values), floats(b.values))));
+    }
+}
+
+TEST_CASE("bfloat16 that is not finite reaches its row alone, at every depth") {
+  Machine machine(2);
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  for (bool transposed : {false, true})
+    for (std::int64_t depth : {1, 2, 5, 31, 32, 33})
+      for (std::int64_t k = 0; k < depth; ++k)
+        for (float const bad : {std::numeric_limits<float>::quiet_NaN(), infinity, -infinity}) {
+          std::vector<bfloat16> a(static_cast<std::size_t>(9 * depth), bfloat16(1.0f)),
+              b(static_cast<std::size_t>(depth * 19), bfloat16(2.0f));
+          a[static_cast<std::size_t>(transposed ? k * 9 + 3 : 3 * depth + k)] = bfloat16(bad);
+          b[static_cast<std::size_t>(k * 19 + 11)] = bfloat16(0.0f);  // times infinity is NaN
+          std::vector<float> c(9 * 19);
+          cpu::product<float>(
+              machine.context, cpu::Matrix<bfloat16>{a.data(), transposed ? 9 : depth, transposed},
+              cpu::Matrix<bfloat16>{b.data(), 19}, 9, 19, depth, cpu::InPlace<float>{c.data(), 19});
+          int wrong = 0;
+          for (std::size_t i = 0; i < 9; ++i)
+            for (std::size_t j = 0; j < 19; ++j) {
+              float const got = c[i * 19 + j], plain = static_cast<float>(2 * (depth - (j == 11 ? 1 : 0)));
+              if (i != 3)
+                wrong += got != plain;
+              else if (std::isnan(bad) || j == 11)
+                wrong += !std::isnan(got);
+              else
+                wrong += got != bad;
+            }
+          CHECK_MESSAGE(wrong == 0, depth, " ", k, " ", bad);
+        }
+}
+
+TEST_CASE("products of bfloat16 take subnormal numbers for zeros where the instruction does") {
+  Machine machine(1);
+#if defined(TESSERA_AVX512_BF16)
+  constexpr bool kept = false;
+#else
+  constexpr bool kept = true;
+#endif
+  constexpr float least = std::numeric_limits<float>::min();
+  for (auto const& [x, y, exact] : {std::tuple{least / 4, 1.0f, kept},
+                                    {1.0f, -least / 4, kept},
+                                    {least, 0.25f, kept},
+                                    {least, 1.0f, true}}) {
+    bfloat16 const a(x), b(y);
+    float c = 9;
+    cpu::product<float>(machine.context, cpu::Matrix<bfloat16>{&a, 1}, cpu::Matrix<bfloat16>{&b, 1}, 1, 1, 1,
+                        cpu::InPlace<float>{&c, 1});
+    CHECK(c == (exact ? x * y : 0.0f));
+  }
 }
 
 TEST_CASE("a product without depth is zero") {

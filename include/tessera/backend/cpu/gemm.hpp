@@ -10,7 +10,7 @@
 #include <type_traits>
 
 #include "tessera/backend/cpu/context.hpp"
-#include "tessera/backend/cpu/microkernel.hpp"
+#include "tessera/backend/cpu/pairs.hpp"
 #include "tessera/detail/function_ref.hpp"
 
 namespace tessera {
@@ -78,17 +78,17 @@ struct ProductScratch {
 };
 
 /// Adds a packed block's sums over k to `sums` (or starts them).
-template <class S>
-void sum_columns(S const* packed, std::int64_t depth, std::int64_t cols, bool first, S* sums) {
+template <class S, class P>
+void sum_columns(P const* packed, std::int64_t depth, std::int64_t cols, bool first, S* sums) {
   constexpr std::int64_t width = Packet<S>::size;
   Panels<S> const panels(cols);
   for (std::int64_t panel = 0; panel < panels.count(); ++panel) {
     std::int64_t const start = panels.start(panel);
     int const packets = panels.packets(panel);
     for (int part = 0; part < packets; ++part) {
-      S const* from = packed + start * width * depth + part * width;
+      P const* from = packed + start * width * depth + part * width;
       Packet<S> sum(S(0));
-      for (std::int64_t k = 0; k < depth; ++k) sum = sum + load<S>(from + k * packets * width);
+      for (std::int64_t k = 0; k < depth; ++k) sum = add_values(sum, load<P>(from + k * packets * width));
       std::int64_t const col = (start + part) * width;
       std::int64_t const count = std::min<std::int64_t>(width, cols - col);
       if (!first) sum = load_partial<S>(sums + col, count) + sum;
@@ -120,9 +120,9 @@ struct Epilogue {
 };
 
 /// The register tile at one place of a panel, by its number of packets.
-template <class S>
-EIGEN_STRONG_INLINE void multiply_panel(int packets, std::int64_t depth, S const* a,
-                                        PackedLeft<S> const& left, S const* b, S* c, std::int64_t c_stride,
+template <class S, class P>
+EIGEN_STRONG_INLINE void multiply_panel(int packets, std::int64_t depth, P const* a,
+                                        PackedLeft<P> const& left, P const* b, S* c, std::int64_t c_stride,
                                         bool first) {
   if (packets == 1)
     multiply_micro<1>(depth, a, left.row_stride, left.k_stride, b, c, c_stride, first);
@@ -142,55 +142,57 @@ void copy_rows(S const* from, std::int64_t from_stride, std::int64_t rows, std::
 
 /// The rows of a tile's left operand, packed from k on for a depth; their type
 /// is known to nobody else.
-template <class S>
-using PackRows = v0::detail::FunctionRef<PackedLeft<S>(std::int64_t k, std::int64_t depth, S* to)>;
+template <class P>
+using PackRows = v0::detail::FunctionRef<PackedLeft<P>(std::int64_t k, std::int64_t depth, P* to)>;
 
 /// One tile of at most Tiling::max_rows by max_cols, from (i, j) of the result
-/// on, over the whole depth, by one worker; `b` is the tile's. With
-/// `column_sums`, a vector of `cols` values, it also gets the sums of b over the
-/// depth, in order.
-template <class S, class B>
-void product_tile(std::byte* scratch, PackRows<S> const& pack_rows, Matrix<B> b, std::int64_t i,
+/// on, over the whole depth, by one worker; `b` is the tile's, and both operands
+/// are packed as P. With `column_sums`, a vector of `cols` values, it also gets
+/// the sums of b over the depth, in order.
+template <class S, class P, class B>
+void product_tile(std::byte* scratch, PackRows<P> const& pack_rows, Matrix<B> b, std::int64_t i,
                   std::int64_t j, std::int64_t rows, std::int64_t cols, std::int64_t depth,
                   Epilogue<S> const& epilogue, S* column_sums = nullptr) {
   constexpr std::int64_t row_step = Microtile<S>::rows;
   constexpr std::int64_t width = Packet<S>::size;
-  S* const left = reinterpret_cast<S*>(scratch);
-  S* const right = left + ProductScratch<S>::left;
-  S* const tile = right + ProductScratch<S>::right;
+  static_assert(sizeof(P) == sizeof(S) && Packet<P>::size == width && Microtile<P>::rows == row_step);
+  static_assert(Tiling<S>::depth_block % values_in<P> == 0);
+  P* const left = reinterpret_cast<P*>(scratch);
+  P* const right = left + ProductScratch<S>::left;
+  S* const tile = reinterpret_cast<S*>(right + ProductScratch<S>::right);
   InPlace<S> const& in_place = epilogue.in_place;
   Panels<S> const panels(cols);
   std::int64_t const row_groups = (rows + row_step - 1) / row_step;
   std::int64_t k = 0;
   do {
-    std::int64_t const block = std::min(Tiling<S>::depth_block, depth - k);
+    std::int64_t const block = std::min(Tiling<S>::depth_block, depth - k), steps = packed_depth<P>(block);
     bool const first = k == 0;
     bool const last = k + block >= depth;
     pack_right(b.at(k, 0), block, cols, right);
-    if (column_sums) sum_columns(right, block, cols, first, column_sums);
-    PackedLeft<S> const packed = pack_rows(k, block, left);
+    if (column_sums) sum_columns(right, steps, cols, first, column_sums);
+    PackedLeft<P> const packed = pack_rows(k, block, left);
     for (std::int64_t panel = 0; panel < panels.count(); ++panel) {
       std::int64_t const col = panels.start(panel) * width;
       int const packets = panels.packets(panel);
       std::int64_t const stride = packets * width, count = std::min(stride, cols - col);
-      S const* const from = right + col * block;
+      P const* const from = right + col * steps;
       for (std::int64_t group = 0; group < row_groups; ++group) {
         std::int64_t const row = group * row_step, some = std::min(row_step, rows - row);
-        S const* const values = packed.at(row);
+        P const* const values = packed.at(row);
         if (in_place.to) {
           S* const to = in_place.to + (i + row) * in_place.stride + j + col;
           bool const start = first && !in_place.add;
           if (some == row_step && count == stride) {
-            multiply_panel(packets, block, values, packed, from, to, in_place.stride, start);
+            multiply_panel(packets, steps, values, packed, from, to, in_place.stride, start);
           } else {  // an edge goes through a padded tile
             if (!start) copy_rows(static_cast<S const*>(to), in_place.stride, some, count, tile, stride);
-            multiply_panel(packets, block, values, packed, from, tile, stride, start);
+            multiply_panel(packets, steps, values, packed, from, tile, stride, start);
             copy_rows(static_cast<S const*>(tile), stride, some, count, to, in_place.stride);
           }
         } else {
           // A tile of one k-block needs no memory beyond the register tile's.
           S* const to = first && last ? tile : tile + (col * row_groups + group * stride) * row_step;
-          multiply_panel(packets, block, values, packed, from, to, stride, first);
+          multiply_panel(packets, steps, values, packed, from, to, stride, first);
           if (last) epilogue.take(i + row, j + col, to, stride, some, count);
         }
       }
@@ -203,14 +205,15 @@ void product_tile(std::byte* scratch, PackRows<S> const& pack_rows, Matrix<B> b,
 template <class S, class A, class B>
 void product_serial(std::byte* scratch, Matrix<A> a, Matrix<B> b, std::int64_t m, std::int64_t n,
                     std::int64_t depth, InPlace<S> const& result) {
+  using P = packed_for<S, A, B>;
   for (std::int64_t i = 0; i < m; i += Tiling<S>::max_rows) {
     std::int64_t const rows = std::min(Tiling<S>::max_rows, m - i);
-    auto const pack_rows = [&](std::int64_t k, std::int64_t block, S* to) {
+    auto const pack_rows = [&](std::int64_t k, std::int64_t block, P* to) {
       return pack_left(a.at(i, k), rows, block, to);
     };
     for (std::int64_t j = 0; j < n; j += Tiling<S>::max_cols)
-      product_tile<S>(scratch, pack_rows, b.at(0, j), i, j, rows, std::min(Tiling<S>::max_cols, n - j), depth,
-                      Epilogue<S>{result, {}});
+      product_tile<S, P>(scratch, pack_rows, b.at(0, j), i, j, rows, std::min(Tiling<S>::max_cols, n - j),
+                         depth, Epilogue<S>{result, {}});
   }
 }
 
@@ -225,6 +228,7 @@ using TakeSums = v0::detail::FunctionRef<void(std::int64_t, S const*, std::int64
 template <class S, class A, class B>
 void product_on_pool(Context<Cpu>& context, Matrix<A> a, Matrix<B> b, std::int64_t m, std::int64_t n,
                      std::int64_t depth, Epilogue<S> const& epilogue, TakeSums<S> const& sums) {
+  using P = packed_for<S, A, B>;
   Tiling<S> const tiling(m, n);
   std::int64_t const tile_rows = (m + tiling.rows - 1) / tiling.rows;
   std::int64_t const tile_cols = (n + tiling.cols - 1) / tiling.cols;
@@ -232,14 +236,14 @@ void product_on_pool(Context<Cpu>& context, Matrix<A> a, Matrix<B> b, std::int64
     std::int64_t const i = task / tile_cols * tiling.rows;
     std::int64_t const j = task % tile_cols * tiling.cols;
     std::int64_t const rows = std::min(tiling.rows, m - i), cols = std::min(tiling.cols, n - j);
-    auto const pack_rows = [&](std::int64_t k, std::int64_t block, S* to) {
+    auto const pack_rows = [&](std::int64_t k, std::int64_t block, P* to) {
       return pack_left(a.at(i, k), rows, block, to);
     };
     std::byte* const scratch = context.worker_scratch(worker).data();
     S* const column_sums =
         sums && i == 0 ? reinterpret_cast<S*>(scratch + ProductScratch<S>::bytes) - Tiling<S>::max_cols
                        : nullptr;
-    product_tile<S>(scratch, pack_rows, b.at(0, j), i, j, rows, cols, depth, epilogue, column_sums);
+    product_tile<S, P>(scratch, pack_rows, b.at(0, j), i, j, rows, cols, depth, epilogue, column_sums);
     if (column_sums) sums(j, column_sums, cols);
   });
 }

@@ -51,12 +51,28 @@ struct Microtile {
   static_assert(row_panel % rows == 0);
 };
 
-/// c = sum over k of a(., k) b(k, .), plus c unless `first`. One left value is a[row*row_stride +
-/// k*k_stride]; b is a packed panel of `Packets` packets for each k; c has a row every c_stride. The order of
-/// the sum is k, so a result does not depend on where in a tile it is computed.
-template <int Packets, class S>
-EIGEN_DONT_INLINE void multiply_micro(std::int64_t depth, S const* a, std::int64_t row_stride,
-                                      std::int64_t k_stride, S const* b, S* c, std::int64_t c_stride,
+/// What operands of types A and B are packed to for sums in S: S itself, or what an instruction takes.
+template <class S, class A, class B>
+struct PackedFor {
+  using type = S;
+};
+template <class S, class A, class B>
+using packed_for = typename PackedFor<S, A, B>::type;
+
+/// The values along the depth that one packed value holds.
+template <class P>
+inline constexpr std::int64_t values_in = 1;
+template <class P>
+constexpr std::int64_t packed_depth(std::int64_t depth) {
+  return (depth + values_in<P> - 1) / values_in<P>;
+}
+
+/// c = sum over k of a(., k) b(k, .), plus c unless `first`, of operands packed as P. One left value is
+/// a[row*row_stride + k*k_stride]; b is a packed panel of `Packets` packets for each k; c has a row every
+/// c_stride. The order of the sum is k, so a result does not depend on where in a tile it is computed.
+template <int Packets, class S, class P>
+EIGEN_DONT_INLINE void multiply_micro(std::int64_t depth, P const* a, std::int64_t row_stride,
+                                      std::int64_t k_stride, P const* b, S* c, std::int64_t c_stride,
                                       bool first) {
   constexpr int rows = Microtile<S>::rows;
   constexpr int width = Packet<S>::size;
@@ -66,12 +82,12 @@ EIGEN_DONT_INLINE void multiply_micro(std::int64_t depth, S const* a, std::int64
 #pragma GCC unroll 8
     for (int part = 0; part < Packets; ++part) sums[row][part] = Packet<S>(S(0));
   for (std::int64_t k = 0; k < depth; ++k) {
-    Packet<S> right[std::size_t{Packets}];
+    Packet<P> right[std::size_t{Packets}];
 #pragma GCC unroll 8
-    for (int part = 0; part < Packets; ++part) right[part] = load<S>(b + part * width);
+    for (int part = 0; part < Packets; ++part) right[part] = load<P>(b + part * width);
 #pragma GCC unroll 32
     for (int row = 0; row < rows; ++row) {
-      Packet<S> const left(a[row * row_stride]);
+      Packet<P> const left(a[row * row_stride]);
 #pragma GCC unroll 8
       for (int part = 0; part < Packets; ++part)
         sums[row][part] = multiply_add(left, right[part], sums[row][part]);
@@ -117,6 +133,17 @@ EIGEN_STRONG_INLINE void convert_row(T const* from, std::int64_t count, S* to) {
   for_packets<S>(0, count, [&](std::int64_t i, auto whole, std::int64_t rest) {
     store(to + i, get<S>(from + i, whole, rest));
   });
+}
+
+/// One row of some depth, converted and padded likewise; and of all k of a packed value, a row from each.
+template <class S, class T>
+EIGEN_STRONG_INLINE void pack_along(T const* from, std::int64_t depth, S* to) {
+  convert_row(from, depth, to);
+}
+template <class S, class T>
+EIGEN_STRONG_INLINE void pack_across(T const* from, std::int64_t /*stride*/, std::int64_t /*depth*/,
+                                     std::int64_t count, S* to) {
+  convert_row(from, count, to);
 }
 
 // A packet as a template argument loses its alignment attribute, which is fine here.
@@ -201,10 +228,11 @@ EIGEN_STRONG_INLINE void transpose_rows(T const* from, std::int64_t stride, std:
 }
 
 /// Packs depth by cols of the right operand: panel after panel, each holding its packets for k = 0, 1, ... .
-template <class S, class T>
-void pack_right(Matrix<T> b, std::int64_t depth, std::int64_t cols, S* to) {
-  constexpr int width = Packet<S>::size;
-  Panels<S> const panels(cols);
+template <class P, class T>
+void pack_right(Matrix<T> b, std::int64_t depth, std::int64_t cols, P* to) {
+  constexpr int width = Packet<P>::size;
+  Panels<P> const panels(cols);
+  std::int64_t const steps = packed_depth<P>(depth);
   if (b.transposed) {
     for (std::int64_t panel = 0; panel < panels.count(); ++panel) {
       std::int64_t const first = panels.start(panel);
@@ -212,32 +240,33 @@ void pack_right(Matrix<T> b, std::int64_t depth, std::int64_t cols, S* to) {
       for (int part = 0; part < packets; ++part) {
         std::int64_t const col = (first + part) * width;
         transpose_rows(b.data + col * b.stride, b.stride, std::min<std::int64_t>(width, cols - col), depth,
-                       to + first * width * depth + part * width, packets * width);
+                       to + first * width * steps + part * width, packets * width);
       }
     }
     return;
   }
-  for (std::int64_t k = 0; k < depth; ++k)
+  for (std::int64_t step = 0; step < steps; ++step)
     for (std::int64_t panel = 0; panel < panels.count(); ++panel) {
-      std::int64_t const first = panels.start(panel);
+      std::int64_t const first = panels.start(panel), k = step * values_in<P>;
       int const packets = panels.packets(panel);
       std::int64_t const col = first * width;
-      convert_row(b.data + k * b.stride + col, std::min<std::int64_t>(packets * width, cols - col),
-                  to + col * depth + k * packets * width);
+      pack_across(b.data + k * b.stride + col, b.stride, depth - k,
+                  std::min<std::int64_t>(packets * width, cols - col),
+                  to + col * steps + step * packets * width);
     }
 }
 
 /// The left operand as the kernel reads it: the value (row, k) of the row group that starts at `group` is at
 /// data[offset(group) + row*row_stride + k*k_stride].
-template <class S>
+template <class P>
 struct PackedLeft {
-  S const* data;
+  P const* data;
   std::int64_t row_stride;
   std::int64_t k_stride;
   std::int64_t panel_stride;  // between row panels, or 0 when rows simply follow each other
 
-  S const* at(std::int64_t group) const {
-    constexpr std::int64_t panel = Microtile<S>::row_panel;
+  P const* at(std::int64_t group) const {
+    constexpr std::int64_t panel = Microtile<P>::row_panel;
     return panel_stride == 0 ? data + group * row_stride
                              : data + group / panel * panel_stride + group % panel * row_stride;
   }
@@ -245,23 +274,25 @@ struct PackedLeft {
 
 /// Rows by depth of the left operand: read in place where that is possible, else converted into `to`, rows
 /// padded with zeros to whole row panels.
-template <class S, class T>
-PackedLeft<S> pack_left(Matrix<T> a, std::int64_t rows, std::int64_t depth, S* to) {
-  constexpr std::int64_t panel = Microtile<S>::row_panel;
+template <class P, class T>
+PackedLeft<P> pack_left(Matrix<T> a, std::int64_t rows, std::int64_t depth, P* to) {
+  constexpr std::int64_t panel = Microtile<P>::row_panel, width = Packet<P>::size;
+  std::int64_t const steps = packed_depth<P>(depth);
   if (a.transposed) {
-    for (std::int64_t k = 0; k < depth; ++k)
-      for (std::int64_t row = 0; row < rows; row += panel)
-        convert_row(a.data + k * a.stride + row, std::min(panel, rows - row), to + row * depth + k * panel);
-    return {to, 1, panel, panel * depth};
+    for (std::int64_t step = 0; step < steps; ++step)
+      for (std::int64_t row = 0, k = step * values_in<P>; row < rows; row += panel)
+        pack_across(a.data + k * a.stride + row, a.stride, depth - k, std::min(panel, rows - row),
+                    to + row * steps + step * panel);
+    return {to, 1, panel, panel * steps};
   }
-  if constexpr (std::is_same_v<S, T>) {
-    if (rows % Microtile<S>::rows == 0) return {a.data, a.stride, 1, 0};
+  if constexpr (std::is_same_v<P, T>) {
+    if (rows % Microtile<P>::rows == 0) return {a.data, a.stride, 1, 0};
   }
-  std::int64_t const step = (depth + Packet<S>::size - 1) / Packet<S>::size * Packet<S>::size;
-  for (std::int64_t row = 0; row < rows; ++row) convert_row(a.data + row * a.stride, depth, to + row * step);
-  for (std::int64_t row = rows; row % Microtile<S>::rows != 0; ++row)
-    std::fill_n(to + row * step, step, S(0));
-  return {to, step, 1, 0};
+  std::int64_t const padded = (steps + width - 1) / width * width;
+  for (std::int64_t row = 0; row < rows; ++row) pack_along(a.data + row * a.stride, depth, to + row * padded);
+  for (std::int64_t row = rows; row % Microtile<P>::rows != 0; ++row)
+    std::fill_n(to + row * padded, padded, P{});
+  return {to, padded, 1, 0};
 }
 
 }  // namespace cpu

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products of bfloat16 by vdpbf16ps (AVX512_BF16), which does two multiplications a sum where fma does one.
+//
+// The instruction adds two products to each float, one after the other, each addition rounded to nearest,
+// that of the upper halves first (Intel's manual, VDPBF16PS). A product of two bfloat16 is exact in float. So
+// a pair has the earlier value in its upper half, and sums have the bits of those of converted operands by
+// fma, with one exception: the instruction takes subnormal operands and sums (below 1.2e-38) for zeros.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+#include "tessera/backend/cpu/microkernel.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cpu {
+
+/// sum + values, of all k that they hold, in order.
+template <class S>
+EIGEN_STRONG_INLINE Packet<S> add_values(Packet<S> sum, Packet<S> values) {
+  return sum + values;
+}
+
+#if defined(TESSERA_AVX512_BF16) && defined(EIGEN_VECTORIZE_AVX512)  // not under nvcc without EIGEN_NO_CUDA
+
+/// Two neighbours along the depth, the earlier one in the upper half. The last of an odd depth has a zero.
+struct Pair {
+  std::uint32_t bits;
+};
+template <>
+inline constexpr std::int64_t values_in<Pair> = 2;
+template <>
+struct PackedFor<float, bfloat16, bfloat16> {
+  using type = Pair;
+};
+
+/// As many pairs as a packet of floats has sums.
+template <>
+struct Packet<Pair> {
+  static constexpr int size = 16;
+  static_assert(size == Packet<float>::size);
+
+  __m512i raw;
+
+  Packet() = default;
+  EIGEN_STRONG_INLINE Packet(Pair value) : raw(_mm512_set1_epi32(static_cast<int>(value.bits))) {}
+  EIGEN_STRONG_INLINE explicit Packet(__m512i const& value, int) : raw(value) {}
+};
+
+template <class S>
+EIGEN_STRONG_INLINE Packet<Pair> load(Pair const* from) {
+  return Packet<Pair>(_mm512_loadu_si512(from), 0);
+}
+
+EIGEN_STRONG_INLINE Packet<float> multiply_add(Packet<Pair> a, Packet<Pair> b, Packet<float> sum) {
+  return Packet<float>(
+      _mm512_dpbf16_ps(sum.raw, std::bit_cast<__m512bh>(a.raw), std::bit_cast<__m512bh>(b.raw)), 0);
+}
+
+EIGEN_STRONG_INLINE Packet<float> add_values(Packet<float> sum, Packet<Pair> pairs) {
+  __m512i const upper = _mm512_and_si512(pairs.raw, _mm512_set1_epi32(-0x10000));
+  __m512i const lower = _mm512_slli_epi32(pairs.raw, 16);
+  return sum + Packet<float>(_mm512_castsi512_ps(upper), 0) + Packet<float>(_mm512_castsi512_ps(lower), 0);
+}
+
+namespace detail {
+
+/// The first `count` of 32 neighbours as pairs, then zeros.
+EIGEN_STRONG_INLINE __m512i load_pairs(bfloat16 const* from, std::int64_t count) {
+  __mmask32 const mask = count < 32 ? (__mmask32{1} << count) - 1u : ~__mmask32{0};
+  return _mm512_rol_epi32(_mm512_maskz_loadu_epi16(mask, from), 16);
+}
+
+}  // namespace detail
+
+/// As for values: a row's pairs, and those of a row and the next.
+EIGEN_STRONG_INLINE void pack_along(bfloat16 const* from, std::int64_t depth, Pair* to) {
+  for (std::int64_t k = 0; k < depth; k += 32)
+    _mm512_storeu_si512(to + k / 2, detail::load_pairs(from + k, depth - k));
+}
+EIGEN_STRONG_INLINE void pack_across(bfloat16 const* from, std::int64_t stride, std::int64_t depth,
+                                     std::int64_t count, Pair* to) {
+  bfloat16 const* const next = depth > 1 ? from + stride : from;
+  for (std::int64_t i = 0; i < count; i += 16) {
+    __mmask16 const mask = static_cast<__mmask16>(count - i < 16 ? (1u << (count - i)) - 1u : 0xffffu);
+    __mmask16 const both = depth > 1 ? mask : __mmask16{0};
+    __m512i const upper = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from + i));
+    __m512i const lower = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(both, next + i));
+    _mm512_storeu_si512(to + i, _mm512_or_si512(_mm512_slli_epi32(upper, 16), lower));
+  }
+}
+
+/// As for values: to[k/2*step + row].
+EIGEN_STRONG_INLINE void transpose_rows(bfloat16 const* from, std::int64_t stride, std::int64_t rows,
+                                        std::int64_t depth, Pair* to, std::int64_t step) {
+  for (std::int64_t k = 0; k < depth; k += 32) {
+    Packet<float> block[16];
+    for (int row = 0; row < 16; ++row)
+      block[row] =
+          row < rows
+              ? Packet<float>(_mm512_castsi512_ps(detail::load_pairs(from + row * stride + k, depth - k)), 0)
+              : Packet<float>(0.0f);
+    transpose_packets<float>(block);
+    std::int64_t const count = std::min<std::int64_t>(16, packed_depth<Pair>(depth - k));
+    for (std::int64_t pair = 0; pair < count; ++pair)
+      _mm512_storeu_ps(to + (k / 2 + pair) * step, block[pair].raw);
+  }
+}
+
+#endif
+
+}  // namespace cpu
+}  // namespace v0
+}  // namespace tessera
