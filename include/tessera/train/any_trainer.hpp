@@ -72,6 +72,10 @@ std::unique_ptr<AnyTrainer> make_trainer(AnyModel const& model, RecipeTable cons
 /// Why this library cannot run a legal recipe, with the way out; nothing when it can.
 std::optional<std::string> unavailable_reason(RecipeTable const& recipe);
 
+/// Throws Error(unsupported), with what is missing, where this library has recipes of a device and this
+/// machine has no such device that it can use.
+void need_device(std::string_view device);
+
 /// The device that programs use unless told otherwise: "cuda" in a library built with it, else "cpu".
 std::string_view default_device();
 /// The rank counts that `compare` takes unless told otherwise: 4 threads, or 1, 2 and 4 of the GPUs there

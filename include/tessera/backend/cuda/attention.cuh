@@ -11,6 +11,7 @@
 #include "tessera/backend/cuda/attention_tiles.cuh"
 #include "tessera/backend/cuda/attention_warpgroups.cuh"
 #include "tessera/backend/cuda/context.cuh"
+#include "tessera/backend/cuda/device.cuh"
 #include "tessera/backend/cuda/kernel.cuh"
 #include "tessera/backend/operations.hpp"
 #include "tessera/tensor/tensor.hpp"

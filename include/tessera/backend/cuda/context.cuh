@@ -20,6 +20,7 @@
 #include "tessera/backend/cpu/context.hpp"
 #include "tessera/backend/cuda/blas.cuh"
 #include "tessera/backend/cuda/budget.hpp"
+#include "tessera/backend/cuda/device.cuh"
 #include "tessera/backend/cuda/entry_events.cuh"
 #include "tessera/backend/cuda/error.cuh"
 #include "tessera/backend/cuda/handles.cuh"
@@ -46,18 +47,8 @@ class Context<Cuda> : public MathChannel {
   static constexpr std::size_t workspace_bytes(int /*threads*/, std::int64_t tokens) {
     return cuda::workspace_bytes(tokens);
   }
-  /// Makes the GPU of a rank current for this thread. Throws Error(unsupported) when there is none.
-  static void select(int device) {
-    int count = 0;
-    cudaError_t const status = cudaGetDeviceCount(&count);
-    if (status != cudaSuccess || count == 0)
-      throw Error(ErrorKind::unsupported, "no CUDA device can be used: " + cuda::text_of(status) +
-                                              "; run on a machine with a GPU and its driver, or use On<Cpu>");
-    if (device >= count)
-      throw Error(ErrorKind::unsupported, "GPU " + std::to_string(device) + " was asked for, but there are " +
-                                              std::to_string(count) + "; use fewer ranks");
-    cuda::require(cudaSetDevice(device), "cudaSetDevice");
-  }
+  /// Makes the GPU of a rank current for this thread. Throws Error(unsupported) when it cannot be used.
+  static void select(int device) { cuda::select_device(device); }
 
   /// `workspace` is device memory that stays the caller's; `threads` work on host tasks. With a recorder
   /// nothing is enqueued and the workspace may be empty.

@@ -18,23 +18,6 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// Never launched. The host asks what the code that its GPU got was compiled for, and only code that has
-/// these products takes the mark's shared memory.
-static __global__ void mark_of_warpgroups(int* to) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  __shared__ int mark[32];
-  mark[threadIdx.x] = to[threadIdx.x];
-  __syncthreads();
-  to[threadIdx.x] = mark[31 - threadIdx.x];
-#endif
-}
-/// Costs a query of the runtime, no synchronisation.
-inline bool has_warpgroups() {
-  cudaFuncAttributes attributes{};
-  return cudaFuncGetAttributes(&attributes, mark_of_warpgroups) == cudaSuccess &&
-         attributes.sharedSizeBytes > 0;
-}
-
 /// Between writes of registers that a product reads or adds to, and the product.
 __device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 /// Ends a group of products.

@@ -69,6 +69,7 @@ std::unique_ptr<ProductPlans> measure_products_of_gpus(std::string const& folder
 DeviceRecipes const* cuda_recipes() {
   static DeviceRecipes const recipes{.make = &make_engine_on<Cuda>,
                                      .devices = &count_gpus,
+                                     .need = [] { cuda::select_device(0); },
                                      .default_ranks = &one_two_four,
                                      .steps_read_late = Context<Cuda>::arrival_slots / 2,
                                      .facts = &facts_of_gpus,

@@ -42,6 +42,7 @@ struct DeviceRecipes {
   std::unique_ptr<AnyTrainer> (*make)(AnyModel const& model, RecipeTable const& recipe, comm::Comm comm,
                                       TrainerOptions const& options);
   int (*devices)();  ///< of this machine
+  void (*need)();    ///< throws where none of them can be used
   std::vector<int> (*default_ranks)();
   std::size_t steps_read_late;
   DeviceFacts (*facts)();

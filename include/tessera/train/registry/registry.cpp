@@ -46,6 +46,7 @@ DeviceRecipes const* cpu_recipes() {
   static DeviceRecipes const recipes{
       .make = &make_engine_on<Cpu>,
       .devices = [] { return 64; },
+      .need = [] {},
       .default_ranks = [] { return std::vector<int>{4}; },
       .steps_read_late = 0,
       .facts = [] { return DeviceFacts(); },
@@ -196,6 +197,10 @@ std::optional<std::string> unavailable_reason(RecipeTable const& recipe) {
     return "device " + std::string(recipe.device) +
            " is not part of this build; use device cpu, or build with -DTESSERA_CUDA=ON";
   return unsupported_reason(recipe);
+}
+
+void need_device(std::string_view device) {
+  if (auto const* const recipes = detail::recipes_of(device)) recipes->need();
 }
 
 std::string_view default_device() { return detail::cuda_recipes() ? Cuda::name : Cpu::name; }

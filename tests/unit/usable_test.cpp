@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a program says of a GPU that it cannot use.
+#include "tessera/backend/cuda/usable.hpp"
+
+#include <optional>
+#include <string>
+
+#include <doctest/doctest.h>
+
+namespace {
+
+using tessera::cuda::DeviceAnswers;
+using tessera::cuda::why_unusable;
+
+/// A program of CUDA 13.0 for Hopper and newer, on a machine with two GPUs that it can use.
+DeviceAnswers usable() {
+  DeviceAnswers all;
+  all.runtime = all.driver = 13000;
+  all.count = 2;
+  all.device = 1;
+  all.name = "NVIDIA H200";
+  all.capability = 90;
+  all.compiled = {90};
+  return all;
+}
+DeviceAnswers without_gpus() {
+  DeviceAnswers all = usable();
+  all.count = 0;
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("a GPU that can be used has nothing said of it") {
+  CHECK(!why_unusable(usable()));
+  DeviceAnswers newer = usable();
+  newer.driver = 13020;
+  CHECK(!why_unusable(newer));
+  newer.driver = 14000;
+  CHECK(!why_unusable(newer));
+  newer = usable();
+  newer.runtime = 13020;  // of one major version, so its machine code runs
+  CHECK(!why_unusable(newer));
+}
+
+TEST_CASE("a machine without a driver is told to install one") {
+  DeviceAnswers all = without_gpus();
+  all.driver = 0;
+  all.failure = "cudaErrorInsufficientDriver (CUDA driver version is insufficient)";
+  CHECK(
+      why_unusable(all) ==
+      "no CUDA device can be used: NVIDIA's driver (libcuda.so.1) was not found; install it, in a container "
+      "run with --gpus all, or use the CPU");
+}
+
+TEST_CASE("a driver that is too old is named beside what it would have to serve") {
+  DeviceAnswers all = without_gpus();
+  all.driver = 12080;
+  all.failure = "cudaErrorInsufficientDriver (CUDA driver version is insufficient)";
+  all.visible = "0";
+  CHECK(
+      why_unusable(all) ==
+      "no CUDA device can be used: the driver serves CUDA 12.8 and older, and this program was compiled with "
+      "CUDA 13.0; install a driver that serves CUDA 13.0 or newer (nvidia-smi shows it), or use the CPU");
+  all.runtime = 13010;
+  CHECK(why_unusable(all)->find("compiled with CUDA 13.1; install a driver that serves CUDA 13.0 or newer") !=
+        std::string::npos);
+}
+
+TEST_CASE("CUDA_VISIBLE_DEVICES that hides every GPU is quoted") {
+  DeviceAnswers all = without_gpus();
+  for (char const* const value : {"", "-1", "7"}) {
+    all.visible = value;
+    CHECK(why_unusable(all) ==
+          "no CUDA device can be used: CUDA_VISIBLE_DEVICES is '" + std::string(value) +
+              "', which leaves this program none; unset it, or name GPUs of this machine such as 0,1, or use "
+              "the CPU");
+  }
+}
+
+TEST_CASE("a driver that sees no GPU, and one that fails, are told apart") {
+  DeviceAnswers all = without_gpus();
+  CHECK(why_unusable(all) ==
+        "no CUDA device can be used: the driver finds no GPU; run on a machine with one (nvidia-smi lists "
+        "them), in a container with --gpus all, or use the CPU");
+  all.failure = "cudaErrorSystemNotReady (system not yet initialized)";
+  all.visible = "0,1";
+  CHECK(why_unusable(all) ==
+        "no CUDA device can be used: cudaErrorSystemNotReady (system not yet initialized); what nvidia-smi "
+        "says "
+        "may help, or use the CPU");
+}
+
+TEST_CASE("a rank beyond the last GPU is told how many there are") {
+  DeviceAnswers all = usable();
+  all.device = 2;
+  CHECK(why_unusable(all) == "GPU 2 was asked for, but there are 2; use fewer ranks");
+}
+
+TEST_CASE("a GPU that the program has no code for is named with what the program was compiled for") {
+  DeviceAnswers all = usable();
+  all.has_code = false;
+  all.name = "NVIDIA A100";
+  all.capability = 80;
+  CHECK(why_unusable(all) ==
+        "GPU 1 (NVIDIA A100) has compute capability 8.0, and this program was compiled for 9.0 alone; "
+        "configure "
+        "with -DCMAKE_CUDA_ARCHITECTURES=80-real, or for every GPU with -DTESSERA_FAT=ON");
+  all.capability = 103;
+  all.compiled = {80, 86, 90};
+  CHECK(why_unusable(all)->find("has compute capability 10.3, and this program was compiled for 8.0, 8.6 and "
+                                "9.0 alone") != std::string::npos);
+  all.runtime = 13010;  // the driver may be too old to translate the newest code
+  CHECK(
+      why_unusable(all)->find(", or renew the driver, which serves CUDA 13.0 and translates no code of CUDA "
+                              "13.1's compiler") != std::string::npos);
+
+  all.name = "Tesla T4";
+  all.capability = 75;
+  CHECK(why_unusable(all) ==
+        "GPU 1 (Tesla T4) has compute capability 7.5, and 8.0 is the least that can be used; "
+        "take a newer GPU, or use the CPU");
+}
