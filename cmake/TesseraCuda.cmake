@@ -10,7 +10,16 @@ if(NOT CMAKE_CUDA_COMPILER)
   message(FATAL_ERROR "tessera: TESSERA_CUDA is on, but no nvcc was found. Put it on PATH, or pass "
     "-DCMAKE_CUDA_COMPILER=/usr/local/cuda/bin/nvcc, or leave the GPU out: -DTESSERA_CUDA=OFF.")
 endif()
-if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+# Machine code for each kind of GPU from 8.0 on; Hopper's is 90a, which has its warpgroups. Drivers of newer GPUs
+# translate the PTX of plain 9.0: what only Hopper has is not in it.
+set(tessera_every_architecture 80-real 86-real 89-real 90a-real 90-virtual)
+if(TESSERA_FAT)
+  if(DEFINED CMAKE_CUDA_ARCHITECTURES)
+    message(FATAL_ERROR "tessera: TESSERA_FAT compiles for ${tessera_every_architecture}, and CMAKE_CUDA_ARCHITECTURES says "
+      "${CMAKE_CUDA_ARCHITECTURES}. Drop one of the two.")
+  endif()
+  set(CMAKE_CUDA_ARCHITECTURES ${tessera_every_architecture})
+elseif(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
   # The GPUs of this machine, or else Hopper: nvcc's own default is older, and "native" fails without a GPU.
   # "90a" is Hopper with its warpgroups, which nvcc does not take "native" to mean.
   execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
@@ -23,6 +32,13 @@ if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
     set(CMAKE_CUDA_ARCHITECTURES 90a-real)
   endif()
 endif()
+foreach(architecture IN LISTS CMAKE_CUDA_ARCHITECTURES)
+  string(REGEX MATCH "^[0-9]+" number "${architecture}")
+  if(architecture MATCHES "^all" OR (number AND number LESS 80))
+    message(FATAL_ERROR "tessera: CMAKE_CUDA_ARCHITECTURES names ${architecture}, and the GPU part needs compute capability "
+      "8.0 or newer. Name architectures from 80 on, or turn TESSERA_FAT on for all of them.")
+  endif()
+endforeach()
 enable_language(CUDA)
 find_package(CUDAToolkit 13.0 REQUIRED)
 if(NOT TARGET CUDA::cublasLt)

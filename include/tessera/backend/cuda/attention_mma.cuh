@@ -30,6 +30,7 @@ struct ForwardCut {
   static constexpr int keys = D <= 64 ? 64 : 32;
   static constexpr bool keeps_queries = D <= 64;  // in registers
   static constexpr std::size_t shared_bytes = (queries + 4 * keys) * (D + 8) * 2;
+  static_assert(shared_bytes <= least_shared_bytes);
 };
 
 template <class T, int D>
@@ -157,10 +158,11 @@ template <int D>
 struct GradientCut {
   static constexpr int tiles = D <= 64 ? 2 : 1;  // of 16 rows a warp
   static constexpr int rows = 64 * tiles;
-  static constexpr int others = 64;
+  static constexpr int others = D <= 64 ? 64 : 32;
   static constexpr int chunk = 32;
   static constexpr std::size_t shared_bytes =
       (2 * rows + 4 * others) * (D + 8) * 2 + 4 * others * sizeof(float);
+  static_assert(shared_bytes <= least_shared_bytes);
 };
 
 /// dq: the sum over keys, in order, of p (dp - dot) k, times the scale.
@@ -277,7 +279,8 @@ __global__ __launch_bounds__(128) void attention_key_gradient_mma(AttentionGradi
     bool const is_dot = threadIdx.x >= Cut::others, exists = i < existing;
     float const* const from =
         is_dot ? g.dots + at.rows(of_grid + member) : g.logsumexp + at.rows(pair + member);
-    copy_4_bytes(statistics + stage * 2 * Cut::others + threadIdx.x, from + query + i, exists);
+    if (threadIdx.x < 2 * Cut::others)
+      copy_4_bytes(statistics + stage * 2 * Cut::others + threadIdx.x, from + query + i, exists);
   };
   Rows::template copy<Cut::rows>(keys, g.x.k + at.first_key(pair, stride) + first * stride, stride,
                                  at.keys - first);

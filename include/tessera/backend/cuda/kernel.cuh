@@ -18,6 +18,10 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
+/// The shared memory that a block of any GPU from 8.0 on may have: 99 KiB on 8.6, 8.9 and 12.0, more on
+/// others.
+inline constexpr std::size_t least_shared_bytes = 99 << 10;
+
 // ---- conversions ----------------------------------------------------------------------------------------
 
 /// A stored value in the type that computes, float or double.

@@ -389,13 +389,20 @@ struct RowNorm {
         long_norm_input_gradient_kernel<Centered>
             <<<static_cast<unsigned>(g.rows), norm_row_threads, 0, context.stream()>>>(g);
     } else if (blocks.count > 0) {
-      bool const whole = g.columns % n == 0 && takes_packs<n>(g.dy, g.x, g.gamma, g.residual, g.dx);
-      auto* const kernel = whole ? &layer_norm_backward_kernel<T, true, Centered>
-                                 : &layer_norm_backward_kernel<T, false, Centered>;
-      int const packs = 2 * 3 * norm_backward_packs<T>;  // that are on their way to a thread
-      int const bytes = whole ? 16 * packs * static_cast<int>(blocks.threads.x * blocks.threads.y) : 0;
-      context.check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-                    "cudaFuncSetAttribute");
+      auto* kernel = &layer_norm_backward_kernel<T, false, Centered>;
+      int bytes = 0;
+      if (g.columns % n == 0 && takes_packs<n>(g.dy, g.x, g.gamma, g.residual, g.dx)) {
+        auto* const whole = &layer_norm_backward_kernel<T, true, Centered>;
+        int const packs = 2 * 3 * norm_backward_packs<T>;  // that are on their way to a thread
+        int const room = 16 * packs * static_cast<int>(blocks.threads.x * blocks.threads.y);
+        // GPUs of 8.0 to 8.9 have less shared memory than those of 9.0.
+        if (cudaFuncSetAttribute(whole, cudaFuncAttributeMaxDynamicSharedMemorySize, room) == cudaSuccess) {
+          kernel = whole;
+          bytes = room;
+        } else {
+          cudaGetLastError();
+        }
+      }
       kernel<<<blocks.count, blocks.threads, bytes, context.stream()>>>(g, blocks.rows_each, partials.data());
     }
   }
