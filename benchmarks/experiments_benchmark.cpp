@@ -21,9 +21,11 @@ namespace {
 
 template <class Run>
 void step(benchmark::State& state) {
-  steps::measure(state, 2, [](ts::comm::Comm const& comm, ts::TrainerOptions const& options) {
-    return std::make_unique<Run>(ts::Gpt2(steps::model), comm, options);
-  });
+  auto const run = [](int ranks, auto const& fn) { ts::run(ranks, fn); };
+  steps::measure(state, steps::tiny, 2, run,
+                 [](ts::comm::Comm const& comm, ts::TrainerOptions const& options) {
+                   return std::make_unique<Run>(ts::Gpt2(steps::tiny.model), comm, options);
+                 });
 }
 
 bool register_all() {

@@ -16,9 +16,11 @@ namespace ts = tessera;
 namespace {
 
 void step(benchmark::State& state, ts::RecipeTable const& recipe, int ranks) {
-  steps::measure(state, ranks, [&](ts::comm::Comm const& comm, ts::TrainerOptions const& options) {
-    return ts::make_trainer(ts::any_model(steps::model), recipe, comm, options);
-  });
+  auto const run = [&](int count, auto const& fn) { ts::run_ranks(recipe, count, fn); };
+  steps::measure(state, steps::tiny, ranks, run,
+                 [&](ts::comm::Comm const& comm, ts::TrainerOptions const& options) {
+                   return ts::make_trainer(ts::any_model(steps::tiny.model), recipe, comm, options);
+                 });
 }
 
 bool register_all() {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake -DPROGRAM=<file> -DOUT=<file.json> -DSECONDS=<least> -DREPETITIONS=<count> -P run.cmake
+# cmake -DPROGRAM=<file> -DOUT=<file.json> -DSECONDS=<least> -DREPETITIONS=<count> [-DMAY_SKIP=ON] -P run.cmake
 # Runs a Google Benchmark program. OUT is replaced when the program ended well with a whole report in which no
-# benchmark failed; otherwise it stays as it was.
+# benchmark failed; otherwise it stays as it was. A program that MAY_SKIP has said why when it ends well without a report.
 cmake_minimum_required(VERSION 3.25)
 set(part "${OUT}.part")
 file(REMOVE "${part}")
@@ -12,6 +12,8 @@ execute_process(COMMAND "${PROGRAM}" "--benchmark_out=${part}" --benchmark_out_f
 set(problem "")
 if(NOT status EQUAL 0)
   set(problem "it ended with ${status}")
+elseif(MAY_SKIP AND NOT EXISTS "${part}")
+  return()
 elseif(NOT EXISTS "${part}")
   set(problem "it wrote no report")
 else()

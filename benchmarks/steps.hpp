@@ -2,6 +2,7 @@
 // What the benchmarks of recipes share: the time of an optimizer step, whatever trainer takes it.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -19,44 +20,52 @@ namespace steps {
 
 namespace ts = tessera;
 
-inline constexpr std::int64_t batch_size = 4, sequence = 128, vocabulary = 256;
-inline constexpr ts::Gpt2Options model{
-    .layers = 4, .heads = 4, .channels = 128, .positions = 1024, .vocabulary = vocabulary};
+/// What a step trains.
+struct Load {
+  std::int64_t batch, sequence;
+  ts::Gpt2Options model;
+};
+inline constexpr Load tiny{
+    4, 128, {.layers = 4, .heads = 4, .channels = 128, .positions = 1024, .vocabulary = 256}};
 
 /// Tokens of a fixed linear congruence: the time of a step does not depend on the text.
-inline ts::Batch make_batch(int rank) {
+inline ts::Batch make_batch(Load const& load, int rank) {
   ts::Batch batch;
-  batch.batch = batch_size;
-  batch.sequence = sequence;
+  batch.batch = load.batch;
+  batch.sequence = load.sequence;
+  std::int64_t const count = load.batch * load.sequence;
   auto word = static_cast<std::uint32_t>(rank + 1);
-  for (std::int64_t i = 0; i <= batch_size * sequence; ++i) {
+  for (std::int64_t i = 0; i <= count; ++i) {
     word = word * 1664525u + 1013904223u;
-    auto const token = static_cast<std::int32_t>((word >> 8) % vocabulary);
-    if (i < batch_size * sequence) batch.tokens.push_back(token);
+    auto const token = static_cast<std::int32_t>((word >> 8) % load.model.vocabulary);
+    if (i < count) batch.tokens.push_back(token);
     if (i > 0) batch.targets.push_back(token);
   }
   return batch;
 }
 
-/// Times steps of the tiny GPT-2, from the root's batch to its report. `make(comm, options)` gives a pointer
-/// to a trainer on each rank.
-template <class Make>
-void measure(benchmark::State& state, int ranks, Make const& make) {
+/// Times steps of ranks that `run(ranks, fn)` starts: the report's seconds at the root, from its batch to its
+/// report, on a GPU by the GPU's events. `make(comm, options)` gives a pointer to a trainer on each rank.
+template <class Run, class Make>
+void measure(benchmark::State& state, Load const& load, int ranks, Run const& run, Make const& make) {
   double comm_bytes = 0.0, device_bytes = 0.0, host_bytes = 0.0;
-  ts::run(ranks, [&](ts::comm::Comm comm) {
+  std::atomic<bool> go_on = true;
+  run(ranks, [&](ts::comm::Comm const& comm) {
     ts::TrainerOptions options;
-    options.batch = batch_size;
-    options.sequence = sequence;
+    options.batch = load.batch;
+    options.sequence = load.sequence;
     options.clip = 1.0;
     options.nvme_directory = std::filesystem::temp_directory_path().string();
     auto const trainer = make(comm, options);
-    ts::Batch const batch = make_batch(comm.rank());
+    ts::Batch const batch = make_batch(load, comm.rank());
     trainer->step(batch).get();
-    // The root asks Google Benchmark whether to go on, and tells the others.
+    // The root asks Google Benchmark whether to go on, and ranks meet before and after the others look.
     while (true) {
-      bool go_on = comm.is_root() && state.KeepRunning();
-      comm.transport().broadcast(0, &go_on, sizeof go_on);
-      if (!go_on) break;
+      if (comm.is_root()) go_on = state.KeepRunning();
+      comm.transport().barrier();
+      bool const again = go_on;
+      comm.transport().barrier();
+      if (!again) break;
       ts::StepReport const report = trainer->step(batch);
       if (!comm.is_root()) continue;
       state.SetIterationTime(report.seconds);
@@ -69,7 +78,7 @@ void measure(benchmark::State& state, int ranks, Make const& make) {
     device_bytes = planned(ts::Tier::device);
     host_bytes = planned(ts::Tier::host);
   });
-  double const tokens = static_cast<double>(state.iterations() * batch_size * sequence * ranks);
+  double const tokens = static_cast<double>(state.iterations() * load.batch * load.sequence * ranks);
   state.counters["tok/s"] = benchmark::Counter(tokens, benchmark::Counter::kIsRate);
   state.counters["comm_bytes"] = comm_bytes;
   state.counters["device_bytes"] = device_bytes;

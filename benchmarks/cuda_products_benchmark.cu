@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// Linear layers on a GPU, forward and both ways backward, with what they fuse, and the column sums that are
+// the gradient of a bias. of_product 1 is cuBLASLt's fastest square product in the same format, of_copy 1 a
+// copy of 1 GiB, both measured by this program. Names read operation/format/rows x channels.
+#include <cstdint>
+#include <string>
+
+#include "tessera/backend/cuda/linear.cuh"
+#include "tessera/ops/linear.hpp"
+
+#include "cuda_benchmark.cuh"
+
+namespace {
+
+namespace ts = tessera;
+using gpu::Context;
+using gpu::Pool;
+using gpu::Work;
+
+/// Layers of `c` channels, `w` = 4c inside, on `m` rows; `v` words, padded as models pad them, or 0.
+struct Size {
+  std::int64_t m, c, v;
+};
+
+template <class T>
+void add_all(Size const& z) {
+  using S = ts::compute_t<T>;
+  using P = ts::Cuda;
+  auto const m = z.m, c = z.c, v = z.v, w = 4 * c;
+  constexpr double t = sizeof(T), s = sizeof(S);
+  auto const real = [](std::int64_t number) { return static_cast<double>(number); };
+  // Of x (m,c), a weight (c,w), y (m,w), in whatever roles: 2 operations for each of m c w products, each
+  // matrix read or written once.
+  double const flops = 2 * real(m) * real(c) * real(w), narrow = real(m * c), wide = real(m * w);
+  double const bytes = (narrow + real(c * w) + wide) * t;
+  auto const add = [&](char const* name, Work const& work, auto const& make) {
+    gpu::add<T>(name, std::to_string(m) + "x" + std::to_string(c), work, make);
+  };
+
+  // + the bias
+  add("linear_forward", {flops, bytes + real(w) * t}, [=](Pool& pool) {
+    auto const x = pool.array<T>({m, c}), k = pool.array<T>({c, w}), bias = pool.array<T>({w}),
+               y = pool.zeros<T>({m, w});
+    return [=](Context& on) { ts::ops::linear<T, P>(on, x, k, y, {.bias = bias}); };
+  });
+  // + what goes into GELU, written too, and 8 operations an element
+  add("linear_gelu_forward", {flops + 8 * wide, bytes + (wide + real(w)) * t}, [=](Pool& pool) {
+    auto const x = pool.array<T>({m, c}), k = pool.array<T>({c, w}), bias = pool.array<T>({w}),
+               pre = pool.zeros<T>({m, w}), y = pool.zeros<T>({m, w});
+    return [=](Context& on) {
+      ts::ops::linear<T, P>(on, x, k, y, {.bias = bias, .activation = ts::Activation::gelu, .pre = pre});
+    };
+  });
+  // + the residual, read, and the bias
+  add("linear_residual_forward", {flops, bytes + (narrow + real(c)) * t}, [=](Pool& pool) {
+    auto const x = pool.array<T>({m, w}), k = pool.array<T>({w, c}), bias = pool.array<T>({c}),
+               residual = pool.array<T>({m, c}), y = pool.zeros<T>({m, c});
+    return [=](Context& on) { ts::ops::linear<T, P>(on, x, k, y, {.bias = bias, .residual = residual}); };
+  });
+  add("linear_backward_input", {flops, bytes}, [=](Pool& pool) {
+    auto const dy = pool.array<T>({m, w}), k = pool.array<T>({c, w}), dx = pool.zeros<T>({m, c});
+    return [=](Context& on) { ts::ops::linear_backward_input<T, P>(on, dy, k, dx); };
+  });
+  // + what went into GELU, read, and about 16 operations an element
+  add("linear_gelu_backward_input", {flops + 16 * wide, bytes + wide * t}, [=](Pool& pool) {
+    auto const dy = pool.array<T>({m, c}), k = pool.array<T>({w, c}), pre = pool.array<T>({m, w}),
+               dpre = pool.zeros<T>({m, w});
+    return [=](Context& on) {
+      ts::ops::linear_backward_input<T, P>(on, dy, k, dpre, {.activation = ts::Activation::gelu, .pre = pre});
+    };
+  });
+  add("linear_backward_weight", {flops, bytes}, [=](Pool& pool) {
+    auto const x = pool.array<T>({m, c}), dy = pool.array<T>({m, w}), dk = pool.zeros<T>({c, w});
+    return [=](Context& on) { ts::ops::linear_backward_weight<T, T, P>(on, x, dy, dk); };
+  });
+  // + an addition for each element of dy, which is counted as read once, and the bias's gradient
+  add("linear_backward_weight_and_bias", {flops + wide, bytes + real(w) * t}, [=](Pool& pool) {
+    auto const x = pool.array<T>({m, c}), dy = pool.array<T>({m, w}), dk = pool.zeros<T>({c, w}),
+               dbias = pool.zeros<T>({w});
+    return [=](Context& on) { ts::ops::linear_backward_weight<T, T, P>(on, x, dy, dk, {.dbias = dbias}); };
+  });
+  // dy (m,w), read, and the sums (w), written
+  add("column_sums", {wide, (wide + real(w)) * t}, [=](Pool& pool) {
+    auto const x = pool.array<T>({m, 1}), dy = pool.array<T>({m, w}), dbias = pool.zeros<T>({w});
+    return [=](Context& on) {
+      ts::ops::linear_backward_weight<T, T, P>(on, x, dy, ts::Tensor<T, P>(), {.dbias = dbias});
+    };
+  });
+  if (v == 0) return;
+
+  // The head: x (m,c), the table (v,c), y (m,v), counted alike; the table's gradient is kept in S.
+  double const head_flops = 2 * real(m) * real(c) * real(v), table = real(v * c);
+  double const ends = (narrow + real(m) * real(v)) * t;
+  add("head_forward", {head_flops, ends + table * t}, [=](Pool& pool) {
+    auto const x = pool.array<T>({m, c}), k = pool.array<T>({v, c}), y = pool.zeros<T>({m, v});
+    return [=](Context& on) { ts::ops::linear<T, P>(on, x, k, y, {.transposed = true}); };
+  });
+  add("head_backward_input", {head_flops, ends + table * t}, [=](Pool& pool) {
+    auto const dy = pool.array<T>({m, v}), k = pool.array<T>({v, c}), dx = pool.zeros<T>({m, c});
+    return [=](Context& on) { ts::ops::linear_backward_input<T, P>(on, dy, k, dx, {.transposed = true}); };
+  });
+  add("head_backward_weight", {head_flops, ends + table * s}, [=](Pool& pool) {
+    auto const dy = pool.array<T>({m, v}), x = pool.array<T>({m, c});
+    auto const dk = pool.zeros<S>({v, c});
+    return
+        [=](Context& on) { ts::ops::linear_backward_weight<T, S, P>(on, x, dy, dk, {.transposed = true}); };
+  });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  gpu::add_rates<float, ts::bfloat16>();
+  for (Size const& size : {Size{8192, 768, 50264}, Size{8192, 4096, 0}}) {
+    add_all<float>(size);
+    add_all<ts::bfloat16>(size);
+  }
+  return gpu::run(argc, argv);
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// One benchmark for every registered recipe on GPUs: an optimizer step of a GPT-2 of 35 million parameters on
+// 1, 2 and 4 GPUs, as far as there are so many. The names read
+// step/<sharding>/<precision>/<offload>/gpus:<n>. Time is the first GPU's, by its events, from batch to
+// report; tok/s are of all GPUs; device_bytes, host_bytes and comm_bytes are what one of them plans.
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "tessera/policy/parse.hpp"
+#include "tessera/policy/rules.hpp"
+#include "tessera/train/any_trainer.hpp"
+#include "tessera/train/gpt2_family.hpp"
+
+#include "cuda_benchmark.cuh"
+#include "steps.hpp"
+
+namespace {
+
+namespace ts = tessera;
+
+/// Two thousand tokens a GPU and as many channels as GPT-2 124M: kernels do the work, not their launches.
+constexpr steps::Load load{
+    4, 512, {.layers = 4, .heads = 12, .channels = 768, .positions = 1024, .vocabulary = 8192}};
+
+void step(benchmark::State& state, ts::RecipeTable const& recipe, int ranks) {
+  gpu::guarded(state, [&] {
+    auto const run = [&](int count, auto const& fn) { ts::run_ranks(recipe, count, fn); };
+    steps::measure(state, load, ranks, run,
+                   [&](ts::comm::Comm const& comm, ts::TrainerOptions const& options) {
+                     return ts::make_trainer(ts::any_model(load.model), recipe, comm, options);
+                   });
+  });
+}
+
+void register_all() {
+  for (int const ranks : ts::default_ranks(ts::Cuda::name))
+    for (ts::RecipeTable const& registered : ts::registered_recipes()) {
+      ts::SlotNames const& names = registered.names;
+      ts::RecipeTable const recipe = ts::parse_recipe({.device = ts::Cuda::name,
+                                                       .sharding = names.sharding,
+                                                       .precision = names.precision,
+                                                       .offload = names.offload});
+      if (ts::broken_rule(recipe) || ts::unavailable_reason(recipe)) continue;
+      std::string const name = "step/" + std::string(names.sharding) + "/" + std::string(names.precision) +
+                               "/" + std::string(names.offload) + "/gpus:" + std::to_string(ranks);
+      benchmark::RegisterBenchmark(name.c_str(),
+                                   [recipe, ranks](benchmark::State& state) { step(state, recipe, ranks); })
+          ->UseManualTime()
+          ->Unit(benchmark::kMillisecond);
+    }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  register_all();
+  return gpu::run(argc, argv);
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies between the GPU and pinned host memory, each way and both at once, and on the GPU itself. bytes/s
+// counts what crosses the link, both ways together; on the GPU it counts reads and writes, of_copy of them.
+#include <cstdint>
+#include <string>
+
+#include "cuda_benchmark.cuh"
+
+namespace {
+
+namespace ts = tessera;
+using gpu::require;
+
+enum class Way { up, down, both };
+
+/// Time is the GPU's, from the first copy's start to the end of the last one.
+void link(benchmark::State& state, Way way, std::int64_t bytes) {
+  gpu::guarded(state, [&] {
+    gpu::Machine& on = gpu::machine();
+    ts::DeviceArena<ts::Cuda> device(2 * bytes);
+    ts::Arena<ts::cuda::PinnedMemory> host(2 * bytes);
+    ts::cuda::Stream const other = ts::cuda::make_stream();
+    ts::cuda::Event const begun = ts::cuda::make_event(), ended = ts::cuda::make_event();
+    auto const copies = [&](std::int64_t count) {
+      return on.seconds([&] {
+        cudaStream_t const stream = on.context.stream(), down = way == Way::both ? other.get() : stream;
+        auto const size = static_cast<std::size_t>(bytes);
+        if (way == Way::both) {
+          require(cudaEventRecord(begun.get(), stream), "cudaEventRecord");
+          require(cudaStreamWaitEvent(down, begun.get(), 0), "cudaStreamWaitEvent");
+        }
+        for (std::int64_t i = 0; i < count; ++i) {
+          if (way != Way::down)
+            require(cudaMemcpyAsync(device.base(), host.base(), size, cudaMemcpyHostToDevice, stream),
+                    "cudaMemcpyAsync");
+          if (way != Way::up)
+            require(cudaMemcpyAsync(host.base() + bytes, device.base() + bytes, size, cudaMemcpyDeviceToHost,
+                                    down),
+                    "cudaMemcpyAsync");
+        }
+        if (way == Way::both) {
+          require(cudaEventRecord(ended.get(), down), "cudaEventRecord");
+          require(cudaStreamWaitEvent(stream, ended.get(), 0), "cudaStreamWaitEvent");
+        }
+      });
+    };
+    copies(1);
+    // Windows of 64 MiB or more: 1 ms or more of today's links.
+    std::int64_t const count = std::max<std::int64_t>(1, (std::int64_t{64} << 20) / bytes);
+    while (state.KeepRunningBatch(count)) state.SetIterationTime(copies(count));
+    using benchmark::Counter;
+    double const moved = static_cast<double>(bytes) * (way == Way::both ? 2 : 1);
+    state.counters["bytes/s"] =
+        Counter(moved * static_cast<double>(state.iterations()), Counter::kIsRate, Counter::OneK::kIs1024);
+  });
+}
+
+/// Of half the bytes that it reads and writes.
+void on_device(benchmark::State& state, std::int64_t bytes) {
+  gpu::guarded(state, [&] {
+    gpu::Machine& on = gpu::machine();
+    double const ceiling = gpu::copy_rate();
+    ts::DeviceArena<ts::Cuda> from(bytes), to(bytes);
+    auto const copies = [&](std::int64_t count) {
+      return on.seconds([&] {
+        for (std::int64_t i = 0; i < count; ++i)
+          require(cudaMemcpyAsync(to.base(), from.base(), static_cast<std::size_t>(bytes),
+                                  cudaMemcpyDeviceToDevice, on.context.stream()),
+                  "cudaMemcpyAsync");
+      });
+    };
+    copies(1);
+    while (state.KeepRunningBatch(8)) state.SetIterationTime(copies(8));
+    using benchmark::Counter;
+    double const moved = 2.0 * static_cast<double>(bytes) * static_cast<double>(state.iterations());
+    state.counters["bytes/s"] = Counter(moved, Counter::kIsRate, Counter::OneK::kIs1024);
+    state.counters["of_copy"] = Counter(moved / ceiling, Counter::kIsRate);
+  });
+}
+
+void register_all() {
+  gpu::add_rates<>();
+  auto const one = [](std::string const& name, auto run) {
+    benchmark::RegisterBenchmark(name.c_str(), run)->UseManualTime()->Unit(benchmark::kMicrosecond);
+  };
+  for (std::int64_t const mib : {1, 16, 256}) {
+    std::int64_t const bytes = mib << 20;
+    std::string const size = std::string("/") + std::to_string(mib) + "MiB";
+    one("host_to_device" + size, [=](benchmark::State& state) { link(state, Way::up, bytes); });
+    one("device_to_host" + size, [=](benchmark::State& state) { link(state, Way::down, bytes); });
+    one("both_ways" + size, [=](benchmark::State& state) { link(state, Way::both, bytes); });
+  }
+  for (std::int64_t const mib : {256, 1024})  // more than a cache holds
+    one("device_to_device/" + std::to_string(mib) + "MiB",
+        [=](benchmark::State& state) { on_device(state, mib << 20); });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  register_all();
+  return gpu::run(argc, argv);
+}
