@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+# cmake -DROOT=<source folder> -P containers.cmake
+# Every Dockerfile installs what the README's line for the programs installs.
+cmake_minimum_required(VERSION 3.25)
+file(STRINGS "${ROOT}/README.md" line REGEX "^apt-get .*--preset compare$")
+string(REGEX REPLACE " && cmake .*" "" line "${line}")
+if(NOT line MATCHES "^apt-get update && apt-get install ")
+  message(FATAL_ERROR "README.md has no line 'apt-get update && apt-get install ... && cmake --workflow --preset compare'")
+endif()
+file(GLOB recipes "${ROOT}/examples/docker/*Dockerfile")
+list(LENGTH recipes count)
+if(count LESS 2)
+  message(FATAL_ERROR "examples/docker has ${count} Dockerfiles; one for the CPU and one for GPUs were expected")
+endif()
+foreach(recipe IN LISTS recipes)
+  file(READ "${recipe}" text)
+  string(FIND "${text}" "\nRUN ${line} && rm -rf" place)
+  if(place EQUAL -1)
+    message(FATAL_ERROR "${recipe} does not run the README's line: ${line}")
+  endif()
+endforeach()
+message(STATUS "${count} Dockerfiles install what the README says")
