@@ -109,7 +109,7 @@ class Pool {
     T* const to = take<T>(shape.elements());
     fill_evenly<<<1024, 256>>>(to, shape.elements(), static_cast<std::uint32_t>(arenas_.size()));
     require(cudaGetLastError(), "fill_evenly");
-    require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // no lane waits for the default stream
+    settle();
     return {to, shape};
   }
   /// An array of zeros.
@@ -117,10 +117,12 @@ class Pool {
   ts::Tensor<T, ts::Cuda> zeros(ts::Shape const& shape) {
     return {take<T>(shape.elements()), shape};
   }
+  /// An array of these values.
   template <class T>
   ts::Tensor<T, ts::Cuda> copy_of(std::vector<T> const& values, ts::Shape const& shape) {
     T* const to = take<T>(shape.elements());
     require(cudaMemcpy(to, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice), "cudaMemcpy");
+    settle();
     return {to, shape};
   }
   std::int64_t bytes() const { return bytes_; }
@@ -132,6 +134,9 @@ class Pool {
     bytes_ += bytes;
     return reinterpret_cast<T*>(arenas_.emplace_back(std::max<std::int64_t>(bytes, 1)).base());
   }
+
+  /// No lane waits for the default stream.
+  static void settle() { require(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); }
 
   std::vector<ts::DeviceArena<ts::Cuda>> arenas_;
   std::int64_t bytes_ = 0;

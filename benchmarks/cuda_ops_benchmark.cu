@@ -188,14 +188,12 @@ void add_flat(std::int64_t n) {
   add("adamw", {14 * real(n), real(n) * (t + 6 * s + (wide ? 0 : t))}, [=](Pool& pool) {
     auto const gradient = pool.array<T>({n}), weights = pool.zeros<T>({wide ? 1 : n});
     auto const master = pool.array<S>({n}), first = pool.array<S>({n}), second = pool.zeros<S>({n});
-    auto const factors = pool.zeros<std::uint8_t>({sizeof(ts::AdamWFactors<S>)});
+    std::vector<ts::AdamWFactors<S>> const values{ts::adamw_factors<S>({}, 1e-4, 0.9, 0.999, 1.0, true)};
+    ts::AdamWFactors<S> const* const factors = pool.copy_of(values, {1}).data();
     auto const skip = pool.zeros<std::int64_t>({1});
-    ts::AdamWFactors<S> const values = ts::adamw_factors<S>({}, 1e-4, 0.9, 0.999, 1.0, true);
-    gpu::require(cudaMemcpy(factors.data(), &values, sizeof values, cudaMemcpyHostToDevice), "cudaMemcpy");
     return [=](Context& on) {
       ts::ops::adamw(on, n, static_cast<T const*>(gradient.data()), master.data(), first.data(),
-                     second.data(), wide ? static_cast<T*>(nullptr) : weights.data(),
-                     reinterpret_cast<ts::AdamWFactors<S> const*>(factors.data()),
+                     second.data(), wide ? static_cast<T*>(nullptr) : weights.data(), factors,
                      static_cast<std::int64_t const*>(skip.data()));
     };
   });
