@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every operation of a GPU whose limit is memory. of_copy 1 is a copy of 1 GiB, read and written bytes
-// together; operations that only read may exceed it by what a GPU reads faster than it copies. Bytes are what
-// an operation reads and writes at least once. Names read operation/format/rows x channels, or
-// operation/format/elements.
+// together; operations that only read, or only write, may exceed it by what a GPU does either faster than
+// both. Bytes are what an operation reads and writes at least once. Names read operation/format/rows x
+// channels, or operation/format/elements.
 #include <cstdint>
 #include <string>
 #include <type_traits>
