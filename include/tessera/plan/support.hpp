@@ -27,8 +27,6 @@ TESSERA_COLD inline std::string unsupported_by_engines(RecipeTable const& recipe
     return sentence({"sharding ", names.sharding,
                      " keeps a state as one summand on each rank, and only a contribution is; keep it "
                      "replicated, sharded or owned"});
-  if (recipe.precision == DType::tf32)
-    return sentence({"precision ", names.precision, " is not part of this build; use fp32 or bf16"});
   if (recipe.attention == AttentionKind::cudnn)
     return sentence({"attention ", names.attention, " is not part of this build; use auto or fused"});
   if (recipe.axes.tensor || recipe.axes.pipeline)

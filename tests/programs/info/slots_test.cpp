@@ -33,7 +33,10 @@ TEST_CASE("slots are judged on the device that is asked about") {
   CHECK_FALSE(reason("cpu", "device", "cuda"));
   CHECK(reason("cpu", "capture", "graph").value_or("").find("On<Cuda>") != std::string::npos);
   CHECK_FALSE(reason("cpu", "precision", "fp64"));
-  CHECK(reason("cuda", "precision", "tf32").value_or("").find("not part of this build") != std::string::npos);
+  CHECK_FALSE(reason("cuda", "precision", "tf32"));
+  CHECK(reason("cpu", "precision", "tf32").value_or("").find("On<Cuda>") != std::string::npos);
+  CHECK(reason("cuda", "parallel", "data+tensor").value_or("").find("not part of this build") !=
+        std::string::npos);
   CHECK_FALSE(reason("cpu", "loss scale", "dynamic"));  // of fp16
   CHECK_FALSE(reason("cpu", "communication", "tuned"));
   CHECK_FALSE(reason("cpu", "parallel", "data"));

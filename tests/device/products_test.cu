@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products of fp32 values in every format, in all forms that layers use: the largest error, in units of the
+// sum of the terms' magnitudes, against sums in double.
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tessera/backend/cuda/linear.cuh"
+
+#include "device/device.hpp"
+#include "unit/reference.hpp"
+
+using namespace tessera;
+using reference::Array;
+using test::Gpu;
+using test::OnGpu;
+using test::poison;
+using test::Shifted;
+
+namespace {
+
+struct Size {
+  std::int64_t m, k, n;
+};
+// Odd ones, thin ones, and one of whole 16-byte vectors.
+constexpr Size sizes[] = {{1, 1, 1},    {1, 37, 5},     {33, 48, 49},   {300, 1, 7},
+                          {65, 300, 9}, {17, 300, 129}, {96, 128, 256}, {130, 1031, 100}};
+
+/// Each format and the largest error of a product in it: 10 bits are kept of each factor, by a cut at the
+/// worst; fp32's own; of pieces what is left out, and sums on tensor cores.
+struct Format {
+  DType product;
+  double least, most;
+};
+constexpr Format formats[] = {{DType::f32, 0.0, 1e-6}, {DType::tf32, 1e-6, 2.0e-3}};
+
+/// What a product has beside its operands.
+struct Extras {
+  bool bias = false, residual = false, pre = false;
+  double scale = 1.0;
+};
+constexpr Extras extras[] = {{},
+                             {.bias = true},
+                             {.residual = true, .scale = 0.75},
+                             {.bias = true, .residual = true},
+                             {.pre = true},
+                             {.residual = true, .pre = true, .scale = 1.75}};
+
+/// A product on the host: values, and the sum of the magnitudes of their terms.
+struct Exact {
+  std::vector<double> value, magnitude;
+};
+Exact exact(Array<float> const& a, bool a_transposed, Array<float> const& b, bool b_transposed, Size size) {
+  Array<float> a_size = a, b_size = b;
+  for (float& value : a_size.values) value = std::fabs(value);
+  for (float& value : b_size.values) value = std::fabs(value);
+  return {reference::product(a, a_transposed, b, b_transposed, size.m, size.n, size.k),
+          reference::product(a_size, a_transposed, b_size, b_transposed, size.m, size.n, size.k)};
+}
+
+/// The largest error of all elements in units of their magnitude.
+double largest_error(Array<float> const& got, Exact const& want) {
+  double worst = 0;
+  for (std::size_t i = 0; i < want.value.size(); ++i) {
+    double const error = std::fabs(static_cast<double>(got.values[i]) - want.value[i]) / want.magnitude[i];
+    worst = std::isfinite(error) ? std::max(worst, error) : 1e300;
+  }
+  return worst;
+}
+
+/// The largest error of a product with one set of extras, after a second run has given the same bits.
+double error_of(Gpu& gpu, Size size, bool a_transposed, bool b_transposed, Extras const& with) {
+  auto const [m, k, n] = size;
+  Array<float> const a = reference::random<float>({m, k}, 1), b = reference::random<float>({k, n}, 2, 0.02),
+                     bias = reference::random<float>({n}, 3), residual = reference::random<float>({m, n}, 4),
+                     pre = reference::random<float>({m, n}, 5, 3.0);
+  Exact want = exact(a, a_transposed, b, b_transposed, size);
+  for (std::int64_t i = 0; i < m * n; ++i) {
+    double &value = want.value[static_cast<std::size_t>(i)],
+           &magnitude = want.magnitude[static_cast<std::size_t>(i)];
+    value *= with.scale;
+    magnitude *= with.scale;
+    if (with.bias) value += bias[i % n], magnitude += std::fabs(bias[i % n]);
+    if (with.residual) value += residual[i], magnitude += std::fabs(residual[i]);
+    if (with.pre) value *= reference::gelu_derivative(pre[i]);  // at most 1.13, and magnitudes stay
+  }
+  OnGpu<float> ga(a), gb(b), gbias(bias), gresidual(residual), gpre(pre);
+  OnGpu<float> first(poison<float>({m, n})), second(residual);
+  cuda::Product<float> p{.rows = m,
+                         .columns = n,
+                         .depth = k,
+                         .a = ga.cview().data(),
+                         .a_transposed = a_transposed,
+                         .b = gb.cview().data(),
+                         .b_transposed = b_transposed,
+                         .y = first.view().data()};
+  if (with.bias) p.bias = gbias.cview().data();
+  if (with.residual) p.residual = gresidual.cview().data();
+  if (with.pre) p.pre = gpre.cview().data();
+  p.scale = with.scale;
+  cuda::run_product(gpu.context, p);
+  p.y = second.view().data();
+  if (with.residual) p.residual = p.y;  // in place
+  cuda::run_product(gpu.context, p);
+  gpu.finish();
+  Array<float> const got = first.back();
+  if (with.residual)
+    CHECK(largest_error(second.back(), want) < 2e-3);  // perhaps by another plan
+  else
+    CHECK(reference::same_bits(second.back().values, got.values));
+  return largest_error(got, want);
+}
+
+}  // namespace
+
+TEST_CASE("on a GPU, products of fp32 values are as exact as their format says") {
+  TESSERA_NEEDS_GPU();
+  for (Format const& format : formats) {
+    Gpu gpu(1 << 16, {.product = format.product});
+    for (Size const size : sizes)
+      for (auto const& [a_transposed, b_transposed] :
+           {std::pair{false, false}, {false, true}, {true, false}, {true, true}})
+        for (Extras const& with : extras) {
+          INFO(std::string(name_of(format.product)), " ", size.m, " ", size.k, " ", size.n, " ", a_transposed,
+               b_transposed, " ", with.bias, with.residual, with.pre);
+          double const limit = format.most + (with.pre ? 3e-6 : 0.0);  // of gelu' itself
+          CHECK(error_of(gpu, size, a_transposed, b_transposed, with) < limit);
+        }
+    CHECK(error_of(gpu, {96, 128, 256}, false, false, {}) >= format.least);
+  }
+}
+
+TEST_CASE("on a GPU, products of values that are not aligned are as exact") {
+  TESSERA_NEEDS_GPU();
+  auto const [m, k, n] = Size{70, 64, 72};
+  Array<float> const a = reference::random<float>({m, k}, 1), b = reference::random<float>({k, n}, 2);
+  Exact const want = exact(a, false, b, false, {m, k, n});
+  for (Format const& format : formats) {
+    INFO(std::string(name_of(format.product)));
+    Gpu gpu(1 << 16, {.product = format.product});
+    for (std::int64_t const offset : {1, 2, 3}) {
+      Shifted<float> ga(a, offset), gb(b, offset), y(poison<float>({m, n}), offset);
+      cuda::run_product(gpu.context, cuda::Product<float>{.rows = m,
+                                                          .columns = n,
+                                                          .depth = k,
+                                                          .a = ga.view().data(),
+                                                          .a_transposed = false,
+                                                          .b = gb.view().data(),
+                                                          .b_transposed = false,
+                                                          .y = y.view().data()});
+      gpu.finish();
+      CHECK(largest_error(y.back(), want) < format.most);
+    }
+  }
+}
+
+TEST_CASE("on a GPU, fp32 asks for fp32 alone") {
+  cuda::Product<float> const p{.rows = 8,
+                               .columns = 8,
+                               .depth = 8,
+                               .a = nullptr,
+                               .a_transposed = false,
+                               .b = nullptr,
+                               .b_transposed = false,
+                               .y = nullptr};
+  CHECK(cuda::key_of(p, DType::f32).compute == CUBLAS_COMPUTE_32F);
+  CHECK(cuda::key_of(p, DType::tf32).compute == CUBLAS_COMPUTE_32F_FAST_TF32);
+}
