@@ -14,7 +14,8 @@ namespace cli {
 
 /// FLOP/s of dense products of one device in a precision; nothing where we know no figure. From NVIDIA's data
 /// sheets of these products and its paper "H100 Tensor Core GPU Architecture" (appendix A). Figures of tensor
-/// cores that are given with sparsity are halved; fp32 is that of the other cores.
+/// cores that are given with sparsity are halved; fp32 is that of the other cores, bf16x6 and
+/// bf16x3 are bf16's over their products.
 inline std::optional<double> peak_flops(std::string_view device_model, DType precision) {
   struct Peak {
     std::string_view model;  // as the driver names it
@@ -40,6 +41,9 @@ inline std::optional<double> peak_flops(std::string_view device_model, DType pre
       case DType::f16:
       case DType::bf16:
         return peak.half * tera;
+      case DType::bf16x6:
+      case DType::bf16x3:
+        return peak.half * tera / piece_terms(precision);
       case DType::tf32:
         return peak.tf32 * tera;
       case DType::f32:

@@ -12,6 +12,8 @@ inline namespace v0 {
 struct half;
 struct bfloat16;
 struct tf32;
+struct bf16x6;
+struct bf16x3;
 enum class DType : std::uint8_t;
 enum class ErrorKind;
 class Error;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: tessera: Precision<T> does not know this type. Models compute in one of five formats. Write float,
-// tessera::half, tessera::bfloat16, tessera::tf32 or double. See docs/policies/precision.md.
+// expect: tessera: Precision<T> does not know this type. Models compute in one of seven formats. Write
+// float, tessera::tf32, tessera::bf16x6, tessera::bf16x3, tessera::half, tessera::bfloat16 or double. See
+// docs/policies/precision.md.
 #include "support.hpp"
 
 namespace ts = tessera;

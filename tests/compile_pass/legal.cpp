@@ -16,7 +16,9 @@ constexpr bool manual_allows() {
   constexpr bool half = is_same_v<Type, ts::half>;
   constexpr bool scaled = !is_same_v<Scale, ts::None>;
   constexpr bool cudnn = is_same_v<Attention, ts::Cudnn>;
-  if (!gpu && (is_same_v<Capture, ts::Graph> || is_same_v<Type, ts::tf32> || cudnn)) return false;
+  constexpr bool cores =
+      is_same_v<Type, ts::tf32> || is_same_v<Type, ts::bf16x6> || is_same_v<Type, ts::bf16x3>;
+  if (!gpu && (is_same_v<Capture, ts::Graph> || cores || cudnn)) return false;
   if (half != scaled) return false;
   if (cudnn && (is_same_v<Reduction, ts::Ordered> || !(half || is_same_v<Type, ts::bfloat16>))) return false;
   return !(gpu && is_same_v<Type, double> && !is_same_v<Attention, ts::Reference>);
@@ -64,18 +66,18 @@ constexpr void each_type(Count& count, types<Types...>) {
 
 constexpr Count sweep() {
   Count count;
-  types<float, ts::tf32, ts::half, ts::bfloat16, double> all_types;
+  types<float, ts::tf32, ts::bf16x6, ts::bf16x3, ts::half, ts::bfloat16, double> all_types;
   each_type<ts::Cpu>(count, all_types);
   each_type<ts::Cuda>(count, all_types);
   return count;
 }
 
 constexpr Count swept = sweep();
-static_assert(swept.all == 2 * 5 * 3 * 2 * 2 * 4);
+static_assert(swept.all == 2 * 7 * 3 * 2 * 2 * 4);
 static_assert(swept.wrong == 0);
-// CPU: fp32, bf16, fp64 with 1 scale and fp16 with 2, 2 reductions, 3 attentions. CUDA: fp32 and tf32 with 3
-// attentions and 2 reductions; fp16 twice and bf16 once with 3 ordered and 4 fast attentions; fp64 with 1;
-// all with 2 captures.
-static_assert(swept.legal == 5 * 2 * 3 + 2 * (2 * 2 * 3 + 3 * (3 + 4) + 2));
+// CPU: fp32, bf16, fp64 with 1 scale and fp16 with 2, 2 reductions, 3 attentions. CUDA: fp32, tf32 and the
+// two of pieces with 3 attentions and 2 reductions; fp16 twice and bf16 once with 3 ordered and 4 fast
+// attentions; fp64 with 1; all with 2 captures.
+static_assert(swept.legal == 5 * 2 * 3 + 2 * (4 * 2 * 3 + 3 * (3 + 4) + 2));
 
 }  // namespace

@@ -78,6 +78,8 @@ constexpr bool has_types(ts::DType stored, ts::DType summed, std::string_view na
 }
 static_assert(has_types<float>(ts::DType::f32, ts::DType::f32, "fp32"));
 static_assert(has_types<ts::tf32>(ts::DType::f32, ts::DType::f32, "tf32"));
+static_assert(has_types<ts::bf16x6>(ts::DType::f32, ts::DType::f32, "bf16x6"));
+static_assert(has_types<ts::bf16x3>(ts::DType::f32, ts::DType::f32, "bf16x3"));
 static_assert(has_types<ts::half>(ts::DType::f16, ts::DType::f32, "fp16"));
 static_assert(has_types<ts::bfloat16>(ts::DType::bf16, ts::DType::f32, "bf16"));
 static_assert(has_types<double>(ts::DType::f64, ts::DType::f64, "fp64"));

@@ -25,7 +25,7 @@ struct Format {
   std::string_view name;
   double tolerance;
 };
-constexpr Format formats[] = {{"tf32", 5e-3}};
+constexpr Format formats[] = {{"tf32", 5e-3}, {"bf16x6", 2e-5}, {"bf16x3", 2e-4}};
 
 /// Beside `tiny`, a model whose rows are whole 16-byte vectors, as real ones have.
 constexpr Gpt2Options even{.layers = 2, .heads = 2, .channels = 64, .positions = 40, .vocabulary = 96};

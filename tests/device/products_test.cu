@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,15 +31,18 @@ struct Size {
 };
 // Odd ones, thin ones, and one of whole 16-byte vectors.
 constexpr Size sizes[] = {{1, 1, 1},    {1, 37, 5},     {33, 48, 49},   {300, 1, 7},
-                          {65, 300, 9}, {17, 300, 129}, {96, 128, 256}, {130, 1031, 100}};
+                          {65, 300, 9}, {17, 300, 129}, {96, 128, 256}, {66, 1031, 50}};
 
-/// Each format and the largest error of a product in it: 10 bits are kept of each factor, by a cut at the
-/// worst; fp32's own; of pieces what is left out, and sums on tensor cores.
+/// Each format, and what the error of a product in it is at least and at most: fp32's own; of tf32's factors
+/// 10 bits are kept, by a cut at the worst; of pieces what is left out, and sums on tensor cores.
 struct Format {
   DType product;
   double least, most;
 };
-constexpr Format formats[] = {{DType::f32, 0.0, 1e-6}, {DType::tf32, 1e-6, 2.0e-3}};
+constexpr Format formats[] = {{DType::f32, 0.0, 1e-6},
+                              {DType::tf32, 1e-6, 2.0e-3},
+                              {DType::bf16x6, 0.0, 1e-6},
+                              {DType::bf16x3, 1e-7, 3 * 0x1p-16 + 1e-6}};
 
 /// What a product has beside its operands.
 struct Extras {
@@ -74,8 +78,20 @@ double largest_error(Array<float> const& got, Exact const& want) {
   return worst;
 }
 
+cuda::Product<float> product_of(Size size, OnGpu<float>& a, bool a_transposed, OnGpu<float>& b,
+                                bool b_transposed, OnGpu<float>& y) {
+  return {.rows = size.m,
+          .columns = size.n,
+          .depth = size.k,
+          .a = a.cview().data(),
+          .a_transposed = a_transposed,
+          .b = b.cview().data(),
+          .b_transposed = b_transposed,
+          .y = y.view().data()};
+}
+
 /// The largest error of a product with one set of extras, after a second run has given the same bits.
-double error_of(Gpu& gpu, Size size, bool a_transposed, bool b_transposed, Extras const& with) {
+double error_of(Context<Cuda>& context, Size size, bool a_transposed, bool b_transposed, Extras const& with) {
   auto const [m, k, n] = size;
   Array<float> const a = reference::random<float>({m, k}, 1), b = reference::random<float>({k, n}, 2, 0.02),
                      bias = reference::random<float>({n}, 3), residual = reference::random<float>({m, n}, 4),
@@ -92,23 +108,17 @@ double error_of(Gpu& gpu, Size size, bool a_transposed, bool b_transposed, Extra
   }
   OnGpu<float> ga(a), gb(b), gbias(bias), gresidual(residual), gpre(pre);
   OnGpu<float> first(poison<float>({m, n})), second(residual);
-  cuda::Product<float> p{.rows = m,
-                         .columns = n,
-                         .depth = k,
-                         .a = ga.cview().data(),
-                         .a_transposed = a_transposed,
-                         .b = gb.cview().data(),
-                         .b_transposed = b_transposed,
-                         .y = first.view().data()};
+  cuda::Product<float> p = product_of(size, ga, a_transposed, gb, b_transposed, first);
   if (with.bias) p.bias = gbias.cview().data();
   if (with.residual) p.residual = gresidual.cview().data();
   if (with.pre) p.pre = gpre.cview().data();
   p.scale = with.scale;
-  cuda::run_product(gpu.context, p);
+  cuda::run_product(context, p);
   p.y = second.view().data();
   if (with.residual) p.residual = p.y;  // in place
-  cuda::run_product(gpu.context, p);
-  gpu.finish();
+  cuda::run_product(context, p);
+  context.synchronize();
+  context.raise();
   Array<float> const got = first.back();
   if (with.residual)
     CHECK(largest_error(second.back(), want) < 2e-3);  // perhaps by another plan
@@ -130,9 +140,9 @@ TEST_CASE("on a GPU, products of fp32 values are as exact as their format says")
           INFO(std::string(name_of(format.product)), " ", size.m, " ", size.k, " ", size.n, " ", a_transposed,
                b_transposed, " ", with.bias, with.residual, with.pre);
           double const limit = format.most + (with.pre ? 3e-6 : 0.0);  // of gelu' itself
-          CHECK(error_of(gpu, size, a_transposed, b_transposed, with) < limit);
+          CHECK(error_of(gpu.context, size, a_transposed, b_transposed, with) < limit);
         }
-    CHECK(error_of(gpu, {96, 128, 256}, false, false, {}) >= format.least);
+    CHECK(error_of(gpu.context, {96, 128, 256}, false, false, {}) >= format.least);
   }
 }
 
@@ -158,6 +168,60 @@ TEST_CASE("on a GPU, products of values that are not aligned are as exact") {
       CHECK(largest_error(y.back(), want) < format.most);
     }
   }
+}
+
+TEST_CASE("on a GPU, products by pieces are as exact in many blocks") {
+  TESSERA_NEEDS_GPU();
+  for (DType const product : {DType::bf16x6, DType::bf16x3})
+    for (std::size_t const room : {std::size_t{6} << 10, std::size_t{200} << 10}) {
+      test::DeviceBytes memory(cuda::blas_bytes + room);
+      Context<Cuda> context(1, memory.span(), nullptr, {.product = product});
+      for (Size const size : {Size{70, 133, 91}, Size{300, 40, 17}, Size{24, 700, 260}})
+        for (auto const& [a_transposed, b_transposed] :
+             {std::pair{false, false}, {false, true}, {true, false}, {true, true}})
+          for (Extras const& with : extras) {
+            INFO(std::string(name_of(product)), " ", room, " ", size.m, " ", size.k, " ", size.n, " ",
+                 a_transposed, b_transposed, " ", with.bias, with.residual, with.pre);
+            double const limit =
+                (product == DType::bf16x6 ? 1e-6 : 3 * 0x1p-16 + 1e-6) + (with.pre ? 3e-6 : 0.0);
+            CHECK(error_of(context, size, a_transposed, b_transposed, with) < limit);
+          }
+    }
+}
+
+TEST_CASE("on a GPU, products by pieces of numbers at the ends of the range") {
+  TESSERA_NEEDS_GPU();
+  float const most = std::numeric_limits<float>::max(), endless = std::numeric_limits<float>::infinity();
+  Array<float> a({8, 8}, 0.0f), b({8, 8}, 0.0f);
+  a.at(0) = most;          // times 1
+  a.at(8 + 1) = 0x1p-60f;  // times 2^-50
+  a.at(16 + 2) = endless;  // times 1
+  a.at(24 + 3) = std::nanf("");
+  for (int k = 0; k < 8; ++k) b.at(k * 8) = 1.0f;
+  b.at(8) = 0x1p-50f;
+  for (DType const product : {DType::bf16x6, DType::bf16x3}) {
+    Gpu gpu(1, {.product = product});
+    OnGpu<float> ga(a), gb(b), y(poison<float>({8, 8}));
+    cuda::run_product(gpu.context, product_of({8, 8, 8}, ga, false, gb, false, y));
+    gpu.finish();
+    Array<float> const got = y.back();
+    CHECK(std::fabs(got[0] / static_cast<double>(most) - 1.0) < 1e-4);
+    CHECK(got[8] == 0x1p-110);
+    CHECK_FALSE(std::isfinite(got[16]));
+    CHECK(std::isnan(got[24]));
+    CHECK(got[32] == 0.0);
+  }
+}
+
+TEST_CASE("on a GPU, products by pieces without room for them are refused") {
+  TESSERA_NEEDS_GPU();
+  test::DeviceBytes memory(Context<Cuda>::workspace_bytes(1, 1));
+  Context<Cuda> context(1, memory.span(), nullptr, {.product = DType::bf16x6});
+  Array<float> const values = reference::random<float>({8, 8}, 1);
+  OnGpu<float> a(values), b(values), y(values);
+  cuda::run_product(context, product_of({8, 8, 8}, a, false, b, false, y));
+  context.synchronize();
+  CHECK_THROWS_WITH_AS(context.raise(), doctest::Contains("whose workspace has no room for them"), Error);
 }
 
 TEST_CASE("on a GPU, fp32 asks for fp32 alone") {

@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 
+#include "tessera/backend/cuda/budget.hpp"
 #include "tessera/train/any_trainer.hpp"
 #include "tessera/train/gpt2_family.hpp"
 
@@ -30,6 +31,22 @@ std::string refusal(ErrorKind kind, F const& call) {
 bool says(std::string const& text, std::string const& part) { return text.find(part) != std::string::npos; }
 
 }  // namespace
+
+TEST_CASE("a plan for a GPU counts the room for pieces of products, and other formats take none") {
+  TrainerOptions options;
+  options.batch = 2;
+  options.sequence = 16;
+  auto const device_bytes = [&](std::string_view precision) {
+    RecipeTable const table = parse_recipe({.device = "cuda", .precision = precision});
+    StepShape const shape = step_shape(table, options, 0, 1);
+    return make_plan(any_model(tiny).units({shape.batch, shape.sequence}), table, shape)
+        .arena_bytes[static_cast<std::size_t>(Tier::device)];
+  };
+  std::int64_t const plain = device_bytes("fp32");
+  CHECK(device_bytes("tf32") == plain);
+  CHECK(device_bytes("bf16x6") == plain + static_cast<std::int64_t>(cuda::piece_bytes));
+  CHECK(device_bytes("bf16x3") == device_bytes("bf16x6"));
+}
 
 TEST_CASE("every registered recipe uses exactly the bytes it planned") {
   std::set<std::string> names;

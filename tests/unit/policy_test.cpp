@@ -51,7 +51,8 @@ bool manual_allows(ts::SlotNames const& names) {
   bool const cuda = names.device == "cuda";
   bool const half = names.precision == "fp16";
   if (!cuda && names.capture == "graph") return false;
-  if (!cuda && names.precision == "tf32") return false;
+  bool const cores = names.precision == "tf32" || names.precision.starts_with("bf16x");
+  if (!cuda && cores) return false;
   if (!cuda && names.attention == "cudnn") return false;
   if (half == (names.loss_scale == "none")) return false;
   if (names.reduction == "ordered" && names.attention == "cudnn") return false;
@@ -89,7 +90,8 @@ TEST_CASE("parsed recipes equal compiled ones") {
 
 TEST_CASE("an unknown name is refused with the nearest and all choices") {
   CHECK(parse_error({.precision = "fp62"}) ==
-        "precision 'fp62' is not known, nearest is 'fp32': choose one of fp32, tf32, fp16, bf16, fp64");
+        "precision 'fp62' is not known, nearest is 'fp32': "
+        "choose one of fp32, tf32, bf16x6, bf16x3, fp16, bf16, fp64");
   CHECK(parse_error({.sharding = "4"}).find("choose one of dp, zs0, zs1, zs2, zs3") != std::string::npos);
   CHECK(parse_error({.offload = "infinty"}).find("nearest is 'infinity'") != std::string::npos);
   CHECK(parse_error({.loss_scale = "dynamics"}).find("loss scale 'dynamics'") == 0);

@@ -7,8 +7,8 @@
 namespace tessera {
 inline namespace v0 {
 
-/// How operations compute. `product` is the format in which matrices are multiplied (tf32 says more than the
-/// type of the values does).
+/// How operations compute. `product` is the format in which matrices are multiplied (tf32, bf16x6 and bf16x3
+/// say more than the type of the values does).
 struct Math {
   DType product = DType::f32;
   AttentionKind attention = AttentionKind::automatic;

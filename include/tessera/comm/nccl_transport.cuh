@@ -288,6 +288,8 @@ class Nccl final : public Transport {
         return ncclFloat64;
       case DType::f32:
       case DType::tf32:
+      case DType::bf16x6:
+      case DType::bf16x3:
         return ncclFloat32;
       case DType::f16:
         return ncclFloat16;

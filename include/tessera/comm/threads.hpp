@@ -133,6 +133,8 @@ class Threads final : public Transport {
         return sum_as<double>(request.peers, offset, out, bytes);
       case DType::f32:
       case DType::tf32:
+      case DType::bf16x6:
+      case DType::bf16x3:
         return sum_as<float>(request.peers, offset, out, bytes);
       case DType::f16:
         return sum_as<half>(request.peers, offset, out, bytes);

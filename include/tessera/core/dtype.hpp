@@ -92,12 +92,17 @@ struct bfloat16 {
 static_assert(sizeof(half) == 2 && std::is_trivially_copyable_v<half>);
 static_assert(sizeof(bfloat16) == 2 && std::is_trivially_copyable_v<bfloat16>);
 
-/// A tag: float storage whose products run on tensor cores with 10-bit mantissas. CUDA only.
+/// Tags: float storage whose products run on tensor cores, CUDA only. tf32 multiplies 10-bit mantissas. The
+/// others multiply pieces, each fp32 value being the sum of three bfloat16: of the nine products of pieces
+/// bf16x6 takes the six largest and bf16x3 three.
 struct tf32;
+struct bf16x6;
+struct bf16x3;
 
 /// The formats by name, for tables, files and reports. u8 holds codes, such as quantized optimizer state:
 /// what they mean is their owner's, and they have no sum.
-enum class DType : std::uint8_t { f64, f32, tf32, f16, bf16, u8 };
+/// tf32, bf16x6 and bf16x3 are ways to multiply what is stored as f32.
+enum class DType : std::uint8_t { f64, f32, tf32, f16, bf16, u8, bf16x6, bf16x3 };
 
 constexpr std::string_view name_of(DType dtype) {
   switch (dtype) {
@@ -113,6 +118,10 @@ constexpr std::string_view name_of(DType dtype) {
       return "bf16";
     case DType::u8:
       return "u8";
+    case DType::bf16x6:
+      return "bf16x6";
+    case DType::bf16x3:
+      return "bf16x3";
   }
   return "?";
 }
@@ -124,6 +133,8 @@ constexpr std::size_t size_of(DType dtype) {
       return 8;
     case DType::f32:
     case DType::tf32:
+    case DType::bf16x6:
+    case DType::bf16x3:
       return 4;
     case DType::f16:
     case DType::bf16:
@@ -141,13 +152,24 @@ inline constexpr DType dtype_of<double> = DType::f64;
 template <>
 inline constexpr DType dtype_of<tf32> = DType::tf32;
 template <>
+inline constexpr DType dtype_of<bf16x6> = DType::bf16x6;
+template <>
+inline constexpr DType dtype_of<bf16x3> = DType::bf16x3;
+template <>
 inline constexpr DType dtype_of<half> = DType::f16;
 template <>
 inline constexpr DType dtype_of<bfloat16> = DType::bf16;
 
-/// The element type of tensors of a format: tf32 is stored as float.
+/// The element type of tensors of a format: ways to multiply floats are stored as floats.
 template <class T>
-using storage_t = std::conditional_t<std::is_same_v<T, tf32>, float, T>;
+using storage_t =
+    std::conditional_t<std::is_same_v<T, tf32> || std::is_same_v<T, bf16x6> || std::is_same_v<T, bf16x3>,
+                       float, T>;
+
+/// How many products of pieces stand for one product of floats; 0 where floats are multiplied whole.
+constexpr int piece_terms(DType product) {
+  return product == DType::bf16x6 ? 6 : product == DType::bf16x3 ? 3 : 0;
+}
 
 /// The type that sums, statistics and the optimizer use for values of type T: double for double, float for
 /// the rest.

@@ -320,7 +320,7 @@ inline void write_epoch_log(std::filesystem::path const& path, std::span<EpochLo
 /// What names an experiment.
 struct ExperimentName {
   std::string sharding = "zs0";    ///< dp, zs0 to zs3
-  std::string precision = "fp32";  ///< fp32, tf32, fp16, bf16
+  std::string precision = "fp32";  ///< fp32, tf32, bf16x6, bf16x3, fp16, bf16
   bool gpus = false;               ///< ranks are GPUs
   std::int64_t world = 1;
   std::int64_t batch = 1;  ///< per rank

@@ -254,7 +254,7 @@ using policy_t = typename detail::policy_of<Slot, effective_t<Recipe>>::type;
 template <class Recipe>
 using device_t = typename policy_t<Recipe, slot::device>::place;
 
-/// The type in which a recipe computes: float, half, bfloat16, tf32 or double.
+/// The type in which a recipe computes: one of those that Precision takes.
 template <class Recipe>
 using precision_t = typename policy_t<Recipe, slot::precision>::type;
 

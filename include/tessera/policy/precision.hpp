@@ -13,23 +13,25 @@ struct precision;
 }
 
 /// Precision<T> resolves to six formats. float: all fp32. half and bfloat16: parameters, activations,
-/// contributions and wire in 16 bits, sums and master weights in fp32. tf32: stored as fp32, products on
-/// tensor cores, CUDA only. double: all fp64, for gradient checks. Default: Precision<float>.
+/// contributions and wire in 16 bits, sums and master weights in fp32. tf32, bf16x6 and bf16x3: stored as
+/// fp32, products on tensor cores, CUDA only. double: all fp64, for gradient checks. Default:
+/// Precision<float>.
 template <class T>
 struct Precision {
   using policy_slot = slot::precision;
   using type = T;
-  static constexpr bool valid = detail::one_of<T, float, half, bfloat16, tf32, double>;
+  static constexpr bool valid = detail::one_of<T, float, tf32, bf16x6, bf16x3, half, bfloat16, double>;
   template <bool Ok>
   struct refusal {
     static_assert(
         Ok,
-        "tessera: Precision<T> does not know this type. Models compute in one of five formats. Write "
-        "float, tessera::half, tessera::bfloat16, tessera::tf32 or double. See docs/policies/precision.md.");
+        "tessera: Precision<T> does not know this type. Models compute in one of seven formats. Write "
+        "float, tessera::tf32, tessera::bf16x6, tessera::bf16x3, tessera::half, tessera::bfloat16 or "
+        "double. See docs/policies/precision.md.");
   };
   static constexpr std::string_view name = name_of(dtype_of<T>);
   static constexpr void describe(RecipeTable& recipe) {
-    constexpr DType stored = dtype_of<T> == DType::tf32 ? DType::f32 : dtype_of<T>;
+    constexpr DType stored = dtype_of<storage_t<T>>;
     constexpr DType summed = stored == DType::f64 ? DType::f64 : DType::f32;
     recipe.precision = dtype_of<T>;
     recipe.types = {.parameter = stored,
@@ -47,8 +49,8 @@ concept PrecisionPolicy = PolicyOf<P, slot::precision>;
 struct slot::precision {
   static constexpr std::string_view title = "precision";
   static constexpr auto field = &SlotNames::precision;
-  using choices = detail::list<Precision<float>, Precision<tf32>, Precision<half>, Precision<bfloat16>,
-                               Precision<double>>;
+  using choices = detail::list<Precision<float>, Precision<tf32>, Precision<bf16x6>, Precision<bf16x3>,
+                               Precision<half>, Precision<bfloat16>, Precision<double>>;
   static constexpr std::string_view standard(RecipeTable const&) { return "fp32"; }
 };
 

@@ -36,13 +36,14 @@ struct graph_needs_cuda {
       "Add On<Cuda>, or drop Capture<Graph>. See docs/policies/capture.md.");
 };
 
-struct tf32_needs_cuda {
+struct tensor_cores_need_cuda {
   static constexpr bool broken(RecipeTable const& recipe) {
-    return recipe.precision == DType::tf32 && recipe.device != Cuda::name;
+    return (recipe.precision == DType::tf32 || piece_terms(recipe.precision) > 0) &&
+           recipe.device != Cuda::name;
   }
   TESSERA_SENTENCE(
-      "Precision<tf32> multiplies on tensor cores, so it needs On<Cuda>, and this recipe computes on the "
-      "CPU. "
+      "Precision<tf32>, <bf16x6> and <bf16x3> multiply on tensor cores, so they need On<Cuda>, and this "
+      "recipe computes on the CPU. "
       "Add On<Cuda>, or use Precision<float>. See docs/policies/precision.md.");
 };
 
@@ -117,7 +118,7 @@ struct none {
 
 /// All rules, in the order in which they speak.
 using Rules = list<rule::graph_needs_cuda,                            //
-                   rule::tf32_needs_cuda,                             //
+                   rule::tensor_cores_need_cuda,                      //
                    rule::cudnn_needs_cuda,                            //
                    rule::half_needs_loss_scale,                       //
                    rule::loss_scale_needs_half,                       //

@@ -96,7 +96,7 @@ constexpr std::string_view name_of(AttentionKind kind) {
 constexpr bool is_deterministic(AttentionKind kind) { return kind != AttentionKind::cudnn; }
 
 /// The six formats of a recipe. `contribution` is a unit's finished gradient, `wire` what travels between
-/// ranks. tf32 is a way to multiply: its values are stored as fp32, so it never appears here.
+/// ranks. tf32, bf16x6 and bf16x3 are ways to multiply fp32 values, so they never appear here.
 struct DTypes {
   DType parameter = DType::f32;
   DType activation = DType::f32;
@@ -177,7 +177,7 @@ struct SlotNames {
 struct RecipeTable {
   std::string_view device = "cpu";  ///< "cpu" or "cuda"
   int stage = -1;                   ///< the ZeRO stage; -1: none, rows have the name of the sharding
-  DType precision = DType::f32;     ///< how products are computed; the only field where tf32 appears
+  DType precision = DType::f32;  ///< how products are computed; the only field where tf32 and pieces appear
   DTypes types{};
   PlacementTable placement{};
   LossScaleKind loss_scale = LossScaleKind::none;

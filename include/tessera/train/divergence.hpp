@@ -115,6 +115,8 @@ class StepTrace {
         return static_cast<double>(data[index]);
       case DType::f32:
       case DType::tf32:
+      case DType::bf16x6:
+      case DType::bf16x3:
         return static_cast<double>(reinterpret_cast<float const*>(data)[index]);
     }
     return 0.0;

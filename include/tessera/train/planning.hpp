@@ -44,9 +44,9 @@ inline int threads_of_rank(int asked, int world) {
   return std::max(1, cores / std::max(1, world));
 }
 
-/// The numbers of a plan from the options of a trainer.
+/// The numbers of a plan from the options of a trainer whose products are in a format.
 template <class Place>
-StepShape step_shape(TrainerOptions const& options, int rank, int world) {
+StepShape step_shape(TrainerOptions const& options, int rank, int world, DType product) {
   StepShape shape;
   shape.batch = options.batch;
   shape.sequence = options.sequence;
@@ -58,8 +58,8 @@ StepShape step_shape(TrainerOptions const& options, int rank, int world) {
   shape.prefetch = options.prefetch;
   shape.channels = options.channels;
   shape.replicas = options.replicas;
-  shape.workspace_bytes = static_cast<std::int64_t>(
-      Context<Place>::workspace_bytes(threads_of_rank(options.threads, world), shape.batch * shape.sequence));
+  shape.workspace_bytes = static_cast<std::int64_t>(Context<Place>::workspace_bytes(
+      threads_of_rank(options.threads, world), shape.batch * shape.sequence, product));
   shape.own_memory = detail::has_own_memory<Place>;
   shape.checkpoints = options.checkpoints;
   return shape;
@@ -150,7 +150,7 @@ TESSERA_COLD StepPlan checked_plan(ErasedModel<Place, T> const& model, RecipeTab
     throw_error(ErrorKind::config,
                 {"options: replicas is ", options.replicas, ", which does not divide the world of ",
                  transport.world(), " ranks; each replica of the sharded state takes as many ranks"});
-  StepShape const shape = step_shape<Place>(options, transport.rank(), transport.world());
+  StepShape const shape = step_shape<Place>(options, transport.rank(), transport.world(), recipe.precision);
   StepPlan plan = make_plan(model.units({shape.batch, shape.sequence}), recipe, shape);
   check_segments(plan.units, model.functions.without_segment);
   comm::agree(transport, hash_of(plan.train.schedule), "step schedule");

@@ -28,7 +28,8 @@ class Context<Cpu> : public MathChannel {
   static constexpr std::size_t scratch_bytes = std::size_t{3} << 20;
 
   /// Bytes of workspace that a context with this many threads needs for micro-batches of so many tokens.
-  static constexpr std::size_t workspace_bytes(int threads, std::int64_t /*tokens*/ = 0) {
+  static constexpr std::size_t workspace_bytes(int threads, std::int64_t /*tokens*/ = 0,
+                                               DType /*product*/ = DType::f32) {
     return static_cast<std::size_t>(threads < 1 ? 1 : threads) * scratch_bytes + alignment;
   }
 

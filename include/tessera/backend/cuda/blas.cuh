@@ -34,6 +34,22 @@ inline int alignment_of(void const* pointer) {
   return address == 0 ? 16 : std::min(16, 1 << std::min(4, std::countr_zero(address)));
 }
 
+/// y = scale op(a) op(b), then + bias, then + residual, then times gelu'(pre); rounded once. Row-major: op(a)
+/// is (rows, depth) and stored (depth, rows) if transposed, op(b) is (depth, columns) alike. Without gaps.
+template <class T, class Y = T>
+struct Product {
+  std::int64_t rows, columns, depth;
+  T const* a;
+  bool a_transposed;
+  T const* b;
+  bool b_transposed;
+  Y* y;                         // (rows, columns)
+  T const* bias = nullptr;      // (columns)
+  Y const* residual = nullptr;  // (rows, columns), may be y
+  T const* pre = nullptr;       // (rows, columns)
+  double scale = 1.0;
+};
+
 /// What is fused into a product.
 enum class Fused : std::uint8_t {
   none,
@@ -41,11 +57,12 @@ enum class Fused : std::uint8_t {
   gelu_derivative  // * gelu'(aux), aux shaped like y
 };
 
-/// A product y = op(a) op(b) of row-major matrices without gaps, y (rows, columns), op(a) (rows, depth),
+/// A product y = op(a) op(b) of row-major matrices, y (rows, columns), op(a) (rows, depth),
 /// op(b) (depth, columns); a transposed operand is stored the other way round. Everything that the choice of
 /// an algorithm depends on, so equal keys have equal plans.
 struct ProductKey {
   std::int64_t rows = 0, columns = 0, depth = 0;
+  std::int64_t a_stride = 0, b_stride = 0, y_stride = 0;  // elements from line to line as stored; 0: no gaps
   bool a_transposed = false, b_transposed = false;
   bool add = false;  // + c, shaped like y
   Fused fused = Fused::none;
@@ -54,6 +71,17 @@ struct ProductKey {
   int a_alignment = 16, b_alignment = 16, c_alignment = 16, y_alignment = 16, extra_alignment = 16;
 
   auto operator<=>(ProductKey const&) const = default;
+
+  /// Elements from the first to behind the last, gaps among them.
+  std::int64_t a_elements() const { return elements(rows, depth, a_transposed, a_stride); }
+  std::int64_t b_elements() const { return elements(depth, columns, b_transposed, b_stride); }
+  std::int64_t y_elements() const { return elements(rows, columns, false, y_stride); }
+
+ private:
+  static std::int64_t elements(std::int64_t lines, std::int64_t width, bool transposed, std::int64_t stride) {
+    if (transposed) std::swap(lines, width);
+    return lines * (stride ? stride : width);
+  }
 };
 
 /// Device pointers, and a number. `c` may be y and is not read without ProductKey::add; `extra` is the bias
@@ -153,17 +181,17 @@ class BlasPlan {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_DGELU);
       set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.columns);
     }
-    layout(left_, key.in, key.columns, key.depth, key.b_transposed);
-    layout(right_, key.in, key.depth, key.rows, key.a_transposed);
-    layout(result_, key.out, key.columns, key.rows, false);
+    layout(left_, key.in, key.columns, key.depth, key.b_transposed, key.b_stride);
+    layout(right_, key.in, key.depth, key.rows, key.a_transposed, key.a_stride);
+    layout(result_, key.out, key.columns, key.rows, false, key.y_stride);
   }
 
   /// A column-major operand of the product, or its transpose as stored.
   static void layout(cublasLtMatrixLayoutOpaque_t& layout, cudaDataType_t type, std::int64_t rows,
-                     std::int64_t columns, bool transposed) {
+                     std::int64_t columns, bool transposed, std::int64_t stride) {
     if (transposed) std::swap(rows, columns);
     cublasLtMatrixLayoutInit(&layout, type, static_cast<std::uint64_t>(rows),
-                             static_cast<std::uint64_t>(columns), rows);
+                             static_cast<std::uint64_t>(columns), stride ? stride : rows);
   }
 
   /// The heuristic reads the pointer's alignment, not what it points to.

@@ -43,9 +43,10 @@ class Context<Cuda> : public MathChannel {
  public:
   using place_type = Cuda;
   static constexpr std::size_t blas_bytes = cuda::blas_bytes;
-  /// Bytes of workspace for micro-batches of so many tokens.
-  static constexpr std::size_t workspace_bytes(int /*threads*/, std::int64_t tokens) {
-    return cuda::workspace_bytes(tokens);
+  /// Bytes of workspace for micro-batches of so many tokens and products in a format.
+  static constexpr std::size_t workspace_bytes(int /*threads*/, std::int64_t tokens,
+                                               DType product = DType::f32) {
+    return cuda::workspace_bytes(tokens, product);
   }
   /// Makes the GPU of a rank current for this thread. Throws Error(unsupported) when it cannot be used.
   static void select(int device) { cuda::select_device(device); }
@@ -71,6 +72,9 @@ class Context<Cuda> : public MathChannel {
     cuda::require(cublasLtCreate(&blas), "cublasLtCreate");
     blas_ = cuda::Blas(blas);
     plans_ = cuda::BlasPlans(blas, blas_bytes < workspace.size() ? blas_bytes : workspace.size());
+    if (piece_terms(math.product) == 0 || workspace.size() < blas_bytes) return;
+    workspace_ = workspace.first(blas_bytes);
+    pieces_ = workspace.subspan(blas_bytes);
   }
   Context(Context const&) = delete;
   Context& operator=(Context const&) = delete;
@@ -89,6 +93,8 @@ class Context<Cuda> : public MathChannel {
   /// Device memory, aligned to 256 bytes, whose content lasts until the operation ends. For operations of the
   /// compute lane only.
   std::span<std::byte> workspace() const noexcept { return workspace_; }
+  /// The part of it in which products form pieces; empty where they are not by pieces.
+  std::span<std::byte> pieces() const noexcept { return pieces_; }
   Recorder* recorder() const noexcept { return recorder_; }
 
   /// Runs a body that launches kernels or library calls on `stream()`, or reports the operation to the
@@ -455,7 +461,7 @@ class Context<Cuda> : public MathChannel {
   }
 
   Recorder* recorder_;
-  std::span<std::byte> workspace_;
+  std::span<std::byte> workspace_, pieces_;
   std::array<cuda::Stream, lane_count> lanes_;
   std::array<cuda::Event, lane_count> joins_;  // 0: the fork
   std::size_t lane_ = 0;

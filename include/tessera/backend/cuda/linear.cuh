@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Linear layers: one product with what can be fused into it. The contract is in ops/linear.hpp.
 //
-// Products run on warpgroups or on cuBLASLt, by plans, as shapes, types and alignments alone decide; where
-// there is no plan, on a plain tiled kernel.
+// Products run on warpgroups or on cuBLASLt, by plans, as shapes, types and alignments alone decide, those of
+// fp32 by pieces where the context asks for it; where there is no plan, on a plain tiled kernel.
 #pragma once
 
 #include <algorithm>
@@ -15,6 +15,7 @@
 #include "tessera/backend/cuda/context.cuh"
 #include "tessera/backend/cuda/elementwise.cuh"
 #include "tessera/backend/cuda/kernel.cuh"
+#include "tessera/backend/cuda/pieces.cuh"
 #include "tessera/backend/cuda/product_warpgroups.cuh"
 #include "tessera/backend/cuda/sums.cuh"
 #include "tessera/backend/operations.hpp"
@@ -23,22 +24,6 @@
 namespace tessera {
 inline namespace v0 {
 namespace cuda {
-
-/// y = scale op(a) op(b), then + bias, then + residual, then times gelu'(pre); rounded once. Row-major: op(a)
-/// is (rows, depth) and stored (depth, rows) if transposed, op(b) is (depth, columns) alike. Without gaps.
-template <class T, class Y = T>
-struct Product {
-  std::int64_t rows, columns, depth;
-  T const* a;
-  bool a_transposed;
-  T const* b;
-  bool b_transposed;
-  Y* y;                         // (rows, columns)
-  T const* bias = nullptr;      // (columns)
-  Y const* residual = nullptr;  // (rows, columns), may be y
-  T const* pre = nullptr;       // (rows, columns)
-  double scale = 1.0;
-};
 
 // ---- the plain kernel ----------------------------------------------------------------------------------
 
@@ -152,6 +137,9 @@ bool run_planned_product(Context<Cuda>& context, Product<T, Y> const& p) {
   if (p.depth == 0) return false;
   if (p.pre && (!fuses_gelu_derivative<T> || p.residual || p.columns % 8 != 0 || alignment_of(p.pre) < 16))
     return false;
+  if constexpr (std::is_same_v<T, float>)
+    if (int const terms = piece_terms(context.math().product); terms > 0 && run_by_pieces(context, p, terms))
+      return true;
   BlasPlan* const plan = context.plans().find(key_of(p, context.math().product));
   if (!plan) return false;
   ProductOperands const operands{p.a, p.b, p.residual, p.bias ? p.bias : p.pre, p.y, p.scale};

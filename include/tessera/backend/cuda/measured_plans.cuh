@@ -204,16 +204,16 @@ class MeasuredPlans final : public PlanChoice {
 
   static ProductNumbers numbers_of(ProductKey const& key, std::size_t workspace_bytes) {
     // All of the key: one number more there does not compile until it is here.
-    auto const& [rows, columns, depth, a_transposed, b_transposed, add, fused, in, out, compute, a_alignment,
-                 b_alignment, c_alignment, y_alignment, extra_alignment] = key;
+    auto const& [rows, columns, depth, a_stride, b_stride, y_stride, a_transposed, b_transposed, add, fused,
+                 in, out, compute, a_alignment, b_alignment, c_alignment, y_alignment, extra_alignment] = key;
     ProductNumbers numbers{};
     std::size_t at = 0;
     auto const write = [&](auto const&... each) {
       static_assert(sizeof...(each) == std::tuple_size_v<ProductNumbers>);
       ((numbers[at++] = static_cast<std::uint64_t>(each)), ...);
     };
-    write(rows, columns, depth, a_transposed, b_transposed, add, fused, in, out, compute, a_alignment,
-          b_alignment, c_alignment, y_alignment, extra_alignment, workspace_bytes);
+    write(rows, columns, depth, a_stride, b_stride, y_stride, a_transposed, b_transposed, add, fused, in, out,
+          compute, a_alignment, b_alignment, c_alignment, y_alignment, extra_alignment, workspace_bytes);
     return numbers;
   }
 
@@ -229,11 +229,11 @@ class MeasuredPlans final : public PlanChoice {
     BlasPlan plan = first;
     std::array<cublasLtMatmulHeuristicResult_t, most> candidates;
     int const count = plan.candidates(blas, key, workspace_bytes, candidates);
-    std::size_t const results = static_cast<std::size_t>(key.rows * key.columns) * size_of_type(key.out);
+    std::size_t const results = static_cast<std::size_t>(key.y_elements()) * size_of_type(key.out);
     std::int64_t const flushed = 96 << 20;  // more than the L2 of any GPU so far holds
-    Spare const a(static_cast<std::size_t>(key.rows * key.depth) * size_of_type(key.in), stream),
-        b(static_cast<std::size_t>(key.depth * key.columns) * size_of_type(key.in), stream),
-        c(results, stream), extra(key.fused == Fused::none ? 0 : results, stream), want(results + 4, stream),
+    Spare const a(static_cast<std::size_t>(key.a_elements()) * size_of_type(key.in), stream),
+        b(static_cast<std::size_t>(key.b_elements()) * size_of_type(key.in), stream), c(results, stream),
+        extra(key.fused == Fused::none ? 0 : results, stream), want(results + 4, stream),
         got(results + 4, stream), workspace(workspace_bytes, stream), found(4, stream),
         flush(static_cast<std::size_t>(flushed), stream);
     for (Spare const* spare : {&a, &b, &c, &extra, &want, &got, &workspace, &found, &flush})
@@ -242,11 +242,11 @@ class MeasuredPlans final : public PlanChoice {
       fill_operand<<<static_cast<unsigned>((elements + 255) / 256), 256, 0, stream.get()>>>(type, elements,
                                                                                             seed, to.get());
     };
-    fill(key.in, key.rows * key.depth, 1, a);
-    fill(key.in, key.depth * key.columns, 2, b);
-    fill(key.out, key.rows * key.columns, 3, c);
+    fill(key.in, key.a_elements(), 1, a);
+    fill(key.in, key.b_elements(), 2, b);
+    fill(key.out, key.y_elements(), 3, c);
     if (key.fused != Fused::none)
-      fill(key.in, key.fused == Fused::bias ? key.columns : key.rows * key.columns, 4, extra);
+      fill(key.out, key.fused == Fused::bias ? key.columns : key.rows * key.columns, 4, extra);
     auto const run = [&](Spare const& to) {
       return plan.run(blas, {a.get(), b.get(), c.get(), extra.get(), to.get()}, workspace.get(),
                       stream.get()) == CUBLAS_STATUS_SUCCESS;

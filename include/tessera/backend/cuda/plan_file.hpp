@@ -29,7 +29,7 @@ inline namespace v0 {
 namespace cuda {
 
 /// Everything that the choice of an algorithm depends on, and the algorithm, as whole numbers.
-using ProductNumbers = std::array<std::uint64_t, 16>;
+using ProductNumbers = std::array<std::uint64_t, 19>;
 using AlgorithmNumbers = std::array<std::uint64_t, 8>;
 using PlanNumbers = std::pair<ProductNumbers, AlgorithmNumbers>;
 

@@ -250,9 +250,10 @@ MemoryLimit memory_limit(std::string_view device, TrainerOptions const& options)
 }
 
 StepShape step_shape(RecipeTable const& recipe, TrainerOptions const& options, int rank, int world) {
-  StepShape shape = step_shape<Cpu>(options, rank, world);
+  StepShape shape = step_shape<Cpu>(options, rank, world, recipe.precision);
   if (recipe.device == Cuda::name) {  // in a library without its backend too
-    shape.workspace_bytes = static_cast<std::int64_t>(cuda::workspace_bytes(shape.batch * shape.sequence));
+    shape.workspace_bytes =
+        static_cast<std::int64_t>(cuda::workspace_bytes(shape.batch * shape.sequence, recipe.precision));
     shape.own_memory = true;
   }
   return shape;

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products of fp32 values by pieces: what the pieces are, in which order they meet, and in which blocks a
+// product is taken so that they have room. Needs no CUDA.
+//
+// a = a1 + a2 + a3, each a bfloat16, so that a product of fp32 matrices is one product of bfloat16 matrices
+// over a depth six times as long, [a3 a2 a1 a2 a1 a1] [b1 b2 b3 b1 b2 b1], with fp32 sums that begin with the
+// smallest terms. What is left out is at most 2^-23 of |a||b|; with the last three terms alone, 3 x 2^-16.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "tessera/config.hpp"
+#include "tessera/core/dtype.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cuda {
+
+/// The pieces of a value, the largest first. Their sum is the value where the last one is no less than the
+/// smallest bfloat16. An infinity and NaN are their first piece; the others are 0 or NaN.
+struct Pieces {
+  bfloat16 value[3];
+};
+TESSERA_HOST_DEVICE constexpr Pieces pieces_of(float value) {
+  constexpr std::uint16_t infinity = 0x7f80;
+  Pieces pieces{};
+  std::uint32_t const bits = v0::detail::bit_cast<std::uint32_t>(value);
+  bool const infinite = (bits & 0x7fffffffu) == 0x7f800000u;
+  pieces.value[0] = bfloat16(value);
+  if (!infinite && (pieces.value[0].bits & 0x7fffu) == infinity)  // rounds up beyond the largest
+    pieces.value[0].bits = static_cast<std::uint16_t>(bits >> 16);
+  float const rest = infinite ? 0.0f : value - static_cast<float>(pieces.value[0]);
+  pieces.value[1] = bfloat16(rest);
+  pieces.value[2] = bfloat16(rest - static_cast<float>(pieces.value[1]));
+  return pieces;
+}
+
+/// Which piece of the left or of the right operand stands in a term, of three or six.
+TESSERA_HOST_DEVICE constexpr int piece_of(int terms, bool left, int term) {
+  constexpr int lefts[] = {2, 1, 0, 1, 0, 0}, rights[] = {0, 1, 2, 0, 1, 0};
+  return left ? lefts[6 - terms + term] : rights[6 - terms + term];
+}
+
+/// Extents of pieces are multiples of this, by zeros: rows of 16 bytes.
+inline constexpr std::int64_t piece_unit = 8;
+constexpr std::int64_t in_piece_units(std::int64_t extent) {
+  return (extent + piece_unit - 1) / piece_unit * piece_unit;
+}
+
+/// The largest blocks of a product: `rows` and `columns` of the result, over so much of the depth. Blocks go
+/// over the depth, in it over the operand that stays, in it over the other: the pieces of the one are formed
+/// once, of the other once for each block of the first. `rows` is 0 where no block has room.
+struct PieceBlocks {
+  std::int64_t rows = 0, columns = 0, depth = 0;
+  bool left_stays = true;
+};
+
+/// Bytes of the pieces of an operand's block.
+constexpr std::size_t piece_bytes_of(std::int64_t extent, std::int64_t depth, int terms) {
+  return static_cast<std::size_t>(in_piece_units(extent) * in_piece_units(depth) * terms) * sizeof(bfloat16);
+}
+
+/// The blocks that take the least time, given so many bytes for pieces: a block more over the depth reads and
+/// writes the result again, one of the operand that stays forms the other's pieces again, each costs some
+/// microseconds, and a small result leaves multiprocessors idle. A function of its arguments alone, since the
+/// bits of a result follow from it.
+constexpr PieceBlocks piece_blocks(std::int64_t rows, std::int64_t columns, std::int64_t depth, int terms,
+                                   std::size_t bytes) {
+  // In bytes of memory, of which a Hopper GPU moves one in the time of 175 operations of its tensor cores.
+  constexpr double block_cost = 16 << 20, operation_cost = 1.0 / 175;
+  constexpr std::int64_t busy = 2 << 20;  // values of a result that is enough for all multiprocessors
+  PieceBlocks best;
+  double least = 0;
+  for (std::int64_t parts = 1; rows > 0 && columns > 0 && depth > 0; parts += 1 + parts / 8) {
+    std::int64_t const deep = in_piece_units((depth + parts - 1) / parts), slices = (depth + deep - 1) / deep;
+    std::int64_t const room = static_cast<std::int64_t>(bytes / sizeof(bfloat16)) / (deep * terms) /
+                              piece_unit * piece_unit;  // rows and columns
+    std::int64_t blocks = 0;
+    for (bool const left_stays : {true, false}) {
+      std::int64_t const stay = left_stays ? rows : columns, move = left_stays ? columns : rows;
+      std::int64_t const moving = std::min(in_piece_units(move), in_piece_units(room / 4));
+      std::int64_t const most = std::min(in_piece_units(stay), room - moving);
+      if (most < piece_unit) continue;
+      std::int64_t const turns = (stay + most - 1) / most, held = in_piece_units((stay + turns - 1) / turns);
+      std::int64_t const widest = std::min(in_piece_units(move), room - held),
+                         passes = (move + widest - 1) / widest,
+                         passing = in_piece_units((move + passes - 1) / passes);
+      blocks = turns * passes;
+      double const cost = 8.0 * static_cast<double>(slices - 1) * static_cast<double>(rows * columns) +
+                          (4.0 + 2.0 * terms) * static_cast<double>(depth * (stay + turns * move)) +
+                          (block_cost + operation_cost * 2.0 * terms * static_cast<double>(deep) *
+                                            static_cast<double>(std::max(busy, held * passing))) *
+                              static_cast<double>(slices * blocks);
+      if (best.rows > 0 && cost >= least) continue;
+      least = cost;
+      best = left_stays ? PieceBlocks{held, passing, deep, true} : PieceBlocks{passing, held, deep, false};
+    }
+    if (blocks == 1 || deep == piece_unit) break;  // more cuts only cost
+  }
+  return best;
+}
+
+}  // namespace cuda
+}  // namespace v0
+}  // namespace tessera

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products by pieces, as far as they need no GPU: pieces add up to their value, terms come in order and leave
+// out what they say, and blocks have room.
+#include "tessera/backend/cuda/pieces.hpp"
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tessera/backend/cuda/budget.hpp"
+#include "tessera/core/philox.hpp"
+
+#include "unit/reference.hpp"
+
+using namespace tessera;
+
+namespace {
+
+float from_bits(std::uint32_t bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+/// The largest error of a product by pieces with fp32 sums in the order of terms, of |A||B|.
+double error_by_pieces(std::int64_t rows, std::int64_t columns, std::int64_t depth, int terms) {
+  auto const a = reference::random<float>({rows, depth}, 1),
+             b = reference::random<float>({depth, columns}, 2);
+  double worst = 0;
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < columns; ++c) {
+      float sum = 0;
+      double exact = 0, magnitude = 0;
+      for (int term = 0; term < terms; ++term)
+        for (std::int64_t k = 0; k < depth; ++k)
+          sum += static_cast<float>(cuda::pieces_of(a.values[static_cast<std::size_t>(r * depth + k)])
+                                        .value[cuda::piece_of(terms, true, term)]) *
+                 static_cast<float>(cuda::pieces_of(b.values[static_cast<std::size_t>(k * columns + c)])
+                                        .value[cuda::piece_of(terms, false, term)]);
+      for (std::int64_t k = 0; k < depth; ++k) {
+        double const product = a[r * depth + k] * b[k * columns + c];
+        exact += product;
+        magnitude += std::fabs(product);
+      }
+      worst = std::max(worst, std::fabs(static_cast<double>(sum) - exact) / magnitude);
+    }
+  return worst;
+}
+
+}  // namespace
+
+TEST_CASE("three pieces are the value") {
+  std::int64_t wrong = 0, far = 0;
+  for (std::uint32_t i = 0; i < 200000; ++i) {
+    PhiloxCounter const drawn = philox4x32({{i, 0, 0, 0}}, philox_key(7));
+    float const value = from_bits(drawn.word[0]);
+    if (!std::isfinite(value) || std::fabs(value) < 0x1p-100f) continue;  // the last piece is a number there
+    cuda::Pieces const pieces = cuda::pieces_of(value);
+    double const sum = static_cast<double>(pieces.value[0]) + static_cast<double>(pieces.value[1]) +
+                       static_cast<double>(pieces.value[2]);
+    wrong += sum != static_cast<double>(value);
+    for (int k = 1; k < 3; ++k)
+      far += std::fabs(static_cast<float>(pieces.value[k])) >
+             std::fabs(static_cast<float>(pieces.value[k - 1])) * 0x1p-7f;
+  }
+  CHECK(wrong == 0);
+  CHECK(far == 0);
+}
+
+TEST_CASE("pieces of values at the ends of the range") {
+  float const most = std::numeric_limits<float>::max(), endless = std::numeric_limits<float>::infinity();
+  for (float const value : {most, -most, 0x1p127f, 0.0f, -0.0f, 1.0f, 0x1p-126f, 0x1p-149f}) {
+    cuda::Pieces const pieces = cuda::pieces_of(value);
+    double sum = 0;
+    for (bfloat16 const piece : pieces.value) {
+      CHECK(std::isfinite(static_cast<float>(piece)));
+      sum += static_cast<double>(piece);
+    }
+    CHECK(std::fabs(sum - static_cast<double>(value)) <= 0x1p-133);
+    CHECK(std::signbit(static_cast<float>(pieces.value[0])) == std::signbit(value));
+  }
+  for (float const value : {endless, -endless}) {
+    cuda::Pieces const pieces = cuda::pieces_of(value);
+    CHECK(static_cast<float>(pieces.value[0]) == value);
+    CHECK(static_cast<float>(pieces.value[1]) == 0.0f);
+    CHECK(static_cast<float>(pieces.value[2]) == 0.0f);
+  }
+  CHECK(std::isnan(static_cast<float>(cuda::pieces_of(std::nanf("")).value[0])));
+}
+
+TEST_CASE("terms begin with the smallest and each is there once") {
+  for (int const terms : {3, 6}) {
+    std::set<std::pair<int, int>> met;
+    int before = 4;
+    for (int term = 0; term < terms; ++term) {
+      int const left = cuda::piece_of(terms, true, term), right = cuda::piece_of(terms, false, term);
+      CHECK(left + right <= before);
+      before = left + right;
+      met.insert({left, right});
+    }
+    std::set<std::pair<int, int>> want;  // all that are no smaller than the smallest
+    for (int left = 0; left < 3; ++left)
+      for (int right = 0; left + right <= (terms == 6 ? 2 : 1); ++right) want.insert({left, right});
+    CHECK(met == want);
+    CHECK(before == 0);
+  }
+}
+
+TEST_CASE("six terms are as exact as fp32 and three are between fp32 and tf32") {
+  for (std::int64_t const depth : {1, 37, 500}) {
+    CAPTURE(depth);
+    double const six = error_by_pieces(7, 9, depth, 6), three = error_by_pieces(7, 9, depth, 3);
+    CHECK(six < 1e-6);
+    CHECK(three < 3 * 0x1p-16);
+    CHECK(three > six);
+  }
+}
+
+TEST_CASE("blocks of a product have room for their pieces, and are few") {
+  using Extents = std::vector<std::int64_t>;
+  for (int const terms : {3, 6})
+    for (std::size_t const bytes : {std::size_t{4} << 10, std::size_t{1} << 20, cuda::piece_bytes})
+      for (std::int64_t const rows : Extents{1, 63, 4096, 65536})
+        for (std::int64_t const columns : Extents{1, 768, 50304})
+          for (std::int64_t const depth : Extents{1, 37, 3072, 65536}) {
+            CAPTURE(rows);
+            CAPTURE(columns);
+            CAPTURE(depth);
+            cuda::PieceBlocks const found = cuda::piece_blocks(rows, columns, depth, terms, bytes);
+            REQUIRE(found.rows > 0);
+            CHECK(cuda::piece_bytes_of(found.rows, found.depth, terms) +
+                      cuda::piece_bytes_of(found.columns, found.depth, terms) <=
+                  bytes);
+            CHECK(found.depth % cuda::piece_unit == 0);
+            CHECK((found.left_stays ? found.rows : found.columns) % cuda::piece_unit == 0);
+          }
+  // What fits is one block; the gradient of a weight is cut along its depth, logits along their columns.
+  cuda::PieceBlocks const whole = cuda::piece_blocks(4096, 2304, 768, 6, cuda::piece_bytes);
+  CHECK(whole.rows >= 4096);
+  CHECK(whole.columns >= 2304);
+  CHECK(whole.depth >= 768);
+  cuda::PieceBlocks const weight = cuda::piece_blocks(768, 2304, 65536, 6, cuda::piece_bytes);
+  CHECK(weight.rows >= 768);
+  CHECK(weight.columns >= 2304);
+  CHECK(weight.depth >= 4096);
+  cuda::PieceBlocks const logits = cuda::piece_blocks(4096, 50304, 768, 6, cuda::piece_bytes);
+  CHECK(logits.rows >= 4096);
+  CHECK(logits.columns >= 8192);
+  CHECK(logits.depth >= 768);
+  CHECK(cuda::piece_blocks(64, 64, 64, 6, 100).rows == 0);
+  CHECK(cuda::piece_blocks(64, 64, 64, 6, 0).rows == 0);
+}
+
+TEST_CASE("the workspace of a GPU has room for pieces where there are some") {
+  CHECK(cuda::workspace_bytes(1 << 16) == cuda::blas_bytes);
+  CHECK(cuda::workspace_bytes(1 << 16, DType::tf32) == cuda::blas_bytes);
+  for (DType const product : {DType::bf16x6, DType::bf16x3})
+    CHECK(cuda::workspace_bytes(1, product) == cuda::blas_bytes + cuda::piece_bytes);
+}
