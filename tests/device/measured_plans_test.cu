@@ -45,8 +45,8 @@ std::size_t lines_of(std::filesystem::path const& path) {
 
 /// y = x w + bias by whatever plans are chosen now.
 template <class T>
-Array<T> product(std::int64_t rows, std::int64_t depth, std::int64_t columns) {
-  Gpu gpu;
+Array<T> product(std::int64_t rows, std::int64_t depth, std::int64_t columns, DType format = DType::f32) {
+  Gpu gpu(1 << 16, {.product = format});
   OnGpu<T> x(reference::random<T>({rows, depth}, 1)), w(reference::random<T>({depth, columns}, 2)),
       bias(reference::random<T>({columns}, 3)), y(poison<T>({rows, columns}));
   ops::linear(gpu.context, x.cview(), w.cview(), y.view(), {.bias = bias.cview()});
@@ -132,4 +132,20 @@ TEST_CASE("on a GPU, a product is measured while its stream is recorded, and one
   CHECK(reference::same_bits(y.back().values, want.values));
   CHECK(plans.take_used() == 1);
   CHECK(plans.failure().find(".plans: cannot open") != std::string::npos);
+}
+
+TEST_CASE("on a GPU, products by pieces have measured plans too") {
+  TESSERA_NEEDS_GPU();
+  Folder const folder;
+  for (DType const format : {DType::bf16x6, DType::tf32}) {
+    // The second has columns in two blocks, so that its results have gaps.
+    Array<float> const want = product<float>(200, 768, 2304, format),
+                       wide = product<float>(256, 1024, 30008, format);
+    cuda::MeasuredPlans plans(folder.path, true);
+    cuda::plan_choice = &plans;
+    CHECK(reference::same_bits(product<float>(200, 768, 2304, format).values, want.values));
+    CHECK(reference::same_bits(product<float>(256, 1024, 30008, format).values, wide.values));
+    cuda::plan_choice = nullptr;
+    CHECK(plans.size() >= 1);
+  }
 }
