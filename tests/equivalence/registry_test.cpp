@@ -10,6 +10,7 @@
 #include "tessera/backend/cuda/budget.hpp"
 #include "tessera/train/any_trainer.hpp"
 #include "tessera/train/gpt2_family.hpp"
+#include "tessera/train/planning.hpp"
 
 #include "support/runs.hpp"
 
@@ -36,16 +37,21 @@ TEST_CASE("a plan for a GPU counts the room for pieces of products, and other fo
   TrainerOptions options;
   options.batch = 2;
   options.sequence = 16;
-  auto const device_bytes = [&](std::string_view precision) {
+  auto const plan_of = [&](std::string_view precision) {
     RecipeTable const table = parse_recipe({.device = "cuda", .precision = precision});
     StepShape const shape = step_shape(table, options, 0, 1);
-    return make_plan(any_model(tiny).units({shape.batch, shape.sequence}), table, shape)
-        .arena_bytes[static_cast<std::size_t>(Tier::device)];
+    return make_plan(any_model(tiny).units({shape.batch, shape.sequence}), table, shape);
+  };
+  auto const device_bytes = [&](std::string_view precision) {
+    return plan_of(precision).arena_bytes[static_cast<std::size_t>(Tier::device)];
   };
   std::int64_t const plain = device_bytes("fp32");
   CHECK(device_bytes("tf32") == plain);
   CHECK(device_bytes("bf16x6") == plain + static_cast<std::int64_t>(cuda::piece_bytes));
   CHECK(device_bytes("bf16x3") == device_bytes("bf16x6"));
+  // Ranks whose plans differ in nothing else would train apart.
+  CHECK(detail::hash_of_numbers(options, plan_of("bf16x3")) !=
+        detail::hash_of_numbers(options, plan_of("bf16x6")));
 }
 
 TEST_CASE("every registered recipe uses exactly the bytes it planned") {

@@ -199,7 +199,8 @@ TESSERA_COLD inline std::uint64_t hash_of_numbers(TrainerOptions const& options,
        {options.warmup_steps, options.total_steps, options.loss_scale.growth_interval,
         options.loss_scale.growth_delay, options.loss_scale.hysteresis,
         std::int64_t{options.loss_scale.consecutive_hysteresis}, std::int64_t{options.decoupled_decay},
-        std::int64_t{options.log_warmup}, options.skips_allowed, plan.shape.batch, plan.shape.sequence})
+        std::int64_t{options.log_warmup}, options.skips_allowed, plan.shape.batch, plan.shape.sequence,
+        static_cast<std::int64_t>(plan.recipe.precision)})  // of products, where types say less
     mix(number);
   mix(options.seed);
   mix(options.schedule);
