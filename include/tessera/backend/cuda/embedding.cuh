@@ -59,7 +59,7 @@ inline constexpr int run_warps = 4;
 
 /// Adds the rows of dy to the rows of their tokens, but for `padding`. `tokens` is sorted, `rows` says where
 /// each was, in order. A warp that starts at the first of equal tokens walks them all for a stripe of 32 N
-/// columns, up to 64 loads at a time, and adds in order.
+/// columns, up to 16 loads of a lane at a time, and adds in order.
 template <class T, int N>
 __global__ __launch_bounds__(32 * run_warps) void add_runs_kernel(std::int64_t count, std::int64_t columns,
                                                                   std::int32_t const* tokens,
@@ -67,7 +67,7 @@ __global__ __launch_bounds__(32 * run_warps) void add_runs_kernel(std::int64_t c
                                                                   std::int64_t padding, T const* dy,
                                                                   compute_t<T>* partial) {
   using S = compute_t<T>;
-  constexpr int parts = 4, rows_of_part = 16, batch = parts * rows_of_part;
+  constexpr int parts = 4, rows_of_part = 4, batch = parts * rows_of_part;
   constexpr unsigned all = 0xffffffffu;
   int const lane = static_cast<int>(threadIdx.x);
   std::int64_t const begin = static_cast<std::int64_t>(blockIdx.x) * run_warps + threadIdx.y;
@@ -79,27 +79,23 @@ __global__ __launch_bounds__(32 * run_warps) void add_runs_kernel(std::int64_t c
     bool const inside = column < columns;  // whole packs: N divides the columns
     T const* const from = dy + column;
     S* const to = partial + token * columns + column;
-    S sums[N] = {};
+    constexpr int each = N < pack_width<S> ? N : pack_width<S>;
+    Pack<S, each> sums[N / each] = {};
     if (inside)
 #pragma unroll
-      for (int k = 0; k < N; ++k) sums[k] = to[k];
+      for (int k = 0; k < N / each; ++k) sums[k] = load<each, true>(to + k * each, each);
     for (std::int64_t first = begin;; first += batch) {
-      std::int32_t row_of_lane[2] = {0, 0};
-      int found = 0;
-#pragma unroll
-      for (int half_batch = 0; half_batch < 2; ++half_batch) {
-        std::int64_t const i = first + half_batch * 32 + lane;
-        bool const same = i < count && tokens[i] == token;
-        if (same) row_of_lane[half_batch] = rows[i];
-        found += __popc(__ballot_sync(all, same));
-      }
+      std::int64_t const i = first + lane;
+      bool const same = lane < batch && i < count && tokens[i] == token;
+      std::int32_t const row_of_lane = same ? rows[i] : 0;
+      int const found = __popc(__ballot_sync(all, same));
       Pack<T, N> loaded[batch];
 #pragma unroll
       for (int part = 0; part < parts; ++part) {
         if (part * rows_of_part >= found) break;
 #pragma unroll
         for (int r = part * rows_of_part; r < (part + 1) * rows_of_part; ++r) {
-          std::int64_t const row = __shfl_sync(all, row_of_lane[r / 32], r % 32);
+          std::int64_t const row = __shfl_sync(all, row_of_lane, r);
           if (inside && r < found) loaded[r] = load<N, true>(from + row * columns, N);
         }
       }
@@ -110,13 +106,13 @@ __global__ __launch_bounds__(32 * run_warps) void add_runs_kernel(std::int64_t c
         for (int r = part * rows_of_part; r < (part + 1) * rows_of_part; ++r)
           if (inside && r < found)
 #pragma unroll
-            for (int k = 0; k < N; ++k) sums[k] += get<S>(loaded[r].value[k]);
+            for (int k = 0; k < N; ++k) sums[k / each].value[k % each] += get<S>(loaded[r].value[k]);
       }
       if (found < batch) break;
     }
     if (inside)
 #pragma unroll
-      for (int k = 0; k < N; ++k) to[k] = sums[k];
+      for (int k = 0; k < N / each; ++k) store<each, true>(to + k * each, sums[k], each);
   }
 }
 
@@ -125,9 +121,10 @@ template <class T>
 void run_add_token_rows(Context<Cuda>& context, std::int64_t count, std::int64_t columns,
                         std::int64_t vocabulary, std::int32_t const* tokens, std::int64_t padding,
                         T const* dy, compute_t<T>* partial) {
-  constexpr int n = std::max<int>(1, 4 / sizeof(T));
+  constexpr int n = pack_width<T>;
   SortedKeys const sorted = run_sort(context.stream(), count, tokens, vocabulary, context.workspace().data());
-  bool const packed = columns % n == 0 && takes_packs<n>(dy);
+  bool const packed =
+      columns % n == 0 && takes_packs<n>(dy) && takes_packs<pack_width<compute_t<T>>>(partial);
   std::int64_t const stripe = 32 * (packed ? n : 1), stripes = (columns + stripe - 1) / stripe;
   auto* const kernel = packed ? &add_runs_kernel<T, n> : &add_runs_kernel<T, 1>;
   kernel<<<dim3(blocks_for(count, run_warps), static_cast<unsigned>(std::min<std::int64_t>(65535, stripes))),
