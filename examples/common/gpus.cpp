@@ -22,6 +22,13 @@ std::optional<int> cuda_device(nvml::Facts const& gpu, std::vector<std::string> 
   return std::nullopt;
 }
 
+/// What was used of the GPU with NVML's number.
+std::optional<std::int64_t> memory_used(GpuState const& state, int index) {
+  for (std::size_t at = 0; at < state.facts.size(); ++at)
+    if (state.facts[at].index == index) return state.samples[at].memory_used_bytes;
+  return std::nullopt;
+}
+
 Json throttle_json(std::optional<std::uint64_t> const& reasons) {
   if (!reasons) return nullptr;
   Json names = Json::array();
@@ -100,6 +107,31 @@ void add_gpus(Json& environment, GpuState const& state, std::vector<std::string>
                                    {"throttle_reasons", throttle_json(now.throttle_reasons)},
                                    {"processes", processes_json(gpu.processes)}});
   }
+}
+
+std::optional<std::int64_t> library_bytes_of(std::optional<std::int64_t> at_start,
+                                             std::optional<std::int64_t> now, std::int64_t allocated) {
+  if (!at_start || !now) return std::nullopt;
+  std::int64_t const own = *now - *at_start - allocated;
+  return own > 0 ? std::optional(own) : std::nullopt;
+}
+
+DeviceMemoryUse device_memory_use(std::vector<std::int64_t> const& allocated,
+                                  std::vector<std::string> const& addresses) {
+  GpuState const& start = gpus_at_start();
+  std::vector<int> const gpus = nvml_indices(start, addresses, static_cast<int>(allocated.size()));
+  DeviceMemoryUse most;
+  bool known = !gpus.empty();
+  for (std::size_t rank = 0; rank < allocated.size(); ++rank) {
+    most.allocated = std::max(most.allocated, allocated[rank]);
+    if (!known) continue;
+    auto const library = library_bytes_of(
+        memory_used(start, gpus[rank]), gpu_library().sample(gpus[rank]).memory_used_bytes, allocated[rank]);
+    known = library.has_value();
+    most.library = std::max(most.library, library);
+  }
+  if (!known) most.library.reset();
+  return most;
 }
 
 std::vector<int> nvml_indices(GpuState const& state, std::vector<std::string> const& addresses, int used) {

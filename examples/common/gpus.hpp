@@ -46,6 +46,22 @@ Json or_null(std::optional<Value> const& value) {
 /// are those of CUDA's devices in CUDA's order, as far as it was asked.
 void add_gpus(Json& environment, GpuState const& state, std::vector<std::string> const& addresses);
 
+/// Memory of a GPU, in bytes.
+struct DeviceMemoryUse {
+  std::int64_t allocated = 0;           ///< by arenas
+  std::optional<std::int64_t> library;  ///< what else this process brought there: CUDA's context and modules,
+                                        ///< cuBLASLt's and NCCL's own memory, graphs
+};
+
+/// What of a GPU's memory is the libraries': what is used beyond what was used at the start and what is
+/// allocated. Nothing where one of them is not known, or another process has given more back since.
+std::optional<std::int64_t> library_bytes_of(std::optional<std::int64_t> at_start,
+                                             std::optional<std::int64_t> now, std::int64_t allocated);
+
+/// Of the first devices now, each figure the largest of one; `allocated` is known of each.
+DeviceMemoryUse device_memory_use(std::vector<std::int64_t> const& allocated,
+                                  std::vector<std::string> const& addresses);
+
 /// NVML's numbers of the first `used` CUDA devices; none where not all of them are known to it.
 std::vector<int> nvml_indices(GpuState const& state, std::vector<std::string> const& addresses, int used);
 

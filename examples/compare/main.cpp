@@ -385,6 +385,15 @@ cli::Json settings_json(Settings const& settings, DataSets const& data) {
       {"seed", trainer.seed}};
 }
 
+/// What the device reaches in each precision of the rows; null on the CPU.
+cli::Json product_rates(std::vector<Point> const& points) {
+  cli::Json rates = nullptr;
+  for (Point const& point : points)
+    if (auto const rate = point.refusal ? std::nullopt : product_rate(point.recipe))
+      rates[std::string(point.recipe.names.precision)] = *rate * 1e-12;
+  return rates;
+}
+
 int list_recipes() {
   for (RecipeTable const& recipe : registered_recipes()) std::cout << to_string(recipe) << "\n";
   std::cout
@@ -469,6 +478,7 @@ int run(int argc, char const* const* argv) {
   document.environment["schedule_hash"] = nullptr;
   document.environment["plan_file_hash"] = nullptr;
   document.environment["settings"] = settings_json(settings, data);
+  document.environment["product_tflops"] = product_rates(points);
   auto const add_rows = [&](std::vector<Measured> const& measured) {
     std::string schedules;
     for (Measured const& row : measured) schedules += row.schedule_hash + "\n";

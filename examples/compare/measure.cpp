@@ -21,6 +21,7 @@
 #include "tessera/train/any_trainer.hpp"
 
 #include "common/data.hpp"
+#include "common/device_memory.hpp"
 #include "common/gpu_watch.hpp"
 #include "common/gpus.hpp"
 #include "common/machine.hpp"
@@ -102,7 +103,7 @@ class Training {
     if (point_.recipe.device != "cpu") {
       auto gpus = cli::nvml_indices(cli::gpus_at_start(), device_facts(point_.recipe.device).addresses,
                                     point_.world());
-      if (!gpus.empty()) watch_.emplace(cli::gpu_library(), std::move(gpus));
+      if (!gpus.empty()) watch_.emplace(cli::gpu_library(), gpus);
     }
     if (settings_.plans) (void)settings_.plans->take_used();  // by what ran before
     cli::reset_peak_resident();
@@ -192,6 +193,8 @@ class Training {
       }
       read_all_but(0);
       if (root && watch_) done_.gpus = watch_->sums().use();
+      // Before the weights are collected: no rank's trainer goes without that.
+      if (root) done_.device_memory = cli::device_memory_of(point_.recipe.device, point_.world());
     }
     WeightsHash hash;
     trainer->collect([&](ParameterSpec const& parameter, std::span<float const> values) {

@@ -13,6 +13,7 @@
 #include "tessera/io/results.hpp"
 
 #include "common/gpu_watch.hpp"
+#include "common/gpus.hpp"
 #include "compare/settings.hpp"
 #include "compare/timing.hpp"
 
@@ -35,6 +36,7 @@ struct Repeat {
   std::int64_t peak_device = 0, arena_device = 0, arena_host = 0;  ///< bytes, the largest over ranks
   std::int64_t peak_nvme = 0;                                      ///< bytes of a file, likewise
   double nvme_read = 0.0, nvme_written = 0.0;                      ///< bytes of a step, likewise
+  std::optional<cli::DeviceMemoryUse> device_memory;   ///< after the last step, the largest over ranks
   std::string nvme_engine;                             ///< what reads and writes; empty: nothing does
   std::int64_t peak_resident = -1;                     ///< bytes of the process; -1: unknown
   double comm_bytes = 0.0;                             ///< sent in a timed step by the busiest rank

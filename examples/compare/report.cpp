@@ -124,14 +124,31 @@ void add_gpu_use(Row& row, std::vector<Repeat> const& repeats) {
   row["temp_end_c"] = cli::or_null(repeats.back().gpus->temp_end_c);
 }
 
+/// The most of any repeat, where all of them know it.
+void add_device_memory(Row& row, std::vector<Repeat> const& repeats) {
+  std::optional<std::int64_t> allocated = 0, library = 0;
+  for (Repeat const& repeat : repeats) {
+    auto const& use = repeat.device_memory;
+    allocated = use && allocated ? std::optional(std::max(*allocated, use->allocated)) : std::nullopt;
+    library =
+        use && use->library && library ? std::optional(std::max(*library, *use->library)) : std::nullopt;
+  }
+  row["allocated_mb"] = optional_mb(allocated);
+  row["library_mb"] = optional_mb(library);
+}
+
 void add_measurements(Row& row, Measured const& of, Settings const& settings) {
-  std::vector<double> rates, steps, peaks;
+  std::vector<double> rates, steps, means, medians;
   double train_s = 0.0, total_s = 0.0, first_s = 0.0, cpu = 0.0, window = 0.0, bytes = 0.0;
   std::optional<double> comm = 0.0, waiting = 0.0;
   double const count = static_cast<double>(of.repeats.size());
   std::int64_t peak = 0, arena = 0, host = 0, resident = -1;
   for (Repeat const& repeat : of.repeats) {
-    if (!repeat.timed.seconds.empty()) rates.push_back(repeat.timed.rate());
+    if (!repeat.timed.seconds.empty()) {
+      rates.push_back(repeat.timed.rate());
+      means.push_back(mean(repeat.timed.seconds));
+      medians.push_back(median(repeat.timed.seconds));
+    }
     steps.insert(steps.end(), repeat.timed.seconds.begin(), repeat.timed.seconds.end());
     train_s += repeat.timed.total_s;
     total_s += repeat.total_s;
@@ -152,8 +169,11 @@ void add_measurements(Row& row, Measured const& of, Settings const& settings) {
     if (rates.size() > 1) row["std_tokens_per_sec"] = deviation(rates);
     row["tokens_per_sec_per_rank"] = rate / of.point.world();
     row["avg_step_time_s"] = mean(steps);
-    row["median_step_time_s"] = median(steps);
-    if (steps.size() > 1) row["std_step_time_s"] = deviation(steps);
+    row["median_step_time_s"] = median(medians);
+    if (means.size() > 1) row["std_step_time_s"] = deviation(means);
+    row["step_to_step_std_s"] = cli::or_null(step_deviation(of));
+    if (auto const spread = spread_of(of)) row["spread_pct"] = 100.0 * *spread;
+    row["unsteady"] = cli::or_null(is_unsteady(of));
     row["samples_per_sec"] = rate / static_cast<double>(of.point.sequence);
     row["train_time_s"] = train_s;
     row["avg_cpu_util_pct"] = window > 0.0 ? Row(100.0 * cpu / (window * cli::core_count())) : Row(nullptr);
@@ -168,6 +188,7 @@ void add_measurements(Row& row, Measured const& of, Settings const& settings) {
   row["peak_gpu_mem_mb"] = cli::mebibytes(peak);
   row["arena_mb"] = cli::mebibytes(arena);
   row["host_mem_mb"] = cli::mebibytes(host);
+  add_device_memory(row, of.repeats);
   if (Repeat const& one = of.repeats.front(); !one.nvme_engine.empty()) {
     row["nvme_mb"] = cli::mebibytes(one.peak_nvme);
     row["nvme_read_mb"] = one.nvme_read / 1048576.0;
@@ -199,18 +220,26 @@ void add_measurements(Row& row, Measured const& of, Settings const& settings) {
   if (!first.weights_hash.empty()) row["weights_hash"] = first.weights_hash;
 }
 
-/// Of the devices of a row the documented peak of each; nothing where they differ.
-std::optional<double> peak_of(Point const& point, DeviceFacts const& device) {
+/// What the devices of a row reach at the most, as documented, else as measured; nothing where they differ.
+struct Ceiling {
+  double flops;
+  char const* from;
+};
+std::optional<Ceiling> ceiling_of(Point const& point, DeviceFacts const& device,
+                                  ProductRate const& measured) {
   auto const world = static_cast<std::size_t>(point.world());
   if (device.models.size() < world) return std::nullopt;
   for (std::size_t rank = 1; rank < world; ++rank)
     if (device.models[rank] != device.models[0]) return std::nullopt;
-  return cli::peak_flops(device.models[0], point.recipe.precision);
+  if (auto const peak = cli::peak_flops(device.models[0], point.recipe.precision))
+    return Ceiling{*peak, "documented"};
+  if (auto const rate = measured(point.recipe)) return Ceiling{*rate, "measured"};
+  return std::nullopt;
 }
 
 /// `base` is what its speedup is against.
 Row row_of(Measured const& of, Measured const* base, std::vector<Measured> const& all,
-           Settings const& settings, DeviceFacts const& device) {
+           Settings const& settings, DeviceFacts const& device, ProductRate const& measured) {
   Row row = results::empty_row();
   Point const& point = of.point;
   cli::describe_point(row, point);
@@ -236,12 +265,17 @@ Row row_of(Measured const& of, Measured const* base, std::vector<Measured> const
   if (Measured const* twin = twin_of(of, all, settings)) row["same_program_as"] = twin->point.experiment;
   if (of.ok()) {
     double const rate = of.tokens_per_second();
-    if (auto const peak = peak_of(point, device); peak && (!of.trainable || of.trainable == of.params))
-      row["mfu_pct"] =
-          100.0 * rate / of.point.world() * point.model.built.flops_per_token(point.sequence) / *peak;
+    auto const ceiling =
+        of.trainable && of.trainable != of.params ? std::nullopt : ceiling_of(point, device, measured);
+    if (ceiling) {
+      row["mfu_pct"] = 100.0 * rate / of.point.world() * point.model.built.flops_per_token(point.sequence) /
+                       ceiling->flops;
+      row["mfu_against"] = ceiling->from;
+    }
     if (base->point.model.name == point.model.name) {
       row["speedup"] = rate / base->tokens_per_second();
       row["speedup_against"] = base->point.experiment;
+      row["speedup_uncertainty"] = cli::or_null(speedup_uncertainty(of, *base));
     }
     if (Measured const* least = scaling_base(of, all, settings))
       row["scaling_efficiency"] =
@@ -286,23 +320,48 @@ std::optional<double> spread_of(Measured const& row) {
   std::vector<double> rates;
   for (Repeat const& repeat : row.repeats)
     if (!repeat.timed.seconds.empty()) rates.push_back(repeat.timed.rate());
-  if (rates.size() > 1) return deviation(rates);
+  if (rates.size() > 1) return deviation(rates) / mean(rates);
   if (rates.empty() || row.repeats.front().timed.seconds.size() < 2) return std::nullopt;
   std::vector<double> const& steps = row.repeats.front().timed.seconds;
-  return rates.front() * deviation(steps) / mean(steps);
+  return deviation(steps) / mean(steps);
+}
+
+std::optional<double> step_deviation(Measured const& row) {
+  std::vector<std::vector<double>> steps;
+  for (Repeat const& repeat : row.repeats) steps.push_back(repeat.timed.seconds);
+  return deviation_within(steps);
+}
+
+std::optional<bool> is_unsteady(Measured const& row) {
+  auto const spread = spread_of(row), deviation = step_deviation(row);
+  if (!spread) return std::nullopt;
+  double steps = 0.0, time = 0.0;
+  for (Repeat const& repeat : row.repeats) {
+    steps += static_cast<double>(repeat.timed.seconds.size());
+    time += repeat.timed.total_s;
+  }
+  return *spread > steady_share || deviation.value_or(0.0) * steps > steady_share * time;
+}
+
+std::optional<double> speedup_uncertainty(Measured const& row, Measured const& base) {
+  if (&row == &base) return 0.0;
+  auto const of_row = spread_of(row), of_base = spread_of(base);
+  if (!of_row || !of_base) return std::nullopt;
+  return std::max(1.0, row.tokens_per_second() / base.tokens_per_second()) * (*of_row + *of_base);
 }
 
 bool is_faster(Measured const& one, Measured const& other) {
-  auto const of_one = spread_of(one), of_other = spread_of(other);
-  return of_one && of_other && one.tokens_per_second() - *of_one > other.tokens_per_second() + *of_other;
+  auto const uncertainty = speedup_uncertainty(one, other);
+  return uncertainty && one.tokens_per_second() / other.tokens_per_second() - 1.0 > *uncertainty;
 }
 
 std::vector<Row> result_rows(std::vector<Measured> const& measured, Settings const& settings,
-                             DeviceFacts const& device) {
+                             DeviceFacts const& device, ProductRate const& rate) {
   std::vector<Row> rows(measured.size());
   for (TableRows const& table : tables_of(measured)) {
     Measured const* const base = base_of(table, measured);
-    for (std::size_t const at : table) rows[at] = row_of(measured[at], base, measured, settings, device);
+    for (std::size_t const at : table)
+      rows[at] = row_of(measured[at], base, measured, settings, device, rate);
   }
   return rows;
 }

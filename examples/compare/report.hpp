@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "tessera/io/results.hpp"
 #include "tessera/train/any_trainer.hpp"
+#include "tessera/train/device_probe.hpp"
 
 #include "common/terminal.hpp"
 #include "compare/measure.hpp"
@@ -17,9 +19,12 @@ namespace tessera {
 inline namespace v0 {
 namespace compare {
 
+/// What a device multiplies a second in a recipe's precision, measured; nothing where that is not known.
+using ProductRate = std::function<std::optional<double>(RecipeTable const&)>;
+
 /// The rows with what they say of each other: speedup, scaling, same program. `device` is what they ran on.
 std::vector<results::Row> result_rows(std::vector<Measured> const& measured, Settings const& settings,
-                                      DeviceFacts const& device);
+                                      DeviceFacts const& device, ProductRate const& rate = &product_rate);
 inline std::vector<results::Row> result_rows(std::vector<Measured> const& measured,
                                              Settings const& settings) {
   return result_rows(measured, settings, device_facts(settings.matrix.device));
@@ -33,10 +38,17 @@ std::vector<TableRows> tables_of(std::vector<Measured> const& measured);
 /// ranks, of stage 0, as far as there is one; the first of equals. Null when no row is ok.
 Measured const* base_of(TableRows const& table, std::vector<Measured> const& measured);
 
-/// By how much tokens_per_second varies: of several repeats the deviation, of one that of its steps. Nothing
-/// where only one step was timed.
+/// By what share of it tokens_per_second varies: of several repeats the deviation, of one that of its steps.
+/// Nothing where only one step was timed.
 std::optional<double> spread_of(Measured const& row);
-/// Whether a row is faster than another by more than their spreads.
+/// Seconds by which the steps of a repeat vary; nothing where only one was timed.
+std::optional<double> step_deviation(Measured const& row);
+/// Whether steps or repeats vary by more than `steady_share`; nothing where only one step was timed.
+std::optional<bool> is_unsteady(Measured const& row);
+/// By how much one row's speed over another's may be off: both spreads, times the speed or 1, whichever is
+/// more. Nothing where one of them is not known.
+std::optional<double> speedup_uncertainty(Measured const& row, Measured const& base);
+/// Whether a row is faster than another by more than that.
 bool is_faster(Measured const& one, Measured const& other);
 
 /// The tables, a column for every list that varies and every measurement that some row has, as far as the

@@ -130,10 +130,38 @@ std::string heading_of(TableRows const& table, std::vector<Measured> const& meas
   return cli::joined(parts);
 }
 
+bool is_unsteady_row(Row const& row) { return row.at("unsteady") == true; }
+
+/// Whether the speedup of a row is within what it and its base vary by, or that is not known.
+bool is_untold_speedup(Row const& row) {
+  Row const &speedup = row.at("speedup"), &uncertainty = row.at("speedup_uncertainty");
+  if (!speedup.is_number() || row.at("speedup_against") == row.at("experiment")) return false;
+  return !uncertainty.is_number() || std::fabs(speedup.get<double>() - 1.0) <= uncertainty.get<double>();
+}
+
+/// A number that says less than its digits has a "~" before it: `footnote` explains it.
 std::string cell(Row const& row, Shown const& shown) {
   Row const& value = row.at(shown.field);
-  return value.is_number() ? cli::fixed(value.get<double>() * shown.factor, shown.decimals)
-                           : std::string("-");
+  if (!value.is_number()) return "-";
+  if (shown.field == std::string_view("speedup") && is_untold_speedup(row)) return "~1.0";
+  bool const rate = shown.best == Best::fastest;
+  return (rate && is_unsteady_row(row) ? "~" : "") +
+         cli::fixed(value.get<double>() * shown.factor, shown.decimals);
+}
+
+std::string footnote(std::vector<Row> const& rows) {
+  auto const is_ok = [](Row const& row) { return row.at("status") == "ok"; };
+  std::size_t unsteady = 0, untold = 0;
+  for (Row const& row : rows) {
+    unsteady += is_ok(row) && is_unsteady_row(row) ? 1 : 0;
+    untold += is_ok(row) && is_untold_speedup(row) ? 1 : 0;
+  }
+  cli::Names parts;
+  if (unsteady > 0)
+    parts.push_back(std::to_string(unsteady) + (unsteady == 1 ? " row varies" : " rows vary") +
+                    " by more than 5% from step to step or repeat to repeat");
+  if (untold > 0) parts.push_back("a speedup of ~1.0 is within what its row and the base vary by");
+  return parts.empty() ? std::string() : "~ " + cli::joined(parts, "; ");
 }
 
 /// For each row of a table whether it has the best value of a column, as far as the rows can be told apart:
@@ -195,7 +223,7 @@ std::string fastest_text(std::vector<Measured> const& measured) {
   if (!spread) return "fastest: not told by one timed step a row; give more --steps, or --repeat\n";
   std::erase_if(rows, [&](Measured const* row) { return is_faster(first, *row); });
   std::string const rate = cli::grouped(std::llround(first.tokens_per_second())) + " +- " +
-                           cli::grouped(std::llround(*spread)) + " tok/s";
+                           cli::grouped(std::llround(*spread * first.tokens_per_second())) + " tok/s";
   if (rows.size() == 1)
     return "fastest: " + first.point.experiment + " with " + rate + " and " +
            cli::fixed(cli::mebibytes(first.repeats.front().peak_device), 2) + " MB a rank\n";
@@ -327,6 +355,8 @@ std::string table_text(std::vector<Measured> const& measured, std::vector<Row> c
     out += cli::wrapped("left out for want of width: " + cli::joined(left_out) + "; JSON and CSV have them",
                         terminal.width) +
            "\n";
+  if (std::string const note = footnote(rows); !note.empty())
+    out += cli::wrapped(note, terminal.width) + "\n";
   return out + "\n" + verdict(measured, rows, terminal);
 }
 

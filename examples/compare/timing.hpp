@@ -59,6 +59,21 @@ inline double deviation(std::vector<double> const& values) {
   return std::sqrt(sum / static_cast<double>(values.size() - 1));
 }
 
+/// The deviation of lists within each of them, their means left aside; nothing where none has two values.
+inline std::optional<double> deviation_within(std::vector<std::vector<double>> const& lists) {
+  double sum = 0.0, free = 0.0;
+  for (std::vector<double> const& list : lists) {
+    if (list.size() < 2) continue;
+    double const one = deviation(list), weight = static_cast<double>(list.size() - 1);
+    sum += one * one * weight;
+    free += weight;
+  }
+  return free > 0.0 ? std::optional(std::sqrt(sum / free)) : std::nullopt;
+}
+
+/// What varies by more than this share of its mean is marked.
+inline constexpr double steady_share = 0.05;
+
 }  // namespace compare
 }  // namespace v0
 }  // namespace tessera

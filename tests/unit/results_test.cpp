@@ -51,7 +51,8 @@ TEST_CASE("an empty row has every field in order as null") {
       "steps warmup skipped_steps schedule_hash trainable_params planned_nvme_mb nvme_read_mb nvme_write_mb "
       "nvme_engine samples_are padding_pct "
       "final_loss_with_padding epochs samples avg_epoch_time_s epoch_times_s epoch_samples_per_sec "
-      "first_epoch_loss final_epoch_loss epoch_losses epoch_losses_with_padding "
+      "first_epoch_loss final_epoch_loss epoch_losses epoch_losses_with_padding step_to_step_std_s "
+      "spread_pct unsteady speedup_uncertainty allocated_mb mfu_against "
       "product_plans measured_products";
   Row const row = results::empty_row();
   std::string fields;
@@ -78,7 +79,7 @@ TEST_CASE("a document is written and read back") {
   results::write_json(path, document);
   CHECK(folder.entries() == 1);
   std::string const text = read(path);
-  CHECK(text.starts_with("{\n  \"schema_version\": 2,\n  \"command\": \"compare"));
+  CHECK(text.starts_with("{\n  \"schema_version\": 3,\n  \"command\": \"compare"));
   CHECK(file_support::has(text, "0.30000000000000004"));
   CHECK(file_support::has(text, "124439808"));
 
@@ -111,8 +112,8 @@ TEST_CASE("files that are no results are refused") {
   CHECK_ERROR(data, open("{\"schema_version\":1,"), "r.json: is no JSON, byte 21");
   CHECK_ERROR(data, open("[1]"), "holds no JSON object");
   CHECK_ERROR(data, open("{}"), "lacks schema_version");
-  CHECK(open("{\"schema_version\":2," + rest).rows.empty());
-  CHECK_ERROR(data, open("{\"schema_version\":3," + rest), "has schema_version 3", "reads up to 2",
+  CHECK(open("{\"schema_version\":3," + rest).rows.empty());
+  CHECK_ERROR(data, open("{\"schema_version\":4," + rest), "has schema_version 4", "reads up to 3",
               "newer program");
   CHECK_ERROR(data, open("{\"schema_version\":0," + rest), "its schema_version is 0");
   CHECK_ERROR(data, open("{\"schema_version\":\"1\"," + rest), "its schema_version is \"1\"");
@@ -158,7 +159,7 @@ TEST_CASE("CSV has all fields and quotes what needs it") {
   CHECK(file_support::has(text, ",1.5 2 null,"));
   CHECK(file_support::has(text, "\n\" padded\",,,3,"));
   CHECK(file_support::has(text, ",1234.5,"));
-  CHECK(text.ends_with(",,,zs0,,,,,,,,,,,,,,,,,,,,,,,,,,,,,true\n"));
+  CHECK(text.ends_with(",,,zs0,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,true\n"));
   CHECK(lines_of(results::to_csv({})).size() == 1);
 }
 

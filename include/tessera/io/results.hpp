@@ -31,8 +31,9 @@ using Row = nlohmann::ordered_json;
 
 /// The version of the document. It rises when a field changes its name or meaning; new fields do not raise
 /// it. 2: the rates are tokens over the time of all timed steps, and `attention` is what ran; in 1 they were
-/// those of the median step, and what was asked for.
-inline constexpr int schema_version = 2;
+/// those of the median step, and what was asked for. 3: `std_step_time_s` is over repeats and
+/// `median_step_time_s` their median; both were over the steps of all repeats.
+inline constexpr int schema_version = 3;
 
 /// The fields that every row has, in this order. Times in seconds, `_mb` in 2^20 bytes and the largest over
 /// ranks, rates over all ranks, `_w` watts, `_j` joules, `_c` degrees Celsius.
@@ -61,7 +62,7 @@ inline constexpr auto row_fields = std::to_array<std::string_view>({
     "tokens_per_sec_per_rank",
     "avg_step_time_s",
     "median_step_time_s",
-    "std_step_time_s",
+    "std_step_time_s",  // over repeats
     "samples_per_sec",
     "total_time_s",
     "train_time_s",
@@ -69,7 +70,7 @@ inline constexpr auto row_fields = std::to_array<std::string_view>({
     "peak_gpu_mem_mb",
     "planned_gpu_mem_mb",
     "arena_mb",
-    "library_mb",
+    "library_mb",  // of the device, beside what Tessera allocated
     "host_mem_mb",
     "nvme_mb",
     "comm_bytes_per_step",  // sent by the busiest rank
@@ -117,6 +118,12 @@ inline constexpr auto row_fields = std::to_array<std::string_view>({
     "final_epoch_loss",
     "epoch_losses",
     "epoch_losses_with_padding",
+    "step_to_step_std_s",  // within a repeat
+    "spread_pct",          // of the rate: over repeats, of one repeat from step to step
+    "unsteady",            // steps or repeats vary by more than 5%
+    "speedup_uncertainty",
+    "allocated_mb",  // of the device by arenas, when the last step had ended
+    "mfu_against",   // whose figure `mfu_pct` divides by: documented or measured
     "product_plans",      // library or measured: how algorithms of products were chosen
     "measured_products",  // how many took a measured plan
 });

@@ -3,6 +3,7 @@
 #include "compare/report.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -61,8 +62,8 @@ std::vector<compare::Measured> measured(compare::Settings const& settings, int s
   return rows;
 }
 
-/// Gives the last repeat of a row these timed steps, in milliseconds.
-void set_steps(compare::Measured& row, std::vector<double> const& milliseconds) {
+/// Timed steps of these milliseconds.
+compare::TimedSteps steps_of(compare::Measured const& row, std::vector<double> const& milliseconds) {
   compare::TimedSteps timed;
   for (double const each : milliseconds) {
     ts::StepReport report;
@@ -70,7 +71,11 @@ void set_steps(compare::Measured& row, std::vector<double> const& milliseconds) 
     report.tokens = row.point.split.global() * row.point.sequence;
     timed.add(report);
   }
-  row.repeats.back().timed = timed;
+  return timed;
+}
+/// Gives them to the last repeat of a row.
+void set_steps(compare::Measured& row, std::vector<double> const& milliseconds) {
+  row.repeats.back().timed = steps_of(row, milliseconds);
 }
 
 std::string table(std::vector<compare::Measured> const& rows, compare::Settings const& settings,
@@ -257,19 +262,125 @@ TEST_CASE("a difference within what rows vary by makes no winner") {
   text = table(rows, settings);
   CHECK(has(text, "fastest: not told by one timed step a row"));
   CHECK_FALSE(has(text, "*"));
+  CHECK(has(squeezed(text), "zs2 40960 ~1.0 "));
+  CHECK(compare::result_rows(rows, settings)[1]["speedup_uncertainty"].is_null());
 }
 
-TEST_CASE("utilisation is of a peak that is documented") {
+TEST_CASE("a row whose steps or repeats vary by more than five per cent is marked") {
+  compare::Settings const settings = asked(lists());
+  auto rows = measured(settings, 4);
+  set_steps(rows[0], {96, 104, 96, 104});  // 4.6 % of their mean
+  auto known = compare::result_rows(rows, settings);
+  CHECK(known[0]["unsteady"] == false);
+  CHECK(known[0]["spread_pct"].get<double>() == doctest::Approx(4.6188));
+  CHECK(known[0]["step_to_step_std_s"].get<double>() == doctest::Approx(4.6188e-3));
+  CHECK(known[0]["std_step_time_s"].is_null());
+  CHECK_FALSE(has(table(rows, settings), "step to step"));
+  set_steps(rows[0], {95, 105, 95, 105});  // 5.8 %
+  known = compare::result_rows(rows, settings);
+  CHECK(known[0]["unsteady"] == true);
+  CHECK(known[1]["unsteady"] == false);
+  std::string const text = table(rows, settings);
+  CHECK(has(squeezed(text), "\nzs0 ~20480 1.00 ~100.0 "));
+  CHECK(has(squeezed(text), "\nzs2 20480 ~1.0 100.0 "));
+  CHECK(has(text,
+            "~ 1 row varies by more than 5% from step to step or repeat to repeat; a speedup of ~1.0 is"));
+  // Steps that hardly vary in repeats that do; and what varies within repeats that do not.
+  rows = measured(settings, 2, 3);
+  set_steps(rows[0], {120, 120});
+  CHECK(compare::result_rows(rows, settings)[0]["unsteady"] == true);
+  rows = measured(settings, 2, 2);
+  for (compare::Repeat& repeat : rows[0].repeats) repeat.timed = steps_of(rows[0], {80, 120});
+  known = compare::result_rows(rows, settings);
+  CHECK(known[0]["spread_pct"] == 0.0);
+  CHECK(known[0]["unsteady"] == true);
+  rows = measured(settings, 1);
+  CHECK(compare::result_rows(rows, settings)[0]["unsteady"].is_null());
+}
+
+TEST_CASE("deviations over repeats and from step to step stand apart") {
+  compare::Settings const settings = asked(lists());
+  auto rows = measured(settings, 2, 3);
+  std::vector<std::vector<double>> const steps = {{90, 110}, {190, 210}, {140, 160, 150}};
+  for (std::size_t at = 0; at < steps.size(); ++at) rows[0].repeats[at].timed = steps_of(rows[0], steps[at]);
+  auto const row = compare::result_rows(rows, settings)[0];
+  CHECK(row["median_step_time_s"].get<double>() == doctest::Approx(0.150));
+  CHECK(row["std_step_time_s"].get<double>() == doctest::Approx(0.050));  // of 100, 200 and 150 ms
+  // Of 10, 10 | 10, 10 | 10, 10, 0 from the means, with 2 + 2 + 3 - 3 degrees of freedom.
+  CHECK(row["step_to_step_std_s"].get<double>() == doctest::Approx(std::sqrt(6 * 100.0 / 4) * 1e-3));
+  double const tokens = 16 * 128;
+  CHECK(row["median_tokens_per_sec"].get<double>() == doctest::Approx(tokens / 0.150));
+  CHECK(row["std_tokens_per_sec"].get<double>() ==
+        doctest::Approx(compare::deviation({tokens / 0.1, tokens / 0.2, tokens / 0.15})));
+}
+
+TEST_CASE("a speedup has an uncertainty, and within it says nothing") {
+  compare::Settings const settings = asked(lists());
+  auto rows = measured(settings);
+  // Equal rows on a machine that others use too: one saw the busy half of the time.
+  set_steps(rows[0], {300, 100, 350, 90});
+  set_steps(rows[1], {100, 90, 110, 40});
+  auto known = compare::result_rows(rows, settings);
+  double const speedup = known[1]["speedup"], off = known[1]["speedup_uncertainty"];
+  CHECK(speedup == doctest::Approx(840.0 / 340.0));
+  CHECK(off == doctest::Approx(speedup * (*compare::spread_of(rows[0]) + *compare::spread_of(rows[1]))));
+  CHECK(off > speedup - 1.0);
+  CHECK(known[0]["speedup_uncertainty"] == 0.0);
+  std::string text = table(rows, settings);
+  CHECK(has(squeezed(text), "\nzs2 ~24094 ~1.0 "));
+  CHECK(has(text, "fastest: 2 rows differ by less than they vary"));
+  // What is known to be faster or slower says by how much.
+  set_steps(rows[0], {100, 101, 99, 100});
+  set_steps(rows[1], {104, 105, 103, 104});
+  known = compare::result_rows(rows, settings);
+  CHECK(1.0 - known[1]["speedup"].get<double>() > known[1]["speedup_uncertainty"].get<double>());
+  text = table(rows, settings);
+  CHECK(has(squeezed(text), "\nzs2 19692 0.96 "));
+  CHECK(has(text, "fastest: zs0"));
+  CHECK_FALSE(has(text, "~"));
+  set_steps(rows[1], {101, 102, 100, 101});
+  text = table(rows, settings);
+  CHECK(has(squeezed(text), "\nzs2 20277 ~1.0 "));
+  CHECK(has(text, "fastest: 2 rows"));
+}
+
+TEST_CASE("memory beside the arenas is what came since the start") {
+  constexpr std::int64_t mb = 1 << 20;
+  CHECK(cli::library_bytes_of(100 * mb, 1700 * mb, 1000 * mb) == 600 * mb);
+  CHECK_FALSE(cli::library_bytes_of(std::nullopt, 1700 * mb, 0));
+  CHECK_FALSE(cli::library_bytes_of(100 * mb, std::nullopt, 0));
+  CHECK_FALSE(cli::library_bytes_of(1000 * mb, 1700 * mb, 1000 * mb));  // somebody else left meanwhile
+  CHECK_FALSE(ts::allocated_bytes("cpu", 0));
+  compare::Settings const settings = asked(lists());
+  auto rows = measured(settings, 4, 2);
+  CHECK(compare::result_rows(rows, settings)[0]["allocated_mb"].is_null());
+  rows[0].repeats[0].device_memory = {.allocated = 30 * mb, .library = 500 * mb};
+  CHECK(compare::result_rows(rows, settings)[0]["library_mb"].is_null());
+  rows[0].repeats[1].device_memory = {.allocated = 30 * mb, .library = 520 * mb};
+  CHECK(compare::result_rows(rows, settings)[0]["allocated_mb"] == 30.0);
+  CHECK(compare::result_rows(rows, settings)[0]["library_mb"] == 520.0);
+  rows[0].repeats[1].device_memory->library.reset();
+  CHECK(compare::result_rows(rows, settings)[0]["allocated_mb"] == 30.0);
+  CHECK(compare::result_rows(rows, settings)[0]["library_mb"].is_null());
+}
+
+TEST_CASE("utilisation is of a peak that is documented, else of what was measured") {
   cli::MatrixFlags matrix = lists();
   matrix.ranks = {2};
   matrix.slots.of<ts::slot::precision>() = {"bf16", "fp32", "fp64"};
   matrix.slots.of<ts::slot::sharding>() = {"zs0"};
   compare::Settings const settings = asked(matrix);
   auto const rows = measured(settings);
-  auto const share = [&](std::vector<std::string> models, std::size_t row) {
+  double measured_rate = 0.0;
+  auto const known = [&](std::vector<std::string> models, std::size_t row) {
     ts::DeviceFacts device;
     device.models = std::move(models);
-    return compare::result_rows(rows, settings, device)[row]["mfu_pct"];
+    return compare::result_rows(rows, settings, device, [&](ts::RecipeTable const&) {
+      return measured_rate > 0.0 ? std::optional(measured_rate) : std::nullopt;
+    })[row];
+  };
+  auto const share = [&](std::vector<std::string> models, std::size_t row) {
+    return known(std::move(models), row)["mfu_pct"];
   };
   double const rate = rows[0].tokens_per_second() / 2;
   double const flops = rows[0].point.model.built.flops_per_token(rows[0].point.sequence);
@@ -279,7 +390,16 @@ TEST_CASE("utilisation is of a peak that is documented") {
   CHECK(share({"NVIDIA H200", "NVIDIA L4"}, 0).is_null());
   CHECK(share({"NVIDIA H200"}, 0).is_null());
   CHECK(share({"A device of tomorrow", "A device of tomorrow"}, 0).is_null());
+  CHECK(known({"NVIDIA H200", "NVIDIA H200"}, 0)["mfu_against"] == "documented");
   CHECK(compare::result_rows(rows, settings)[0]["mfu_pct"].is_null());  // the CPU's peak is not documented
+  CHECK(compare::result_rows(rows, settings)[0]["mfu_against"].is_null());
+  CHECK_FALSE(ts::product_rate(rows[0].point.recipe));  // and not measured
+  measured_rate = 2e12;
+  CHECK(share({"NVIDIA H200", "NVIDIA H200"}, 0) == doctest::Approx(100.0 * rate * flops / 989.4e12));
+  CHECK(share({"A device of tomorrow", "A device of tomorrow"}, 0) ==
+        doctest::Approx(100.0 * rate * flops / 2e12));
+  CHECK(known({"A device of tomorrow", "A device of tomorrow"}, 2)["mfu_against"] == "measured");
+  CHECK(share({"NVIDIA H200", "NVIDIA L4"}, 0).is_null());
 }
 
 TEST_CASE("a row says which attention ran, and which was asked for") {

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -38,9 +40,17 @@ struct DeviceMemory {
       cudaFree(address);
       throw;
     }
+    count(address, bytes);
     return static_cast<std::byte*>(address);
   }
-  static void unmap(std::byte* base, std::int64_t) noexcept { cudaFree(base); }
+  static void unmap(std::byte* base, std::int64_t bytes) noexcept {
+    count(base, -bytes);
+    cudaFree(base);
+  }
+  /// Bytes of a GPU that are mapped now.
+  static std::int64_t held(int device) noexcept {
+    return device < 0 || device >= most_devices ? 0 : held_[static_cast<std::size_t>(device)].load();
+  }
 
   /// What is free on the current GPU, but for what the libraries take after the arena.
   static std::int64_t available() {
@@ -48,6 +58,18 @@ struct DeviceMemory {
     require(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
     return std::max<std::int64_t>(0, static_cast<std::int64_t>(free) - library_bytes);
   }
+
+ private:
+  static constexpr int most_devices = 64;
+
+  static void count(void const* base, std::int64_t bytes) noexcept {
+    cudaPointerAttributes about{};
+    if (cudaPointerGetAttributes(&about, base) == cudaSuccess && about.device >= 0 &&
+        about.device < most_devices)
+      held_[static_cast<std::size_t>(about.device)].fetch_add(bytes);
+  }
+
+  static inline std::array<std::atomic<std::int64_t>, most_devices> held_{};
 };
 
 /// Host memory that the GPU reaches by the same addresses. It begins at a multiple of the granularity, as

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands for cuda.cu in a library that was built without CUDA.
+// Stands for cuda.cu and device_probe.cu in a library that was built without CUDA.
 #include "tessera/fwd.hpp"
+#include "tessera/train/device_probe.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -11,5 +12,9 @@ DeviceRecipes const* cuda_recipes();  // as devices.hpp declares it, which is no
 DeviceRecipes const* cuda_recipes() { return nullptr; }
 
 }  // namespace detail
+
+std::optional<double> product_rate(RecipeTable const&) { return std::nullopt; }
+std::optional<std::int64_t> allocated_bytes(std::string_view, int) { return std::nullopt; }
+
 }  // namespace v0
 }  // namespace tessera
