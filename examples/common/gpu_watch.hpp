@@ -31,7 +31,7 @@ struct GpuUse {
 class GpuSums {
  public:
   /// Less time says little: the driver renews its figures up to a second late.
-  static constexpr double least_seconds = 5.0;
+  static constexpr double least_seconds = 2.5;
 
   /// The samples of all GPUs at one moment, in seconds of any clock.
   void add(double now, std::vector<nvml::Sample> const& gpus) {

@@ -91,6 +91,7 @@ class Training {
         fixed_(fixed_steps),
         steps_(steps_of(settings, point, data)),
         done_(done) {
+    done_.untimed = settings.warmup;
     ranks_.resize(static_cast<std::size_t>(point.world()));
     if (options_.total_steps == 0) options_.total_steps = steps_;
     if (settings.epochs > 0)
@@ -170,12 +171,12 @@ class Training {
     RankTotals& totals = ranks_[static_cast<std::size_t>(comm.rank())];
     if (root) begin_window();
     std::deque<Ticket> under_way;
-    std::int64_t read = 0;
+    std::int64_t read = 0, untimed = settings_.warmup;
     auto const read_all_but = [&](std::size_t kept) {
       for (; under_way.size() > kept; under_way.pop_front(), ++read) {
         StepReport const report = under_way.front().get();
         if (root) note(read, report);
-        if (read < settings_.warmup) continue;
+        if (read < untimed) continue;
         ++totals.steps;
         totals.bytes += report.comm_bytes;
         totals.comm_s = plus(totals.comm_s, report.comm_seconds);
@@ -185,6 +186,18 @@ class Training {
     {
       EndNote const end_note(*trainer, totals);
       for (std::int64_t step = 0; goes(comm, step); ++step) {
+        if (step == steps_) {  // what was asked for is over and was short
+          read_all_but(0);
+          FileTraffic const before = trainer->file_use().bytes;
+          add_weights(*trainer, step, root);
+          FileTraffic const after = trainer->file_use().bytes;  // which are no step's
+          totals.nvme_read -= after.read - before.read;
+          totals.nvme_written -= after.written - before.written;
+          untimed = step + 1;  // its interval begins before the weights were collected
+          if (root) time_again(untimed);
+          totals.steps = totals.bytes = 0;
+          totals.comm_s = totals.waiting_s = 0.0;
+        }
         ++totals.begun;
         under_way.push_back(trainer->step(loader.load(step)));
         // The first report is read at once where that costs no timed step.
@@ -193,15 +206,31 @@ class Training {
       }
       read_all_but(0);
       if (root && watch_) done_.gpus = watch_->sums().use();
-      // Before the weights are collected: no rank's trainer goes without that.
+      // Before all ranks meet once more: until then each has its trainer.
       if (root) done_.device_memory = cli::device_memory_of(point_.recipe.device, point_.world());
     }
+    if (totals.begun <= steps_)
+      add_weights(*trainer, totals.begun, root);
+    else
+      (void)comm::unanimous(comm, true);
+  }
+
+  /// All ranks together, after `steps` steps.
+  void add_weights(AnyTrainer& trainer, std::int64_t steps, bool root) {
     WeightsHash hash;
-    trainer->collect([&](ParameterSpec const& parameter, std::span<float const> values) {
+    trainer.collect([&](ParameterSpec const& parameter, std::span<float const> values) {
       cli::check_finite(parameter, values);
       hash.add(parameter.name, parameter.shape, values);
     });
-    if (root) done_.weights_hash = hash.digest();
+    if (!root) return;
+    done_.weights_hash = hash.digest();
+    done_.hashed_after = steps;
+  }
+
+  /// Rank 0: the first `untimed` steps were to warm up.
+  void time_again(std::int64_t untimed) {
+    done_.timed = {};
+    done_.untimed = untimed;
   }
 
   /// Rank 0 with the report of a step: the log and the clocks.
@@ -220,8 +249,8 @@ class Training {
       if (auto const ended = epoch_->add(report)) done_.epochs.push_back(*ended);
     if (step == 0) done_.first_step_s = seconds(start_, Clock::now());
     std::int64_t const done = step + 1;
-    if (done == settings_.warmup) begin_window();
-    if (done > settings_.warmup) {
+    if (done == done_.untimed) begin_window();
+    if (done > done_.untimed) {
       done_.timed.add(report);
       done_.cpu_seconds = cli::cpu_seconds() - cpu_before_;
       done_.window_s = seconds(window_, Clock::now());

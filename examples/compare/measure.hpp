@@ -25,6 +25,8 @@ namespace compare {
 struct Repeat {
   std::vector<results::StepLogRow> log;  ///< every step, from the very first
   TimedSteps timed;
+  std::int64_t untimed = 0;       ///< steps before them
+  std::int64_t hashed_after = 0;  ///< the step whose weights the hash is of: beyond it goes --min-time alone
   std::vector<results::EpochLogRow> epochs;  ///< where they say how long
   std::int64_t tokens = 0, unmasked = 0;     ///< of all steps; those that counted
   double final_loss_with_padding = 0.0;

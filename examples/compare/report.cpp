@@ -214,7 +214,7 @@ void add_measurements(Row& row, Measured const& of, Settings const& settings) {
   row["losses"] = std::move(losses);
   row["grad_norms"] = std::move(norms);
   row["steps"] = static_cast<std::int64_t>(first.log.size());
-  row["warmup"] = settings.warmup;
+  row["warmup"] = first.untimed;
   row["skipped_steps"] =
       std::count_if(first.log.begin(), first.log.end(), [](auto const& line) { return line.skipped; });
   if (!first.weights_hash.empty()) row["weights_hash"] = first.weights_hash;

@@ -192,7 +192,7 @@ std::string hash_class(Measured const& row) {
   return point.model.name + "/" + std::string(point.recipe.names.precision) + "/" +
          std::string(point.recipe.names.attention) + "/" + std::string(point.recipe.names.adapters) + "/" +
          std::to_string(point.split.global()) + "/" + std::to_string(point.split.batch) + "/" +
-         std::to_string(point.sequence) + "/" + std::to_string(row.repeats.front().log.size());
+         std::to_string(point.sequence) + "/" + std::to_string(row.repeats.front().hashed_after);
 }
 
 /// The names of rows, the first three of many.

@@ -199,9 +199,9 @@ TEST_CASE("figures of some seconds are those of all GPUs, and of long enough a t
   one.utilization_pct = 100;
   one.power_instant_w = 700.0;
   one.temperature_c = 70;
-  sums.add(104.0, {one, other});
+  sums.add(102.4, {one, other});
   CHECK_FALSE(sums.use());
-  sums.add(106.0, {one, other});
+  sums.add(102.6, {one, other});
   auto const use = sums.use().value();
   CHECK(*use.util_pct == doctest::Approx((60.0 + 70.0 + 70.0) / 3.0));
   CHECK(*use.power_w == doctest::Approx((800.0 + 1000.0 + 1000.0) / 3.0));
