@@ -11,7 +11,6 @@
 
 #include "common/gpus.hpp"
 #include "common/machine.hpp"
-#include "common/peaks.hpp"
 #include "common/product_plans.hpp"
 
 namespace tessera {
@@ -220,26 +219,9 @@ void add_measurements(Row& row, Measured const& of, Settings const& settings) {
   if (!first.weights_hash.empty()) row["weights_hash"] = first.weights_hash;
 }
 
-/// What the devices of a row reach at the most, as documented, else as measured; nothing where they differ.
-struct Ceiling {
-  double flops;
-  char const* from;
-};
-std::optional<Ceiling> ceiling_of(Point const& point, DeviceFacts const& device,
-                                  ProductRate const& measured) {
-  auto const world = static_cast<std::size_t>(point.world());
-  if (device.models.size() < world) return std::nullopt;
-  for (std::size_t rank = 1; rank < world; ++rank)
-    if (device.models[rank] != device.models[0]) return std::nullopt;
-  if (auto const peak = cli::peak_flops(device.models[0], point.recipe.precision))
-    return Ceiling{*peak, "documented"};
-  if (auto const rate = measured(point.recipe)) return Ceiling{*rate, "measured"};
-  return std::nullopt;
-}
-
 /// `base` is what its speedup is against.
 Row row_of(Measured const& of, Measured const* base, std::vector<Measured> const& all,
-           Settings const& settings, DeviceFacts const& device, ProductRate const& measured) {
+           Settings const& settings, DeviceFacts const& device, cli::ProductRate const& measured) {
   Row row = results::empty_row();
   Point const& point = of.point;
   cli::describe_point(row, point);
@@ -265,8 +247,9 @@ Row row_of(Measured const& of, Measured const* base, std::vector<Measured> const
   if (Measured const* twin = twin_of(of, all, settings)) row["same_program_as"] = twin->point.experiment;
   if (of.ok()) {
     double const rate = of.tokens_per_second();
-    auto const ceiling =
-        of.trainable && of.trainable != of.params ? std::nullopt : ceiling_of(point, device, measured);
+    auto const ceiling = of.trainable && of.trainable != of.params
+                             ? std::nullopt
+                             : cli::ceiling_of(point.recipe, point.world(), device, measured);
     if (ceiling) {
       row["mfu_pct"] = 100.0 * rate / of.point.world() * point.model.built.flops_per_token(point.sequence) /
                        ceiling->flops;
@@ -356,7 +339,7 @@ bool is_faster(Measured const& one, Measured const& other) {
 }
 
 std::vector<Row> result_rows(std::vector<Measured> const& measured, Settings const& settings,
-                             DeviceFacts const& device, ProductRate const& rate) {
+                             DeviceFacts const& device, cli::ProductRate const& rate) {
   std::vector<Row> rows(measured.size());
   for (TableRows const& table : tables_of(measured)) {
     Measured const* const base = base_of(table, measured);

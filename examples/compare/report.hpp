@@ -3,15 +3,14 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "tessera/io/results.hpp"
 #include "tessera/train/any_trainer.hpp"
-#include "tessera/train/device_probe.hpp"
 
+#include "common/ceiling.hpp"
 #include "common/terminal.hpp"
 #include "compare/measure.hpp"
 
@@ -19,12 +18,10 @@ namespace tessera {
 inline namespace v0 {
 namespace compare {
 
-/// What a device multiplies a second in a recipe's precision, measured; nothing where that is not known.
-using ProductRate = std::function<std::optional<double>(RecipeTable const&)>;
-
 /// The rows with what they say of each other: speedup, scaling, same program. `device` is what they ran on.
 std::vector<results::Row> result_rows(std::vector<Measured> const& measured, Settings const& settings,
-                                      DeviceFacts const& device, ProductRate const& rate = &product_rate);
+                                      DeviceFacts const& device,
+                                      cli::ProductRate const& rate = &product_rate);
 inline std::vector<results::Row> result_rows(std::vector<Measured> const& measured,
                                              Settings const& settings) {
   return result_rows(measured, settings, device_facts(settings.matrix.device));

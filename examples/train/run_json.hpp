@@ -50,6 +50,7 @@ inline Json config_json(Settings const& settings) {
   config["validation"] = settings.validation ? Json(settings.validation->description()) : Json(nullptr);
   config["validate_every"] = settings.validate_every;
   config["steps"] = settings.steps;
+  config["min_time_s"] = settings.min_time;
   config["learning_rate"] = options.learning_rate;
   config["beta1"] = options.beta1;
   config["beta2"] = options.beta2;

@@ -61,6 +61,7 @@ struct TrainFlags {
   std::string freeze;  ///< as given; the options have the rule
   AdapterSettings adapters;
   std::filesystem::path validation, init, save, log, nvme_path, product_plans, tensorboard;
+  double min_time = 0.0;
   std::int64_t validate_every = 0, print_every = 0;
   bool quiet = false, deepspeed_keys = false;
   ConfigFile file;
@@ -126,6 +127,11 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
                 flags.samples = whole_number(flag, value, 1, (std::int64_t{1} << 31) - 1);
               });
 
+  line.real("--min-time", flags.min_time,
+            "go on after --steps until so many seconds are timed; on GPUs 3 where nothing says how long and "
+            "nothing is saved",
+            at_least(0.0));
+
   add_checkpoint_flags(line, flags.checkpoints);
   add_optimizer_flags(line, flags.options, "--warmup-steps");
   add_loss_scale_flags(line, flags.options.loss_scale);
@@ -160,6 +166,7 @@ struct Settings {
   std::int64_t steps = 0;
   std::int64_t samples = 0;  ///< the first so many of the data; 0: all
   std::int64_t epochs = 0;   ///< 0: the steps say how long
+  double min_time = 0.0;     ///< seconds that are timed at least, by steps beyond those
   std::int64_t validate_every = 0, print_every = 0;
   std::filesystem::path init, save, log, tensorboard;
   std::filesystem::path nvme_path;  ///< empty: a fresh folder, where one is needed
@@ -312,6 +319,30 @@ inline void check_schedule(Settings& settings) {
   options.total_steps = options.warmup_steps + 1;  // nothing is trained, so no rate is ever asked for
 }
 
+/// Power and utilisation want seconds, which a run on GPUs takes unless it was told otherwise or leaves
+/// something behind that must not depend on time. Refuses --min-time where the end must be known.
+inline void resolve_min_time(CommandLine const& line, TrainFlags const& flags, Settings& settings) {
+  constexpr double seconds_on_gpus = 3.0;
+  TrainerOptions const& options = settings.options;
+  bool const falls = options.schedule == RateShape::linear || options.schedule == RateShape::cosine;
+  bool const told = line.given("--steps") || settings.epochs > 0;
+  bool const leaves = !settings.save.empty() || !settings.adapters.save.empty() ||
+                      !settings.checkpoints.folder.empty() || settings.validation;
+  settings.min_time = flags.min_time;
+  if (!line.given("--min-time") && settings.recipe.device != Cpu::name && !falls && !told && !leaves)
+    settings.min_time = seconds_on_gpus;
+  if (settings.min_time == 0.0) return;
+  if (settings.epochs > 0)
+    refuse("--min-time goes on beyond the last of the epochs; give --steps, or leave it out");
+  if (settings.steps == 0) refuse("--min-time times steps, and --steps 0 trains nothing; leave it out");
+  if (falls)
+    refuse(std::string("--min-time goes on beyond --steps, where --schedule ") + name_of(options.schedule) +
+           " has ended and the learning rate is 0; give --steps without --min-time, or --schedule constant");
+  if (!settings.checkpoints.folder.empty())
+    refuse(
+        "--min-time goes on beyond --steps, which are all steps of a run with --checkpoint; leave one out");
+}
+
 /// Settles and checks everything that can be known before the first step but the room on disks, of which
 /// state may take some. Throws Error.
 inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
@@ -416,6 +447,7 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
                            (settings.epochs == 1 ? " epoch of " : " epochs of ") + grouped(samples) +
                            " samples";
   }
+  resolve_min_time(line, flags, settings);
   check_schedule(settings);
   continue_data(settings.checkpoints, settings.data_identity(), settings.relation.global(), settings.steps);
   check_trace(line, settings.trace, settings.steps - settings.checkpoints.first_step());
@@ -434,6 +466,7 @@ inline std::map<std::string, std::string> settled_flags(Settings const& settings
   });
   flags["--batch"] = std::to_string(settings.relation.batch);
   flags["--accumulation"] = std::to_string(settings.relation.accumulation);
+  if (settings.min_time > 0.0) flags["--min-time"] = shortest(settings.min_time);
   flags["--steps"] = settings.epochs > 0 ? "" : std::to_string(settings.steps);
   if (!reads_fields(settings.data)) flags["--field"] = "";
   if (settings.checkpoints.folder.empty()) flags["--checkpoint-every"] = flags["--keep"] = "";
@@ -480,6 +513,8 @@ inline Box box_of(Settings const& settings, CommandLine const& line) {
           line.given("--global-batch") ? origin("--global-batch") : "derived");
   box.add("sequence", std::to_string(options.sequence), origin("--sequence"));
   box.add("steps", grouped(settings.steps), settings.length_from);
+  if (settings.min_time > 0.0)
+    box.add("least time", shortest(settings.min_time) + " s", origin("--min-time"));
   if (CheckpointSettings const& saved = settings.checkpoints; !saved.folder.empty())
     box.add("checkpoints",
             v0::detail::path_text(saved.folder) +

@@ -30,6 +30,7 @@
 #include "common/tensorboard.hpp"
 #include "common/terminal.hpp"
 #include "common/weights.hpp"
+#include "train/rates.hpp"
 #include "train/run_json.hpp"
 #include "train/settings.hpp"
 #include "train/tracing.hpp"
@@ -74,14 +75,15 @@ class Training {
                     v0::detail::path_text(settings_.checkpoints.folder) +
                         ": another run has saved there since this one looked; start again");
     }
+    int const ranks = static_cast<int>(settings_.relation.ranks);
+    figures_.prepare(settings_.recipe, ranks);
     RunOptions options;
     options.stuck = [](std::string const& text) {
       print_error(text);
       std::_Exit(tessera::exit_code(ErrorKind::peer_lost));
     };
     run_ranks(
-        settings_.recipe, static_cast<int>(settings_.relation.ranks),
-        [this](comm::Comm& comm) { train(comm); }, options);
+        settings_.recipe, ranks, [this](comm::Comm& comm) { train(comm); }, options);
     if (data_error_)
       throw Error(data_error_->kind(),
                   data_error_->what() + (!saves()     ? std::string()
@@ -141,22 +143,28 @@ class Training {
         if (root) record(report);
       }
     };
+    std::int64_t validated = -1;
     std::int64_t const first = settings_.checkpoints.first_step(), every = settings_.checkpoints.every;
     TracedSteps traced(settings_.trace, first, *trainer, comm.rank());
     std::int64_t step = first, saved = first;
+    bool cut = false;
     AsyncCheckpoint beside;
-    for (; step < settings_.steps; ++step) {
+    for (; goes(comm, step); ++step) {
       Batch const* const batch = load(*loader, step + settings_.checkpoints.data_shift);
       bool const stopped = root && step > 0 && (Interrupt::caught() || validation_cut_);
-      if (!comm::unanimous(comm, batch != nullptr && !stopped && !beside.failed())) break;
+      if (!comm::unanimous(comm, batch != nullptr && !stopped && !beside.failed())) {
+        cut = true;
+        break;
+      }
       bool const timed = traced.begin(step);
       under_way.push_back(trainer->step(*batch));
       read_all_but(timed ? 0 : steps_read_late(settings_.recipe));
       if (timed && traced.end(step, seconds)) hand_in(traced.take(), comm);
       bool const due = settings_.validate_every > 0 && (step + 1) % settings_.validate_every == 0;
-      if (validation && (due || step + 1 == settings_.steps)) {
+      if (validation && (due || (step + 1 == settings_.steps && settings_.min_time == 0.0))) {
         read_all_but(0);
         validate(*trainer, *validation, comm, step + 1);
+        validated = step + 1;
       }
       if (checkpoints() && every > 0 && (step + 1) % every == 0) {
         read_all_but(0);
@@ -165,6 +173,8 @@ class Training {
       if (root && !saving_.empty() && !beside.busy() && !beside.failed()) say_saved();
     }
     read_all_but(0);
+    if (validation && !cut && step > first && validated != step) validate(*trainer, *validation, comm, step);
+    if (root) figures_.end();
     if (traced.wants(step)) hand_in(traced.take(), comm);
     if (settings_.checkpoints.grace == 0) Interrupt::heed();
     beside.wait();
@@ -173,11 +183,20 @@ class Training {
     if (step > 0 || settings_.steps == 0) finish(*trainer, root);
   }
 
+  /// Whether step `step` takes place: those that were asked for, and then others until enough time is timed,
+  /// of which rank 0 knows.
+  bool goes(comm::Comm const& comm, std::int64_t step) {
+    if (step < settings_.steps) return true;
+    return settings_.min_time > 0.0 && step > 0 &&
+           comm::unanimous(comm, !comm.is_root() || figures_.rates.seconds() < settings_.min_time);
+  }
+
   /// After the last timed step, or where the run was cut short: a trace is there however the run ends.
   void hand_in(RankTimes times, comm::Comm const& comm) {
     times_[static_cast<std::size_t>(comm.rank())] = std::move(times);
     comm::unanimous(comm, true);
     if (!comm.is_root()) return;
+    figures_.rates.pause();
     TraceSettings const& asked = settings_.trace;
     bar_.clear();
     bool const any = !times_.front().steps.empty();
@@ -200,6 +219,7 @@ class Training {
     std::filesystem::path const folder =
         beside ? checkpoints_.save(trainer, *beside, options) : checkpoints_.save(trainer, options);
     if (!root) return;
+    figures_.rates.pause();
     saving_ = v0::detail::path_text(folder);
     saving_since_ = start;
     if (!beside) say_saved();
@@ -244,6 +264,7 @@ class Training {
       tokens += counted;
     }
     if (!comm.is_root()) return;
+    figures_.rates.pause();
     if (index < batches) {  // cut short: a part of the mean says nothing
       validation_cut_ = true;
       return;
@@ -389,9 +410,9 @@ class Training {
     if (taken == 1) first_loss_ = report.loss;
     last_loss_ = report.loss;
     if (taken > 1 || settings_.steps == 1) {  // the first step warms caches up
-      ++timed_;
-      seconds_ += report.seconds;
-      tokens_ += report.tokens;
+      figures_.rates.add(report);
+    } else {
+      figures_.begin();
     }
     std::int64_t const positions = epoch_ ? epoch_->positions(done_) : report.tokens;
     auto const with_padding =
@@ -423,14 +444,18 @@ class Training {
           asked > 0 ? asked : std::max<std::int64_t>(1, settings_.steps / (bar ? 20 : 100));
       bool const late = bar && Clock::now() - line_printed_ >= std::chrono::minutes(1);
       bool const early = asked == 0 && done_ <= (bar ? 1 : 10);
-      if (report.skipped || early || done_ % every == 0 || done_ == settings_.steps || late) {
+      bool const beyond = asked == 0 && done_ > settings_.steps;  // --min-time: a line a second
+      bool const second = Clock::now() - line_printed_ >= std::chrono::seconds(1);
+      if (report.skipped || early || (beyond ? second : done_ % every == 0) || done_ == settings_.steps ||
+          late) {
         bar_.clear();
         std::cout << report << (with_padding ? " | with padding " + fixed(*with_padding, 4) : std::string())
                   << std::endl;
         line_printed_ = Clock::now();
       }
       if (epoch) say(epoch_text(*epoch));
-      bar_.show(done_, seconds_ > 0.0 ? static_cast<double>(tokens_) / seconds_ : rate,
+      bar_.show(std::min(done_, settings_.steps),
+                figures_.rates.seconds() > 0.0 ? figures_.rates.rate() : rate,
                 "loss " + fixed(report.loss, 4));
     }
     if (!std::isfinite(report.loss))
@@ -446,13 +471,15 @@ class Training {
   }
 
   void summarize(std::string const& weights_hash) {
-    double const rate = seconds_ > 0.0 ? static_cast<double>(tokens_) / seconds_ : 0.0;
+    bool const all = trainable_count(settings_.units()) == parameter_count(settings_.units());
+    auto const flops =
+        all ? std::optional(settings_.model.built.flops_per_token(settings_.options.sequence)) : std::nullopt;
     std::int64_t const taken = done_ - settings_.checkpoints.first_step();
     to_log([&](JsonlLog& log) {
       Json summary = {{"steps_done", done_}, {"interrupted", interrupted()}};
       summary["first_loss"] = taken > 0 ? Json(first_loss_) : Json(nullptr);
       summary["final_loss"] = taken > 0 ? Json(last_loss_) : Json(nullptr);
-      summary["avg_tokens_per_sec"] = timed_ > 0 ? Json(rate) : Json(nullptr);
+      figures_.add_to(summary, flops);
       summary["measured_products"] = settings_.plans ? Json(settings_.plans->take_used()) : Json(nullptr);
       summary["weights_hash"] = weights_hash;
       log.note({{"summary", std::move(summary)}});
@@ -463,8 +490,7 @@ class Training {
           (validation_cut_ ? ", within its validation: there is no validation loss" : ""));
     if (taken > 0)
       say("trained " + grouped(taken) + (taken == 1 ? " step" : " steps") + " | loss " +
-          fixed(first_loss_, 4) + " -> " + fixed(last_loss_, 4) + " | " +
-          grouped(static_cast<std::int64_t>(rate)) + " tok/s");
+          fixed(first_loss_, 4) + " -> " + fixed(last_loss_, 4) + " | " + figures_.text(flops));
     if (settings_.trace.profile && !times_.front().steps.empty())
       say(profile_text(profile_of(times_.front()), times_.size()));
     if (!settings_.adapters.save.empty())
@@ -492,9 +518,10 @@ class Training {
   std::optional<EventFile> events_;
   AnyTrainer const* trainer_ = nullptr;  // of rank 0, while it trains; for the event file
   bool log_cut_ = false, trace_lost_ = false, validation_cut_ = false;
-  std::int64_t done_, logged_, timed_ = 0, tokens_ = 0;
+  std::int64_t done_, logged_;
+  RunFigures figures_;
   Clock::time_point line_printed_ = Clock::now();
-  double first_loss_ = 0.0, last_loss_ = 0.0, seconds_ = 0.0;
+  double first_loss_ = 0.0, last_loss_ = 0.0;
 };
 
 }  // namespace cli
