@@ -122,8 +122,8 @@ inline constexpr auto row_fields = std::to_array<std::string_view>({
     "spread_pct",          // of the rate: over repeats, of one repeat from step to step
     "unsteady",            // steps or repeats vary by more than 5%
     "speedup_uncertainty",
-    "allocated_mb",  // of the device by arenas, when the last step had ended
-    "mfu_against",   // whose figure `mfu_pct` divides by: documented or measured
+    "allocated_mb",       // of the device by arenas, when the last step had ended
+    "mfu_against",        // whose figure `mfu_pct` divides by: documented or measured
     "product_plans",      // library or measured: how algorithms of products were chosen
     "measured_products",  // how many took a measured plan
 });
