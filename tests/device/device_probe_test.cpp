@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is measured of a GPU itself: the rate of a product, and the bytes that arenas hold.
+#include "tessera/train/device_probe.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <doctest/doctest.h>
+
+#include "tessera/policy/parse.hpp"
+#include "tessera/train/any_trainer.hpp"
+#include "tessera/train/gpt2_family.hpp"
+
+#include "device/skip.hpp"
+#include "support/runs.hpp"
+
+namespace {
+
+using namespace support;
+
+RecipeTable on_gpu(std::string_view precision) {
+  SlotNames names;
+  names.device = "cuda";
+  names.precision = precision;
+  return parse_recipe(names);
+}
+
+}  // namespace
+
+TEST_CASE("a large product on a GPU has a rate, which is measured once") {
+  TESSERA_NEEDS_GPU();
+  for (std::string_view const precision : {"fp64", "fp32", "tf32", "fp16", "bf16"}) {
+    INFO(std::string(precision));
+    auto const rate = product_rate(on_gpu(precision));
+    REQUIRE(rate);
+    CHECK(*rate > 1e11);
+    CHECK(*rate < 1e16);
+    CHECK(product_rate(on_gpu(precision)) == rate);
+  }
+  CHECK(*product_rate(on_gpu("bf16")) > *product_rate(on_gpu("fp32")));
+}
+
+TEST_CASE("what arenas hold of a GPU is there as long as their trainer") {
+  TESSERA_NEEDS_GPU();
+  std::int64_t const before = allocated_bytes("cuda", 0).value();
+  {
+    auto const trainer = make_trainer(any_model(tiny), on_gpu("bf16"), comm::Comm(), options_of(Run{}));
+    std::int64_t const planned = trainer->plan().arena_bytes[static_cast<std::size_t>(Tier::device)];
+    std::int64_t const held = allocated_bytes("cuda", 0).value() - before;
+    CHECK(held >= planned);
+    CHECK(held < planned + (std::int64_t{16} << 20));  // whole granules of each arena
+  }
+  CHECK(allocated_bytes("cuda", 0) == before);
+  CHECK(allocated_bytes("cuda", 999) == 0);
+}
