@@ -42,7 +42,8 @@ class DeviceBytes {
 /// A GPU context for micro-batches of up to `tokens` tokens, with its workspace.
 struct Gpu {
   explicit Gpu(std::int64_t tokens = 1 << 16, Math const& math = {})
-      : workspace(Context<Cuda>::workspace_bytes(1, tokens)), context(1, workspace.span(), nullptr, math) {}
+      : workspace(Context<Cuda>::workspace_bytes(1, tokens, math.product)),
+        context(1, workspace.span(), nullptr, math) {}
   /// Waits for everything enqueued; throws the first failure.
   void finish() {
     context.synchronize();

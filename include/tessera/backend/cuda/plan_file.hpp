@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Algorithms of products in a file, a line each, for any compiler.
 //
-// Several processes may add lines at once: each is one write to the file's end. A line ends in a sum over its
-// text, so that one that was torn or damaged is known; it is passed over, which costs one measurement.
+// Several processes may add lines at once: each is one write to the file's end, under its lock. A line ends
+// in a sum over its text, so that one that was torn or damaged is known; it is passed over, which costs one
+// measurement.
 #pragma once
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
@@ -141,6 +143,9 @@ class PlanFile {
   std::string append(std::string line) const {
     Opened const file(path_, O_RDWR | O_CREAT);
     if (!file) return cannot("open", errno);
+    // A line of another process that is half written would look like one that was torn. Closing unlocks.
+    while (::flock(file.number, LOCK_EX) < 0 && errno == EINTR) {
+    }
     struct stat status {};
     char last = '\n';
     if (::fstat(file.number, &status) == 0 && status.st_size > 0)
