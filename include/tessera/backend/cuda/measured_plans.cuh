@@ -47,6 +47,31 @@ static __global__ void fill_operand(cudaDataType_t type, std::int64_t count, std
   if (type == CUDA_R_32F) static_cast<float*>(to)[i] = value;
   if (type == CUDA_R_64F) static_cast<double*>(to)[i] = value;
 }
+/// How an operand of a product lies: so many elements from line to line, the depth along lines or across
+/// them.
+struct OperandLines {
+  std::int64_t count, stride, depth;
+  bool along;
+};
+/// The same for results that tell orders of sums apart: exponents are far apart, and the second half of the
+/// depth is the first again, or its negative, so that of a sum nothing is left but what was rounded on the
+/// way.
+static __global__ void fill_cancelling(cudaDataType_t type, OperandLines lines, bool negative,
+                                       std::uint32_t seed, void* to) {
+  std::int64_t const i = static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x;
+  if (i >= lines.count) return;
+  std::int64_t const at = lines.along ? i % lines.stride : i / lines.stride, half = lines.depth / 2;
+  bool const again = at >= half && at < 2 * half;
+  std::int64_t const source = again ? i - half * (lines.along ? 1 : lines.stride) : i;
+  PhiloxCounter const drawn = philox4x32(
+      {{static_cast<std::uint32_t>(source), static_cast<std::uint32_t>(source >> 32), seed, 0}}, {{1, 2}});
+  float value = static_cast<float>(static_cast<std::int32_t>(drawn.word[0])) * 0x1p-31f;
+  value = ldexpf(again && negative ? -value : value, 2 - static_cast<int>(drawn.word[1] % 11));
+  if (type == CUDA_R_16BF) static_cast<bfloat16*>(to)[i] = put<bfloat16>(value);
+  if (type == CUDA_R_16F) static_cast<tessera::half*>(to)[i] = put<tessera::half>(value);
+  if (type == CUDA_R_32F) static_cast<float*>(to)[i] = value;
+  if (type == CUDA_R_64F) static_cast<double*>(to)[i] = value;
+}
 static __global__ void count_differences(std::int64_t words, std::uint32_t const* a, std::uint32_t const* b,
                                          unsigned* found) {
   std::int64_t const i = static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x;
@@ -221,7 +246,8 @@ class MeasuredPlans final : public PlanChoice {
     return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2;
   }
 
-  /// The fastest by more than 2 % whose bits are the first's; none where there is no memory to try.
+  /// The fastest by more than 2 % whose bits are the first's, of sums that cancel too, where an order of
+  /// adding shows; none where there is no memory to try.
   static std::optional<cublasLtMatmulAlgo_t> fastest(cublasLtHandle_t blas, ProductKey const& key,
                                                      std::size_t workspace_bytes, BlasPlan const& first) {
     BesideCapture const beside;
@@ -242,11 +268,12 @@ class MeasuredPlans final : public PlanChoice {
       fill_operand<<<static_cast<unsigned>((elements + 255) / 256), 256, 0, stream.get()>>>(type, elements,
                                                                                             seed, to.get());
     };
-    fill(key.in, key.a_elements(), 1, a);
-    fill(key.in, key.b_elements(), 2, b);
-    fill(key.out, key.y_elements(), 3, c);
-    if (key.fused != Fused::none)
-      fill(key.out, key.fused == Fused::bias ? key.columns : key.rows * key.columns, 4, extra);
+    auto const fill_twice = [&](OperandLines const& lines, bool negative, std::uint32_t seed,
+                                Spare const& to) {
+      fill_cancelling<<<static_cast<unsigned>((lines.count + 255) / 256), 256, 0, stream.get()>>>(
+          key.in, lines, negative, seed, to.get());
+    };
+    if (key.fused == Fused::gelu_derivative) fill(key.out, key.rows * key.columns, 4, extra);
     auto const run = [&](Spare const& to) {
       return plan.run(blas, {a.get(), b.get(), c.get(), extra.get(), to.get()}, workspace.get(),
                       stream.get()) == CUBLAS_STATUS_SUCCESS;
@@ -267,14 +294,9 @@ class MeasuredPlans final : public PlanChoice {
     };
     cudaMemsetAsync(want.get(), 0, results + 4, stream.get());
     cudaMemsetAsync(got.get(), 0, results + 4, stream.get());
-    if (!run(want)) return std::nullopt;
-    std::optional<cublasLtMatmulAlgo_t> best = plan.algorithm();
-    float least = time() * 0.98f;
-    for (int i = 1; i < count; ++i) {
-      plan.adopt(candidates[static_cast<std::size_t>(i)]);
+    auto const same = [&] {
       unsigned differ = 0;
       cudaMemsetAsync(found.get(), 0, 4, stream.get());
-      if (!run(got)) continue;
       std::int64_t const words = static_cast<std::int64_t>(results + 3) / 4;
       count_differences<<<static_cast<unsigned>((words + 255) / 256), 256, 0, stream.get()>>>(
           words, static_cast<std::uint32_t const*>(want.get()), static_cast<std::uint32_t const*>(got.get()),
@@ -282,7 +304,47 @@ class MeasuredPlans final : public PlanChoice {
       require(cudaMemcpyAsync(&differ, found.get(), 4, cudaMemcpyDeviceToHost, stream.get()),
               "cudaMemcpyAsync");
       require(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
-      if (differ) continue;
+      return differ == 0;
+    };
+    std::array<bool, most> equal;
+    equal.fill(true);
+    for (bool const cancels : {true, false}) {
+      if (cancels) {
+        fill_twice({key.a_elements(),
+                    key.a_stride       ? key.a_stride
+                    : key.a_transposed ? key.rows
+                                       : key.depth,
+                    key.depth, !key.a_transposed},
+                   true, 1, a);
+        fill_twice({key.b_elements(),
+                    key.b_stride       ? key.b_stride
+                    : key.b_transposed ? key.depth
+                                       : key.columns,
+                    key.depth, key.b_transposed},
+                   false, 2, b);
+        cudaMemsetAsync(c.get(), 0, results, stream.get());
+      } else {
+        fill(key.in, key.a_elements(), 1, a);
+        fill(key.in, key.b_elements(), 2, b);
+        fill(key.out, key.y_elements(), 3, c);
+      }
+      if (key.fused == Fused::bias && cancels) cudaMemsetAsync(extra.get(), 0, results, stream.get());
+      if (key.fused == Fused::bias && !cancels) fill(key.out, key.columns, 4, extra);
+      plan = first;
+      if (!run(want)) return std::nullopt;
+      for (int i = 1; i < count; ++i) {
+        bool& one = equal[static_cast<std::size_t>(i)];
+        if (!one) continue;
+        plan.adopt(candidates[static_cast<std::size_t>(i)]);
+        one = run(got) && same();
+      }
+    }
+    plan = first;
+    std::optional<cublasLtMatmulAlgo_t> best = plan.algorithm();
+    float least = time() * 0.98f;
+    for (int i = 1; i < count; ++i) {
+      if (!equal[static_cast<std::size_t>(i)]) continue;
+      plan.adopt(candidates[static_cast<std::size_t>(i)]);
       float const now = time();
       if (now < least) {
         least = now;
