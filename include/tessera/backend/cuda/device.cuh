@@ -42,13 +42,13 @@ inline DeviceAnswers ask_device(int device) {
   if (counted != cudaSuccess && counted != cudaErrorNoDevice) all.failure = text_of(counted);
   cudaGetLastError();  // said here, so no later call of this thread is blamed for it
   if (device >= all.count) return all;
-  require(cudaSetDevice(device), "cudaSetDevice");
   cudaFuncAttributes attributes{};
-  cudaError_t const status = cudaFuncGetAttributes(&attributes, mark_of_code);
+  cudaError_t status = cudaSetDevice(device);
+  if (status == cudaSuccess) status = cudaFuncGetAttributes(&attributes, mark_of_code);
   all.has_code = status != cudaErrorNoKernelImageForDevice && status != cudaErrorInvalidDeviceFunction &&
                  status != cudaErrorUnsupportedPtxVersion;
   if (all.has_code) {
-    require(status, "cudaFuncGetAttributes");
+    require(status, "taking a GPU");
     return all;
   }
   cudaGetLastError();
