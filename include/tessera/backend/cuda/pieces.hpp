@@ -29,10 +29,12 @@ TESSERA_HOST_DEVICE constexpr Pieces pieces_of(float value) {
   std::uint32_t const bits = v0::detail::bit_cast<std::uint32_t>(value);
   bool const infinite = (bits & 0x7fffffffu) == 0x7f800000u;
   pieces.value[0] = bfloat16(value);
-  if (!infinite && (pieces.value[0].bits & 0x7fffu) == infinity)  // rounds up beyond the largest
-    pieces.value[0].bits = static_cast<std::uint16_t>(bits >> 16);
+  // What rounds up beyond the largest is cut, and so is the rest, lest a sum of pieces does so on its way.
+  bool const cut = !infinite && (pieces.value[0].bits & 0x7fffu) == infinity;
+  if (cut) pieces.value[0].bits = static_cast<std::uint16_t>(bits >> 16);
   float const rest = infinite ? 0.0f : value - static_cast<float>(pieces.value[0]);
   pieces.value[1] = bfloat16(rest);
+  if (cut) pieces.value[1].bits = static_cast<std::uint16_t>(v0::detail::bit_cast<std::uint32_t>(rest) >> 16);
   pieces.value[2] = bfloat16(rest - static_cast<float>(pieces.value[1]));
   return pieces;
 }
