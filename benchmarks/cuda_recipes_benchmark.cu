@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // One benchmark for every registered recipe on GPUs: an optimizer step of a GPT-2 of 35 million parameters on
 // 1, 2 and 4 GPUs, as far as there are so many. The names read
-// step/<sharding>/<precision>/<offload>/gpus:<n>. Time is the first GPU's, by its events, from batch to
+// step/<sharding>/<precision>/<offload>/gpus:<n>; what fp32 is for is measured in tf32 and by pieces too. Time is the first GPU's, by its events, from batch to
 // report; tok/s are of all GPUs; device_bytes, host_bytes and comm_bytes are what one of them plans.
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "tessera/policy/parse.hpp"
 #include "tessera/policy/rules.hpp"
@@ -37,17 +39,22 @@ void register_all() {
   for (int const ranks : ts::default_ranks(ts::Cuda::name))
     for (ts::RecipeTable const& registered : ts::registered_recipes()) {
       ts::SlotNames const& names = registered.names;
-      ts::RecipeTable const recipe = ts::parse_recipe({.device = ts::Cuda::name,
-                                                       .sharding = names.sharding,
-                                                       .precision = names.precision,
-                                                       .offload = names.offload});
-      if (ts::broken_rule(recipe) || ts::unavailable_reason(recipe)) continue;
-      std::string const name = "step/" + std::string(names.sharding) + "/" + std::string(names.precision) +
-                               "/" + std::string(names.offload) + "/gpus:" + std::to_string(ranks);
-      benchmark::RegisterBenchmark(name.c_str(),
-                                   [recipe, ranks](benchmark::State& state) { step(state, recipe, ranks); })
-          ->UseManualTime()
-          ->Unit(benchmark::kMillisecond);
+      std::vector<std::string_view> precisions = {names.precision};
+      if (names.precision == "fp32")  // whose products a GPU has in these formats too
+        precisions.insert(precisions.end(), {"tf32", "bf16x6", "bf16x3"});
+      for (std::string_view const precision : precisions) {
+        ts::RecipeTable const recipe = ts::parse_recipe({.device = ts::Cuda::name,
+                                                         .sharding = names.sharding,
+                                                         .precision = precision,
+                                                         .offload = names.offload});
+        if (ts::broken_rule(recipe) || ts::unavailable_reason(recipe)) continue;
+        std::string const name = "step/" + std::string(names.sharding) + "/" + std::string(precision) + "/" +
+                                 std::string(names.offload) + "/gpus:" + std::to_string(ranks);
+        benchmark::RegisterBenchmark(name.c_str(),
+                                     [recipe, ranks](benchmark::State& state) { step(state, recipe, ranks); })
+            ->UseManualTime()
+            ->Unit(benchmark::kMillisecond);
+      }
     }
 }
 
