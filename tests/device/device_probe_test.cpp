@@ -32,7 +32,7 @@ RecipeTable on_gpu(std::string_view precision) {
 
 TEST_CASE("a large product on a GPU has a rate, which is measured once") {
   TESSERA_NEEDS_GPU();
-  for (std::string_view const precision : {"fp64", "fp32", "tf32", "fp16", "bf16"}) {
+  for (std::string_view const precision : {"fp64", "fp32", "tf32", "bf16x6", "bf16x3", "fp16", "bf16"}) {
     INFO(std::string(precision));
     auto const rate = product_rate(on_gpu(precision));
     REQUIRE(rate);

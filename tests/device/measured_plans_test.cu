@@ -136,8 +136,8 @@ TEST_CASE("on a GPU, a product is measured while its stream is recorded, and one
 
 TEST_CASE("on a GPU, products by pieces have measured plans too") {
   TESSERA_NEEDS_GPU();
-  Folder const folder;
   for (DType const format : {DType::bf16x6, DType::tf32}) {
+    Folder const folder;
     // The second has columns in two blocks, so that its results have gaps.
     Array<float> const want = product<float>(200, 768, 2304, format),
                        wide = product<float>(256, 1024, 30008, format);
@@ -146,6 +146,6 @@ TEST_CASE("on a GPU, products by pieces have measured plans too") {
     CHECK(reference::same_bits(product<float>(200, 768, 2304, format).values, want.values));
     CHECK(reference::same_bits(product<float>(256, 1024, 30008, format).values, wide.values));
     cuda::plan_choice = nullptr;
-    CHECK(plans.size() >= 1);
+    CHECK(plans.take_used() >= 2);
   }
 }

@@ -10,6 +10,8 @@
 
 #include "tessera/backend/cuda/linear.cuh"
 #include "tessera/backend/cuda/product_warpgroups.cuh"
+#include "tessera/ops/activation.hpp"
+#include "tessera/ops/linear.hpp"
 
 #include "device/device.hpp"
 #include "unit/reference.hpp"
@@ -125,4 +127,61 @@ TEST_CASE_TEMPLATE("on a GPU, products by warpgroups have the library's bits", T
     gpu.finish();
     CHECK(reference::same_bits(mine.back().values, theirs.back().values));
   }
+}
+
+// Sizes at which a layer takes them, by the operations.
+TEST_CASE_TEMPLATE("on a GPU, layers end as their operations say where products are by warpgroups", T,
+                   tessera::half, bfloat16) {
+  TESSERA_NEEDS_GPU();
+  if (!cuda::has_warpgroups()) return;
+  Gpu gpu;
+  std::int64_t const m = 6000, n = 2304, k = 768;
+  double const limit = reference::tolerance<T>(), wide = std::sqrt(static_cast<double>(k));
+  Shape const out{m, n};
+  OnGpu<T> const x(reference::random<T>({m, k}, 1)), w(reference::random<T>({k, n}, 2)),
+      bias(reference::random<T>({n}, 3)), before(reference::random<T>(out, 4, 3.0));
+  auto const values = [](Array<T> const& of) {
+    return std::vector<double>(of.values.begin(), of.values.end());
+  };
+  auto const library = [&](T const* added, T const* a_bias, bool turned) {
+    OnGpu<T> y(poison<T>(out));
+    REQUIRE(cuda::run_planned_product(gpu.context, cuda::Product<T>{.rows = m,
+                                                                    .columns = n,
+                                                                    .depth = k,
+                                                                    .a = x.cview().data(),
+                                                                    .a_transposed = false,
+                                                                    .b = w.cview().data(),
+                                                                    .b_transposed = turned,
+                                                                    .y = y.view().data(),
+                                                                    .bias = a_bias,
+                                                                    .residual = added}));
+    gpu.finish();
+    return y.back();
+  };
+  T const* const none = nullptr;
+
+  OnGpu<T> y(poison<T>(out)), pre(poison<T>(out)), again(poison<T>(out)), in_place(before.back());
+  ops::linear(gpu.context, x.cview(), w.cview(), y.view(), {.residual = before.cview()});
+  ops::linear(gpu.context, x.cview(), w.cview(), in_place.view(), {.residual = in_place.cview()});
+  gpu.finish();
+  CHECK(distance(y.back(), values(library(before.cview().data(), none, false)), wide) < limit);
+  CHECK(reference::same_bits(in_place.back().values, y.back().values));
+
+  ops::linear(gpu.context, x.cview(), w.cview(), y.view(),
+              {.bias = bias.cview(), .activation = Activation::gelu, .pre = pre.view()});
+  ops::activate(gpu.context, Activation::gelu, pre.cview(), again.view());
+  gpu.finish();
+  CHECK(reference::same_bits(pre.back().values, library(none, bias.cview().data(), false).values));
+  CHECK(reference::same_bits(y.back().values, again.back().values));
+
+  // w as (n, k): dx = dy w^T, with x in dy's place.
+  OnGpu<T> const turned(reference::random<T>({n, k}, 2));
+  ops::linear_backward_input(gpu.context, x.cview(), turned.cview(), y.view(),
+                             {.activation = Activation::gelu, .pre = before.cview()});
+  gpu.finish();
+  std::vector<double> want = values(library(none, none, true));
+  Array<T> const at = before.back();
+  for (std::size_t i = 0; i < want.size(); ++i)
+    want[i] *= reference::gelu_derivative(at[static_cast<std::int64_t>(i)]);
+  CHECK(distance(y.back(), want, wide) < 2 * limit);  // the library's product was rounded
 }

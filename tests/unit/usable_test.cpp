@@ -106,6 +106,8 @@ TEST_CASE("a GPU that the program has no code for is named with what the program
         "GPU 1 (NVIDIA A100) has compute capability 8.0, and this program was compiled for 9.0 alone; "
         "configure "
         "with -DCMAKE_CUDA_ARCHITECTURES=80-real, or for every GPU with -DTESSERA_FAT=ON");
+  all.capability = 90;
+  CHECK(why_unusable(all)->find("-DCMAKE_CUDA_ARCHITECTURES=90a-real") != std::string::npos);
   all.capability = 103;
   all.compiled = {80, 86, 90};
   CHECK(why_unusable(all)->find("has compute capability 10.3, and this program was compiled for 8.0, 8.6 and "

@@ -29,7 +29,8 @@ __device__ __forceinline__ S gelu_sigmoid(S x) {
   return S(1) / add(S(1), exponential(-twice));
 }
 
-/// The same for values that are stored in 16 bits, within 2^-21: their rounding is 2^-9 or 2^-12.
+/// The same for values that are stored in 16 bits, within 2^-21 of 1: the values
+/// are rounded to 2^-9 or 2^-12 of themselves.
 __device__ __forceinline__ float gelu_sigmoid_for_16_bits(float x) {
   constexpr float log2_e = 1.4426950408889634f, root = -log2_e * cpu::detail::gelu_twice_root<float>,
                   bend = root * cpu::detail::gelu_cubic<float>;

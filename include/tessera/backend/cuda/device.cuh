@@ -62,6 +62,9 @@ inline DeviceAnswers ask_device(int device) {
 
 /// Makes a GPU current for this thread. Throws Error(unsupported) when it cannot be used.
 inline void select_device(int device) {
+  cudaFuncAttributes attributes{};
+  if (cudaSetDevice(device) == cudaSuccess && cudaFuncGetAttributes(&attributes, mark_of_code) == cudaSuccess)
+    return;
   if (std::optional<std::string> const reason = why_unusable(ask_device(device)))
     throw Error(ErrorKind::unsupported, *reason);
 }

@@ -395,12 +395,20 @@ struct RowNorm {
         auto* const whole = &layer_norm_backward_kernel<T, true, Centered>;
         int const packs = 2 * 3 * norm_backward_packs<T>;  // that are on their way to a thread
         int const room = 16 * packs * static_cast<int>(blocks.threads.x * blocks.threads.y);
-        // GPUs of 8.0 to 8.9 have less shared memory than those of 9.0.
-        if (cudaFuncSetAttribute(whole, cudaFuncAttributeMaxDynamicSharedMemorySize, room) == cudaSuccess) {
+        // GPUs of 8.0 to 8.9 have less shared memory than those of 9.0. The limit is the kernel's, whoever
+        // launches it, so it is always all there is.
+        int device = 0, most = 0;
+        cudaFuncAttributes its{};
+        context.check(cudaGetDevice(&device), "cudaGetDevice");
+        context.check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+                      "cudaDeviceGetAttribute");
+        context.check(cudaFuncGetAttributes(&its, whole), "cudaFuncGetAttributes");
+        most -= static_cast<int>(its.sharedSizeBytes);
+        if (room <= most) {
+          context.check(cudaFuncSetAttribute(whole, cudaFuncAttributeMaxDynamicSharedMemorySize, most),
+                        "cudaFuncSetAttribute");
           kernel = whole;
           bytes = room;
-        } else {
-          cudaGetLastError();
         }
       }
       kernel<<<blocks.count, blocks.threads, bytes, context.stream()>>>(g, blocks.rows_each, partials.data());

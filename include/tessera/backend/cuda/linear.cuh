@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Linear layers: one product with what can be fused into it. The contract is in ops/linear.hpp.
 //
-// Products run on warpgroups or on cuBLASLt, by plans, as shapes, types and alignments alone decide, those of
-// fp32 by pieces where the context asks for it; where there is no plan, on a plain tiled kernel.
+// Products run on warpgroups or on cuBLASLt, by plans, as shapes, types, alignments and the GPU alone decide,
+// those of fp32 by pieces where the context asks for it; where there is no plan, on a plain tiled kernel.
 #pragma once
 
 #include <algorithm>

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Algorithms of products that were timed on this machine's GPUs, and the files that keep them.
 //
-// Of the candidates for a product those count whose results equal the first's to the bit, so that a plan
-// changes no bit whether it was measured or not, on one rank or all. A file holds for one kind of GPU,
-// library and driver; its name says which.
+// Of the candidates for a product those count whose results equal the first's to the bit on two sets of
+// operands, of which one makes sums cancel, where the order of adding shows; infinities, NaN and subnormal
+// numbers are not among them. So a plan should change no bit whether it was measured or not. A file holds for
+// one kind of GPU, library and driver; its name says which.
 #pragma once
 
 #include <algorithm>
@@ -138,9 +139,10 @@ class BesideCapture {
 class MeasuredPlans final : public PlanChoice {
  public:
   /// Reads what `folder` has for the GPUs of this machine. `measures`: what a file lacks is timed when it is
-  /// first wanted, which takes some milliseconds, and device memory for the product's operands and two
-  /// results outside every plan; without that memory the first stays. Then the folder and the files are made.
-  /// Throws Error(failed or data) that names what cannot be made, read or written.
+  /// first wanted, which takes some milliseconds, and device memory outside every plan for the product's
+  /// operands, what is added to them, two results, a workspace and twice the L2 cache; without that memory
+  /// the first stays. Then the folder and the files are made. Throws Error(failed or data) that names what
+  /// cannot be made, read or written.
   MeasuredPlans(std::filesystem::path const& folder, bool measures) : measures_(measures) {
     std::error_code code;
     if (measures_) std::filesystem::create_directories(folder, code);
@@ -256,10 +258,17 @@ class MeasuredPlans final : public PlanChoice {
     std::array<cublasLtMatmulHeuristicResult_t, most> candidates;
     int const count = plan.candidates(blas, key, workspace_bytes, candidates);
     std::size_t const results = static_cast<std::size_t>(key.y_elements()) * size_of_type(key.out);
-    std::int64_t const flushed = 96 << 20;  // more than the L2 of any GPU so far holds
+    std::size_t const extras = key.fused == Fused::gelu_derivative ? results
+                               : key.fused == Fused::bias
+                                   ? static_cast<std::size_t>(key.columns) * size_of_type(key.out)
+                                   : 0;
+    int device = 0, cache = 0;
+    require(cudaGetDevice(&device), "cudaGetDevice");
+    require(cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, device), "cudaDeviceGetAttribute");
+    std::int64_t const flushed = 2 * std::max<std::int64_t>(cache, 1 << 20);
     Spare const a(static_cast<std::size_t>(key.a_elements()) * size_of_type(key.in), stream),
-        b(static_cast<std::size_t>(key.b_elements()) * size_of_type(key.in), stream), c(results, stream),
-        extra(key.fused == Fused::none ? 0 : results, stream), want(results + 4, stream),
+        b(static_cast<std::size_t>(key.b_elements()) * size_of_type(key.in), stream),
+        c(key.add ? results : 0, stream), extra(extras, stream), want(results + 4, stream),
         got(results + 4, stream), workspace(workspace_bytes, stream), found(4, stream),
         flush(static_cast<std::size_t>(flushed), stream);
     for (Spare const* spare : {&a, &b, &c, &extra, &want, &got, &workspace, &found, &flush})
@@ -322,13 +331,13 @@ class MeasuredPlans final : public PlanChoice {
                                        : key.columns,
                     key.depth, key.b_transposed},
                    false, 2, b);
-        cudaMemsetAsync(c.get(), 0, results, stream.get());
+        if (key.add) cudaMemsetAsync(c.get(), 0, results, stream.get());
       } else {
         fill(key.in, key.a_elements(), 1, a);
         fill(key.in, key.b_elements(), 2, b);
-        fill(key.out, key.y_elements(), 3, c);
+        if (key.add) fill(key.out, key.y_elements(), 3, c);
       }
-      if (key.fused == Fused::bias && cancels) cudaMemsetAsync(extra.get(), 0, results, stream.get());
+      if (key.fused == Fused::bias && cancels) cudaMemsetAsync(extra.get(), 0, extras, stream.get());
       if (key.fused == Fused::bias && !cancels) fill(key.out, key.columns, 4, extra);
       plan = first;
       if (!run(want)) return std::nullopt;

@@ -4,7 +4,8 @@
 //
 // a = a1 + a2 + a3, each a bfloat16, so that a product of fp32 matrices is one product of bfloat16 matrices
 // over a depth six times as long, [a3 a2 a1 a2 a1 a1] [b1 b2 b3 b1 b2 b1], with fp32 sums that begin with the
-// smallest terms. What is left out is at most 2^-23 of |a||b|; with the last three terms alone, 3 x 2^-16.
+// smallest terms. What is left out is at most 2^-23 of |a||b| but for values near the largest; with the last
+// three terms alone, 3 x 2^-16.
 #pragma once
 
 #include <algorithm>

@@ -92,8 +92,7 @@ class PlanFile {
     }
     std::string_view rest = text;
     for (std::size_t end; (end = rest.find('\n')) != rest.npos; rest.remove_prefix(end + 1))
-      if (auto const plan = read_plan(rest.substr(0, end)))
-        known_.insert_or_assign(plan->first, plan->second);
+      if (auto const plan = read_plan(rest.substr(0, end))) known_.try_emplace(plan->first, plan->second);
   }
 
   std::string const& path() const noexcept { return path_; }
@@ -108,10 +107,15 @@ class PlanFile {
   }
   /// Keeps a plan, and gives the one that holds from now on: the first of its product.
   AlgorithmNumbers add(ProductNumbers const& product, AlgorithmNumbers const& algorithm) {
-    std::lock_guard const lock(mutex_);
+    std::unique_lock lock(mutex_);
     auto const [entry, made] = known_.try_emplace(product, algorithm);
-    if (made && writes_ && failure_.empty()) failure_ = append(plan_line({product, algorithm}));
-    return entry->second;
+    AlgorithmNumbers const kept = entry->second;
+    if (!made || !writes_ || !failure_.empty()) return kept;
+    lock.unlock();  // no rank waits for another one's file
+    std::string const problem = append(plan_line({product, algorithm}));
+    lock.lock();
+    if (failure_.empty()) failure_ = problem;
+    return kept;
   }
   /// Why the file lacks what was added; empty while it does not. Nothing more is written then.
   std::string failure() const {
@@ -144,7 +148,11 @@ class PlanFile {
     Opened const file(path_, O_RDWR | O_CREAT);
     if (!file) return cannot("open", errno);
     // A line of another process that is half written would look like one that was torn. Closing unlocks.
-    while (::flock(file.number, LOCK_EX) < 0 && errno == EINTR) {
+    // Where there are no locks it is written without; who is stopped while holding one is not waited for.
+    for (int tries = 0;
+         ::flock(file.number, LOCK_EX | LOCK_NB) < 0 && (errno == EINTR || errno == EWOULDBLOCK); ++tries) {
+      if (tries == 2000) return cannot("lock", EWOULDBLOCK);
+      ::usleep(1000);
     }
     struct stat status {};
     char last = '\n';

@@ -11,8 +11,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "tessera/backend/cuda/activation.cuh"
+#include "tessera/backend/cuda/device.cuh"
 #include "tessera/backend/cuda/kernel.cuh"
 #include "tessera/backend/cuda/tensor_copies.cuh"
 #include "tessera/backend/cuda/warpgroup.cuh"
@@ -248,6 +250,7 @@ __global__ __cluster_dims__(2) __launch_bounds__(ProductTiles::threads, 1) void 
     for (int i = 0; i < 4 * Tiles::warps; ++i) make_barrier(arrived + i, 1);
     show_barriers();
   }
+  __syncwarp();
   sync_cluster();
 
   int const across = (columns + Tiles::columns - 1) / Tiles::columns;
@@ -305,6 +308,7 @@ __global__ __cluster_dims__(2) __launch_bounds__(ProductTiles::threads, 1) void 
           for (int i = 0; i < ProductStrips::count; ++i) fetch_strip(strip, pre_map, row, column, i);
         }
       }
+      __syncwarp();
       if (tile != own) await_turn(warpgroup);
       if (adds_bias<End> && warp % 4 == 0 && lane < Tiles::columns / 8) {
         bool const exists = bias && column + 8 * lane < columns;
@@ -354,6 +358,7 @@ __global__ __cluster_dims__(2) __launch_bounds__(ProductTiles::threads, 1) void 
     }
     if (lane == 0) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
   }
+  __syncwarp();
   sync_cluster();  // the other block may still arrive here
 #endif
 }
@@ -372,7 +377,8 @@ inline int processors() {
 inline bool suits_warpgroups(std::int64_t rows, std::int64_t columns, std::int64_t depth) {
   std::int64_t const across = (columns + ProductTiles::columns - 1) / ProductTiles::columns,
                      pairs = (rows + 2 * ProductTiles::rows - 1) / (2 * ProductTiles::rows);
-  return pairs * across >= processors() && 13 * columns >= 12 * across * ProductTiles::columns &&
+  int const count = processors();
+  return count > 1 && pairs * across >= count && 13 * columns >= 12 * across * ProductTiles::columns &&
          depth >= 256 && columns <= 1 << 14 && depth <= 1 << 14;
 }
 
@@ -396,7 +402,10 @@ bool run_finished_product(cudaStream_t stream, T const* a, T const* b, FinishedP
                     make_tensor_map(pre_map, pre, p.rows, p.columns, 16) &&
                     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                          Tiles::shared_bytes) == cudaSuccess;
-  if (!runs) return false;
+  if (!runs) {
+    (void)cudaGetLastError();  // the next way to run it is not blamed for this one
+    return false;
+  }
   std::int64_t const pairs = (p.rows + 2 * Tiles::rows - 1) / (2 * Tiles::rows) *
                              ((p.columns + Tiles::columns - 1) / Tiles::columns);
   kernel<<<static_cast<unsigned>(2 * std::min<std::int64_t>(processors() / 2, pairs)), Tiles::threads,

@@ -79,7 +79,7 @@ inline std::optional<std::string> why_unusable(DeviceAnswers const& all) {
   bool const old_driver = all.driver < all.runtime;
   return gpu + "this program was compiled for " + compiled +
          " alone; configure with -DCMAKE_CUDA_ARCHITECTURES=" + std::to_string(all.capability) +
-         "-real, or for every GPU with -DTESSERA_FAT=ON" +
+         (all.capability == 90 ? "a" : "") + "-real, or for every GPU with -DTESSERA_FAT=ON" +
          (old_driver ? ", or renew the driver, which serves CUDA " + version_text(all.driver) +
                            " and translates no code of CUDA " + version_text(all.runtime) + "'s compiler"
                      : "");

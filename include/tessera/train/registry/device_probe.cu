@@ -20,12 +20,18 @@ namespace {
 /// FLOP/s of y = x w with n x n matrices of T; nothing where there is no room for them.
 template <class T>
 std::optional<double> measured_product_rate(std::int64_t n, Math const& math) {
+  struct Current {
+    Current() { cudaGetDevice(&device); }
+    ~Current() { cudaSetDevice(device); }
+    int device = 0;
+  } const current;
   Context<Cuda>::select(0);
   std::size_t const bytes = static_cast<std::size_t>(n * n) * sizeof(T);
-  cuda::Spare const x(bytes), w(bytes), y(bytes), workspace(cuda::blas_bytes);
+  std::size_t const room = Context<Cuda>::workspace_bytes(1, n, math.product);
+  cuda::Spare const x(bytes), w(bytes), y(bytes), workspace(room);
   for (cuda::Spare const* spare : {&x, &w, &y, &workspace})
     if (!spare->get()) return std::nullopt;
-  Context<Cuda> context(1, {static_cast<std::byte*>(workspace.get()), cuda::blas_bytes}, nullptr, math);
+  Context<Cuda> context(1, {static_cast<std::byte*>(workspace.get()), room}, nullptr, math);
   // Zeros would cost less power, and so run at higher clocks than what a model multiplies.
   auto const fill = [&](cuda::Spare const& to, std::uint32_t seed) {
     cuda::fill_operand<<<static_cast<unsigned>((n * n + 255) / 256), 256, 0, context.stream()>>>(
@@ -76,14 +82,14 @@ std::optional<double> measured_product_rate(RecipeTable const& recipe) {
 std::optional<double> product_rate(RecipeTable const& recipe) {
   if (recipe.device != Cuda::name) return std::nullopt;
   static std::mutex mutex;
-  static std::map<std::string, std::optional<double>, std::less<>> known;
+  static std::map<std::string, std::optional<double>> known;
   std::lock_guard const lock(mutex);
-  auto const [found, fresh] = known.try_emplace(std::string(recipe.names.precision));
+  std::optional<double>& rate = known[std::string(recipe.names.precision)];
   try {
-    if (fresh) found->second = detail::measured_product_rate(recipe);
+    if (!rate) rate = detail::measured_product_rate(recipe);
   } catch (Error const&) {  // a figure beside others: runs say themselves what is wrong
   }
-  return found->second;
+  return rate;
 }
 
 std::optional<std::int64_t> allocated_bytes(std::string_view device, int index) {
