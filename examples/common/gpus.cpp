@@ -30,11 +30,7 @@ std::optional<std::int64_t> memory_used(GpuState const& state, int index) {
 }
 
 Json throttle_json(std::optional<std::uint64_t> const& reasons) {
-  if (!reasons) return nullptr;
-  Json names = Json::array();
-  for (auto const& reason : nvml::throttle_reasons)
-    if ((*reasons & reason.bit) != 0) names.push_back(reason.name);
-  return names;
+  return reasons ? Json(throttle_names(*reasons)) : Json(nullptr);
 }
 
 Json processes_json(std::optional<std::vector<nvml::Process>> const& processes) {
@@ -69,11 +65,24 @@ GpuState const& gpus_at_start() {
   return state;
 }
 
-std::string throttle_text(std::uint64_t reasons) {
+Names throttle_names(std::uint64_t reasons) {
   Names names;
-  for (auto const& reason : nvml::throttle_reasons)
+  for (auto const& reason : nvml::throttle_reasons) {
     if ((reasons & reason.bit) != 0) names.emplace_back(reason.name);
-  return names.empty() ? (reasons == 0 ? "none" : "other") : joined(names, "|");
+    reasons &= ~reason.bit;
+  }
+  if (reasons != 0) names.emplace_back("other");
+  return names;
+}
+
+std::uint64_t slowing(std::uint64_t reasons) {
+  for (auto const& reason : nvml::throttle_reasons)
+    if (!reason.slows) reasons &= ~reason.bit;
+  return reasons;
+}
+
+std::string throttle_text(std::uint64_t reasons) {
+  return reasons == 0 ? "none" : joined(throttle_names(reasons), "|");
 }
 
 void add_gpus(Json& environment, GpuState const& state, std::vector<std::string> const& addresses) {
@@ -159,11 +168,8 @@ Names gpu_warnings(GpuState const& state, std::vector<std::string> const& addres
       warnings.push_back(name + " is in use by " +
                          (others.size() == 1 ? "another process" : "other processes") + " (" +
                          joined(others) + "); times measured beside it are not this run's alone");
-    std::uint64_t slowing = 0;
-    for (auto const& reason : nvml::throttle_reasons)
-      if (reason.slows) slowing |= state.samples[at].throttle_reasons.value_or(0) & reason.bit;
-    if (slowing != 0)
-      warnings.push_back(name + " holds its clocks down before the first step (" + throttle_text(slowing) +
+    if (std::uint64_t const reasons = slowing(state.samples[at].throttle_reasons.value_or(0)); reasons != 0)
+      warnings.push_back(name + " holds its clocks down before the first step (" + throttle_text(reasons) +
                          "); see monitor and nvidia-smi -q -d PERFORMANCE");
   }
   return warnings;

@@ -33,14 +33,14 @@ nvml::Library const& gpu_library();
 /// told from the context of another process.
 GpuState const& gpus_at_start();
 
+/// The reasons by their names; "other" for those that have none here.
+Names throttle_names(std::uint64_t reasons);
+
+/// Those of them that slow: all but what merely says that the GPU is idle, or that it was asked for.
+std::uint64_t slowing(std::uint64_t reasons);
+
 /// "sw_power_cap|hw_slowdown", "none".
 std::string throttle_text(std::uint64_t reasons);
-
-/// A value, or null.
-template <class Value>
-Json or_null(std::optional<Value> const& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
 
 /// For an environment: `nvidia_driver`, `gpus` (null where NVML says nothing) and `gpus_reason`. `addresses`
 /// are those of CUDA's devices in CUDA's order, as far as it was asked.

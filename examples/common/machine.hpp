@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <sys/resource.h>
@@ -33,6 +34,11 @@ std::string value_in(char const* path, std::string_view key, char separator);
 
 /// A text, or null where the machine does not say.
 inline Json or_null(std::string const& text) { return text.empty() ? Json(nullptr) : Json(text); }
+/// A value, or null.
+template <class Value>
+Json or_null(std::optional<Value> const& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
 
 std::string compiler_name();
 /// The widest instruction set that the compiler was allowed to use.
@@ -50,14 +56,17 @@ Json cpu_flags();
 /// The environment of a result file about a device.
 Json environment(DeviceFacts const& device);
 
-/// CPU seconds of this process so far, all threads.
-inline double cpu_seconds() {
-  rusage usage{};
-  if (::getrusage(RUSAGE_SELF, &usage) != 0) return 0.0;
+/// CPU seconds of what was used.
+inline double cpu_seconds(rusage const& usage) {
   auto const seconds = [](timeval const& time) {
     return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
   };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+/// Of this process so far, all threads.
+inline double cpu_seconds() {
+  rusage usage{};
+  return ::getrusage(RUSAGE_SELF, &usage) == 0 ? cpu_seconds(usage) : 0.0;
 }
 
 /// The most memory that this process has held at once, in bytes; -1 when the system does not say.

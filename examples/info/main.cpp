@@ -99,8 +99,8 @@ std::string gpu_text(nvml::Facts const& gpu, nvml::Sample const& now) {
   mode("ECC", gpu.ecc);
   mode("MIG", gpu.mig);
   mode("persistence", gpu.persistence);
-  if (now.throttle_reasons)
-    parts.push_back("clocks held down by " + cli::throttle_text(*now.throttle_reasons));
+  if (std::uint64_t const reasons = cli::slowing(now.throttle_reasons.value_or(0)); reasons != 0)
+    parts.push_back("clocks held down by " + cli::throttle_text(reasons));
   if (gpu.processes) parts.push_back("processes " + std::to_string(gpu.processes->size()));
   return cli::joined(parts);
 }

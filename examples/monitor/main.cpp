@@ -71,13 +71,6 @@ std::int64_t nanoseconds(clockid_t clock) {
   return std::int64_t{time.tv_sec} * second_ns + time.tv_nsec;
 }
 
-double seconds_of(rusage const& usage) {
-  auto const seconds = [](timeval const& time) {
-    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
-
 /// "2026-01-31T12:00:00.123Z".
 std::string utc_text(std::int64_t unix_ns) {
   auto const whole = static_cast<std::time_t>(unix_ns / second_ns);
@@ -147,7 +140,8 @@ class Run {
         gpus_(gpus),
         child_(child),
         watched_(child > 0 ? child : settings.pid),
-        sampler_(gpus, CpuUse(watched_), static_cast<std::int64_t>(1e6 * settings.cpu_interval_ms)),
+        sampler_(gpus, CpuUse(watched_), static_cast<std::int64_t>(1e6 * settings.interval_ms),
+                 static_cast<std::int64_t>(1e6 * settings.cpu_interval_ms)),
         deadlines_(static_cast<std::int64_t>(1e6 * settings.interval_ms)),
         terminal_(cli::Terminal::of(STDERR_FILENO)) {
     if (!settings.csv.empty()) csv_.emplace(settings.csv);
@@ -286,7 +280,7 @@ class Run {
     summary["exit_code"] = child_ > 0
                                ? Json(WIFSIGNALED(status_) ? 128 + WTERMSIG(status_) : WEXITSTATUS(status_))
                                : Json(nullptr);
-    summary["command_cpu_s"] = child_ > 0 ? Json(seconds_of(usage_)) : Json(nullptr);
+    summary["command_cpu_s"] = child_ > 0 ? Json(cli::cpu_seconds(usage_)) : Json(nullptr);
     summary["gpus"] = sampler_.gpu_summary();
     summary["columns"] = sampler_.column_summary();
     write_files(true, summary);
@@ -339,7 +333,7 @@ int run(int argc, char** argv) {
   line.real("--interval-ms", settings.interval_ms, "milliseconds from one sample to the next",
             {.least = 1.0, .most = 1e6});
   line.real("--cpu-interval-ms", settings.cpu_interval_ms,
-            "the least between two readings of the cores, which the kernel counts in ticks of 10 ms",
+            "milliseconds from one reading of the cores to the next; the kernel counts in ticks of 10 ms",
             {.least = 10.0, .most = 1e6});
   line.group("Outputs");
   line.path("--csv", "FILE", settings.csv, "a row a sample; - is standard output");

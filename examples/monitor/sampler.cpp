@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "monitor/sampler.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 
@@ -19,10 +20,26 @@ std::optional<double> mebibytes_of(std::optional<std::int64_t> const& bytes) {
 /// Rounded as it is written.
 double rounded(double value, double scale) { return std::round(value * scale) / scale; }
 
+/// Of samples by their reasons, in percent, those in which each held, or each that slows; null without
+/// samples.
+Json throttle_shares(std::map<std::uint64_t, std::int64_t> const& samples, bool slowing) {
+  if (samples.empty()) return nullptr;
+  double all = 0.0;
+  std::map<std::string, double> held;
+  for (auto const& [reasons, count] : samples) {
+    all += static_cast<double>(count);
+    for (std::string const& name : cli::throttle_names(slowing ? cli::slowing(reasons) : reasons))
+      held[name] += static_cast<double>(count);
+  }
+  Json shares = Json::object();
+  for (auto const& [name, count] : held) shares[name] = 100.0 * count / all;
+  return shares;
+}
+
 }  // namespace
 
-Sampler::Sampler(nvml::Library const& gpus, CpuUse cpu, std::int64_t cpu_interval)
-    : library_(gpus), cpu_(std::move(cpu)), cpu_interval_(cpu_interval) {
+Sampler::Sampler(nvml::Library const& gpus, CpuUse cpu, std::int64_t interval, std::int64_t cpu_interval)
+    : library_(gpus), cpu_(std::move(cpu)), interval_(interval), cpu_interval_(cpu_interval) {
   text("time_s");  // what only grows has no mean
   text("unix_s");
   number("cpu_util_pct", 1);
@@ -67,9 +84,11 @@ Json Sampler::take(std::int64_t now, double wall) {
   row.push_back(rounded(seconds, 1e6));
   row.push_back(rounded(wall + seconds, 1e6));
   CpuUse::Reading cpu;
-  if (now >= cpu_due_) {
+  // Due every interval from the start on, by the sample that is nearest; the one after a late reading is left
+  // out where it would follow too closely.
+  if (now + std::min(interval_, cpu_interval_) / 2 >= cpu_due_) {
     cpu = last_cpu_ = cpu_.read();
-    cpu_due_ = now + cpu_interval_;
+    while (cpu_due_ < now + cpu_interval_ / 2) cpu_due_ += cpu_interval_;
   }
   put(row, cpu.util_pct);
   put(row, cpu.process_util_pct);
@@ -89,11 +108,7 @@ Json Sampler::take(std::int64_t now, double wall) {
     Gpu& gpu = gpus_[at];
     row.push_back(sample.throttle_reasons ? Json(cli::throttle_text(*sample.throttle_reasons))
                                           : Json(nullptr));
-    if (sample.throttle_reasons) {
-      ++gpu.throttle_samples;
-      for (auto const& reason : nvml::throttle_reasons)
-        if ((*sample.throttle_reasons & reason.bit) != 0) ++gpu.throttled[reason.bit];
-    }
+    if (sample.throttle_reasons) ++gpu.throttled[*sample.throttle_reasons];
     if (sample.energy_j) {
       if (!gpu.first_energy_j) gpu.first_energy_j = sample.energy_j;
       gpu.last_energy_j = sample.energy_j;
@@ -145,19 +160,11 @@ Json Sampler::gpu_summary() const {
   Json all = Json::array();
   for (std::size_t at = 0; at < gpus_.size(); ++at) {
     Gpu const& gpu = gpus_[at];
-    Json reasons = nullptr;
-    if (gpu.throttle_samples > 0) {
-      reasons = Json::object();
-      for (auto const& reason : nvml::throttle_reasons)
-        if (auto const count = gpu.throttled.find(reason.bit); count != gpu.throttled.end())
-          reasons[std::string(reason.name)] =
-              100.0 * static_cast<double>(count->second) / static_cast<double>(gpu.throttle_samples);
-    }
     all.push_back(
         {{"index", at},
          {"energy_j",
           gpu.first_energy_j ? Json(rounded(*gpu.last_energy_j - *gpu.first_energy_j, 1e3)) : Json(nullptr)},
-         {"throttle_reasons_pct", std::move(reasons)}});
+         {"throttle_reasons_pct", throttle_shares(gpu.throttled, false)}});
   }
   return all;
 }
@@ -174,15 +181,15 @@ std::string Sampler::table(int width) const {
   terminal.width = width;
   std::string text = table.text(terminal);
   Json const gpus = gpu_summary();
-  for (Json const& gpu : gpus) {
-    std::string line = "gpu" + gpu["index"].dump();
-    if (gpu["energy_j"].is_number())
-      line += " | energy " + cli::fixed(gpu["energy_j"].get<double>(), 1) + " J";
-    if (gpu["throttle_reasons_pct"].is_object()) {
+  for (std::size_t at = 0; at < gpus_.size(); ++at) {
+    std::string line = "gpu" + std::to_string(at);
+    if (Json const& energy = gpus[at]["energy_j"]; energy.is_number())
+      line += " | energy " + cli::fixed(energy.get<double>(), 1) + " J";
+    if (Json const shares = throttle_shares(gpus_[at].throttled, true); shares.is_object()) {
       line += " | clocks held down:";
-      for (auto const& [name, share] : gpu["throttle_reasons_pct"].items())
+      for (auto const& [name, share] : shares.items())
         line += " " + name + " " + cli::fixed(share.get<double>(), 1) + "%";
-      if (gpu["throttle_reasons_pct"].empty()) line += " never";
+      if (shares.empty()) line += " never";
     }
     text += line + "\n";
   }

@@ -19,8 +19,9 @@ namespace monitor {
 /// Takes rows and keeps what their summary needs.
 class Sampler {
  public:
-  /// `cpu_interval`: the least time between two readings of the kernel's ticks, in nanoseconds.
-  Sampler(nvml::Library const& gpus, CpuUse cpu, std::int64_t cpu_interval);
+  /// `interval`: from one sample to the next, in nanoseconds; `cpu_interval`: from one reading of the
+  /// kernel's ticks to the next.
+  Sampler(nvml::Library const& gpus, CpuUse cpu, std::int64_t interval, std::int64_t cpu_interval);
 
   cli::Names const& columns() const { return names_; }
 
@@ -33,7 +34,7 @@ class Sampler {
 
   /// Of each column of numbers what it held, null where it had no value.
   Json column_summary() const;
-  /// Of each GPU its joules between first and last sample, and how often which reason held its clocks down.
+  /// Of each GPU its joules between first and last sample, and how often which reason held.
   Json gpu_summary() const;
   /// The columns that had a value, as a table.
   std::string table(int width) const;
@@ -41,8 +42,7 @@ class Sampler {
  private:
   struct Gpu {
     std::optional<double> first_energy_j, last_energy_j;
-    std::int64_t throttle_samples = 0;
-    std::map<std::uint64_t, std::int64_t> throttled;  ///< samples by reason's bit
+    std::map<std::uint64_t, std::int64_t> throttled;  ///< samples by their reasons
   };
 
   /// Adds a column of numbers with so many decimals.
@@ -52,7 +52,7 @@ class Sampler {
 
   nvml::Library const& library_;
   CpuUse cpu_;
-  std::int64_t cpu_interval_, cpu_due_ = 0;
+  std::int64_t interval_, cpu_interval_, cpu_due_ = 0;
   cli::Names names_;
   std::vector<std::optional<Counts>> counts_;  ///< one a column; none for text, and for what only grows
   std::vector<Gpu> gpus_;

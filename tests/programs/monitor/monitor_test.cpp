@@ -11,6 +11,7 @@
 #include "monitor/columns.hpp"
 #include "monitor/files.hpp"
 #include "monitor/processes.hpp"
+#include "monitor/sampler.hpp"
 
 namespace fs = std::filesystem;
 namespace monitor = tessera::monitor;
@@ -147,6 +148,22 @@ TEST_CASE("shares of all cores between two readings") {
   CHECK_FALSE(reading.process_bytes);
   monitor::CpuUse none(0, proc.folder.string());
   CHECK_FALSE(none.read().processes);
+}
+
+TEST_CASE("readings of the cores do not drift") {
+  Proc const proc;
+  proc.process(50, 1, 100, 10);
+  tessera::nvml::Library const none("libno-such-nvml.so.1");
+  constexpr std::size_t memory = 4;  // the column that every reading has
+  monitor::Sampler same(none, monitor::CpuUse(50, proc.folder.string()), 100, 100);
+  for (std::int64_t at = 0; at < 100; ++at)
+    CHECK_FALSE(same.take(at * 100 + (at % 2 == 0 ? 40 : 3), 0.0)[memory].is_null());
+  monitor::Sampler tenth(none, monitor::CpuUse(50, proc.folder.string()), 10, 100);
+  for (std::int64_t at = 0; at < 1000; ++at)
+    CHECK(tenth.take(at * 10 + at % 5, 0.0)[memory].is_null() == (at % 10 != 0));
+  CHECK_FALSE(tenth.take(10095, 0.0)[memory].is_null());
+  CHECK(tenth.take(10100, 0.0)[memory].is_null());  // five after the last
+  CHECK_FALSE(tenth.take(10200, 0.0)[memory].is_null());
 }
 
 TEST_CASE("a growing file is whole after every write") {

@@ -2,7 +2,7 @@
 // A library with NVML's functions and two GPUs: the first answers everything, the second next to nothing.
 // Structures are written by the offsets of NVIDIA's documentation, not by the declarations that are tested.
 // NVML_STUB_MODE: "dead" does not initialise, "none" has no GPU, "lost" has one whose handle is not to be
-// had.
+// had, "idle" one that is idle and has a reason without a name.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -119,7 +119,7 @@ int nvmlDeviceGetCurrentClocksThrottleReasons(void* device, unsigned long long* 
 #else
 int nvmlDeviceGetCurrentClocksEventReasons(void* device, unsigned long long* reasons) {
   if (!first(device)) return not_supported;
-  *reasons = 0x24;
+  *reasons = mode("idle") ? 0x10000000001 : 0x24;
   return success;
 }
 int nvmlDeviceGetTotalEnergyConsumption(void* device, unsigned long long* millijoules) {

@@ -15,6 +15,7 @@
 
 #include "common/gpu_watch.hpp"
 #include "common/gpus.hpp"
+#include "monitor/sampler.hpp"
 
 namespace cli = tessera::cli;
 namespace nvml = tessera::nvml;
@@ -175,6 +176,20 @@ TEST_CASE("the environment of results, and what is warned of") {
   CHECK(cli::throttle_text(0) == "none");
   CHECK(cli::throttle_text(0x44) == "sw_power_cap|hw_thermal_slowdown");
   CHECK(cli::throttle_text(std::uint64_t{1} << 40) == "other");
+}
+
+TEST_CASE("an idle GPU is not held down, and a reason without a name is other everywhere") {
+  CHECK(cli::slowing(0x1 | 0x2 | 0x4 | 0x10 | 0x100) == 0x4);
+  Mode const mode("idle");
+  nvml::Library const library(NVML_STUB);
+  Json environment = Json::object();
+  cli::add_gpus(environment, cli::state_of(library), {});
+  CHECK(environment["gpus"][0]["throttle_reasons"] == Json::array({"gpu_idle", "other"}));
+  tessera::monitor::Sampler sampler(library, tessera::monitor::CpuUse(0), 10, 100);
+  CHECK(sampler.take(0, 0.0).dump().find("\"gpu_idle|other\"") != std::string::npos);
+  Json const shares = sampler.gpu_summary()[0]["throttle_reasons_pct"];
+  CHECK(shares == Json({{"gpu_idle", 100.0}, {"other", 100.0}}));
+  CHECK(sampler.table(200).find("| clocks held down: other 100.0%\n") != std::string::npos);
 }
 
 TEST_CASE("NVML's numbers of CUDA's devices") {
