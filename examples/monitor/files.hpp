@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that grow while samples are taken and are whole after each second.
+// Files that grow while samples are taken and are whole after each write.
 #pragma once
 
 #include <cerrno>

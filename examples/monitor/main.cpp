@@ -88,12 +88,16 @@ class Signals {
   Signals() {
     sigset_t set;
     ::sigemptyset(&set);
-    for (int const number : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) ::sigaddset(&set, number);
+    for (int const number : {SIGINT, SIGTERM, SIGCHLD}) ::sigaddset(&set, number);
+    // Under nohup SIGHUP stays ignored.
+    struct sigaction hangup {};
+    ::sigaction(SIGHUP, nullptr, &hangup);
+    if (hangup.sa_handler != SIG_IGN) ::sigaddset(&set, SIGHUP);
     ::sigprocmask(SIG_BLOCK, &set, &before_);
-    // A shell without job control starts what runs in the background deaf to Ctrl-C; SIGHUP stays under
-    // nohup.
-    ::signal(SIGINT, SIG_DFL);
-    ::signal(SIGTERM, SIG_DFL);
+    // A shell without job control starts what runs in the background deaf to Ctrl-C, and who ignores SIGCHLD
+    // is not told that a child ended.
+    for (int const number : {SIGINT, SIGTERM, SIGCHLD}) ::signal(number, SIG_DFL);
+    ::signal(SIGPIPE, SIG_IGN);  // a reader that goes is then an error of the file, and the command goes on
     file_ = v0::detail::Descriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   }
   int file() const { return file_.get(); }
@@ -118,7 +122,7 @@ pid_t start(std::vector<char*> command, Signals const& signals) {
   ::posix_spawnattr_init(&attributes);
   sigset_t standard;
   ::sigemptyset(&standard);
-  ::sigaddset(&standard, SIGXFSZ);  // ignored in programs of ours alone
+  for (int const number : {SIGXFSZ, SIGPIPE}) ::sigaddset(&standard, number);  // ignored here alone
   ::posix_spawnattr_setsigdefault(&attributes, &standard);
   ::posix_spawnattr_setsigmask(&attributes, &signals.before());
   ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
@@ -264,6 +268,9 @@ class Run {
   void write_files(bool last, Json const& summary = nullptr) {
     if (csv_) csv_->write("", last);
     if (json_) json_->write("\n ],\n \"summary\": " + summary.dump() + "\n}\n", last);
+    // Where no command is to be waited for, samples that no file takes end the run.
+    auto const lost = [](auto const& file) { return !file || file->error(); };
+    if (child_ == 0 && (csv_ || json_) && lost(csv_) && lost(json_)) ended_ = true;
   }
 
   void finish() {
@@ -310,7 +317,7 @@ class Run {
   int interrupted_ = 0, status_ = 0;
   rusage usage_{};
   double own_cpu_s_ = 0.0;
-  std::int64_t unix_ns_ = 0, start_ns_ = 0, end_ns_ = 0, written_ns_ = 0, drawn_ns_ = -second_ns;
+  std::int64_t unix_ns_ = 0, start_ns_ = 0, end_ns_ = 0, written_ns_ = -second_ns, drawn_ns_ = -second_ns;
 };
 
 int run(int argc, char** argv) {
@@ -351,6 +358,11 @@ int run(int argc, char** argv) {
     cli::refuse("nothing to watch; give -- COMMAND, --pid N or --seconds S");
   if (settings.pid > 0 && !ProcessTree(settings.pid).alive())
     cli::refuse("--pid " + std::to_string(settings.pid) + ": no such process runs; give one that does");
+  for (auto const& [flag, path] : {std::pair("--csv", &settings.csv), std::pair("--json", &settings.json)})
+    if (given && *path == "-")
+      cli::refuse(std::string(flag) +
+                  " - and the command both write to standard output, where lines would mix; give " + flag +
+                  " a file");
   cli::check_distinct({{"--csv", settings.csv}, {"--json", settings.json}});
   for (auto const* const file : {&settings.csv, &settings.json})
     if (!file->empty() && *file != "-") check_writable(*file);

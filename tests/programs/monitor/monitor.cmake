@@ -4,7 +4,7 @@
 include("${CMAKE_CURRENT_LIST_DIR}/../compare/support.cmake")
 include("${CMAKE_CURRENT_LIST_DIR}/../signals.cmake")
 
-# rows(file least): the JSON is whole, each sample has a value a column, times rise by about the interval.
+# rows(file least): the JSON is whole, each sample has a value a column, times rise and none is before it is due.
 function(rows file least)
   file(READ "${WORK}/${file}" json)
   string(JSON columns ERROR_VARIABLE error LENGTH "${json}" columns)
@@ -20,6 +20,22 @@ function(rows file least)
   math(EXPR last "${samples} - 1")
   string(JSON cells LENGTH "${json}" samples ${last})
   expect("cells of ${file}" "${columns}" "${cells}")
+  field(interval "${json}" interval_ms)
+  string(REGEX REPLACE "[.].*" "" interval "${interval}")
+  string(REPLACE "[" "" lines "${json}")
+  string(REGEX MATCHALL "\n  [0-9.e-]+," times "${lines}")
+  list(TRANSFORM times REPLACE "[\n ,]" "")
+  list(LENGTH times count)
+  expect("times of ${file}" "${samples}" "${count}")
+  set(before -1)
+  set(due -1)  # in ms, one less for what rounding took
+  foreach(time IN LISTS times)
+    if(NOT time GREATER before OR (due GREATER 0 AND "${time}e3" LESS due))
+      message(SEND_ERROR "${file} has a sample at ${time} s, after one at ${before} s, due at ${due} ms")
+    endif()
+    set(before ${time})
+    math(EXPR due "${due} + ${interval}")
+  endforeach()
   set(json "${json}" PARENT_SCOPE)
 endfunction()
 
@@ -100,8 +116,36 @@ foreach(pair "TERM;143" "INT;130" "HUP;129")
   list(GET pair 1 wanted)
   signalled(${signal} 0 "," e_${signal}.csv --csv e_${signal}.csv --json e.json --seconds 1000)
   expect("${signal} without a command" ${wanted} "${code}")
-  rows(e.json 2)
+  rows(e.json 1)
 endforeach()
+# The first sample is written when it is taken, whenever the next one may be.
+signalled(TERM 0 "^0" h.csv --csv h.csv --json h.json --seconds 1000 --interval-ms 1000000)
+expect("one sample" 143 "${code}")
+rows(h.json 1)
+# Under nohup a hangup changes nothing.
+execute_process(COMMAND sh -c "trap '' HUP; \"$@\" & pid=$!
+                               until [ -s i.csv ]; do sleep 0.05; done
+                               kill -HUP $pid; sleep 0.3; kill -TERM $pid; wait $pid"
+                        sh "${PROGRAM}" --csv i.csv --seconds 100
+                WORKING_DIRECTORY "${WORK}" RESULT_VARIABLE code ERROR_VARIABLE errors)
+expect("HUP under nohup" 143 "${code}")
+# Who starts it may ignore what it needs.
+execute_process(COMMAND sh -c "trap '' CHLD; exec \"$@\"" sh "${PROGRAM}" -- sh ends.sh
+                WORKING_DIRECTORY "${WORK}" RESULT_VARIABLE code OUTPUT_VARIABLE output ERROR_VARIABLE errors TIMEOUT 60)
+expect("a command with SIGCHLD ignored" 7 "${code}")
+# Readers that have gone neither end the command nor leave the other file without its end; the command itself minds them.
+set(unread "{ until [ -e gone ]; do sleep 0.05; done; \"$@\"; echo $? > code; } | { exec <&-; echo > gone; }; rm gone")
+execute_process(COMMAND sh -c "${unread}" sh "${PROGRAM}" --csv /dev/stdout --json k.json -- sh -c "sleep 0.2; exit 7"
+                WORKING_DIRECTORY "${WORK}" ERROR_VARIABLE errors)
+file(STRINGS "${WORK}/code" code)
+expect("a command beside a reader that has gone" 7 "${code}")
+rows(k.json 1)
+execute_process(COMMAND sh -c "${unread}" sh "${PROGRAM}" --csv - --seconds 1000
+                WORKING_DIRECTORY "${WORK}" ERROR_VARIABLE errors TIMEOUT 60)
+file(STRINGS "${WORK}/code" code)
+expect("nobody reads" 1 "${code}")
+run(-- sh -c "kill -PIPE $$")
+expect("a command that a pipe ends" 141 "${code}")
 # Killed outright: what was written each second is whole.
 signalled(KILL 0 "[[]1[.]" f.json --json f.json --csv f.csv --seconds 1000)
 expect("killed" 137 "${code}")
@@ -130,6 +174,8 @@ refuses(2 "no command follows --" --csv x.csv --)
 refuses(2 "--pid and a command both say" --pid 1 -- true)
 refuses(2 "--seconds and a command both say" --seconds 1 -- true)
 refuses(2 "--pid 2147483000: no such process runs" --pid 2147483000)
+refuses(2 "--csv - and the command both write to standard output;a file" --csv - --json x.json -- true)
+refuses(2 "--json - and the command" --json - -- true)
 refuses(2 "are the same file" --csv x --json ./x -- true)
 refuses(1 "x.csv: cannot" --csv no/x.csv -- true)
 refuses(2 "--interval-ms" --interval-ms 0 -- true)
