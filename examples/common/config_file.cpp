@@ -184,9 +184,14 @@ std::vector<FileSetting> row_settings(results::Document const& document, std::st
                                                                {"attention_policy", "--attention"},
                                                                {"parallel", "--parallel"},
                                                                {"adapters", "--adapters"},
-                                                               {"steps", "--steps"},
                                                                {"seed", "--seed"}})
     if (auto const found = chosen->find(key); found != chosen->end()) set(flag, *found);
+  // Those that --min-time added are no part of what the row's weights are.
+  for (char const* key : {"hashed_steps", "steps"})
+    if (auto const found = chosen->find(key); found != chosen->end() && !found->is_null()) {
+      set("--steps", *found);
+      break;
+    }
   if (auto const mesh = chosen->find("mesh"); mesh != chosen->end() && mesh->is_string()) {
     std::string const text = mesh->get<std::string>();  // "2x2": replicas x shards
     std::size_t const cross = text.find('x');

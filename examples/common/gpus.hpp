@@ -54,7 +54,8 @@ struct DeviceMemoryUse {
 };
 
 /// What of a GPU's memory is the libraries': what is used beyond what was used at the start and what is
-/// allocated. Nothing where one of them is not known, or another process has given more back since.
+/// allocated, as if the memory of other processes had stayed the same. Nothing where one of them is not
+/// known, or others have given more back since.
 std::optional<std::int64_t> library_bytes_of(std::optional<std::int64_t> at_start,
                                              std::optional<std::int64_t> now, std::int64_t allocated);
 

@@ -432,6 +432,7 @@ int run(int argc, char const* const* argv) {
                               !settings.matrix.offloads_given && !line.given("--precisions");
   cli::choose_adapters(settings.matrix, settings.trainer.lora);
   std::vector<Point> points = cli::make_matrix(settings.matrix, settings.data.vocabulary, data.vocabulary());
+  if (settings.matrix.device != Cpu::name) (void)cli::gpus_at_start();  // before a context is taken
   need_device(settings.matrix.device);
   data.check(points);
   open_weights(points, settings.init);

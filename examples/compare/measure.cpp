@@ -185,9 +185,10 @@ class Training {
     };
     {
       EndNote const end_note(*trainer, totals);
-      for (std::int64_t step = 0; goes(comm, step); ++step) {
+      for (std::int64_t step = 0;; ++step) {
+        if (step == steps_ && settings_.min_time > 0.0) read_all_but(0);  // for what they took
+        if (!goes(comm, step)) break;
         if (step == steps_) {  // what was asked for is over and was short
-          read_all_but(0);
           FileTraffic const before = trainer->file_use().bytes;
           add_weights(*trainer, step, root);
           FileTraffic const after = trainer->file_use().bytes;  // which are no step's
@@ -243,8 +244,9 @@ class Training {
                          report.learning_rate, report.scale, report.skipped});
     done_.tokens += report.tokens;
     done_.unmasked += report.unmasked;
-    done_.final_loss_with_padding =
-        cli::loss_with_padding(report, epoch_ ? epoch_->positions(step + 1) : report.tokens);
+    if (step < steps_)  // those beyond are --min-time's alone
+      done_.final_loss_with_padding =
+          cli::loss_with_padding(report, epoch_ ? epoch_->positions(step + 1) : report.tokens);
     if (epoch_)
       if (auto const ended = epoch_->add(report)) done_.epochs.push_back(*ended);
     if (step == 0) done_.first_step_s = seconds(start_, Clock::now());

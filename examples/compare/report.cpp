@@ -203,7 +203,8 @@ void add_measurements(Row& row, Measured const& of, Settings const& settings) {
   }
   if (!losses.empty()) {
     row["first_loss"] = losses.front();
-    row["final_loss"] = losses.back();
+    std::int64_t const hashed = first.hashed_after;  // none where a row ended before its hash
+    row["final_loss"] = hashed > 0 ? losses.at(static_cast<std::size_t>(hashed - 1)) : losses.back();
   }
   row["padding_pct"] = first.tokens > 0 ? Row(100.0 * static_cast<double>(first.tokens - first.unmasked) /
                                               static_cast<double>(first.tokens))
@@ -216,7 +217,9 @@ void add_measurements(Row& row, Measured const& of, Settings const& settings) {
   row["warmup"] = first.untimed;
   row["skipped_steps"] =
       std::count_if(first.log.begin(), first.log.end(), [](auto const& line) { return line.skipped; });
-  if (!first.weights_hash.empty()) row["weights_hash"] = first.weights_hash;
+  if (first.weights_hash.empty()) return;
+  row["weights_hash"] = first.weights_hash;
+  row["hashed_steps"] = first.hashed_after;
 }
 
 /// `base` is what its speedup is against.

@@ -53,7 +53,7 @@ TEST_CASE("an empty row has every field in order as null") {
       "final_loss_with_padding epochs samples avg_epoch_time_s epoch_times_s epoch_samples_per_sec "
       "first_epoch_loss final_epoch_loss epoch_losses epoch_losses_with_padding step_to_step_std_s "
       "spread_pct unsteady speedup_uncertainty allocated_mb mfu_against "
-      "product_plans measured_products";
+      "product_plans measured_products hashed_steps";
   Row const row = results::empty_row();
   std::string fields;
   for (auto const& field : row.items()) {
@@ -159,7 +159,7 @@ TEST_CASE("CSV has all fields and quotes what needs it") {
   CHECK(file_support::has(text, ",1.5 2 null,"));
   CHECK(file_support::has(text, "\n\" padded\",,,3,"));
   CHECK(file_support::has(text, ",1234.5,"));
-  CHECK(text.ends_with(",,,zs0,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,true\n"));
+  CHECK(text.ends_with(",,,zs0,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,true\n"));
   CHECK(lines_of(results::to_csv({})).size() == 1);
 }
 

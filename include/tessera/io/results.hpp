@@ -126,6 +126,7 @@ inline constexpr auto row_fields = std::to_array<std::string_view>({
     "mfu_against",        // whose figure `mfu_pct` divides by: documented or measured
     "product_plans",      // library or measured: how algorithms of products were chosen
     "measured_products",  // how many took a measured plan
+    "hashed_steps",       // after which the weights had `weights_hash`
 });
 
 /// A row with every field of `row_fields` as null.
