@@ -90,11 +90,18 @@ class RunFigures {
   }
   /// The steps from here on count.
   void begin() {
+    paused_ = false;
     if (watch_) watch_->begin();
+  }
+  /// Something else was done since the last step. The GPUs were watched meanwhile, and what they drew then is
+  /// not to be told from what steps draw.
+  void pause() {
+    paused_ = true;
+    rates.pause();
   }
   /// The last one has ended, and every rank has its trainer.
   void end() {
-    if (watch_) use_ = watch_->sums().use();
+    if (watch_ && !paused_) use_ = watch_->sums().use();
     memory_ = device_memory_of(device_, ranks_);
   }
 
@@ -130,6 +137,7 @@ class RunFigures {
  private:
   std::string_view device_ = Cpu::name;
   int ranks_ = 1;
+  bool paused_ = false;
   std::optional<Ceiling> ceiling_;
   std::optional<GpuWatch> watch_;
   std::optional<GpuUse> use_;

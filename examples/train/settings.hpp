@@ -233,7 +233,7 @@ inline RecipeTable recipe_of(TrainFlags const& flags) {
 }
 
 /// Refuses an output that is one of the inputs, or another output, or "-".
-inline void check_outputs(Settings const& settings, TrainFlags const& flags) {
+inline void check_outputs(CommandLine const& line, Settings const& settings, TrainFlags const& flags) {
   if (settings.log == "-")
     refuse("--log '-' names no file; give --log /dev/stdout with --quiet, or the name of a file");
   if (settings.save == "-")
@@ -252,6 +252,8 @@ inline void check_outputs(Settings const& settings, TrainFlags const& flags) {
   std::vector<NamedPath> const outputs{log, save, checkpoint, trace};
   check_apart(outputs, data_paths(flags.data));
   if (!flags.validation.empty()) check_apart(outputs, {{"--validation", flags.validation}});
+  for (char const* file : {"--config", "--from"})
+    if (Names const* const path = line.on_line(file)) check_apart(outputs, {{file, path->back()}});
   if (!settings.model.folder.empty()) check_apart(outputs, {{"--model", settings.model.folder}});
   if (settings.init.empty()) return;
   NamedPath const init("--init", settings.init);
@@ -390,7 +392,7 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   settings.options.replicas = flags.mesh.replicas;
   check_mesh(flags.mesh, settings.relation.ranks);
   bool const trains = !(line.given("--steps") && flags.steps == 0);
-  check_outputs(settings, flags);
+  check_outputs(line, settings, flags);
   resolve_checkpoints(line, settings.checkpoints);
   settings.options.checkpoints = settings.checkpoints.memory();
   bool const saves_folder = is_model_folder(settings.save);
@@ -450,7 +452,8 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   resolve_min_time(line, flags, settings);
   check_schedule(settings);
   continue_data(settings.checkpoints, settings.data_identity(), settings.relation.global(), settings.steps);
-  check_trace(line, settings.trace, settings.steps - settings.checkpoints.first_step());
+  check_trace(line, settings.trace, settings.steps - settings.checkpoints.first_step(),
+              settings.min_time > 0.0, settings.quiet && settings.log.empty());
   if (settings.checkpoints.from) (void)end_of_log(settings.log, settings.checkpoints.from->step);
   check_room_for_checkpoints(settings.checkpoints, parameter_count(settings.units()),
                              trainable_count(settings.units()), settings.steps);

@@ -30,6 +30,8 @@ struct TraceSettings {
   std::int64_t steps = 3;
 
   bool asked() const { return profile || !file.empty(); }
+  /// Whether a run's step of this number, from 1, is timed for what that takes alone.
+  bool warms_up(std::int64_t number) const { return asked() && number == warmup; }
 };
 
 inline void add_trace_flags(CommandLine& line, TraceSettings& settings) {
@@ -39,19 +41,23 @@ inline void add_trace_flags(CommandLine& line, TraceSettings& settings) {
   line.whole("--trace-steps", settings.steps, "how many steps these are, after two that warm up", 1, 1000);
 }
 
-/// `taken`: the steps that the run takes.
-inline void check_trace(CommandLine const& line, TraceSettings const& settings, std::int64_t taken) {
+/// `taken`: the steps that the run takes, or that --steps gives where --min-time may add others. `silent`:
+/// nothing is printed or logged.
+inline void check_trace(CommandLine const& line, TraceSettings const& settings, std::int64_t taken, bool adds,
+                        bool silent) {
   if (!settings.asked()) {
     if (line.given("--trace-steps"))
       refuse("--trace-steps says how many steps are traced, and none is; give --trace FILE or --profile");
     return;
   }
+  if (settings.profile && silent)
+    refuse("--profile prints a table, and --quiet none; give --log FILE, which has it too, or leave one out");
   std::int64_t const needed = TraceSettings::warmup + settings.steps;
   if (taken < needed)
     throw Error(ErrorKind::config, std::string(settings.file.empty() ? "--profile" : "--trace") + " takes " +
                                        std::to_string(needed) + " steps, " +
-                                       std::to_string(TraceSettings::warmup) +
-                                       " of them to warm up, and this run takes " + std::to_string(taken) +
+                                       std::to_string(TraceSettings::warmup) + " of them to warm up, and " +
+                                       (adds ? "--steps gives " : "this run takes ") + std::to_string(taken) +
                                        "; raise --steps, or lower --trace-steps");
 }
 
@@ -64,12 +70,12 @@ class TracedSteps {
         first_(first_step + TraceSettings::warmup),
         end_(settings.asked() ? first_ + settings.steps : 0) {}
 
-  /// Before a step: whether it is timed, so that its ticket must be read before the next one.
-  bool begin(std::int64_t step) {
-    if (step < first_ - 1 || step >= end_) return false;
+  /// Whether a step is timed, so that tickets must be read before it and before the next one.
+  bool times(std::int64_t step) const { return step >= first_ - 1 && step < end_; }
+  /// Before such a step.
+  void begin(std::int64_t step) {
     if (!timer_) timer_.emplace(trainer_, rank_);
     timer_->begin(step + 1);
-    return true;
   }
   /// After it: whether it was the last.
   bool end(std::int64_t step, double reported_seconds) {

@@ -149,19 +149,26 @@ class Training {
     std::int64_t step = first, saved = first;
     bool cut = false;
     AsyncCheckpoint beside;
-    for (; goes(comm, step); ++step) {
+    for (;; ++step) {
+      if (step == settings_.steps && settings_.min_time > 0.0) read_all_but(0);  // for what they took
+      if (!goes(comm, step)) break;
       Batch const* const batch = load(*loader, step + settings_.checkpoints.data_shift);
       bool const stopped = root && step > 0 && (Interrupt::caught() || validation_cut_);
       if (!comm::unanimous(comm, batch != nullptr && !stopped && !beside.failed())) {
         cut = true;
         break;
       }
-      bool const timed = traced.begin(step);
+      bool const timed = traced.times(step);
+      if (timed) {
+        read_all_but(0);
+        if (root) figures_.pause();
+        traced.begin(step);
+      }
       under_way.push_back(trainer->step(*batch));
       read_all_but(timed ? 0 : steps_read_late(settings_.recipe));
       if (timed && traced.end(step, seconds)) hand_in(traced.take(), comm);
-      bool const due = settings_.validate_every > 0 && (step + 1) % settings_.validate_every == 0;
-      if (validation && (due || (step + 1 == settings_.steps && settings_.min_time == 0.0))) {
+      if (step + 1 == settings_.steps && settings_.min_time == 0.0) continue;  // the last: see below
+      if (validation && settings_.validate_every > 0 && (step + 1) % settings_.validate_every == 0) {
         read_all_but(0);
         validate(*trainer, *validation, comm, step + 1);
         validated = step + 1;
@@ -173,8 +180,8 @@ class Training {
       if (root && !saving_.empty() && !beside.busy() && !beside.failed()) say_saved();
     }
     read_all_but(0);
-    if (validation && !cut && step > first && validated != step) validate(*trainer, *validation, comm, step);
     if (root) figures_.end();
+    if (validation && !cut && step > first && validated != step) validate(*trainer, *validation, comm, step);
     if (traced.wants(step)) hand_in(traced.take(), comm);
     if (settings_.checkpoints.grace == 0) Interrupt::heed();
     beside.wait();
@@ -196,7 +203,7 @@ class Training {
     times_[static_cast<std::size_t>(comm.rank())] = std::move(times);
     comm::unanimous(comm, true);
     if (!comm.is_root()) return;
-    figures_.rates.pause();
+    figures_.pause();
     TraceSettings const& asked = settings_.trace;
     bar_.clear();
     bool const any = !times_.front().steps.empty();
@@ -219,7 +226,7 @@ class Training {
     std::filesystem::path const folder =
         beside ? checkpoints_.save(trainer, *beside, options) : checkpoints_.save(trainer, options);
     if (!root) return;
-    figures_.rates.pause();
+    figures_.pause();
     saving_ = v0::detail::path_text(folder);
     saving_since_ = start;
     if (!beside) say_saved();
@@ -264,7 +271,7 @@ class Training {
       tokens += counted;
     }
     if (!comm.is_root()) return;
-    figures_.rates.pause();
+    figures_.pause();
     if (index < batches) {  // cut short: a part of the mean says nothing
       validation_cut_ = true;
       return;
@@ -409,11 +416,13 @@ class Training {
     std::int64_t const taken = done_ - settings_.checkpoints.first_step();
     if (taken == 1) first_loss_ = report.loss;
     last_loss_ = report.loss;
-    if (taken > 1 || settings_.steps == 1) {  // the first step warms caches up
-      figures_.rates.add(report);
-    } else {
+    bool const only = settings_.steps == 1 && settings_.min_time == 0.0;
+    if (taken == 1 && !only)  // it warms caches up
       figures_.begin();
-    }
+    else if (settings_.trace.warms_up(taken))
+      figures_.pause();
+    else
+      figures_.rates.add(report);
     std::int64_t const positions = epoch_ ? epoch_->positions(done_) : report.tokens;
     auto const with_padding =
         report.unmasked < positions ? std::optional(loss_with_padding(report, positions)) : std::nullopt;
