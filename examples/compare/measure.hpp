@@ -14,6 +14,7 @@
 
 #include "common/gpu_watch.hpp"
 #include "common/gpus.hpp"
+#include "common/statistics.hpp"
 #include "compare/settings.hpp"
 #include "compare/timing.hpp"
 
@@ -65,7 +66,7 @@ struct Measured {
   double tokens_per_second() const {
     std::vector<double> rates;
     for (Repeat const& repeat : repeats) rates.push_back(repeat.timed.rate());
-    return median(rates);
+    return cli::median(rates);
   }
 };
 

@@ -12,6 +12,7 @@
 #include "common/gpus.hpp"
 #include "common/machine.hpp"
 #include "common/product_plans.hpp"
+#include "common/statistics.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -76,7 +77,7 @@ void add_epochs(Row& row, Measured const& of) {
     std::vector<double> seconds;
     for (Repeat const& repeat : of.repeats)
       if (at < repeat.epochs.size()) seconds.push_back(repeat.epochs[at].seconds);
-    times.push_back(median(seconds));
+    times.push_back(cli::median(seconds));
     rates.push_back(static_cast<double>(epochs[at].samples) / times.back());
     losses.push_back(epochs[at].loss);
     with_padding.push_back(epochs[at].loss_with_padding);
@@ -84,7 +85,7 @@ void add_epochs(Row& row, Measured const& of) {
   row["epochs"] = static_cast<std::int64_t>(epochs.size());
   if (epochs.empty()) return;
   row["samples"] = epochs.front().samples;
-  row["avg_epoch_time_s"] = mean(times);
+  row["avg_epoch_time_s"] = cli::mean(times);
   row["epoch_times_s"] = times;
   row["epoch_samples_per_sec"] = std::move(rates);
   row["first_epoch_loss"] = losses.front();
@@ -145,8 +146,8 @@ void add_measurements(Row& row, Measured const& of, Settings const& settings) {
   for (Repeat const& repeat : of.repeats) {
     if (!repeat.timed.seconds.empty()) {
       rates.push_back(repeat.timed.rate());
-      means.push_back(mean(repeat.timed.seconds));
-      medians.push_back(median(repeat.timed.seconds));
+      means.push_back(cli::mean(repeat.timed.seconds));
+      medians.push_back(cli::median(repeat.timed.seconds));
     }
     steps.insert(steps.end(), repeat.timed.seconds.begin(), repeat.timed.seconds.end());
     train_s += repeat.timed.total_s;
@@ -163,13 +164,13 @@ void add_measurements(Row& row, Measured const& of, Settings const& settings) {
     resident = std::max(resident, repeat.peak_resident);
   }
   if (!rates.empty()) {
-    double const rate = median(rates);
+    double const rate = cli::median(rates);
     row["median_tokens_per_sec"] = rate;
-    if (rates.size() > 1) row["std_tokens_per_sec"] = deviation(rates);
+    if (rates.size() > 1) row["std_tokens_per_sec"] = cli::deviation(rates);
     row["tokens_per_sec_per_rank"] = rate / of.point.world();
-    row["avg_step_time_s"] = mean(steps);
-    row["median_step_time_s"] = median(medians);
-    if (means.size() > 1) row["std_step_time_s"] = deviation(means);
+    row["avg_step_time_s"] = cli::mean(steps);
+    row["median_step_time_s"] = cli::median(medians);
+    if (means.size() > 1) row["std_step_time_s"] = cli::deviation(means);
     row["step_to_step_std_s"] = cli::or_null(step_deviation(of));
     if (auto const spread = spread_of(of)) row["spread_pct"] = 100.0 * *spread;
     row["unsteady"] = cli::or_null(is_unsteady(of));
@@ -306,16 +307,16 @@ std::optional<double> spread_of(Measured const& row) {
   std::vector<double> rates;
   for (Repeat const& repeat : row.repeats)
     if (!repeat.timed.seconds.empty()) rates.push_back(repeat.timed.rate());
-  if (rates.size() > 1) return deviation(rates) / mean(rates);
+  if (rates.size() > 1) return cli::deviation(rates) / cli::mean(rates);
   if (rates.empty() || row.repeats.front().timed.seconds.size() < 2) return std::nullopt;
   std::vector<double> const& steps = row.repeats.front().timed.seconds;
-  return deviation(steps) / mean(steps);
+  return cli::deviation(steps) / cli::mean(steps);
 }
 
 std::optional<double> step_deviation(Measured const& row) {
   std::vector<std::vector<double>> steps;
   for (Repeat const& repeat : row.repeats) steps.push_back(repeat.timed.seconds);
-  return deviation_within(steps);
+  return cli::deviation_within(steps);
 }
 
 std::optional<bool> is_unsteady(Measured const& row) {
@@ -326,7 +327,7 @@ std::optional<bool> is_unsteady(Measured const& row) {
     steps += static_cast<double>(repeat.timed.seconds.size());
     time += repeat.timed.total_s;
   }
-  return *spread > steady_share || deviation.value_or(0.0) * steps > steady_share * time;
+  return *spread > cli::steady_share || deviation.value_or(0.0) * steps > cli::steady_share * time;
 }
 
 std::optional<double> speedup_uncertainty(Measured const& row, Measured const& base) {

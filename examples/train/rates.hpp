@@ -15,8 +15,8 @@
 #include "common/device_memory.hpp"
 #include "common/gpu_watch.hpp"
 #include "common/gpus.hpp"
+#include "common/statistics.hpp"
 #include "common/values.hpp"
-#include "compare/timing.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -50,7 +50,7 @@ class RunRates {
     return steps_ > 1 && mean_ > 0.0 ? std::optional(*deviation() / mean_) : std::nullopt;
   }
   std::optional<bool> unsteady() const {
-    return spread() ? std::optional(*spread() > compare::steady_share) : std::nullopt;
+    return spread() ? std::optional(*spread() > steady_share) : std::nullopt;
   }
 
   /// Their fields of a summary, by the names of compare's rows.

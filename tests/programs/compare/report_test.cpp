@@ -311,7 +311,7 @@ TEST_CASE("deviations over repeats and from step to step stand apart") {
   double const tokens = 16 * 128;
   CHECK(row["median_tokens_per_sec"].get<double>() == doctest::Approx(tokens / 0.150));
   CHECK(row["std_tokens_per_sec"].get<double>() ==
-        doctest::Approx(compare::deviation({tokens / 0.1, tokens / 0.2, tokens / 0.15})));
+        doctest::Approx(cli::deviation({tokens / 0.1, tokens / 0.2, tokens / 0.15})));
 }
 
 TEST_CASE("a speedup has an uncertainty, and within it says nothing") {

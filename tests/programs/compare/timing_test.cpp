@@ -9,7 +9,10 @@
 
 #include <doctest/doctest.h>
 
+#include "common/statistics.hpp"
+
 namespace ts = tessera;
+namespace cli = tessera::cli;
 namespace compare = tessera::compare;
 
 namespace {
@@ -54,7 +57,7 @@ TEST_CASE("reports that are read late and in a bunch change no rate") {
       compare::TimedSteps const timed = trained(1, steps, late).by_device;
       CHECK(timed.seconds.size() == steps);
       CHECK(timed.rate() == doctest::Approx(2000.0));
-      CHECK(compare::median(timed.seconds) == step_s);
+      CHECK(cli::median(timed.seconds) == step_s);
     }
   // What the host's clock makes of the same reports: the last ones arrive together.
   CHECK(trained(1, 3, 0).by_host.rate() == doctest::Approx(2000.0));
@@ -72,6 +75,6 @@ TEST_CASE("steps of different length weigh by their time") {
     timed.add(report);
   }
   CHECK(timed.rate() == doctest::Approx(1000.0));
-  CHECK(compare::mean(timed.seconds) == doctest::Approx(0.4));
-  CHECK(compare::deviation(timed.seconds) == doctest::Approx(0.34641));
+  CHECK(cli::mean(timed.seconds) == doctest::Approx(0.4));
+  CHECK(cli::deviation(timed.seconds) == doctest::Approx(0.34641));
 }

@@ -39,8 +39,8 @@ TEST_CASE("the spread of a run is that of its steps, kept as sums") {
   cli::RunRates rates;
   std::vector<double> const seconds = {0.1, 0.12, 0.09, 0.13, 0.1, 0.11};
   for (double const each : seconds) rates.add(step(each, each));
-  CHECK(*rates.deviation() == doctest::Approx(ts::compare::deviation(seconds)));
-  CHECK(*rates.spread() == doctest::Approx(ts::compare::deviation(seconds) / ts::compare::mean(seconds)));
+  CHECK(*rates.deviation() == doctest::Approx(cli::deviation(seconds)));
+  CHECK(*rates.spread() == doctest::Approx(cli::deviation(seconds) / cli::mean(seconds)));
   CHECK(rates.unsteady() == true);
   CHECK(rates.text() == "~9,231 tok/s, steps vary by 14%");
   cli::Json summary;

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// The statistics of times and rates.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <numeric>
+#include <optional>
+#include <vector>
+
+namespace tessera {
+inline namespace v0 {
+namespace cli {
+
+inline double median(std::vector<double> values) {
+  if (values.empty()) return 0.0;
+  std::sort(values.begin(), values.end());
+  std::size_t const half_way = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half_way] : 0.5 * (values[half_way - 1] + values[half_way]);
+}
+
+inline double mean(std::vector<double> const& values) {
+  if (values.empty()) return 0.0;
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+/// The sample's standard deviation; 0 for fewer than two values.
+inline double deviation(std::vector<double> const& values) {
+  if (values.size() < 2) return 0.0;
+  double const middle = mean(values);
+  double sum = 0.0;
+  for (double const value : values) sum += (value - middle) * (value - middle);
+  return std::sqrt(sum / static_cast<double>(values.size() - 1));
+}
+
+/// The deviation of lists within each of them, their means left aside; nothing where none has two values.
+inline std::optional<double> deviation_within(std::vector<std::vector<double>> const& lists) {
+  double sum = 0.0, free = 0.0;
+  for (std::vector<double> const& list : lists) {
+    if (list.size() < 2) continue;
+    double const one = deviation(list), weight = static_cast<double>(list.size() - 1);
+    sum += one * one * weight;
+    free += weight;
+  }
+  return free > 0.0 ? std::optional(std::sqrt(sum / free)) : std::nullopt;
+}
+
+/// What varies by more than this share of its mean is marked.
+inline constexpr double steady_share = 0.05;
+
+}  // namespace cli
+}  // namespace v0
+}  // namespace tessera
