@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // One benchmark for every registered recipe on GPUs: an optimizer step of a GPT-2 of 35 million parameters on
 // 1, 2 and 4 GPUs, as far as there are so many. The names read
-// step/<sharding>/<precision>/<offload>/gpus:<n>; what fp32 is for is measured in tf32 and by pieces too. Time is the first GPU's, by its events, from batch to
-// report; tok/s are of all GPUs; device_bytes, host_bytes and comm_bytes are what one of them plans.
+// step/<sharding>/<precision>/<offload>/gpus:<n>; what fp32 is for is measured in tf32 and by pieces too.
+// Time is the first GPU's, by its events, from batch to report; tok/s are of all GPUs; device_bytes,
+// host_bytes and comm_bytes are what one of them plans.
 #include <cstdint>
 #include <memory>
 #include <string>
