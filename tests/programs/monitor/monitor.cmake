@@ -130,7 +130,7 @@ execute_process(COMMAND sh -c "trap '' HUP; \"$@\" & pid=$!
                 WORKING_DIRECTORY "${WORK}" RESULT_VARIABLE code ERROR_VARIABLE errors)
 expect("HUP under nohup" 143 "${code}")
 # Who starts it may ignore what it needs.
-execute_process(COMMAND sh -c "trap '' CHLD; exec \"$@\"" sh "${PROGRAM}" -- sh ends.sh
+execute_process(COMMAND env --ignore-signal=CHLD "${PROGRAM}" -- sh ends.sh
                 WORKING_DIRECTORY "${WORK}" RESULT_VARIABLE code OUTPUT_VARIABLE output ERROR_VARIABLE errors TIMEOUT 60)
 expect("a command with SIGCHLD ignored" 7 "${code}")
 # Readers that have gone neither end the command nor leave the other file without its end; the command itself minds them.
