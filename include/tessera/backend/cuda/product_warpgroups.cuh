@@ -225,9 +225,15 @@ __device__ __forceinline__ void give_turn(int warpgroup) {
   asm volatile("bar.arrive %0, 256;" ::"r"(warpgroup + 1) : "memory");
 }
 
+// Compilers for GPUs without clusters refuse their size.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define TESSERA_CLUSTER __cluster_dims__(2)
+#else
+#define TESSERA_CLUSTER
+#endif
 /// b (columns, depth), or with Rows (depth, columns).
 template <class T, bool Rows, ProductEnd End>
-__global__ __cluster_dims__(2) __launch_bounds__(ProductTiles::threads, 1) void finished_product(
+__global__ TESSERA_CLUSTER __launch_bounds__(ProductTiles::threads, 1) void finished_product(
     __grid_constant__ CUtensorMap const a_map, __grid_constant__ CUtensorMap const b_map,
     __grid_constant__ CUtensorMap const y_map, __grid_constant__ CUtensorMap const pre_map, int rows,
     int columns, int depth, T const* bias, float scale) {
@@ -362,6 +368,8 @@ __global__ __cluster_dims__(2) __launch_bounds__(ProductTiles::threads, 1) void 
   sync_cluster();  // the other block may still arrive here
 #endif
 }
+
+#undef TESSERA_CLUSTER
 
 /// Of the current device; 0 where it does not say.
 inline int processors() {
