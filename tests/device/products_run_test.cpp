@@ -13,12 +13,16 @@
 #include "tessera/train/any_trainer.hpp"
 #include "tessera/train/gpt2_family.hpp"
 
+#include "device/runs.hpp"
 #include "device/skip.hpp"
 #include "support/runs.hpp"
 
 namespace {
 
 using namespace support;
+using test::largest_difference;
+using test::on_gpu;
+using test::trained;
 
 /// A format of products, and how far losses may be from fp32's.
 struct Format {
@@ -30,29 +34,6 @@ constexpr Format formats[] = {{"tf32", 5e-3}, {"bf16x6", 2e-5}, {"bf16x3", 2e-4}
 /// Beside `tiny`, a model whose rows are whole 16-byte vectors, as real ones have.
 constexpr Gpt2Options even{.layers = 2, .heads = 2, .channels = 64, .positions = 40, .vocabulary = 96};
 
-RecipeTable on_gpu(std::string_view precision, std::string_view capture = "graph",
-                   std::string_view offload = "none", std::string_view recompute = "none",
-                   std::string_view sharding = "zs0") {
-  SlotNames names;
-  names.device = "cuda";
-  names.sharding = sharding;
-  names.precision = precision;
-  names.capture = capture;
-  names.offload = offload;
-  names.recompute = recompute;
-  names.reduction = "ordered";
-  return parse_recipe(names);
-}
-
-Outcome trained(RecipeTable const& table, Run const& run, Gpt2Options const& model = tiny) {
-  return train(
-      run,
-      [&](comm::Comm comm, TrainerOptions const& options) {
-        return make_trainer(any_model(model), table, comm, options);
-      },
-      [&](int ranks, auto const& fn) { run_ranks(table, ranks, fn); });
-}
-
 Run some_run(int ranks = 1, int accumulation = 1) {
   Run run;
   run.steps = 6;
@@ -61,15 +42,6 @@ Run some_run(int ranks = 1, int accumulation = 1) {
   run.options.clip = 0.5;
   run.options.learning_rate = 1e-2;
   return run;
-}
-
-double largest_difference(std::vector<double> const& a, std::vector<double> const& b) {
-  double worst = a.size() == b.size() ? 0.0 : 1e30;
-  for (std::size_t i = 0; i < a.size() && i < b.size(); ++i) {
-    double const difference = std::fabs(a[i] - b[i]) / (1.0 + std::fabs(b[i]));
-    if (!(difference <= worst)) worst = difference;
-  }
-  return worst;
 }
 
 }  // namespace

@@ -19,37 +19,16 @@
 #include "tessera/train/any_trainer.hpp"
 #include "tessera/train/gpt2_family.hpp"
 
+#include "device/runs.hpp"
 #include "device/skip.hpp"
 #include "support/runs.hpp"
 
 namespace {
 
 using namespace support;
-
-/// A recipe on the GPU. Ordered, so that everything can be held against everything.
-RecipeTable on_gpu(std::string_view precision, std::string_view capture = "graph",
-                   std::string_view offload = "none", std::string_view recompute = "none",
-                   std::string_view sharding = "zs0") {
-  SlotNames names;
-  names.device = "cuda";
-  names.sharding = sharding;
-  names.precision = precision;
-  names.capture = capture;
-  names.offload = offload;
-  names.recompute = recompute;
-  names.reduction = "ordered";
-  if (precision == "fp64") names.attention = "reference";
-  return parse_recipe(names);
-}
-
-Outcome trained(RecipeTable const& table, Run const& run) {
-  return train(
-      run,
-      [&](comm::Comm comm, TrainerOptions const& options) {
-        return make_trainer(any_model(tiny), table, comm, options);
-      },
-      [&](int ranks, auto const& fn) { run_ranks(table, ranks, fn); });
-}
+using test::largest_difference;
+using test::on_gpu;
+using test::trained;
 
 Run some_run(int accumulation = 1) {
   Run run;
@@ -64,15 +43,6 @@ Run some_run(int accumulation = 1) {
 /// Batch `index` of a run.
 Batch batch_of(Run const& run, std::int64_t index, int rank = 0) {
   return make_batch(index, rank, run.split, run.batch, run.sequence, run.vocabulary, run.mask_every);
-}
-
-double largest_difference(std::vector<double> const& a, std::vector<double> const& b) {
-  double worst = a.size() == b.size() ? 0.0 : 1e30;
-  for (std::size_t i = 0; i < a.size() && i < b.size(); ++i) {
-    double const difference = std::fabs(a[i] - b[i]) / (1.0 + std::fabs(b[i]));
-    if (!(difference <= worst)) worst = difference;
-  }
-  return worst;
 }
 
 }  // namespace

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// What whole trainings on a GPU share: a recipe there, a run of it, and how far two of them differ.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <string_view>
+#include <vector>
+
+#include "tessera/train/any_trainer.hpp"
+#include "tessera/train/gpt2_family.hpp"
+
+#include "support/runs.hpp"
+
+namespace test {
+
+using namespace support;
+
+/// A recipe on the GPU. Ordered, so that everything can be held against everything.
+inline RecipeTable on_gpu(std::string_view precision, std::string_view capture = "graph",
+                          std::string_view offload = "none", std::string_view recompute = "none",
+                          std::string_view sharding = "zs0") {
+  SlotNames names;
+  names.device = "cuda";
+  names.sharding = sharding;
+  names.precision = precision;
+  names.capture = capture;
+  names.offload = offload;
+  names.recompute = recompute;
+  names.reduction = "ordered";
+  if (precision == "fp64") names.attention = "reference";
+  return parse_recipe(names);
+}
+
+inline Outcome trained(RecipeTable const& table, Run const& run, Gpt2Options const& model = tiny) {
+  return train(
+      run,
+      [&](comm::Comm comm, TrainerOptions const& options) {
+        return make_trainer(any_model(model), table, comm, options);
+      },
+      [&](int ranks, auto const& fn) { run_ranks(table, ranks, fn); });
+}
+
+/// The largest |a - b| / (1 + |b|); 1e30 where they are not as many.
+inline double largest_difference(std::vector<double> const& a, std::vector<double> const& b) {
+  double worst = a.size() == b.size() ? 0.0 : 1e30;
+  for (std::size_t i = 0; i < a.size() && i < b.size(); ++i) {
+    double const difference = std::fabs(a[i] - b[i]) / (1.0 + std::fabs(b[i]));
+    if (!(difference <= worst)) worst = difference;
+  }
+  return worst;
+}
+
+}  // namespace test
