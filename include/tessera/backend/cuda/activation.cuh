@@ -4,6 +4,7 @@
 #pragma once
 
 #include "tessera/backend/cpu/activation.hpp"
+#include "tessera/backend/cuda/tensor_cores.cuh"
 
 namespace tessera {
 inline namespace v0 {
@@ -34,10 +35,8 @@ __device__ __forceinline__ S gelu_sigmoid(S x) {
 __device__ __forceinline__ float gelu_sigmoid_for_16_bits(float x) {
   constexpr float log2_e = 1.4426950408889634f, root = -log2_e * cpu::detail::gelu_twice_root<float>,
                   bend = root * cpu::detail::gelu_cubic<float>;
-  float power, sigmoid;
-  asm("ex2.approx.ftz.f32 %0, %1;"
-      : "=f"(power)
-      : "f"(multiply(x, multiply_add(multiply(x, x), bend, root))));
+  float const power = exponential_of_2(multiply(x, multiply_add(multiply(x, x), bend, root)));
+  float sigmoid;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(sigmoid) : "f"(add(1.0f, power)));
   return sigmoid;
 }

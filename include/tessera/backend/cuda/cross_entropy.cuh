@@ -10,6 +10,7 @@
 #include "tessera/backend/cuda/activation.cuh"
 #include "tessera/backend/cuda/context.cuh"
 #include "tessera/backend/cuda/kernel.cuh"
+#include "tessera/backend/cuda/tensor_cores.cuh"
 #include "tessera/backend/operations.hpp"
 #include "tessera/tensor/tensor.hpp"
 
@@ -17,12 +18,8 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// 2^x, within 2^-22 of it in fp32; below the smallest normal number it is 0.
-__device__ __forceinline__ float power_of_two(float x) {
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-}
+/// 2^x; in fp32 what is below the smallest normal number is 0.
+__device__ __forceinline__ float power_of_two(float x) { return exponential_of_2(x); }
 __device__ __forceinline__ double power_of_two(double x) { return exp2(x); }
 
 /// A sum of e^x as total 2^top, in one pass: top grows with the largest x. What is subtracted from x log2(e)

@@ -46,9 +46,10 @@ struct ProductTiles {
   static constexpr int stages = 4, warpgroups = 2;
   static constexpr int a_bytes = rows * depth * 2, b_bytes = columns * depth * 2, bytes = a_bytes + b_bytes;
   static constexpr int warps = 4 * warpgroups, threads = 128 * (warpgroups + 1);
-  static constexpr int warp_bytes = 4 * 16 * 128, bias_bytes = columns * 2;
-  static constexpr int shared_bytes =
-      1024 + stages * bytes + warps * warp_bytes + warpgroups * bias_bytes + (2 * stages + 4 * warps) * 8;
+  static constexpr int strips = 4, strip_bytes = 16 * 128;  // of a warp: 16 rows by 64 columns each
+  static constexpr int bias_bytes = columns * 2;
+  static constexpr int shared_bytes = 1024 + stages * bytes + warps * strips * strip_bytes +
+                                      warpgroups * bias_bytes + (2 * stages + strips * warps) * 8;
 };
 
 #define TESSERA_SUMS_8(as, n)                                                                             \
@@ -109,7 +110,7 @@ __device__ __forceinline__ float2 unpack(unsigned bits) {
 
 /// What a warp has in shared memory while it finishes tiles.
 struct ProductStrips {
-  static constexpr int count = 4, bytes = 16 * 128;
+  static constexpr int count = ProductTiles::strips, bytes = ProductTiles::strip_bytes;
   unsigned char* strips;
   std::uint64_t* arrived;  // one of each strip
   unsigned char* bias;     // of a tile's columns
@@ -242,7 +243,7 @@ __global__ TESSERA_CLUSTER __launch_bounds__(ProductTiles::threads, 1) void fini
   extern __shared__ unsigned char unaligned[];
   unsigned char* const shared = unaligned + (1024 - shared_address(unaligned) % 1024) % 1024;
   unsigned char* const strips = shared + Tiles::stages * Tiles::bytes;
-  unsigned char* const biases = strips + Tiles::warps * Tiles::warp_bytes;
+  unsigned char* const biases = strips + Tiles::warps * Tiles::strips * Tiles::strip_bytes;
   auto* const full = reinterpret_cast<std::uint64_t*>(biases + Tiles::warpgroups * Tiles::bias_bytes);
   std::uint64_t *const empty = full + Tiles::stages, *const arrived = empty + Tiles::stages;
 
@@ -253,7 +254,7 @@ __global__ TESSERA_CLUSTER __launch_bounds__(ProductTiles::threads, 1) void fini
       make_barrier(full + stage, 1);
       make_barrier(empty + stage, 8);  // the four warps that have read it, in both blocks
     }
-    for (int i = 0; i < 4 * Tiles::warps; ++i) make_barrier(arrived + i, 1);
+    for (int i = 0; i < Tiles::strips * Tiles::warps; ++i) make_barrier(arrived + i, 1);
     show_barriers();
   }
   __syncwarp();
@@ -300,8 +301,8 @@ __global__ TESSERA_CLUSTER __launch_bounds__(ProductTiles::threads, 1) void fini
     std::uint64_t const a0 = WarpgroupRows<T, 64>::describe(shared),
                         b0 = WarpgroupRows<T, 64>::describe(shared + Tiles::a_bytes) + panel;
     int const lane = threadIdx.x % 32, warp = static_cast<int>(threadIdx.x) / 32 - 4;
-    ProductStrips const strip{strips + warp * Tiles::warp_bytes, arrived + 4 * warp,
-                              biases + warpgroup * Tiles::bias_bytes};
+    ProductStrips const strip{strips + warp * Tiles::strips * Tiles::strip_bytes,
+                              arrived + Tiles::strips * warp, biases + warpgroup * Tiles::bias_bytes};
     int stage = warpgroup * steps % Tiles::stages;
     unsigned parity = warpgroup * steps / Tiles::stages & 1, fetched = 0;
     for (int tile = own + warpgroup * clusters; tile < count; tile += Tiles::warpgroups * clusters) {
