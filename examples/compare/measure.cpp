@@ -27,6 +27,7 @@
 #include "common/machine.hpp"
 #include "common/program.hpp"
 #include "common/run_flags.hpp"
+#include "common/step_times.hpp"
 #include "common/weights.hpp"
 
 namespace tessera {
@@ -48,6 +49,7 @@ struct RankTotals {
   std::int64_t bytes = 0;
   AttentionKind attention = AttentionKind::automatic;
   std::optional<double> comm_s = 0.0, waiting_s = 0.0;
+  std::optional<cli::Profile> profile;  ///< of steps after the last one
   std::int64_t peak_nvme = 0, nvme_read = 0, nvme_written = 0;
   std::int64_t begun = 0;  ///< steps, in which it read and wrote these bytes
   std::string nvme_engine;
@@ -126,7 +128,7 @@ class Training {
 
  private:
   void finish() {
-    done_.comm_s = done_.comm_waiting_s = 0.0;
+    done_.comm_s = done_.comm_exposed_s = done_.comm_waiting_s = 0.0;
     done_.attention = ranks_.front().attention;
     done_.nvme_engine = ranks_.front().nvme_engine;
     for (RankTotals const& totals : ranks_) {
@@ -143,13 +145,21 @@ class Training {
       done_.nvme_read = std::max(done_.nvme_read, static_cast<double>(totals.nvme_read) / begun);
       done_.nvme_written = std::max(done_.nvme_written, static_cast<double>(totals.nvme_written) / begun);
       done_.comm_bytes = std::max(done_.comm_bytes, static_cast<double>(totals.bytes) / steps);
-      done_.comm_s = plus(done_.comm_s, mean(totals.comm_s));
-      done_.comm_waiting_s = plus(done_.comm_waiting_s, mean(totals.waiting_s));
+      std::optional<double> const waited = mean(totals.waiting_s);
+      std::optional<double> in_collectives = mean(totals.comm_s), exposed = in_collectives;
+      if (totals.profile) {
+        double const ranks = static_cast<double>(ranks_.size());
+        in_collectives = totals.profile->collectives / ranks;
+        exposed = totals.profile->exposed() / ranks;
+      }
+      done_.comm_s = plus(done_.comm_s, in_collectives);
+      done_.comm_exposed_s = plus(done_.comm_exposed_s, exposed);
+      done_.comm_waiting_s = plus(done_.comm_waiting_s, waited);
     }
     double const peak = cli::mebibytes(done_.peak_device);
     for (auto& line : done_.log) line.gpu_max_mem_mb = peak;
     if (settings_.plans) done_.measured_products = settings_.plans->take_used();
-    done_.total_s = seconds(start_, Clock::now());
+    done_.total_s = seconds(start_, hashed_.value_or(Clock::now()));
     done_.peak_resident = cli::peak_resident_bytes();
   }
 
@@ -214,6 +224,27 @@ class Training {
       add_weights(*trainer, totals.begun, root);
     else
       (void)comm::unanimous(comm, true);
+    if (root) hashed_ = Clock::now();
+    time_collectives(comm, *trainer, loader, totals);
+  }
+
+  /// Where the host only enqueues collectives, their times are those of a few steps more, with events around
+  /// each entry.
+  void time_collectives(comm::Comm& comm, AnyTrainer& trainer, Loader& loader, RankTotals& totals) {
+    if (comm.world() == 1 || totals.comm_s) return;
+    if (!comm::unanimous(comm, !comm.is_root() || !cli::Interrupt::caught())) return;
+    constexpr double enough_s = 1.0;
+    std::int64_t const kept = 3;
+    cli::StepTimer timer(trainer, comm.rank());
+    double taken = 0.0;
+    for (std::int64_t step = 0; step <= kept; ++step) {  // the first pays for what timing makes
+      timer.begin(step);
+      double const took = trainer.step(loader.load(step)).get().interval;
+      timer.end(took, step > 0);
+      if (step > 0) taken += took;
+      if (!comm::unanimous(comm, !comm.is_root() || taken < enough_s)) break;
+    }
+    totals.profile = cli::profile_of(timer.take());
   }
 
   /// All ranks together, after `steps` steps.
@@ -292,6 +323,7 @@ class Training {
   std::vector<RankTotals> ranks_;
   Repeat& done_;
   Clock::time_point start_, window_;
+  std::optional<Clock::time_point> hashed_;
   double cpu_before_ = 0.0;
   std::optional<cli::GpuWatch> watch_;
 };

@@ -39,11 +39,14 @@ struct Repeat {
   std::int64_t peak_device = 0, arena_device = 0, arena_host = 0;  ///< bytes, the largest over ranks
   std::int64_t peak_nvme = 0;                                      ///< bytes of a file, likewise
   double nvme_read = 0.0, nvme_written = 0.0;                      ///< bytes of a step, likewise
-  std::optional<cli::DeviceMemoryUse> device_memory;   ///< after the last step, the largest over ranks
-  std::string nvme_engine;                             ///< what reads and writes; empty: nothing does
-  std::int64_t peak_resident = -1;                     ///< bytes of the process; -1: unknown
-  double comm_bytes = 0.0;                             ///< sent in a timed step by the busiest rank
-  std::optional<double> comm_s;                        ///< in collectives, of a timed step, mean over ranks
+  std::optional<cli::DeviceMemoryUse> device_memory;  ///< after the last step, the largest over ranks
+  std::string nvme_engine;                            ///< what reads and writes; empty: nothing does
+  std::int64_t peak_resident = -1;                    ///< bytes of the process; -1: unknown
+  double comm_bytes = 0.0;                            ///< sent in a timed step by the busiest rank
+  /// In collectives, of a step, mean over ranks: of the timed steps on the CPU; on GPUs of some steps after
+  /// the last one, which are no part of anything else here.
+  std::optional<double> comm_s;
+  std::optional<double> comm_exposed_s;                ///< of that, while the rank computed nothing
   std::optional<double> comm_waiting_s;                ///< of that, waiting for other ranks
   AttentionKind attention = AttentionKind::automatic;  ///< what ran; automatic: none did
   std::optional<std::size_t> measured_products;        ///< that took a measured plan; none: they could not

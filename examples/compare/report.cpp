@@ -140,7 +140,7 @@ void add_device_memory(Row& row, std::vector<Repeat> const& repeats) {
 void add_measurements(Row& row, Measured const& of, Settings const& settings) {
   std::vector<double> rates, steps, means, medians;
   double train_s = 0.0, total_s = 0.0, first_s = 0.0, cpu = 0.0, window = 0.0, bytes = 0.0;
-  std::optional<double> comm = 0.0, waiting = 0.0;
+  std::optional<double> comm = 0.0, exposed = 0.0, waiting = 0.0;
   double const count = static_cast<double>(of.repeats.size());
   std::int64_t peak = 0, arena = 0, host = 0, resident = -1;
   for (Repeat const& repeat : of.repeats) {
@@ -157,6 +157,7 @@ void add_measurements(Row& row, Measured const& of, Settings const& settings) {
     window += repeat.window_s;
     bytes = std::max(bytes, repeat.comm_bytes);
     comm = plus(comm, repeat.comm_s);
+    exposed = plus(exposed, repeat.comm_exposed_s);
     waiting = plus(waiting, repeat.comm_waiting_s);
     peak = std::max(peak, repeat.peak_device);
     arena = std::max(arena, repeat.arena_device);
@@ -179,7 +180,7 @@ void add_measurements(Row& row, Measured const& of, Settings const& settings) {
     row["avg_cpu_util_pct"] = window > 0.0 ? Row(100.0 * cpu / (window * cli::core_count())) : Row(nullptr);
     row["comm_bytes_per_step"] = static_cast<std::int64_t>(std::llround(bytes));
     row["comm_time_s"] = comm ? Row(*comm / count) : Row(nullptr);
-    row["comm_exposed_s"] = row["comm_time_s"];  // where it is known, nothing runs beside a collective
+    row["comm_exposed_s"] = exposed ? Row(*exposed / count) : Row(nullptr);
     row["comm_waiting_s"] = waiting ? Row(*waiting / count) : Row(nullptr);
     add_gpu_use(row, of.repeats);
   }
