@@ -119,6 +119,9 @@ struct LinearInputOptions {
   Activation activation = Activation::none;
   Tensor<T const, Place> pre{};  ///< (M,K), what went into the activation
   double scale = 1.0;            ///< of the product
+  /// (linear_partial_rows(M),K): sums of dx over blocks of its rows, for the bias of the layer whose dy it is.
+  /// A place that sums them with that layer's weight gradient leaves this as it is.
+  Tensor<compute_t<T>, Place> partials{};
 };
 
 /// Of the gradient of w: how w lies, and where the bias's gradient goes.
@@ -126,7 +129,15 @@ template <class T, class Place>
 struct LinearWeightOptions {
   bool transposed = false;
   Tensor<T, Place> dbias{};  ///< (N)
+  /// (linear_partial_rows(M),N): what linear_backward_input left when it made dy, or nothing.
+  Tensor<compute_t<T> const, Place> partials{};
 };
+
+/// Rows of a block whose sums linear_backward_input leaves, and how many such blocks M rows are.
+constexpr std::int64_t linear_block_rows = 128;
+constexpr std::int64_t linear_partial_rows(std::int64_t rows) {
+  return rows <= linear_block_rows ? 1 : (rows - 1) / linear_block_rows + 1;
+}
 
 /// How many rows of partial sums the gradient of a norm over M rows may leave: no place cuts the rows
 /// into more blocks (264 are two for each multiprocessor of a Hopper GPU).

@@ -112,10 +112,12 @@ struct Linear {
       return pass.adapting->backward_input(pass, *adapter, dy, dx, with);
     ops::linear_backward_input(pass.context(), dy, pass[weight], dx, with);
   }
+  /// `partials` are what the backward_input that made dy left of its sums.
   template <class Place, class T>
-  TESSERA_NOINLINE void backward_weight(Pass<Place, T>& pass, ops::In<T, Place> x,
-                                        ops::In<T, Place> dy) const {
-    ops::LinearWeightOptions<T, Place> const with{.transposed = transposed, .dbias = pass.gradient(bias)};
+  TESSERA_NOINLINE void backward_weight(Pass<Place, T>& pass, ops::In<T, Place> x, ops::In<T, Place> dy,
+                                        ops::In<compute_t<T>, Place> partials = {}) const {
+    ops::LinearWeightOptions<T, Place> const with{
+        .transposed = transposed, .dbias = pass.gradient(bias), .partials = partials};
     if (Adapter const* const adapter = pass.adapter(weight))
       pass.adapting->backward_weight(pass, *adapter, x, dy);
     if (weight.borrowed)
@@ -181,6 +183,7 @@ struct Mlp {
   Linear fc, proj;
   Saved pre, post;  // (B,T,H); the second can be made from the first again
   Backward d_pre;
+  BackwardStatistic partials;  // of d_pre
 
   /// With the names of GPT-2.
   Mlp(Unit& unit, std::string const& name, std::int64_t channels, std::int64_t hidden, Activation form,
@@ -199,7 +202,12 @@ struct Mlp {
               .split = {Split::Kind::hidden, transposed ? 1 : 0}}),
         pre(unit.saved("fc", per_token(hidden), /*cheap=*/false, {Split::Kind::hidden, 2})),
         post(unit.saved("activation", per_token(hidden), /*cheap=*/true, {Split::Kind::hidden, 2})),
-        d_pre(unit.backward("d_fc", per_token(hidden), {Split::Kind::hidden, 2})) {
+        d_pre(unit.backward("d_fc", per_token(hidden), {Split::Kind::hidden, 2})),
+        partials(unit.backward_statistic("d_fc.partials",
+                                         [hidden](MicroBatch of) {
+                                           return Shape{ops::linear_partial_rows(of.tokens()), hidden};
+                                         },
+                                         /*roomy=*/true, {fc.bias}, {Split::Kind::hidden, 1})) {
     unit.serves(post, {proj.weight});
   }
 
@@ -210,12 +218,13 @@ struct Mlp {
   }
   void recompute(auto& pass) const { ops::activate(pass.context(), activation, pass[pre], pass[post]); }
   void backward_input(auto& pass, auto dy, auto dx) const {
-    proj.backward_input(pass, dy, pass[d_pre], {.activation = activation, .pre = pass[pre]});
+    proj.backward_input(pass, dy, pass[d_pre],
+                        {.activation = activation, .pre = pass[pre], .partials = pass[partials]});
     fc.backward_input(pass, pass[d_pre], dx);
   }
   void backward_weight(auto& pass, auto x, auto dy) const {
     proj.backward_weight(pass, pass[post], dy);
-    fc.backward_weight(pass, x, pass[d_pre]);
+    fc.backward_weight(pass, x, pass[d_pre], pass[partials]);
   }
 };
 

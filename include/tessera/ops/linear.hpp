@@ -34,6 +34,12 @@ void expect_plain(char const* name, Operand<T, P> const& w) {
   if (w.format != dtype_of<T> || w.scales) refuse_format(name, w.format, bool(w.scales));
 }
 
+/// Sums over blocks of rows of a matrix, or nothing.
+template <class S, class P>
+bool are_partials(Tensor<S, P> const& partials, Shape const& of) {
+  return !partials || partials.shape().elements() == linear_partial_rows(of.rows()) * of.columns();
+}
+
 /// x (M,K), w (K,N) or transposed (N,K), y (M,N), and of `others` what they must be.
 template <class... Shapes>
 void expect_linear(char const* name, Shape const& x, Shape const& w, Shape const& y, bool transposed,
@@ -68,7 +74,7 @@ void linear(Context<P>& context, In<T, P> x, std::type_identity_t<Operand<T, P>>
 }
 
 /// dx = scale dy w^T + residual, times the derivative of the activation that x came out of. dy (M,N), dx
-/// (M,K); an empty dx is not computed.
+/// (M,K); an empty dx is not computed. Sums over blocks of its rows are of its values as stored.
 template <class T, class P>
 void linear_backward_input(Context<P>& context, In<T, P> dy, std::type_identity_t<Operand<T, P>> const& w,
                            Tensor<T, P> dx, std::type_identity_t<LinearInputOptions<T, P>> const& with = {}) {
@@ -77,8 +83,9 @@ void linear_backward_input(Context<P>& context, In<T, P> dy, std::type_identity_
   detail::expect_plain("linear_backward_input", w);
   detail::expect_linear("linear_backward_input", dx.shape(), w.values.shape(), dy.shape(), with.transposed,
                         (!activated || with.pre.shape().elements() == dx.shape().elements()) &&
-                            (!with.residual || with.residual.shape().elements() == dx.shape().elements()),
-                        with.residual.shape(), with.pre.shape());
+                            (!with.residual || with.residual.shape().elements() == dx.shape().elements()) &&
+                            detail::are_partials(with.partials, dx.shape()),
+                        with.residual.shape(), with.pre.shape(), with.partials.shape());
   Operation const operation{
       "linear_backward_input",
       detail::multiply_adds(dy.shape().rows(), dx.shape().columns(), dy.shape().columns()),
@@ -87,8 +94,8 @@ void linear_backward_input(Context<P>& context, In<T, P> dy, std::type_identity_
 }
 
 /// dw = x^T dy, like w, of T, or of compute_t<T> where another gradient is still to be added; dbias = the sum
-/// of dy over rows. x (M,K), dy (M,N). Rows in order. Of the two, one that is empty is not computed;
-/// x is read for dw alone.
+/// of dy over rows, from `partials` where the place left some. x (M,K), dy (M,N). Rows in order. Of the two,
+/// one that is empty is not computed; x is read for dw alone.
 template <class T, class G, class P>
 void linear_backward_weight(
     Context<P>& context, Tensor<T, P> x, In<std::remove_const_t<T>, P> dy, Tensor<G, P> dw,
@@ -101,8 +108,10 @@ void linear_backward_weight(
   std::int64_t const in = read.columns(), out = dy.shape().columns();
   Shape const unwanted = with.transposed ? Shape{out, in} : Shape{in, out};
   detail::expect_linear("linear_backward_weight", read, dw ? dw.shape() : unwanted, dy.shape(),
-                        with.transposed, !with.dbias || detail::is_vector(with.dbias.shape(), out),
-                        with.dbias.shape());
+                        with.transposed,
+                        (!with.dbias || detail::is_vector(with.dbias.shape(), out)) &&
+                            detail::are_partials(with.partials, dy.shape()),
+                        with.dbias.shape(), with.partials.shape());
   Operation const operation{"linear_backward_weight", dw ? detail::multiply_adds(in, out, read.rows()) : 0.0,
                             detail::bytes_of(dy, dw, with.dbias) + (dw ? detail::bytes_of(x) : 0.0)};
   context.enqueue(operation,
