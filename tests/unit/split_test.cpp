@@ -64,6 +64,7 @@ TEST_CASE("the shapes of one rank of a tensor group follow from GPT-2's whole on
                                       {"h.0: fc", {2, 64, 3072 / n}},
                                       {"h.0: activation", {2, 64, 3072 / n}},
                                       {"h.0: d_fc", {2, 64, 3072 / n}},
+                                      {"h.0: d_fc.partials", {1, 3072 / n}},
                                       {"head: logits", {2, 64, 50264 / n}}}) {
       REQUIRE(want.contains(name));
       want[name] = shape;
