@@ -155,6 +155,24 @@ void backward_matches(Machine& machine, Gpu& gpu, Size size) {
                                   .scale = 1.75});
     });
     CHECK(distance(got, want_dx.values, 2.0 * wide) < limit);
+
+    OnGpu<T> dpre(poison<T>({m, k}));
+    OnGpu<S> partials(poison<S>({ops::linear_partial_rows(m), k}));
+    ops::linear_backward_input(gpu.context, gdy.cview(), gwt.cview(), dpre.view(),
+                               {.transposed = true,
+                                .residual = gshare.cview(),
+                                .activation = activation,
+                                .pre = gpre.cview(),
+                                .scale = 1.75,
+                                .partials = partials.view()});
+    Array<T> const dbias = twice<T>(gpu, {k}, [&](Tensor<T, Cuda> to) {
+      ops::linear_backward_weight(gpu.context, Tensor<T, Cuda>(), dpre.cview(), Tensor<T, Cuda>(),
+                                  {.dbias = to, .partials = partials.cview()});
+    });
+    CHECK(reference::same_bits(dpre.back().values, got.values));
+    std::vector<double> want(static_cast<std::size_t>(k), 0.0);
+    for (std::int64_t i = 0; i < m * k; ++i) want[static_cast<std::size_t>(i % k)] += got[i];
+    CHECK(distance(dbias, want, tall) < limit);
   }
 
   ops::linear_backward_input(machine.context, dy.view(), wt.view(), want_dx.view(), {.transposed = true});
@@ -412,6 +430,12 @@ TEST_CASE_TEMPLATE("on a GPU, gradients of no rows are zero", T, float, double, 
   gpu.finish();
   CHECK(distance(dw.back(), std::vector<double>(45, 0.0), 1.0) == 0);
   CHECK(distance(dbias.back(), std::vector<double>(9, 0.0), 1.0) == 0);
+  OnGpu<compute_t<T>> partials(poison<compute_t<T>>({1, 9}));
+  OnGpu<T> also(poison<T>({9}));
+  ops::linear_backward_weight(gpu.context, Tensor<T, Cuda>(), dy.cview(), Tensor<T, Cuda>(),
+                              {.dbias = also.view(), .partials = partials.cview()});
+  gpu.finish();
+  CHECK(distance(also.back(), std::vector<double>(9, 0.0), 1.0) == 0);
 }
 
 TEST_CASE_TEMPLATE("on a GPU, GELU keeps NaN and has its limits", T, float, double, tessera::half, bfloat16) {

@@ -53,8 +53,17 @@ void product_matches(Gpu& gpu, Size size) {
     if (End == ProductEnd::residual) value += pre[i];
     if (End == ProductEnd::gelu_derivative) value *= reference::gelu_derivative(pre[i]);
   }
-  cuda::FinishedProduct<T> const product{
-      m, n, k, gy.view().data(), gpre.view().data(), biased ? gbias.cview().data() : nullptr, scale};
+  constexpr bool sums = cuda::sums_columns<End>;
+  std::int64_t const blocks = (m + 127) / 128;
+  OnGpu<float> gpartials(poison<float>({blocks + guard, n}));
+  cuda::FinishedProduct<T> const product{m,
+                                         n,
+                                         k,
+                                         gy.view().data(),
+                                         gpre.view().data(),
+                                         biased ? gbias.cview().data() : nullptr,
+                                         scale,
+                                         sums ? gpartials.view().data() : nullptr};
   bool const runs = cuda::run_finished_product<T, Rows, End>(gpu.context.stream(), ga.cview().data(),
                                                              gb.cview().data(), product);
   gpu.finish();
@@ -65,6 +74,17 @@ void product_matches(Gpu& gpu, Size size) {
   for (std::int64_t i = m * n; i < (m + guard) * n; ++i) {
     REQUIRE(std::memcmp(&y.at(i), &untouched.values[static_cast<std::size_t>(i)], sizeof(T)) == 0);
     REQUIRE(kept[i] == pre[i]);
+  }
+  Array<float> partials = gpartials.back();
+  Array<float> const unsummed = poison<float>({blocks + guard, n});
+  for (std::int64_t i = sums ? blocks * n : 0; i < (blocks + guard) * n; ++i)
+    REQUIRE(std::memcmp(&partials.at(i), &unsummed.values[static_cast<std::size_t>(i)], sizeof(float)) == 0);
+  if (sums) {
+    std::vector<double> of_blocks(static_cast<std::size_t>(blocks * n), 0.0);
+    for (std::int64_t i = 0; i < m * n; ++i)
+      of_blocks[static_cast<std::size_t>(i / n / 128 * n + i % n)] += y[i];  // as stored
+    partials.values.resize(of_blocks.size());
+    CHECK(distance(partials, of_blocks, std::sqrt(128.0)) < reference::tolerance<float>());
   }
   if (End == ProductEnd::gelu) {
     std::vector<double> activated;
@@ -184,4 +204,39 @@ TEST_CASE_TEMPLATE("on a GPU, layers end as their operations say where products 
   for (std::size_t i = 0; i < want.size(); ++i)
     want[i] *= reference::gelu_derivative(at[static_cast<std::int64_t>(i)]);
   CHECK(distance(y.back(), want, wide) < 2 * limit);  // the library's product was rounded
+}
+
+// dx of one layer is dy of the layer before, whose bias's gradient is made of its sums.
+TEST_CASE_TEMPLATE("on a GPU, a bias has its gradient from the product that made its layer's", T,
+                   tessera::half, bfloat16) {
+  TESSERA_NEEDS_GPU();
+  Gpu gpu;
+  std::int64_t const m = 6001, n = 2304, k = 768;
+  OnGpu<T> const x(reference::random<T>({m, k}, 1)), w(reference::random<T>({n, k}, 2)),
+      before(reference::random<T>({m, n}, 4, 3.0));
+  for (Activation const activation : {Activation::gelu, Activation::relu, Activation::none}) {
+    ops::LinearInputOptions<T, Cuda> const plain{.activation = activation, .pre = before.cview()};
+    OnGpu<T> y(poison<T>({m, n})), same(poison<T>({m, n})), dbias(poison<T>({n})), again(poison<T>({n})),
+        alone(poison<T>({n}));
+    OnGpu<float> partials(poison<float>({ops::linear_partial_rows(m), n}));
+    ops::LinearInputOptions<T, Cuda> summed = plain;
+    summed.partials = partials.view();
+    for (OnGpu<T>* const to : {&dbias, &again}) {
+      ops::linear_backward_input(gpu.context, x.cview(), w.cview(), y.view(), summed);
+      ops::linear_backward_weight(gpu.context, Tensor<T, Cuda>(), y.cview(), Tensor<T, Cuda>(),
+                                  {.dbias = to->view(), .partials = partials.cview()});
+    }
+    ops::linear_backward_input(gpu.context, x.cview(), w.cview(), same.view(), plain);
+    ops::linear_backward_weight(gpu.context, Tensor<T, Cuda>(), y.cview(), Tensor<T, Cuda>(),
+                                {.dbias = alone.view()});
+    gpu.finish();
+    CHECK(reference::same_bits(y.back().values, same.back().values));
+    CHECK(reference::same_bits(dbias.back().values, again.back().values));
+    Array<T> const of = y.back();
+    std::vector<double> want(static_cast<std::size_t>(n), 0.0);
+    for (std::int64_t i = 0; i < m * n; ++i) want[static_cast<std::size_t>(i % n)] += of[i];
+    double const tall = std::sqrt(static_cast<double>(m));
+    CHECK(distance(dbias.back(), want, tall) < reference::tolerance<T>());
+    CHECK(distance(alone.back(), want, tall) < reference::tolerance<T>());
+  }
 }

@@ -149,11 +149,14 @@ bool run_planned_product(Context<Cuda>& context, Product<T, Y> const& p) {
 }
 
 /// Runs a product by this library's own kernel where that is faster; false where it is not, or cannot. With
-/// `activated` y is the sums with their bias, and `activated` their gelu.
+/// `activated` y is the sums with their bias, and `activated` their gelu. `partials`, which go with p.pre
+/// alone, become the sums of y over blocks of rows.
 template <class T, class Y>
-bool run_warpgroup_product(Context<Cuda>& context, Product<T, Y> const& p, T* activated = nullptr) {
+bool run_warpgroup_product(Context<Cuda>& context, Product<T, Y> const& p, T* activated = nullptr,
+                           compute_t<T>* partials = nullptr) {
   if constexpr (sizeof(T) == 2 && std::is_same_v<T, Y>) {
-    if (p.a_transposed || (p.pre && (p.bias || p.residual)) || (activated && (p.pre || p.residual)))
+    if (p.a_transposed || (p.pre && (p.bias || p.residual)) || (activated && (p.pre || p.residual)) ||
+        (partials && !p.pre))
       return false;
     if (!suits_warpgroups(p.rows, p.columns, p.depth)) return false;
     FinishedProduct<T> finished{
@@ -169,6 +172,7 @@ bool run_warpgroup_product(Context<Cuda>& context, Product<T, Y> const& p, T* ac
     }
     if (p.pre) {
       finished.pre = const_cast<T*>(p.pre);  // this end reads it
+      finished.partials = partials;
       return run(std::integral_constant<ProductEnd, ProductEnd::gelu_derivative>{});
     }
     if (p.residual) {
@@ -210,6 +214,8 @@ Product<T, Y> product_of(Tensor<T const, Cuda> a, bool a_transposed, Tensor<T co
           .y = y.data()};
 }
 
+static_assert(ProductTiles::rows == ops::linear_block_rows);
+
 struct Linear {
   /// The activation is computed from `pre` as stored, by the expression of `activate`, so that both have the
   /// same bits. (cuBLASLt's epilogue would take the value before its rounding.)
@@ -234,13 +240,19 @@ struct Linear {
     p.residual = with.residual.data();
     p.scale = with.scale;
     if (with.activation == Activation::gelu) p.pre = with.pre.data();
+    if (with.partials && run_warpgroup_product<T>(context, p, nullptr, with.partials.data())) return;
     run_product(context, p);
     if (with.activation == Activation::relu)  // a factor of 0 or 1 rounds nothing
       run_transform<compute_t<T>>(context.stream(), dx.elements(), TimesReluDerivative{}, with.pre.data(),
                                   dx.data());
+    if (with.partials) {
+      std::int64_t const rows = dx.shape().rows(), columns = dx.shape().columns();
+      run_row_block_sums(context.stream(), dx.data(), rows, columns, ops::linear_block_rows,
+                         ops::linear_partial_rows(rows), 0, columns, with.partials.data());
+    }
   }
 
-  /// The bias's gradient has its own two kernels: a cuBLASLt product that also sums over rows is slower than
+  /// The bias's gradient has its own kernels: a cuBLASLt product that also sums over rows is slower than
   /// both.
   template <class T, class G>
   static void backward_weight(Context<Cuda>& context, Tensor<T const, Cuda> x, Tensor<T const, Cuda> dy,
@@ -248,8 +260,12 @@ struct Linear {
     if (dw)
       run_product(context,
                   with.transposed ? product_of(dy, true, x, false, dw) : product_of(x, true, dy, false, dw));
-    if (with.dbias)
-      run_column_sums(context, dy.data(), dy.shape().rows(), dy.shape().columns(), with.dbias.data());
+    std::int64_t const rows = dy.shape().rows(), columns = dy.shape().columns();
+    if (with.dbias && with.partials && rows > 0)
+      run_sum_partials(context.stream(), with.partials.data(), ops::linear_partial_rows(rows), columns,
+                       with.dbias.data());
+    else if (with.dbias)
+      run_column_sums(context, dy.data(), rows, columns, with.dbias.data());
   }
 };
 

@@ -30,6 +30,8 @@ template <ProductEnd End>
 constexpr bool reads_pre = End == ProductEnd::residual || End == ProductEnd::gelu_derivative;
 template <ProductEnd End>
 constexpr bool adds_bias = End != ProductEnd::gelu_derivative;
+template <ProductEnd End>
+constexpr bool sums_columns = End == ProductEnd::gelu_derivative;
 
 /// y (rows, columns) of a (rows, depth) and b, which is (columns, depth), or (depth, columns), without gaps.
 template <class T>
@@ -39,6 +41,7 @@ struct FinishedProduct {
   T* pre;         // shaped like y, written or read as the end says; a residual may be y
   T const* bias;  // (columns) or null
   float scale;
+  float* partials = nullptr;  // (ceil(rows / 128), columns) where the end sums columns, or null: not wanted
 };
 
 struct ProductTiles {
@@ -108,6 +111,23 @@ __device__ __forceinline__ float2 unpack(unsigned bits) {
     return {__uint_as_float(bits << 16), __uint_as_float(bits & 0xFFFF0000u)};
 }
 
+/// By a warp whose lane l has sums of columns 8 n + 2 (l % 4) and the next one: those of all lanes together,
+/// of columns 2 l and 2 l + 1.
+__device__ __forceinline__ float2 sum_over_lanes(float2 (&sums)[8]) {
+#pragma unroll
+  for (int half = 4; half > 0; half /= 2) {
+    bool const upper = threadIdx.x & 4 * half;
+#pragma unroll
+    for (int n = 0; n < half; ++n) {
+      float2 const low = sums[n], high = sums[n + half];
+      float const x = __shfl_xor_sync(~0u, upper ? low.x : high.x, 4 * half),
+                  y = __shfl_xor_sync(~0u, upper ? low.y : high.y, 4 * half);
+      sums[n] = {detail::add(upper ? high.x : low.x, x), detail::add(upper ? high.y : low.y, y)};
+    }
+  }
+  return sums[0];
+}
+
 /// What a warp has in shared memory while it finishes tiles.
 struct ProductStrips {
   static constexpr int count = ProductTiles::strips, bytes = ProductTiles::strip_bytes;
@@ -140,12 +160,41 @@ __device__ __forceinline__ void await_strips() {
   __syncwarp();
 }
 
+/// The sums over a warp's rows of a tile, of columns 64 p + 2 lane and the next one, as stored.
+using ColumnSums = float2[StripAt::panels];
+
+/// By a warpgroup: leaves the sums of the `width` first columns of its tile, its warps' added in order.
+__device__ __forceinline__ void leave_sums(ColumnSums const& sums, ProductStrips const& own, int warpgroup,
+                                           int width, float* to) {
+  constexpr int warp_bytes = ProductStrips::count * ProductStrips::bytes;
+  int const thread = threadIdx.x % 128;
+  await_strips<2>();  // the last two strips of a tile are not where this one is
+  unsigned char* const mine = own.strip(2);
+#pragma unroll
+  for (int p = 0; p < StripAt::panels; ++p)
+    reinterpret_cast<float2*>(mine)[32 * p + threadIdx.x % 32] = sums[p];
+  show_to_products();
+  sync_warpgroup(warpgroup + 2);
+  if (2 * thread < width) {
+    float2 const* const first = reinterpret_cast<float2 const*>(mine - thread / 32 * warp_bytes) + thread;
+    float2 sum = first[0];
+#pragma unroll
+    for (int warp = 1; warp < 4; ++warp) {
+      float2 const more = first[warp * warp_bytes / static_cast<int>(sizeof(float2))];
+      sum = {detail::add(sum.x, more.x), detail::add(sum.y, more.y)};
+    }
+    reinterpret_cast<float2*>(to)[thread] = sum;
+  }
+  sync_warpgroup(warpgroup + 2);  // the strips may be fetched again
+}
+
 /// Finishes and stores a warp's part of a tile. `fetched` tiles came before this one.
 template <class T, ProductEnd End>
 __device__ __forceinline__ void finish_tile(float (&sums)[2][24][4], float scale, ProductStrips const& own,
                                             CUtensorMap const& y, CUtensorMap const& pre, int row, int column,
-                                            unsigned fetched) {
+                                            unsigned fetched, ColumnSums& column_sums) {
   constexpr bool reads = reads_pre<End>;
+  float2 totals[StripAt::panels][8];
   int const lane = threadIdx.x % 32;
 #pragma unroll
   for (int i = 0; i < StripAt::count; ++i) {
@@ -186,6 +235,13 @@ __device__ __forceinline__ void finish_tile(float (&sums)[2][24][4], float scale
                    detail::multiply(detail::multiply(sum[1], scale), gelu_derivative<T>(x.y))};
         }
         word = pack<T>(value.x, value.y);
+        if constexpr (sums_columns<End>) {
+          float2 const stored = unpack<T>(word);
+          float2& total = totals[i % StripAt::panels][n];
+          total = i < StripAt::panels && k == 0
+                      ? stored
+                      : float2{detail::add(total.x, stored.x), detail::add(total.y, stored.y)};
+        }
       }
     if constexpr (reads)
       __syncwarp();
@@ -215,6 +271,9 @@ __device__ __forceinline__ void finish_tile(float (&sums)[2][24][4], float scale
         fetch_strip(own, pre, row, column, i - 1 + ProductStrips::count);
       }
     }
+    if constexpr (sums_columns<End>)
+      if (i >= StripAt::panels)
+        column_sums[i - StripAt::panels] = sum_over_lanes(totals[i - StripAt::panels]);
   }
 }
 
@@ -237,7 +296,7 @@ template <class T, bool Rows, ProductEnd End>
 __global__ TESSERA_CLUSTER __launch_bounds__(ProductTiles::threads, 1) void finished_product(
     __grid_constant__ CUtensorMap const a_map, __grid_constant__ CUtensorMap const b_map,
     __grid_constant__ CUtensorMap const y_map, __grid_constant__ CUtensorMap const pre_map, int rows,
-    int columns, int depth, T const* bias, float scale) {
+    int columns, int depth, T const* bias, float scale, float* partials) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using Tiles = ProductTiles;
   extern __shared__ unsigned char unaligned[];
@@ -361,7 +420,14 @@ __global__ TESSERA_CLUSTER __launch_bounds__(ProductTiles::threads, 1) void fini
         wait_for_copies<0>();
         sync_warpgroup(warpgroup + 2);
       }
-      finish_tile<T, End>(sums, scale, strip, y_map, pre_map, row, column, fetched++);
+      ColumnSums column_sums;
+      finish_tile<T, End>(sums, scale, strip, y_map, pre_map, row, column, fetched++, column_sums);
+      if constexpr (sums_columns<End>) {
+        int const block_row = (tile / across * 2 + block) * Tiles::rows;
+        if (partials && block_row < rows)
+          leave_sums(column_sums, strip, warpgroup, min(columns - column, Tiles::columns),
+                     partials + static_cast<std::int64_t>(block_row / Tiles::rows) * columns + column);
+      }
     }
     if (lane == 0) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
   }
@@ -401,16 +467,17 @@ bool run_finished_product(cudaStream_t stream, T const* a, T const* b, FinishedP
   T* const pre = End == ProductEnd::bias ? p.y : p.pre;
   CUtensorMap a_map, b_map, y_map, pre_map;
   auto* const kernel = finished_product<T, Rows, End>;
-  bool const runs = p.rows > 0 && p.columns > 0 && p.depth > 0 && p.rows < most && p.columns < most &&
-                    p.depth < most && p.columns % 8 == 0 && p.depth % 8 == 0 &&
-                    takes_packs<8>(a, b, p.y, pre) && (!p.bias || takes_packs<8>(p.bias)) &&
-                    has_warpgroups() && make_tensor_map(a_map, a, p.rows, p.depth, Tiles::rows) &&
-                    (Rows ? make_tensor_map(b_map, b, p.depth, p.columns, Tiles::depth / 2)
-                          : make_tensor_map(b_map, b, p.columns, p.depth, Tiles::columns / 2)) &&
-                    make_tensor_map(y_map, p.y, p.rows, p.columns, 16) &&
-                    make_tensor_map(pre_map, pre, p.rows, p.columns, 16) &&
-                    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                         Tiles::shared_bytes) == cudaSuccess;
+  bool const runs =
+      p.rows > 0 && p.columns > 0 && p.depth > 0 && p.rows < most && p.columns < most && p.depth < most &&
+      p.columns % 8 == 0 && p.depth % 8 == 0 && takes_packs<8>(a, b, p.y, pre) &&
+      (!p.bias || takes_packs<8>(p.bias)) && (!p.partials || takes_packs<2>(p.partials)) &&
+      has_warpgroups() && make_tensor_map(a_map, a, p.rows, p.depth, Tiles::rows) &&
+      (Rows ? make_tensor_map(b_map, b, p.depth, p.columns, Tiles::depth / 2)
+            : make_tensor_map(b_map, b, p.columns, p.depth, Tiles::columns / 2)) &&
+      make_tensor_map(y_map, p.y, p.rows, p.columns, 16) &&
+      make_tensor_map(pre_map, pre, p.rows, p.columns, 16) &&
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Tiles::shared_bytes) ==
+          cudaSuccess;
   if (!runs) {
     (void)cudaGetLastError();  // the next way to run it is not blamed for this one
     return false;
@@ -420,7 +487,7 @@ bool run_finished_product(cudaStream_t stream, T const* a, T const* b, FinishedP
   kernel<<<static_cast<unsigned>(2 * std::min<std::int64_t>(processors() / 2, pairs)), Tiles::threads,
            Tiles::shared_bytes, stream>>>(a_map, b_map, y_map, pre_map, static_cast<int>(p.rows),
                                           static_cast<int>(p.columns), static_cast<int>(p.depth), p.bias,
-                                          p.scale);
+                                          p.scale, p.partials);
   return true;
 }
 

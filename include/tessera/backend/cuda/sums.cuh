@@ -87,6 +87,19 @@ void run_sum_partials(cudaStream_t stream, compute_t<T> const* partial, std::int
       partial, count, columns, first, second);
 }
 
+/// partial (count, end - first) = the sums over so many blocks of rows, of columns from `first` to `end`.
+template <class T>
+void run_row_block_sums(cudaStream_t stream, T const* x, std::int64_t rows, std::int64_t columns,
+                        std::int64_t rows_each, std::int64_t count, std::int64_t first, std::int64_t end,
+                        compute_t<T>* partial) {
+  constexpr int wide = pack_width<T>;
+  bool const aligned = takes_packs<wide>(x) && columns % wide == 0;
+  unsigned const blocks = static_cast<unsigned>(count) * blocks_for(end - first, aligned ? 32 * wide : 32);
+  if (blocks == 0) return;
+  auto* const kernel = aligned ? &sum_row_blocks<wide, T> : &sum_row_blocks<1, T>;
+  kernel<<<blocks, 256, 0, stream>>>(x, rows, columns, rows_each, first, end, partial);
+}
+
 /// sums (columns) = the sum of x (rows, columns) over rows. The workspace holds a number a row block and
 /// column; where that is more than `capacity` numbers, columns go in pieces, which changes no sum.
 template <class T>
@@ -97,20 +110,12 @@ void run_column_sums(Context<Cuda>& context, T const* x, std::int64_t rows, std:
   RowBlocks const blocks(rows);
   constexpr int wide = pack_width<T>;
   std::int64_t const piece = capacity / std::max<std::int64_t>(1, blocks.count) / (32 * wide) * (32 * wide);
-  bool const aligned = takes_packs<wide>(x) && columns % wide == 0;
   S* const partial = reinterpret_cast<S*>(context.workspace().data());
   for (std::int64_t first = 0; first < columns; first += piece) {
-    std::int64_t const end = std::min(columns, first + piece), width = end - first;
-    auto const grid = [&](int strip) {
-      return static_cast<unsigned>(blocks.count) * blocks_for(width, strip);
-    };
-    if (blocks.count > 0 && aligned)
-      sum_row_blocks<wide><<<grid(32 * wide), 256, 0, context.stream()>>>(x, rows, columns, blocks.rows_each,
-                                                                          first, end, partial);
-    else if (blocks.count > 0)
-      sum_row_blocks<1>
-          <<<grid(32), 256, 0, context.stream()>>>(x, rows, columns, blocks.rows_each, first, end, partial);
-    run_sum_partials(context.stream(), partial, blocks.count, width, sums + first);
+    std::int64_t const end = std::min(columns, first + piece);
+    run_row_block_sums(context.stream(), x, rows, columns, blocks.rows_each, blocks.count, first, end,
+                       partial);
+    run_sum_partials(context.stream(), partial, blocks.count, end - first, sums + first);
   }
 }
 
