@@ -119,8 +119,8 @@ struct LinearInputOptions {
   Activation activation = Activation::none;
   Tensor<T const, Place> pre{};  ///< (M,K), what went into the activation
   double scale = 1.0;            ///< of the product
-  /// (linear_partial_rows(M),K): sums of dx over blocks of its rows, for the bias of the layer whose dy it is.
-  /// A place that sums them with that layer's weight gradient leaves this as it is.
+  /// (linear_partial_rows(M),K): sums of dx over blocks of its rows, for the bias of the layer whose dy it
+  /// is. A place that sums them with that layer's weight gradient leaves this as it is.
   Tensor<compute_t<T>, Place> partials{};
 };
 
