@@ -11,6 +11,7 @@
 #include "tessera/io/file.hpp"
 #include "tessera/plan/listing.hpp"
 
+#include "common/marks.hpp"
 #include "common/terminal.hpp"
 #include "common/values.hpp"
 
@@ -68,6 +69,25 @@ std::string rate(std::optional<double> const& per_second) {
   return per_second ? fixed(*per_second * 1e-9, 2) : "-";
 }
 
+/// The phase that a verb belongs to, as a place in phase_names; -1: to none, as moves do.
+int phase_of(Verb verb) {
+  switch (verb) {
+    case Verb::forward:
+      return 0;
+    case Verb::recompute:
+    case Verb::restore:
+    case Verb::backward_input:
+    case Verb::backward_weight:
+      return 1;
+    case Verb::norm:
+    case Verb::decide:
+    case Verb::update:
+      return 2;
+    default:
+      return -1;
+  }
+}
+
 Json lane_json(LaneTimes const& lane, double step) {
   Json kinds = Json::array();
   for (KindTimes const& kind : lane.kinds) {
@@ -102,6 +122,7 @@ StepTimer::StepTimer(AnyTrainer& trainer, int rank, std::function<std::int64_t()
     TimedEntry timed;
     timed.unit = unit_text(trainer.plan(), entry);
     timed.kind = name_of(entry.verb);
+    timed.phase = phase_of(entry.verb);
     timed.name = timed.kind + (entry.unit < 0 ? "" : " " + timed.unit);
     if (entry.move != Move::none) timed.kind.append(" ").append(name_of(entry.move));
     timed.lane = entry.lane;
@@ -139,6 +160,26 @@ void StepTimer::ran(int entry, std::int64_t begin, std::int64_t end) noexcept {
   }
   Turn const turn = trainer_.plan().train.schedule.turn(static_cast<std::int64_t>(step.turns.size()));
   step.turns.push_back({entry, turn.micro_batch, {begin, end}});
+}
+
+std::vector<TimedPhase> phases_of(RankTimes const& times, TimedStep const& step) {
+  std::vector<TimedPhase> turns;
+  for (TimedTurn const& turn : step.turns)
+    if (int const phase = times.entries[static_cast<std::size_t>(turn.entry)].phase; phase >= 0)
+      turns.push_back({phase, turn.ran});
+  std::stable_sort(turns.begin(), turns.end(), [](TimedPhase const& one, TimedPhase const& other) {
+    return one.ran.begin < other.ran.begin;
+  });
+  std::vector<TimedPhase> phases;
+  for (TimedPhase turn : turns) {
+    if (!phases.empty() && phases.back().phase == turn.phase) {
+      phases.back().ran.end = std::max(phases.back().ran.end, turn.ran.end);
+      continue;
+    }
+    if (!phases.empty()) turn.ran.begin = std::max(turn.ran.begin, phases.back().ran.end);
+    if (turn.ran.begin < turn.ran.end) phases.push_back(turn);
+  }
+  return phases;
 }
 
 Profile profile_of(RankTimes const& times) {
@@ -250,7 +291,7 @@ void write_trace(std::filesystem::path const& path, std::vector<RankTimes> const
   };
   auto const microseconds = [](std::int64_t nanoseconds) { return static_cast<double>(nanoseconds) / 1e3; };
   // Viewers keep process and thread 0 for themselves.
-  constexpr int steps_thread = 1, first_lane = 2;
+  constexpr int steps_thread = 1, first_lane = 2, phases_thread = first_lane + static_cast<int>(lane_count);
   auto const name = [&](char const* what, int process, int thread, std::string const& as, int order) {
     std::string const kind(what);
     put({{"ph", "M"}, {"name", kind + "_name"}, {"pid", process}, {"tid", thread}, {"args", {{"name", as}}}});
@@ -271,19 +312,25 @@ void write_trace(std::filesystem::path const& path, std::vector<RankTimes> const
          {"dur", microseconds(ran.size())},
          {"args", std::move(arguments)}});
   };
-  file.write("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[");
+  Json const about = {{"format", marks_format}, {"version", marks_version}, {"clock", marks_clock},
+                      {"start_ns", origin},     {"boot", boot_id()},        {"ranks", ranks.size()}};
+  file.write("{\"displayTimeUnit\":\"ms\",\"otherData\":" + about.dump() + ",\"traceEvents\":[");
   for (RankTimes const& times : ranks) {
     int const process = times.rank + 1;
     name("process", process, steps_thread, "rank " + std::to_string(times.rank), times.rank);
     name("thread", process, steps_thread, "steps", 0);
+    name("thread", process, phases_thread, "phases", 1);
     for (std::size_t lane = 0; lane < lane_count; ++lane)
       if (std::any_of(times.entries.begin(), times.entries.end(),
                       [&](TimedEntry const& entry) { return entry.lane == static_cast<Lane>(lane); }))
         name("thread", process, first_lane + static_cast<int>(lane),
-             std::string(name_of(static_cast<Lane>(lane))), 1 + static_cast<int>(lane));
+             std::string(name_of(static_cast<Lane>(lane))), 2 + static_cast<int>(lane));
     for (TimedStep const& step : times.steps) {
       slice("step " + std::to_string(step.number), "step", process, steps_thread, step.whole,
             {{"step", step.number}});
+      for (TimedPhase const& phase : phases_of(times, step))
+        slice(std::string(phase_names[phase.phase]), "phase", process, phases_thread, phase.ran,
+              {{"step", step.number}});
       for (TimedTurn const& turn : step.turns) {
         TimedEntry const& entry = times.entries[static_cast<std::size_t>(turn.entry)];
         Json about = {{"step", step.number}, {"entry", turn.entry}};

@@ -32,6 +32,7 @@ struct TimedEntry {
   std::string kind;  ///< "forward", "reduce reduce_scatter": verb and move
   std::string unit;  ///< "-": none
   Lane lane = Lane::compute;
+  int phase = -1;               ///< of phase_names in marks.hpp; -1: none, as moves have
   bool collective = false;      ///< values go between ranks
   double flops = 0, bytes = 0;  ///< bytes: of a move what it carries, of work what its operations read and
                                 ///< write at least
@@ -82,6 +83,15 @@ class StepTimer final : public EntryTimer {
   RankTimes times_;
 };
 
+/// A part of a step, from the first to the last of neighbouring entries of one phase.
+struct TimedPhase {
+  int phase = 0;  ///< of phase_names in marks.hpp
+  TimeSpan ran;
+};
+
+/// The phases of a step in order and apart: of two at once the one that began first lasts.
+std::vector<TimedPhase> phases_of(RankTimes const& times, TimedStep const& step);
+
 /// What all entries of one kind did in one lane, a step.
 struct KindTimes {
   std::string kind;
@@ -125,7 +135,8 @@ nlohmann::ordered_json profile_json(std::vector<RankTimes> const& ranks);
 
 /// "steps 3 to 5".
 std::string steps_text(RankTimes const& times);
-/// Writes Chrome's trace events: a process a rank, a thread a lane and one for the steps, a slice a turn.
+/// Writes Chrome's trace events: a process a rank, a thread a lane, one for the steps and one for their
+/// phases, a slice a turn. otherData says the clock and its reading at time 0, for `read_marks`.
 /// Whole or not at all; throws Error(failed) with the path.
 void write_trace(std::filesystem::path const& path, std::vector<RankTimes> const& ranks);
 

@@ -28,7 +28,9 @@ struct Summary {
 /// that the file gives, the median too, and hours take no more memory than minutes.
 class Counts {
  public:
-  explicit Counts(int decimals) : scale_(std::pow(10.0, decimals)) {}
+  explicit Counts(int decimals) : decimals_(decimals), scale_(std::pow(10.0, decimals)) {}
+
+  int decimals() const { return decimals_; }
 
   /// The value as it is written.
   Json add(double value) {
@@ -65,6 +67,7 @@ class Counts {
  private:
   double of(std::int64_t unit) const { return static_cast<double>(unit) / scale_; }
 
+  int decimals_;
   double scale_;
   std::map<std::int64_t, std::int64_t> counts_;
 };

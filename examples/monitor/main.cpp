@@ -27,11 +27,13 @@
 #include "common/command_line.hpp"
 #include "common/gpus.hpp"
 #include "common/machine.hpp"
+#include "common/marks.hpp"
 #include "common/outputs.hpp"
 #include "common/program.hpp"
 #include "common/terminal.hpp"
 #include "monitor/columns.hpp"
 #include "monitor/files.hpp"
+#include "monitor/phases.hpp"
 #include "monitor/processes.hpp"
 #include "monitor/sampler.hpp"
 
@@ -48,17 +50,19 @@ constexpr char examples[] =
     "Examples:\n"
     "  monitor --csv gpu.csv -- train --data book.txt --steps 1000\n"
     "  monitor --interval-ms 5 --json gpu.json -- compare --device cuda\n"
+    "  monitor --marks t.json -- train --trace t.json --trace-steps 100 --steps 110\n"
     "  monitor --pid 1234               until that process ends\n"
     "  monitor --seconds 60 --csv -     for a minute, rows on standard output\n"
     "The exit code is the command's, 128 + N where signal N ended it; without a command 0, and 129, 130 or "
     "143\n"
     "when interrupted. 1: a file could not be written; 2: wrong command line, or no such command or "
-    "process.\n";
+    "process; 4: marks that say nothing of this run.\n";
 
 struct Settings {
   double interval_ms = 10.0, cpu_interval_ms = 100.0, seconds = 0.0;
   std::int64_t pid = 0;
-  std::filesystem::path csv, json;
+  std::filesystem::path csv, json, marks;
+  std::int64_t marks_rank = 0;
   bool quiet = false;
   std::vector<char*> command;
 };
@@ -81,6 +85,20 @@ std::string utc_text(std::int64_t unix_ns) {
   std::snprintf(text + end, sizeof text - end, ".%03dZ", static_cast<int>(unix_ns / 1000000 % 1000));
   return text;
 }
+
+/// A row as the CSV has it: no text of it holds a comma.
+std::string csv_line(Json const& row) {
+  std::string line;
+  for (std::size_t at = 0; at < row.size(); ++at) {
+    Json const& cell = row[at];
+    line += (at == 0 ? "" : ",") + (cell.is_null()     ? std::string()
+                                    : cell.is_string() ? cell.get<std::string>()
+                                                       : cell.dump());
+  }
+  return line + "\n";
+}
+
+std::string json_end(Json const& summary) { return "\n ],\n \"summary\": " + summary.dump() + "\n}\n"; }
 
 /// Holds signals back, from every thread that is started later too, and hands them out one by one.
 class Signals {
@@ -150,6 +168,11 @@ class Run {
         terminal_(cli::Terminal::of(STDERR_FILENO)) {
     if (!settings.csv.empty()) csv_.emplace(settings.csv);
     if (!settings.json.empty()) json_.emplace(settings.json);
+    names_ = sampler_.columns();
+    if (!settings.marks.empty()) {
+      for (char const* const name : {"step", "phase"}) names_.emplace_back(name);
+      keep([&] { rows_.emplace(); });
+    }
     if (settings.pid > 0)
       process_ = v0::detail::Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, settings.pid, 0)));
     // Beside a command that draws on the same terminal there would be two lines at one place.
@@ -179,15 +202,12 @@ class Run {
 
   void sample(std::int64_t now) {
     deadlines_.taken(now);
-    Json const row = sampler_.take(now, 1e-9 * static_cast<double>(unix_ns_));
-    if (csv_) {
-      std::string line;
-      for (Json const& cell : row)
-        line += (line.empty() ? "" : ",") + (cell.is_null()     ? std::string()
-                                             : cell.is_string() ? cell.get<std::string>()
-                                                                : cell.dump());
-      csv_->add(line + "\n");
+    Json row = sampler_.take(now, 1e-9 * static_cast<double>(unix_ns_));
+    if (!settings_.marks.empty()) {
+      if (rows_) keep([&] { rows_->add(Json({now, since_start(), row}).dump()); });
+      for (int column = 0; column < 2; ++column) row.push_back(nullptr);  // until the marks are known
     }
+    if (csv_) csv_->add(csv_line(row));
     if (json_) json_->add((deadlines_.samples() == 1 ? "\n  " : ",\n  ") + row.dump());
     if (now - written_ns_ >= second_ns) {
       written_ns_ = now;
@@ -237,16 +257,20 @@ class Run {
                      : WIFSIGNALED(status_) ? 128 + WTERMSIG(status_)
                                             : WEXITSTATUS(status_);
     int failed = 0;
+    auto const say = [&](std::optional<Error> const& error) {
+      if (!error) return;
+      cli::print_error(error->what());
+      failed = tessera::exit_code(error->kind());
+    };
+    say(marks_error_);
     for (auto const* const file : {&csv_, &json_})
-      if (*file && (*file)->error()) {
-        cli::print_error((*file)->error()->what());
-        failed = tessera::exit_code((*file)->error()->kind());
-      }
+      if (*file) say((*file)->error());
     return code == 0 ? failed : code;
   }
 
   void begin_files(std::string const& command) {
-    if (csv_) csv_->add(cli::joined(sampler_.columns(), ",") + "\n");
+    csv_head_ = cli::joined(names_, ",") + "\n";
+    if (csv_) csv_->add(csv_head_);
     if (!json_) return;
     Json head = Json::object();
     head["schema_version"] = 1;
@@ -259,15 +283,55 @@ class Run {
     head["cpu_interval_ms"] = settings_.cpu_interval_ms;
     head["environment"] = cli::environment(DeviceFacts());
     cli::add_gpus(head["environment"], cli::state_of(gpus_), {});
-    head["columns"] = sampler_.columns();
-    std::string text = head.dump(1, ' ', false, Json::error_handler_t::replace);
-    text.resize(text.size() - 2);  // what closes it comes later
-    json_->add(text + ",\n \"samples\": [");
+    head["columns"] = names_;
+    json_head_ = head.dump(1, ' ', false, Json::error_handler_t::replace);
+    json_head_.resize(json_head_.size() - 2);  // what closes it comes later
+    json_head_ += ",\n \"samples\": [";
+    json_->add(json_head_);
+  }
+
+  /// Does what only marks need; what fails there is said at the end.
+  template <class Action>
+  void keep(Action&& action) {
+    try {
+      action();
+    } catch (Error const& error) {
+      if (!marks_error_) marks_error_ = error;
+      rows_.reset();
+    }
+  }
+
+  /// The figures of phases, with files of rows that say their step and phase; `summary` gets the figures.
+  void attribute(Json& summary) {
+    cli::Marks const marks = cli::read_marks(settings_.marks, static_cast<int>(settings_.marks_rank));
+    check_overlap(settings_.marks.string(), marks, start_ns_, start_ns_ + end_ns_);
+    PhaseFigures figures(marks, sampler_.columns(), sampler_.decimals(), sampler_.times());
+    std::optional<AtomicFile> csv, json;
+    if (csv_ && !csv_->error()) csv.emplace(settings_.csv);
+    if (json_ && !json_->error()) json.emplace(settings_.json);
+    if (csv) csv->write(csv_head_);
+    if (json) json->write(json_head_);
+    rows_->rewind();
+    for (bool first = true; std::optional<std::string> const line = rows_->next(); first = false) {
+      Json kept = Json::parse(*line);
+      Json& row = kept[2];
+      auto const place =
+          figures.add(start_ns_ + kept[0].get<std::int64_t>(), start_ns_ + kept[1].get<std::int64_t>(), row);
+      row.push_back(place.step ? Json(*place.step) : Json(nullptr));
+      row.push_back(place.phase ? Json(*place.phase) : Json(nullptr));
+      if (csv) csv->write(csv_line(row));
+      if (json) json->write((first ? "\n  " : ",\n  ") + row.dump());
+    }
+    summary["phases"] = figures.json();
+    if (json) json->write(json_end(summary));
+    if (csv) csv->commit();
+    if (json) json->commit();
+    phases_text_ = figures.table(terminal_.width);
   }
 
   void write_files(bool last, Json const& summary = nullptr) {
     if (csv_) csv_->write("", last);
-    if (json_) json_->write("\n ],\n \"summary\": " + summary.dump() + "\n}\n", last);
+    if (json_) json_->write(json_end(summary), last);
     // Where no command is to be waited for, samples that no file takes end the run.
     auto const lost = [](auto const& file) { return !file || file->error(); };
     if (child_ == 0 && (csv_ || json_) && lost(csv_) && lost(json_)) ended_ = true;
@@ -290,7 +354,9 @@ class Run {
     summary["command_cpu_s"] = child_ > 0 ? Json(cli::cpu_seconds(usage_)) : Json(nullptr);
     summary["gpus"] = sampler_.gpu_summary();
     summary["columns"] = sampler_.column_summary();
+    if (!settings_.marks.empty()) summary["phases"] = nullptr;
     write_files(true, summary);
+    if (rows_) keep([&] { attribute(summary); });
     if (live_) std::cerr << "\r\033[K";
     if (settings_.quiet) return;
     std::string text = "monitor: " + cli::fixed(wall, 3) + " s, " + cli::grouped(deadlines_.samples()) +
@@ -300,7 +366,7 @@ class Run {
     text += "own CPU " + cli::fixed(own, 3) + " s, " + cli::fixed(wall > 0.0 ? 100.0 * own / wall : 0.0, 1) +
             "% of a core, " + cli::fixed(samples > 0.0 ? 1e6 * own / samples : 0.0, 0) + " us a sample\n";
     if (!gpus_) text += "no GPUs: " + v0::detail::printable(gpus_.reason(), gpus_.reason().size()) + "\n";
-    std::cerr << text << sampler_.table(terminal_.width) << std::flush;
+    std::cerr << text << sampler_.table(terminal_.width) << phases_text_ << std::flush;
   }
 
   Settings const& settings_;
@@ -311,7 +377,11 @@ class Run {
   Sampler sampler_;
   Deadlines deadlines_;
   cli::Terminal terminal_;
+  cli::Names names_;
   std::optional<GrowingFile> csv_, json_;
+  std::string csv_head_, json_head_, phases_text_;
+  std::optional<Spool> rows_;  ///< with marks
+  std::optional<Error> marks_error_;
   v0::detail::Descriptor process_;
   bool live_ = false, ended_ = false;
   int interrupted_ = 0, status_ = 0;
@@ -346,6 +416,11 @@ int run(int argc, char** argv) {
   line.path("--csv", "FILE", settings.csv, "a row a sample; - is standard output");
   line.path("--json", "FILE", settings.json,
             "the same rows, the machine and the summary; - is standard output");
+  line.path("--marks", "FILE", settings.marks,
+            "what the command writes by train --trace FILE: samples then say their step and phase, and the "
+            "summary what each phase took");
+  line.whole("--marks-rank", settings.marks_rank, "the rank in FILE whose steps and phases these are", 0,
+             1 << 20);
   line.toggle("-q,--quiet", settings.quiet, "no live line and no summary on standard error");
   if (!line.parse(words, argv)) return 0;
 
@@ -363,9 +438,19 @@ int run(int argc, char** argv) {
       cli::refuse(std::string(flag) +
                   " - and the command both write to standard output, where lines would mix; give " + flag +
                   " a file");
-  cli::check_distinct({{"--csv", settings.csv}, {"--json", settings.json}});
-  for (auto const* const file : {&settings.csv, &settings.json})
-    if (!file->empty() && *file != "-") check_writable(*file);
+  if (settings.marks.empty() && line.given("--marks-rank"))
+    cli::refuse("--marks-rank says whose marks are read, and none are; give --marks FILE");
+  cli::check_distinct({{"--csv", settings.csv}, {"--json", settings.json}, {"--marks", settings.marks}});
+  for (auto const* const file : {&settings.csv, &settings.json}) {
+    if (file->empty()) continue;
+    std::error_code code;
+    bool const stream = *file == "-" || (std::filesystem::exists(*file, code) &&
+                                         !std::filesystem::is_regular_file(*file, code));
+    if (stream && !settings.marks.empty())
+      cli::refuse(v0::detail::path_text(*file) +
+                  " is a stream, and with --marks files are written anew at the end; give a file");
+    if (*file != "-") check_writable(*file);
+  }
 
   Signals const signals;
   nvml::Library const gpus;

@@ -17,6 +17,13 @@ std::optional<double> mebibytes_of(std::optional<std::int64_t> const& bytes) {
   return bytes ? std::optional(cli::mebibytes(*bytes)) : std::nullopt;
 }
 
+/// How far back a value of NVML may reach, in nanoseconds: how long the driver keeps one, and over how long
+/// it is a mean. nvml.h says of utilisation a sixth of a second to a second, and of power a second; drivers
+/// renew what they call instantaneous every 20 to 100 ms, and power of 25 ms ("Part-time Power Measurements",
+/// Yang, Adamek and Armour, SC 2024).
+constexpr std::int64_t renewal = 100'000'000, instant_window = renewal + 25'000'000,
+                       power_window = renewal + 1'000'000'000, utilization_window = 1'000'000'000;
+
 /// Rounded as it is written.
 double rounded(double value, double scale) { return std::round(value * scale) / scale; }
 
@@ -42,36 +49,45 @@ Sampler::Sampler(nvml::Library const& gpus, CpuUse cpu, std::int64_t interval, s
     : library_(gpus), cpu_(std::move(cpu)), interval_(interval), cpu_interval_(cpu_interval) {
   text("time_s");  // what only grows has no mean
   text("unix_s");
-  number("cpu_util_pct", 1);
-  number("process_cpu_util_pct", 1);
+  number("cpu_util_pct", 1, {0, true});
+  number("process_cpu_util_pct", 1, {0, true});
   number("process_mem_mb", 1);
   number("processes", 0);
   gpus_.resize(static_cast<std::size_t>(library_.size()));
   last_.resize(gpus_.size());
   for (std::size_t gpu = 0; gpu < gpus_.size(); ++gpu) {
     std::string const name = "gpu" + std::to_string(gpu) + "_";
-    number(name + "util_pct", 0);
-    number(name + "mem_util_pct", 0);
-    number(name + "mem_used_mb", 0);
-    number(name + "power_w", 1);
-    number(name + "power_instant_w", 1);
-    number(name + "power_average_w", 1);
-    number(name + "temp_c", 0);
-    number(name + "sm_clock_mhz", 0);
-    number(name + "mem_clock_mhz", 0);
+    number(name + "util_pct", 0, {utilization_window});
+    number(name + "mem_util_pct", 0, {utilization_window});
+    number(name + "mem_used_mb", 0, {renewal});
+    number(name + "power_w", 1, {power_window});
+    number(name + "power_instant_w", 1, {instant_window});
+    number(name + "power_average_w", 1, {power_window});
+    number(name + "temp_c", 0, {renewal});
+    number(name + "sm_clock_mhz", 0, {renewal});
+    number(name + "mem_clock_mhz", 0, {renewal});
     text(name + "throttle_reasons");
     text(name + "energy_j");
   }
 }
 
-void Sampler::number(std::string name, int decimals) {
+void Sampler::number(std::string name, int decimals, ColumnTime time) {
   names_.push_back(std::move(name));
   counts_.emplace_back(Counts(decimals));
+  times_.push_back(time);
 }
 
 void Sampler::text(std::string name) {
   names_.push_back(std::move(name));
   counts_.emplace_back(std::nullopt);
+  times_.emplace_back();
+}
+
+std::vector<std::optional<int>> Sampler::decimals() const {
+  std::vector<std::optional<int>> decimals;
+  for (auto const& counts : counts_)
+    decimals.push_back(counts ? std::optional(counts->decimals()) : std::nullopt);
+  return decimals;
 }
 
 void Sampler::put(Json& row, std::optional<double> const& value) {

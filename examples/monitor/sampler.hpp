@@ -10,6 +10,7 @@
 
 #include "common/gpus.hpp"
 #include "monitor/columns.hpp"
+#include "monitor/phases.hpp"
 #include "monitor/processes.hpp"
 
 namespace tessera {
@@ -24,6 +25,11 @@ class Sampler {
   Sampler(nvml::Library const& gpus, CpuUse cpu, std::int64_t interval, std::int64_t cpu_interval);
 
   cli::Names const& columns() const { return names_; }
+
+  /// Of each column the decimals of its numbers, none for text and for what only grows; and what time its
+  /// values are of.
+  std::vector<std::optional<int>> decimals() const;
+  std::vector<ColumnTime> const& times() const { return times_; }
 
   /// A value for each column, null where there is none. `now`: nanoseconds since the start, which was at
   /// `wall` seconds of the system's clock.
@@ -46,7 +52,7 @@ class Sampler {
   };
 
   /// Adds a column of numbers with so many decimals.
-  void number(std::string name, int decimals);
+  void number(std::string name, int decimals, ColumnTime time = {});
   void text(std::string name);
   void put(Json& row, std::optional<double> const& value);
 
@@ -55,6 +61,7 @@ class Sampler {
   std::int64_t interval_, cpu_interval_, cpu_due_ = 0;
   cli::Names names_;
   std::vector<std::optional<Counts>> counts_;  ///< one a column; none for text, and for what only grows
+  std::vector<ColumnTime> times_;
   std::vector<Gpu> gpus_;
   std::vector<nvml::Sample> last_;
   CpuUse::Reading last_cpu_;

@@ -21,6 +21,7 @@
 #include "tessera/train/any_trainer.hpp"
 #include "tessera/train/gpt2_family.hpp"
 
+#include "common/marks.hpp"
 #include "support/runs.hpp"
 #include "unit/file_support.hpp"
 
@@ -144,6 +145,22 @@ TEST_CASE("a profile adds up by lane and tells hidden collectives from exposed o
   CHECK(rank["collectives"]["hidden_ms"].get<double>() == doctest::Approx(20e-6));
 }
 
+TEST_CASE("phases last from the first to the last of their entries, one at a time") {
+  cli::RankTimes times;
+  times.entries.resize(4);
+  for (int phase = 0; phase < 3; ++phase) times.entries[static_cast<std::size_t>(phase)].phase = phase;
+  cli::TimedStep step;
+  step.whole = {0, 200};
+  step.turns = {{0, 0, {0, 10}},   {3, 0, {5, 150}}, {0, 0, {12, 20}},
+                {1, 0, {20, 30}},  {1, 0, {30, 45}}, {2, -1, {40, 60}},  // a host's update beside backward
+                {1, -1, {47, 50}}, {2, -1, {60, 70}}};
+  std::string found;
+  for (cli::TimedPhase const& phase : cli::phases_of(times, step))
+    found += std::to_string(phase.phase) + ": " + std::to_string(phase.ran.begin) + " to " +
+             std::to_string(phase.ran.end) + "; ";
+  CHECK(found == "0: 0 to 20; 1: 20 to 45; 2: 45 to 70; ");
+}
+
 TEST_CASE("a profile of no steps is empty") {
   cli::Profile const profile = cli::profile_of({});
   CHECK(profile.lanes.empty());
@@ -168,6 +185,7 @@ TEST_CASE("a trace has every turn once a step by its name in the listing, and no
     std::set<std::string> processes;
     std::map<std::pair<int, int>, std::int64_t> end;  // of the last slice of a thread
     std::map<std::pair<int, std::int64_t>, std::vector<std::pair<int, int>>> ran;  // of a rank's step
+    std::map<std::pair<int, std::int64_t>, std::string> phases;
     for (Json const& event : trace.at("traceEvents")) {
       std::pair<int, int> const thread(event.at("pid"), event.at("tid"));
       if (event.at("name") == "thread_name") lanes[thread] = event.at("args").at("name");
@@ -180,6 +198,10 @@ TEST_CASE("a trace has every turn once a step by its name in the listing, and no
       Json const& about = event.at("args");
       if (lanes.at(thread) == "steps") {
         CHECK(event.at("name") == "step " + about.at("step").dump());
+        continue;
+      }
+      if (lanes.at(thread) == "phases") {
+        phases[{thread.first, about.at("step")}] += event.at("name").get<std::string>() + " ";
         continue;
       }
       int const entry = about.at("entry");
@@ -195,7 +217,20 @@ TEST_CASE("a trace has every turn once a step by its name in the listing, and no
     for (auto const& [step, turns] : ran) {
       CHECK(step.second >= 2);
       if (step.first == 1) CHECK(turns == all.turns);
+      std::string wanted;
+      for (std::int64_t micro = 0; micro < split.accumulation; ++micro) wanted += "forward backward ";
+      CHECK(phases.at(step) == wanted + "update ");
     }
+    cli::Marks const marks = cli::read_marks(path, split.ranks - 1);
+    CHECK(marks.ranks == split.ranks);
+    REQUIRE(marks.steps.size() == 2);
+    cli::RankTimes const& last = all.ranks.back();
+    for (std::size_t step = 0; step < 2; ++step) {
+      CHECK(marks.steps[step].step == last.steps[step].number);
+      CHECK(marks.steps[step].begin == last.steps[step].whole.begin);
+      CHECK(marks.steps[step].end == last.steps[step].whole.end);
+    }
+    CHECK(marks.phases.size() == static_cast<std::size_t>(2 * (2 * split.accumulation + 1)));
 
     double const turns = static_cast<double>(all.turns.size());
     for (cli::RankTimes const& times : all.ranks) {
