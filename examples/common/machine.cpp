@@ -12,6 +12,7 @@
 #include <Eigen/src/Core/util/Macros.h>
 #endif
 
+#include "tessera/backend/cpu/tile_grant.hpp"
 #include "tessera/config.hpp"
 #include "tessera/detail/host_memory.hpp"
 #include "tessera/version.hpp"
@@ -60,6 +61,7 @@ std::string compiled_for() {
 }
 
 std::string bf16_products() {
+  if (cpu::tiles_granted()) return "amx_bf16";
 #if defined(TESSERA_AVX512_BF16)
   return "avx512_bf16";
 #else

@@ -43,7 +43,8 @@ Json or_null(std::optional<Value> const& value) {
 std::string compiler_name();
 /// The widest instruction set that the compiler was allowed to use.
 std::string compiled_for();
-/// What multiplies bfloat16 on the CPU: "avx512_bf16", that instruction, or "fp32", after conversion.
+/// What multiplies bfloat16 on the CPU: "amx_bf16" or "avx512_bf16", those instructions, or "fp32", after
+/// conversion.
 std::string bf16_products();
 std::string eigen_version();
 

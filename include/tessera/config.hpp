@@ -44,6 +44,11 @@
 #define TESSERA_AVX512_BF16
 #endif
 
+// And tdpbf16ps instead where the target has tiles and the kernel grants them (backend/cpu/tiles.hpp).
+#if defined(TESSERA_AVX512_BF16) && defined(__AMX_TILE__) && defined(__AMX_BF16__) && defined(__linux__)
+#define TESSERA_AMX_BF16
+#endif
+
 // Every translation unit of a program must agree on the instruction set, and on whether Eigen uses it, or one
 // definition of an inline function would silently stand for two. Each unit gives the weak symbol
 // `tessera_isa` a number for its settings, the linker keeps one, and each unit stores the difference to its
@@ -79,7 +84,10 @@
 #define TESSERA_ISA_F16C ""
 #define TESSERA_ISA_F16C_DIGIT "0"
 #endif
-#if defined(TESSERA_AVX512_BF16)
+#if defined(TESSERA_AMX_BF16)
+#define TESSERA_ISA_BF16 "_bf16_amx"
+#define TESSERA_ISA_BF16_DIGIT "2"
+#elif defined(TESSERA_AVX512_BF16)
 #define TESSERA_ISA_BF16 "_bf16"
 #define TESSERA_ISA_BF16_DIGIT "1"
 #else

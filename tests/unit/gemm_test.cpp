@@ -91,8 +91,20 @@ double product_error(Machine& machine, std::int64_t m, std::int64_t n, std::int6
 
 std::vector<float> floats(std::vector<bfloat16> const& values) { return {values.begin(), values.end()}; }
 
-/// Bits of a product of bfloat16 that differ from those of the same values as floats. Operands begin one
-/// value into bigger matrices; the result lies in one that must keep what is beside it.
+/// What tiles make of a row and a column, added to `sum`: of 32 values the even and the odd ones apart.
+float sum_of_tiles(std::vector<float> const& a, std::vector<float> const& b, float sum) {
+  for (std::size_t block = 0; block < a.size(); block += 32) {
+    float parts[2] = {};
+    for (std::size_t k = block; k < std::min(block + 32, a.size()); ++k)
+      parts[k % 2] = std::fma(a[k], b[k], parts[k % 2]);
+    sum += parts[0] + parts[1];
+  }
+  return sum;
+}
+
+/// Bits of a product of bfloat16 that differ from those of the same values as floats, or in the order of
+/// tiles. Operands begin one value into bigger matrices; the result lies in one that must keep what is beside
+/// it.
 int differing_bits(Machine& machine, std::int64_t m, std::int64_t n, std::int64_t depth, bool at, bool bt,
                    bool add) {
   std::int64_t const a_stride = (at ? m : depth) + 3, b_stride = (bt ? depth : n) + 1, stride = n + 2;
@@ -107,8 +119,20 @@ int differing_bits(Machine& machine, std::int64_t m, std::int64_t n, std::int64_
                         cpu::InPlace<float>{c.data(), stride, add});
     return c;
   };
-  std::vector<float> const got = result(a.values, b.values),
-                           want = result(floats(a.values), floats(b.values));
+  std::vector<float> const got = result(a.values, b.values);
+  std::vector<float> want = result(floats(a.values), floats(b.values));
+  for (std::int64_t i = 0; cpu::tiles_granted() && i < m; ++i)
+    for (std::int64_t j = 0; j < n; ++j) {
+      std::vector<float> row, column;
+      for (std::int64_t k = 0; k < depth; ++k) {
+        row.push_back(static_cast<float>(
+            a.values[static_cast<std::size_t>(1 + (at ? k * a_stride + i : i * a_stride + k))]));
+        column.push_back(static_cast<float>(
+            b.values[static_cast<std::size_t>(1 + (bt ? j * b_stride + k : k * b_stride + j))]));
+      }
+      std::size_t const at_c = static_cast<std::size_t>(i * stride + j);
+      want[at_c] = sum_of_tiles(row, column, add ? before.values[at_c] : 0.0f);
+    }
   int wrong = 0;
   for (std::size_t i = 0; i < got.size(); ++i)
     wrong += std::bit_cast<std::uint32_t>(got[i]) != std::bit_cast<std::uint32_t>(want[i]);
@@ -216,7 +240,7 @@ TEST_CASE_TEMPLATE("products have the same bits for every number of threads and 
   CHECK(wrong == 0);
 }
 
-TEST_CASE("products of bfloat16 have the bits of the same values as floats") {
+TEST_CASE("products of bfloat16 have the bits of the same values as floats, or those of tiles") {
   Machine machine(2);
   int wrong = 0;
   for (std::int64_t m : {1, 7, 8, 33, 65, 257})

@@ -10,7 +10,7 @@
 #include <type_traits>
 
 #include "tessera/backend/cpu/context.hpp"
-#include "tessera/backend/cpu/pairs.hpp"
+#include "tessera/backend/cpu/tiles.hpp"
 #include "tessera/detail/function_ref.hpp"
 
 namespace tessera {
@@ -20,7 +20,7 @@ namespace cpu {
 /// How a product of a shape is cut. Functions of shape and type only; no result
 /// depends on the tile edges, since every element is the sum over k-blocks, in
 /// order, of its own sums over k, in order.
-template <class S>
+template <class S, class P = S>
 struct Tiling {
   static constexpr std::int64_t depth_block = 256 * 4 / static_cast<std::int64_t>(sizeof(S));
   static constexpr std::int64_t max_rows = 256;
@@ -30,21 +30,20 @@ struct Tiling {
   std::int64_t cols;
 
   /// Of all ways to cut C into equal tiles that fit, at least eight where C is
-  /// big enough, the one with the least padding and packing. A packed value of
-  /// B costs as much as 8 multiplications of a packet, one of A as 3.
-  Tiling(std::int64_t m, std::int64_t n) : rows(Microtile<S>::row_panel), cols(Packet<S>::size) {
+  /// big enough, the one with the least padding and packing.
+  Tiling(std::int64_t m, std::int64_t n) : rows(Microtile<P>::row_panel), cols(Packet<S>::size) {
     std::int64_t const least_rows = parts(m, max_rows), least_cols = parts(n, max_cols);
     std::int64_t const wanted = m * n < 8 * small_tile ? 1 : 8;
     double best = std::numeric_limits<double>::infinity();
     for (std::int64_t down = least_rows; down < least_rows + 8; ++down)
       for (std::int64_t across = least_cols; across < least_cols + 8; ++across) {
-        std::int64_t const tile_rows = round_up(parts(m, down), Microtile<S>::row_panel);
+        std::int64_t const tile_rows = round_up(parts(m, down), Microtile<P>::row_panel);
         std::int64_t const tile_cols = round_up(parts(n, across), across == 1 ? Packet<S>::size : col_step);
         if (tile_rows > max_rows || tile_cols > max_cols) continue;
         std::int64_t const tiles = parts(m, tile_rows) * parts(n, tile_cols);
         double const work = static_cast<double>(tiles * tile_rows * tile_cols) +
-                            8.0 * static_cast<double>(parts(m, tile_rows) * n) +
-                            3.0 * static_cast<double>(parts(n, tile_cols) * m);
+                            Microtile<P>::right_cost * static_cast<double>(parts(m, tile_rows) * n) +
+                            Microtile<P>::left_cost * static_cast<double>(parts(n, tile_cols) * m);
         double const cost = tiles < wanted ? work * 4 : work;
         if (cost < best) {
           best = cost;
@@ -81,7 +80,7 @@ struct ProductScratch {
 template <class S, class P>
 void sum_columns(P const* packed, std::int64_t depth, std::int64_t cols, bool first, S* sums) {
   constexpr std::int64_t width = Packet<S>::size;
-  Panels<S> const panels(cols);
+  Panels<P> const panels(cols);
   for (std::int64_t panel = 0; panel < panels.count(); ++panel) {
     std::int64_t const start = panels.start(panel);
     int const packets = panels.packets(panel);
@@ -153,15 +152,17 @@ template <class S, class P, class B>
 void product_tile(std::byte* scratch, PackRows<P> const& pack_rows, Matrix<B> b, std::int64_t i,
                   std::int64_t j, std::int64_t rows, std::int64_t cols, std::int64_t depth,
                   Epilogue<S> const& epilogue, S* column_sums = nullptr) {
-  constexpr std::int64_t row_step = Microtile<S>::rows;
+  constexpr std::int64_t row_step = Microtile<P>::rows;
   constexpr std::int64_t width = Packet<S>::size;
-  static_assert(sizeof(P) == sizeof(S) && Packet<P>::size == width && Microtile<P>::rows == row_step);
-  static_assert(Tiling<S>::depth_block % values_in<P> == 0);
+  static_assert(sizeof(P) == sizeof(S) && Packet<P>::size == width);
+  static_assert(Tiling<S>::depth_block % (values_in<P> * depth_step<P>) == 0);
+  static_assert(Tiling<S>::max_rows % row_step == 0 && Tiling<S>::max_cols % Microtile<P>::cols == 0);
   P* const left = reinterpret_cast<P*>(scratch);
   P* const right = left + ProductScratch<S>::left;
   S* const tile = reinterpret_cast<S*>(right + ProductScratch<S>::right);
   InPlace<S> const& in_place = epilogue.in_place;
-  Panels<S> const panels(cols);
+  Panels<P> const panels(cols);
+  [[maybe_unused]] KernelScope<P> const scope;
   std::int64_t const row_groups = (rows + row_step - 1) / row_step;
   std::int64_t k = 0;
   do {
@@ -229,7 +230,7 @@ template <class S, class A, class B>
 void product_on_pool(Context<Cpu>& context, Matrix<A> a, Matrix<B> b, std::int64_t m, std::int64_t n,
                      std::int64_t depth, Epilogue<S> const& epilogue, TakeSums<S> const& sums) {
   using P = packed_for<S, A, B>;
-  Tiling<S> const tiling(m, n);
+  Tiling<S, P> const tiling(m, n);
   std::int64_t const tile_rows = (m + tiling.rows - 1) / tiling.rows;
   std::int64_t const tile_cols = (n + tiling.cols - 1) / tiling.cols;
   context.pool().parallel_for(tile_rows * tile_cols, [&](std::int64_t task, int worker) {

@@ -48,6 +48,8 @@ struct Microtile {
   static constexpr int cols = packets * width;
   /// Rows that are packed together when the left operand is transposed.
   static constexpr int row_panel = std::max(rows, width);
+  /// What packing a packet takes, of the right operand and of the left one, in multiplications of one.
+  static constexpr int right_cost = 8, left_cost = 3;
   static_assert(row_panel % rows == 0);
 };
 
@@ -62,10 +64,18 @@ using packed_for = typename PackedFor<S, A, B>::type;
 /// The values along the depth that one packed value holds.
 template <class P>
 inline constexpr std::int64_t values_in = 1;
+/// Packed values along the depth that the kernel takes at once; those beyond the depth are zeros.
+template <class P>
+inline constexpr std::int64_t depth_step = 1;
 template <class P>
 constexpr std::int64_t packed_depth(std::int64_t depth) {
-  return (depth + values_in<P> - 1) / values_in<P>;
+  constexpr std::int64_t values = values_in<P> * depth_step<P>;
+  return (depth + values - 1) / values * depth_step<P>;
 }
+
+/// What a thread needs while it multiplies operands packed as P: nothing, as a rule.
+template <class P>
+struct KernelScope {};
 
 /// c = sum over k of a(., k) b(k, .), plus c unless `first`, of operands packed as P. One left value is
 /// a[row*row_stride + k*k_stride]; b is a packed panel of `Packets` packets for each k; c has a row every

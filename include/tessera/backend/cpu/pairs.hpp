@@ -31,6 +31,10 @@ struct Pair {
 };
 template <>
 inline constexpr std::int64_t values_in<Pair> = 2;
+#if defined(TESSERA_AMX_BF16)
+template <>
+inline constexpr std::int64_t depth_step<Pair> = 16;
+#endif
 template <>
 struct PackedFor<float, bfloat16, bfloat16> {
   using type = Pair;
@@ -61,7 +65,7 @@ EIGEN_STRONG_INLINE Packet<float> multiply_add(Packet<Pair> a, Packet<Pair> b, P
 
 EIGEN_STRONG_INLINE Packet<float> add_values(Packet<float> sum, Packet<Pair> pairs) {
   __m512i const upper = _mm512_and_si512(pairs.raw, _mm512_set1_epi32(-0x10000));
-  __m512i const lower = _mm512_slli_epi32(pairs.raw, 16);
+  __m512i const lower = _mm512_maskz_slli_epi32(0xffff, pairs.raw, 16);
   return sum + Packet<float>(_mm512_castsi512_ps(upper), 0) + Packet<float>(_mm512_castsi512_ps(lower), 0);
 }
 
@@ -70,12 +74,23 @@ namespace detail {
 /// The first `count` of 32 neighbours as pairs, then zeros.
 EIGEN_STRONG_INLINE __m512i load_pairs(bfloat16 const* from, std::int64_t count) {
   __mmask32 const mask = count < 32 ? (__mmask32{1} << count) - 1u : ~__mmask32{0};
-  return _mm512_rol_epi32(_mm512_maskz_loadu_epi16(mask, from), 16);
+  return _mm512_maskz_rol_epi32(0xffff, _mm512_maskz_loadu_epi16(mask, from), 16);
+}
+
+/// The first `count` of 16 pairs of a row and the next, of which `depth` are there, then zeros.
+EIGEN_STRONG_INLINE __m512i load_pairs_across(bfloat16 const* from, bfloat16 const* next, std::int64_t depth,
+                                              std::int64_t count) {
+  constexpr __mmask16 all = 0xffff;
+  unsigned const mask = count < 16 ? (1u << count) - 1u : 0xffffu;
+  __m256i const upper = _mm256_maskz_loadu_epi16(static_cast<__mmask16>(depth > 0 ? mask : 0u), from);
+  __m256i const lower = _mm256_maskz_loadu_epi16(static_cast<__mmask16>(depth > 1 ? mask : 0u), next);
+  return _mm512_or_si512(_mm512_maskz_slli_epi32(all, _mm512_maskz_cvtepu16_epi32(all, upper), 16),
+                         _mm512_maskz_cvtepu16_epi32(all, lower));
 }
 
 }  // namespace detail
 
-/// As for values: a row's pairs, and those of a row and the next.
+/// As for values: a row's pairs, and those of a row and the next. Without depth, zeros.
 EIGEN_STRONG_INLINE void pack_along(bfloat16 const* from, std::int64_t depth, Pair* to) {
   for (std::int64_t k = 0; k < depth; k += 32)
     _mm512_storeu_si512(to + k / 2, detail::load_pairs(from + k, depth - k));
@@ -84,11 +99,7 @@ EIGEN_STRONG_INLINE void pack_across(bfloat16 const* from, std::int64_t stride, 
                                      std::int64_t count, Pair* to) {
   bfloat16 const* const next = depth > 1 ? from + stride : from;
   for (std::int64_t i = 0; i < count; i += 16) {
-    __mmask16 const mask = static_cast<__mmask16>(count - i < 16 ? (1u << (count - i)) - 1u : 0xffffu);
-    __mmask16 const both = depth > 1 ? mask : __mmask16{0};
-    __m512i const upper = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from + i));
-    __m512i const lower = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(both, next + i));
-    _mm512_storeu_si512(to + i, _mm512_or_si512(_mm512_slli_epi32(upper, 16), lower));
+    _mm512_storeu_si512(to + i, detail::load_pairs_across(from + i, next + i, depth, count - i));
   }
 }
 

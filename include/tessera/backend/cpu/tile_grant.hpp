@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether Intel's tiles (AMX) multiply bfloat16 in this process.
+#pragma once
+
+#include "tessera/config.hpp"
+
+#if defined(TESSERA_AMX_BF16)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+namespace tessera {
+inline namespace v0 {
+namespace cpu {
+
+#if defined(TESSERA_AMX_BF16)
+
+namespace detail {
+
+/// Asks processor and kernel: a tile before the kernel's permission is SIGILL (Linux,
+/// Documentation/arch/x86/xstate.rst).
+inline bool ask_for_tiles() noexcept {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned bf16 = 1u << 22, tile = 1u << 24;
+  constexpr long request_permission = 0x1023, tile_data = 18;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & bf16) != 0 && (d & tile) != 0 &&
+         ::syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+}
+
+}  // namespace detail
+
+/// Asks at the first call, for all threads.
+inline bool tiles_granted() noexcept {
+  static bool const granted = detail::ask_for_tiles();
+  return granted;
+}
+
+#else
+
+inline bool tiles_granted() noexcept { return false; }
+
+#endif
+
+}  // namespace cpu
+}  // namespace v0
+}  // namespace tessera
