@@ -4,22 +4,24 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <set>
-#include <utility>
+#include <iterator>
+#include <string_view>
+#include <system_error>
 
 #include <nlohmann/json.hpp>
 
 #include "tessera/core/error.hpp"
 #include "tessera/data/file_bytes.hpp"
 
-#include "common/command_line.hpp"
-#include "common/machine.hpp"
+#include "common/values.hpp"
 
 namespace tessera {
 inline namespace v0 {
 namespace cli {
 
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 /// Nanoseconds of a field in microseconds; -1 where there are none.
 std::int64_t nanoseconds_in(Json const& event, char const* field) {
@@ -57,8 +59,9 @@ Marks read_marks(std::filesystem::path const& path, int rank, std::string const&
   std::error_code code;
   if (!std::filesystem::exists(path, code))
     fail("no such file, so there are no marks; have the command write it: train --trace FILE");
+  if (!std::filesystem::is_regular_file(path, code)) fail("no regular file, so there are no marks");
   std::ifstream file(path);
-  if (!file || std::filesystem::is_directory(path, code)) fail("cannot be read, so there are no marks");
+  if (!file) fail("cannot be read, so there are no marks");
   if (file.peek() == std::ifstream::traits_type::eof())
     fail("empty, so there are no marks; its writer may have been stopped");
   // Slices of entries are dropped as they are read: only steps and phases stay.

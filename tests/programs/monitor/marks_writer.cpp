@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// marks_writer FILE: two steps of two ranks that sleep, 0.3 s of forward, 0.15 s of backward and 0.05 s of
+// marks_writer FILE: two steps of two ranks that sleep, 0.3 s of forward, 0.2 s of backward and 0.05 s of
 // update each, and the trace that train writes of such. Rank 1 is a tenth of a second behind.
 #include <chrono>
 #include <cstdint>
@@ -14,7 +14,7 @@ int main(int argc, char** argv) {
   if (argc != 2) return 2;
   constexpr std::int64_t ms = 1'000'000, behind = 100 * ms;
   std::int64_t const start = cli::monotonic_nanoseconds();
-  std::this_thread::sleep_for(std::chrono::milliseconds(1150));
+  std::this_thread::sleep_for(std::chrono::milliseconds(1250));
   std::vector<cli::RankTimes> ranks;
   for (int rank = 0; rank < 2; ++rank) {
     cli::RankTimes times;
@@ -22,13 +22,13 @@ int main(int argc, char** argv) {
     times.entries.resize(3);
     for (int phase = 0; phase < 3; ++phase) times.entries[static_cast<std::size_t>(phase)].phase = phase;
     for (std::int64_t number = 0; number < 2; ++number) {
-      std::int64_t const begin = start + rank * behind + number * 500 * ms;
+      std::int64_t const begin = start + rank * behind + number * 550 * ms;
       cli::TimedStep step;
       step.number = 3 + number;
-      step.whole = {begin, begin + 500 * ms};
+      step.whole = {begin, begin + 550 * ms};
       step.turns = {{0, 0, {begin, begin + 300 * ms}},
-                    {1, 0, {begin + 300 * ms, begin + 450 * ms}},
-                    {2, -1, {begin + 450 * ms, begin + 500 * ms}}};
+                    {1, 0, {begin + 300 * ms, begin + 500 * ms}},
+                    {2, -1, {begin + 500 * ms, begin + 550 * ms}}};
       times.steps.push_back(step);
     }
     ranks.push_back(times);

@@ -138,6 +138,11 @@ TEST_CASE("marks that cannot be used are refused by what they are") {
   fs::path const nowhere = fs::temp_directory_path() / "tessera-no-such-marks.json";
   CHECK_THROWS_WITH_AS(cli::read_marks(nowhere, 0), doctest::Contains("no such file, so there are no marks"),
                        tessera::Error);
+  CHECK_THROWS_WITH_AS(cli::read_marks(fs::temp_directory_path(), 0), doctest::Contains("no regular file"),
+                       tessera::Error);
+  json = sound();
+  json["traceEvents"].push_back(5);
+  CHECK(holds(error_of(Written(json)), "damaged: 5 has no process"));
 }
 
 TEST_CASE("marks of another run are refused") {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake -DPROGRAM=train -DPLAN=plan -DWORK=folder -P trace.cmake
+# cmake -DPROGRAM=train -DPLAN=plan -DMONITOR=monitor -DWORK=folder -P trace.cmake
 # A trace has the entries that plan lists, once a step; a profile is printed and logged; neither changes a bit.
 include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
 
@@ -60,6 +60,20 @@ expect("weights of a traced run" "${plain}" "${traced}")
 if(output MATCHES "profile|traced")
   message(SEND_ERROR "a run without the flags says ${output}")
 endif()
+
+# Beside monitor: each of two micro-batches goes forward and backward, and a step updates once.
+execute_process(COMMAND "${CMAKE_COMMAND}" -E env TESSERA_NVML=none "${MONITOR}" --quiet --interval-ms 1 --json monitor.json --marks marks.json --marks-rank 1 --
+                        "${PROGRAM}" ${recipe} --accumulation 2 --steps 5 --trace marks.json
+                WORKING_DIRECTORY "${WORK}" OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
+file(READ "${WORK}/monitor.json" json)
+foreach(pair "forward;6" "backward;6" "update;3" "steps;1")
+  list(GET pair 0 phase)
+  list(GET pair 1 wanted)
+  string(JSON stretches GET "${json}" summary phases phases ${phase} stretches)
+  expect("stretches of ${phase}" ${wanted} "${stretches}")
+endforeach()
+string(JSON found GET "${json}" summary phases last_step)
+expect("the last step of the marks" 5 "${found}")
 
 # A profile alone writes nothing; an interval is that of the steps that this start takes.
 passes(${small} --steps 4 --trace-steps 1 --profile)

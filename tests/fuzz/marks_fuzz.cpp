@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// libFuzzer target: any bytes as the trace of monitor --marks either throw an Error of one line or give marks
+// in order.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "tessera/core/error.hpp"
+
+#include "common/marks.hpp"
+#include "fuzz/support.hpp"
+
+namespace cli = tessera::cli;
+
+namespace {
+
+void expect_order(std::vector<cli::Mark> const& marks, bool phases) {
+  std::int64_t end = 0;
+  for (cli::Mark const& mark : marks) {
+    if (mark.begin < end || mark.end < mark.begin || mark.step < 1) std::abort();
+    if (phases ? mark.phase < 0 || mark.phase >= cli::phase_count : mark.phase != -1) std::abort();
+    end = mark.end;
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* input, std::size_t size) {
+  std::string const& path = fuzz::file_of(fuzz::text_of(input, size));
+  for (int const rank : {0, 1}) try {
+      cli::Marks const marks = cli::read_marks(path, rank, "this");
+      if (marks.steps.empty() || marks.rank != rank || marks.ranks <= rank) std::abort();
+      expect_order(marks.steps, false);
+      expect_order(marks.phases, true);
+    } catch (tessera::Error const& error) {
+      fuzz::check(error);
+    }
+  return 0;
+}
