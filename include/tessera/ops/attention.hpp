@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Causal multi-head attention on queries, keys and values anywhere in rows, by the implementation that the
 // recipe asks for (backend/math.hpp): `reference` keeps to plain arithmetic in compute_t<T>, `fused` takes
-// tensor cores where there are some. On the CPU both are one kernel, the oracle.
+// tensor cores where there are some; on the CPU both are one kernel, the oracle. `cudnn` is cuDNN's, on GPUs.
 #pragma once
 
 #include "tessera/backend/cpu/attention.hpp"
+#include "tessera/backend/cuda/attention_cudnn.hpp"
 #include "tessera/ops/operand.hpp"
 
 namespace tessera {
@@ -48,11 +49,13 @@ AttentionSizes expect_attention(char const* name, HeadColumns<T, P> const& x, in
   return sizes;
 }
 
-/// What runs for the attention that a recipe asks for.
-inline AttentionKind attention_to_run(AttentionKind asked) {
-  if (asked == AttentionKind::cudnn)
+/// What runs in a place for the attention that a recipe asks for.
+template <class P>
+AttentionKind attention_to_run(AttentionKind asked) {
+  if (asked == AttentionKind::cudnn && !(std::is_same_v<P, Cuda> && cuda::has_cudnn_attention()))
     throw Error(ErrorKind::unsupported,
-                "attention cudnn is not part of this build; use auto, fused or reference");
+                "attention cudnn needs a GPU and a program that links tessera::cudnn; use auto, fused or "
+                "reference");
   return asked == AttentionKind::automatic ? AttentionKind::fused : asked;
 }
 
@@ -76,7 +79,7 @@ void attention_forward(Context<P>& context, std::type_identity_t<HeadColumns<T c
       detail::expect_attention("attention_forward", x, heads, out.shape(), logsumexp.shape(), first_query);
   Operation const operation{"attention_forward", detail::attention_flops(sizes, 2),
                             detail::bytes_of(x.q, x.k, x.v, out, logsumexp)};
-  AttentionKind const kind = detail::attention_to_run(context.math().attention);
+  AttentionKind const kind = detail::attention_to_run<P>(context.math().attention);
   context.enqueue(operation, [&] {
     backend::Attention<P>::forward(context, kind, x, sizes, out, logsumexp);
     context.ran(kind);
@@ -107,7 +110,7 @@ void attention_backward(Context<P>& context, In<T, P> dout,
                  x.k.shape(), dx.k.shape());
   Operation const operation{"attention_backward", detail::attention_flops(sizes, 5),
                             detail::bytes_of(dout, x.q, x.k, x.v, out, logsumexp, dx.q, dx.k, dx.v)};
-  AttentionKind const kind = detail::attention_to_run(context.math().attention);
+  AttentionKind const kind = detail::attention_to_run<P>(context.math().attention);
   context.enqueue(
       operation, [&] { backend::Attention<P>::backward(context, kind, dout, x, out, logsumexp, sizes, dx); });
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "tessera/backend/cuda/attention_cudnn.hpp"
 #include "tessera/config.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/policy/table.hpp"
@@ -27,8 +28,9 @@ TESSERA_COLD inline std::string unsupported_by_engines(RecipeTable const& recipe
     return sentence({"sharding ", names.sharding,
                      " keeps a state as one summand on each rank, and only a contribution is; keep it "
                      "replicated, sharded or owned"});
-  if (recipe.attention == AttentionKind::cudnn)
-    return sentence({"attention ", names.attention, " is not part of this build; use auto or fused"});
+  if (recipe.attention == AttentionKind::cudnn && !cuda::has_cudnn_attention())
+    return sentence({"attention ", names.attention,
+                     " is not part of this build; use auto or fused, or build with -DTESSERA_CUDNN=ON"});
   if (recipe.axes.tensor || recipe.axes.pipeline)
     return sentence({"parallel ", names.parallel, " is not part of this build; use data parallelism only"});
   DType const sums = types.activation == DType::f64 ? DType::f64 : DType::f32;
