@@ -21,12 +21,11 @@ struct Size {
 };
 
 template <class T>
-void add_both(Size const& z) {
+void add_both(Size const& z, ts::AttentionKind kind = ts::AttentionKind::fused) {
   using S = ts::compute_t<T>;
   using P = ts::Cuda;
   auto const [b, n, h, d] = z;
   auto const c = h * d;
-  int const heads = static_cast<int>(h);
   auto const real = [](std::int64_t number) { return static_cast<double>(number); };
   // Query i sees i + 1 keys, so a product of queries and keys has n (n + 1) / 2 pairs of 2 d operations in
   // each of b h heads: b c n (n + 1) in all. Forward has two such products, backward five; what exponentials
@@ -36,22 +35,27 @@ void add_both(Size const& z) {
   double const tensor = real(b * n * c) * sizeof(T), rows = real(b * n * h) * sizeof(S);
   std::string const detail =
       std::to_string(b) + "x" + std::to_string(n) + "x" + std::to_string(h) + "x" + std::to_string(d);
+  std::string const by = kind == ts::AttentionKind::cudnn ? "cudnn_" : "";
+  ts::ops::AttentionSizes const sizes{b, n, n, 0, h, 1, d};
 
   // Reads q, k and v, writes out and the softmax's sums.
-  gpu::add<T>("attention_forward", detail, {2 * product, 4 * tensor + rows}, [=](Pool& pool) {
+  gpu::add<T>(by + "attention_forward", detail, {2 * product, 4 * tensor + rows}, [=](Pool& pool) {
     auto const qkv = pool.array<T>({b, n, 3 * c}), out = pool.zeros<T>({b, n, c});
     auto const sums = pool.zeros<S>({b, h, n});
-    return [=](Context& on) { ts::ops::attention_forward<T, P>(on, qkv, heads, out, sums); };
+    ts::ops::HeadColumns<T const, P> const x(qkv);
+    return [=](Context& on) { ts::cuda::Attention::forward<T>(on, kind, x, sizes, out, sums); };
   });
   // Reads dout, q, k, v, out and the sums, writes the gradients of q, k and v. What is read was computed, so
   // that probabilities are what they are in training.
-  gpu::add<T>("attention_backward", detail, {5 * product, 8 * tensor + rows}, [=](Pool& pool) {
+  gpu::add<T>(by + "attention_backward", detail, {5 * product, 8 * tensor + rows}, [=](Pool& pool) {
     auto const dout = pool.array<T>({b, n, c}), qkv = pool.array<T>({b, n, 3 * c}),
                out = pool.zeros<T>({b, n, c}), dqkv = pool.zeros<T>({b, n, 3 * c});
     auto const sums = pool.zeros<S>({b, h, n});
     Context& now = gpu::machine().context;
-    ts::ops::attention_forward<T, P>(now, qkv, heads, out, sums);
-    return [=](Context& on) { ts::ops::attention_backward<T, P>(on, dout, qkv, out, sums, heads, dqkv); };
+    ts::ops::HeadColumns<T const, P> const x(qkv);
+    ts::ops::HeadColumns<T, P> const dx(dqkv);
+    ts::cuda::Attention::forward<T>(now, kind, x, sizes, out, sums);
+    return [=](Context& on) { ts::cuda::Attention::backward<T>(on, kind, dout, x, out, sums, sizes, dx); };
   });
 }
 
@@ -65,5 +69,10 @@ int main(int argc, char** argv) {
     add_both<ts::bfloat16>({2, 8192, 12, width});
     add_both<float>({4, 1024, 12, width});
   }
+  // The same by cuDNN, in a build that has it.
+  if (ts::cuda::has_cudnn_attention())
+    for (Size const& size : {Size{16, 1024, 12, 64}, Size{16, 1024, 12, 80}, Size{16, 1024, 12, 128},
+                             Size{2, 8192, 12, 64}, Size{2, 8192, 12, 128}})
+      add_both<ts::bfloat16>(size, ts::AttentionKind::cudnn);
   return gpu::run(argc, argv);
 }

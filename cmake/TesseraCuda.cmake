@@ -50,6 +50,16 @@ add_library(tessera_cuda INTERFACE)
 add_library(tessera::cuda ALIAS tessera_cuda)
 tessera_require_cuda(tessera_cuda)
 
+# tessera::cudnn: Attention<Cudnn>, for who asks for it.
+if(TESSERA_CUDNN)
+  include(TesseraCudnn)
+  tessera_find_cudnn(tessera_cudnn "${PROJECT_SOURCE_DIR}/include" tessera_cudnn_missing)
+  if(tessera_cudnn_missing)
+    message(FATAL_ERROR "tessera: TESSERA_CUDNN is on, but ${tessera_cudnn_missing}. Or leave it out: -DTESSERA_CUDNN=OFF.")
+  endif()
+  add_library(tessera::cudnn ALIAS tessera_cudnn)
+endif()
+
 # tessera::nccl: ranks on several GPUs. Without NCCL a rank is all there is.
 find_package(NCCL QUIET)
 if(TARGET NCCL::nccl)

@@ -37,8 +37,11 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/tesseraConfigVersion.cma
   VERSION ${PROJECT_VERSION} ${tessera_version_options})
 install(FILES "${PROJECT_BINARY_DIR}/tesseraConfig.cmake" "${PROJECT_BINARY_DIR}/tesseraConfigVersion.cmake"
   "${PROJECT_SOURCE_DIR}/cmake/TesseraCudaTargets.cmake" "${PROJECT_SOURCE_DIR}/cmake/TesseraCudaDialect.cmake"
-  "${PROJECT_SOURCE_DIR}/cmake/FindNCCL.cmake" "${PROJECT_SOURCE_DIR}/cmake/TesseraUring.cmake"
+  "${PROJECT_SOURCE_DIR}/cmake/FindNCCL.cmake" "${PROJECT_SOURCE_DIR}/cmake/TesseraCudnn.cmake"
+  "${PROJECT_SOURCE_DIR}/cmake/TesseraUring.cmake"
   DESTINATION "${tessera_cmake_dir}")
 install(FILES "${PROJECT_SOURCE_DIR}/include/tessera/io/uring.cpp"
   DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/tessera/io")
+install(FILES "${PROJECT_SOURCE_DIR}/include/tessera/backend/cuda/attention_cudnn.cpp"
+  DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/tessera/backend/cuda")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/tessera")

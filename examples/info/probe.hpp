@@ -18,6 +18,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include "tessera/backend/cuda/attention_cudnn.hpp"
 #include "tessera/data/file_bytes.hpp"
 
 #include "common/machine.hpp"
@@ -195,7 +196,9 @@ inline Component probe_cudnn() {
     return {"cuDNN", false, "it ends a process that asks for its version: its parts cannot be loaded"};
   return {"cuDNN", true,
           std::to_string(*number / 10000) + "." + std::to_string(*number / 100 % 100) + "." +
-              std::to_string(*number % 100)};
+              std::to_string(*number % 100) +
+              (cuda::has_cudnn_attention() ? ", part of this build"
+                                           : ", not part of this build (-DTESSERA_CUDNN=ON)")};
 }
 
 inline Component probe_mpi() {

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DBUILD=<build folder> -DWORK=<folder> -DGENERATOR=<name> -P cuda_package.cmake
-# The installed package gives tessera::cuda, and tessera::nccl where NCCL is, to a project with the language CUDA.
+# The installed package gives tessera::cuda, and tessera::nccl and tessera::cudnn where NCCL and cuDNN are, to a project
+# with the language CUDA; where one is not, it says what is missing.
 cmake_minimum_required(VERSION 3.25)
 set(work "${WORK}/cuda_package")
 file(REMOVE_RECURSE "${work}")
@@ -11,7 +12,7 @@ file(WRITE "${work}/project/CMakeLists.txt" [=[
 cmake_minimum_required(VERSION 3.25.1)
 project(consumer LANGUAGES CXX)
 set(module_path_before "${CMAKE_MODULE_PATH}")
-find_package(tessera CONFIG REQUIRED COMPONENTS cuda OPTIONAL_COMPONENTS nccl)
+find_package(tessera CONFIG REQUIRED COMPONENTS cuda OPTIONAL_COMPONENTS nccl cudnn)
 if(NOT CMAKE_MODULE_PATH STREQUAL module_path_before)
   message(FATAL_ERROR "the package changed CMAKE_MODULE_PATH to ${CMAKE_MODULE_PATH}")
 endif()
@@ -21,6 +22,11 @@ add_executable(consumer main.cu)
 target_link_libraries(consumer PRIVATE tessera::cuda)
 if(tessera_nccl_FOUND)
   target_link_libraries(consumer PRIVATE tessera::nccl)
+endif()
+if(tessera_cudnn_FOUND)
+  target_link_libraries(consumer PRIVATE tessera::cudnn)
+elseif(NOT tessera_NOT_FOUND_MESSAGE MATCHES "^tessera::cudnn: .")
+  message(FATAL_ERROR "cuDNN is missing, and the package says: ${tessera_NOT_FOUND_MESSAGE}")
 endif()
 ]=])
 execute_process(COMMAND "${CMAKE_COMMAND}" -S "${work}/project" -B "${work}/build" -G "${GENERATOR}"

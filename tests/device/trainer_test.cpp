@@ -16,6 +16,7 @@
 
 #include <doctest/doctest.h>
 
+#include "tessera/backend/cuda/attention_cudnn.hpp"
 #include "tessera/train/any_trainer.hpp"
 #include "tessera/train/gpt2_family.hpp"
 
@@ -511,4 +512,37 @@ TEST_CASE("measured plans of products change no bit, on one GPU and on two, in a
       CHECK(trained(table, run) == want);
     }
   std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("trainings with cuDNN's attention stay near those with ours, in a graph and in eager steps") {
+  TESSERA_NEEDS_GPU();
+  if (!cuda::has_cudnn_attention()) {
+    MESSAGE("skipped: this build has no cuDNN (-DTESSERA_CUDNN=ON)");
+    return;
+  }
+  Gpt2Options const model{.layers = 2, .heads = 3, .channels = 48, .positions = 40, .vocabulary = 61};
+  for (auto const& [precision, tolerance] : {std::pair{"bf16", 3e-2}, {"fp16", 5e-3}})
+    for (std::string_view const capture : {"graph", "eager"})
+      for (std::string_view const recompute : {"none", "block"}) {
+        INFO(precision, " ", std::string(capture), " ", std::string(recompute));
+        Run const run = some_run(2);
+        SlotNames names = on_gpu(precision, capture, "none", recompute).names;
+        names.reduction = "fast";
+        names.attention = "cudnn";
+        RecipeTable const table = parse_recipe(names);
+        Outcome const got = trained(table, run, model),
+                      want = trained(on_gpu(precision, capture, "none", recompute), run, model);
+        CHECK(got.losses.back() != got.losses.front());
+        CHECK(got.weights != want.weights);
+        CHECK(largest_difference(got.losses, want.losses) < tolerance);
+        CHECK(largest_difference(got.norms, want.norms) < 10 * tolerance);
+        CHECK(std::fabs(got.evaluation - want.evaluation) < 10 * tolerance);
+        run_ranks(table, 1, [&](comm::Comm& comm) {
+          auto const trainer = make_trainer(any_model(model), table, comm, options_of(run));
+          trainer->step(batch_of(run, 0)).get();
+          CHECK(trainer->attention_ran() == AttentionKind::cudnn);
+          CHECK(trainer->peak_bytes(Tier::device) ==
+                trainer->plan().arena_bytes[static_cast<std::size_t>(Tier::device)]);
+        });
+      }
 }

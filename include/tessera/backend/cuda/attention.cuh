@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "tessera/backend/cuda/attention_cudnn.hpp"
 #include "tessera/backend/cuda/attention_mma.cuh"
 #include "tessera/backend/cuda/attention_tiles.cuh"
 #include "tessera/backend/cuda/attention_warpgroups.cuh"
@@ -86,12 +87,45 @@ cudaError_t run_attention_gradient(cudaStream_t stream, AttentionKind kind, Atte
                          : run_attention_gradient_tiles<64>(stream, g, pairs);
 }
 
+/// cuDNN's forward pass, or the backward one where dout is given. Operands of cuDNN are not const.
+template <class T>
+CudnnOutcome run_cudnn_attention(Context<Cuda>& context, ops::AttentionSizes const& sizes,
+                                 ops::HeadColumns<T const, Cuda> const& x, T const* out,
+                                 compute_t<T> const* logsumexp, T const* dout = nullptr,
+                                 ops::HeadColumns<T, Cuda> const* dx = nullptr) {
+  if constexpr (sizeof(T) == 2) {
+    CudnnAttention* const cudnn = context.cudnn_attention();
+    if (!cudnn) return {"this program does not link tessera::cudnn; use attention auto or fused"};
+    if (sizes.first != 0 || sizes.keys != sizes.queries)
+      return {
+          "cuDNN is asked for whole sequences alone, and these queries are a span of the positions; use "
+          "attention auto or fused"};
+    CudnnShape const shape{dtype_of<T>,           sizes.samples,        sizes.queries, sizes.heads,
+                           sizes.group,           sizes.head,           x.q.stride,    x.k.stride,
+                           dx ? dx->q.stride : 0, dx ? dx->k.stride : 0};
+    auto const address = [](auto const* data) { return static_cast<void*>(const_cast<T*>(data)); };
+    CudnnOperands at{address(x.q.data), address(x.k.data), address(x.v.data), address(out),
+                     const_cast<compute_t<T>*>(logsumexp)};
+    if (!dx) return {cudnn->forward(shape, at, context.stream(), context.workspace())};
+    at.dout = address(dout);
+    at.dq = dx->q.data;
+    at.dk = dx->k.data;
+    at.dv = dx->v.data;
+    return {cudnn->backward(shape, at, context.stream(), context.workspace())};
+  } else {
+    return {"cuDNN's attention takes 16-bit values alone; use attention auto or fused"};
+  }
+}
+
 struct Attention {
   template <class T>
   static void forward(Context<Cuda>& context, AttentionKind kind, ops::HeadColumns<T const, Cuda> const& x,
                       ops::AttentionSizes const& sizes, Tensor<T, Cuda> out,
                       Tensor<compute_t<T>, Cuda> logsumexp) {
     if (out.elements() == 0) return;
+    if (kind == AttentionKind::cudnn)
+      return context.check(run_cudnn_attention<T>(context, sizes, x, out.data(), logsumexp.data()),
+                           "attention_forward");
     HeadLayout const at(sizes);
     context.check(run_attention_forward(context.stream(), kind, at, sizes.samples * sizes.heads,
                                         Heads<T const>(x), out.data(), logsumexp.data()),
@@ -107,6 +141,10 @@ struct Attention {
                        ops::HeadColumns<T, Cuda> const& dx) {
     using S = compute_t<T>;
     if (out.elements() == 0) return;
+    if (kind == AttentionKind::cudnn)
+      return context.check(
+          run_cudnn_attention<T>(context, sizes, x, out.data(), logsumexp.data(), dout.data(), &dx),
+          "attention_backward");
     HeadLayout const at(sizes);
     std::int64_t const sequence = sizes.queries, pairs = sizes.samples * sizes.heads;
     S* const dots = reinterpret_cast<S*>(context.workspace().data());

@@ -10,6 +10,7 @@
 #include <cuda_runtime.h>
 #include <exception>
 #include <map>
+#include <memory>
 #include <new>
 #include <optional>
 #include <span>
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "tessera/backend/cpu/context.hpp"
+#include "tessera/backend/cuda/attention_cudnn.hpp"
 #include "tessera/backend/cuda/blas.cuh"
 #include "tessera/backend/cuda/budget.hpp"
 #include "tessera/backend/cuda/device.cuh"
@@ -90,6 +92,12 @@ class Context<Cuda> : public MathChannel {
   cudaStream_t stream() const noexcept { return lanes_[lane_].get(); }
   void* native_stream() const noexcept { return stream(); }
   cuda::BlasPlans& plans() noexcept { return plans_; }
+  /// cuDNN's attention and its plans, for programs that link tessera::cudnn; null in others.
+  cuda::CudnnAttention* cudnn_attention() {
+    if (auto const make = cuda::make_cudnn_attention.load(); make && !cudnn_attention_)
+      cudnn_attention_ = make();
+    return cudnn_attention_.get();
+  }
   /// Device memory, aligned to 256 bytes, whose content lasts until the operation ends. For operations of the
   /// compute lane only.
   std::span<std::byte> workspace() const noexcept { return workspace_; }
@@ -467,6 +475,7 @@ class Context<Cuda> : public MathChannel {
   std::size_t lane_ = 0;
   cuda::Blas blas_;
   cuda::BlasPlans plans_;
+  std::unique_ptr<cuda::CudnnAttention> cudnn_attention_;
   std::vector<cuda::Event> marks_;  // by entry
   cuda::EntryEvents times_;
   EntryTimer *timer_ = nullptr,
