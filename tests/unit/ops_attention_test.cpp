@@ -346,8 +346,9 @@ TEST_CASE("attention runs what the context asks for and says what ran") {
   CHECK(ran(AttentionKind::automatic) == AttentionKind::fused);
   CHECK(ran(AttentionKind::fused) == AttentionKind::fused);
   CHECK(ran(AttentionKind::reference) == AttentionKind::reference);
-  CHECK_THROWS_WITH_AS(ran(AttentionKind::cudnn),
-                       "attention cudnn needs a GPU and a program that links tessera::cudnn; use auto, fused or "
-                       "reference",
-                       Error);
+  CHECK_THROWS_WITH_AS(
+      ran(AttentionKind::cudnn),
+      "attention cudnn needs a GPU and a program that links tessera::cudnn; use auto, fused or "
+      "reference",
+      Error);
 }
