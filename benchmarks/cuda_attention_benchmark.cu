@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Causal attention on a GPU at several widths of a head. of_product 1 is cuBLASLt's fastest square product in
 // the same format, of_copy 1 a copy of 1 GiB, both measured by this program. Names read
-// operation/format/samples x sequence x heads x width.
+// operation/format/samples x sequence x heads x width, then the format of products where it is another.
+#include <cmath>
 #include <cstdint>
 #include <string>
 
@@ -20,42 +21,86 @@ struct Size {
   std::int64_t samples, sequence, heads, width;
 };
 
+/// Attention by a kernel of this kind, as a context with this format of products runs it.
 template <class T>
-void add_both(Size const& z, ts::AttentionKind kind = ts::AttentionKind::fused) {
+struct Attended {
   using S = ts::compute_t<T>;
   using P = ts::Cuda;
+  ts::AttentionKind kind;
+  ts::DType product;
+  ts::ops::AttentionSizes sizes;
+  ts::Tensor<T, P> qkv, out;
+  ts::Tensor<S, P> sums;
+
+  void forward(Context& on) const {
+    ts::ops::HeadColumns<T const, P> const x(qkv);
+    if (kind == ts::AttentionKind::cudnn)
+      return ts::cuda::Attention::forward<T>(on, kind, x, sizes, out, sums);
+    on.check(run_attention_forward(on.stream(), kind, product, ts::cuda::HeadLayout(sizes),
+                                   sizes.samples * sizes.heads, ts::cuda::Heads<T const>(x), out.data(),
+                                   sums.data()),
+             "attention_forward");
+  }
+  void backward(Context& on, ts::Tensor<T, P> dout, ts::Tensor<T, P> dqkv) const {
+    ts::ops::HeadColumns<T const, P> const x(qkv);
+    ts::ops::HeadColumns<T, P> const dx(dqkv);
+    if (kind == ts::AttentionKind::cudnn)
+      return ts::cuda::Attention::backward<T>(on, kind, dout, x, out, sums, sizes, dx);
+    ts::cuda::AttentionGradient<T> const gradient{ts::cuda::HeadLayout(sizes),
+                                                  0,
+                                                  1 / std::sqrt(static_cast<S>(sizes.head)),
+                                                  dout.data(),
+                                                  ts::cuda::Heads<T const>(x),
+                                                  out.data(),
+                                                  sums.data(),
+                                                  reinterpret_cast<S*>(on.workspace().data()),
+                                                  ts::cuda::Heads<T>(dx)};
+    on.check(run_attention_gradient(on.stream(), kind, product, gradient, sizes.samples * sizes.heads),
+             "attention_backward");
+  }
+};
+
+template <class T>
+void add_both(Size const& z, ts::DType product = ts::dtype_of<T>,
+              ts::AttentionKind kind = ts::AttentionKind::fused) {
+  using S = ts::compute_t<T>;
   auto const [b, n, h, d] = z;
   auto const c = h * d;
+  ts::ops::AttentionSizes const sizes{b, n, n, 0, h, 1, d};
   auto const real = [](std::int64_t number) { return static_cast<double>(number); };
   // Query i sees i + 1 keys, so a product of queries and keys has n (n + 1) / 2 pairs of 2 d operations in
   // each of b h heads: b c n (n + 1) in all. Forward has two such products, backward five; what exponentials
   // and sums cost is not counted.
-  double const product = real(b * c) * real(n) * real(n + 1);
+  double const flops = real(b * c) * real(n) * real(n + 1);
   // (b,n,c) in T, and a number of S for each row of a head.
   double const tensor = real(b * n * c) * sizeof(T), rows = real(b * n * h) * sizeof(S);
-  std::string const detail =
+  std::string detail =
       std::to_string(b) + "x" + std::to_string(n) + "x" + std::to_string(h) + "x" + std::to_string(d);
+  if (product != ts::dtype_of<T>) detail += "/" + std::string(ts::name_of(product));
   std::string const by = kind == ts::AttentionKind::cudnn ? "cudnn_" : "";
-  ts::ops::AttentionSizes const sizes{b, n, n, 0, h, 1, d};
 
   // Reads q, k and v, writes out and the softmax's sums.
-  gpu::add<T>(by + "attention_forward", detail, {2 * product, 4 * tensor + rows}, [=](Pool& pool) {
-    auto const qkv = pool.array<T>({b, n, 3 * c}), out = pool.zeros<T>({b, n, c});
-    auto const sums = pool.zeros<S>({b, h, n});
-    ts::ops::HeadColumns<T const, P> const x(qkv);
-    return [=](Context& on) { ts::cuda::Attention::forward<T>(on, kind, x, sizes, out, sums); };
+  gpu::add<T>(by + "attention_forward", detail, {2 * flops, 4 * tensor + rows}, [=](Pool& pool) {
+    Attended<T> const of{kind,
+                         product,
+                         sizes,
+                         pool.array<T>({b, n, 3 * c}),
+                         pool.zeros<T>({b, n, c}),
+                         pool.zeros<S>({b, h, n})};
+    return [=](Context& on) { of.forward(on); };
   });
   // Reads dout, q, k, v, out and the sums, writes the gradients of q, k and v. What is read was computed, so
   // that probabilities are what they are in training.
-  gpu::add<T>(by + "attention_backward", detail, {5 * product, 8 * tensor + rows}, [=](Pool& pool) {
-    auto const dout = pool.array<T>({b, n, c}), qkv = pool.array<T>({b, n, 3 * c}),
-               out = pool.zeros<T>({b, n, c}), dqkv = pool.zeros<T>({b, n, 3 * c});
-    auto const sums = pool.zeros<S>({b, h, n});
-    Context& now = gpu::machine().context;
-    ts::ops::HeadColumns<T const, P> const x(qkv);
-    ts::ops::HeadColumns<T, P> const dx(dqkv);
-    ts::cuda::Attention::forward<T>(now, kind, x, sizes, out, sums);
-    return [=](Context& on) { ts::cuda::Attention::backward<T>(on, kind, dout, x, out, sums, sizes, dx); };
+  gpu::add<T>(by + "attention_backward", detail, {5 * flops, 8 * tensor + rows}, [=](Pool& pool) {
+    Attended<T> const of{kind,
+                         product,
+                         sizes,
+                         pool.array<T>({b, n, 3 * c}),
+                         pool.zeros<T>({b, n, c}),
+                         pool.zeros<S>({b, h, n})};
+    auto const dout = pool.array<T>({b, n, c}), dqkv = pool.zeros<T>({b, n, 3 * c});
+    of.forward(gpu::machine().context);
+    return [=](Context& on) { of.backward(on, dout, dqkv); };
   });
 }
 
@@ -73,6 +118,9 @@ int main(int argc, char** argv) {
   if (ts::cuda::has_cudnn_attention())
     for (Size const& size : {Size{16, 1024, 12, 64}, Size{16, 1024, 12, 80}, Size{16, 1024, 12, 128},
                              Size{2, 8192, 12, 64}, Size{2, 8192, 12, 128}})
-      add_both<ts::bfloat16>(size, ts::AttentionKind::cudnn);
+      add_both<ts::bfloat16>(size, ts::DType::bf16, ts::AttentionKind::cudnn);
+  // fp32 at GPT-2's width in a short and in a long sequence, in every format of its products.
+  for (ts::DType const product : {ts::DType::f32, ts::DType::tf32, ts::DType::bf16x6, ts::DType::bf16x3})
+    for (Size const& size : {Size{32, 128, 12, 64}, Size{8, 1024, 12, 64}}) add_both<float>(size, product);
   return gpu::run(argc, argv);
 }

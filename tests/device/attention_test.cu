@@ -5,7 +5,9 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -37,9 +39,28 @@ std::string text(Size size) {
          std::to_string(size.heads) + " " + std::to_string(size.head);
 }
 
-/// The largest |got - want| / (floor + |want|); infinite where a result is no number.
+/// The formats in which tensor cores multiply values of fp32.
+constexpr DType fp32_products[] = {DType::tf32, DType::bf16x6, DType::bf16x3};
+
+/// The formats in which values of T are multiplied: as they are, and fp32's others.
 template <class T>
-double distance(Array<T> const& got, Array<T> const& want, double floor) {
+std::vector<DType> products() {
+  if (std::is_same_v<T, float>) return {DType::f32, DType::tf32, DType::bf16x6, DType::bf16x3};
+  return {DType::f32};
+}
+
+/// What attention in T may differ by, of the scale of its results: fp32's tolerance, and what rounding makes
+/// of scores, of probabilities and of their products. tf32 rounds both factors of a term, by 2^-11 each; of
+/// six pieces' products what is left out is less than fp32's own rounding.
+template <class T>
+double tolerance_of(DType product) {
+  double const of_term = product == DType::tf32 ? 2 * 0x1p-11 : product == DType::bf16x3 ? 3 * 0x1p-16 : 0.0;
+  return reference::tolerance<T>() + 2 * of_term;
+}
+
+/// The largest |got - want| / (floor + |want|); infinite where a result is no number.
+template <class T, class W>
+double distance(Array<T> const& got, Array<W> const& want, double floor) {
   double worst = got.values.size() == want.values.size() ? 0 : std::numeric_limits<double>::infinity();
   for (std::int64_t i = 0; i < want.shape.elements(); ++i) {
     double const difference = std::fabs(got[i] - want[i]) / (floor + std::fabs(want[i]));
@@ -103,6 +124,62 @@ void attention_matches(Machine& machine, Gpu& gpu, Size size, double range = 1.5
 
 }  // namespace
 
+TEST_CASE("on a GPU, attention of fp32 by tensor cores matches double") {
+  TESSERA_NEEDS_GPU();
+  Machine machine(2);
+  Gpu plain(1 << 16, {.product = DType::bf16x3, .attention = AttentionKind::reference});
+  std::unique_ptr<Gpu> fast[3];
+  for (int i = 0; i < 3; ++i) fast[i] = std::make_unique<Gpu>(1 << 16, Math{.product = fp32_products[i]});
+  auto const wide = [](Array<float> const& from) {
+    Array<double> result(from.shape);
+    std::copy(from.values.begin(), from.values.end(), result.values.begin());
+    return result;
+  };
+  std::vector<Size> sizes = {{2, 200, 2, 18},
+                             {1, 130, 2, 136},
+                             {1, 1100, 2, 64},
+                             {2, 128, 3, 64},
+                             {3, 127, 2, 36}};  // the first two by tiles
+  int turn = 0;
+  for (std::int64_t sequence : {1, 7, 64, 65, 129, 300})
+    for (std::int64_t head : {4, 8, 20, 32, 40, 64, 80, 96, 104, 128}) {
+      sizes.push_back({turn % 3 + 1, sequence, turn % 5 + 1, head});
+      ++turn;
+    }
+  double worst[3] = {};
+  for (Size const& size : sizes) {
+    CAPTURE(text(size));
+    std::int64_t const c = size.channels();
+    Array<float> const qkv = reference::random<float>({size.samples, size.sequence, 3 * c}, 1, 1.5),
+                       dout = reference::random<float>({size.samples, size.sequence, c}, 2);
+    Array<double> qkv_wide = wide(qkv), dout_wide = wide(dout);
+    Attended<double> const want = attend(machine, size, qkv_wide, dout_wide);
+    Attended<float> const by_tiles = attend(plain, size, qkv, dout);
+    for (int i = 0; i < 3; ++i) {
+      DType const product = fp32_products[i];
+      CAPTURE(name_of(product));
+      Gpu& gpu = *fast[i];
+      Attended<float> const got = attend(gpu, size, qkv, dout), again = attend(gpu, size, qkv, dout);
+      double const limit = product == DType::bf16x6 ? 1e-6 : tolerance_of<float>(product);
+      for (double const share :
+           {distance(got.out, want.out, 1.0) / limit, distance(got.logsumexp, want.logsumexp, 1.0) / limit,
+            distance(got.dqkv, want.dqkv, 2.0) / (2 * limit)}) {
+        CHECK(share < 1);
+        worst[i] = std::max(worst[i], share);
+      }
+      CHECK(reference::same_bits(got.out.values, again.out.values));
+      CHECK(reference::same_bits(got.logsumexp.values, again.logsumexp.values));
+      CHECK(reference::same_bits(got.dqkv.values, again.dqkv.values));
+      bool const tiles = size.head % 4 != 0 || size.head > 128;
+      if (tiles || size.sequence >= 64)
+        CHECK(reference::same_bits(got.dqkv.values, by_tiles.dqkv.values) == tiles);
+    }
+  }
+  for (int i = 0; i < 3; ++i)
+    MESSAGE("attention by " << name_of(fp32_products[i]) << ": the largest difference is " << worst[i]
+                            << " of the tolerance");
+}
+
 TEST_CASE_TEMPLATE("on a GPU, attention matches the CPU", T, float, double, tessera::half, bfloat16) {
   TESSERA_NEEDS_GPU();
   Machine machine(2);
@@ -135,29 +212,31 @@ TEST_CASE_TEMPLATE("on a GPU, attention with scores up to 50", T, float, double,
 
 TEST_CASE_TEMPLATE("on a GPU, attention does not look ahead", T, float, double, tessera::half, bfloat16) {
   TESSERA_NEEDS_GPU();
-  Gpu gpu;
-  for (std::int64_t head : {8, 64}) {
-    CAPTURE(head);
-    Size const size{1, 200, 2, head};
-    std::int64_t const t = size.sequence, c = size.channels(), changed = 66;
-    Array<T> qkv = reference::random<T>({1, t, 3 * c}, 1), dout = reference::random<T>({1, t, c}, 2);
-    Array<T> const first = attend(gpu, size, qkv, dout).out;
-    for (std::int64_t i = changed * 3 * c; i < t * 3 * c; ++i)
-      qkv.at(i) = T(static_cast<float>(7.0 - qkv[i]));
-    Array<T> const second = attend(gpu, size, qkv, dout).out;
-    int wrong = 0, same = 0;
-    for (std::int64_t i = 0; i < changed * c; ++i) wrong += second[i] != first[i];
-    for (std::int64_t i = changed * c; i < t * c; ++i) same += second[i] == first[i];
-    CHECK(wrong == 0);
-    CHECK(same < t * c / 20);
-    // NaN reaches no tile of 64 rows before it, and every row after.
-    for (std::int64_t i = changed * 3 * c; i < (changed + 1) * 3 * c; ++i)
-      qkv.at(i) = T(std::numeric_limits<float>::quiet_NaN());
-    Array<T> const third = attend(gpu, size, qkv, dout).out;
-    for (std::int64_t i = 0; i < t * c; ++i)
-      wrong += i < 64 * c ? third[i] != first[i] : i >= changed * c && !std::isnan(third[i]);
-    CHECK(wrong == 0);
-  }
+  for (DType const product : products<T>())
+    for (std::int64_t head : {8, 64}) {
+      CAPTURE(name_of(product));
+      CAPTURE(head);
+      Gpu gpu(1 << 16, {.product = product});
+      Size const size{1, 200, 2, head};
+      std::int64_t const t = size.sequence, c = size.channels(), changed = 66;
+      Array<T> qkv = reference::random<T>({1, t, 3 * c}, 1), dout = reference::random<T>({1, t, c}, 2);
+      Array<T> const first = attend(gpu, size, qkv, dout).out;
+      for (std::int64_t i = changed * 3 * c; i < t * 3 * c; ++i)
+        qkv.at(i) = T(static_cast<float>(7.0 - qkv[i]));
+      Array<T> const second = attend(gpu, size, qkv, dout).out;
+      int wrong = 0, same = 0;
+      for (std::int64_t i = 0; i < changed * c; ++i) wrong += second[i] != first[i];
+      for (std::int64_t i = changed * c; i < t * c; ++i) same += second[i] == first[i];
+      CHECK(wrong == 0);
+      CHECK(same < t * c / 20);
+      // NaN reaches no tile of 64 rows before it, and every row after.
+      for (std::int64_t i = changed * 3 * c; i < (changed + 1) * 3 * c; ++i)
+        qkv.at(i) = T(std::numeric_limits<float>::quiet_NaN());
+      Array<T> const third = attend(gpu, size, qkv, dout).out;
+      for (std::int64_t i = 0; i < t * c; ++i)
+        wrong += i < 64 * c ? third[i] != first[i] : i >= changed * c && !std::isnan(third[i]);
+      CHECK(wrong == 0);
+    }
 }
 
 TEST_CASE_TEMPLATE("on a GPU, attention on tensor cores matches the reference, which keeps off them", T,
@@ -243,36 +322,39 @@ TEST_CASE_TEMPLATE("on a GPU, queries keys and values may lie anywhere in rows",
   using S = compute_t<T>;
   using Columns = ops::Columns<T, Cuda>;
   TESSERA_NEEDS_GPU();
-  Gpu gpu;
-  Size const size{2, 130, 3, 64};
-  std::int64_t const b = size.samples, t = size.sequence, c = size.channels(), m = b * t;
-  Array<T> const qkv = reference::random<T>({b, t, 3 * c}, 1), dout = reference::random<T>({b, t, c}, 2);
-  Attended<T> const want = attend(gpu, size, qkv, dout);
-  Array<T> q({b, t, c + 8}), k({b, t, c}), v({b, t, c});
-  for (std::int64_t row = 0; row < m; ++row)
-    for (std::int64_t i = 0; i < c; ++i) {
-      q.at(row * (c + 8) + 8 + i) = qkv.values[static_cast<std::size_t>(row * 3 * c + i)];
-      k.at(row * c + i) = qkv.values[static_cast<std::size_t>(row * 3 * c + c + i)];
-      v.at(row * c + i) = qkv.values[static_cast<std::size_t>(row * 3 * c + 2 * c + i)];
-    }
-  OnGpu<T> gq(q), gk(k), gv(v), gdout(dout), out(poison<T>({b, t, c})), dq(poison<T>({b, t, c + 8})),
-      dk(poison<T>({b, t, c})), dv(poison<T>({b, t, c}));
-  OnGpu<S> lse(poison<S>({b, size.heads, t}));
-  ops::HeadColumns<T, Cuda> const x(Columns(gq.view(), 8, c), gk.view(), gv.view()),
-      dx(Columns(dq.view(), 8, c), dk.view(), dv.view());
-  ops::attention_forward(gpu.context, x, size.heads, out.view(), lse.view());
-  ops::attention_backward(gpu.context, gdout.cview(), x, out.cview(), lse.cview(), size.heads, dx);
-  gpu.finish();
-  CHECK(reference::same_bits(out.back().values, want.out.values));
-  Array<T> const got_q = dq.back(), got_k = dk.back(), got_v = dv.back();
-  int wrong = 0;
-  for (std::int64_t row = 0; row < m; ++row)
-    for (std::int64_t i = 0; i < c; ++i) {
-      wrong += got_q[row * (c + 8) + 8 + i] != want.dqkv[row * 3 * c + i];
-      wrong += got_k[row * c + i] != want.dqkv[row * 3 * c + c + i];
-      wrong += got_v[row * c + i] != want.dqkv[row * 3 * c + 2 * c + i];
-    }
-  CHECK(wrong == 0);
+  for (DType const product : products<T>()) {
+    CAPTURE(name_of(product));
+    Gpu gpu(1 << 16, {.product = product});
+    Size const size{2, 130, 3, 64};
+    std::int64_t const b = size.samples, t = size.sequence, c = size.channels(), m = b * t;
+    Array<T> const qkv = reference::random<T>({b, t, 3 * c}, 1), dout = reference::random<T>({b, t, c}, 2);
+    Attended<T> const want = attend(gpu, size, qkv, dout);
+    Array<T> q({b, t, c + 8}), k({b, t, c}), v({b, t, c});
+    for (std::int64_t row = 0; row < m; ++row)
+      for (std::int64_t i = 0; i < c; ++i) {
+        q.at(row * (c + 8) + 8 + i) = qkv.values[static_cast<std::size_t>(row * 3 * c + i)];
+        k.at(row * c + i) = qkv.values[static_cast<std::size_t>(row * 3 * c + c + i)];
+        v.at(row * c + i) = qkv.values[static_cast<std::size_t>(row * 3 * c + 2 * c + i)];
+      }
+    OnGpu<T> gq(q), gk(k), gv(v), gdout(dout), out(poison<T>({b, t, c})), dq(poison<T>({b, t, c + 8})),
+        dk(poison<T>({b, t, c})), dv(poison<T>({b, t, c}));
+    OnGpu<S> lse(poison<S>({b, size.heads, t}));
+    ops::HeadColumns<T, Cuda> const x(Columns(gq.view(), 8, c), gk.view(), gv.view()),
+        dx(Columns(dq.view(), 8, c), dk.view(), dv.view());
+    ops::attention_forward(gpu.context, x, size.heads, out.view(), lse.view());
+    ops::attention_backward(gpu.context, gdout.cview(), x, out.cview(), lse.cview(), size.heads, dx);
+    gpu.finish();
+    CHECK(reference::same_bits(out.back().values, want.out.values));
+    Array<T> const got_q = dq.back(), got_k = dk.back(), got_v = dv.back();
+    int wrong = 0;
+    for (std::int64_t row = 0; row < m; ++row)
+      for (std::int64_t i = 0; i < c; ++i) {
+        wrong += got_q[row * (c + 8) + 8 + i] != want.dqkv[row * 3 * c + i];
+        wrong += got_k[row * c + i] != want.dqkv[row * 3 * c + c + i];
+        wrong += got_v[row * c + i] != want.dqkv[row * 3 * c + 2 * c + i];
+      }
+    CHECK(wrong == 0);
+  }
 }
 
 namespace {
@@ -339,7 +421,8 @@ Spanned<T> span_on_gpu(Gpu& gpu, SpanProblem<T> const& p, Spanned<T> const& star
 }
 
 template <class T>
-void spans_match(Machine& machine, Gpu& gpu, std::vector<Span> const& spans) {
+void spans_match(Machine& machine, std::vector<Span> const& spans, DType product = DType::f32) {
+  Gpu gpu(1 << 16, {.product = product});
   double worst = 0;
   for (Span const& span : spans) {
     CAPTURE(text(span.size));
@@ -349,10 +432,10 @@ void spans_match(Machine& machine, Gpu& gpu, std::vector<Span> const& spans) {
     SpanProblem<T> const problem(span);
     Spanned<T> const want = span_on_cpu(machine, problem), got = span_on_gpu(gpu, problem, want),
                      again = span_on_gpu(gpu, problem, want);
-    double const limit = reference::tolerance<T>(), shared = 2.0 * static_cast<double>(span.group);
+    double const limit = tolerance_of<T>(product), shared = 2.0 * static_cast<double>(span.group);
     for (double const share :
          {distance(got.out, want.out, 1.0) / limit,
-          distance(got.logsumexp, want.logsumexp, 1.0) / reference::tolerance<compute_t<T>>(),
+          distance(got.logsumexp, want.logsumexp, 1.0) / tolerance_of<compute_t<T>>(product),
           distance(got.dq, want.dq, 2.0) / (2 * limit), distance(got.dkv, want.dkv, shared) / (2 * limit)}) {
       CHECK(share < 1);
       worst = std::max(worst, share);
@@ -361,8 +444,8 @@ void spans_match(Machine& machine, Gpu& gpu, std::vector<Span> const& spans) {
     CHECK(reference::same_bits(got.dq.values, again.dq.values));
     CHECK(reference::same_bits(got.dkv.values, again.dkv.values));
   }
-  MESSAGE("attention in " << name_of(dtype_of<T>) << ": the largest difference is " << worst
-                          << " of the tolerance");
+  MESSAGE("attention in " << name_of(product == DType::f32 ? dtype_of<T> : product)
+                          << ": the largest difference is " << worst << " of the tolerance");
 }
 
 }  // namespace
@@ -371,28 +454,27 @@ TEST_CASE_TEMPLATE("on a GPU, heads of queries may share heads of keys", T, floa
                    bfloat16) {
   TESSERA_NEEDS_GPU();
   Machine machine(2);
-  Gpu gpu;
   std::vector<Span> spans;
   for (std::int64_t head : {8, 20, 32, 64, 80, 128, 256})
     for (std::int64_t sequence : {7, 65, 300}) spans.push_back({{2, sequence, 6, head}, 3, 0, sequence});
   spans.push_back({{1, 1025, 8, 64}, 8, 0, 1025});
   spans.push_back({{3, 129, 8, 128}, 2, 0, 129});
-  spans_match<T>(machine, gpu, spans);
+  for (DType const product : products<T>()) spans_match<T>(machine, spans, product);
 }
 
 TEST_CASE_TEMPLATE("on a GPU, queries may be a span of the positions", T, float, double, tessera::half,
                    bfloat16) {
   TESSERA_NEEDS_GPU();
   Machine machine(2);
-  Gpu gpu;
   std::vector<Span> spans;
   for (std::int64_t head : {20, 32, 64, 128}) {
     spans.push_back({{2, 5, 2, head}, 1, 3, 8});
     spans.push_back({{1, 70, 4, head}, 2, 61, 131});
     spans.push_back({{1, 200, 2, head}, 1, 999, 1210});  // the last keys are not seen
     spans.push_back({{2, 40, 4, head}, 4, 0, 300});      // nor are whole blocks of them
+    spans.push_back({{2, 40, 4, head}, 2, 20, 128});
   }
-  spans_match<T>(machine, gpu, spans);
+  for (DType const product : products<T>()) spans_match<T>(machine, spans, product);
 }
 
 TEST_CASE("on a GPU, the gradient of shared keys has the same bits in a small workspace") {
@@ -426,7 +508,8 @@ TEST_CASE_TEMPLATE("on a GPU, attention takes operands that are not aligned", T,
   using S = compute_t<T>;
   TESSERA_NEEDS_GPU();
   Machine machine(2);
-  Gpu gpu;
+  // Plain arithmetic takes what packs do not, in every format of products.
+  Gpu gpu(1 << 16, {.product = std::is_same_v<T, float> ? DType::tf32 : DType::f32});
   Size const size{1, 100, 2, 64};
   std::int64_t const t = size.sequence, c = size.channels();
   Array<T> qkv = reference::random<T>({1, t, 3 * c}, 1, 1.5), dout = reference::random<T>({1, t, c}, 2);
@@ -463,19 +546,23 @@ TEST_CASE_TEMPLATE("on a GPU, attention's gradient has the same bits in a small 
                    tessera::half, bfloat16) {
   using S = compute_t<T>;
   TESSERA_NEEDS_GPU();
-  Gpu gpu;
-  Size const size{3, 129, 3, 32};
-  std::int64_t const c = size.channels(), t = size.sequence;
-  Array<T> const qkv = reference::random<T>({3, t, 3 * c}, 1), dout = reference::random<T>({3, t, c}, 2);
-  Attended<T> const whole = attend(gpu, size, qkv, dout);
-  OnGpu<T> gqkv(qkv), gdout(dout), out(whole.out), dqkv(poison<T>({3, t, 3 * c}));
-  OnGpu<S> logsumexp(whole.logsumexp);
-  Context<Cuda> small(1, gpu.workspace.span().first(static_cast<std::size_t>(4 * t) * sizeof(S)));
-  ops::attention_backward(small, gdout.cview(), gqkv.cview(), out.cview(), logsumexp.cview(), size.heads,
-                          dqkv.view());
-  small.synchronize();
-  small.raise();
-  CHECK(reference::same_bits(dqkv.back().values, whole.dqkv.values));
+  for (DType const product : products<T>()) {
+    CAPTURE(name_of(product));
+    Gpu gpu(1 << 16, {.product = product});
+    Size const size{3, 129, 3, 32};
+    std::int64_t const c = size.channels(), t = size.sequence;
+    Array<T> const qkv = reference::random<T>({3, t, 3 * c}, 1), dout = reference::random<T>({3, t, c}, 2);
+    Attended<T> const whole = attend(gpu, size, qkv, dout);
+    OnGpu<T> gqkv(qkv), gdout(dout), out(whole.out), dqkv(poison<T>({3, t, 3 * c}));
+    OnGpu<S> logsumexp(whole.logsumexp);
+    Context<Cuda> small(1, gpu.workspace.span().first(static_cast<std::size_t>(4 * t) * sizeof(S)), nullptr,
+                        {.product = product});
+    ops::attention_backward(small, gdout.cview(), gqkv.cview(), out.cview(), logsumexp.cview(), size.heads,
+                            dqkv.view());
+    small.synchronize();
+    small.raise();
+    CHECK(reference::same_bits(dqkv.back().values, whole.dqkv.values));
+  }
 }
 
 // ---- cuDNN's, where the build has it --------------------------------------------------------------------

@@ -8,13 +8,16 @@
 #include <type_traits>
 
 #include "tessera/backend/cuda/attention_cudnn.hpp"
+#include "tessera/backend/cuda/attention_fp32.cuh"
 #include "tessera/backend/cuda/attention_mma.cuh"
+#include "tessera/backend/cuda/attention_short.cuh"
 #include "tessera/backend/cuda/attention_tiles.cuh"
 #include "tessera/backend/cuda/attention_warpgroups.cuh"
 #include "tessera/backend/cuda/context.cuh"
 #include "tessera/backend/cuda/device.cuh"
 #include "tessera/backend/cuda/kernel.cuh"
 #include "tessera/backend/operations.hpp"
+#include "tessera/core/dtype.hpp"
 #include "tessera/tensor/tensor.hpp"
 
 namespace tessera {
@@ -26,16 +29,20 @@ enum class AttentionForm { tiles, warps, warpgroups };
 
 template <class T>
 bool has_whole_packs(Heads<T> const& x) {
-  return takes_packs<8>(x.q, x.k, x.v) && x.q_stride % 8 == 0 && x.kv_stride % 8 == 0;
+  constexpr int n = pack_width<T>;
+  return takes_packs<n>(x.q, x.k, x.v) && x.q_stride % n == 0 && x.kv_stride % n == 0;
 }
 
-/// Tensor cores take heads of 16-bit values in rows of whole 16-byte packs, unless somebody asked for the
-/// reference form: warps of 32, 64 or 128 channels, Hopper's warpgroups of any up to 128. A function of type,
-/// shape, alignment and the GPU.
+/// Tensor cores take heads in rows of whole 16-byte packs, unless somebody asked for the reference form: of
+/// 16-bit values warps of 32, 64 or 128 channels, Hopper's warpgroups of any up to 128; of fp32 values warps
+/// of any up to 128 where `product` is no fp32. A function of type, product, shape, alignment and the GPU.
 template <class T>
-AttentionForm attention_form(AttentionKind kind, HeadLayout const& at, bool whole_packs) {
-  if (sizeof(T) != 2 || kind == AttentionKind::reference || !whole_packs || at.head % 8 != 0 || at.head > 128)
+AttentionForm attention_form(AttentionKind kind, DType product, HeadLayout const& at, bool whole_packs) {
+  if (sizeof(T) > 4 || kind == AttentionKind::reference || !whole_packs || at.head % pack_width<T> != 0 ||
+      at.head > 128)
     return AttentionForm::tiles;
+  if (sizeof(T) == 4)
+    return product == DType::tf32 || piece_terms(product) > 0 ? AttentionForm::warps : AttentionForm::tiles;
   if (at.head != 32 && has_warpgroups()) return AttentionForm::warpgroups;
   return at.head == 32 || at.head == 64 || at.head == 128 ? AttentionForm::warps : AttentionForm::tiles;
 }
@@ -48,21 +55,40 @@ cudaError_t with_width(std::int64_t head, F const& function) {
   return status;
 }
 
+/// The same with the format of fp32 products as a type before the width.
+template <class F>
+cudaError_t with_product(DType product, std::int64_t head, F const& function) {
+  auto const with = [&]<DType Product>(std::integral_constant<DType, Product> as) {
+    return with_width<32, 64, 128>(head, [&](auto width) { return function(as, width); });
+  };
+  return product == DType::tf32     ? with(std::integral_constant<DType, DType::tf32>())
+         : product == DType::bf16x6 ? with(std::integral_constant<DType, DType::bf16x6>())
+                                    : with(std::integral_constant<DType, DType::bf16x3>());
+}
+
 template <class T>
-cudaError_t run_attention_forward(cudaStream_t stream, AttentionKind kind, HeadLayout const& at,
-                                  std::int64_t pairs, Heads<T const> const& x, T* out,
+cudaError_t run_attention_forward(cudaStream_t stream, AttentionKind kind, DType product,
+                                  HeadLayout const& at, std::int64_t pairs, Heads<T const> const& x, T* out,
                                   compute_t<T>* logsumexp) {
   auto const scale = compute_t<T>(1) / std::sqrt(compute_t<T>(at.head));
-  if constexpr (sizeof(T) == 2) {
-    AttentionForm const form = attention_form<T>(kind, at, has_whole_packs(x) && takes_packs<8>(out));
-    if (form == AttentionForm::warpgroups)
-      return with_width<64, 80, 96, 128>(at.head, [&](auto width) {
-        return run_attention_forward_warpgroups<width()>(stream, at, pairs, scale, x, out, logsumexp);
-      });
-    if (form == AttentionForm::warps)
-      return with_width<32, 64, 128>(at.head, [&](auto width) {
-        return run_attention_forward_mma<width()>(stream, at, pairs, scale, x, out, logsumexp);
-      });
+  if constexpr (sizeof(T) <= 4) {
+    AttentionForm const form =
+        attention_form<T>(kind, product, at, has_whole_packs(x) && takes_packs<pack_width<T>>(out));
+    if constexpr (std::is_same_v<T, float>) {
+      if (form == AttentionForm::warps)
+        return with_product(product, at.head, [&](auto as, auto width) {
+          return run_attention_forward_fp32<as(), width()>(stream, at, pairs, scale, x, out, logsumexp);
+        });
+    } else {
+      if (form == AttentionForm::warpgroups)
+        return with_width<64, 80, 96, 128>(at.head, [&](auto width) {
+          return run_attention_forward_warpgroups<width()>(stream, at, pairs, scale, x, out, logsumexp);
+        });
+      if (form == AttentionForm::warps)
+        return with_width<32, 64, 128>(at.head, [&](auto width) {
+          return run_attention_forward_mma<width()>(stream, at, pairs, scale, x, out, logsumexp);
+        });
+    }
   }
   return at.head <= 32 ? run_attention_forward_tiles<32>(stream, at, pairs, scale, x, out, logsumexp)
                        : run_attention_forward_tiles<64>(stream, at, pairs, scale, x, out, logsumexp);
@@ -70,18 +96,30 @@ cudaError_t run_attention_forward(cudaStream_t stream, AttentionKind kind, HeadL
 
 /// g.dots, then the gradients of so many pairs.
 template <class T>
-cudaError_t run_attention_gradient(cudaStream_t stream, AttentionKind kind, AttentionGradient<T> const& g,
-                                   std::int64_t pairs) {
-  if constexpr (sizeof(T) == 2) {
+cudaError_t run_attention_gradient(cudaStream_t stream, AttentionKind kind, DType product,
+                                   AttentionGradient<T> const& g, std::int64_t pairs) {
+  if constexpr (sizeof(T) <= 4) {
     AttentionForm const form = attention_form<T>(
-        kind, g.at, has_whole_packs(g.x) && has_whole_packs(g.dx) && takes_packs<8>(g.out, g.dout));
-    if (form == AttentionForm::warpgroups)
-      return with_width<64, 80, 96, 128>(g.at.head, [&](auto width) {
-        return run_attention_gradient_warpgroups<width()>(stream, g, pairs);
-      });
-    if (form == AttentionForm::warps)
-      return with_width<32, 64, 128>(
-          g.at.head, [&](auto width) { return run_attention_gradient_mma<width()>(stream, g, pairs); });
+        kind, product, g.at,
+        has_whole_packs(g.x) && has_whole_packs(g.dx) && takes_packs<pack_width<T>>(g.out, g.dout));
+    if constexpr (std::is_same_v<T, float>) {
+      if (form == AttentionForm::warps)
+        return with_product(product, g.at.head, [&](auto as, auto width) {
+          using Short = ShortGradientCut<as(), width()>;
+          if constexpr (Short::exists)
+            if (g.at.keys <= Short::keys)
+              return run_attention_short_gradient<as(), width()>(stream, g, pairs);
+          return run_attention_gradient_fp32<as(), width()>(stream, g, pairs);
+        });
+    } else {
+      if (form == AttentionForm::warpgroups)
+        return with_width<64, 80, 96, 128>(g.at.head, [&](auto width) {
+          return run_attention_gradient_warpgroups<width()>(stream, g, pairs);
+        });
+      if (form == AttentionForm::warps)
+        return with_width<32, 64, 128>(
+            g.at.head, [&](auto width) { return run_attention_gradient_mma<width()>(stream, g, pairs); });
+    }
   }
   return g.at.head <= 32 ? run_attention_gradient_tiles<32>(stream, g, pairs)
                          : run_attention_gradient_tiles<64>(stream, g, pairs);
@@ -127,9 +165,10 @@ struct Attention {
       return context.check(run_cudnn_attention<T>(context, sizes, x, out.data(), logsumexp.data()),
                            "attention_forward");
     HeadLayout const at(sizes);
-    context.check(run_attention_forward(context.stream(), kind, at, sizes.samples * sizes.heads,
-                                        Heads<T const>(x), out.data(), logsumexp.data()),
-                  "attention_forward");
+    context.check(
+        run_attention_forward(context.stream(), kind, context.math().product, at, sizes.samples * sizes.heads,
+                              Heads<T const>(x), out.data(), logsumexp.data()),
+        "attention_forward");
   }
 
   /// The workspace holds a number a row of a head; pairs of samples and heads go in pieces that fit, those
@@ -165,7 +204,8 @@ struct Attention {
                                           logsumexp.data(),
                                           dots,
                                           Heads<T>(dx)};
-      context.check(run_attention_gradient(context.stream(), kind, gradient, std::min(piece, pairs - first)),
+      context.check(run_attention_gradient(context.stream(), kind, context.math().product, gradient,
+                                           std::min(piece, pairs - first)),
                     "attention_backward");
     }
   }

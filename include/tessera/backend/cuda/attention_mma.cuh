@@ -42,7 +42,7 @@ __global__ __launch_bounds__(128) void attention_forward_mma(HeadLayout at, floa
   extern __shared__ __align__(16) unsigned char shared_bytes[];
   T* const queries = reinterpret_cast<T*>(shared_bytes);
   T* const stages = queries + Cut::queries * Rows::stride;
-  int const lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  int const warp = threadIdx.x / 32;
   std::int64_t const blocks = (at.sequence + Cut::queries - 1) / Cut::queries;
   std::int64_t const pair = blockIdx.x / blocks, stride = x.kv_stride;
   std::int64_t const first = (blocks - 1 - blockIdx.x % blocks) * Cut::queries;  // the longest first
@@ -64,10 +64,9 @@ __global__ __launch_bounds__(128) void attention_forward_mma(HeadLayout at, floa
   commit_copies();
 
   float const scale_of_2 = scale * log2_of_e;
-  float sums[M][D / 8][4] = {}, largest[M][2], total[M][2] = {};
+  float sums[M][D / 8][4] = {};
+  RunningSoftmax<M> softmax;
   unsigned left[Cut::keeps_queries ? D / 16 : 1][M][4];
-#pragma unroll
-  for (int m = 0; m < M; ++m) largest[m][0] = largest[m][1] = -INFINITY;
   int stage = 0;
   for (std::int64_t key = 0; key < end; key += Cut::keys, stage ^= 1) {
     if (key + Cut::keys < end) copy_keys(key + Cut::keys, stage ^ 1);
@@ -86,50 +85,14 @@ __global__ __launch_bounds__(128) void attention_forward_mma(HeadLayout at, floa
       else
         Rows::scores(own, keys, scores);
       if (key + Cut::keys > seen + 1) mask_tile<false>(scores, seen - key, -INFINITY);
-#pragma unroll
-      for (int m = 0; m < M; ++m)
-#pragma unroll
-        for (int side = 0; side < 2; ++side) {
-          float top = largest[m][side], sum = 0;
-#pragma unroll
-          for (int n = 0; n < N; ++n)
-#pragma unroll
-            for (int i = 0; i < 2; ++i) top = fmaxf(top, scores[m][n][2 * side + i]);
-          top = largest_of_4(top);
-          float const keep = exponential_of_2((largest[m][side] - top) * scale_of_2),
-                      shift = top * scale_of_2;
-#pragma unroll
-          for (int n = 0; n < N; ++n)
-#pragma unroll
-            for (int i = 0; i < 2; ++i) {
-              float& score = scores[m][n][2 * side + i];
-              score = exponential_of_2(__fmaf_rn(score, scale_of_2, -shift));
-              sum += score;
-            }
-          total[m][side] = __fmaf_rn(total[m][side], keep, sum);
-          largest[m][side] = top;
-#pragma unroll
-          for (int n = 0; n < D / 8; ++n) {
-            sums[m][n][2 * side] *= keep;
-            sums[m][n][2 * side + 1] *= keep;
-          }
-        }
+      softmax.take(scores, scale_of_2, sums);
       Rows::multiply_rows(scores, keys + Cut::keys * Rows::stride, sums);
     }
     __syncthreads();
   }
 
   float factors[M][2];
-#pragma unroll
-  for (int m = 0; m < M; ++m)
-#pragma unroll
-    for (int side = 0; side < 2; ++side) {
-      float const sum = sum_of_4(total[m][side]);
-      factors[m][side] = 1.0f / sum;
-      std::int64_t const query = row + 16 * m + 8 * side + lane / 4;
-      if (lane % 4 == 0 && query < at.sequence)
-        logsumexp[at.rows(pair) + query] = __fmaf_rn(largest[m][side], scale, logf(sum));
-    }
+  softmax.finish(scale, logsumexp + at.rows(pair) + row, at.sequence - row, factors);
   Rows::store(sums, factors, own, out + at.out(pair) + row * at.channels, at.channels, at.sequence - row);
 }
 

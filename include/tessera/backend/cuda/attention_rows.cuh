@@ -2,6 +2,7 @@
 // Tiles of a head's rows in shared memory, and what warps of tensor cores do with them.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
@@ -15,6 +16,16 @@ inline namespace v0 {
 namespace cuda {
 
 constexpr float log2_of_e = 1.44269504f;
+
+template <int M, int N>
+__device__ __forceinline__ void clear(float (&sums)[M][N][4]) {
+#pragma unroll
+  for (int m = 0; m < M; ++m)
+#pragma unroll
+    for (int n = 0; n < N; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[m][n][i] = 0;
+}
 
 /// Rows of D values of T in shared memory, and a warp's products with them.
 template <class T, int D>
@@ -136,17 +147,6 @@ struct HeadRows {
         *reinterpret_cast<uint4*>(to + (first + row) * to_stride + channel) =
             *reinterpret_cast<uint4 const*>(shared + (first + row) * stride + channel);
   }
-
- private:
-  template <int M, int N>
-  static __device__ void clear(float (&sums)[M][N][4]) {
-#pragma unroll
-    for (int m = 0; m < M; ++m)
-#pragma unroll
-      for (int n = 0; n < N; ++n)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) sums[m][n][i] = 0;
-  }
 };
 
 /// values(i, j) = `masked` where column j comes after row i + last, or with Down where row i comes after
@@ -174,6 +174,68 @@ __device__ __forceinline__ float sum_of_4(float value) {
   value += __shfl_xor_sync(~0u, value, 1);
   return value + __shfl_xor_sync(~0u, value, 2);
 }
+
+/// The softmax of a warp's 16 M rows, whose scores come tile by tile.
+template <int M>
+struct RunningSoftmax {
+  float largest[M][2], total[M][2];
+
+  __device__ RunningSoftmax() {
+#pragma unroll
+    for (int m = 0; m < M; ++m)
+#pragma unroll
+      for (int side = 0; side < 2; ++side) {
+        largest[m][side] = -INFINITY;
+        total[m][side] = 0;
+      }
+  }
+
+  /// Scores become weights relative to the largest score so far, and `sums` of earlier weights follow it.
+  template <int N, int W>
+  __device__ void take(float (&scores)[M][N][4], float scale_of_2, float (&sums)[M][W][4]) {
+#pragma unroll
+    for (int m = 0; m < M; ++m)
+#pragma unroll
+      for (int side = 0; side < 2; ++side) {
+        float top = largest[m][side], sum = 0;
+#pragma unroll
+        for (int n = 0; n < N; ++n)
+#pragma unroll
+          for (int i = 0; i < 2; ++i) top = fmaxf(top, scores[m][n][2 * side + i]);
+        top = largest_of_4(top);
+        float const keep = exponential_of_2((largest[m][side] - top) * scale_of_2), shift = top * scale_of_2;
+#pragma unroll
+        for (int n = 0; n < N; ++n)
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            float& score = scores[m][n][2 * side + i];
+            score = exponential_of_2(__fmaf_rn(score, scale_of_2, -shift));
+            sum += score;
+          }
+        total[m][side] = __fmaf_rn(total[m][side], keep, sum);
+        largest[m][side] = top;
+#pragma unroll
+        for (int n = 0; n < W; ++n) {
+          sums[m][n][2 * side] *= keep;
+          sums[m][n][2 * side + 1] *= keep;
+        }
+      }
+  }
+
+  /// What the sums are to be multiplied by. Stores the logarithms of rows that exist.
+  __device__ void finish(float scale, float* logsumexp, std::int64_t existing, float (&factors)[M][2]) const {
+    int const lane = threadIdx.x % 32;
+#pragma unroll
+    for (int m = 0; m < M; ++m)
+#pragma unroll
+      for (int side = 0; side < 2; ++side) {
+        float const sum = sum_of_4(total[m][side]);
+        factors[m][side] = 1.0f / sum;
+        int const row = 16 * m + 8 * side + lane / 4;
+        if (lane % 4 == 0 && row < existing) logsumexp[row] = __fmaf_rn(largest[m][side], scale, logf(sum));
+      }
+  }
+};
 
 }  // namespace cuda
 }  // namespace v0

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a warp says to the tensor cores and to the copies that feed them, for 16-bit operands and fp32 sums.
-// Needs compute capability 8.0.
+// What a warp says to the tensor cores and to the copies that feed them, for 16-bit and tf32 operands and
+// fp32 sums. Needs compute capability 8.0.
 //
 // A tile of a product is 16 rows by 8 columns. With g = lane / 4 and t = lane % 4, a thread has its sums at
 // rows g (two) and g + 8 (two), columns 2t and 2t + 1.
@@ -23,7 +23,7 @@ __device__ __forceinline__ unsigned shared_address(void const* shared) {
 }
 
 /// Four 8x8 matrices of 16-bit values; lane i has the address of row i % 8 of matrix i / 8. A thread gets of
-/// each matrix row g, columns 2t and 2t + 1.
+/// each matrix row g, columns 2t and 2t + 1. Of 8x4 matrices of 32-bit values, row g, column t.
 __device__ __forceinline__ void load_matrices(unsigned (&to)[4], void const* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -55,6 +55,24 @@ __device__ __forceinline__ void multiply_tile(float (&sums)[4], unsigned const (
         "{%0, %1, %2, %3};"
         : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/// The bits of a value rounded to the 10 bits of mantissa of tf32, halves away from zero.
+__device__ __forceinline__ unsigned round_to_tf32(float value) {
+  unsigned bits;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
+  return bits;
+}
+
+/// sums (16, 8) += a (16, 8) b (8, 8), of values rounded to tf32. A thread has a at rows g and g + 8, column
+/// t, then both rows at column t + 4, and b at rows t and t + 4, column g.
+__device__ __forceinline__ void multiply_tf32_tile(float (&sums)[4], unsigned const (&a)[4], unsigned b0,
+                                                   unsigned b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 /// Two values rounded to T, the first in the low half.
