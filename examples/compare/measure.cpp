@@ -234,7 +234,7 @@ class Training {
     if (comm.world() == 1 || totals.comm_s) return;
     if (!comm::unanimous(comm, !comm.is_root() || !cli::Interrupt::caught())) return;
     constexpr double enough_s = 1.0;
-    std::int64_t const kept = 3;
+    constexpr std::int64_t kept = 3;
     cli::StepTimer timer(trainer, comm.rank());
     double taken = 0.0;
     for (std::int64_t step = 0; step <= kept; ++step) {  // the first pays for what timing makes
