@@ -54,6 +54,7 @@ struct Settings {
   std::int64_t memory = 0, host_memory = 0, nvme_memory = 0;  ///< 0: not given
   std::filesystem::path nvme_path;
   std::filesystem::path json;
+  double search_time = 0.5;  ///< seconds
   bool no_search = false, schedule = false;
   bool checkpoint_async = false;  ///< the trainer's options say it too
   cli::ConfigFile file;
@@ -84,6 +85,9 @@ void declare(cli::CommandLine& line, Settings& settings) {
               "print the step of each recipe, entry by entry, as rank 0 runs it");
   line.toggle("--no-search", settings.no_search,
               "leave out the largest batch and sequence, which take most of the time");
+  line.real("--search-time", settings.search_time,
+            "seconds for each of a row's two searches; one that is cut off shows + or ?",
+            {.least = 0.0, .most = 86400.0, .open_below = true});
   cli::add_config_flags(line, settings.file);
 }
 
@@ -348,7 +352,8 @@ int run(int argc, char const* const* argv) {
   std::vector<Planned> rows;
   for (Point const& point : points) {
     bool const first = rows.empty() || rows.back().point.group() != point.group();
-    rows.push_back(plan_point(point, settings.trainer, limit, !settings.no_search));
+    rows.push_back(
+        plan_point(point, settings.trainer, limit, settings.no_search ? 0.0 : settings.search_time));
     if (first && (settings.trainer.freeze || settings.trainer.lora) && rows.back().params > 0)
       log << "\n" << frozen_text(rows.back());
     log << (first ? "\n" : "") << row_text(rows.back(), first, settings, terminal) << std::flush;

@@ -42,7 +42,7 @@ StepPlan plan_of(Point const& point, TrainerOptions const& options) {
 }
 
 void add_plan(Planned& row, Point const& point, TrainerOptions const& options, MemoryLimit const& limit,
-              bool search) {
+              double search_time) {
   row.params = row.trainable = point.model.parameters;
   UnitLister units;
   if (point.model.built) {
@@ -74,7 +74,7 @@ void add_plan(Planned& row, Point const& point, TrainerOptions const& options, M
     else
       over(ranks, all.nvme, " on NVMe", limit.nvme);
   }
-  if (!search) return;
+  if (search_time == 0.0) return;
   auto const fits_with = [&](UnitLister const& list, StepShape const& other) {
     try {
       return footprint(list, point.recipe, other).within(limit);
@@ -92,19 +92,19 @@ void add_plan(Planned& row, Point const& point, TrainerOptions const& options, M
         cli::trained_units(cli::with_sizes(model, other.sequence, 0).built.units(), point.recipe, options),
         other);
   };
-  constexpr double seconds = 0.5;
-  row.largest_batch = largest_batch(shape, row.fits(), Deadline(seconds), fits);
+  row.largest_batch = largest_batch(shape, row.fits(), Deadline(search_time), fits);
   std::int64_t const positions = point.own_positions ? point.model.sizes.positions : most_sequence;
-  row.longest_sequence = longest_sequence(shape, row.fits(), positions, Deadline(seconds), fits_as_run);
+  row.longest_sequence = longest_sequence(shape, row.fits(), positions, Deadline(search_time), fits_as_run);
 }
 
 }  // namespace
 
-Planned plan_point(Point const& point, TrainerOptions const& options, MemoryLimit const& limit, bool search) {
+Planned plan_point(Point const& point, TrainerOptions const& options, MemoryLimit const& limit,
+                   double search_time) {
   Planned row;
   row.point = point;
   try {
-    add_plan(row, point, options, limit, search);
+    add_plan(row, point, options, limit, search_time);
   } catch (std::exception const& error) {
     row.status = "failed";
     row.reason = error.what();

@@ -37,9 +37,11 @@ struct Planned {
   std::int64_t on(Tier tier) const { return memory.total[static_cast<std::size_t>(tier)]; }
 };
 
-/// Plans one row. `search` also looks for the largest batch and sequence, half a second each. Allocates no
-/// memory of the model. A row that cannot be planned has failed, with its reason.
-Planned plan_point(Point const& point, TrainerOptions const& options, MemoryLimit const& limit, bool search);
+/// Plans one row. Looks for the largest batch and the longest sequence too, for up to `search_time` seconds
+/// each; 0 leaves both out. Allocates no memory of the model. A row that cannot be planned has failed, with
+/// its reason.
+Planned plan_point(Point const& point, TrainerOptions const& options, MemoryLimit const& limit,
+                   double search_time);
 
 /// The training step of a row that was planned, entry by entry, as rank 0 runs it.
 std::string schedule_text(Point const& point, TrainerOptions const& options);
