@@ -14,6 +14,10 @@ if(TESSERA_CUDA)
 endif()
 add_library(tessera_recipes STATIC ${tessera_recipe_sources})
 add_library(tessera::recipes ALIAS tessera_recipes)
+set(families gpt2 llama opt)
+list(TRANSFORM families PREPEND "${PROJECT_SOURCE_DIR}/include/tessera/train/registry/")
+list(TRANSFORM families APPEND .cpp)
+tessera_compile_together(tessera_recipes ${families})
 set_target_properties(tessera_recipes PROPERTIES EXPORT_NAME recipes POSITION_INDEPENDENT_CODE ON)
 target_link_libraries(tessera_recipes
   PUBLIC tessera::tessera $<BUILD_INTERFACE:tessera_native>

@@ -14,8 +14,6 @@ namespace text {
 
 namespace {
 
-constexpr std::string_view word_mark = "\xe2\x96\x81";  // U+2581, a space in SentencePiece's alphabet
-
 std::string replaced(std::string_view text, std::string_view from, std::string_view to) {
   std::string out;
   std::size_t done = 0;

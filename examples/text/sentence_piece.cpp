@@ -18,8 +18,6 @@ namespace text {
 
 namespace {
 
-constexpr std::string_view word_mark = "\xe2\x96\x81";
-
 void check(sentencepiece::util::Status const& status, std::string const& name) {
   if (!status.ok())
     throw Error(ErrorKind::data, name + ": libsentencepiece cannot use it (" +

@@ -17,6 +17,9 @@ namespace tessera {
 inline namespace v0 {
 namespace text {
 
+/// What stands for a space in SentencePiece's alphabet: U+2581.
+inline constexpr std::string_view word_mark = "\xe2\x96\x81";
+
 /// Encodes texts one after the other; one a thread. Its memory is that of the longest text.
 class Encoder {
  public:

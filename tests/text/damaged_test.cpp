@@ -9,24 +9,15 @@
 #include "tessera/core/error.hpp"
 
 #include "text/sentence_piece.hpp"
+#include "text/support.hpp"
 #include "text/tokenizer.hpp"
 #include "unit/file_support.hpp"
 
 namespace ts = tessera;
 namespace text = tessera::text;
+using text_support::refusal;
 
 namespace {
-
-template <class Call>
-std::string refusal(Call&& call) {
-  try {
-    call();
-  } catch (ts::Error const& error) {
-    CHECK(error.kind() == ts::ErrorKind::data);
-    return error.what();
-  }
-  return "nothing was refused";
-}
 
 std::string number(std::uint32_t value) {
   std::string bytes;

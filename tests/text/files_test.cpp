@@ -14,6 +14,7 @@
 #include "text/bpe_tokenizer.hpp"
 #include "text/input.hpp"
 #include "text/pipeline.hpp"
+#include "text/support.hpp"
 #include "text/token_source.hpp"
 #include "text/tokenizer_file.hpp"
 #include "text/unicode.hpp"
@@ -22,21 +23,9 @@
 namespace ts = tessera;
 namespace text = tessera::text;
 using file_support::TemporaryFolder;
+using text_support::fixtures, text_support::refusal;
 
 namespace {
-
-std::string const fixtures = TESSERA_TEXT_FIXTURES;
-
-template <class Call>
-std::string refusal(Call&& call) {
-  try {
-    call();
-  } catch (ts::Error const& error) {
-    CHECK(error.kind() == ts::ErrorKind::data);
-    return error.what();
-  }
-  return "nothing was refused";
-}
 
 void check_says(std::string const& message, std::initializer_list<char const*> texts) {
   for (char const* const part : texts) {

@@ -10,15 +10,15 @@
 #include "tessera/core/error.hpp"
 #include "tessera/data/file_bytes.hpp"
 
+#include "text/support.hpp"
 #include "text/tokenizer.hpp"
 #include "text/unicode.hpp"
 
 namespace ts = tessera;
 namespace text = tessera::text;
+using text_support::fixtures;
 
 namespace {
-
-std::string const fixtures = TESSERA_TEXT_FIXTURES;
 
 std::string bytes_of_file(std::string const& path) {
   auto const bytes = ts::FileBytes::open(path);

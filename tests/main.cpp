@@ -1,4 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one main of the unit tests.
+// The one main of all tests.
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>

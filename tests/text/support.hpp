@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// What tests of texts share.
+#pragma once
+
+#include <string>
+
+#include <doctest/doctest.h>
+
+#include "tessera/core/error.hpp"
+
+namespace text_support {
+
+inline std::string const fixtures = TESSERA_TEXT_FIXTURES;
+
+/// What refused the data that `call` read.
+template <class Call>
+std::string refusal(Call&& call) {
+  try {
+    call();
+  } catch (tessera::Error const& error) {
+    CHECK(error.kind() == tessera::ErrorKind::data);
+    return error.what();
+  }
+  return "nothing was refused";
+}
+
+}  // namespace text_support
