@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/machine.hpp"
 
+#include <ctime>
 #include <sstream>
 #include <sys/utsname.h>
 #include <vector>
@@ -135,6 +136,23 @@ Json environment(DeviceFacts const& device) {
            device.device == "cpu" ? GpuState{"not asked, the device is cpu", {}, {}, {}} : gpus_at_start(),
            device.addresses);
   return found;
+}
+
+std::optional<double> process_seconds() {
+  // proc_pid_stat(5): the 22nd field, in ticks since the machine started. The second one is a file's name,
+  // which may hold anything, and the third begins behind its last ')'.
+  std::ifstream file("/proc/self/stat");
+  std::string line, field;
+  timespec now{};
+  std::getline(file, line, '\0');
+  std::size_t const name_end = line.rfind(')');
+  if (name_end == line.npos || ::clock_gettime(CLOCK_BOOTTIME, &now) != 0) return std::nullopt;
+  std::istringstream fields(line.substr(name_end + 1));
+  for (int index = 3; index < 22; ++index) fields >> field;
+  double ticks = 0.0;
+  if (!(fields >> ticks)) return std::nullopt;
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec) -
+         ticks / static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
 std::int64_t peak_resident_bytes() {

@@ -70,6 +70,9 @@ inline double cpu_seconds() {
   return ::getrusage(RUSAGE_SELF, &usage) == 0 ? cpu_seconds(usage) : 0.0;
 }
 
+/// Seconds since the kernel started this process, to its 10 ms; nothing where the system does not say.
+std::optional<double> process_seconds();
+
 /// The most memory that this process has held at once, in bytes; -1 when the system does not say.
 std::int64_t peak_resident_bytes();
 

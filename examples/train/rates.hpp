@@ -15,6 +15,7 @@
 #include "common/device_memory.hpp"
 #include "common/gpu_watch.hpp"
 #include "common/gpus.hpp"
+#include "common/machine.hpp"
 #include "common/statistics.hpp"
 #include "common/values.hpp"
 
@@ -88,6 +89,8 @@ class RunFigures {
     ceiling_ = ceiling_of(recipe, ranks, facts);
     if (!gpus.empty()) watch_.emplace(gpu_library(), std::move(gpus));
   }
+  /// The report of the first step was read.
+  void first_step() { first_step_s_ = process_seconds(); }
   /// The steps from here on count.
   void begin() {
     paused_ = false;
@@ -113,6 +116,7 @@ class RunFigures {
   /// Fields of a summary, by the names of compare's rows. Those of GPUs are null on the CPU.
   void add_to(Json& summary, std::optional<double> flops_per_token) const {
     rates.add_to(summary);
+    summary["first_step_s"] = or_null(first_step_s_);
     auto const mfu = mfu_pct(flops_per_token);
     summary["mfu_pct"] = or_null(mfu);
     summary["mfu_against"] = mfu ? Json(ceiling_->from) : Json(nullptr);
@@ -129,7 +133,8 @@ class RunFigures {
   }
   std::string text(std::optional<double> flops_per_token) const {
     auto const mfu = mfu_pct(flops_per_token);
-    return rates.text() + (mfu ? " | MFU " + fixed(*mfu, 1) + "%" : std::string());
+    return rates.text() + (mfu ? " | MFU " + fixed(*mfu, 1) + "%" : std::string()) +
+           (first_step_s_ ? " | first step after " + fixed(*first_step_s_, 2) + " s" : std::string());
   }
 
   RunRates rates;
@@ -138,6 +143,7 @@ class RunFigures {
   std::string_view device_ = Cpu::name;
   int ranks_ = 1;
   bool paused_ = false;
+  std::optional<double> first_step_s_;  // from the start of the process
   std::optional<Ceiling> ceiling_;
   std::optional<GpuWatch> watch_;
   std::optional<GpuUse> use_;

@@ -414,7 +414,10 @@ class Training {
     done_ = report.step;
     double const rate = report.tokens_per_second();
     std::int64_t const taken = done_ - settings_.checkpoints.first_step();
-    if (taken == 1) first_loss_ = report.loss;
+    if (taken == 1) {
+      first_loss_ = report.loss;
+      figures_.first_step();
+    }
     last_loss_ = report.loss;
     bool const only = settings_.steps == 1 && settings_.min_time == 0.0;
     if (taken == 1 && !only)  // it warms caches up

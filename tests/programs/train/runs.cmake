@@ -72,6 +72,16 @@ foreach(field mfu_pct mfu_against avg_gpu_util_pct avg_power_w energy_j allocate
   expect("type of ${field}" NULL ${kind})
 endforeach()
 
+# The first step is timed from where the process began, which here is before its program did.
+shell("b=$(date +%s%N); sh -c \"sleep 0.5; exec '${PROGRAM}' --steps 1 --batch 1 --sequence 8 --log first.jsonl\" > /dev/null
+e=$(date +%s%N); echo $((e - b)) > took")
+summary(first.jsonl first_step_s first)
+file(READ "${WORK}/took" took)
+math(EXPR took "${took} / 1000000000 + 1")
+if(first LESS 0.5 OR first GREATER took)
+  message(SEND_ERROR "the first step ended ${first} s after the start of a process of at most ${took} s that slept for 0.5")
+endif()
+
 # Steps beyond those that were asked for, until enough is timed; then the validation.
 passes(${small} --steps 2 --min-time 0.5 --validation text.txt --validate-every 1000000 --log long.jsonl)
 summary(long.jsonl steps_done steps)

@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The figures of docs/performance.md, on the GPUs of this machine: benchmarks/gpu_figures.sh BIN OUT PART...
+# BIN holds compare and train (build/cuda/bin); a part leaves OUT/PART*.json and .csv, and prints a line a row.
+# Parts: sizes, precisions, stages, memory, ranks (two GPUs), drift, start. TESSERA_DEVICE=cpu tries a part out.
+set -euo pipefail
+[ $# -ge 3 ] || { sed -n 3,5p "$0" | cut -c3-; exit 2; }
+bin=$(realpath "$1") out=$2
+shift 2
+mkdir -p "$out"
+device=${TESSERA_DEVICE:-cuda}
+long='layers=12,heads=12,channels=768,positions=8192'
+heads_of_80='layers=12,heads=10,channels=800'
+
+# rows NAME FLAGS...: runs compare, and prints what its rows measured. A row that failed does not end the script.
+rows() {
+  local name=$1
+  shift
+  echo "== $name: compare $*"
+  "$bin/compare" --device "$device" --vocabulary 50257 --json "$out/$name.json" --csv "$out/$name.csv" "$@" \
+    > "$out/$name.txt" 2>&1 || echo "compare ended with $?: $(tail -n 1 "$out/$name.txt")"
+  [ -e "$out/$name.csv" ] || return 0
+  sed 's/"[^"]*"/-/g' "$out/$name.csv" | awk -F, '
+    NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
+    { printf "%-44s %-8s %9.0f tok/s +- %.2f%%, %9.1f MB (planned %9.1f), %s%% busy, %s W, %s MFU, collectives %s s, exposed %s s, %s\n",
+        $at["experiment"], $at["status"], $at["median_tokens_per_sec"], $at["spread_pct"], $at["peak_gpu_mem_mb"],
+        $at["planned_gpu_mem_mb"], $at["avg_gpu_util_pct"], $at["avg_power_w"], $at["mfu_pct"], $at["comm_time_s"],
+        $at["comm_exposed_s"], $at["weights_hash"] }'
+}
+
+one=(--gpus 1 --stages 0 --offloads none --steps 8 --warmup 4 --min-time 1.5)
+for part in "$@"; do
+  case $part in
+    sizes)
+      rows sizes_64x1024 --model gpt2 "${one[@]}" --batch 64 --sequence 1024 --precisions bf16
+      rows sizes_32x1024 --model gpt2 "${one[@]}" --batch 32 --sequence 1024 --precisions bf16,fp16
+      rows sizes_8x1024 --model gpt2 "${one[@]}" --batch 8 --sequence 1024 --precisions bf16,fp16
+      rows sizes_4x8192 --model "$long" "${one[@]}" --batch 4 --sequence 8192 --precisions bf16
+      rows sizes_heads_of_80 --model "$heads_of_80" "${one[@]}" --batch 32 --sequence 1024 --precisions bf16
+      rows sizes_medium --model gpt2-medium "${one[@]}" --batch 16 --sequence 1024 --precisions bf16
+      rows sizes_large --model gpt2-large "${one[@]}" --batch 8 --sequence 1024 --precisions bf16
+      rows sizes_xl --model gpt2-xl "${one[@]}" --batch 8 --sequence 1024 --precisions bf16
+      ;;
+    precisions)
+      rows precisions --model gpt2 "${one[@]}" --batch 32 --sequence 128 --precisions bf16,fp16,fp32,tf32,bf16x6,bf16x3
+      ;;
+    stages)
+      rows stages --model gpt2 "${one[@]}" --batch 32 --sequence 128 --precisions fp16,fp32 --stages 0,1,2,3 \
+        --repeat 3 --min-time 3
+      ;;
+    memory)
+      rows memory_64x1024 --model gpt2 "${one[@]}" --batch 64 --sequence 1024 --precisions bf16 --recompute none,gelu
+      rows memory_xl --model gpt2-xl "${one[@]}" --batch 8 --sequence 1024 --precisions bf16 --recompute none,gelu
+      ;;
+    ranks)
+      rows ranks_32x1024 --model gpt2 "${one[@]}" --gpus 2 --stages dp,0,1,2,3 --batch 32 --sequence 1024 --precisions bf16
+      rows ranks_8x1024 --model gpt2 "${one[@]}" --gpus 2 --stages dp,0,1,2,3 --batch 8 --sequence 1024 --precisions fp16
+      rows ranks_xl --model gpt2-xl "${one[@]}" --gpus 2 --stages 0,2,3 --batch 8 --sequence 1024 --precisions bf16
+      ;;
+    drift)
+      # The largest difference of a loss from a run in double with the same weights and samples.
+      for precision in fp64 fp32 tf32 bf16x6 bf16x3; do
+        attention=auto
+        if [ "$precision" = fp64 ]; then attention=reference; fi
+        "$bin/train" -q --device "$device" --model gpt2 --precision "$precision" --attention "$attention" --batch 4 \
+          --sequence 128 --steps "${TESSERA_STEPS:-100}" --clip 1 --min-time 0.000001 --log "$out/drift_$precision.jsonl" ||
+          { echo "drift: $precision ended with $?"; continue; }
+        grep -o '"step":[0-9]*,"loss":[^,]*' "$out/drift_$precision.jsonl" | sed 's/.*://' > "$out/drift_$precision.txt"
+        paste "$out/drift_fp64.txt" "$out/drift_$precision.txt" | awk -v name="$precision" '
+          { off = $1 - $2; if (off < 0) off = -off; if (off > most) most = off; sum += off * off }
+          END { printf "%-8s of %d losses from double: largest %.3g, root mean square %.3g\n", name, NR, most, sqrt(sum / NR) }'
+      done
+      ;;
+    start)
+      for model in gpt2 gpt2-xl; do
+        for run in 1 2 3; do
+          "$bin/train" --device "$device" --model "$model" --precision bf16 --batch 8 --sequence 1024 --steps 1 \
+            --min-time 0.000001 --log "$out/start.jsonl" > "$out/start.txt" 2>&1 || tail -n 1 "$out/start.txt"
+          echo "start of $model, run $run: $(grep -o '"first_step_s":[0-9.]*' "$out/start.jsonl" || true)"
+        done
+      done
+      ;;
+    *)
+      echo "no part '$part'" >&2
+      exit 2
+      ;;
+  esac
+done
