@@ -3,8 +3,12 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <string_view>
+#include <system_error>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 
@@ -37,6 +41,41 @@ std::string in_shell(std::string const& word) {
   std::string quoted = "'";
   for (char const c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return quoted + '\'';
+}
+
+Names flags_in(std::string const& path) {
+  std::ifstream file(path);
+  std::string const name = v0::detail::path_text(path);
+  std::error_code code;
+  if (!file || std::filesystem::is_directory(path, code))
+    refuse("@" + name + ": cannot be read; name a file of flags, and write ./@... for a path that begins so");
+  Names words;
+  std::string line;
+  for (int number = 1; std::getline(file, line); ++number) {
+    std::string word;
+    bool open = false;  // a word has begun
+    char quote = 0;
+    for (std::size_t at = 0; at <= line.size(); ++at) {
+      char const c = at < line.size() ? line[at] : ' ';
+      if (quote != 0 && at == line.size())
+        refuse("@" + name + ", line " + std::to_string(number) + ": a quote is not closed");
+      if (c == '#' && !open && quote == 0) break;
+      if (quote != 0 ? c == quote : c == '\'' || c == '"') {
+        quote = quote == 0 ? c : '\0';
+        open = true;
+      } else if (quote != 0 || (c != ' ' && c != '\t' && c != '\r')) {
+        word += c;
+        open = true;
+      } else if (open) {
+        if (word.size() > 1 && word.front() == '@')
+          refuse("@" + name + ", line " + std::to_string(number) + ": " + in_quotes(word) +
+                 " is another file of flags; name it on the command line");
+        words.push_back(std::exchange(word, {}));
+        open = false;
+      }
+    }
+  }
+  return words;
 }
 
 CommandLine::CommandLine(std::string program, std::string const& description, std::string const& examples)
@@ -129,7 +168,21 @@ bool CommandLine::parse(int argc, char const* const* argv) {
   group("This program");
   toggle("-h,--help", help, "show this text");
   toggle("--version", version_asked, "show the version");
-  given_ = words_of(argc, argv);
+  Names words_of_line;
+  bool listed = false;
+  for (int at = 1; at < argc; ++at) {
+    std::string const word = argv[at];
+    if (word.size() < 2 || word.front() != '@') {
+      words_of_line.push_back(word);
+      continue;
+    }
+    listed = true;
+    take(flags_in(word.substr(1)),
+         word.substr(word.find_last_of('/') == word.npos ? 1 : word.find_last_of('/') + 1));
+  }
+  Names const of_files = spelled_;
+  take(words_of_line, {});
+  if (listed) spelled_ = of_files;
   if (!on_line("--help") && !on_line("--version")) read_files();
   auto& given = given_;
   std::vector<std::string> words;
@@ -179,9 +232,15 @@ Names const* CommandLine::on_line(std::string const& name) const {
   return found == given_.end() || where_.count(entry->name) > 0 ? nullptr : &found->second;
 }
 
+bool CommandLine::is_set(std::string const& name) const {
+  Entry const* const entry = find(name);
+  return entry != nullptr && given_.count(entry->option) > 0;
+}
+
 std::string CommandLine::origin(std::string const& name) const {
-  auto const file = where_.find(name);
-  return file != where_.end() ? file->second : given(name) ? "flag" : "default";
+  for (auto const* files : {&where_, &listed_})
+    if (auto const found = files->find(name); found != files->end()) return found->second;
+  return given(name) ? "flag" : "default";
 }
 
 std::string CommandLine::settings_text(std::map<std::string, std::string> const& settled) const {
@@ -233,12 +292,11 @@ CommandLine::Entry const* CommandLine::find(std::string const& name) const {
   return nullptr;
 }
 
-std::map<CLI::Option const*, Names> CommandLine::words_of(int argc, char const* const* argv) const {
-  std::map<CLI::Option const*, Names> given;
-  for (int at = 1; at < argc;) {
-    std::string const word = argv[at++];
+void CommandLine::take(Names const& words, std::string const& origin) {
+  for (std::size_t at = 0; at < words.size();) {
+    std::string const word = words[at++];
     if (!is_flag(word) && bare_ != nullptr && !word.empty()) {
-      given[bare_].push_back(word);
+      given_[bare_].push_back(word);
       continue;
     }
     if (!is_flag(word)) {
@@ -262,29 +320,36 @@ std::map<CLI::Option const*, Names> CommandLine::words_of(int argc, char const* 
       if (!values.empty())
         refuse(entry->name + " takes no value, but " + in_quotes(values[0]) + " was given");
     } else {
-      while (at < argc && !is_flag(argv[at]) && (entry->several || values.empty()))
-        values.push_back(argv[at++]);
+      while (at < words.size() && !is_flag(words[at]) && (entry->several || values.empty()))
+        values.push_back(words[at++]);
       if (values.empty())
         refuse(entry->name + " needs a value" +
-               (at < argc ? ", but " + in_quotes(argv[at]) + " follows" : std::string(", and none follows")) +
+               (at < words.size() ? ", but " + in_quotes(words[at]) + " follows"
+                                  : std::string(", and none follows")) +
                "; give " + entry->name + " VALUE");
       for (auto const& value : values)
         if (value.empty()) refuse(entry->name + " has an empty value; give one, or leave the flag out");
     }
-    given[entry->option] = std::move(values);
+    given_[entry->option] = std::move(values);
+    spelled_.push_back(name);
+    if (origin.empty())
+      listed_.erase(entry->name);
+    else
+      listed_[entry->name] = origin;
   }
-  return given;
 }
 
 void CommandLine::read_files() {
-  for (auto const& [flag, read] : readers_) {
-    Names const* const path = on_line(flag);
-    if (path == nullptr) continue;
-    for (FileSetting const& setting : read(path->back())) {
-      Entry const* const entry = find(setting.flag);
-      if (entry == nullptr || !given_.emplace(entry->option, setting.values).second) continue;
+  for (auto const& [flag, read] : readers_)
+    if (Names const* const path = on_line(flag)) add(read(path->back()));
+  if (choose_) add(choose_());
+}
+
+void CommandLine::add(std::vector<FileSetting> const& settings) {
+  for (FileSetting const& setting : settings) {
+    Entry const* const entry = find(setting.flag);
+    if (entry != nullptr && given_.emplace(entry->option, setting.values).second)
       where_[entry->name] = setting.where;
-    }
   }
 }
 

@@ -35,6 +35,10 @@ struct FileSetting {
   std::string where;
 };
 
+/// The words of a file of flags, as a shell splits them; a word that begins with # and what follows it on its
+/// line is a comment. Throws Error(usage) that names the file, and the line of a quote that is not closed.
+Names flags_in(std::string const& path);
+
 /// Flags with their variables. Names are "--steps,--num-steps": the first one is what messages say. Variables
 /// hold the defaults, which `--help` shows, and change only when `parse` succeeds.
 class CommandLine {
@@ -104,9 +108,11 @@ class CommandLine {
   /// A flag on the command line comes before one of a file, and one of a file before another in a later file.
   void settings_file(std::string const& names, std::string const& type, std::string const& help,
                      std::function<std::vector<FileSetting>(std::string const&)> read);
+  /// Settings for what neither the line nor a file says. `choose` is asked before any variable changes.
+  void otherwise(std::function<std::vector<FileSetting>()> choose) { choose_ = std::move(choose); }
 
-  /// Reads the words. True when the program should go on; false when `--help` or `--version` has been
-  /// answered. Throws Error(usage).
+  /// Reads the words; @FILE stands for flags in a file, before which those of the line come. True when the
+  /// program should go on; false when `--help` or `--version` has been answered. Throws Error(usage).
   bool parse(int argc, char const* const* argv);
 
   /// What `--help` prints.
@@ -118,6 +124,10 @@ class CommandLine {
   bool knows(std::string const& name) const { return find(name) != nullptr; }
   /// The values of a flag on the command line itself, by any of its names: nothing where a file gave them.
   Names const* on_line(std::string const& name) const;
+  /// Whether the line or a file gives a flag; in answers to `settings_file` and `otherwise`.
+  bool is_set(std::string const& name) const;
+  /// The flags as the line spells them; where it names files of flags, as those do.
+  Names const& spelled() const { return spelled_; }
   /// "flag", "default", or what in a file says so.
   std::string origin(std::string const& name) const;
   /// Every flag with its value and where it came from, but for those of the group `from_a_file`: lines that
@@ -142,10 +152,11 @@ class CommandLine {
                std::function<void(std::string const&, Names const&)> accept);
   Names all_names() const;
   Entry const* find(std::string const& name) const;
-  /// The values of each flag, of its last appearance only.
-  std::map<CLI::Option const*, Names> words_of(int argc, char const* const* argv) const;
-  /// Adds what files set to what was given.
+  /// Takes the flags of words, each of its last appearance only.
+  void take(Names const& words, std::string const& origin);
+  /// Adds what files set to what was given, and then what is chosen for the rest.
   void read_files();
+  void add(std::vector<FileSetting> const& settings);
 
   std::unique_ptr<CLI::App> app_;
   std::string program_;
@@ -153,8 +164,11 @@ class CommandLine {
   CLI::Option* bare_ = nullptr;  // takes the words that follow no flag
   std::vector<Entry> entries_;
   std::vector<std::pair<std::string, std::function<std::vector<FileSetting>(std::string const&)>>> readers_;
+  std::function<std::vector<FileSetting>()> choose_;
   std::map<CLI::Option const*, Names> given_;  ///< on the line and by files
   std::map<std::string, std::string> where_;   ///< of flags that a file gave
+  std::map<std::string, std::string> listed_;  ///< of flags that stand in a file of flags: its name
+  Names spelled_;
 };
 
 /// argv as one line that a shell reads back.

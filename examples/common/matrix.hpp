@@ -60,7 +60,8 @@ struct MatrixFlags {
   std::vector<Mesh> meshes = {Mesh{}};
   PerSlot<Names> slots;
   bool stages_given = false, offloads_given = false;
-  bool selection = false;  ///< of the recipes that the lists give (is_selected), instead of all
+  std::string by_strategies;  ///< the flag whose list --strategies gave; empty: none
+  bool selection = false;     ///< of the recipes that the lists give (is_selected), instead of all
 
   MatrixFlags() {
     slots.of<slot::sharding>() = registered_choices<slot::sharding>();
@@ -140,7 +141,8 @@ inline void add_matrix_flags(CommandLine& line, MatrixFlags& flags) {
   line.list("--strategies", "NAME,...", "", "stages; or offloads, when all of the values are offloads",
             [&](std::string const& flag, Names const& items) {
               bool const offloads = detail::are_offloads(flag, items);
-              if (line.given(offloads ? "--offloads" : "--stages"))
+              flags.by_strategies = offloads ? "--offloads" : "--stages";
+              if (line.given(flags.by_strategies))
                 refuse(flag + " gives " +
                        (offloads ? "offloads, and so does --offloads" : "stages, and so does --stages") +
                        "; leave out one of them");
@@ -382,6 +384,7 @@ inline std::map<std::string, std::string> settled_flags(MatrixFlags const& flags
       settle(slot_flag<Slot>().several,
              [](Point const& point) { return std::string(point.recipe.names.*Slot::field); });
   });
+  if (!flags.by_strategies.empty()) settled[flags.by_strategies] = "";
   settle("--batch", [](Point const& point) { return std::to_string(point.split.batch); });
   settle("--accumulation", [](Point const& point) { return std::to_string(point.split.accumulation); });
   return settled;

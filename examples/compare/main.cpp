@@ -23,10 +23,12 @@
 #include "common/nvme_folder.hpp"
 #include "common/product_plans.hpp"
 #include "common/program.hpp"
+#include "common/published_defaults.hpp"
 #include "common/run_flags.hpp"
 #include "common/terminal.hpp"
 #include "compare/measure.hpp"
 #include "compare/output.hpp"
+#include "compare/published.hpp"
 #include "compare/report.hpp"
 #include "compare/settings.hpp"
 
@@ -44,6 +46,8 @@ constexpr char examples[] = R"(Examples:
   compare --global-batch 16 --ranks 1,2,4           the same steps split differently: weights equal to the bit
   compare --model gpt2 --stages 3 --recompute block --batch 1 --sequence 256 --steps 3 --warmup 1
   compare --data book.txt --json out.json           your text; just this file is written
+  compare --model gpt2 --batch-size 4 --stages 0 1 2 3 --num-steps 50      a published line, with its defaults
+  compare @examples/experiments/stage-sweep.flags   flags in a file; those of the line come before them
   compare --samples-are lines --samples 1000 --epochs 2 --stages 1,2     seconds, samples/s and loss of every epoch
 
 Lists hold commas or spaces. A flag given twice counts the last time. Every row ends as ok, oom, refused or
@@ -79,12 +83,22 @@ void declare(cli::CommandLine& line, Settings& settings) {
   cli::add_machine_flags(line, settings.trainer);
   cli::add_nvme_path_flag(line, settings.nvme_path);
   cli::add_product_plans_flag(line, settings.product_plans);
+  cli::add_defaults_flag(line, settings.defaults);
+  line.list("--published", "NAME,...", "", "hold rows against these: " + cli::joined(published_names()),
+            [&](std::string const& flag, cli::Names const& items) {
+              settings.published.clear();
+              for (auto const& item : items)
+                settings.published.push_back(cli::choice(flag, item, published_names()));
+              settings.published = cli::distinct(settings.published);
+            });
   line.group("Output");
   line.path("--output-dir", "FOLDER", settings.output_dir, "for compare.json, compare.csv and the step logs");
+  line.toggle("--timestamp", settings.timestamp,
+              "put the time into the names of files there, so that no run replaces those of another");
   line.path("--json", "FILE", settings.json, "write just this JSON (and --csv); - is stdout");
   line.path("--csv", "FILE", settings.csv, "write just this CSV (and --json); - is stdout");
   line.choice("--format", {"rows", "flat"}, settings.format,
-              "of the JSON: a document of rows, or a plain array");
+              "of the files: a document of rows; or a plain array, with the published keys");
   line.toggle("--list", settings.list, "list the recipes of this build and stop");
   cli::add_config_flags(line, settings.file);
 }
@@ -124,6 +138,19 @@ void check_length(cli::CommandLine const& line, Settings& settings) {
     settings.epochs = std::max<std::int64_t>(1, settings.epochs);
   if (settings.min_time > 0.0 && settings.epochs > 0)
     cli::refuse("--min-time goes on beyond the last of the epochs; give --steps, or leave it out");
+}
+
+/// Refuses state on NVMe without a folder where the defaults are published ones, which name none.
+void check_published(cli::CommandLine const& line, Settings const& settings) {
+  cli::Names const& offloads = settings.matrix.slots.of<slot::offload>();
+  if (settings.defaults == "own" || !settings.nvme_path.empty() || line.given("--nvme-path")) return;
+  auto const on_disk = std::find_if(offloads.begin(), offloads.end(), [](std::string const& offload) {
+    return v0::uses_files(parse_recipe({.offload = offload}).placement);
+  });
+  if (on_disk != offloads.end())
+    cli::refuse(*on_disk + " keeps state in files, and " + settings.defaults +
+                " has it with a folder for them alone; give --nvme-path FOLDER, or leave " + *on_disk +
+                " out");
 }
 
 /// The data for each vocabulary that the models of a matrix have.
@@ -236,6 +263,8 @@ std::string box_text(cli::CommandLine const& line, Settings const& settings, std
   auto const derived = [&](char const* flag) {
     return line.given(flag) ? line.origin(flag) : settings.matrix.global_batch ? "derived" : "default";
   };
+  if (settings.defaults != "own")
+    box.add("defaults", settings.defaults + ", as published", origin("--defaults"));
   box.add("models", cli::joined(models, " "), origin("--models"));
   std::string const& device = settings.matrix.device;
   box.add("device",
@@ -248,12 +277,14 @@ std::string box_text(cli::CommandLine const& line, Settings const& settings, std
   box.add("accumulation", numbers(cli::distinct(accumulations)), derived("--accumulation"));
   box.add("global batch", numbers(cli::distinct(globals)),
           settings.matrix.global_batch ? origin("--global-batch") : "derived");
-  box.add("stages", cli::joined(settings.matrix.slots.of<slot::sharding>(), ","),
-          settings.matrix.stages_given && !line.given("--stages") ? "flag" : origin("--stages"));
+  box.add(
+      "stages", cli::joined(settings.matrix.slots.of<slot::sharding>(), ","),
+      settings.matrix.stages_given && !line.given("--stages") ? origin("--strategies") : origin("--stages"));
   box.add("precisions", cli::joined(settings.matrix.slots.of<slot::precision>(), ","),
           origin("--precisions"));
   box.add("offloads", cli::joined(settings.matrix.slots.of<slot::offload>(), ","),
-          settings.matrix.offloads_given && !line.given("--offloads") ? "flag" : origin("--offloads"));
+          settings.matrix.offloads_given && !line.given("--offloads") ? origin("--strategies")
+                                                                      : origin("--offloads"));
   if (!settings.trainer.nvme_directory.empty())
     box.add("nvme path", v0::detail::path_text(settings.trainer.nvme_directory), origin("--nvme-path"));
   if (settings.plans)
@@ -266,7 +297,7 @@ std::string box_text(cli::CommandLine const& line, Settings const& settings, std
   else
     box.add("steps",
             std::to_string(settings.warmup) + " to warm up, " + std::to_string(settings.steps) + " timed",
-            line.given("--steps") || line.given("--warmup") ? "flag" : "default");
+            origin(line.origin("--steps") == "default" ? "--warmup" : "--steps"));
   if (settings.repeat > 1) box.add("repeats", std::to_string(settings.repeat), "flag");
   if (settings.min_time > 0.0) box.add("least time", cli::shortest(settings.min_time) + " s", "flag");
   box.add("learning rate",
@@ -394,6 +425,13 @@ cli::Json product_rates(std::vector<Point> const& points) {
   return rates;
 }
 
+/// "NVIDIA H200", or the processor.
+std::string machine_text(results::Row const& environment, DeviceFacts const& facts) {
+  if (!facts.models.empty()) return cli::joined(cli::distinct(facts.models));
+  results::Row const& processor = environment.at("cpu");
+  return processor.is_string() ? processor.get<std::string>() : "a processor that does not say its name";
+}
+
 int list_recipes() {
   for (RecipeTable const& recipe : registered_recipes()) std::cout << to_string(recipe) << "\n";
   std::cout
@@ -417,6 +455,10 @@ int run(int argc, char const* const* argv) {
   if (line.given("--output-dir") && !(settings.json.empty() && settings.csv.empty()))
     cli::refuse("--output-dir " + v0::detail::path_text(settings.output_dir) +
                 " would stay empty: with --json or --csv those files alone are written; leave one out");
+  if (settings.timestamp && !(settings.json.empty() && settings.csv.empty()))
+    cli::refuse(
+        "--timestamp names the files of --output-dir, and --json and --csv name theirs; leave one out");
+  check_published(line, settings);
   (void)comm::from_environment();  // refuses to run N times beside itself
   check_length(line, settings);
   cli::check_data_flags(line, settings.data);
@@ -485,6 +527,7 @@ int run(int argc, char const* const* argv) {
     for (Measured const& row : measured) schedules += row.schedule_hash + "\n";
     document.environment["schedule_hash"] = hash_of(schedules);
     document.rows = result_rows(measured, settings);
+    add_published(document.rows, settings.published);
   };
   double writing_s = 0.0;
   auto const update = [&](std::vector<Measured> const& so_far) {
@@ -499,6 +542,8 @@ int run(int argc, char const* const* argv) {
   add_rows(measured);
   document.wall_s = seconds_since(began);
   log << "\n" << table_text(measured, document.rows, terminal);
+  log << published_text(document.rows, settings.published, machine_text(document.environment, facts),
+                        terminal);
   for (auto const& text : outputs.finish(document, measured)) log << text << "\n";
   cli::warn_of_plans(settings.plans.get());
   log << "total " << cli::duration_text(*document.wall_s) << std::endl;

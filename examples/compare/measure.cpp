@@ -410,7 +410,9 @@ Measured measure(Point const& point, Settings const& settings, TokenSource const
     row.reason = disagreement(row.repeats);
     row.status = row.reason.empty() ? "ok" : "failed";
   } catch (Error const& error) {
-    row.status = error.kind() == ErrorKind::out_of_memory ? "oom" : "failed";
+    row.status = error.kind() == ErrorKind::out_of_memory ? "oom"
+                 : error.kind() == ErrorKind::unsupported ? "refused"  // more ranks than GPUs
+                                                          : "failed";
     row.reason = error.what();
   } catch (std::bad_alloc const&) {
     row.status = "oom";

@@ -3,11 +3,16 @@
 #include "compare/output.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
+#include <ctime>
 #include <fcntl.h>
 #include <iostream>
+#include <set>
 #include <sys/file.h>
+#include <thread>
 
 #include "tessera/io/file.hpp"
 #include "tessera/io/model_weights.hpp"
@@ -24,11 +29,30 @@ namespace {
 namespace fs = std::filesystem;
 using results::Row;
 
+/// What the published comparisons of stages and offloads call it; rates are over all ranks, sizes in 2^30
+/// bytes.
+Row published_names(Row const& row) {
+  auto const scaled = [&](char const* field, double factor) {
+    Row const& value = row.at(field);
+    return value.is_number() ? Row(value.get<double>() * factor) : Row(nullptr);
+  };
+  bool const on_gpu = !row.at("allocated_mb").is_null();
+  return {{"stage", row.at("stage")},
+          {"strategy", row.at("offload")},
+          {"throughput_tokens_per_sec", row.at("median_tokens_per_sec")},
+          {"gpu_peak_gb", scaled("peak_gpu_mem_mb", 1.0 / 1024.0)},
+          {"gpu_allocated_gb", scaled(on_gpu ? "allocated_mb" : "arena_mb", 1.0 / 1024.0)},
+          {"cpu_memory_gb", scaled("process_mem_mb", 1.0 / 1024.0)},
+          {"avg_step_time_ms", scaled("avg_step_time_s", 1e3)},
+          {"success", row.at("status") == "ok"},
+          {"error", row.at("reason")}};
+}
+
 /// Rows without arrays, each with the version, as one array: what a data frame reads.
 Row flat(results::Document const& document) {
   Row list = Row::array();
   for (Row const& row : document.rows) {
-    Row flat_row = Row::object();
+    Row flat_row = published_names(row);
     flat_row["schema_version"] = results::schema_version;
     for (auto const& field : row.items())
       if (!field.value().is_structured()) flat_row[field.key()] = field.value();
@@ -37,9 +61,54 @@ Row flat(results::Document const& document) {
   return list;
 }
 
-std::string json_text(Settings const& settings, results::Document const& document) {
-  Row const json = settings.format == "flat" ? flat(document) : results::to_json(document);
+std::string text_of(Row const& json) {
   return json.dump(2, ' ', false, Row::error_handler_t::replace) + "\n";
+}
+std::string json_text(Settings const& settings, results::Document const& document) {
+  return text_of(settings.format == "flat" ? flat(document) : results::to_json(document));
+}
+
+std::string csv_text(Settings const& settings, results::Document const& document) {
+  if (settings.format != "flat") return results::to_csv(document.rows);
+  std::vector<std::string> columns, cells;
+  std::set<std::string> known;
+  Row const rows = flat(document);
+  for (Row const& row : rows)
+    for (auto const& field : row.items())
+      if (known.insert(field.key()).second) columns.push_back(field.key());
+  std::string text;
+  for (auto const& column : columns) cells.push_back(results::detail::csv_cell(column));
+  results::detail::append_line(text, cells);
+  for (Row const& row : rows) {
+    cells.clear();
+    for (auto const& column : columns)
+      cells.push_back(row.contains(column) ? results::detail::csv_cell(row.at(column)) : std::string());
+    results::detail::append_line(text, cells);
+  }
+  return text;
+}
+
+/// What stands before the time in the names of files.
+std::string stem_of(Settings const& settings) {
+  return settings.defaults == "stage-sweep"     ? "zero_comparison"
+         : settings.defaults == "offload-sweep" ? "offload_comparison"
+                                                : "compare";
+}
+
+/// The time as 20231120_143022, of a second in which no comparison has named files there.
+std::string free_time(fs::path const& folder, std::string const& stem) {
+  for (;;) {
+    std::time_t const now = std::time(nullptr);
+    std::tm parts{};
+    std::array<char, 32> text{};
+    ::localtime_r(&now, &parts);
+    std::strftime(text.data(), text.size(), "%Y%m%d_%H%M%S", &parts);
+    std::error_code code;
+    if (!fs::exists(folder / (stem + "_" + text.data() + ".json"), code) &&
+        !fs::exists(folder / text.data(), code))
+      return text.data();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
 }
 
 bool is_stream(fs::path const& path) {
@@ -83,8 +152,12 @@ bool ended(Measured const& row) { return !row.repeats.empty() && !row.repeats.ba
 
 }  // namespace
 
+fs::path Outputs::runs_folder() const {
+  return time_.empty() ? settings_.output_dir : settings_.output_dir / time_;
+}
+fs::path Outputs::experiment_folder(Point const& point) const { return runs_folder() / point.experiment; }
 fs::path Outputs::run_folder(Point const& point, std::size_t run) const {
-  return settings_.output_dir / point.experiment / ("run" + std::to_string(run));
+  return experiment_folder(point) / ("run" + std::to_string(run));
 }
 
 Outputs::Outputs(Settings const& settings, std::vector<Point> const& points)
@@ -100,17 +173,25 @@ Outputs::Outputs(Settings const& settings, std::vector<Point> const& points)
       if (!path.empty() && path != "-") check_writable(path);
     return;
   }
-  json_ = settings.output_dir / "compare.json";
-  csv_ = settings.output_dir / "compare.csv";
+  std::string const stem = stem_of(settings);
+  if (settings.timestamp) time_ = free_time(settings.output_dir, stem);
+  auto const name = [&](std::string const& first, char const* suffix) {
+    return settings.output_dir / (first + (time_.empty() ? "" : "_" + time_) + suffix);
+  };
+  json_ = name(stem, ".json");
+  csv_ = name(stem, ".csv");
+  if (settings.format == "flat" && stem != "compare") document_ = name("compare", ".json");
   auto const check_file = [&](fs::path const& path) { cli::check_apart({{"--output-dir", path}}, inputs); };
   check_writable_folder(settings.output_dir);
-  for (auto const& path : {json_, csv_}) check_file(path);
+  std::vector<fs::path> files = {json_, csv_};
+  if (!document_.empty()) files.push_back(document_);
+  for (auto const& path : files) check_file(path);
   std::error_code code;
   bool const is_new = !fs::exists(settings.output_dir, code);
   if (!is_new)
-    for (auto const& path : {json_, csv_}) check_writable(path);
+    for (auto const& path : files) check_writable(path);
   for (Point const& point : points) {
-    if (is_new || point.refusal) continue;
+    if (is_new || point.refusal || !time_.empty()) continue;
     for (int run = 1; run <= settings.repeat; ++run) {
       fs::path const folder = run_folder(point, static_cast<std::size_t>(run));
       check_writable_folder(folder);
@@ -144,7 +225,7 @@ void Outputs::write_logs(std::vector<Measured> const& measured) {
       ++logs_;
     }
     if (ended(row) || !cli::Interrupt::caught())
-      remove_runs(settings_.output_dir / row.point.experiment, row.repeats.size() + 1);
+      remove_runs(experiment_folder(row.point), row.repeats.size() + 1);
   }
 }
 
@@ -154,7 +235,8 @@ void Outputs::update(results::Document const& document, std::vector<Measured> co
   try {
     write_logs(measured);
     if (!json_.empty() && !is_stream(json_)) write_file(json_, json_text(settings_, document));
-    if (!csv_.empty() && !is_stream(csv_)) write_file(csv_, results::to_csv(document.rows));
+    if (!csv_.empty() && !is_stream(csv_)) write_file(csv_, csv_text(settings_, document));
+    if (!document_.empty()) write_file(document_, text_of(results::to_json(document)));
   } catch (Error const& error) {
     if (error.kind() != ErrorKind::failed) throw;
     std::cout.flush();
@@ -180,10 +262,11 @@ std::vector<std::string> Outputs::finish(results::Document const& document,
   };
   write_logs(measured);
   if (!json_.empty()) write(json_, json_text(settings_, document));
-  if (!csv_.empty()) write(csv_, results::to_csv(document.rows));
+  if (!csv_.empty()) write(csv_, csv_text(settings_, document));
+  if (!document_.empty()) write(document_, text_of(results::to_json(document)));
   if (!is_named())
-    lines.push_back("wrote " + std::to_string(logs_) + " step logs: " +
-                    v0::detail::path_text(settings_.output_dir) + "/EXPERIMENT/runN/step_log.csv");
+    lines.push_back("wrote " + std::to_string(logs_) + " step logs: " + v0::detail::path_text(runs_folder()) +
+                    "/EXPERIMENT/runN/step_log.csv");
   return lines;
 }
 

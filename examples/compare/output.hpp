@@ -31,6 +31,8 @@ class Outputs {
 
  private:
   bool is_named() const { return !settings_.json.empty() || !settings_.csv.empty(); }
+  std::filesystem::path runs_folder() const;
+  std::filesystem::path experiment_folder(Point const& point) const;
   std::filesystem::path run_folder(Point const& point, std::size_t run) const;
   /// The step logs of the rows that have none yet. Those of more runs of such a row, by an earlier
   /// comparison, go.
@@ -39,9 +41,10 @@ class Outputs {
   bool kept(std::filesystem::path const& path) const;
 
   Settings const& settings_;
-  std::filesystem::path json_, csv_;  // empty: not asked for
-  v0::detail::Descriptor folder_;     // locked as long as this process lives
-  bool found_ = false;                // a row was measured to its end
+  std::string time_;                             // in the names; empty: it is in none
+  std::filesystem::path json_, csv_, document_;  // empty: not asked for; the last is beside a flat one
+  v0::detail::Descriptor folder_;                // locked as long as this process lives
+  bool found_ = false;                           // a row was measured to its end
   std::size_t rows_logged_ = 0, logs_ = 0;
 };
 

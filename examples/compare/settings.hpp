@@ -40,6 +40,9 @@ struct Settings {
   std::filesystem::path output_dir = "results";
   std::filesystem::path json, csv;  ///< empty: not named
   std::string format = "rows";
+  std::string defaults = "own";  ///< or the published comparison that they are of
+  bool timestamp = false;
+  cli::Names published;  ///< comparisons that rows are held against
   bool list = false;
   cli::ConfigFile file;
 };

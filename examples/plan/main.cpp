@@ -16,6 +16,7 @@
 #include "common/matrix.hpp"
 #include "common/nvme_folder.hpp"
 #include "common/program.hpp"
+#include "common/published_defaults.hpp"
 #include "common/run_flags.hpp"
 #include "common/terminal.hpp"
 #include "plan/planning.hpp"
@@ -46,8 +47,18 @@ Exit codes: 0 when some recipe fits, 5 when none does, 1 when a row could not be
 3 settings or no recipe of this build.
 )";
 
+/// Flags of compare that change no byte.
+struct Unused {
+  std::int64_t number = 0;
+  double real = 0.0;
+  std::string text;
+  bool said = false;
+};
+
 struct Settings {
   cli::MatrixFlags matrix;
+  std::string defaults = "own";  ///< or the published comparison that they are of
+  Unused unused;
   TrainerOptions trainer;
   std::int64_t vocabulary = 0;
   std::string freeze, lora;                                   ///< as given; the trainer has what they mean
@@ -88,7 +99,21 @@ void declare(cli::CommandLine& line, Settings& settings) {
   line.real("--search-time", settings.search_time,
             "seconds for each of a row's two searches; one that is cut off shows + or ?",
             {.least = 0.0, .most = 86400.0, .open_below = true});
+  cli::add_defaults_flag(line, settings.defaults);
   cli::add_config_flags(line, settings.file);
+  line.group("Of compare, so that its lines are lines of plan: they change no byte");
+  Unused& unused = settings.unused;
+  line.whole("--steps,--num-steps", unused.number, "timed steps", 1, 1 << 30);
+  line.whole("--warmup,--warmup-steps", unused.number, "steps before them", 0, 1 << 30);
+  line.whole("--epochs", unused.number, "passes over the samples", 1, 1 << 30);
+  line.whole("--samples", unused.number, "of the data", 1, (std::int64_t{1} << 31) - 1);
+  line.choice("--samples-are", {"tokens", "lines", "records"}, unused.text, "what a sample is");
+  line.whole("--repeat", unused.number, "runs of a row", 1, 1000);
+  line.real("--min-time", unused.real, "seconds of timed steps", cli::at_least(0.0));
+  line.text("--output-dir", "FOLDER", unused.text, "of the files of compare");
+  line.toggle("--timestamp", unused.said, "in their names");
+  line.list("--published", "NAME,...", "", "figures to hold rows against",
+            [](std::string const&, cli::Names const&) {});
 }
 
 Json limit_json(std::int64_t bytes) { return bytes == MemoryLimit::none ? Json(nullptr) : Json(bytes); }
@@ -348,6 +373,8 @@ int run(int argc, char const* const* argv) {
   for (auto const& model : settings.matrix.models)
     if (!model.not_applied.empty())
       log << "not applied of " << model.name << "/config.json: " << model.not_applied << "\n";
+  if (settings.defaults != "own")
+    log << "defaults: " << settings.defaults << ", as published (" << line.origin("--defaults") << ")\n";
   log << "limits: " << limit_text << "; bytes are of one rank, the largest\n";
   std::vector<Planned> rows;
   for (Point const& point : points) {

@@ -63,7 +63,7 @@ endif()
 # Other spellings, and the last of equal flags.
 passes(--data text.txt --models "layers=2,heads=2,channels=32" --gpus 2 --batch-size 2 --seq-length 16 --grad-accum 2
        --num-steps 3 --warmup-steps 1 --strategies ddp,zero2 --precision bf16 --offload-strategies none cpu
-       --steps 7 --steps 2 --json alias.json)
+       --defaults own --steps 7 --steps 2 --json alias.json)
 file(READ "${WORK}/alias.json" json)
 set(found "")
 foreach(index RANGE 3)

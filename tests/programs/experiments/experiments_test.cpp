@@ -43,11 +43,12 @@ std::vector<RecipeTable> rows_of(std::string const& experiment, std::string cons
   cli::add_matrix_flags(line, flags);
   int steps = 0, warmup = 0, repeat = 0, epochs = 0, samples = 0;
   double min_time = 0.0;
-  std::string samples_are;
+  std::string samples_are, published;
   line.whole("--steps", steps, "");
   line.whole("--epochs", epochs, "");
   line.whole("--samples", samples, "");
   line.text("--samples-are", "", samples_are, "");
+  line.text("--published", "", published, "");
   line.whole("--warmup", warmup, "");
   line.whole("--repeat", repeat, "");
   line.real("--min-time", min_time, "");

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Published figures beside ours: what others printed for a model, a recipe and a shape
+// (examples/experiments/published.json), for the rows that have the same.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/io/results.hpp"
+
+#include "common/terminal.hpp"
+#include "common/values.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace compare {
+
+/// The comparisons whose figures are known.
+cli::Names published_names();
+
+/// Gives each row that repeats one of these comparisons the field `published`: the comparison and its
+/// machine, the figures as printed, and ours over them where the row was measured.
+void add_published(std::vector<results::Row>& rows, cli::Names const& comparisons);
+
+/// A table for each of these comparisons that some row repeats, of what was published, what is here, and
+/// their ratio; below it both machines and what is not equal. `machine` is the one here.
+std::string published_text(std::vector<results::Row> const& rows, cli::Names const& comparisons,
+                           std::string const& machine, cli::Terminal const& terminal);
+
+}  // namespace compare
+}  // namespace v0
+}  // namespace tessera

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Published figures beside rows that were never measured.
+#include "compare/published.hpp"
+
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+namespace {
+
+using namespace tessera;
+using results::Row;
+
+/// The row of a comparison of stages, gpt2 on one GPU.
+Row row_of(std::string const& sharding, std::string const& status) {
+  Row row = results::empty_row();
+  row["model"] = "gpt2";
+  row["sharding"] = sharding;
+  row["precision"] = "fp16";
+  row["offload"] = "none";
+  row["device"] = "cuda";
+  row["world"] = 1;
+  row["batch"] = 4;
+  row["sequence"] = 512;
+  row["accumulation"] = 1;
+  row["status"] = status;
+  row["planned_gpu_mem_mb"] = 2048.0;
+  if (status != "ok") return row;
+  row["peak_gpu_mem_mb"] = 4198.4;  // 4.1 GB
+  row["tokens_per_sec_per_rank"] = 90000.0;
+  row["avg_step_time_s"] = 0.0225;
+  return row;
+}
+
+bool holds(std::string const& text, std::string const& part) {
+  CAPTURE(text);
+  CAPTURE(part);
+  return text.find(part) != text.npos;
+}
+
+}  // namespace
+
+TEST_CASE("a row with the shape of a published one has its figures and the ratios") {
+  std::vector<Row> rows = {row_of("zs0", "ok"), row_of("zs3", "oom"), row_of("dp", "ok")};
+  compare::add_published(rows, {"stage-sweep-7b", "stage-sweep"});
+  Row const& found = rows[0].at("published");
+  CHECK(found.at("comparison") == "stage-sweep");
+  CHECK(found.at("machine") == "one A100 80 GB");
+  CHECK(found.at("figures").at("tokens_per_sec_per_gpu") == 45000);
+  CHECK(found.at("ratios").at("tokens_per_sec_per_gpu").get<double>() == doctest::Approx(2.0));
+  CHECK(found.at("ratios").at("step_ms").get<double>() == doctest::Approx(0.5));
+  CHECK(found.at("ratios").at("peak_gb").get<double>() == doctest::Approx(0.5));
+  CHECK(rows[1].at("published").at("ratios").empty());
+  CHECK(rows[1].at("published").at("figures").at("peak_gb") == 4.5);
+  CHECK_FALSE(rows[2].contains("published"));
+}
+
+TEST_CASE("the closing table has what was published, what is here, and their ratio") {
+  std::vector<Row> const rows = {row_of("zs0", "ok"), row_of("zs3", "oom")};
+  std::string const text = compare::published_text(rows, {"stage-sweep"}, "NVIDIA H200", {});
+  CHECK(holds(text, "published, stage-sweep: stages 0 to 3"));
+  CHECK(holds(text, "45000  90000   2.00"));
+  CHECK(holds(text, "8.20    4.10   0.50"));
+  CHECK(holds(text, "4.50  (2.00)"));
+  CHECK(holds(text, "published on: one A100 80 GB\nhere on: NVIDIA H200\n"));
+  CHECK(holds(text, "not repeated here: 2 of the 4 rows"));
+  CHECK(compare::published_text(rows, {}, "NVIDIA H200", {}).empty());
+}
+
+TEST_CASE("accumulation makes another shape") {
+  std::vector<Row> rows = {row_of("zs0", "ok")};
+  rows[0]["accumulation"] = 2;
+  compare::add_published(rows, {"stage-sweep"});
+  CHECK_FALSE(rows[0].contains("published"));
+  CHECK(holds(compare::published_text(rows, {"stage-sweep"}, "", {}), "published: no row here has"));
+}
