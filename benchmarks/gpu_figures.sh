@@ -17,15 +17,20 @@ rows() {
   local name=$1
   shift
   echo "== $name: compare $*"
+  rm -f "$out/$name.json" "$out/$name.csv"  # figures of an earlier run are none of this one
   "$bin/compare" --device "$device" --vocabulary 50257 --json "$out/$name.json" --csv "$out/$name.csv" "$@" \
     > "$out/$name.txt" 2>&1 || echo "compare ended with $?: $(tail -n 1 "$out/$name.txt")"
   [ -e "$out/$name.csv" ] || return 0
   sed 's/"[^"]*"/-/g' "$out/$name.csv" | awk -F, '
+    # What was not measured is a hyphen.
+    function cell(name) { return $at[name] == "" ? "-" : $at[name] }
+    function in_form(form, name) { return $at[name] == "" ? "-" : sprintf(form, $at[name]) }
     NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
-    { printf "%-44s %-8s %9.0f tok/s +- %.2f%%, %9.1f MB (planned %9.1f), %s%% busy, %s W, %s MFU, collectives %s s, exposed %s s, %s\n",
-        $at["experiment"], $at["status"], $at["median_tokens_per_sec"], $at["spread_pct"], $at["peak_gpu_mem_mb"],
-        $at["planned_gpu_mem_mb"], $at["avg_gpu_util_pct"], $at["avg_power_w"], $at["mfu_pct"], $at["comm_time_s"],
-        $at["comm_exposed_s"], $at["weights_hash"] }'
+    { printf "%-44s %-8s %9s tok/s +- %s, %9s MB (planned %9s), %s busy, %s W, %s MFU, collectives %s, exposed %s, %s\n",
+        cell("experiment"), cell("status"), in_form("%.0f", "median_tokens_per_sec"), in_form("%.2f%%", "spread_pct"),
+        in_form("%.1f", "peak_gpu_mem_mb"), in_form("%.1f", "planned_gpu_mem_mb"), in_form("%s%%", "avg_gpu_util_pct"),
+        cell("avg_power_w"), in_form("%s%%", "mfu_pct"), in_form("%s s", "comm_time_s"), in_form("%s s", "comm_exposed_s"),
+        cell("weights_hash") }'
 }
 
 one=(--gpus 1 --stages 0 --offloads none --steps 8 --warmup 4 --min-time 1.5)
@@ -62,10 +67,12 @@ for part in "$@"; do
       for precision in fp64 fp32 tf32 bf16x6 bf16x3; do
         attention=auto
         if [ "$precision" = fp64 ]; then attention=reference; fi
+        rm -f "$out/drift_$precision.txt"
         "$bin/train" -q --device "$device" --model gpt2 --precision "$precision" --attention "$attention" --batch 4 \
           --sequence 128 --steps "${TESSERA_STEPS:-100}" --clip 1 --min-time 0.000001 --log "$out/drift_$precision.jsonl" ||
           { echo "drift: $precision ended with $?"; continue; }
         grep -o '"step":[0-9]*,"loss":[^,]*' "$out/drift_$precision.jsonl" | sed 's/.*://' > "$out/drift_$precision.txt"
+        [ -e "$out/drift_fp64.txt" ] || { echo "drift: there is no run in double"; break; }
         paste "$out/drift_fp64.txt" "$out/drift_$precision.txt" | awk -v name="$precision" '
           { off = $1 - $2; if (off < 0) off = -off; if (off > most) most = off; sum += off * off }
           END { printf "%-8s of %d losses from double: largest %.3g, root mean square %.3g\n", name, NR, most, sqrt(sum / NR) }'
@@ -74,9 +81,10 @@ for part in "$@"; do
     start)
       for model in gpt2 gpt2-xl; do
         for run in 1 2 3; do
+          rm -f "$out/start.jsonl"
           "$bin/train" --device "$device" --model "$model" --precision bf16 --batch 8 --sequence 1024 --steps 1 \
             --min-time 0.000001 --log "$out/start.jsonl" > "$out/start.txt" 2>&1 || tail -n 1 "$out/start.txt"
-          echo "start of $model, run $run: $(grep -o '"first_step_s":[0-9.]*' "$out/start.jsonl" || true)"
+          echo "start of $model, run $run: $(grep -o '"first_step_s":[0-9.]*' "$out/start.jsonl" 2> /dev/null || echo none)"
         done
       done
       ;;

@@ -31,7 +31,7 @@ using results::Row;
 
 /// What the published comparisons of stages and offloads call it; rates are over all ranks, sizes in 2^30
 /// bytes.
-Row published_names(Row const& row) {
+Row published_keys(Row const& row) {
   auto const scaled = [&](char const* field, double factor) {
     Row const& value = row.at(field);
     return value.is_number() ? Row(value.get<double>() * factor) : Row(nullptr);
@@ -52,7 +52,7 @@ Row published_names(Row const& row) {
 Row flat(results::Document const& document) {
   Row list = Row::array();
   for (Row const& row : document.rows) {
-    Row flat_row = published_names(row);
+    Row flat_row = published_keys(row);
     flat_row["schema_version"] = results::schema_version;
     for (auto const& field : row.items())
       if (!field.value().is_structured()) flat_row[field.key()] = field.value();
