@@ -125,6 +125,7 @@ struct Pipeline;
 // tensor/
 template <class Memory>
 class Arena;
+struct AddressSpace;
 struct HostMemory;
 template <class T, class Place>
 class Tensor;

@@ -33,11 +33,10 @@ class StepMemory {
         evaluate_program_(&plan.evaluate),
         train_(plan.train.buffers.size()),
         evaluate_(plan.evaluate.buffers.size()) {
-    for (std::size_t index = 0; index < train_.size(); ++index)
-      train_[index] = hand_out(plan.train.buffers[index]);
-    for (std::size_t index = 0; index < evaluate_.size(); ++index)
-      evaluate_[index] = hand_out(plan.evaluate.buffers[index]);
+    hand_out(plan);
   }
+  /// The same addresses without memory, for what only records a plan's step; no buffer may be touched.
+  TESSERA_COLD static StepMemory without_memory(StepPlan const& plan) { return {plan, NoMemory()}; }
 
   /// The addresses of all buffers of a program of the plan; null where a buffer is never used, or in the
   /// file.
@@ -132,18 +131,39 @@ class StepMemory {
   }
 
  private:
+  struct NoMemory {};
+  TESSERA_COLD StepMemory(StepPlan const& plan, NoMemory)
+      : addresses_(plan.arena_bytes[static_cast<std::size_t>(Tier::device)] +
+                   plan.arena_bytes[static_cast<std::size_t>(Tier::host)]),
+        evaluate_program_(&plan.evaluate),
+        train_(plan.train.buffers.size()),
+        evaluate_(plan.evaluate.buffers.size()) {
+    hand_out(plan);
+  }
+
   static std::size_t size(Buffer const& buffer) { return static_cast<std::size_t>(buffer.bytes); }
   std::byte* address(Buffer const& buffer) const {
     return (buffer.tier == Tier::device ? device_.base() : host_.base()) + buffer.offset;
   }
-  TESSERA_COLD std::byte* hand_out(Buffer const& buffer) {
+  TESSERA_COLD void hand_out(StepPlan const& plan) {
+    for (std::size_t index = 0; index < train_.size(); ++index)
+      train_[index] = hand_out(plan, plan.train.buffers[index]);
+    for (std::size_t index = 0; index < evaluate_.size(); ++index)
+      evaluate_[index] = hand_out(plan, plan.evaluate.buffers[index]);
+  }
+  TESSERA_COLD std::byte* hand_out(StepPlan const& plan, Buffer const& buffer) {
     if (buffer.offset < 0 || !has_addresses(buffer.tier)) return nullptr;
-    return buffer.tier == Tier::device ? device_.view(buffer.offset, buffer.bytes)
-                                       : host_.view(buffer.offset, buffer.bytes);
+    bool const on_device = buffer.tier == Tier::device;
+    if (addresses_.base()) {
+      std::int64_t const begin = on_device ? 0 : plan.arena_bytes[static_cast<std::size_t>(Tier::device)];
+      return addresses_.view(begin + buffer.offset, buffer.bytes);
+    }
+    return on_device ? device_.view(buffer.offset, buffer.bytes) : host_.view(buffer.offset, buffer.bytes);
   }
 
   DeviceArena<Place> device_;
   OffloadArena<Place> host_;
+  Arena<AddressSpace> addresses_;  // instead of both, where nothing is touched
   std::unique_ptr<StateFile> file_;
   Program const* evaluate_program_;
   std::vector<std::byte*> train_, evaluate_;

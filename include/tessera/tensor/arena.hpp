@@ -99,6 +99,23 @@ struct HostMemory {
 };
 using HostArena = Arena<HostMemory>;
 
+/// Addresses without memory: what they point at must not be touched.
+struct AddressSpace {
+  static constexpr std::int64_t granularity = 4096;
+
+  static std::byte* map(std::int64_t bytes) {
+    void* const address = ::mmap(nullptr, static_cast<std::size_t>(bytes), PROT_NONE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (address == MAP_FAILED)
+      detail::throw_error(ErrorKind::out_of_memory, {"cannot reserve ", bytes, " bytes of addresses: ",
+                                                     std::strerror(errno), "; choose a smaller model"});
+    return static_cast<std::byte*>(address);
+  }
+  static void unmap(std::byte* base, std::int64_t bytes) noexcept {
+    ::munmap(base, static_cast<std::size_t>(bytes));
+  }
+};
+
 namespace detail {
 template <class Place>
 struct memory_of;

@@ -69,6 +69,13 @@ class AnyTrainer {
 std::unique_ptr<AnyTrainer> make_trainer(AnyModel const& model, RecipeTable const& recipe, comm::Comm comm,
                                          TrainerOptions const& options);
 
+/// Reports the operations and collectives of a training step as AnyTrainer::record does, without the memory,
+/// the device and the other ranks that a trainer takes. In a library without the recipe's device the
+/// operations are those of the CPU. Returns the plan that the step is of. Throws what make_trainer throws,
+/// but for what does not fit.
+StepPlan record_step(AnyModel const& model, RecipeTable const& recipe, TrainerOptions const& options,
+                     int rank, int world, Recorder& recorder, StepObserver const& observer = {});
+
 /// Why this library cannot run a legal recipe, with the way out; nothing when it can.
 std::optional<std::string> unavailable_reason(RecipeTable const& recipe);
 

@@ -68,6 +68,7 @@ std::unique_ptr<ProductPlans> measure_products_of_gpus(std::string const& folder
 
 DeviceRecipes const* cuda_recipes() {
   static DeviceRecipes const recipes{.make = &make_engine_on<Cuda>,
+                                     .record = &record_on<Cuda>,
                                      .devices = &count_gpus,
                                      .need = [] { cuda::select_device(0); },
                                      .default_ranks = &one_two_four,

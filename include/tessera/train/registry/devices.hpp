@@ -23,24 +23,45 @@ std::unique_ptr<AnyTrainer> make_engine(AnyModel const& model, RecipeTable const
                                         TrainerOptions const& options);
 
 /// The engine for the format that a recipe computes in.
+/// Reports a training step without memory for it, and returns its plan.
+template <class Place, class T>
+StepPlan record_engine(AnyModel const& model, RecipeTable const& recipe, TrainerOptions const& options,
+                       StepShape const& shape, Recorder& recorder, StepObserver const& observer);
+
+/// Calls `by` with a value of the type in which a recipe computes.
+template <class F>
+auto in_type_of(RecipeTable const& recipe, F&& by) {
+  switch (recipe.types.activation) {
+    case DType::f64:
+      return by(double());
+    case DType::f16:
+      return by(half());
+    case DType::bf16:
+      return by(bfloat16());
+    default:
+      return by(float());
+  }
+}
+
 template <class Place>
 std::unique_ptr<AnyTrainer> make_engine_on(AnyModel const& model, RecipeTable const& recipe, comm::Comm comm,
                                            TrainerOptions const& options) {
-  switch (recipe.types.activation) {
-    case DType::f64:
-      return make_engine<Place, double>(model, recipe, std::move(comm), options);
-    case DType::f16:
-      return make_engine<Place, half>(model, recipe, std::move(comm), options);
-    case DType::bf16:
-      return make_engine<Place, bfloat16>(model, recipe, std::move(comm), options);
-    default:
-      return make_engine<Place, float>(model, recipe, std::move(comm), options);
-  }
+  return in_type_of(
+      recipe, [&]<class T>(T) { return make_engine<Place, T>(model, recipe, std::move(comm), options); });
+}
+template <class Place>
+StepPlan record_on(AnyModel const& model, RecipeTable const& recipe, TrainerOptions const& options,
+                   StepShape const& shape, Recorder& recorder, StepObserver const& observer) {
+  return in_type_of(recipe, [&]<class T>(T) {
+    return record_engine<Place, T>(model, recipe, options, shape, recorder, observer);
+  });
 }
 
 struct DeviceRecipes {
   std::unique_ptr<AnyTrainer> (*make)(AnyModel const& model, RecipeTable const& recipe, comm::Comm comm,
                                       TrainerOptions const& options);
+  StepPlan (*record)(AnyModel const& model, RecipeTable const& recipe, TrainerOptions const& options,
+                     StepShape const& shape, Recorder& recorder, StepObserver const& observer);
   int (*devices)();  ///< of this machine
   void (*need)();    ///< throws where none of them can be used
   std::vector<int> (*default_ranks)();

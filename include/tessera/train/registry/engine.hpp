@@ -53,19 +53,36 @@ class EngineTrainer final : public AnyTrainer {
   EngineState<Place, T> state_;
 };
 
+/// The functions of a model for a place, with adapters. Throws Error(unsupported) where it has none.
 template <class Place, class T>
-std::unique_ptr<AnyTrainer> make_engine(AnyModel const& model, RecipeTable const& recipe, comm::Comm comm,
-                                        TrainerOptions const& options) {
-  UnitFunctions<Place, T> const& functions = model.functions<Place, T>();
+ErasedModel<Place, T> erased(AnyModel const& model) {
+  UnitFunctions<Place, T> functions = model.functions<Place, T>();
   if (functions.forward == nullptr)
     throw Error(ErrorKind::unsupported, "this model was not compiled for device " + std::string(Place::name) +
                                             "; use another device, or name that place in its any_model<...>");
-  UnitFunctions<Place, T> with_adapters = functions;
-  with_adapters.adapting = &lora_functions<Place, T>;
-  return std::make_unique<EngineTrainer<Place, T>>(
-      ErasedModel<Place, T>{model.object(), with_adapters, model.units(), model.vocabulary(),
-                            model.positions()},
-      recipe, std::move(comm), options);
+  functions.adapting = &lora_functions<Place, T>;
+  return {model.object(), functions, model.units(), model.vocabulary(), model.positions()};
+}
+
+template <class Place, class T>
+std::unique_ptr<AnyTrainer> make_engine(AnyModel const& model, RecipeTable const& recipe, comm::Comm comm,
+                                        TrainerOptions const& options) {
+  return std::make_unique<EngineTrainer<Place, T>>(erased<Place, T>(model), recipe, std::move(comm), options);
+}
+
+template <class Place, class T>
+StepPlan record_engine(AnyModel const& model, RecipeTable const& recipe, TrainerOptions const& options,
+                       StepShape const& shape, Recorder& recorder, StepObserver const& observer) {
+  ErasedModel<Place, T> const of = trained_by(erased<Place, T>(model), recipe, options);
+  StepPlan plan = make_plan(of.units({shape.batch, shape.sequence}), recipe, shape);
+  check_segments(plan.units, of.functions.without_segment);
+  auto const memory = StepMemory<Place>::without_memory(plan);
+  Context<Place> context(1, {}, &recorder, Math::of(recipe));
+  comm::RecordingTransport transport(shape.rank, shape.world, recorder);
+  ParameterStore<Place, T> store(plan, memory, context, transport, step_rule(recipe, options, shape));
+  Executor<Place, T> step(plan, plan.train, memory, of.functions, of.object.get());
+  step.run(context, store, transport, observer);
+  return plan;
 }
 
 }  // namespace detail
@@ -74,6 +91,8 @@ std::unique_ptr<AnyTrainer> make_engine(AnyModel const& model, RecipeTable const
   namespace detail {                                                                                      \
   template std::unique_ptr<AnyTrainer> make_engine<P, T>(AnyModel const&, RecipeTable const&, comm::Comm, \
                                                          TrainerOptions const&);                          \
+  template StepPlan record_engine<P, T>(AnyModel const&, RecipeTable const&, TrainerOptions const&,       \
+                                        StepShape const&, Recorder&, StepObserver const&);                \
   }
 
 }  // namespace v0

@@ -45,6 +45,7 @@ std::deque<ModelFamily>& families() {
 DeviceRecipes const* cpu_recipes() {
   static DeviceRecipes const recipes{
       .make = &make_engine_on<Cpu>,
+      .record = &record_on<Cpu>,
       .devices = [] { return 64; },
       .need = [] {},
       .default_ranks = [] { return std::vector<int>{4}; },
@@ -190,6 +191,16 @@ std::unique_ptr<AnyTrainer> make_trainer(AnyModel const& model, RecipeTable cons
   detail::DeviceRecipes const& recipes = detail::need_recipes_of(recipe);
   detail::check_options(options, model.positions());
   return recipes.make(model, recipe, std::move(comm), options);
+}
+
+StepPlan record_step(AnyModel const& model, RecipeTable const& recipe, TrainerOptions const& options,
+                     int rank, int world, Recorder& recorder, StepObserver const& observer) {
+  if (auto const rule = broken_rule(recipe)) throw Error(ErrorKind::config, std::string(*rule));
+  if (auto const reason = unsupported_reason(recipe)) throw Error(ErrorKind::unsupported, *reason);
+  detail::check_options(options, model.positions());
+  StepShape const shape = step_shape(recipe, options, rank, world);
+  auto const* const there = detail::recipes_of(recipe.device);
+  return (there ? there : detail::cpu_recipes())->record(model, recipe, options, shape, recorder, observer);
 }
 
 std::optional<std::string> unavailable_reason(RecipeTable const& recipe) {
