@@ -12,6 +12,7 @@
 #include "tessera/plan/listing.hpp"
 
 #include "common/marks.hpp"
+#include "common/step_costs.hpp"
 #include "common/terminal.hpp"
 #include "common/values.hpp"
 
@@ -21,17 +22,6 @@ namespace cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-/// Sums what the operations of one entry cost.
-struct Costs final : Recorder {
-  void operation(Operation const& operation) override {
-    flops += operation.flops;
-    bytes += operation.bytes;
-  }
-  void violation(char const*) override {}
-
-  double flops = 0, bytes = 0;
-};
 
 double seconds(std::int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; }
 
@@ -129,14 +119,12 @@ StepTimer::StepTimer(AnyTrainer& trainer, int rank, std::function<std::int64_t()
     timed.collective = entry.move != Move::none && entry.move != Move::copy;
     times_.entries.push_back(std::move(timed));
   }
-  Costs costs;
-  std::int64_t turn = 0;
-  trainer.record(costs, [&](StepPlan const&, Entry const& entry, std::span<std::byte* const>) {
-    TimedEntry& timed = times_.entries[static_cast<std::size_t>(program.schedule.turn(turn++).index)];
-    timed.flops = costs.flops;
-    timed.bytes = entry.move == Move::none ? costs.bytes : static_cast<double>(program.bytes_of(entry));
-    costs.flops = costs.bytes = 0;
-  });
+  std::vector<Cost> const costs =
+      costs_of([&](Recorder& recorder, StepObserver const& observer) { trainer.record(recorder, observer); });
+  for (std::size_t index = 0; index < costs.size(); ++index) {
+    times_.entries[index].flops = costs[index].flops + costs[index].attention_flops;
+    times_.entries[index].bytes = costs[index].bytes;
+  }
 }
 
 void StepTimer::begin(std::int64_t number) {

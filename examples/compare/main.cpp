@@ -83,6 +83,7 @@ void declare(cli::CommandLine& line, Settings& settings) {
   cli::add_machine_flags(line, settings.trainer);
   cli::add_nvme_path_flag(line, settings.nvme_path);
   cli::add_product_plans_flag(line, settings.product_plans);
+  cli::add_machine_flag(line, settings.machine);
   cli::add_defaults_flag(line, settings.defaults);
   line.list("--published", "NAME,...", "", "hold rows against these: " + cli::joined(published_names()),
             [&](std::string const& flag, cli::Names const& items) {
@@ -344,8 +345,7 @@ std::vector<Measured> measure_all(std::vector<Point> const& points, Settings con
       std::count_if(points.begin(), points.end(), [](Point const& point) { return !point.refusal; }));
   for (Point const& point : points) {
     if (cli::Interrupt::caught()) {
-      measured.push_back(
-          not_run(point, settings.trainer, "not run: interrupted by " + cli::Interrupt::name()));
+      measured.push_back(not_run(point, settings, "not run: interrupted by " + cli::Interrupt::name()));
       continue;
     }
     double const elapsed = seconds_since(began);
@@ -359,7 +359,7 @@ std::vector<Measured> measure_all(std::vector<Point> const& points, Settings con
       if (done <= total) progress.show(done, rate, "loss " + cli::fixed(loss, 3), left);
     };
     if (point.refusal)
-      measured.push_back(not_run(point, settings.trainer, {}));
+      measured.push_back(not_run(point, settings, {}));
     else
       measured.push_back(measure(point, settings, data.of(point), observer));
     run += point.refusal ? 0 : 1;
@@ -503,6 +503,7 @@ int run(int argc, char const* const* argv) {
     cli::print_notes(std::cout, settings.file, differences);
     return 0;
   }
+  settings.times = cli::known_times(settings.machine, settings.matrix.device);
   settings.plans = cli::open_product_plans(settings.product_plans, settings.matrix.device);
   Outputs outputs(settings, points);
 

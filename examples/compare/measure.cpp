@@ -377,10 +377,11 @@ std::int64_t steps_of(Settings const& settings, Point const& point, TokenSource 
          cli::steps_of_epoch(cli::samples_of(data, point.sequence, settings.samples), point.split.global());
 }
 
-Measured not_run(Point const& point, TrainerOptions const& options, std::string const& reason) {
+Measured not_run(Point const& point, Settings const& settings, std::string const& reason) {
   Measured row;
+  if (settings.times) row.predicted = cli::predict(point, settings.trainer, *settings.times);
   try {
-    add_plan(row, point, options, false);
+    add_plan(row, point, settings.trainer, false);
   } catch (Error const&) {  // it has no plan either
   }
   row.status = point.refusal ? "refused" : "failed";
@@ -390,8 +391,9 @@ Measured not_run(Point const& point, TrainerOptions const& options, std::string 
 
 Measured measure(Point const& point, Settings const& settings, TokenSource const& data,
                  StepObserver const& observer) {
-  if (point.refusal) return not_run(point, settings.trainer, {});
+  if (point.refusal) return not_run(point, settings, {});
   Measured row;
+  if (settings.times) row.predicted = cli::predict(point, settings.trainer, *settings.times);
   try {
     add_plan(row, point, settings.trainer, true);
     std::int64_t steps = 0;

@@ -62,6 +62,7 @@ struct Measured {
   std::optional<std::int64_t> planned_device, planned_host, planned_nvme;  ///< bytes, the largest over ranks
   std::optional<std::int64_t> params, trainable;
   std::string schedule_hash;
+  cli::Prediction predicted;
   std::vector<Repeat> repeats;
 
   bool ok() const { return status == "ok"; }
@@ -85,7 +86,7 @@ Measured measure(Point const& point, Settings const& settings, TokenSource const
                  StepObserver const& observer);
 
 /// A row that was not run, with what the plan says of it.
-Measured not_run(Point const& point, TrainerOptions const& options, std::string const& reason);
+Measured not_run(Point const& point, Settings const& settings, std::string const& reason);
 
 }  // namespace compare
 }  // namespace v0

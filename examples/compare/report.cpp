@@ -249,6 +249,12 @@ Row row_of(Measured const& of, Measured const* base, std::vector<Measured> const
     row["product_plans"] = cli::or_null(cli::product_plans_text(point.recipe.device, products.has_value()));
     row["measured_products"] = cli::or_null(products);
   }
+  if (auto const rate = of.predicted.tokens_per_second()) {
+    row["predicted_step_time_s"] = *of.predicted.step_s;
+    row["predicted_tokens_per_sec"] = *rate;
+    row["predicted_guessed_pct"] = 100.0 * of.predicted.guessed;
+    if (of.ok()) row["prediction_error_pct"] = 100.0 * (*rate / of.tokens_per_second() - 1.0);
+  }
   if (Measured const* twin = twin_of(of, all, settings)) row["same_program_as"] = twin->point.experiment;
   if (of.ok()) {
     double const rate = of.tokens_per_second();

@@ -12,6 +12,7 @@
 
 #include "common/config_file.hpp"
 #include "common/matrix.hpp"
+#include "common/predict.hpp"
 #include "common/run_flags.hpp"
 
 namespace tessera {
@@ -42,7 +43,9 @@ struct Settings {
   std::string format = "rows";
   std::string defaults = "own";  ///< or the published comparison that they are of
   bool timestamp = false;
-  cli::Names published;  ///< comparisons that rows are held against
+  std::filesystem::path machine;
+  cli::KnownTimes times;  ///< none: nothing is predicted
+  cli::Names published;   ///< comparisons that rows are held against
   bool list = false;
   cli::ConfigFile file;
 };

@@ -39,6 +39,8 @@ struct Shown {
 
 constexpr auto shown_columns = std::to_array<Shown>({
     {"tok/s", 9, "median_tokens_per_sec", 0, 1.0, Best::fastest},
+    {"predicted\ntok/s", 7, "predicted_tokens_per_sec", 0, 1.0, Best::none},
+    {"off\n%", 6, "prediction_error_pct", 1, 1.0, Best::none},
     {"+-", 8, "std_tokens_per_sec", 0, 1.0, Best::none},
     {"speedup", 6, "speedup", 2, 1.0, Best::none},
     {"ms/step", 7, "avg_step_time_s", 1, 1e3, Best::fastest},
@@ -242,6 +244,18 @@ std::string smallest_text(std::vector<Measured> const& measured) {
          "\n";
 }
 
+/// By how much predictions were off, where there are some.
+std::string predicted_text(std::vector<Row> const& rows) {
+  std::vector<double> off;
+  for (Row const& row : rows)
+    if (Row const& error = row.at("prediction_error_pct"); error.is_number())
+      off.push_back(std::fabs(error.get<double>()));
+  if (off.empty()) return {};
+  return "predicted: " + std::to_string(off.size()) + (off.size() == 1 ? " row" : " rows") + ", off by " +
+         cli::fixed(cli::median(off), 1) + "% (median) and " + cli::fixed(std::ranges::max(off), 1) +
+         "% at the most\n";
+}
+
 std::string verdict(std::vector<Measured> const& measured, std::vector<Row> const& rows,
                     cli::Terminal const& terminal) {
   std::string out;
@@ -295,7 +309,7 @@ std::string verdict(std::vector<Measured> const& measured, std::vector<Row> cons
         (inexact == 0 ? terminal.green("planned = peak to the byte in all " + std::to_string(exact) + " rows")
                       : terminal.red("planned and peak differ in " + std::to_string(inexact) + " rows")) +
         "\n";
-  out += fastest_text(measured) + smallest_text(measured);
+  out += predicted_text(rows) + fastest_text(measured) + smallest_text(measured);
   out += "rows:";
   for (char const* status : {"ok", "oom", "refused", "failed"})
     if (counts[status] > 0) out += " " + std::to_string(counts[status]) + " " + status + ",";

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // plan: the bytes of every recipe before anything is allocated, what fits, and what to pick.
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <iostream>
 #include <string>
@@ -35,6 +36,7 @@ constexpr char examples[] = R"(Examples:
   plan --device cuda --model gpt2-xl --ranks 8 --memory 40GB --host-memory 512GiB
   plan --model gpt2 --stages 3 --recompute none,gelu,block --host-memory 64GiB
   plan --model gpt2-medium --precisions bf16 --json plan.json
+  plan --model gpt2 --machine machine.json --prefer speed   times of info --measure machine.json
   plan --model gpt2 --freeze 'wte|wpe|h\.[0-5]\.'      what training the upper half needs
   plan --model layers=2,heads=2,channels=64 --stages 3 --precisions bf16 --offloads none --schedule
 
@@ -66,10 +68,26 @@ struct Settings {
   std::filesystem::path nvme_path;
   std::filesystem::path json;
   double search_time = 0.5;  ///< seconds
+  std::filesystem::path machine;
+  cli::KnownTimes times;  ///< none: nothing is predicted
+  std::string prefer;     ///< as given; empty: the simplest that fits
   bool no_search = false, schedule = false;
   bool checkpoint_async = false;  ///< the trainer's options say it too
   cli::ConfigFile file;
 };
+
+cli::Names const preferences = {"speed", "memory", "efficiency"};
+
+/// Refuses a preference that needs predictions where there are none.
+Preference preference_of(Settings const& settings) {
+  if (settings.prefer.empty()) return Preference::simple;
+  if (settings.prefer == "memory") return Preference::memory;
+  if (settings.machine.empty())
+    cli::refuse("--prefer " + settings.prefer +
+                " compares predicted speeds, and no machine's times are known; give --machine FILE, which "
+                "info --measure FILE writes");
+  return settings.prefer == "speed" ? Preference::speed : Preference::efficiency;
+}
 
 void declare(cli::CommandLine& line, Settings& settings) {
   cli::add_matrix_flags(line, settings.matrix);
@@ -90,6 +108,13 @@ void declare(cli::CommandLine& line, Settings& settings) {
   line.whole("--threads", settings.trainer.threads, "threads of a rank; 0 shares the cores", 0, 1024);
   line.toggle("--checkpoint-async", settings.checkpoint_async,
               "count what train --checkpoint-async takes: a copy of the state in host memory");
+  line.group("Advice");
+  cli::add_machine_flag(line, settings.machine);
+  line.custom("--prefer", "speed|memory|efficiency", "",
+              "pick the row with the most of this; else the simplest",
+              [&](std::string const& flag, std::string const& value) {
+                settings.prefer = cli::choice(flag, value, preferences);
+              });
   line.group("Output");
   line.path("--json", "FILE", settings.json, "write the plans here; - is stdout");
   line.toggle("--schedule", settings.schedule,
@@ -150,6 +175,11 @@ Json to_json(Planned const& row, MemoryLimit const& limit, Planned const* picked
   found("largest_batch", row.largest_batch);
   found("longest_sequence", row.longest_sequence);
   json["schedule_hash"] = row.schedule_hash;
+  auto const rate = row.predicted.tokens_per_second();
+  json["predicted_step_time_s"] = rate ? Json(*row.predicted.step_s) : Json(nullptr);
+  json["predicted_tokens_per_sec"] = cli::or_null(rate);
+  json["predicted_guessed_pct"] = rate ? Json(100.0 * row.predicted.guessed) : Json(nullptr);
+  json["prediction_reason"] = cli::or_null(row.predicted.reason);
   return json;
 }
 
@@ -183,6 +213,10 @@ std::string row_text(Planned const& row, bool first, Settings const& settings,
   columns.push_back({"a rank", true, 90, size});
   columns.push_back({"all ranks", true, 8, size});
   columns.push_back({"fits", false, 100});
+  if (settings.times) {
+    columns.push_back({"ms/step", true, 50, 9});
+    columns.push_back({"tok/s", true, 60, 11});
+  }
   if (!settings.no_search) {
     columns.push_back({"batch up to", true, 7});
     columns.push_back({"sequence up to", true, 6});
@@ -203,6 +237,11 @@ std::string row_text(Planned const& row, bool first, Settings const& settings,
                     : tier == static_cast<std::size_t>(Tier::nvme) ? size_text(row.footprint.nvme)
                                                                    : "");
     cells.push_back(tier == 0 ? (row.fits() ? "yes" : "no") : "");
+    if (settings.times) {
+      auto const rate = tier == 0 ? row.predicted.tokens_per_second() : std::nullopt;
+      cells.push_back(rate ? cli::fixed(*row.predicted.step_s * 1e3, 1) : tier == 0 ? "-" : "");
+      cells.push_back(rate ? cli::grouped(std::llround(*rate)) : tier == 0 ? "-" : "");
+    }
     if (!settings.no_search) {
       cells.push_back(tier == 0 ? count_text(row.largest_batch) : "");
       cells.push_back(tier == 0 ? count_text(row.longest_sequence) : "");
@@ -239,7 +278,7 @@ std::string untried_text(Planned const& row, MemoryLimit const& limit) {
   return ways.empty() ? "" : "; try " + cli::joined(ways, " or ");
 }
 
-std::string picks_text(std::vector<Planned> const& rows, MemoryLimit const& limit) {
+std::string picks_text(std::vector<Planned> const& rows, MemoryLimit const& limit, Preference preferred) {
   std::string out;
   cli::Names seen;
   for (Planned const& row : rows) {
@@ -251,11 +290,14 @@ std::string picks_text(std::vector<Planned> const& rows, MemoryLimit const& limi
                               (row.point.split.ranks == 1 ? " rank" : " ranks") + ", batch " +
                               std::to_string(row.point.split.batch) + ", sequence " +
                               std::to_string(row.point.sequence);
-    if (Planned const* best = pick(rows, name)) {
+    if (Planned const* best = pick(rows, name, preferred)) {
+      auto const rate = best->predicted.tokens_per_second();
       out += "pick for " + label + ": " + best->point.experiment + ", " + size_text(best->on(Tier::device)) +
              " a rank" +
              (best->on(Tier::host) > 0 ? " and " + size_text(best->on(Tier::host)) + " of host memory" : "") +
-             (best->on(Tier::nvme) > 0 ? " and " + size_text(best->on(Tier::nvme)) + " on NVMe" : "") + "\n";
+             (best->on(Tier::nvme) > 0 ? " and " + size_text(best->on(Tier::nvme)) + " on NVMe" : "") +
+             (rate ? ", " + cli::grouped(std::llround(*rate)) + " tok/s predicted" : std::string()) + "\n" +
+             advice_text(rows, *best, preferred);
       continue;
     }
     auto const excess = [&](Planned const& other) {  // bytes over the limits
@@ -350,6 +392,8 @@ int run(int argc, char const* const* argv) {
                         examples);
   declare(line, settings);
   if (!line.parse(argc, argv)) return 0;
+  Preference const preferred = preference_of(settings);
+  settings.times = cli::known_times(settings.machine, settings.matrix.device);
   cli::choose_adapters(settings.matrix, settings.trainer.lora);
   if (settings.checkpoint_async) settings.trainer.checkpoints = CheckpointMemory::snapshot;
   std::vector<Point> const points =
@@ -381,6 +425,8 @@ int run(int argc, char const* const* argv) {
     bool const first = rows.empty() || rows.back().point.group() != point.group();
     rows.push_back(
         plan_point(point, settings.trainer, limit, settings.no_search ? 0.0 : settings.search_time));
+    if (settings.times && rows.back().is_planned())
+      rows.back().predicted = cli::predict(point, settings.trainer, *settings.times);
     if (first && (settings.trainer.freeze || settings.trainer.lora) && rows.back().params > 0)
       log << "\n" << frozen_text(rows.back());
     log << (first ? "\n" : "") << row_text(rows.back(), first, settings, terminal) << std::flush;
@@ -388,14 +434,15 @@ int run(int argc, char const* const* argv) {
       log << "\nthe step of " << point.experiment << ":\n"
           << schedule_text(point, settings.trainer) << std::flush;
   }
-  log << "\n" << picks_text(rows, limit) << warnings_text(rows);
+  log << "\n" << picks_text(rows, limit, preferred) << warnings_text(rows);
   if (!settings.json.empty()) {
     Json document = Json::object();
     document["schema_version"] = results::schema_version;
     document["command"] = cli::command_text(argc, argv);
     document["environment"] = cli::environment(device_facts(points.front().recipe.device));
     Json list = Json::array();
-    for (Planned const& row : rows) list.push_back(to_json(row, limit, pick(rows, family(row.point))));
+    for (Planned const& row : rows)
+      list.push_back(to_json(row, limit, pick(rows, family(row.point), preferred)));
     document["rows"] = std::move(list);
     std::string const text = document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
     if (stdout_is_data) {

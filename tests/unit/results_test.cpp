@@ -53,7 +53,8 @@ TEST_CASE("an empty row has every field in order as null") {
       "final_loss_with_padding epochs samples avg_epoch_time_s epoch_times_s epoch_samples_per_sec "
       "first_epoch_loss final_epoch_loss epoch_losses epoch_losses_with_padding step_to_step_std_s "
       "spread_pct unsteady speedup_uncertainty allocated_mb mfu_against "
-      "product_plans measured_products hashed_steps";
+      "product_plans measured_products hashed_steps predicted_step_time_s predicted_tokens_per_sec "
+      "predicted_guessed_pct prediction_error_pct";
   Row const row = results::empty_row();
   std::string fields;
   for (auto const& field : row.items()) {

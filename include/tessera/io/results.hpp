@@ -122,11 +122,15 @@ inline constexpr auto row_fields = std::to_array<std::string_view>({
     "spread_pct",          // of the rate: over repeats, of one repeat from step to step
     "unsteady",            // steps or repeats vary by more than 5%
     "speedup_uncertainty",
-    "allocated_mb",       // of the device by arenas, when the last step had ended
-    "mfu_against",        // whose figure `mfu_pct` divides by: documented or measured
-    "product_plans",      // library or measured: how algorithms of products were chosen
-    "measured_products",  // how many took a measured plan
-    "hashed_steps",       // after which the weights had `weights_hash`
+    "allocated_mb",           // of the device by arenas, when the last step had ended
+    "mfu_against",            // whose figure `mfu_pct` divides by: documented or measured
+    "product_plans",          // library or measured: how algorithms of products were chosen
+    "measured_products",      // how many took a measured plan
+    "hashed_steps",           // after which the weights had `weights_hash`
+    "predicted_step_time_s",  // from times of the machine, before the row ran
+    "predicted_tokens_per_sec",
+    "predicted_guessed_pct",  // of that time, in kinds of work that were not measured
+    "prediction_error_pct",   // the predicted rate's, of the measured one
 });
 
 /// A row with every field of `row_fields` as null.

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// How long parts of steps took on a machine, in a file, and how long others would take there.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "tessera/plan/step_plan.hpp"
+
+#include "common/step_costs.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cli {
+
+/// An entry that was timed while `ranks` ranks ran steps.
+struct TimedCost {
+  std::string precision;
+  int ranks = 1;
+  Cost cost;
+  double seconds = 0;
+};
+
+/// A time that was not measured for what it is of: from the nearest measured ones.
+struct Estimate {
+  double seconds = 0;
+  bool guessed = false;  ///< none of its kind was measured
+};
+
+/// A predicted step of one rank.
+struct PredictedStep {
+  double seconds = 0;
+  double guessed = 0;  ///< of that, in entries of kinds that were not measured
+};
+
+/// The times of one device.
+class MachineTimes {
+ public:
+  MachineTimes() = default;
+  /// `machine`: what it is, for people.
+  MachineTimes(std::string device, std::string machine)
+      : device_(std::move(device)), machine_(std::move(machine)) {}
+
+  /// Reads a file of `info --measure`. Throws Error(failed) where it cannot be read, and Error(data) with
+  /// what is wrong in it.
+  static MachineTimes read(std::filesystem::path const& path);
+  /// Whole or not at all.
+  void write(std::filesystem::path const& path, nlohmann::ordered_json const& environment) const;
+
+  std::string const& device() const { return device_; }
+  std::string const& machine() const { return machine_; }
+  std::vector<TimedCost> const& timings() const { return timings_; }
+  void add(TimedCost timed) { timings_.push_back(std::move(timed)); }
+
+  /// The seconds of an entry while so many ranks run. It is the sum of its operations, bytes and FLOPs at
+  /// rates that fit what was measured of its kind, the nearest sizes the most; numbers of ranks between
+  /// measured ones are interpolated, and beyond them cores are shared. Nothing where no rate is known.
+  std::optional<Estimate> seconds(Cost const& cost, std::string_view precision, int ranks) const;
+
+  /// Runs a plan's training schedule on paper: entries of a lane one after the other, each after those that
+  /// it waits for; on the CPU, whose lanes are one, all of them. The data's way to the device is left out.
+  /// Nothing where a time is not known, with the entry's kind in `unknown`.
+  std::optional<PredictedStep> step(StepPlan const& plan, std::vector<Cost> const& costs,
+                                    std::string* unknown = nullptr) const;
+
+ private:
+  std::string device_, machine_;
+  std::vector<TimedCost> timings_;
+};
+
+}  // namespace cli
+}  // namespace v0
+}  // namespace tessera

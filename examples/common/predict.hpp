@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// How long a step of a recipe would take on a machine whose times are known.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/train/any_trainer.hpp"
+
+#include "common/command_line.hpp"
+#include "common/machine_times.hpp"
+#include "common/matrix.hpp"
+#include "common/values.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cli {
+
+/// The times of `--machine`; none: nothing is predicted.
+using KnownTimes = std::shared_ptr<MachineTimes const>;
+
+inline void add_machine_flag(CommandLine& line, std::filesystem::path& file) {
+  line.path("--machine", "FILE", file,
+            "predict each row's step from times of a machine, which info --measure FILE writes");
+}
+
+/// Throws what reading throws, and Error(config) where the times are another device's than `device`.
+inline KnownTimes known_times(std::filesystem::path const& file, std::string const& device) {
+  if (file.empty()) return nullptr;
+  auto times = std::make_shared<MachineTimes const>(MachineTimes::read(file));
+  if (times->device() != device)
+    throw Error(ErrorKind::config, v0::detail::path_text(file) + " has times of device " + times->device() +
+                                       ", and --device is " + device +
+                                       "; measure that one with info --measure FILE --device " + device);
+  return times;
+}
+
+struct Prediction {
+  std::optional<double> step_s;  ///< none: some entry's time is not known
+  double guessed = 0.0;          ///< the share of it in entries of kinds that were not measured
+  std::string reason;            ///< why there is none
+  std::int64_t tokens = 0;       ///< of a step, over all ranks
+
+  std::optional<double> tokens_per_second() const {
+    return step_s && *step_s > 0 ? std::optional(static_cast<double>(tokens) / *step_s) : std::nullopt;
+  }
+};
+
+/// Records the row's step without running it. Nothing but a reason for what cannot be planned.
+inline Prediction predict(Point const& point, TrainerOptions const& options, MachineTimes const& times) {
+  Prediction prediction;
+  prediction.tokens = point.split.global() * point.sequence;
+  if (point.refusal || !point.model.built) {
+    prediction.reason = point.refusal.value_or("the model cannot be made");
+    return prediction;
+  }
+  try {
+    std::optional<StepPlan> plan;
+    std::vector<Cost> const costs = costs_of([&](Recorder& recorder, StepObserver const& observer) {
+      plan = record_step(point.model.built, point.recipe, options_of(point, options), 0, point.world(),
+                         recorder, observer);
+    });
+    std::string unknown;
+    if (auto const step = times.step(*plan, costs, &unknown)) {
+      prediction.step_s = step->seconds;
+      prediction.guessed = step->seconds > 0 ? step->guessed / step->seconds : 0.0;
+    } else {
+      prediction.reason = "the machine's file has no times of '" + unknown + "'";
+    }
+  } catch (std::exception const& error) {
+    prediction.reason = error.what();
+  }
+  return prediction;
+}
+
+}  // namespace cli
+}  // namespace v0
+}  // namespace tessera

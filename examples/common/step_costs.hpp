@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// What each entry of a step computes, reads and carries, as its operations say.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tessera/core/operation.hpp"
+#include "tessera/plan/schedule.hpp"
+#include "tessera/plan/step_plan.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cli {
+
+/// Of one entry. Entries with equal `what` run the same code.
+struct Cost {
+  std::string what;            ///< its operations, each once, or the move: "copy upload", "all_gather"
+  bool is_move = false;        ///< it carries values and computes nothing
+  double flops = 0;            ///< but for those of attention
+  double attention_flops = 0;  ///< whose rate differs
+  double bytes = 0;            ///< of a move what it carries, of work what it reads and writes at least
+  double operations = 0;       ///< how many
+};
+
+/// Records a step: AnyTrainer::record or record_step.
+using RecordedStep = std::function<void(Recorder& recorder, StepObserver const& observer)>;
+
+/// The costs of the entries of the training schedule, in its order.
+std::vector<Cost> costs_of(RecordedStep const& record);
+
+}  // namespace cli
+}  // namespace v0
+}  // namespace tessera

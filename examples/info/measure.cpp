@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "info/measure.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "tessera/core/place.hpp"
+#include "tessera/policy/parse.hpp"
+#include "tessera/policy/rules.hpp"
+#include "tessera/train/any_trainer.hpp"
+
+#include "common/machine.hpp"
+#include "common/statistics.hpp"
+#include "common/step_times.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace info {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// A model of two layers, and what a step of it takes.
+struct Size {
+  std::string model;
+  std::int64_t batch = 1, sequence = 128, vocabulary = 256;
+};
+
+/// Recipes that have every kind of move, and of work on state, between them.
+struct Kind {
+  std::string_view sharding, offload, recompute;
+};
+constexpr Kind plain{"zero0", "none", "none"};
+constexpr Kind with_all_on_host{"zero3", "cpu_full", "none"};
+constexpr Kind others[] = {with_all_on_host,
+                           {"zero2", "cpu_optimizer", "gelu"},
+                           {"zero1", "none", "none"},
+                           {"dp", "none", "none"},
+                           {"zero3", "none", "block"}};
+
+/// A training that is timed.
+struct Probe {
+  Size size;
+  Kind kind;
+};
+
+/// From those that say the most to those that say the least.
+std::vector<Probe> probes_of(Measuring const& what) {
+  auto const size = [](int heads, int channels, std::int64_t batch, std::int64_t sequence,
+                       std::int64_t vocabulary = 256) {
+    return Size{"layers=2,heads=" + std::to_string(heads) + ",channels=" + std::to_string(channels), batch,
+                sequence, vocabulary};
+  };
+  constexpr std::int64_t large = 50257;
+  std::vector<Size> sizes = {size(4, 128, 8, 128), size(6, 384, 2, 256), size(12, 768, 1, 128, 8192),
+                             size(2, 64, 4, 64),   size(4, 128, 2, 512), size(4, 256, 4, 128, 4096),
+                             size(4, 128, 1, 64),  size(2, 32, 2, 16)};
+  if (what.device != Cpu::name)
+    sizes = {size(12, 768, 32, 128, large),  size(12, 768, 8, 1024, large),
+             size(25, 1600, 8, 1024, large), size(12, 768, 32, 1024, large),
+             size(16, 1024, 4, 512, large),  size(4, 256, 16, 256, 4096),
+             size(20, 1280, 2, 128, large),  size(12, 768, 4, 4096, large),
+             size(32, 2048, 4, 512, large),  size(4, 128, 8, 128)};
+  std::vector<Probe> probes;
+  if (what.model) probes.push_back({{what.model->name, what.batch, what.sequence}, plain});
+  probes.push_back({sizes[0], plain});
+  for (Kind const& kind : others) probes.push_back({sizes[0], kind});
+  probes.push_back({sizes[1], plain});
+  probes.push_back({sizes[1], with_all_on_host});
+  if (!what.nvme_path.empty()) probes.push_back({sizes[1], {"zero3", "nvme", "none"}});
+  for (std::size_t at = 2; at < sizes.size(); ++at) probes.push_back({sizes[at], plain});
+  return probes;
+}
+
+std::vector<std::int32_t> tokens_of(std::int64_t count, std::int64_t vocabulary) {
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(count));
+  for (std::size_t at = 0; at < tokens.size(); ++at)
+    tokens[at] = static_cast<std::int32_t>(at * 2654435761u % static_cast<std::uint64_t>(vocabulary));
+  return tokens;
+}
+
+/// The times of entries with equal costs, from every training that has them.
+class Collected {
+ public:
+  /// Takes the fastest step, which something else disturbed the least, as a whole: where ranks share cores,
+  /// an entry that was quick made another wait.
+  void add(std::string const& precision, int ranks, std::vector<cli::Cost> const& costs,
+           cli::RankTimes const& timed, Schedule const& schedule) {
+    auto const fastest = std::min_element(timed.steps.begin(), timed.steps.end(),
+                                          [](cli::TimedStep const& one, cli::TimedStep const& other) {
+                                            return one.whole.size() < other.whole.size();
+                                          });
+    std::map<Key, std::pair<double, double>> sums;  // seconds and turns
+    for (cli::TimedTurn const& turn : fastest->turns) {
+      auto const at = static_cast<std::size_t>(turn.entry);
+      cli::Cost const& cost = costs[at];
+      if (schedule.entries[at].bucket >= 0 || cost.operations == 0) continue;  // one call of several; nothing
+      Key const key{precision,  ranks,          cost.what, cost.flops, cost.attention_flops,
+                    cost.bytes, cost.operations};
+      all_[key].first = cost;
+      auto& [seconds, turns] = sums[key];
+      seconds += static_cast<double>(turn.ran.size()) * 1e-9;
+      ++turns;
+    }
+    for (auto const& [key, sum] : sums) all_[key].second.push_back(sum.first / sum.second);
+  }
+
+  /// The medians over trainings.
+  void give(cli::MachineTimes& times) const {
+    for (auto const& [key, found] : all_)
+      if (double const seconds = cli::median(found.second); seconds > 0)
+        times.add({std::get<0>(key), std::get<1>(key), found.first, seconds});
+  }
+
+ private:
+  using Key = std::tuple<std::string, int, std::string, double, double, double, double>;
+  std::map<Key, std::pair<cli::Cost, std::vector<double>>> all_;
+};
+
+void time_steps(comm::Comm& comm, cli::ModelChoice const& model, RecipeTable const& recipe,
+                TrainerOptions const& options, Collected& collected) {
+  constexpr int most_steps = 4;
+  constexpr double enough_s = 0.2;
+  auto const trainer = make_trainer(model.built, recipe, comm, options);
+  Batch batch;
+  batch.batch = options.batch;
+  batch.sequence = options.sequence;
+  batch.tokens = tokens_of(batch.elements(), model.sizes.vocabulary);
+  batch.targets = batch.tokens;
+  cli::StepTimer timer(*trainer, comm.rank());
+  double taken = 0;
+  for (int step = 0; step <= most_steps; ++step) {  // the first pays for what steps and timing make
+    timer.begin(step);
+    double const took = trainer->step(batch).get().interval;
+    timer.end(took, step > 0);
+    if (step > 0) taken += took;
+    if (!comm::unanimous(comm, !comm.is_root() || taken < enough_s)) break;
+  }
+  if (!comm.is_root()) return;
+  auto const record = [&](Recorder& recorder, StepObserver const& observer) {
+    trainer->record(recorder, observer);
+  };
+  collected.add(std::string(recipe.names.precision), comm.world(), cli::costs_of(record), timer.take(),
+                trainer->plan().train.schedule);
+}
+
+/// Trains a few steps and keeps the times of their entries; nothing where the recipe is none of this build or
+/// does not fit.
+void run(Probe const& probe, Measuring const& what, std::string_view precision, int ranks,
+         Collected& collected) {
+  RecipeTable const recipe = parse_recipe({.device = what.device,
+                                           .sharding = probe.kind.sharding,
+                                           .precision = precision,
+                                           .offload = probe.kind.offload,
+                                           .recompute = probe.kind.recompute});
+  if (broken_rule(recipe) || unavailable_reason(recipe)) return;
+  bool const own = what.model && probe.size.model == what.model->name;
+  cli::ModelChoice const model =
+      cli::with_sizes(own ? *what.model : cli::model_choice("--model", probe.size.model), probe.size.sequence,
+                      own && what.model->named ? 0 : probe.size.vocabulary);
+  TrainerOptions options;
+  options.batch = static_cast<int>(probe.size.batch);
+  options.sequence = static_cast<int>(probe.size.sequence);
+  options.nvme_directory = what.nvme_path;
+  try {
+    run_ranks(recipe, ranks, [&](comm::Comm& comm) { time_steps(comm, model, recipe, options, collected); });
+  } catch (Error const& error) {
+    if (error.kind() != ErrorKind::out_of_memory) throw;
+  }
+}
+
+std::string machine_text(std::string_view device) {
+  if (device == Cpu::name) {
+    std::string const name = cli::value_in("/proc/cpuinfo", "model name", ':');
+    return (name.empty() ? std::string("CPU") : name) + ", " + std::to_string(cli::core_count()) + " cores";
+  }
+  DeviceFacts const facts = device_facts(device);
+  return facts.models.empty() ? std::string(device) : facts.models.front();
+}
+
+}  // namespace
+
+cli::MachineTimes measure(Measuring const& what, std::function<void(std::string const&)> const& said) {
+  auto const start = Clock::now();
+  Collected collected;
+  std::size_t done = 0;
+  std::vector<Probe> const probes = probes_of(what);
+  std::size_t const all = probes.size() * what.ranks.size() * what.precisions.size();
+  auto const is_over = [&] {
+    return done > 0 && std::chrono::duration<double>(Clock::now() - start).count() >= what.seconds;
+  };
+  while (!is_over())  // round after round
+    for (Probe const& probe : probes)
+      for (int const ranks : what.ranks)
+        for (std::string const& precision : what.precisions) {
+          if (is_over()) break;
+          run(probe, what, precision, ranks, collected);
+          ++done;
+        }
+  cli::MachineTimes times(what.device, machine_text(what.device));
+  collected.give(times);
+  if (times.timings().empty())
+    throw Error(ErrorKind::out_of_memory, "no model fits this machine, so nothing was measured");
+  said(done < all
+           ? std::to_string(all - done) + " of " + std::to_string(all) + " trainings were left out after " +
+                 cli::fixed(what.seconds, 0) + " s; --measure-time gives more"
+           : "every training was timed " +
+                 cli::fixed(static_cast<double>(done) / static_cast<double>(all), 1) + " times");
+  return times;
+}
+
+}  // namespace info
+}  // namespace v0
+}  // namespace tessera

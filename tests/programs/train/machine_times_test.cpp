@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+// Times of a machine: what is predicted from them where the truth is known, and files that are none.
+#include "common/machine_times.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <filesystem>
+#include <iterator>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include "tessera/core/error.hpp"
+#include "tessera/train/any_trainer.hpp"
+#include "tessera/train/gpt2_family.hpp"
+
+#include "support/runs.hpp"
+#include "unit/file_support.hpp"
+
+namespace cli = tessera::cli;
+
+namespace {
+
+using namespace support;
+
+cli::Cost cost_of(double channels, double tokens, double sequence) {
+  return {"linear attention",
+          false,
+          24 * tokens * channels * channels,
+          4 * tokens * sequence * channels,
+          4 * (20 * tokens * channels + 12 * channels * channels),
+          7};
+}
+
+/// A machine whose every part has one speed.
+double true_seconds(cli::Cost const& cost) {
+  return cost.flops / 2e11 + cost.attention_flops / 5e10 + cost.bytes / 2e10 + cost.operations * 4e-6;
+}
+
+cli::MachineTimes measured(std::string const& device = "cpu") {
+  cli::MachineTimes times(device, "a machine");
+  for (double const channels : {64.0, 128.0, 384.0})
+    for (double const tokens : {256.0, 1024.0})
+      for (double const sequence : {64.0, 256.0}) {
+        cli::Cost const cost = cost_of(channels, tokens, sequence);
+        times.add({"fp32", 1, cost, true_seconds(cost)});
+        times.add({"fp32", 4, cost, 5 * true_seconds(cost)});
+      }
+  for (double const bytes : {1e4, 1e6, 1e8})
+    times.add({"fp32", 4, {"all_gather", true, 0, 0, bytes, 1}, 2e-5 + bytes / 1e10});
+  return times;
+}
+
+struct Recorded {
+  std::optional<StepPlan> plan;
+  std::vector<cli::Cost> costs;
+};
+
+Recorded recorded(RecipeTable const& table, int ranks) {
+  Run run;
+  run.split = {ranks, 2};
+  Recorded step;
+  step.costs = cli::costs_of([&](Recorder& recorder, StepObserver const& observer) {
+    step.plan = record_step(any_model(tiny), table, options_of(run), 0, ranks, recorder, observer);
+  });
+  return step;
+}
+
+/// Every kind of entry of a step takes what its number in the list of kinds says, in milliseconds.
+cli::MachineTimes one_time_each(std::string const& device, Recorded const& step, int ranks) {
+  cli::MachineTimes times(device, "a machine");
+  for (cli::Cost const& cost : step.costs)
+    if (cost.operations > 0)
+      times.add({std::string(step.plan->recipe.names.precision), ranks, cost, 1e-9 * cost.bytes});
+  return times;
+}
+
+}  // namespace
+
+TEST_CASE("times of other sizes follow from the rates that measured ones fit") {
+  cli::MachineTimes const times = measured();
+  for (double const channels : {48.0, 100.0, 256.0, 768.0})
+    for (double const tokens : {128.0, 640.0, 4096.0}) {
+      cli::Cost const cost = cost_of(channels, tokens, 128);
+      CAPTURE(channels);
+      CAPTURE(tokens);
+      auto const alone = times.seconds(cost, "fp32", 1);
+      REQUIRE(alone);
+      CHECK_FALSE(alone->guessed);
+      CHECK(alone->seconds == doctest::Approx(true_seconds(cost)).epsilon(0.1));
+      CHECK(times.seconds(cost, "fp32", 4)->seconds == doctest::Approx(5 * true_seconds(cost)).epsilon(0.1));
+      // Between measured numbers of ranks in equal ratios, and beyond them cores are shared.
+      CHECK(times.seconds(cost, "fp32", 2)->seconds ==
+            doctest::Approx(std::sqrt(5.0) * true_seconds(cost)).epsilon(0.1));
+      CHECK(times.seconds(cost, "fp32", 8)->seconds == doctest::Approx(10 * true_seconds(cost)).epsilon(0.1));
+    }
+  CHECK(measured("cuda").seconds(cost_of(100, 640, 128), "fp32", 8)->seconds ==
+        doctest::Approx(5 * true_seconds(cost_of(100, 640, 128))).epsilon(0.1));
+}
+
+TEST_CASE("what was measured itself is given back") {
+  cli::MachineTimes times = measured();
+  cli::Cost const odd = cost_of(200, 300, 100);
+  times.add({"fp32", 1, odd, 3 * true_seconds(odd)});  // no rate of the others explains it
+  CHECK(times.seconds(odd, "fp32", 1)->seconds == doctest::Approx(3 * true_seconds(odd)).epsilon(0.1));
+}
+
+TEST_CASE("kinds that were not measured are guessed from others, or unknown") {
+  cli::MachineTimes const times = measured();
+  cli::Cost other = cost_of(128, 512, 128);
+  other.what = "linear something";
+  auto const guess = times.seconds(other, "fp32", 1);
+  REQUIRE(guess);
+  CHECK(guess->guessed);
+  CHECK(guess->seconds == doctest::Approx(true_seconds(other)).epsilon(0.2));
+  CHECK_FALSE(times.seconds(other, "bf16", 1));  // nothing in that precision
+  CHECK(times.seconds({"all_to_all", true, 0, 0, 1e6, 1}, "bf16", 4)->guessed);
+  CHECK_FALSE(times.seconds({"copy disk", true, 0, 0, 1e6, 1}, "fp32", 4));
+  CHECK(times.seconds({}, "bf16", 1)->seconds == 0.0);  // an entry that only ends a use
+}
+
+TEST_CASE("a step's time is that of its entries: one after the other on the CPU, lane beside lane on a GPU") {
+  for (std::string_view const device : {"cpu", "cuda"})
+    for (int const ranks : {1, 2}) {
+      RecipeTable const table =
+          parse_recipe({.device = device, .sharding = "zero3", .precision = "fp32", .offload = "cpu_full"});
+      Recorded const step = recorded(table, ranks);
+      cli::MachineTimes const times = one_time_each(std::string(device), step, ranks);
+      double lanes[lane_count] = {};
+      for (Turn const& turn : turns_of(step.plan->train.schedule))
+        lanes[static_cast<std::size_t>(turn.entry.lane)] +=
+            1e-9 * step.costs[static_cast<std::size_t>(turn.index)].bytes;
+      double const sum = std::accumulate(std::begin(lanes), std::end(lanes), 0.0);
+      auto const predicted = times.step(*step.plan, step.costs);
+      REQUIRE(predicted);
+      CAPTURE(device);
+      CAPTURE(ranks);
+      CHECK(predicted->guessed == 0.0);
+      if (device == "cpu") {
+        CHECK(predicted->seconds == doctest::Approx(sum).epsilon(1e-3));
+      } else {
+        CHECK(predicted->seconds > 1.0001 * *std::max_element(std::begin(lanes), std::end(lanes)));
+        CHECK(predicted->seconds < 0.99 * sum);
+      }
+    }
+}
+
+TEST_CASE("an unknown time is no time") {
+  Recorded const step = recorded(recipe("zs3", "bf16", "cpu_full"), 2);
+  cli::MachineTimes times("cpu", "a machine");
+  for (cli::Cost const& cost : step.costs)
+    if (!cost.what.starts_with("copy") && cost.operations > 0) times.add({"bf16", 2, cost, 1e-3});
+  std::string unknown;
+  CHECK_FALSE(times.step(*step.plan, step.costs, &unknown));
+  CHECK(unknown.starts_with("copy "));
+}
+
+TEST_CASE("a step is recorded without its memory as a trainer records it") {
+  for (std::string_view const sharding : {"zs0", "zs3", "dp"})
+    for (std::string_view const offload : {"none", "cpu_full"}) {
+      RecipeTable const table = recipe(sharding, "bf16", offload);
+      Recorded const without = recorded(table, 2);
+      Run run;
+      run.split = {2, 2};
+      run_ranks(table, 2, [&](comm::Comm comm) {
+        auto const trainer = make_trainer(any_model(tiny), table, comm, options_of(run));
+        if (!comm.is_root()) return;
+        std::vector<cli::Cost> const with = cli::costs_of(
+            [&](Recorder& recorder, StepObserver const& observer) { trainer->record(recorder, observer); });
+        CHECK(hash_of(trainer->plan().train.schedule) == hash_of(without.plan->train.schedule));
+        REQUIRE(with.size() == without.costs.size());
+        for (std::size_t at = 0; at < with.size(); ++at) {
+          CHECK(with[at].what == without.costs[at].what);
+          CHECK(with[at].flops == without.costs[at].flops);
+          CHECK(with[at].attention_flops == without.costs[at].attention_flops);
+          CHECK(with[at].bytes == without.costs[at].bytes);
+          CHECK(with[at].operations == without.costs[at].operations);
+        }
+      });
+    }
+}
+
+TEST_CASE("a step that no machine holds is recorded") {
+  Run run;
+  double flops = 0;
+  Gpt2Options const large{
+      .layers = 96, .heads = 96, .channels = 12288, .positions = 2048, .vocabulary = 50257};
+  for (std::string_view const device : {"cpu", "cuda"}) {
+    std::vector<cli::Cost> const costs = cli::costs_of([&](Recorder& recorder, StepObserver const& observer) {
+      (void)record_step(any_model(large), parse_recipe({.device = device, .precision = "bf16"}),
+                        options_of(run), 0, 1, recorder, observer);
+    });
+    for (cli::Cost const& cost : costs) flops += cost.flops;
+  }
+  CHECK(flops > 2 * 6.0 * 174e9 * run.batch * run.sequence);
+}
+
+TEST_CASE("a file of times is read as it was written, and others are refused by name") {
+  file_support::TemporaryFolder const folder;
+  auto const path = folder / "machine.json";
+  cli::MachineTimes const times = measured();
+  times.write(path, {{"cpu", "some"}});
+  cli::MachineTimes const read = cli::MachineTimes::read(path);
+  CHECK(read.device() == "cpu");
+  CHECK(read.machine() == "a machine");
+  REQUIRE(read.timings().size() == times.timings().size());
+  cli::Cost const cost = cost_of(100, 640, 128);
+  CHECK(read.seconds(cost, "fp32", 1)->seconds == times.seconds(cost, "fp32", 1)->seconds);
+
+  std::string const text = file_support::read(path);
+  auto const refusal = [&](std::string const& content) -> std::string {
+    (void)file_support::write(path, content);
+    try {
+      (void)cli::MachineTimes::read(path);
+    } catch (Error const& error) {
+      CHECK(error.kind() == ErrorKind::data);
+      return error.what();
+    }
+    return "read";
+  };
+  auto const with = [&](std::string from, std::string const& to) {
+    std::string changed = text;
+    auto const at = changed.find(from);
+    REQUIRE(at != std::string::npos);
+    return changed.replace(at, from.size(), to);
+  };
+  CHECK(refusal("").find("is no file of machine times") != std::string::npos);
+  CHECK(refusal("[1, 2]").find("is no file of machine times") != std::string::npos);
+  CHECK(refusal(text.substr(0, text.size() / 2)).find("is no file of machine times") != std::string::npos);
+  CHECK(refusal(with("\"version\": 1", "\"version\": 9")).find("has version 9") != std::string::npos);
+  CHECK(
+      refusal(with("\"seconds\": ", "\"seconds\": -")).find("timing 0 cannot be read (seconds is below 0)") !=
+      std::string::npos);
+  CHECK(refusal(with("\"ranks\": 1", "\"ranks\": 0")).find("ranks are below 1") != std::string::npos);
+  CHECK(refusal(with("\"what\": \"linear attention\"", "\"what\": 7")).find("timing 0 cannot be read") !=
+        std::string::npos);
+  std::filesystem::remove(path);
+  CHECK_THROWS_WITH_AS((void)cli::MachineTimes::read(path), doctest::Contains("machine.json: cannot be read"),
+                       Error);
+}
