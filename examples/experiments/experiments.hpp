@@ -14,6 +14,7 @@
 #include "experiments/zero-stages-shapes.hpp"
 #include "experiments/zero2-two-h100.hpp"
 #include "experiments/zero3-large-offload.hpp"
+#include "experiments/zero3-wished.hpp"
 
 namespace experiments {
 
@@ -32,6 +33,7 @@ void for_each_experiment(Visit&& visit) {
   visit("zero-stages-shapes", zero_stages_shapes::recipes<Device>{});
   visit("zero2-two-h100", zero2_two_h100::recipes<Device>{});
   visit("zero3-large-offload", zero3_large_offload::recipes<Device>{});
+  visit("zero3-wished", zero3_wished::recipes<Device>{});
 }
 
 }  // namespace experiments

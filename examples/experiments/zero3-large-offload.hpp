@@ -2,8 +2,6 @@
 // The recipes of zero3-large-offload.flags as types, in the order of its rows.
 #pragma once
 
-#include <tessera/nvme.hpp>
-
 #include "experiments/recipe_list.hpp"
 
 namespace experiments::zero3_large_offload {
@@ -16,11 +14,8 @@ template <class Device>
 using zs3_fp16_offcpu = Trainer<Gpt2, On<Device>, ZeroStage<3>, Precision<half>, Offload<Cpu>>;
 template <class Device>
 using zs3_fp16_offcpufull = Trainer<Gpt2, On<Device>, ZeroStage<3>, Precision<half>, Offload<Cpu, AllState>>;
-template <class Device>
-using zs3_fp16_offnvmeopt = Trainer<Gpt2, On<Device>, ZeroStage<3>, Precision<half>, Offload<Nvme>>;
 
 template <class Device>
-using recipes = RecipeList<zs3_fp16<Device>, zs3_fp16_offcpu<Device>, zs3_fp16_offcpufull<Device>,
-                           zs3_fp16_offnvmeopt<Device>>;
+using recipes = RecipeList<zs3_fp16<Device>, zs3_fp16_offcpu<Device>, zs3_fp16_offcpufull<Device>>;
 
 }  // namespace experiments::zero3_large_offload
