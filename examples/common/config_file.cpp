@@ -59,6 +59,28 @@ std::vector<FileSetting> read_config(CommandLine const& line, ConfigFile& file, 
   return settings;
 }
 
+/// Older programs kept less: what the command of a file has, and the file does not keep, would be otherwise
+/// in the run that repeats it. Refuses the first that the line does not say either.
+void check_kept(CommandLine const& line, results::Document const& document, std::string const& path) {
+  auto const check = [&](results::Row const& kept, RunKey const& key) {
+    std::string const flag = flag_of("compare", key.flag), words = " " + document.command;
+    std::size_t const at = words.find(" " + flag), end = at + 1 + flag.size();
+    bool const said = at != words.npos && (end == words.size() || words[end] == ' ' || words[end] == '=');
+    if (said && !kept.contains(key.key) && line.on_line(key.flag) == nullptr)
+      throw Error(ErrorKind::config,
+                  path + ": an older program wrote it, which did not keep what its command says with " +
+                      flag + "; give " + key.flag + " too. Its command is " +
+                      v0::detail::printable(document.command));
+  };
+  auto const settings = document.environment.find("settings");
+  bool const has_settings = settings != document.environment.end() && settings->is_object();
+  for (RunKey const& key : run_keys) check(has_settings ? *settings : results::Row::object(), key);
+  if (document.rows.empty()) return;
+  for (RunKey const& key : {RunKey{"loss_scale", "--loss-scale"}, RunKey{"communication", "--communication"},
+                            RunKey{"mesh", "--mesh"}})
+    check(document.rows.front(), key);
+}
+
 }  // namespace
 
 void add_config_flags(CommandLine& line, ConfigFile& file) {
@@ -78,8 +100,10 @@ void add_row_flags(CommandLine& line, ConfigFile& file) {
         if ((row != nullptr) == best)
           refuse("--from " + in_quotes(path) + (best ? ": --best and --row both say" : ": nothing says") +
                  " which row to repeat; give --best, or --row NAME");
+        results::Document const document = results::read_results(path);
         std::vector<FileSetting> settings =
-            row_settings(results::read_results(path), v0::detail::path_text(path), best ? "" : row->back());
+            row_settings(document, v0::detail::path_text(path), best ? "" : row->back());
+        check_kept(line, document, v0::detail::path_text(path));
         // A length on the line is the whole length, in whichever unit the row has its own.
         bool const steps = line.on_line("--steps") != nullptr;
         bool const epochs = line.on_line("--epochs") != nullptr || line.on_line("--samples") != nullptr;
@@ -186,6 +210,10 @@ std::vector<FileSetting> row_settings(results::Document const& document, std::st
                                                                {"adapters", "--adapters"},
                                                                {"seed", "--seed"}})
     if (auto const found = chosen->find(key); found != chosen->end()) set(flag, *found);
+  // Rows of version 1 had in attention what was asked for, before attention_policy said it.
+  if (auto const asked = chosen->find("attention");
+      asked != chosen->end() && !chosen->contains("attention_policy"))
+    set("--attention", *asked);
   // Those that --min-time added are no part of what the row's weights are.
   for (char const* key : {"hashed_steps", "steps"})
     if (auto const found = chosen->find(key); found != chosen->end() && !found->is_null()) {
