@@ -177,6 +177,9 @@ Json json_of(std::vector<Component> const& parts, Driver const& driver, std::vec
   json["models"] = Json::object();
   for (std::string const& name : cli::model_names())
     json["models"][name] = cli::model_choice("--model", name).can_run() ? "OKAY" : "NO";
+  json["families"] = Json::object();  // how sizes of one's own are written
+  for (ModelFamily const* family : model_families())
+    json["families"][family->name] = cli::detail::form_of(*family);
   json["recipes"] = Json::array();
   for (RecipeTable const& recipe : registered_recipes()) json["recipes"].push_back(to_string(recipe));
   return json;
