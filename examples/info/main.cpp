@@ -26,6 +26,7 @@
 #include "common/program.hpp"
 #include "common/terminal.hpp"
 #include "common/values.hpp"
+#include "info/fitness.hpp"
 #include "info/measure.hpp"
 #include "info/probe.hpp"
 #include "info/slots.hpp"
@@ -254,63 +255,9 @@ constexpr char examples[] =
     "  info --json          the same as JSON on standard output\n"
     "  info --json info.json\n"
     "  info --measure machine.json\n"
-    "                       times operations, for plan --machine and compare --machine\n"
-    "  info --measure machine.json --model gpt2-xl --batch 8 --sequence 1024 --precisions bf16\n";
-
-/// What `--measure` takes.
-struct MeasureFlags {
-  std::filesystem::path file;
-  Measuring what{
-      .device = std::string(default_device()), .precisions = {}, .ranks = {}, .model = {}, .nvme_path = {}};
-  std::string model;
-};
-
-void add_measure_flags(cli::CommandLine& line, MeasureFlags& flags) {
-  line.group("Measuring");
-  line.path("--measure", "FILE", flags.file,
-            "time the operations of steps on this machine, and write them here");
-  line.choice("--device", {std::string(Cpu::name), std::string(Cuda::name)}, flags.what.device,
-              "which device");
-  line.list("--precisions", "NAME,...", "fp32,bf16,fp16", "in which precisions",
-            [&](std::string const& flag, cli::Names const& items) {
-              cli::Names known;
-              for (std::string_view const name : choice_names<slot::precision>()) known.emplace_back(name);
-              flags.what.precisions.clear();
-              for (auto const& item : items) flags.what.precisions.push_back(cli::choice(flag, item, known));
-            });
-  line.whole_list("--ranks", flags.what.ranks,
-                  "while so many ranks run; else 1, one a core or GPU, and compare's", 1, 64);
-  line.text("--model", "NAME", flags.model, "measure two layers of this model too, at its own sizes");
-  line.whole("--batch", flags.what.batch, "sequences in a micro-batch of that");
-  line.whole("--sequence", flags.what.sequence, "tokens in a sequence of that");
-  line.path("--nvme-path", "FOLDER", flags.what.nvme_path, "measure state on this folder's disk too");
-  line.real("--measure-time", flags.what.seconds, "seconds that it may take, about", cli::at_least(0.0));
-}
-
-int measure_machine(MeasureFlags flags) {
-  check_writable(flags.file);
-  Measuring& what = flags.what;
-  need_device(what.device);
-  if (what.precisions.empty()) what.precisions = {"fp32", "bf16", "fp16"};
-  if (what.ranks.empty()) {
-    what.ranks = default_ranks(what.device);
-    what.ranks.push_back(1);
-    if (what.device == Cpu::name) what.ranks.push_back(cli::core_count());
-    std::sort(what.ranks.begin(), what.ranks.end());
-    what.ranks.erase(std::unique(what.ranks.begin(), what.ranks.end()), what.ranks.end());
-  }
-  if (!flags.model.empty()) {
-    what.model = cli::model_choice("--model", flags.model);
-    if (auto const reason = cli::model_refusal(*what.model)) throw Error(ErrorKind::config, *reason);
-    for (auto& [name, number] : what.model->sizes.numbers)
-      if (name == "layers") number = std::min(number, 2.0);
-  }
-  cli::MachineTimes const times = measure(what, [](std::string const& text) { std::cout << text << "\n"; });
-  times.write(flags.file, cli::environment(device_facts(what.device)));
-  std::cout << "timed " << times.timings().size() << " kinds and sizes of work on " << times.machine() << "\n"
-            << "wrote " << v0::detail::path_text(flags.file) << "\n";
-  return 0;
-}
+    "                       times operations, for plan and compare; info --measure --help lists its flags\n"
+    "  info --fitness --model gpt2-xl\n"
+    "                       how fit this machine is to train it; info --fitness --help lists its flags\n";
 
 /// `--json` may stand alone: then it means standard output.
 std::vector<char const*> with_json_target(int argc, char const* const* argv) {
@@ -328,18 +275,18 @@ int run(int argc, char const* const* argv) {
   std::filesystem::path json;
   line.path("--json", "[FILE]", json,
             "JSON instead of the report; without FILE or with -, on standard output");
-  MeasureFlags measuring;
-  add_measure_flags(line, measuring);
+  bool fit = false, measured = false;
+  line.toggle("--fitness", fit, "how fit this machine, or a device, is to train a --model");
+  line.toggle("--measure", measured, "time the operations of steps on this machine into a file");
   std::vector<char const*> const words = with_json_target(argc, argv);
+  auto const asks = [&](std::string_view flag) {
+    return std::any_of(words.begin(), words.end(), [&](std::string_view word) {
+      return word == flag || word.starts_with(std::string(flag) + "=");
+    });
+  };
+  if (asks("--fitness")) return fitness(static_cast<int>(words.size()), words.data());
+  if (asks("--measure")) return measure(static_cast<int>(words.size()), words.data());
   if (!line.parse(static_cast<int>(words.size()), words.data())) return 0;
-  if (!measuring.file.empty()) {
-    if (!json.empty()) cli::refuse("--measure writes times and --json a report; run info once for each");
-    return measure_machine(std::move(measuring));
-  }
-  for (char const* flag : {"--device", "--precisions", "--ranks", "--model", "--batch", "--sequence",
-                           "--nvme-path", "--measure-time"})
-    if (line.given(flag))
-      cli::refuse(std::string(flag) + " says what is measured, and nothing is; give --measure FILE");
   if (!json.empty() && json != "-") check_writable(json);
 
   std::error_code code;

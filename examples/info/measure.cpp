@@ -5,17 +5,27 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
+#include <iostream>
 #include <map>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "tessera/core/place.hpp"
+#include "tessera/io/file.hpp"
 #include "tessera/policy/parse.hpp"
 #include "tessera/policy/rules.hpp"
 #include "tessera/train/any_trainer.hpp"
 
+#include "common/command_line.hpp"
 #include "common/machine.hpp"
+#include "common/machine_times.hpp"
+#include "common/models.hpp"
+#include "common/nvme_folder.hpp"
 #include "common/statistics.hpp"
 #include "common/step_times.hpp"
 
@@ -25,6 +35,18 @@ namespace info {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+/// What is measured.
+struct Measuring {
+  std::string device = std::string(default_device());
+  cli::Names precisions = {"fp32", "bf16", "fp16"};
+  std::vector<int> ranks;
+  double seconds = 30;  ///< in all, about
+  /// A model whose own sizes are measured first, two of its layers; none: built-in sizes alone.
+  std::optional<cli::ModelChoice> model;
+  std::int64_t batch = 1, sequence = 128;  ///< of that
+  std::filesystem::path nvme_path;         ///< where state lies on a disk; empty: disks are not measured
+};
 
 /// A model of two layers, and what a step of it takes.
 struct Size {
@@ -184,9 +206,8 @@ std::string machine_text(std::string_view device) {
   return facts.models.empty() ? std::string(device) : facts.models.front();
 }
 
-}  // namespace
-
-cli::MachineTimes measure(Measuring const& what, std::function<void(std::string const&)> const& said) {
+/// Trains round after round until the time is over; `said` is what that left out.
+cli::MachineTimes measured(Measuring const& what, std::string& said) {
   auto const start = Clock::now();
   Collected collected;
   std::size_t done = 0;
@@ -207,12 +228,82 @@ cli::MachineTimes measure(Measuring const& what, std::function<void(std::string 
   collected.give(times);
   if (times.timings().empty())
     throw Error(ErrorKind::out_of_memory, "no model fits this machine, so nothing was measured");
-  said(done < all
-           ? std::to_string(all - done) + " of " + std::to_string(all) + " trainings were left out after " +
-                 cli::fixed(what.seconds, 0) + " s; --measure-time gives more"
-           : "every training was timed " +
-                 cli::fixed(static_cast<double>(done) / static_cast<double>(all), 1) + " times");
+  said = done < all
+             ? std::to_string(all - done) + " of " + std::to_string(all) + " trainings were left out after " +
+                   cli::fixed(what.seconds, 0) + " s; --measure-time gives more"
+             : "every training was timed " +
+                   cli::fixed(static_cast<double>(done) / static_cast<double>(all), 1) + " times";
   return times;
+}
+
+/// 1, one a core where the device is the CPU, and as many as compare takes.
+std::vector<int> usual_ranks(std::string_view device) {
+  std::vector<int> ranks = default_ranks(device);
+  ranks.push_back(1);
+  if (device == Cpu::name) ranks.push_back(std::min(cli::core_count(), 64));
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return ranks;
+}
+
+constexpr char measure_examples[] =
+    "Examples:\n"
+    "  info --measure machine.json\n"
+    "  info --measure machine.json --model gpt2-xl --batch 8 --sequence 1024 --precisions bf16\n"
+    "\n"
+    "plan --machine FILE and compare --machine FILE predict steps from what it writes.\n"
+    "Leave the machine alone meanwhile: what runs beside it is in the times.\n";
+
+}  // namespace
+
+int measure(int argc, char const* const* argv) {
+  cli::CommandLine line("info", "Times the operations of steps on this machine, and writes them to a file.",
+                        measure_examples);
+  Measuring what;
+  std::filesystem::path file;
+  std::string model;
+  line.path("--measure", "FILE", file, "the file");
+  line.choice("--device", {std::string(Cpu::name), std::string(Cuda::name)}, what.device, "which device");
+  line.list("--precisions,--precision", "NAME,...", cli::joined(what.precisions, ","), "in which precisions",
+            [&](std::string const& flag, cli::Names const& items) {
+              cli::Names known;
+              for (std::string_view const name : choice_names<slot::precision>()) known.emplace_back(name);
+              what.precisions.clear();
+              for (auto const& item : items) what.precisions.push_back(cli::choice(flag, item, known));
+            });
+  line.whole_list("--ranks,--gpus", what.ranks,
+                  "while so many ranks run; else 1, one a core where the device is the CPU, and compare's", 1,
+                  64);
+  line.text("--model", "NAME", model, "measure two layers of this model too, at its own sizes");
+  line.whole("--batch", what.batch, "sequences in a micro-batch of that", 1, 1 << 20);
+  line.whole("--sequence", what.sequence, "tokens in a sequence of that", 1, 1 << 20);
+  line.path("--nvme-path", "FOLDER", what.nvme_path, "measure state on this folder's disk too");
+  line.real("--measure-time", what.seconds, "seconds that it may take, about",
+            {.least = 0.0, .most = 86400.0});
+  if (!line.parse(argc, argv)) return 0;
+  if (model.empty())
+    for (char const* flag : {"--batch", "--sequence"})
+      if (line.given(flag))
+        cli::refuse(std::string(flag) + " is of a model, and none is named; give --model");
+  check_writable(file);
+  cli::check_nvme_path(what.nvme_path);
+  need_device(what.device);
+  if (what.ranks.empty()) what.ranks = usual_ranks(what.device);
+  if (!model.empty()) {
+    what.model = cli::model_choice("--model", model);
+    if (auto const reason = cli::model_refusal(*what.model)) throw Error(ErrorKind::config, *reason);
+    for (auto& [name, number] : what.model->sizes.numbers)
+      if (name == "layers") number = std::min(number, 2.0);
+    (void)cli::with_sizes(*what.model, what.sequence, 0);  // refuses a sequence beyond its positions
+  }
+  cli::NvmeFolder const folder(what.nvme_path, !what.nvme_path.empty());
+  if (!what.nvme_path.empty()) what.nvme_path = folder.path();
+  std::string said;
+  cli::MachineTimes const times = measured(what, said);
+  times.write(file, cli::environment(device_facts(what.device)));
+  std::cout << said << "\ntimed " << times.timings().size() << " kinds and sizes of work on "
+            << times.machine() << "\nwrote " << v0::detail::path_text(file) << "\n";
+  return 0;
 }
 
 }  // namespace info

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "tessera/backend/cuda/budget.hpp"
 #include "tessera/io/file.hpp"
 #include "tessera/plan/support.hpp"
 
@@ -20,6 +19,7 @@
 #include "common/published_defaults.hpp"
 #include "common/run_flags.hpp"
 #include "common/terminal.hpp"
+#include "plan/limits.hpp"
 #include "plan/planning.hpp"
 
 namespace tessera {
@@ -63,9 +63,8 @@ struct Settings {
   Unused unused;
   TrainerOptions trainer;
   std::int64_t vocabulary = 0;
-  std::string freeze, lora;                                   ///< as given; the trainer has what they mean
-  std::int64_t memory = 0, host_memory = 0, nvme_memory = 0;  ///< 0: not given
-  std::filesystem::path nvme_path;
+  std::string freeze, lora;  ///< as given; the trainer has what they mean
+  LimitFlags limits;
   std::filesystem::path json;
   double search_time = 0.5;  ///< seconds
   std::filesystem::path machine;
@@ -97,14 +96,7 @@ void declare(cli::CommandLine& line, Settings& settings) {
               });
   cli::add_freeze_flag(line, settings.freeze, settings.trainer);
   cli::add_lora_flag(line, settings.trainer.lora, settings.lora);
-  line.group("Limits");
-  line.bytes("--memory,--memory-per-rank", settings.memory,
-             "what the device of each rank holds, such as 24GB");
-  cli::add_host_memory_flag(line, settings.host_memory);
-  line.bytes("--nvme-memory", settings.nvme_memory,
-             "what all ranks together may take of a disk for state on NVMe, such as 2TB");
-  line.path("--nvme-path", "FOLDER", settings.nvme_path,
-            "or the folder whose disk is asked what is free; else that of TMPDIR");
+  add_limit_flags(line, settings.limits);
   line.whole("--threads", settings.trainer.threads, "threads of a rank; 0 shares the cores", 0, 1024);
   line.toggle("--checkpoint-async", settings.checkpoint_async,
               "count what train --checkpoint-async takes: a copy of the state in host memory");
@@ -339,53 +331,6 @@ std::string warnings_text(std::vector<Planned> const& rows) {
   return out;
 }
 
-/// What the rows must fit into, and the sentence that says what was assumed.
-struct Limits {
-  MemoryLimit bytes;
-  std::string text;
-};
-
-Limits limits_of(Settings const& settings) {
-  bool const gpus = settings.matrix.device == Cuda::name;
-  MemoryLimit const here = memory_limit(settings.matrix.device, TrainerOptions{});
-  constexpr char available[] = ", what this machine has available";
-  Limits limits;
-  auto const say = [&](std::string const& text) { limits.text += (limits.text.empty() ? "" : "; ") + text; };
-  if (settings.memory > 0) {
-    limits.bytes.device =
-        gpus ? std::max<std::int64_t>(0, settings.memory - cuda::library_bytes) : settings.memory;
-    say(bytes_text(settings.memory) + " for each rank's device" +
-        (gpus ? ", " + bytes_text(cuda::library_bytes) + " of it for its libraries" : ""));
-  } else if (gpus) {
-    if (here.device <= 0)
-      throw Error(ErrorKind::usage,
-                  "this build or this machine has no GPU to ask; say how much memory each has, such as "
-                  "--memory 24GB");
-    limits.bytes.device = here.device;
-    say(bytes_text(here.device) + " for each rank's device" + available);
-  }
-  if (settings.host_memory > 0 || settings.memory == 0) {
-    limits.bytes.host = settings.host_memory > 0 ? settings.host_memory : here.host;
-    say(bytes_text(limits.bytes.host) + " of host memory for all ranks" +
-        (settings.host_memory > 0 ? "" : available));
-  } else {
-    say("host memory is not limited, --host-memory says how much there is");
-  }
-  std::filesystem::path const folder =
-      settings.nvme_path.empty() ? cli::temporary_path() : settings.nvme_path;
-  std::int64_t const free = v0::detail::free_bytes(folder);
-  if (settings.nvme_memory > 0) {
-    limits.bytes.nvme = settings.nvme_memory;
-    say(bytes_text(settings.nvme_memory) + " on NVMe for all ranks");
-  } else if (free >= 0 && (settings.memory == 0 || !settings.nvme_path.empty())) {
-    limits.bytes.nvme = free;
-    say(bytes_text(free) + " on NVMe for all ranks, what is free in " + v0::detail::path_text(folder));
-  } else {
-    say("NVMe is not limited, --nvme-memory or --nvme-path says how much there is");
-  }
-  return limits;
-}
-
 int run(int argc, char const* const* argv) {
   Settings settings;
   cli::CommandLine line("plan", "Says how many bytes every recipe needs, which fit, and which to pick.",
@@ -402,7 +347,7 @@ int run(int argc, char const* const* argv) {
     if (point.model.can_run())
       cli::check_trained(point.model.built.units(), point.recipe, cli::options_of(point, settings.trainer),
                          settings.freeze);
-  cli::check_nvme_path(settings.nvme_path);
+  cli::check_nvme_path(settings.limits.nvme_path);
   bool const stdout_is_data = settings.json == "-";
   if (!settings.json.empty() && !stdout_is_data) check_writable(settings.json);
   if (settings.file.print) {
@@ -410,7 +355,7 @@ int run(int argc, char const* const* argv) {
     cli::print_notes(std::cout, settings.file, {});
     return 0;
   }
-  auto const [limit, limit_text] = limits_of(settings);
+  auto const [limit, limit_text] = limits_of(settings.matrix.device, settings.limits);
 
   std::ostream& log = stdout_is_data ? std::cerr : std::cout;
   cli::Terminal const terminal = cli::Terminal::of(stdout_is_data ? 2 : 1);

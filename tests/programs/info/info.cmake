@@ -68,7 +68,9 @@ string(JSON precision GET "${json}" timings 0 precision)
 if(NOT "${device} ${precision}" STREQUAL "cpu bf16")
   message(SEND_ERROR "--measure wrote times of ${device} in ${precision}")
 endif()
-foreach(case "2;--ranks says what is measured;--ranks;2" "2;--json a report;--measure;m.json;--json;o.json"
+foreach(case "2;unknown flag --ranks;--ranks;2" "2;unknown flag --json;--measure;m.json;--json;o.json"
+             "2;--batch is of a model;--measure;m.json;--batch;2" "3;--sequence 2048 is beyond;--measure;m.json;--model;gpt2;--sequence;2048"
+             "2;absent is not a folder;--measure;m.json;--nvme-path;absent"
              "2;nearest;--measure;m.json;--precisions;bf17" "1;no/such;--measure;no/such/m.json"
              "3;opt-350m;--measure;m.json;--model;opt-350m")
   list(POP_FRONT case wanted text)
