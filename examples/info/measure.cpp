@@ -288,6 +288,11 @@ int measure(int argc, char const* const* argv) {
   check_writable(file);
   cli::check_nvme_path(what.nvme_path);
   need_device(what.device);
+  for (std::string const& precision : what.precisions) {
+    RecipeTable const recipe = parse_recipe({.device = what.device, .precision = precision});
+    if (auto const rule = broken_rule(recipe)) throw Error(ErrorKind::config, std::string(*rule));
+    if (auto const reason = unavailable_reason(recipe)) throw Error(ErrorKind::unsupported, *reason);
+  }
   if (what.ranks.empty()) what.ranks = usual_ranks(what.device);
   if (!model.empty()) {
     what.model = cli::model_choice("--model", model);

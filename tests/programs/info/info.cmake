@@ -57,7 +57,7 @@ run(--json no/such/out.json)
 expect_code(1)
 
 # Times of the machine: one training is the least, and what is none is refused before anything runs.
-run(--measure machine.json --precisions bf16 --ranks 1 --measure-time 0)
+run(--measure machine.json --device cpu --precisions bf16 --ranks 1 --measure-time 0)
 expect_code(0)
 if(NOT output MATCHES "trainings were left out after 0 s" OR NOT output MATCHES "timed [0-9]+ kinds and sizes of work on [^\n]+ cores\nwrote machine.json\n$")
   message(SEND_ERROR "--measure printed ${output}")
@@ -68,8 +68,9 @@ string(JSON precision GET "${json}" timings 0 precision)
 if(NOT "${device} ${precision}" STREQUAL "cpu bf16")
   message(SEND_ERROR "--measure wrote times of ${device} in ${precision}")
 endif()
-foreach(case "2;unknown flag --ranks;--ranks;2" "2;unknown flag --json;--measure;m.json;--json;o.json"
+foreach(case "2;unknown flag '--ranks';--ranks;2" "2;unknown flag '--json';--measure;m.json;--json;o.json"
              "2;--batch is of a model;--measure;m.json;--batch;2" "3;--sequence 2048 is beyond;--measure;m.json;--model;gpt2;--sequence;2048"
+             "3;tf32;--measure;m.json;--precisions;tf32;--device;cpu"
              "2;absent is not a folder;--measure;m.json;--nvme-path;absent"
              "2;nearest;--measure;m.json;--precisions;bf17" "1;no/such;--measure;no/such/m.json"
              "3;opt-350m;--measure;m.json;--model;opt-350m")
