@@ -106,21 +106,30 @@ Json json_of(TimedCost const& timed) {
           {"seconds", timed.seconds}};
 }
 
+/// A number of a file, within bounds.
+double number_in(Json const& json, char const* key, double least, double most) {
+  Json const& value = json.at(key);
+  double const number = value.is_number() ? value.get<double>() : -1.0;
+  if (!(number >= least && number <= most))
+    throw Error(ErrorKind::data,
+                std::string(key) + " is no number from " + shortest(least) + " to " + shortest(most));
+  return number;
+}
+
 TimedCost timed_from(Json const& json) {
   TimedCost timed;
   timed.precision = json.at("precision").get<std::string>();
-  timed.ranks = json.at("ranks").get<int>();
   timed.cost.what = json.at("what").get<std::string>();
   timed.cost.is_move = json.at("move").get<bool>();
-  for (auto const& [key, value] :
-       {std::pair("flops", &timed.cost.flops), std::pair("attention_flops", &timed.cost.attention_flops),
-        std::pair("bytes", &timed.cost.bytes), std::pair("operations", &timed.cost.operations),
-        std::pair("seconds", &timed.seconds)}) {
-    *value = json.at(key).get<double>();
-    if (!std::isfinite(*value) || *value < 0) throw Error(ErrorKind::data, std::string(key) + " is below 0");
-  }
-  if (timed.seconds <= 0) throw Error(ErrorKind::data, "seconds are 0");
-  if (timed.ranks < 1) throw Error(ErrorKind::data, "ranks are below 1");
+  double const ranks = number_in(json, "ranks", 1, 65536);
+  timed.ranks = static_cast<int>(ranks);
+  if (timed.ranks != ranks) throw Error(ErrorKind::data, "ranks are no whole number");
+  timed.cost.flops = number_in(json, "flops", 0, 1e21);
+  timed.cost.attention_flops = number_in(json, "attention_flops", 0, 1e21);
+  timed.cost.bytes = number_in(json, "bytes", 0, 1e18);
+  timed.cost.operations = number_in(json, "operations", 0, 1e9);
+  timed.seconds = number_in(json, "seconds", 1e-9, 1e6);
+  if (parts_of(timed.cost) == Parts{}) throw Error(ErrorKind::data, "it is of no work");
   return timed;
 }
 
@@ -132,25 +141,34 @@ MachineTimes MachineTimes::read(std::filesystem::path const& path) {
                 v0::detail::path_text(path) + ": " + what + "; make the file with info --measure FILE");
   };
   std::error_code code;
+  if (!std::filesystem::is_regular_file(path, code)) refuse("is no file that can be read");
   std::ifstream file(path);
-  if (!file || !std::filesystem::is_regular_file(path, code)) refuse("cannot be read");
-  Json const document = Json::parse(file, nullptr, false);
-  if (!document.is_object() || document.value("format", Json()) != times_format)
+  if (!file) refuse("is no file that can be read");
+  constexpr int most_depth = 64;
+  bool deep = false;
+  Json const document = Json::parse(
+      file,
+      [&](int depth, Json::parse_event_t, Json&) {
+        deep = deep || depth > most_depth;
+        return depth <= most_depth;
+      },
+      false);
+  if (deep || !document.is_object() || document.value("format", Json()) != times_format)
     refuse("is no file of machine times");
-  if (document.value("version", Json()) != times_version)
-    refuse("has version " + document.value("version", Json()).dump() + ", and this program reads " +
-           std::to_string(times_version));
-  MachineTimes times;
+  if (Json const version = document.value("version", Json()); version != times_version)
+    refuse("has version " + (version.is_number_integer() ? version.dump() : std::string("?")) +
+           ", and this program reads " + std::to_string(times_version));
+  constexpr std::size_t most_timings = 20000;
+  Json const timings = document.value("timings", Json());
+  Json const device = document.value("device", Json()), machine = document.value("machine", Json());
+  if (!device.is_string() || !machine.is_string() || !timings.is_array() || timings.size() > most_timings)
+    refuse("has no device, no machine, or no list of up to " + std::to_string(most_timings) + " timings");
+  MachineTimes times(device.get<std::string>(), machine.get<std::string>());
   std::size_t at = 0;
   try {
-    times.device_ = document.at("device").get<std::string>();
-    times.machine_ = document.at("machine").get<std::string>();
-    for (Json const& timing : document.at("timings")) {
-      times.add(timed_from(timing));
-      ++at;
-    }
+    for (; at < timings.size(); ++at) times.add(timed_from(timings[at]));
   } catch (std::exception const& error) {
-    refuse("timing " + std::to_string(at) + " cannot be read (" + error.what() + ")");
+    refuse("timing " + std::to_string(at) + " cannot be read (" + v0::detail::printable(error.what()) + ")");
   }
   if (times.timings_.empty()) refuse("has no timing");
   return times;
@@ -184,13 +202,16 @@ std::optional<Estimate> MachineTimes::seconds(Cost const& cost, std::string_view
   if (guessed && !cost.what.starts_with("copy")) by_ranks = chosen(false);
   if (by_ranks.empty()) return std::nullopt;
   auto const above = by_ranks.lower_bound(ranks);
-  if (above == by_ranks.end()) {
-    auto const& [most, timings] = *by_ranks.rbegin();
-    bool const shares = device_ == Cpu::name;  // more ranks than were measured share the same cores
-    return Estimate{fitted(timings, cost) * (shares ? static_cast<double>(ranks) / most : 1.0), guessed};
+  if (above == by_ranks.end() || (above == by_ranks.begin() && above->first != ranks)) {
+    // Beyond what was measured ranks share the cores, where the device is the CPU; elsewhere what a rank
+    // computes does not depend on the others, and what it sends is guessed.
+    auto const& [measured, timings] = above == by_ranks.end() ? *by_ranks.rbegin() : *above;
+    bool const shares = device_ == Cpu::name;
+    return Estimate{fitted(timings, cost) * (shares ? static_cast<double>(ranks) / measured : 1.0),
+                    guessed || shares || cost.is_move};
   }
   double const there = fitted(above->second, cost);
-  if (above->first == ranks || above == by_ranks.begin()) return Estimate{there, guessed};
+  if (above->first == ranks) return Estimate{there, guessed};
   auto const below = std::prev(above);
   double const share = std::log(static_cast<double>(ranks) / below->first) /
                        std::log(static_cast<double>(above->first) / below->first);
@@ -214,7 +235,7 @@ std::optional<PredictedStep> MachineTimes::step(StepPlan const& plan, std::vecto
       if (unknown) *unknown = cost.what;
       return std::nullopt;
     }
-    took[index] = estimate->seconds;
+    took[index + size - 1] = estimate->seconds;  // when all of its members have what they wait for
     if (estimate->guessed) step.guessed += estimate->seconds;
     index += size;
   }

@@ -41,6 +41,11 @@ inline KnownTimes known_times(std::filesystem::path const& file, std::string con
   return times;
 }
 
+/// "times: machine.json, of AMD EPYC, 2 cores".
+inline std::string times_text(MachineTimes const& times, std::filesystem::path const& file) {
+  return "times: " + v0::detail::path_text(file) + ", of " + v0::detail::printable(times.machine()) + "\n";
+}
+
 struct Prediction {
   std::optional<double> step_s;  ///< none: some entry's time is not known
   double guessed = 0.0;          ///< the share of it in entries of kinds that were not measured
@@ -60,6 +65,10 @@ inline Prediction predict(Point const& point, TrainerOptions const& options, Mac
     prediction.reason = point.refusal.value_or("the model cannot be made");
     return prediction;
   }
+  if (point.recipe.device == Cpu::name && options.threads != 0) {
+    prediction.reason = "times are of ranks that share the cores, and --threads says otherwise";
+    return prediction;
+  }
   try {
     std::optional<StepPlan> plan;
     std::vector<Cost> const costs = costs_of([&](Recorder& recorder, StepObserver const& observer) {
@@ -71,7 +80,9 @@ inline Prediction predict(Point const& point, TrainerOptions const& options, Mac
       prediction.step_s = step->seconds;
       prediction.guessed = step->seconds > 0 ? step->guessed / step->seconds : 0.0;
     } else {
-      prediction.reason = "the machine's file has no times of '" + unknown + "'";
+      prediction.reason =
+          "the machine's file has no times of '" + unknown + "'" +
+          (unknown.starts_with("copy") ? "" : " in " + std::string(point.recipe.names.precision));
     }
   } catch (std::exception const& error) {
     prediction.reason = error.what();

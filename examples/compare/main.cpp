@@ -514,7 +514,9 @@ int run(int argc, char const* const* argv) {
   cli::print_notes(log, settings.file, differences);
   DeviceFacts const facts = device_facts(settings.matrix.device);
   cli::warn_of_gpus(facts, std::ranges::max(settings.matrix.ranks));
-  log << box_text(line, settings, points, data) << std::flush;
+  log << box_text(line, settings, points, data);
+  if (settings.times) log << cli::times_text(*settings.times, settings.machine);
+  log << std::flush;
 
   results::Document document;
   document.command = cli::command_text(argc, argv);

@@ -245,15 +245,23 @@ std::string smallest_text(std::vector<Measured> const& measured) {
 }
 
 /// By how much predictions were off, where there are some.
-std::string predicted_text(std::vector<Row> const& rows) {
+std::string predicted_text(std::vector<Measured> const& measured, std::vector<Row> const& rows) {
+  std::string out;
+  std::vector<std::string> reasons;
+  for (Measured const& row : measured)
+    if (std::string const& reason = row.predicted.reason;
+        row.ok() && !reason.empty() && std::find(reasons.begin(), reasons.end(), reason) == reasons.end()) {
+      reasons.push_back(reason);
+      out += "not predicted: " + row.point.experiment + ": " + reason + "\n";
+    }
   std::vector<double> off;
   for (Row const& row : rows)
     if (Row const& error = row.at("prediction_error_pct"); error.is_number())
       off.push_back(std::fabs(error.get<double>()));
-  if (off.empty()) return {};
-  return "predicted: " + std::to_string(off.size()) + (off.size() == 1 ? " row" : " rows") + ", off by " +
-         cli::fixed(cli::median(off), 1) + "% (median) and " + cli::fixed(std::ranges::max(off), 1) +
-         "% at the most\n";
+  if (off.empty()) return out;
+  return out + "predicted: " + std::to_string(off.size()) + (off.size() == 1 ? " row" : " rows") +
+         ", off by " + cli::fixed(cli::median(off), 1) + "% (median) and " +
+         cli::fixed(std::ranges::max(off), 1) + "% at the most\n";
 }
 
 std::string verdict(std::vector<Measured> const& measured, std::vector<Row> const& rows,
@@ -309,7 +317,7 @@ std::string verdict(std::vector<Measured> const& measured, std::vector<Row> cons
         (inexact == 0 ? terminal.green("planned = peak to the byte in all " + std::to_string(exact) + " rows")
                       : terminal.red("planned and peak differ in " + std::to_string(inexact) + " rows")) +
         "\n";
-  out += predicted_text(rows) + fastest_text(measured) + smallest_text(measured);
+  out += predicted_text(measured, rows) + fastest_text(measured) + smallest_text(measured);
   out += "rows:";
   for (char const* status : {"ok", "oom", "refused", "failed"})
     if (counts[status] > 0) out += " " + std::to_string(counts[status]) + " " + status + ",";

@@ -80,8 +80,8 @@ std::vector<Probe> probes_of(Measuring const& what) {
                 sequence, vocabulary};
   };
   constexpr std::int64_t large = 50257;
-  std::vector<Size> sizes = {size(4, 128, 8, 128), size(6, 384, 2, 256), size(12, 768, 1, 128, 8192),
-                             size(2, 64, 4, 64),   size(4, 128, 2, 512), size(4, 256, 4, 128, 4096),
+  std::vector<Size> sizes = {size(4, 128, 8, 128), size(12, 768, 1, 128, 8192), size(6, 384, 2, 256),
+                             size(2, 64, 4, 64),   size(4, 128, 2, 512),        size(4, 256, 4, 128, 4096),
                              size(4, 128, 1, 64),  size(2, 32, 2, 16)};
   if (what.device != Cpu::name)
     sizes = {size(12, 768, 32, 128, large),  size(12, 768, 8, 1024, large),
@@ -91,12 +91,14 @@ std::vector<Probe> probes_of(Measuring const& what) {
              size(32, 2048, 4, 512, large),  size(4, 128, 8, 128)};
   std::vector<Probe> probes;
   if (what.model) probes.push_back({{what.model->name, what.batch, what.sequence}, plain});
+  if (!what.nvme_path.empty()) probes.push_back({sizes[0], {"zero3", "nvme", "none"}});
   probes.push_back({sizes[0], plain});
-  for (Kind const& kind : others) probes.push_back({sizes[0], kind});
   probes.push_back({sizes[1], plain});
-  probes.push_back({sizes[1], with_all_on_host});
-  if (!what.nvme_path.empty()) probes.push_back({sizes[1], {"zero3", "nvme", "none"}});
-  for (std::size_t at = 2; at < sizes.size(); ++at) probes.push_back({sizes[at], plain});
+  for (Kind const& kind : others) probes.push_back({sizes[0], kind});
+  probes.push_back({sizes[2], plain});
+  probes.push_back({sizes[2], with_all_on_host});
+  if (!what.nvme_path.empty()) probes.push_back({sizes[2], {"zero3", "nvme", "none"}});
+  for (std::size_t at = 3; at < sizes.size(); ++at) probes.push_back({sizes[at], plain});
   return probes;
 }
 
@@ -193,7 +195,7 @@ void run(Probe const& probe, Measuring const& what, std::string_view precision, 
   try {
     run_ranks(recipe, ranks, [&](comm::Comm& comm) { time_steps(comm, model, recipe, options, collected); });
   } catch (Error const& error) {
-    if (error.kind() != ErrorKind::out_of_memory) throw;
+    if (own || error.kind() != ErrorKind::out_of_memory) throw;
   }
 }
 
@@ -278,7 +280,7 @@ int measure(int argc, char const* const* argv) {
   line.whole("--batch", what.batch, "sequences in a micro-batch of that", 1, 1 << 20);
   line.whole("--sequence", what.sequence, "tokens in a sequence of that", 1, 1 << 20);
   line.path("--nvme-path", "FOLDER", what.nvme_path, "measure state on this folder's disk too");
-  line.real("--measure-time", what.seconds, "seconds that it may take, about",
+  line.real("--measure-time", what.seconds, "seconds after which no training begins",
             {.least = 0.0, .most = 86400.0});
   if (!line.parse(argc, argv)) return 0;
   if (model.empty())

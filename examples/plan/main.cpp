@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 #include <iostream>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "common/published_defaults.hpp"
 #include "common/run_flags.hpp"
 #include "common/terminal.hpp"
+#include "plan/advice.hpp"
 #include "plan/limits.hpp"
 #include "plan/planning.hpp"
 
@@ -170,6 +172,7 @@ Json to_json(Planned const& row, MemoryLimit const& limit, Planned const* picked
   auto const rate = row.predicted.tokens_per_second();
   json["predicted_step_time_s"] = rate ? Json(*row.predicted.step_s) : Json(nullptr);
   json["predicted_tokens_per_sec"] = cli::or_null(rate);
+  json["predicted_tokens_per_sec_per_gib"] = cli::or_null(efficiency(row));
   json["predicted_guessed_pct"] = rate ? Json(100.0 * row.predicted.guessed) : Json(nullptr);
   json["prediction_reason"] = cli::or_null(row.predicted.reason);
   return json;
@@ -232,7 +235,8 @@ std::string row_text(Planned const& row, bool first, Settings const& settings,
     if (settings.times) {
       auto const rate = tier == 0 ? row.predicted.tokens_per_second() : std::nullopt;
       cells.push_back(rate ? cli::fixed(*row.predicted.step_s * 1e3, 1) : tier == 0 ? "-" : "");
-      cells.push_back(rate ? cli::grouped(std::llround(*rate)) : tier == 0 ? "-" : "");
+      bool const guessed = rate && row.predicted.guessed > 0.1;
+      cells.push_back(rate ? (guessed ? "~" : "") + cli::grouped(std::llround(*rate)) : tier == 0 ? "-" : "");
     }
     if (!settings.no_search) {
       cells.push_back(tier == 0 ? count_text(row.largest_batch) : "");
@@ -270,6 +274,21 @@ std::string untried_text(Planned const& row, MemoryLimit const& limit) {
   return ways.empty() ? "" : "; try " + cli::joined(ways, " or ");
 }
 
+/// What the predictions of a table leave open.
+std::string predictions_text(std::vector<Planned> const& rows) {
+  std::string out;
+  bool guessed = false;
+  std::set<std::string> reasons;
+  for (Planned const& row : rows) {
+    guessed = guessed || (row.predicted.step_s && row.predicted.guessed > 0.1);
+    if (row.is_planned() && !row.predicted.reason.empty() && reasons.insert(row.predicted.reason).second)
+      out += "not predicted: " + row.point.experiment + ": " + row.predicted.reason + "\n";
+  }
+  return out + (guessed
+                    ? "~ more than 10% of the step is in kinds of work that were not measured, and guessed\n"
+                    : "");
+}
+
 std::string picks_text(std::vector<Planned> const& rows, MemoryLimit const& limit, Preference preferred) {
   std::string out;
   cli::Names seen;
@@ -283,13 +302,15 @@ std::string picks_text(std::vector<Planned> const& rows, MemoryLimit const& limi
                               std::to_string(row.point.split.batch) + ", sequence " +
                               std::to_string(row.point.sequence);
     if (Planned const* best = pick(rows, name, preferred)) {
-      auto const rate = best->predicted.tokens_per_second();
-      out += "pick for " + label + ": " + best->point.experiment + ", " + size_text(best->on(Tier::device)) +
-             " a rank" +
-             (best->on(Tier::host) > 0 ? " and " + size_text(best->on(Tier::host)) + " of host memory" : "") +
-             (best->on(Tier::nvme) > 0 ? " and " + size_text(best->on(Tier::nvme)) + " on NVMe" : "") +
-             (rate ? ", " + cli::grouped(std::llround(*rate)) + " tok/s predicted" : std::string()) + "\n" +
-             advice_text(rows, *best, preferred);
+      out += "pick for " + label + ": " + picked_text(*best) + "\n" + advice_text(rows, *best, preferred);
+      continue;
+    }
+    if (auto const fits =
+            std::find_if(rows.begin(), rows.end(),
+                         [&](Planned const& other) { return other.fits() && family(other.point) == name; });
+        fits != rows.end()) {
+      out += "no pick for " + label + ": no step of the rows that fit is predicted (" +
+             fits->predicted.reason + ")\n";
       continue;
     }
     auto const excess = [&](Planned const& other) {  // bytes over the limits
@@ -365,6 +386,7 @@ int run(int argc, char const* const* argv) {
   if (settings.defaults != "own")
     log << "defaults: " << settings.defaults << ", as published (" << line.origin("--defaults") << ")\n";
   log << "limits: " << limit_text << "; bytes are of one rank, the largest\n";
+  if (settings.times) log << cli::times_text(*settings.times, settings.machine);
   std::vector<Planned> rows;
   for (Point const& point : points) {
     bool const first = rows.empty() || rows.back().point.group() != point.group();
@@ -379,7 +401,7 @@ int run(int argc, char const* const* argv) {
       log << "\nthe step of " << point.experiment << ":\n"
           << schedule_text(point, settings.trainer) << std::flush;
   }
-  log << "\n" << picks_text(rows, limit, preferred) << warnings_text(rows);
+  log << "\n" << predictions_text(rows) << picks_text(rows, limit, preferred) << warnings_text(rows);
   if (!settings.json.empty()) {
     Json document = Json::object();
     document["schema_version"] = results::schema_version;

@@ -13,7 +13,6 @@
 #include "tessera/train/any_trainer.hpp"
 
 #include "common/run_flags.hpp"
-#include "common/terminal.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -25,44 +24,6 @@ std::string hexadecimal(std::uint64_t value) {
   char text[24];
   std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
   return text;
-}
-
-/// What a recipe costs beside memory, in the order in which one gives it up.
-auto cost(Planned const& row) {
-  RecipeTable const& recipe = row.point.recipe;
-  int const stage = recipe.stage < 0 ? 4 : recipe.stage;  // dp: the root updates alone, the slowest
-  return std::tuple{recipe.names.offload != "none", static_cast<int>(recipe.recompute), stage};
-}
-
-/// Bytes of a rank that are short: its device's, and on the CPU those of the host, which are the same memory.
-std::int64_t taken(Planned const& row) {
-  bool const shared = row.point.recipe.device == Cpu::name;
-  return row.on(Tier::device) + (shared ? row.on(Tier::host) : 0);
-}
-
-/// How much of what is preferred a row has; 0 where that is not known.
-double worth(Planned const& row, Preference preferred) {
-  double const bytes = std::max(1.0, static_cast<double>(taken(row)));
-  double const rate = row.predicted.tokens_per_second().value_or(0.0);
-  switch (preferred) {
-    case Preference::speed:
-      return rate;
-    case Preference::memory:
-      return 1.0 / bytes;
-    case Preference::efficiency:
-      return rate / bytes;
-    case Preference::simple:
-      return 1.0;
-  }
-  return 0.0;
-}
-
-/// "zs2_... (12,345 tok/s predicted, 17.2 MiB a rank)".
-std::string figures_text(Planned const& row) {
-  auto const rate = row.predicted.tokens_per_second();
-  return row.point.experiment + " (" +
-         (rate ? cli::grouped(std::llround(*rate)) + " tok/s predicted, " : std::string()) +
-         bytes_text(taken(row)) + " a rank)";
 }
 
 /// The longest sequence of a command line.
@@ -156,66 +117,6 @@ std::string family(Point const& point) {
          std::to_string(point.split.ranks) + "/" + std::to_string(point.split.batch) + "/" +
          std::to_string(point.split.accumulation) + "/" + std::to_string(point.sequence) + "/" +
          point.mesh.text(point.split.ranks);
-}
-
-Planned const* pick(std::vector<Planned> const& rows, std::string const& of, Preference preferred) {
-  std::vector<Planned const*> fitting;
-  double most = 0.0;
-  for (Planned const& row : rows)
-    if (row.fits() && family(row.point) == of) {
-      fitting.push_back(&row);
-      most = std::max(most, worth(row, preferred));
-    }
-  Planned const* best = nullptr;
-  for (Planned const* row : fitting) {
-    double const its = worth(*row, preferred);
-    // Bytes are exact, predicted times are not.
-    double const least = preferred == Preference::memory ? most : 0.99 * most;
-    auto const simpler = [&](Planned const& one, Planned const& other) {
-      std::int64_t const a = one.footprint.total, b = other.footprint.total;
-      if (preferred == Preference::memory && a != b) return a < b;
-      return cost(one) < cost(other);
-    };
-    if (its > 0.0 && its >= least && (!best || simpler(*row, *best))) best = row;
-  }
-  return best;
-}
-
-std::string advice_text(std::vector<Planned> const& rows, Planned const& picked, Preference preferred) {
-  if (preferred == Preference::simple) return {};
-  std::string const of = family(picked.point);
-  std::string out;
-  auto const pattern = [&](std::string const& rule, auto const& follows) {
-    Planned const* named = nullptr;
-    for (Planned const& row : rows)
-      if (row.fits() && family(row.point) == of && follows(row, named)) named = &row;
-    if (named == &picked)
-      out += "  follows the pattern '" + rule + "'\n";
-    else if (named)
-      out += "  against the pattern '" + rule + "', which is " + figures_text(*named) + "\n";
-  };
-  if (preferred == Preference::speed)
-    pattern("speed is critical: the lowest stage that fits", [](Planned const& row, Planned const* before) {
-      return row.point.recipe.stage >= 0 && (!before || cost(row) < cost(*before));
-    });
-  else if (preferred == Preference::memory)
-    pattern("memory is critical: ZeRO-3 with offload", [&](Planned const& row, Planned const* before) {
-      return row.point.recipe.stage == 3 && row.point.recipe.names.offload != "none" &&
-             (!before || taken(row) < taken(*before) || &row == &picked);
-    });
-  if (Planned const* fastest = pick(rows, of, Preference::speed);
-      fastest && fastest != &picked && picked.predicted.step_s) {
-    double const lost = 1.0 - *picked.predicted.tokens_per_second() / *fastest->predicted.tokens_per_second();
-    if (lost >= 0.01)
-      out +=
-          "  gives up " + cli::fixed(100.0 * lost, 0) + "% of the speed of " + figures_text(*fastest) + "\n";
-  }
-  if (Planned const* least = pick(rows, of, Preference::memory); least && least != &picked)
-    if (std::int64_t const more = taken(picked) - taken(*least); more > 0)
-      out += "  takes " + bytes_text(more) + " a rank more than " + figures_text(*least) + "\n";
-  if (picked.on(Tier::host) > 0 && picked.point.recipe.device != Cpu::name)
-    out += "  takes " + bytes_text(picked.on(Tier::host)) + " of host memory a rank\n";
-  return out;
 }
 
 }  // namespace planning

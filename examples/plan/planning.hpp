@@ -48,23 +48,6 @@ Planned plan_point(Point const& point, TrainerOptions const& options, MemoryLimi
 /// The training step of a row that was planned, entry by entry, as rank 0 runs it.
 std::string schedule_text(Point const& point, TrainerOptions const& options);
 
-/// What the row to use should have.
-enum class Preference {
-  simple,     ///< few policies: rebuilding activations costs more than sharding, offload more than both
-  speed,      ///< the most tokens a second, as predicted
-  memory,     ///< the fewest bytes of a rank's device; on the CPU the host's, which are the same, among them
-  efficiency  ///< the most predicted tokens a second for each of these bytes
-};
-
-/// The row to use among those of one family: it fits, and has the most of what is preferred; of rows within
-/// 1 % of the best prediction the simplest, of rows with equal bytes on the device the one that takes the
-/// least elsewhere. Nothing when none fits, or no step is predicted where that matters.
-Planned const* pick(std::vector<Planned> const& rows, std::string const& family, Preference preferred);
-
-/// The pick as lines for people: which published pattern it follows or what that would take, and what it
-/// gives up against the picks of other preferences. Empty for Preference::simple.
-std::string advice_text(std::vector<Planned> const& rows, Planned const& picked, Preference preferred);
-
 /// Model, precision and shape: what a pick is made within.
 std::string family(Point const& point);
 

@@ -2,6 +2,7 @@
 // Where the bytes of one rank are: an arena for each tier that has addresses, a file for what has none.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -133,8 +134,8 @@ class StepMemory {
  private:
   struct NoMemory {};
   TESSERA_COLD StepMemory(StepPlan const& plan, NoMemory)
-      : addresses_(plan.arena_bytes[static_cast<std::size_t>(Tier::device)] +
-                   plan.arena_bytes[static_cast<std::size_t>(Tier::host)]),
+      : addresses_{Arena<AddressSpace>(plan.arena_bytes[static_cast<std::size_t>(Tier::device)]),
+                   Arena<AddressSpace>(plan.arena_bytes[static_cast<std::size_t>(Tier::host)])},
         evaluate_program_(&plan.evaluate),
         train_(plan.train.buffers.size()),
         evaluate_(plan.evaluate.buffers.size()) {
@@ -147,23 +148,21 @@ class StepMemory {
   }
   TESSERA_COLD void hand_out(StepPlan const& plan) {
     for (std::size_t index = 0; index < train_.size(); ++index)
-      train_[index] = hand_out(plan, plan.train.buffers[index]);
+      train_[index] = hand_out(plan.train.buffers[index]);
     for (std::size_t index = 0; index < evaluate_.size(); ++index)
-      evaluate_[index] = hand_out(plan, plan.evaluate.buffers[index]);
+      evaluate_[index] = hand_out(plan.evaluate.buffers[index]);
   }
-  TESSERA_COLD std::byte* hand_out(StepPlan const& plan, Buffer const& buffer) {
+  TESSERA_COLD std::byte* hand_out(Buffer const& buffer) {
     if (buffer.offset < 0 || !has_addresses(buffer.tier)) return nullptr;
     bool const on_device = buffer.tier == Tier::device;
-    if (addresses_.base()) {
-      std::int64_t const begin = on_device ? 0 : plan.arena_bytes[static_cast<std::size_t>(Tier::device)];
-      return addresses_.view(begin + buffer.offset, buffer.bytes);
-    }
+    if (Arena<AddressSpace>& range = addresses_[on_device ? 0 : 1]; range.base())
+      return range.view(buffer.offset, buffer.bytes);
     return on_device ? device_.view(buffer.offset, buffer.bytes) : host_.view(buffer.offset, buffer.bytes);
   }
 
   DeviceArena<Place> device_;
   OffloadArena<Place> host_;
-  Arena<AddressSpace> addresses_;  // instead of both, where nothing is touched
+  std::array<Arena<AddressSpace>, 2> addresses_;  // instead of both, where nothing is touched
   std::unique_ptr<StateFile> file_;
   Program const* evaluate_program_;
   std::vector<std::byte*> train_, evaluate_;

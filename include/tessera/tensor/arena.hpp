@@ -107,8 +107,9 @@ struct AddressSpace {
     void* const address = ::mmap(nullptr, static_cast<std::size_t>(bytes), PROT_NONE,
                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (address == MAP_FAILED)
-      detail::throw_error(ErrorKind::out_of_memory, {"cannot reserve ", bytes, " bytes of addresses: ",
-                                                     std::strerror(errno), "; choose a smaller model"});
+      detail::throw_error(ErrorKind::out_of_memory,
+                          {"cannot reserve ", bytes, " bytes of addresses: ", std::strerror(errno),
+                           "; allow this process more of them (ulimit -v)"});
     return static_cast<std::byte*>(address);
   }
   static void unmap(std::byte* base, std::int64_t bytes) noexcept {

@@ -72,7 +72,7 @@ Recorded recorded(RecipeTable const& table, int ranks) {
   return step;
 }
 
-/// Every kind of entry of a step takes what its number in the list of kinds says, in milliseconds.
+/// Every entry of a step takes a nanosecond a byte.
 cli::MachineTimes one_time_each(std::string const& device, Recorded const& step, int ranks) {
   cli::MachineTimes times(device, "a machine");
   for (cli::Cost const& cost : step.costs)
@@ -100,8 +100,47 @@ TEST_CASE("times of other sizes follow from the rates that measured ones fit") {
             doctest::Approx(std::sqrt(5.0) * true_seconds(cost)).epsilon(0.1));
       CHECK(times.seconds(cost, "fp32", 8)->seconds == doctest::Approx(10 * true_seconds(cost)).epsilon(0.1));
     }
+  CHECK(times.seconds(cost_of(100, 640, 128), "fp32", 8)->guessed);
   CHECK(measured("cuda").seconds(cost_of(100, 640, 128), "fp32", 8)->seconds ==
         doctest::Approx(5 * true_seconds(cost_of(100, 640, 128))).epsilon(0.1));
+}
+
+TEST_CASE("fewer ranks than were measured have the cores to themselves") {
+  cli::MachineTimes times("cpu", "a machine");
+  cli::Cost const cost = cost_of(100, 640, 128);
+  times.add({"fp32", 4, cost, 1.0});
+  CHECK(times.seconds(cost, "fp32", 1)->seconds == doctest::Approx(0.25));
+  CHECK(times.seconds(cost, "fp32", 1)->guessed);
+  CHECK_FALSE(times.seconds(cost, "fp32", 4)->guessed);
+}
+
+TEST_CASE("moves of a bucket are one call, when all of them have what they wait for") {
+  RecipeTable const table = parse_recipe({.device = "cuda", .sharding = "zero2", .precision = "fp32"});
+  Run run;
+  run.split = {2, 1};
+  run.options.bucket_bytes = std::int64_t{1} << 30;
+  Recorded step;
+  step.costs = cli::costs_of([&](Recorder& recorder, StepObserver const& observer) {
+    step.plan = record_step(any_model(tiny), table, options_of(run), 0, 2, recorder, observer);
+  });
+  // Work takes a second a unit, the sums of all gradients a thousand, everything else nothing.
+  double work = 0;
+  for (std::size_t at = 0; at < step.costs.size(); ++at) {
+    Entry const& entry = step.plan->train.schedule.entries[at];
+    bool const counts = computes(entry.verb) && step.costs[at].operations > 0;
+    step.costs[at].flops = counts ? 1.0 : 0.0;
+    step.costs[at].attention_flops = step.costs[at].operations = 0;
+    step.costs[at].bytes = entry.verb == Verb::reduce && entry.move != Move::none ? 1.0 : 0.0;
+    step.costs[at].what = entry.move != Move::none ? "move" : "work";
+    work += counts ? 1.0 : 0.0;
+  }
+  double moved = 0;
+  for (cli::Cost const& cost : step.costs) moved += cost.bytes;
+  cli::MachineTimes times("cuda", "a machine");
+  times.add({"fp32", 2, {"work", false, 1, 0, 0, 0}, 1.0});
+  times.add({"fp32", 2, {"move", true, 0, 0, 1, 0}, 1000.0});
+  REQUIRE(moved > 2);
+  CHECK(times.step(*step.plan, step.costs)->seconds == doctest::Approx(work + 1000 * moved).epsilon(1e-6));
 }
 
 TEST_CASE("what was measured itself is given back") {
@@ -234,13 +273,23 @@ TEST_CASE("a file of times is read as it was written, and others are refused by 
   CHECK(refusal("[1, 2]").find("is no file of machine times") != std::string::npos);
   CHECK(refusal(text.substr(0, text.size() / 2)).find("is no file of machine times") != std::string::npos);
   CHECK(refusal(with("\"version\": 1", "\"version\": 9")).find("has version 9") != std::string::npos);
-  CHECK(
-      refusal(with("\"seconds\": ", "\"seconds\": -")).find("timing 0 cannot be read (seconds is below 0)") !=
-      std::string::npos);
-  CHECK(refusal(with("\"ranks\": 1", "\"ranks\": 0")).find("ranks are below 1") != std::string::npos);
+  CHECK(refusal(with("\"seconds\": ", "\"seconds\": -"))
+            .find("timing 0 cannot be read (seconds is no number from") != std::string::npos);
+  CHECK(refusal(with("\"ranks\": 1", "\"ranks\": 0")).find("ranks is no number from 1 to 65536") !=
+        std::string::npos);
+  CHECK(refusal(with("\"ranks\": 1", "\"ranks\": 4294967297")).find("ranks is no number") !=
+        std::string::npos);
+  CHECK(refusal(with("\"ranks\": 1", "\"ranks\": 1.5")).find("ranks are no whole number") !=
+        std::string::npos);
+  CHECK(refusal(with("\"flops\": ", "\"flops\": 1e200, \"other\": ")).find("flops is no number") !=
+        std::string::npos);
+  CHECK(refusal(with("\"version\": 1", "\"version\": " + std::string(100000, '[') + std::string(100000, ']')))
+            .find("is no file of machine times") != std::string::npos);
+  CHECK(refusal(with("\"version\": 1", "\"version\": \"x\"")).find("has version ?,") != std::string::npos);
+  CHECK(refusal(with("\"device\": \"cpu\"", "\"devices\": 1")).find("has no device") != std::string::npos);
   CHECK(refusal(with("\"what\": \"linear attention\"", "\"what\": 7")).find("timing 0 cannot be read") !=
         std::string::npos);
   std::filesystem::remove(path);
-  CHECK_THROWS_WITH_AS((void)cli::MachineTimes::read(path), doctest::Contains("machine.json: cannot be read"),
-                       Error);
+  CHECK_THROWS_WITH_AS((void)cli::MachineTimes::read(path),
+                       doctest::Contains("machine.json: is no file that can be read"), Error);
 }

@@ -22,7 +22,6 @@ template <class Place, class T>
 std::unique_ptr<AnyTrainer> make_engine(AnyModel const& model, RecipeTable const& recipe, comm::Comm comm,
                                         TrainerOptions const& options);
 
-/// The engine for the format that a recipe computes in.
 /// Reports a training step without memory for it, and returns its plan.
 template <class Place, class T>
 StepPlan record_engine(AnyModel const& model, RecipeTable const& recipe, TrainerOptions const& options,
@@ -43,6 +42,7 @@ auto in_type_of(RecipeTable const& recipe, F&& by) {
   }
 }
 
+/// The engine for the format that a recipe computes in.
 template <class Place>
 std::unique_ptr<AnyTrainer> make_engine_on(AnyModel const& model, RecipeTable const& recipe, comm::Comm comm,
                                            TrainerOptions const& options) {
