@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// report: results of the other programs as pages, figures and tables that people read.
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "tessera/core/error.hpp"
+#include "tessera/io/file.hpp"
+
+#include "common/command_line.hpp"
+#include "common/outputs.hpp"
+#include "common/program.hpp"
+#include "report/figures.hpp"
+#include "report/pages.hpp"
+#include "report/reading.hpp"
+#include "report/rows.hpp"
+
+namespace cli = tessera::cli;
+namespace fs = std::filesystem;
+
+namespace tessera {
+inline namespace v0 {
+namespace reporting {
+
+namespace {
+
+constexpr char examples[] = R"(Examples:
+  report results --html report.html
+  report results plan.json run.json --html report.html      what compare, plan and monitor wrote
+  report here/results there/results --markdown report.md --svg figures
+  report run1.jsonl run2.jsonl --html runs.html             logs of train
+  report --summarize results --csv all.csv                  the step logs of earlier runs, folded
+
+RESULTS are JSON of compare (or the folder that it wrote), logs of train, JSON of plan and of monitor, and step
+logs; what a file is is seen from what it holds. A figure whose data is not there is left out, with a line.
+)";
+
+struct Settings {
+  std::vector<fs::path> results, folders;
+  fs::path html, svg, markdown, csv;
+  std::string title = "Training runs compared";
+  std::int64_t warmup = 1;
+};
+
+void declare(cli::CommandLine& line, Settings& settings) {
+  line.group("What is read");
+  line.inputs("--results", "RESULTS...", "files, or folders that compare wrote",
+              [&](std::string const&, cli::Names const& values) {
+                for (auto const& value : values) settings.results.emplace_back(value);
+              });
+  line.values("--summarize", "DIR...", "", "folders with step logs, which become a row for each experiment",
+              [&](std::string const&, cli::Names const& values) {
+                settings.folders.assign(values.begin(), values.end());
+              });
+  line.whole("--warmup", settings.warmup, "first steps of each step log that --summarize does not time", 0,
+             1 << 30);
+  line.group("Outputs");
+  line.path("--html", "FILE", settings.html, "one page, for screens and paper; - is standard output");
+  line.path("--svg", "DIR", settings.svg, "each figure as a file; the folder is made");
+  line.path("--markdown", "FILE", settings.markdown,
+            "tables, with the figures of --svg; - is standard output");
+  line.path("--csv", "FILE", settings.csv, "all rows; - is standard output");
+  line.text("--title", "TEXT", settings.title, "the title of pages");
+}
+
+void check(cli::CommandLine const& line, Settings const& settings) {
+  if (settings.results.empty() && settings.folders.empty())
+    cli::refuse("nothing to report; give RESULTS, such as results/compare.json, or --summarize DIR");
+  if (settings.html.empty() && settings.svg.empty() && settings.markdown.empty() && settings.csv.empty())
+    cli::refuse("no output is named; give --html FILE, --svg DIR, --markdown FILE or --csv FILE");
+  if (line.given("--warmup") && settings.folders.empty())
+    cli::refuse(
+        "--warmup says which steps of step logs are not timed, and none are read; give --summarize DIR");
+}
+
+/// The files that would be written, checked against those that are read.
+void check_outputs(Settings const& settings, std::vector<fs::path> const& inputs) {
+  std::vector<cli::NamedPath> const outputs = {
+      {"--html", settings.html}, {"--markdown", settings.markdown}, {"--csv", settings.csv}};
+  std::vector<cli::NamedPath> read;
+  for (fs::path const& input : inputs) read.emplace_back("the input", input);
+  cli::check_distinct(outputs);
+  cli::check_apart(outputs, read);
+  for (auto const* const file : {&settings.html, &settings.markdown, &settings.csv})
+    if (!file->empty() && *file != "-") check_writable(*file);
+  if (!settings.svg.empty()) check_writable_folder(settings.svg);
+}
+
+int run(int argc, char** argv) {
+  Settings settings;
+  cli::CommandLine line("report", "Makes pages, figures and tables of results: report RESULTS... --html FILE",
+                        examples);
+  declare(line, settings);
+  if (!line.parse(argc, argv)) return 0;
+  check(line, settings);
+
+  std::vector<fs::path> inputs;
+  for (fs::path const& given : settings.results) inputs.push_back(file_of(given));
+  std::vector<std::vector<fs::path>> logs;
+  for (fs::path const& folder : settings.folders) {
+    logs.push_back(step_logs_below(folder));
+    inputs.insert(inputs.end(), logs.back().begin(), logs.back().end());
+  }
+  check_outputs(settings, inputs);
+
+  Material material;
+  for (std::size_t at = 0; at < settings.results.size(); ++at) read_file(inputs[at], material);
+  for (std::size_t at = 0; at < settings.folders.size(); ++at)
+    read_step_logs(settings.folders[at], logs[at], static_cast<std::size_t>(settings.warmup), material);
+  name_sources(material.sources);
+
+  bool const streams = settings.html == "-" || settings.markdown == "-" || settings.csv == "-";
+  std::ostream& out = streams ? std::cerr : std::cout;
+  for (Source const& source : material.sources) {
+    out << "read " << source.path << ": " << source.kind_text() << ", "
+        << cli::grouped(static_cast<std::int64_t>(source.rows))
+        << (source.kind == Kind::recording ? " samples"
+            : source.rows == 1             ? " row"
+                                           : " rows")
+        << '\n';
+    for (std::string const& note : source.notes)
+      out << "  " << v0::detail::printable(note, note.size()) << '\n';
+  }
+  bool const drawn = !settings.html.empty() || !settings.svg.empty() || !settings.markdown.empty();
+  Figures const figures = drawn ? figures_of(material) : Figures();
+  for (LeftOut const& one : figures.left_out) out << "left out " << one.title << ": " << one.reason << '\n';
+
+  auto const write = [&](fs::path const& path, std::string const& text) {
+    if (path == "-") {
+      std::cout << text << std::flush;
+      return;
+    }
+    write_file(path, text);
+    out << "wrote " << v0::detail::path_text(path) << '\n';
+  };
+  Report const report{settings.title, cli::command_text(argc, argv), material, figures};
+  if (!settings.svg.empty()) {
+    make_folder(settings.svg);
+    std::error_code code;
+    for (Figure const& figure : figures.drawn) {
+      fs::path const file = settings.svg / (figure.name + ".svg");
+      cli::check_apart(
+          {
+              {"--svg", file},
+          },
+          [&] {
+            std::vector<cli::NamedPath> read;
+            for (fs::path const& input : inputs) read.emplace_back("the input", input);
+            return read;
+          }());
+      write_file(file, svg_file(figure));
+    }
+    out << "wrote " << figures.drawn.size() << (figures.drawn.size() == 1 ? " figure: " : " figures: ")
+        << v0::detail::path_text(settings.svg) << "/NAME.svg\n";
+  }
+  if (!settings.html.empty()) write(settings.html, html_page(report));
+  if (!settings.markdown.empty())
+    write(settings.markdown, markdown_page(report, settings.markdown, settings.svg));
+  if (!settings.csv.empty()) write(settings.csv, csv_text(material));
+  return 0;
+}
+
+}  // namespace
+
+}  // namespace reporting
+}  // namespace v0
+}  // namespace tessera
+
+int main(int argc, char** argv) {
+  return cli::guarded([&] { return tessera::reporting::run(argc, argv); });
+}

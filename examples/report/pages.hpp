@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// A report as files: HTML, SVG, Markdown, CSV.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "report/figures.hpp"
+#include "report/rows.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace reporting {
+
+struct Report {
+  std::string title;
+  std::string command;  ///< that made the report
+  Material const& material;
+  Figures const& figures;
+};
+
+/// One page without references to anything outside.
+std::string html_page(Report const& report);
+/// Tables in Markdown; figures by their files in `svg_folder`, as seen from `beside`, unless that is empty.
+std::string markdown_page(Report const& report, std::filesystem::path const& beside,
+                          std::filesystem::path const& svg_folder);
+/// All rows, measured and planned, by the names of result files, with their source; null is empty.
+std::string csv_text(Material const& material);
+/// A figure as a file of its own.
+std::string svg_file(Figure const& figure);
+
+}  // namespace reporting
+}  // namespace v0
+}  // namespace tessera

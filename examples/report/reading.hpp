@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files and folders that other programs wrote, as the material of a report. What cannot be read is an error
+// that names the file, the line or the key, and what to do.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "report/rows.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace reporting {
+
+/// The file that a given path means: of a folder its compare.json. Throws Error(data).
+std::filesystem::path file_of(std::filesystem::path const& given);
+
+/// Adds a file: rows of compare (whole or flat), the log of train, a plan, a recording of monitor, or one
+/// step log; what it is is seen from what it holds. Throws Error(data).
+void read_file(std::filesystem::path const& file, Material& material);
+
+/// The step logs below a folder, by name. Throws Error(data) when there are none.
+std::vector<std::filesystem::path> step_logs_below(std::filesystem::path const& folder);
+/// Adds a row for each experiment of step logs: its repeats are its runs. The first `warmup` steps of each
+/// run are not timed. Throws Error(data).
+void read_step_logs(std::filesystem::path const& folder, std::vector<std::filesystem::path> const& logs,
+                    std::size_t warmup, Material& material);
+
+/// Fills the sharding, precision, ranks, batch and so on from a name such as
+/// "zs2_fp16_ranks4_bs4_sl128_offcpu_acc2"; leaves out what it does not say.
+void describe_by_name(Row& row);
+
+}  // namespace reporting
+}  // namespace v0
+}  // namespace tessera

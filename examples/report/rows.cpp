@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fields of rows and what tells rows apart.
+#include "report/rows.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <iterator>
+#include <set>
+
+#include "common/values.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace reporting {
+
+namespace {
+
+constexpr std::array<WordField, static_cast<std::size_t>(Word::count)> word_fields = {{
+    {"experiment", "experiment"},
+    {"model", "model"},
+    {"device", "device"},
+    {"sharding", "sharding"},
+    {"precision", "precision"},
+    {"offload", "offload"},
+    {"recompute", "recompute"},
+    {"reduction", "reduction"},
+    {"communication", "communication"},
+    {"capture", "capture"},
+    {"attention", "attention"},
+    {"loss_scale", "loss scale"},
+    {"parallel", "parallel"},
+    {"adapters", "adapters"},
+    {"mesh", "mesh"},
+    {"status", "status"},
+    {"reason", "reason"},
+    {"weights_hash", "weights"},
+    {"same_program_as", "same program as"},
+    {"speedup_against", "speed-up against"},
+}};
+
+constexpr std::array<NumberField, static_cast<std::size_t>(Number::count)> number_fields = {{
+    {"world", "ranks", ""},
+    {"batch", "batch", ""},
+    {"sequence", "sequence", ""},
+    {"accumulation", "accum.", ""},
+    {"global_batch", "global batch", ""},
+    {"params", "parameters", ""},
+    {"repeats", "repeats", ""},
+    {"steps", "steps", ""},
+    {"warmup", "warm-up", "steps"},
+    {"skipped_steps", "skipped", "steps"},
+    {"median_tokens_per_sec", "throughput", "tokens/s"},
+    {"std_tokens_per_sec", "+- repeats", "tokens/s"},
+    {"tokens_per_sec_per_rank", "a rank", "tokens/s"},
+    {"median_step_time_s", "step", "ms", 1e3},
+    {"avg_step_time_s", "mean step", "ms", 1e3},
+    {"std_step_time_s", "+- repeats", "ms", 1e3},
+    {"step_to_step_std_s", "+- steps", "ms", 1e3},
+    {"spread_pct", "spread", "%"},
+    {"first_step_s", "first step", "s"},
+    {"train_time_s", "timed", "s"},
+    {"peak_gpu_mem_mb", "peak", "MB"},
+    {"planned_gpu_mem_mb", "planned", "MB"},
+    {"host_mem_mb", "host", "MB"},
+    {"planned_host_mem_mb", "planned host", "MB"},
+    {"nvme_mb", "NVMe", "MB"},
+    {"planned_nvme_mb", "planned NVMe", "MB"},
+    {"library_mb", "libraries", "MB"},
+    {"process_mem_mb", "process", "MB"},
+    {"comm_bytes_per_step", "sent a step", "MB", 1.0 / 1048576.0},
+    {"comm_time_s", "collectives", "ms", 1e3},
+    {"comm_exposed_s", "exposed", "ms", 1e3},
+    {"comm_waiting_s", "waiting", "ms", 1e3},
+    {"mfu_pct", "MFU", "%"},
+    {"avg_gpu_util_pct", "GPU use", "%"},
+    {"avg_cpu_util_pct", "CPU use", "%"},
+    {"avg_power_w", "power", "W"},
+    {"peak_power_w", "peak power", "W"},
+    {"energy_j", "energy", "J"},
+    {"temp_end_c", "temperature", "C", 1.0, true},
+    {"speedup", "speed-up", "x"},
+    {"speedup_uncertainty", "+- speed-up", "x"},
+    {"scaling_efficiency", "scaling", "%", 100.0},
+    {"first_loss", "first loss", "", 1.0, true},
+    {"final_loss", "final loss", "", 1.0, true},
+    {"largest_batch", "largest batch", ""},
+    {"longest_sequence", "longest sequence", ""},
+    {"seed", "seed", "", 1.0, true},
+}};
+
+std::string whole(std::optional<double> const& value) {
+  return value ? std::to_string(std::llround(*value)) : std::string();
+}
+
+template <Word word>
+std::string word_of(Row const& row, Material const&) {
+  return row[word];
+}
+template <Number number>
+std::string number_of(Row const& row, Material const&) {
+  return whole(row[number]);
+}
+template <Number number>
+std::string phrase_of(Row const& row, Material const&) {
+  std::string const value = whole(row[number]);
+  return value.empty() ? value : std::string(field(number).header) + " " + value;
+}
+/// "recompute block"; nothing for what is mostly meant.
+template <Word word>
+std::string slot_of(Row const& row, Material const&) {
+  std::string const& value = row[word];
+  return value.empty() || value == "none" ? std::string() : std::string(field(word).header) + " " + value;
+}
+
+}  // namespace
+
+WordField const& field(Word word) { return word_fields[static_cast<std::size_t>(word)]; }
+NumberField const& field(Number number) { return number_fields[static_cast<std::size_t>(number)]; }
+
+std::optional<double> Row::step_seconds() const {
+  auto const& median = (*this)[Number::step_s];
+  return median ? median : (*this)[Number::avg_step_s];
+}
+
+std::string Source::kind_text() const {
+  switch (kind) {
+    case Kind::comparison:
+      return "compare";
+    case Kind::training:
+      return "train";
+    case Kind::step_logs:
+      return "step logs";
+    case Kind::plan:
+      return "plan";
+    case Kind::recording:
+      return "monitor";
+  }
+  return {};
+}
+
+std::vector<std::optional<double>> const* Recording::column(std::string const& name) const {
+  auto const found = std::find(columns.begin(), columns.end(), name);
+  if (found == columns.end()) return nullptr;
+  auto const& all = values[static_cast<std::size_t>(found - columns.begin())];
+  bool const known = std::any_of(all.begin(), all.end(), [](auto const& value) { return value.has_value(); });
+  return known ? &all : nullptr;
+}
+
+RowList ok_rows(std::vector<Row> const& rows) {
+  RowList list;
+  for (Row const& row : rows)
+    if (row.ok()) list.push_back(&row);
+  return list;
+}
+
+std::vector<Dimension> const& dimensions() {
+  auto const label = [](Row const& row, Material const& material) {
+    return material.sources[row.source].label;
+  };
+  auto const ranks = [](Row const& row, Material const&) {
+    std::string const value = whole(row[Number::world]);
+    return value.empty() ? value : value + (value == "1" ? " rank" : " ranks");
+  };
+  static std::vector<Dimension> const all = {
+      {"source", label, label},
+      {"model", word_of<Word::model>, word_of<Word::model>},
+      {"sharding", word_of<Word::sharding>, word_of<Word::sharding>},
+      {"precision", word_of<Word::precision>, word_of<Word::precision>},
+      {"offload", word_of<Word::offload>, slot_of<Word::offload>},
+      {"device", word_of<Word::device>, word_of<Word::device>},
+      {"ranks", number_of<Number::world>, ranks},
+      {"batch", number_of<Number::batch>, phrase_of<Number::batch>},
+      {"sequence", number_of<Number::sequence>, phrase_of<Number::sequence>},
+      {"accum.", number_of<Number::accumulation>, phrase_of<Number::accumulation>},
+      {"recompute", word_of<Word::recompute>, slot_of<Word::recompute>},
+      {"reduction", word_of<Word::reduction>, slot_of<Word::reduction>},
+      {"communication", word_of<Word::communication>, slot_of<Word::communication>},
+      {"capture", word_of<Word::capture>, slot_of<Word::capture>},
+      {"attention", word_of<Word::attention>, slot_of<Word::attention>},
+      {"parallel", word_of<Word::parallel>, slot_of<Word::parallel>},
+      {"adapters", word_of<Word::adapters>, slot_of<Word::adapters>},
+      {"seed", number_of<Number::seed>, phrase_of<Number::seed>},
+  };
+  return all;
+}
+
+std::vector<std::size_t> varying_dimensions(RowList const& rows, Material const& material) {
+  std::vector<std::size_t> varying;
+  for (std::size_t at = 0; at < dimensions().size(); ++at) {
+    auto const value = dimensions()[at].value;
+    if (std::any_of(rows.begin(), rows.end(),
+                    [&](Row const* row) { return value(*row, material) != value(*rows.front(), material); }))
+      varying.push_back(at);
+  }
+  return varying;
+}
+
+Labels::Labels(RowList const& rows, Material const& material)
+    : material_(material), varying_(varying_dimensions(rows, material)) {
+  if (rows.empty()) return;
+  cli::Names parts;
+  for (std::size_t at = 1; at < dimensions().size(); ++at) {
+    if (std::find(varying_.begin(), varying_.end(), at) != varying_.end()) continue;
+    std::string part = dimensions()[at].phrase(*rows.front(), material);
+    if (!part.empty()) parts.push_back(std::move(part));
+  }
+  shared_ = cli::joined(parts);
+  for (Row const* row : rows) ++counts_[parts_of(*row)];
+}
+
+std::string Labels::of(Row const& row) const {
+  std::string const label = parts_of(row);
+  std::string const& name = row[Word::experiment];
+  auto const found = counts_.find(label);
+  if (label.empty()) return name;
+  return found != counts_.end() && found->second > 1 ? label + " (" + name + ")" : label;
+}
+
+std::string Labels::parts_of(Row const& row) const {
+  cli::Names parts;
+  for (std::size_t const at : varying_) {
+    std::string part = dimensions()[at].phrase(row, material_);
+    if (!part.empty()) parts.push_back(std::move(part));
+  }
+  return cli::joined(parts, " ");
+}
+
+std::string Labels::shared() const { return shared_; }
+
+void name_sources(std::vector<Source>& sources) {
+  namespace fs = std::filesystem;
+  std::set<std::string> seen;
+  for (Source const& source : sources)
+    if (!seen.insert(fs::path(source.path).lexically_normal().string()).second)
+      cli::refuse(source.path + " was given twice; give it once");
+  // The fewest last parts of its path by which a file is told from the others; compare.json is its folder.
+  std::size_t most = 1;
+  for (Source const& source : sources) {
+    fs::path const path = fs::path(source.path).lexically_normal();
+    most = std::max(most, static_cast<std::size_t>(std::distance(path.begin(), path.end())));
+  }
+  auto const name = [](Source const& source, std::size_t parts) {
+    fs::path path = fs::path(source.path).lexically_normal();
+    if (path.has_extension() && path.stem() == "compare" && path.has_parent_path()) path = path.parent_path();
+    if (!path.has_filename() && path.has_parent_path()) path = path.parent_path();
+    fs::path text = source.kind == Kind::step_logs ? path.filename() : path.stem();
+    fs::path above = path.parent_path();
+    for (std::size_t part = 1; part < parts && above.has_filename(); ++part, above = above.parent_path())
+      text = above.filename() / text;
+    return text.string();
+  };
+  for (Source& source : sources) {
+    for (std::size_t parts = 1; parts <= most; ++parts) {
+      source.label = name(source, parts);
+      auto const alike = std::count_if(sources.begin(), sources.end(), [&](Source const& other) {
+        return name(other, parts) == source.label;
+      });
+      if (alike == 1) break;
+      source.label = source.path;
+    }
+  }
+}
+
+}  // namespace reporting
+}  // namespace v0
+}  // namespace tessera

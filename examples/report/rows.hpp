@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a report is made of: rows of measurements and of plans, recordings of monitor, and where each is from.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera {
+inline namespace v0 {
+namespace reporting {
+
+/// What a row says in words. An absent one is empty.
+enum class Word {
+  experiment,
+  model,
+  device,
+  sharding,
+  precision,
+  offload,
+  recompute,
+  reduction,
+  communication,
+  capture,
+  attention,
+  loss_scale,
+  parallel,
+  adapters,
+  mesh,
+  status,
+  reason,
+  weights_hash,
+  same_program_as,
+  speedup_against,
+  count
+};
+
+/// What a row says in numbers, in the units of result files.
+enum class Number {
+  world,
+  batch,
+  sequence,
+  accumulation,
+  global_batch,
+  params,
+  repeats,
+  steps,
+  warmup,
+  skipped_steps,
+  tokens_per_sec,
+  std_tokens_per_sec,
+  tokens_per_sec_per_rank,
+  step_s,
+  avg_step_s,
+  std_step_s,
+  step_to_step_s,
+  spread_pct,
+  first_step_s,
+  train_s,
+  peak_mb,
+  planned_mb,
+  host_mb,
+  planned_host_mb,
+  nvme_mb,
+  planned_nvme_mb,
+  library_mb,
+  process_mb,
+  comm_bytes,
+  comm_s,
+  comm_exposed_s,
+  comm_waiting_s,
+  mfu_pct,
+  gpu_util_pct,
+  cpu_util_pct,
+  power_w,
+  peak_power_w,
+  energy_j,
+  temp_end_c,
+  speedup,
+  speedup_uncertainty,
+  scaling_efficiency,
+  first_loss,
+  final_loss,
+  largest_batch,
+  longest_sequence,
+  seed,
+  count
+};
+
+/// How a word is called in files and in tables.
+struct WordField {
+  char const* key;
+  char const* header;
+};
+/// How a number is called in files, and in tables, where it is multiplied to have their unit.
+struct NumberField {
+  char const* key;
+  char const* header;
+  char const* unit;  ///< of tables; empty: none
+  double factor = 1.0;
+  bool signed_values = false;
+};
+WordField const& field(Word word);
+NumberField const& field(Number number);
+
+/// Bytes of a plan by category, of one rank.
+using Categories = std::vector<std::pair<std::string, double>>;
+
+/// One measured or planned configuration.
+struct Row {
+  std::size_t source = 0;  ///< index into Material::sources
+  std::array<std::string, static_cast<std::size_t>(Word::count)> words;
+  std::array<std::optional<double>, static_cast<std::size_t>(Number::count)> numbers;
+  std::optional<bool> unsteady;
+  std::vector<std::optional<double>> losses;  ///< from the first step on
+  Categories categories;                      ///< of the device, where it is a plan
+
+  std::string& operator[](Word word) { return words[static_cast<std::size_t>(word)]; }
+  std::string const& operator[](Word word) const { return words[static_cast<std::size_t>(word)]; }
+  std::optional<double>& operator[](Number number) { return numbers[static_cast<std::size_t>(number)]; }
+  std::optional<double> const& operator[](Number number) const {
+    return numbers[static_cast<std::size_t>(number)];
+  }
+
+  bool ok() const { return (*this)[Word::status] == "ok"; }
+  bool is_unsteady() const { return unsteady.value_or(false); }
+  /// Of seconds a step: the median, or what there is.
+  std::optional<double> step_seconds() const;
+};
+
+enum class Kind { comparison, training, step_logs, plan, recording };
+
+/// A file or folder that was read.
+struct Source {
+  Kind kind = Kind::comparison;
+  std::string path;   ///< as given, printable
+  std::string label;  ///< tells it from the others
+  std::int64_t version = 0;
+  std::size_t rows = 0;
+  std::string command;                                           ///< that made it; may be empty
+  std::vector<std::pair<std::string, std::string>> environment;  ///< in words, in the order of the file
+  std::vector<std::string> notes;                                ///< what to know about its figures
+
+  std::string kind_text() const;
+};
+
+/// Samples of monitor.
+struct Recording {
+  std::size_t source = 0;
+  std::vector<std::string> columns;
+  std::vector<double> seconds;
+  std::vector<std::vector<std::optional<double>>> values;  ///< by column, then by sample
+
+  /// The values of a column; null where there is none or none of its values is known.
+  std::vector<std::optional<double>> const* column(std::string const& name) const;
+};
+
+struct Material {
+  std::vector<Source> sources;
+  std::vector<Row> rows;   ///< measured, in the order of the files
+  std::vector<Row> plans;  ///< likewise
+  std::vector<Recording> recordings;
+};
+
+using RowList = std::vector<Row const*>;
+
+/// The rows that were measured to their end.
+RowList ok_rows(std::vector<Row> const& rows);
+
+/// What rows can be told apart by: the value of each that varies among them.
+class Labels {
+ public:
+  Labels(RowList const& rows, Material const& material);
+  /// "zs2 bf16 cpu_optimizer 4 ranks", with the experiment's name where that is not enough.
+  std::string of(Row const& row) const;
+  /// What all rows share: "tiny, batch 4, sequence 128".
+  std::string shared() const;
+
+ private:
+  std::string parts_of(Row const& row) const;
+
+  Material const& material_;
+  std::vector<std::size_t> varying_;
+  std::map<std::string, int> counts_;  ///< of each label
+  std::string shared_;
+};
+
+/// A dimension of a comparison: what its column is called, and its value in a row (empty: none).
+struct Dimension {
+  char const* header;
+  std::string (*value)(Row const&, Material const&);
+  std::string (*phrase)(Row const&, Material const&);
+};
+std::vector<Dimension> const& dimensions();
+/// The dimensions by which rows differ, by index.
+std::vector<std::size_t> varying_dimensions(RowList const& rows, Material const& material);
+
+/// Gives every source a short name of its own. Throws Error(usage) where a file was given twice.
+void name_sources(std::vector<Source>& sources);
+
+}  // namespace reporting
+}  // namespace v0
+}  // namespace tessera

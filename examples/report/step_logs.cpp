@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+// Step logs of earlier runs, folded by experiment.
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <string_view>
+#include <system_error>
+
+#include "tessera/core/error.hpp"
+#include "tessera/data/file_bytes.hpp"
+
+#include "common/statistics.hpp"
+#include "common/values.hpp"
+#include "report/reading.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace reporting {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// One run.
+struct Log {
+  std::vector<double> seconds;  ///< of each timed step
+  double tokens = 0.0;          ///< of all of them
+  std::vector<std::optional<double>> losses;
+  std::optional<double> memory;
+  std::size_t steps = 0, skipped = 0;
+
+  double time() const {
+    double sum = 0.0;
+    for (double const one : seconds) sum += one;
+    return sum;
+  }
+};
+
+std::vector<std::string_view> split(std::string_view line) {
+  std::vector<std::string_view> cells;
+  for (std::size_t begin = 0; begin <= line.size();) {
+    std::size_t const end = std::min(line.find(',', begin), line.size());
+    cells.push_back(line.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return cells;
+}
+
+Log read_log(fs::path const& file, std::size_t warmup) {
+  std::string const name = v0::detail::path_text(file);
+  FileBytes const bytes = FileBytes::open(file);
+  std::string_view const text(reinterpret_cast<char const*>(bytes.data()), bytes.size());
+  if (!text.starts_with("global_step,step_time_s,tokens_per_sec,gpu_max_mem_mb"))
+    throw Error(ErrorKind::data, name +
+                                     ": line 1 is not the header of a step log of compare; give another "
+                                     "folder, or remove the file");
+  std::vector<std::string_view> header;
+  Log log;
+  std::size_t line = 0;
+  for (std::size_t begin = 0; begin < text.size();) {
+    std::size_t const end = std::min(text.find('\n', begin), text.size());
+    std::string_view words = text.substr(begin, end - begin);
+    begin = end + 1;
+    ++line;
+    if (words.ends_with('\r')) words.remove_suffix(1);
+    if (line == 1) {
+      header = split(words);
+      continue;
+    }
+    if (words.empty()) continue;
+    auto const fail = [&](std::string const& what) {
+      throw Error(ErrorKind::data, name + ": line " + std::to_string(line) + ": " + what +
+                                       "; the file is damaged or cut off, remove the line or the file");
+    };
+    auto const cells = split(words);
+    if (cells.size() != header.size())
+      fail("has " + std::to_string(cells.size()) + " values, not " + std::to_string(header.size()));
+    auto const value = [&](std::string_view column) -> std::optional<double> {
+      auto const found = std::find(header.begin(), header.end(), column);
+      if (found == header.end()) return std::nullopt;
+      std::string_view const cell = cells[static_cast<std::size_t>(found - header.begin())];
+      if (cell.empty()) return std::nullopt;
+      double number = 0.0;
+      auto const [stop, code] = std::from_chars(cell.data(), cell.data() + cell.size(), number);
+      if (code != std::errc() || stop != cell.data() + cell.size() || !(std::fabs(number) <= 1e30))
+        fail(std::string(column) + " is " + cli::in_quotes(cell) + ", no number");
+      return number;
+    };
+    ++log.steps;
+    log.losses.push_back(value("loss"));
+    auto const seconds = value("step_time_s"), rate = value("tokens_per_sec");
+    auto const memory = value("gpu_max_mem_mb");
+    if (memory) log.memory = std::max(log.memory.value_or(0.0), *memory);
+    if (value("skipped").value_or(0.0) != 0.0) ++log.skipped;
+    if (log.steps <= warmup || !seconds || !rate || !(*seconds > 0.0)) continue;
+    log.seconds.push_back(*seconds);
+    log.tokens += *seconds * *rate;
+  }
+  if (log.steps == 0)
+    throw Error(ErrorKind::data, name + ": holds no step; remove the file, or give another folder");
+  return log;
+}
+
+Row folded(std::string const& experiment, std::vector<Log> const& runs, std::size_t warmup) {
+  Row row;
+  row[Word::experiment] = experiment;
+  row[Word::status] = "ok";
+  describe_by_name(row);
+  std::vector<double> rates, means, medians;
+  std::vector<std::vector<double>> steps;
+  double time = 0.0, timed = 0.0;
+  for (Log const& run : runs) {
+    if (run.memory) row[Number::peak_mb] = std::max(row[Number::peak_mb].value_or(0.0), *run.memory);
+    if (run.seconds.empty()) continue;
+    rates.push_back(run.tokens / run.time());
+    means.push_back(cli::mean(run.seconds));
+    medians.push_back(cli::median(run.seconds));
+    steps.push_back(run.seconds);
+    time += run.time();
+    timed += static_cast<double>(run.seconds.size());
+  }
+  Log const& first = runs.front();
+  row[Number::repeats] = static_cast<double>(runs.size());
+  row[Number::steps] = static_cast<double>(first.steps);
+  row[Number::warmup] = static_cast<double>(std::min(warmup, first.steps));
+  row[Number::skipped_steps] = static_cast<double>(first.skipped);
+  row.losses = first.losses;
+  for (auto const& loss : first.losses) {
+    if (!loss) continue;
+    if (!row[Number::first_loss]) row[Number::first_loss] = loss;
+    row[Number::final_loss] = loss;
+  }
+  if (rates.empty()) {
+    row[Word::reason] = "no step was timed: all are warm-up";
+    return row;
+  }
+  row[Number::tokens_per_sec] = cli::median(rates);
+  if (row[Number::world]) row[Number::tokens_per_sec_per_rank] = cli::median(rates) / *row[Number::world];
+  row[Number::step_s] = cli::median(medians);
+  row[Number::avg_step_s] = time / timed;
+  row[Number::train_s] = time;
+  auto const within = cli::deviation_within(steps);
+  row[Number::step_to_step_s] = within;
+  if (rates.size() > 1) {
+    row[Number::std_tokens_per_sec] = cli::deviation(rates);
+    row[Number::std_step_s] = cli::deviation(means);
+    row[Number::spread_pct] = 100.0 * cli::deviation(rates) / cli::mean(rates);
+  } else if (within) {
+    row[Number::spread_pct] = 100.0 * *within / means.front();
+  }
+  if (row[Number::spread_pct])
+    row.unsteady = *row[Number::spread_pct] > 100.0 * cli::steady_share ||
+                   within.value_or(0.0) > cli::steady_share * time / timed;
+  return row;
+}
+
+bool is_run(std::string const& name) {
+  return name.size() > 3 && name.starts_with("run") &&
+         std::all_of(name.begin() + 3, name.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+}  // namespace
+
+void describe_by_name(Row& row) {
+  std::string const& name = row[Word::experiment];
+  std::size_t at = 0;
+  for (std::size_t begin = 0; begin <= name.size(); ++at) {
+    std::size_t const end = std::min(name.find('_', begin), name.size());
+    std::string const part = name.substr(begin, end - begin);
+    begin = end + 1;
+    auto const number = [&](std::string_view prefix) -> std::optional<double> {
+      std::int64_t value = 0;
+      char const *const first = part.data() + prefix.size(), *const last = part.data() + part.size();
+      if (!part.starts_with(prefix) || first == last) return std::nullopt;
+      auto const [stop, code] = std::from_chars(first, last, value);
+      return code == std::errc() && stop == last && value > 0 ? std::optional(static_cast<double>(value))
+                                                              : std::nullopt;
+    };
+    if (at == 0) {
+      if (part != "dp" && !number("zs") && part != "zs0") return;  // another name
+      row[Word::sharding] = part;
+      row[Word::offload] = "none";
+      row[Number::accumulation] = 1.0;
+    } else if (at == 1) {
+      row[Word::precision] = part;
+    } else if (auto const ranks = number("ranks")) {
+      row[Number::world] = ranks;
+      row[Word::device] = "cpu";
+    } else if (auto const gpus = number("gpus")) {
+      row[Number::world] = gpus;
+      row[Word::device] = "cuda";
+    } else if (auto const batch = number("bs")) {
+      row[Number::batch] = batch;
+    } else if (auto const sequence = number("sl")) {
+      row[Number::sequence] = sequence;
+    } else if (auto const accumulation = number("acc")) {
+      row[Number::accumulation] = accumulation;
+    } else if (part.starts_with("off") && part.size() > 3) {
+      static std::map<std::string, std::string> const names = {
+          {"cpu", "cpu_optimizer"}, {"cpufull", "cpu_full"}, {"nvmeopt", "nvme_optimizer"}};
+      auto const found = names.find(part.substr(3));
+      row[Word::offload] = found == names.end() ? part.substr(3) : found->second;
+    } else if (part == "parameters" && row[Word::offload] == "nvme") {
+      row[Word::offload] = "nvme_parameters";
+    }
+  }
+}
+
+std::vector<fs::path> step_logs_below(fs::path const& folder) {
+  std::string const name = v0::detail::path_text(folder);
+  std::error_code code;
+  if (!fs::exists(folder, code)) throw Error(ErrorKind::data, name + ": no such folder; check the path");
+  if (!fs::is_directory(folder, code))
+    throw Error(ErrorKind::data, name +
+                                     ": is no folder; give --summarize one with step logs, and files by "
+                                     "themselves");
+  std::vector<fs::path> logs;
+  fs::recursive_directory_iterator entry(folder, code);
+  for (; !code && entry != fs::recursive_directory_iterator(); entry.increment(code))
+    if (entry->path().filename() == "step_log.csv") logs.push_back(entry->path());
+  if (code) throw Error(ErrorKind::data, name + ": cannot list the folder (" + code.message() + ")");
+  if (logs.empty())
+    throw Error(ErrorKind::data,
+                name + ": no step_log.csv lies below it; give the folder that compare wrote to");
+  std::sort(logs.begin(), logs.end());
+  return logs;
+}
+
+void read_step_logs(fs::path const& folder, std::vector<fs::path> const& logs, std::size_t warmup,
+                    Material& material) {
+  std::map<std::string, std::vector<Log>> experiments;
+  for (fs::path const& log : logs) {
+    fs::path above = fs::absolute(log).lexically_normal().parent_path();
+    if (is_run(above.filename().string())) above = above.parent_path();
+    experiments[above.filename().string()].push_back(read_log(log, warmup));
+  }
+  Source source;
+  source.kind = Kind::step_logs;
+  source.path = v0::detail::path_text(folder);
+  source.rows = experiments.size();
+  source.notes.push_back(std::to_string(logs.size()) + (logs.size() == 1 ? " run" : " runs") +
+                         ", of each of which the first " + std::to_string(warmup) +
+                         (warmup == 1 ? " step was" : " steps were") + " not timed");
+  for (auto const& [experiment, runs] : experiments) {
+    Row row = folded(experiment, runs, warmup);
+    row.source = material.sources.size();
+    material.rows.push_back(std::move(row));
+  }
+  material.sources.push_back(std::move(source));
+}
+
+}  // namespace reporting
+}  // namespace v0
+}  // namespace tessera
