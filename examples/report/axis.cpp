@@ -36,7 +36,7 @@ std::string tick_text(double value, double step) {
   if (value == 0.0) return "0";
   constexpr std::pair<double, char const*> units[] = {{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}};
   for (auto const& [size, letter] : units) {
-    if (std::fabs(value) < size || (size < 1e4 && step < 100.0)) continue;
+    if (std::fabs(value) < size || (std::fabs(value) < 1e4 && step < 1e3)) continue;
     double const shown = step / size;
     int const decimals = shown >= 1.0 ? 0 : static_cast<int>(std::ceil(-std::log10(shown) - 1e-9));
     return cli::fixed(value / size, std::min(decimals, 3)) + letter;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kinds of figures: what they show, as plain values, to SVG. They are drawn 440 units wide, so that their
+// Kinds of figures: what they show, as plain values, to SVG. They are drawn 400 units wide, so that their
 // letters can be read on a phone.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace tessera {
 inline namespace v0 {
 namespace reporting {
 
-inline constexpr double figure_width = 440.0;
+inline constexpr double figure_width = 400.0;
 
 struct Bar {
   std::string label;
@@ -28,14 +28,15 @@ struct BarGroup {
   std::string heading;
   std::vector<Bar> bars;
 };
-/// Bars below their labels, from 0 on.
+/// Bars below their labels, from 0 on; all groups have one scale.
 struct BarChart {
   std::string title, unit;
   std::vector<std::string> parts;  ///< what they mean, where they are several
   std::string target;              ///< what the line means
   std::vector<BarGroup> groups;
 };
-std::string draw(BarChart const& chart);
+/// A panel for each group.
+std::vector<std::string> draw(BarChart const& chart);
 
 struct LinePoint {
   double x = 0.0, y = 0.0;
@@ -52,7 +53,7 @@ struct LineChart {
   std::string title, x_title, y_title;
   std::vector<Series> series;
   bool marks = true;
-  bool from_zero = true;   ///< the values
+  bool from_zero = true;   ///< the values; what deviates to below 0 ends there
   bool own_ticks = false;  ///< x has a tick where points are
 };
 std::string draw(LineChart const& chart);
@@ -82,7 +83,7 @@ struct HeatMap {
 };
 std::string draw(HeatMap const& chart);
 
-/// One line a series with its mark, from y on; gives where it ends.
+/// Names with their marks, or boxes of their colour, from y on; gives where it ends.
 double draw_legend(Svg& svg, double y, std::vector<std::string> const& names, bool boxes);
 
 }  // namespace reporting

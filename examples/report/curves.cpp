@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Figures of several rows, and of recordings: lines, points and heat maps.
+// Figures of several rows: lines, points and heat maps.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -16,42 +16,7 @@ namespace reporting {
 
 namespace {
 
-constexpr std::size_t series_at_most = 6, buckets_at_most = 240;
-
 std::string whole(double value) { return std::to_string(std::llround(value)); }
-
-std::string of_text(std::size_t shown, std::size_t all, char const* what) {
-  return shown == all
-             ? std::string()
-             : " Shown are " + std::to_string(shown) + " of " + std::to_string(all) + " " + what + ".";
-}
-
-/// Rows by what they have in common, in the order of the files.
-std::vector<RowList> grouped_by(RowList const& rows, std::function<std::string(Row const&)> const& key) {
-  std::vector<RowList> groups;
-  std::map<std::string, std::size_t> places;
-  for (Row const* row : rows) {
-    auto const [place, is_new] = places.emplace(key(*row), groups.size());
-    if (is_new) groups.emplace_back();
-    groups[place->second].push_back(row);
-  }
-  return groups;
-}
-
-/// What the rows of a group have in common and others have not.
-std::string common_label(RowList const& group, std::vector<std::size_t> const& varying,
-                         Material const& material) {
-  cli::Names parts;
-  for (std::size_t const at : varying) {
-    Dimension const& dimension = dimensions()[at];
-    std::string const value = dimension.value(*group.front(), material);
-    bool const same = std::all_of(group.begin(), group.end(),
-                                  [&](Row const* row) { return dimension.value(*row, material) == value; });
-    std::string phrase = same ? dimension.phrase(*group.front(), material) : std::string();
-    if (!phrase.empty()) parts.push_back(std::move(phrase));
-  }
-  return cli::joined(parts, " ");
-}
 
 std::set<double> values_of(RowList const& rows, Number number) {
   std::set<double> values;
@@ -95,34 +60,10 @@ void add_heat_map(RowList const& rows, std::string const& name, std::string cons
   std::string text = note + " - is a shape without a measured row." +
                      of_text(columns, sequences.size(), "sequences") +
                      of_text(lines, batches.size(), "batches");
-  figures.drawn.push_back({name, map.title, std::move(text), draw(map)});
+  figures.drawn.push_back({name, map.title, std::move(text), {draw(map)}});
 }
 
 }  // namespace
-
-Series condensed(std::vector<double> const& x, std::vector<std::optional<double>> const& y,
-                 std::size_t buckets) {
-  Series series;
-  std::vector<std::size_t> known;
-  for (std::size_t at = 0; at < std::min(x.size(), y.size()); ++at)
-    if (y[at] && std::isfinite(*y[at])) known.push_back(at);
-  std::size_t const count = std::min(std::max<std::size_t>(1, buckets), known.size());
-  for (std::size_t bucket = 0; bucket < count; ++bucket) {
-    std::size_t const begin = bucket * known.size() / count, end = (bucket + 1) * known.size() / count;
-    double middle = 0.0, mean = 0.0, low = INFINITY, high = -INFINITY;
-    for (std::size_t at = begin; at < end; ++at) {
-      double const value = *y[known[at]];
-      middle += x[known[at]] / static_cast<double>(end - begin);
-      mean += value / static_cast<double>(end - begin);
-      low = std::min(low, value);
-      high = std::max(high, value);
-    }
-    series.points.push_back({middle, mean});
-    series.band.emplace_back(low, high);
-  }
-  if (count == known.size()) series.band.clear();  // nothing was put together
-  return series;
-}
 
 void add_loss_figure(Material const& material, Figures& figures) {
   std::string const title = "Loss";
@@ -166,11 +107,18 @@ void add_loss_figure(Material const& material, Figures& figures) {
     chart.series.push_back(std::move(series));
   }
   std::string note = "Rows whose losses are equal in every digit are one line.";
+  auto const [least, most] = std::minmax_element(
+      chart.series.begin(), chart.series.end(),
+      [](Series const& one, Series const& other) { return one.points.back().y < other.points.back().y; });
+  if (chart.series.size() > 1)
+    note += " They end between " + cli::shortest(least->points.back().y) + " and " +
+            cli::shortest(most->points.back().y) + ".";
   if (longest > buckets_at_most)
     note += " Each point is a mean of neighbouring steps, with their lowest and highest.";
-  figures.drawn.push_back({"loss", title,
+  figures.drawn.push_back({"loss",
+                           title,
                            note + of_text(groups.size(), all, "different curves, those of most rows"),
-                           draw(chart)});
+                           {draw(chart)}});
 }
 
 void add_scaling_figure(Material const& material, Figures& figures) {
@@ -240,7 +188,7 @@ void add_scaling_figure(Material const& material, Figures& figures) {
       "; the rate on the fewest ranks of a line counts as ideal there. Whiskers are the deviations of "
       "both rates, hollow marks vary by more than 5%." +
       of_text(groups.size(), all, "recipes and shapes, those of most rank counts, then of the largest shape");
-  figures.drawn.push_back({"scaling", title, std::move(note), draw(chart)});
+  figures.drawn.push_back({"scaling", title, std::move(note), {draw(chart)}});
 }
 
 void add_latency_figures(Material const& material, Figures& figures) {
@@ -285,15 +233,16 @@ void add_latency_figures(Material const& material, Figures& figures) {
   std::string const recipe =
       "Of " +
       (material.sources.size() > 1 ? material.sources[group.front()->source].label + ", " : std::string()) +
-      labels.shared() + ".";
+      labels.shared_briefly() + ".";
   std::string const which = groups.size() > 1 ? " It is the recipe with the most shapes, the first of " +
                                                     std::to_string(groups.size()) + "; the table has all."
                                               : std::string();
   figures.drawn.push_back(
-      {"latency", title,
+      {"latency",
+       title,
        recipe + which + " Whiskers are one deviation, hollow marks vary by more than 5%." +
            of_text(lines.size(), all, over_batch ? "sequences, the longest" : "batches, the largest"),
-       draw(chart)});
+       {draw(chart)}});
   auto const both = [](RowList const& list) {
     return values_of(list, Number::batch).size() > 1 && values_of(list, Number::sequence).size() > 1;
   };
@@ -380,54 +329,8 @@ void add_trade_off_figures(Material const& material, Figures& figures) {
     std::string const& model = (*group.front())[Word::model];
     figures.drawn.push_back({at == 0 ? "trade-off" : "trade-off-2",
                              models.size() > 1 && !model.empty() ? title + ", " + model : title,
-                             std::move(note), draw(chart)});
-  }
-}
-
-void add_recording_figures(Material const& material, Figures& figures) {
-  struct Part {
-    char const *name, *title, *unit;
-    std::vector<std::string> columns;  ///< the first one that is there; N is a GPU
-    bool gpus;
-  };
-  std::vector<Part> const parts = {
-      {"power", "Power over time", "W", {"_power_instant_w", "_power_w"}, true},
-      {"temperature", "Temperature over time", "C", {"_temp_c"}, true},
-      {"gpu-use", "Utilisation of GPUs over time", "%", {"_util_pct"}, true},
-      {"cpu-use", "Utilisation of cores over time", "%", {"cpu_util_pct"}, false},
-      {"process-memory", "Memory of the processes over time", "MB", {"process_mem_mb"}, false}};
-  for (Part const& part : parts) {
-    LineChart chart{part.title, "seconds since the start",     part.unit, {},
-                    false,      part.unit != std::string("C"), false};
-    std::size_t all = 0;
-    bool condensed_any = false;
-    for (Recording const& recording : material.recordings) {
-      std::string const& source = material.sources[recording.source].label;
-      for (int gpu = 0; gpu < (part.gpus ? 64 : 1); ++gpu) {
-        std::vector<std::optional<double>> const* values = nullptr;
-        for (std::string const& column : part.columns)
-          if (!values) values = recording.column(part.gpus ? "gpu" + std::to_string(gpu) + column : column);
-        if (!values) continue;
-        if (++all > series_at_most) continue;
-        Series series = condensed(recording.seconds, *values, buckets_at_most);
-        condensed_any = condensed_any || !series.band.empty();
-        series.label = part.gpus ? "GPU " + std::to_string(gpu) : source;
-        if (part.gpus && material.recordings.size() > 1) series.label = source + " " + series.label;
-        chart.series.push_back(std::move(series));
-      }
-    }
-    if (chart.series.empty()) {
-      figures.left_out.push_back(
-          {part.title, material.recordings.empty()
-                           ? "no recording was given (monitor --json FILE)"
-                           : std::string("no recording has it") +
-                                 (part.gpus ? ": there was no GPU, or it does not say" : "")});
-      continue;
-    }
-    std::string note =
-        condensed_any ? "Each point is a mean of neighbouring samples, with their lowest and highest." : "";
-    note += of_text(std::min(all, series_at_most), all, "lines, the first");
-    figures.drawn.push_back({part.name, part.title, std::move(note), draw(chart)});
+                             std::move(note),
+                             {draw(chart)}});
   }
 }
 

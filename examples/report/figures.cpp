@@ -16,7 +16,7 @@ namespace reporting {
 
 namespace {
 
-constexpr std::size_t rows_of_one_panel = 24, panels_at_most = 3, rows_of_a_panel = 16, parts_at_most = 6;
+constexpr std::size_t bars_of_a_panel = 12, bars_at_most = 36, panels_at_most = 6, parts_at_most = 6;
 
 std::string count_text(std::size_t count, char const* what) {
   return cli::grouped(static_cast<std::int64_t>(count)) + " " + what + (count == 1 ? "" : "s");
@@ -30,6 +30,14 @@ struct Bars {
   std::function<bool(Row const&)> has = {};
   std::function<Bar(Row const&)> bar = {};
 };
+
+/// The model and how much of it runs where: what a comparison of recipes holds fixed.
+std::string shape_of(Row const& row, Material const& material) {
+  return key_without(row, material,
+                     {"source", "sharding", "precision", "offload", "recompute", "reduction", "communication",
+                      "capture", "attention", "parallel", "adapters", "seed"}) +
+         row[Word::mesh];
+}
 
 void add(Bars const& bars, std::vector<Row> const& all, bool only_ok, Material const& material,
          Figures& figures) {
@@ -55,7 +63,7 @@ void add(Bars const& bars, std::vector<Row> const& all, bool only_ok, Material c
     chart.groups.push_back(std::move(group));
   }
   if (unsteady) note += " Pale bars with ~ vary by more than 5%.";
-  figures.drawn.push_back({bars.name, bars.title, note, draw(chart)});
+  figures.drawn.push_back({bars.name, bars.title, std::move(note), draw(chart)});
 }
 
 /// The categories of plans that hold bytes, the largest ones; what is beyond them is "other".
@@ -172,54 +180,72 @@ std::string key_without(Row const& row, Material const& material, std::vector<st
   return key;
 }
 
-std::vector<Panel> panels_of(RowList const& rows, Material const& material, std::string& note) {
-  if (rows.size() <= rows_of_one_panel) {
-    Labels const labels(rows, material);
-    return {{labels.shared(), rows}};
-  }
-  std::vector<std::pair<std::string, RowList>> shapes;
+std::vector<RowList> grouped_by(RowList const& rows, std::function<std::string(Row const&)> const& key) {
+  std::vector<RowList> groups;
   std::map<std::string, std::size_t> places;
   for (Row const* row : rows) {
-    std::string key = (*row)[Word::model] + "\n" + (*row)[Word::mesh];
-    for (Number const number : {Number::world, Number::batch, Number::sequence, Number::accumulation})
-      key += "\n" + ((*row)[number] ? cli::exact(*(*row)[number]) : std::string());
-    auto const [place, is_new] = places.emplace(key, shapes.size());
-    if (is_new) shapes.push_back({key, {}});
-    shapes[place->second].second.push_back(row);
+    auto const [place, is_new] = places.emplace(key(*row), groups.size());
+    if (is_new) groups.emplace_back();
+    groups[place->second].push_back(row);
   }
-  auto const tokens = [](Row const& row) {
+  return groups;
+}
+
+std::string of_text(std::size_t shown, std::size_t all, char const* what) {
+  return shown == all
+             ? std::string()
+             : " Shown are " + std::to_string(shown) + " of " + std::to_string(all) + " " + what + ".";
+}
+
+std::vector<Panel> panels_of(RowList const& rows, Material const& material, std::string& note) {
+  Labels const labels(rows, material);
+  if (!labels.shared_briefly().empty()) note += " All rows: " + labels.shared_briefly() + ".";
+  if (rows.size() <= bars_of_a_panel) return {{"", rows}};
+  std::vector<RowList> groups;
+  for (RowList& shape : grouped_by(rows, [&](Row const& row) { return shape_of(row, material); })) {
+    if (shape.size() <= bars_of_a_panel)
+      groups.push_back(std::move(shape));
+    else
+      for (RowList& part : grouped_by(shape, [](Row const& row) { return row[Word::precision]; }))
+        groups.push_back(std::move(part));
+  }
+  std::size_t const all = groups.size();
+  auto const tokens = [](RowList const& group) {
+    Row const& row = *group.front();
     return row[Number::world].value_or(1.0) * row[Number::batch].value_or(1.0) *
            row[Number::sequence].value_or(1.0);
   };
-  std::size_t const all = shapes.size();
-  std::stable_sort(shapes.begin(), shapes.end(), [&](auto const& one, auto const& other) {
-    if (one.second.size() != other.second.size()) return one.second.size() > other.second.size();
-    return tokens(*one.second.front()) > tokens(*other.second.front());
+  std::stable_sort(groups.begin(), groups.end(), [&](RowList const& one, RowList const& other) {
+    std::size_t const a = std::min(one.size(), bars_of_a_panel), b = std::min(other.size(), bars_of_a_panel);
+    return a != b ? a > b : tokens(one) > tokens(other);
   });
-  if (shapes.size() > panels_at_most) shapes.resize(panels_at_most);
-  std::size_t shown = 0;
+  auto const varying = varying_dimensions(rows, material);
   std::vector<Panel> panels;
-  for (auto& [key, list] : shapes) {
-    Labels const labels(list, material);
-    Panel panel{labels.shared(), list};
-    if (list.size() > rows_of_a_panel) {
+  std::size_t shown = 0;
+  bool cut = false;
+  for (RowList& group : groups) {
+    if (panels.size() == panels_at_most || shown + std::min(group.size(), bars_of_a_panel) > bars_at_most)
+      break;
+    Panel panel{common_label(group, varying, material), std::move(group)};
+    if (panel.rows.size() > bars_of_a_panel) {
       std::stable_sort(panel.rows.begin(), panel.rows.end(), [](Row const* one, Row const* other) {
         return (*one)[Number::tokens_per_sec].value_or(0.0) > (*other)[Number::tokens_per_sec].value_or(0.0);
       });
-      panel.rows.resize(rows_of_a_panel);
-      note += " Of " + panel.heading + " the " + std::to_string(rows_of_a_panel) +
-              " rows of the highest throughput.";
+      panel.rows.resize(bars_of_a_panel);
+      cut = true;
     }
     shown += panel.rows.size();
     panels.push_back(std::move(panel));
   }
   if (shown < rows.size())
-    note += " Shown are " + cli::grouped(static_cast<std::int64_t>(shown)) + " of " +
-            count_text(rows.size(), "row") +
-            (all > panels_at_most
-                 ? ", of the largest " + std::to_string(panels_at_most) + " of " + count_text(all, "shape")
-                 : std::string()) +
-            "; the table has all.";
+    note +=
+        " Shown are " + cli::grouped(static_cast<std::int64_t>(shown)) + " of " +
+        count_text(rows.size(), "row") + ": " +
+        (panels.size() < all ? "the largest " + std::to_string(panels.size()) + " of " +
+                                   count_text(all, "group") + " of rows that differ in their recipes alone"
+                             : "all groups") +
+        (cut ? ", of each the " + std::to_string(bars_of_a_panel) + " of the highest throughput" : "") +
+        "; the table has all.";
   return panels;
 }
 

@@ -17,8 +17,8 @@ namespace reporting {
 struct Figure {
   std::string name;  ///< of its file
   std::string title;
-  std::string note;  ///< what it shows of how much, and how to read it
-  std::string svg;
+  std::string note;                 ///< what it shows of how much, and how to read it
+  std::vector<std::string> panels;  ///< SVG
 };
 struct LeftOut {
   std::string title;
@@ -31,14 +31,17 @@ struct Figures {
 
 Figures figures_of(Material const& material);
 
-/// Rows that differ in their recipes alone, and a heading; what is not shown of them is said in `note`.
+/// Rows that differ in their recipes alone.
 struct Panel {
-  std::string heading;
+  std::string heading;  ///< what the rows of other panels have not in common with these
   RowList rows;
 };
-/// Few rows as one panel, many by model, ranks and shape: the largest groups, of each the fastest rows.
+/// Few rows as one panel, many by model, ranks and shape, then by precision: the largest groups, of each the
+/// fastest dozen. What all rows have in common, and what is not shown of them, is said in `note`.
 std::vector<Panel> panels_of(RowList const& rows, Material const& material, std::string& note);
 
+/// Rows by what they have in common, in the order of the files.
+std::vector<RowList> grouped_by(RowList const& rows, std::function<std::string(Row const&)> const& key);
 /// What belongs to a recipe: all dimensions of a row but those named.
 std::string key_without(Row const& row, Material const& material, std::vector<std::string> const& left_out);
 
@@ -49,6 +52,11 @@ void add_scaling_figure(Material const& material, Figures& figures);
 void add_latency_figures(Material const& material, Figures& figures);
 void add_trade_off_figures(Material const& material, Figures& figures);
 void add_recording_figures(Material const& material, Figures& figures);
+
+/// A figure has so many lines at most, of so many points.
+inline constexpr std::size_t series_at_most = 6, buckets_at_most = 240;
+/// " Shown are 6 of 18 curves."; nothing where all are shown.
+std::string of_text(std::size_t shown, std::size_t all, char const* what);
 
 /// Values in at most `buckets` means, with the lowest and highest of each; unknown ones are left out.
 Series condensed(std::vector<double> const& x, std::vector<std::optional<double>> const& y,

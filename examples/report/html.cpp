@@ -116,10 +116,14 @@ std::string html_page(Report const& report) {
   }
   if (!report.figures.drawn.empty()) {
     out += "<section id='figures'><h2>Figures</h2><div class='figures'>";
-    for (Figure const& figure : report.figures.drawn)
-      out += "<figure id='figure-" + escaped(figure.name) + "'><h3>" + escaped(figure.title) + "</h3>" +
+    for (Figure const& figure : report.figures.drawn) {
+      out += "<figure id='figure-" + escaped(figure.name) +
+             (figure.panels.size() > 1 ? "' class='wide'" : "'") + "><h3>" + escaped(figure.title) + "</h3>" +
              (figure.note.empty() ? "" : "<figcaption>" + escaped(figure.note) + "</figcaption>") +
-             figure.svg + "</figure>\n";
+             "<div class='panels'>";
+      for (std::string const& panel : figure.panels) out += panel;
+      out += "</div></figure>\n";
+    }
     out += "</div></section>\n";
   }
   if (!report.figures.left_out.empty()) {
@@ -142,13 +146,17 @@ std::string html_page(Report const& report) {
   return out;
 }
 
-std::string svg_file(Figure const& figure) {
-  std::string svg = figure.svg;
-  std::size_t const open = svg.find('>') + 1;
-  std::string const style = std::string("<style>") + colours + figure_style + "</style>";
-  svg.insert(open, "<title>" + escaped(figure.title) + "</title>" + style +
-                       "<rect width='100%' height='100%' style='fill:var(--paper)'/>");
-  return svg + "\n";
+std::vector<SvgFile> svg_files(Figure const& figure) {
+  std::vector<SvgFile> files;
+  for (std::string const& panel : figure.panels) {
+    SvgFile file{figure.name + (files.empty() ? "" : "-" + std::to_string(files.size() + 1)) + ".svg", panel};
+    file.text.insert(panel.find('>') + 1,
+                     "<title>" + escaped(figure.title) + "</title><style>" + colours + figure_style +
+                         "</style><rect width='100%' height='100%' style='fill:var(--paper)'/>");
+    file.text += "\n";
+    files.push_back(std::move(file));
+  }
+  return files;
 }
 
 }  // namespace reporting

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "common/values.hpp"
+#include "report/tables.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -47,7 +48,7 @@ std::string fastest(RowList rows, Labels const& labels) {
 std::string smallest(RowList const& rows, Labels const& labels) {
   RowList const least = smallest_of(rows);
   if (least.empty()) return {};
-  return "Least device memory: " + cli::fixed(*(*least.front())[Number::peak_mb], 2) +
+  return "Least device memory: " + number_text((*least.front())[Number::peak_mb], 2) +
          " MB a rank: " + names_of(least, labels) + ".";
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // report: results of the other programs as pages, figures and tables that people read.
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <string>
@@ -75,17 +76,60 @@ void check(cli::CommandLine const& line, Settings const& settings) {
         "--warmup says which steps of step logs are not timed, and none are read; give --summarize DIR");
 }
 
-/// The files that would be written, checked against those that are read.
+std::vector<cli::NamedPath> named(std::vector<fs::path> const& inputs) {
+  std::vector<cli::NamedPath> read;
+  for (fs::path const& input : inputs) read.emplace_back("the input", input);
+  return read;
+}
+
+/// The outputs that are named, checked against the files that are read.
 void check_outputs(Settings const& settings, std::vector<fs::path> const& inputs) {
   std::vector<cli::NamedPath> const outputs = {
       {"--html", settings.html}, {"--markdown", settings.markdown}, {"--csv", settings.csv}};
-  std::vector<cli::NamedPath> read;
-  for (fs::path const& input : inputs) read.emplace_back("the input", input);
   cli::check_distinct(outputs);
-  cli::check_apart(outputs, read);
+  cli::check_apart(outputs, named(inputs));
   for (auto const* const file : {&settings.html, &settings.markdown, &settings.csv})
     if (!file->empty() && *file != "-") check_writable(*file);
   if (!settings.svg.empty()) check_writable_folder(settings.svg);
+}
+
+void say_what_was_read(Material const& material, std::ostream& out) {
+  for (Source const& source : material.sources) {
+    out << "read " << source.path << ": " << source.kind_text() << ", "
+        << cli::grouped(static_cast<std::int64_t>(source.rows))
+        << (source.kind == Kind::recording ? " sample" : " row") << (source.rows == 1 ? "" : "s") << '\n';
+    for (std::string const& note : source.notes)
+      out << "  " << v0::detail::printable(note, note.size()) << '\n';
+  }
+}
+
+/// Writes each figure into the folder. Figures of an earlier report stay there, which is said.
+void write_figures(Figures const& figures, fs::path const& folder, std::vector<fs::path> const& inputs,
+                   std::ostream& out) {
+  std::vector<SvgFile> files;
+  std::vector<cli::NamedPath> outputs;
+  for (Figure const& figure : figures.drawn)
+    for (SvgFile& file : svg_files(figure)) {
+      outputs.emplace_back("--svg", folder / file.name);
+      files.push_back(std::move(file));
+    }
+  cli::check_apart(outputs, named(inputs));
+  make_folder(folder);
+  for (SvgFile const& file : files) write_file(folder / file.name, file.text);
+  out << "wrote " << files.size() << (files.size() == 1 ? " figure: " : " figures: ")
+      << v0::detail::path_text(folder) << "/NAME.svg\n";
+  cli::Names stale;
+  std::error_code code;
+  for (fs::directory_iterator entry(folder, code), end; !code && entry != end; entry.increment(code)) {
+    fs::path const name = entry->path().filename();
+    if (name.extension() == ".svg" &&
+        std::none_of(files.begin(), files.end(), [&](SvgFile const& file) { return name == file.name; }))
+      stale.push_back(v0::detail::path_text(name));
+  }
+  std::sort(stale.begin(), stale.end());
+  if (!stale.empty())
+    out << "warning: " << v0::detail::path_text(folder)
+        << " holds figures that are not of this report: " << cli::joined(stale) << "; remove them\n";
 }
 
 int run(int argc, char** argv) {
@@ -113,16 +157,7 @@ int run(int argc, char** argv) {
 
   bool const streams = settings.html == "-" || settings.markdown == "-" || settings.csv == "-";
   std::ostream& out = streams ? std::cerr : std::cout;
-  for (Source const& source : material.sources) {
-    out << "read " << source.path << ": " << source.kind_text() << ", "
-        << cli::grouped(static_cast<std::int64_t>(source.rows))
-        << (source.kind == Kind::recording ? " samples"
-            : source.rows == 1             ? " row"
-                                           : " rows")
-        << '\n';
-    for (std::string const& note : source.notes)
-      out << "  " << v0::detail::printable(note, note.size()) << '\n';
-  }
+  say_what_was_read(material, out);
   bool const drawn = !settings.html.empty() || !settings.svg.empty() || !settings.markdown.empty();
   Figures const figures = drawn ? figures_of(material) : Figures();
   for (LeftOut const& one : figures.left_out) out << "left out " << one.title << ": " << one.reason << '\n';
@@ -136,25 +171,7 @@ int run(int argc, char** argv) {
     out << "wrote " << v0::detail::path_text(path) << '\n';
   };
   Report const report{settings.title, cli::command_text(argc, argv), material, figures};
-  if (!settings.svg.empty()) {
-    make_folder(settings.svg);
-    std::error_code code;
-    for (Figure const& figure : figures.drawn) {
-      fs::path const file = settings.svg / (figure.name + ".svg");
-      cli::check_apart(
-          {
-              {"--svg", file},
-          },
-          [&] {
-            std::vector<cli::NamedPath> read;
-            for (fs::path const& input : inputs) read.emplace_back("the input", input);
-            return read;
-          }());
-      write_file(file, svg_file(figure));
-    }
-    out << "wrote " << figures.drawn.size() << (figures.drawn.size() == 1 ? " figure: " : " figures: ")
-        << v0::detail::path_text(settings.svg) << "/NAME.svg\n";
-  }
+  if (!settings.svg.empty()) write_figures(figures, settings.svg, inputs, out);
   if (!settings.html.empty()) write(settings.html, html_page(report));
   if (!settings.markdown.empty())
     write(settings.markdown, markdown_page(report, settings.markdown, settings.svg));

@@ -115,13 +115,15 @@ std::string markdown_page(Report const& report, std::filesystem::path const& bes
   if (!svg_folder.empty() && !report.figures.drawn.empty()) {
     out += "## Figures\n\n";
     for (Figure const& figure : report.figures.drawn) {
-      std::error_code code;
-      std::filesystem::path const file = svg_folder / (figure.name + ".svg");
-      std::filesystem::path const from = beside.has_parent_path() ? beside.parent_path() : ".";
-      std::filesystem::path seen = std::filesystem::relative(file, from, code);
-      if (code || seen.empty()) seen = file;
-      out += "![" + plain(figure.title) + "](" + in_link(seen.generic_string()) + ")\n\n" +
-             plain(figure.title) + ". " + plain(figure.note) + "\n\n";
+      for (SvgFile const& panel : svg_files(figure)) {
+        std::error_code code;
+        std::filesystem::path const file = svg_folder / panel.name;
+        std::filesystem::path const from = beside.has_parent_path() ? beside.parent_path() : ".";
+        std::filesystem::path seen = std::filesystem::relative(file, from, code);
+        if (code || seen.empty()) seen = file;
+        out += "![" + plain(figure.title) + "](" + in_link(seen.generic_string()) + ")\n\n";
+      }
+      out += plain(figure.title) + ". " + plain(figure.note) + "\n\n";
     }
   }
   if (!report.figures.left_out.empty()) {

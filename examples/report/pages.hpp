@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "report/figures.hpp"
 #include "report/rows.hpp"
@@ -26,8 +27,11 @@ std::string markdown_page(Report const& report, std::filesystem::path const& bes
                           std::filesystem::path const& svg_folder);
 /// All rows, measured and planned, by the names of result files, with their source; null is empty.
 std::string csv_text(Material const& material);
-/// A figure as a file of its own.
-std::string svg_file(Figure const& figure);
+/// A figure as files of their own, one a panel: "throughput.svg", "throughput-2.svg".
+struct SvgFile {
+  std::string name, text;
+};
+std::vector<SvgFile> svg_files(Figure const& figure);
 
 }  // namespace reporting
 }  // namespace v0

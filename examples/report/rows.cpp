@@ -168,19 +168,19 @@ std::vector<Dimension> const& dimensions() {
       {"sharding", word_of<Word::sharding>, word_of<Word::sharding>},
       {"precision", word_of<Word::precision>, word_of<Word::precision>},
       {"offload", word_of<Word::offload>, slot_of<Word::offload>},
-      {"device", word_of<Word::device>, word_of<Word::device>},
+      {"device", word_of<Word::device>, word_of<Word::device>, false},
       {"ranks", number_of<Number::world>, ranks},
       {"batch", number_of<Number::batch>, phrase_of<Number::batch>},
       {"sequence", number_of<Number::sequence>, phrase_of<Number::sequence>},
       {"accum.", number_of<Number::accumulation>, phrase_of<Number::accumulation>},
       {"recompute", word_of<Word::recompute>, slot_of<Word::recompute>},
-      {"reduction", word_of<Word::reduction>, slot_of<Word::reduction>},
-      {"communication", word_of<Word::communication>, slot_of<Word::communication>},
-      {"capture", word_of<Word::capture>, slot_of<Word::capture>},
-      {"attention", word_of<Word::attention>, slot_of<Word::attention>},
-      {"parallel", word_of<Word::parallel>, slot_of<Word::parallel>},
+      {"reduction", word_of<Word::reduction>, slot_of<Word::reduction>, false},
+      {"communication", word_of<Word::communication>, slot_of<Word::communication>, false},
+      {"capture", word_of<Word::capture>, slot_of<Word::capture>, false},
+      {"attention", word_of<Word::attention>, slot_of<Word::attention>, false},
+      {"parallel", word_of<Word::parallel>, slot_of<Word::parallel>, false},
       {"adapters", word_of<Word::adapters>, slot_of<Word::adapters>},
-      {"seed", number_of<Number::seed>, phrase_of<Number::seed>},
+      {"seed", number_of<Number::seed>, phrase_of<Number::seed>, false},
   };
   return all;
 }
@@ -188,24 +188,48 @@ std::vector<Dimension> const& dimensions() {
 std::vector<std::size_t> varying_dimensions(RowList const& rows, Material const& material) {
   std::vector<std::size_t> varying;
   for (std::size_t at = 0; at < dimensions().size(); ++at) {
-    auto const value = dimensions()[at].value;
-    if (std::any_of(rows.begin(), rows.end(),
-                    [&](Row const* row) { return value(*row, material) != value(*rows.front(), material); }))
+    std::string known;
+    for (Row const* row : rows) {
+      std::string value = dimensions()[at].value(*row, material);
+      if (known.empty()) known = value;
+      if (value.empty() || value == known) continue;
       varying.push_back(at);
+      break;
+    }
   }
   return varying;
+}
+
+std::string common_label(RowList const& group, std::vector<std::size_t> const& varying,
+                         Material const& material) {
+  cli::Names parts;
+  for (std::size_t const at : varying) {
+    Dimension const& dimension = dimensions()[at];
+    std::string const value = dimension.value(*group.front(), material);
+    bool const same = std::all_of(group.begin(), group.end(),
+                                  [&](Row const* row) { return dimension.value(*row, material) == value; });
+    std::string phrase = same ? dimension.phrase(*group.front(), material) : std::string();
+    if (!phrase.empty()) parts.push_back(std::move(phrase));
+  }
+  return cli::joined(parts, " ");
 }
 
 Labels::Labels(RowList const& rows, Material const& material)
     : material_(material), varying_(varying_dimensions(rows, material)) {
   if (rows.empty()) return;
-  cli::Names parts;
+  cli::Names all, brief;
   for (std::size_t at = 1; at < dimensions().size(); ++at) {
-    if (std::find(varying_.begin(), varying_.end(), at) != varying_.end()) continue;
-    std::string part = dimensions()[at].phrase(*rows.front(), material);
-    if (!part.empty()) parts.push_back(std::move(part));
+    Dimension const& dimension = dimensions()[at];
+    std::string const value = dimension.value(*rows.front(), material);
+    std::string const part = dimension.phrase(*rows.front(), material);
+    if (part.empty() || std::any_of(rows.begin(), rows.end(),
+                                    [&](Row const* row) { return dimension.value(*row, material) != value; }))
+      continue;
+    all.push_back(part);
+    if (dimension.brief && part != "accum. 1") brief.push_back(part);
   }
-  shared_ = cli::joined(parts);
+  shared_ = cli::joined(all);
+  briefly_ = cli::joined(brief);
   for (Row const* row : rows) ++counts_[parts_of(*row)];
 }
 
@@ -225,8 +249,6 @@ std::string Labels::parts_of(Row const& row) const {
   }
   return cli::joined(parts, " ");
 }
-
-std::string Labels::shared() const { return shared_; }
 
 void name_sources(std::vector<Source>& sources) {
   namespace fs = std::filesystem;

@@ -179,7 +179,9 @@ class Labels {
   /// "zs2 bf16 cpu_optimizer 4 ranks", with the experiment's name where that is not enough.
   std::string of(Row const& row) const;
   /// What all rows share: "tiny, batch 4, sequence 128".
-  std::string shared() const;
+  std::string const& shared() const { return shared_; }
+  /// Of that what a caption needs: without slots that are mostly left to their defaults.
+  std::string const& shared_briefly() const { return briefly_; }
 
  private:
   std::string parts_of(Row const& row) const;
@@ -187,7 +189,7 @@ class Labels {
   Material const& material_;
   std::vector<std::size_t> varying_;
   std::map<std::string, int> counts_;  ///< of each label
-  std::string shared_;
+  std::string shared_, briefly_;
 };
 
 /// A dimension of a comparison: what its column is called, and its value in a row (empty: none).
@@ -195,10 +197,15 @@ struct Dimension {
   char const* header;
   std::string (*value)(Row const&, Material const&);
   std::string (*phrase)(Row const&, Material const&);
+  bool brief = true;  ///< named in captions, where all rows share it
 };
 std::vector<Dimension> const& dimensions();
-/// The dimensions by which rows differ, by index.
+/// The dimensions by which rows differ, by index. A row that does not say what it has in one differs from
+/// none there: older files and other programs say less.
 std::vector<std::size_t> varying_dimensions(RowList const& rows, Material const& material);
+/// What the rows of a group have in common, of the dimensions by which rows vary.
+std::string common_label(RowList const& group, std::vector<std::size_t> const& varying,
+                         Material const& material);
 
 /// Gives every source a short name of its own. Throws Error(usage) where a file was given twice.
 void name_sources(std::vector<Source>& sources);

@@ -16,11 +16,12 @@ inline constexpr char colours[] = R"css(
 inline constexpr char figure_style[] = R"css(
 svg text{fill:var(--ink);font:12px system-ui,-apple-system,"Segoe UI","Liberation Sans",Arial,sans-serif}
 svg .t{fill:var(--muted);font-size:11px;font-variant-numeric:tabular-nums}svg .h{font-weight:600}svg .v{font-variant-numeric:tabular-nums}
-svg .g{stroke:var(--grid)}svg .a{stroke:var(--muted)}svg .w{stroke:var(--ink);stroke-width:1.2}
+svg .k{font-size:11px}svg .g{stroke:var(--grid)}svg .a{stroke:var(--muted)}svg .w{stroke:var(--ink);stroke-width:1.2}
 svg .l{fill:none;stroke-width:2;stroke-linejoin:round}svg .ideal{fill:none;stroke:var(--muted);stroke-width:1.3;stroke-dasharray:5 4}
 svg .front{fill:none;stroke:var(--ink);stroke-width:1.5}svg .target{stroke:var(--ink);stroke-width:2.2}
 svg .band{fill-opacity:.2}svg .u{fill-opacity:.45}svg .hollow{fill:var(--paper);stroke-width:1.6}
 svg .halo{paint-order:stroke;stroke:var(--paper);stroke-width:3px}
+svg .d2{stroke-dasharray:7 3}svg .d3{stroke-dasharray:2 3}svg .d4{stroke-dasharray:10 3 2 3}svg .d5{stroke-dasharray:4 4}svg .d6{stroke-dasharray:12 4}
 svg .f1{fill:var(--c1)}svg .f2{fill:var(--c2)}svg .f3{fill:var(--c3)}svg .f4{fill:var(--c4)}svg .f5{fill:var(--c5)}svg .f6{fill:var(--c6)}
 svg .s1{stroke:var(--c1)}svg .s2{stroke:var(--c2)}svg .s3{stroke:var(--c3)}svg .s4{stroke:var(--c4)}svg .s5{stroke:var(--c5)}svg .s6{stroke:var(--c6)}
 svg .c1{fill:var(--c1)}svg .c2{fill:var(--c2)}svg .c3{fill:var(--c3)}svg .c4{fill:var(--c4)}svg .c5{fill:var(--c5)}svg .c6{fill:var(--c6)}
@@ -28,14 +29,15 @@ svg .c1{fill:var(--c1)}svg .c2{fill:var(--c2)}svg .c3{fill:var(--c3)}svg .c4{fil
 
 inline constexpr char page_style[] = R"css(
 *{box-sizing:border-box}html{-webkit-text-size-adjust:100%}
-body{margin:0 auto;max-width:1120px;padding:28px 20px 60px;background:var(--paper);color:var(--ink);font:15px/1.5 system-ui,-apple-system,"Segoe UI","Liberation Sans",Arial,sans-serif}
+body{margin:0 auto;max-width:1320px;padding:28px 20px 60px;background:var(--paper);color:var(--ink);font:15px/1.5 system-ui,-apple-system,"Segoe UI","Liberation Sans",Arial,sans-serif}
 h1{font-size:26px;line-height:1.2;margin:0 0 4px;letter-spacing:-.01em}h2{font-size:18px;margin:44px 0 8px}
 p,figcaption,.note{color:var(--muted);margin:0 0 10px;max-width:78ch}a{color:var(--c1)}
 nav{margin:10px 0 0}nav a{margin-right:16px;text-decoration:none}nav a:hover{text-decoration:underline}
 ul.verdict{list-style:none;margin:20px 0 0;padding:12px 16px;background:var(--soft);border-left:3px solid var(--c1)}ul.verdict li{margin:3px 0;overflow-wrap:anywhere}
-.figures{display:grid;gap:36px 40px;grid-template-columns:repeat(auto-fill,minmax(min(100%,420px),1fr))}
+.figures{display:grid;gap:36px 40px;grid-template-columns:repeat(auto-fill,minmax(min(100%,360px),1fr))}
 figure{margin:0;break-inside:avoid;min-width:0}figure h3{font-size:15px;margin:0 0 2px}figcaption{font-size:13px;line-height:1.4}
-svg{display:block;width:100%;height:auto;max-width:560px}
+.panels{display:grid;gap:20px 32px;grid-template-columns:repeat(auto-fill,minmax(min(100%,340px),1fr))}figure.wide{grid-column:1/-1}
+svg{display:block;width:100%;height:auto;max-width:520px}
 .scroll{overflow-x:auto;border-bottom:1px solid var(--grid)}
 table{border-collapse:collapse;font-size:13px;line-height:1.35;min-width:100%}
 th,td{padding:5px 10px;text-align:left;vertical-align:top;border-bottom:1px solid var(--grid)}
@@ -55,7 +57,7 @@ footer{margin-top:44px;color:var(--muted);font-size:13px}footer code{overflow-wr
 .scroll td:first-child,.scroll th:first-child{position:sticky;left:0;background:var(--paper)}.scroll tr.u td:first-child{background:var(--soft)}}
 @media print{@page{size:A4 landscape;margin:12mm}body{max-width:none;padding:0;font-size:10pt}nav,.tools,summary{display:none}
 .scroll{overflow:visible}table{font-size:7pt;min-width:0;width:100%}th,td{padding:1.5pt 3pt}th small{font-size:6pt}thead th{white-space:normal}
-.figures{grid-template-columns:repeat(3,1fr);gap:14pt}figcaption{font-size:7.5pt}h2{break-after:avoid;margin-top:18pt}tr{break-inside:avoid}td.code,td.long{min-width:0}code{font-size:6.5pt}a{color:inherit}}
+.figures,.wide .panels{grid-template-columns:repeat(3,1fr);gap:14pt}.panels{grid-template-columns:1fr}figcaption{font-size:7.5pt}h2{break-after:avoid;margin-top:18pt}tr{break-inside:avoid}td.code,td.long{min-width:0}code{font-size:6.5pt}a{color:inherit}}
 )css";
 
 // Sorts a table by a column, `-` always last; shows rows that hold the words of the box; shows what many rows

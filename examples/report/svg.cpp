@@ -2,6 +2,7 @@
 // Escaping and elements.
 #include "report/svg.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -31,6 +32,21 @@ std::size_t letter_bytes(std::string_view text) {
   bool const no_letter =
       (code >= 0xd800 && code < 0xe000) || code == 0xfffe || code == 0xffff || code > 0x10ffff;
   return overlong || no_letter ? 0 : count;
+}
+
+/// How wide a letter is in sizes of letters, after Arial.
+double ems_of(char first, std::size_t bytes) {
+  if (bytes > 2) return 1.0;
+  if (std::string_view("ijl.,:;'|! ()[]ft/").find(first) != std::string_view::npos) return 0.29;
+  if (std::string_view("mwMW%@").find(first) != std::string_view::npos) return 0.85;
+  return first >= 'A' && first <= 'Z' ? 0.7 : 0.56;
+}
+
+/// Without its last letter.
+std::string without_last(std::string text) {
+  while (!text.empty() && (static_cast<unsigned char>(text.back()) & 0xc0) == 0x80) text.pop_back();
+  if (!text.empty()) text.pop_back();
+  return text;
 }
 
 std::string tip_text(std::string const& tip) {
@@ -65,16 +81,43 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-std::string shortened(std::string const& text, std::size_t letters) {
-  std::size_t at = 0, cut = 0;
-  for (std::size_t count = 0; at < text.size(); ++count) {
-    if (count + 1 == letters) cut = at;
-    if (count == letters) return text.substr(0, cut) + "\xE2\x80\xA6";
-    std::size_t const bytes = letter_bytes(std::string_view(text).substr(at));
-    at += bytes == 0 ? 1 : bytes;
+double text_width(std::string_view text, double size) {
+  double ems = 0.0;
+  while (!text.empty()) {
+    std::size_t const bytes = std::max<std::size_t>(1, letter_bytes(text));
+    ems += ems_of(text.front(), bytes);
+    text.remove_prefix(bytes);
   }
-  return text;
+  return 1.1 * size * ems;
 }
+
+std::vector<std::string> text_lines(std::string const& text, double width, std::size_t most, double size) {
+  std::vector<std::string> lines(1);
+  std::size_t space = 0;  // of the line: where it may be broken
+  double wide = 0.0;
+  for (std::size_t at = 0; at < text.size();) {
+    std::size_t const bytes = std::max<std::size_t>(1, letter_bytes(std::string_view(text).substr(at)));
+    double const letter = 1.1 * size * ems_of(text[at], bytes);
+    if (wide + letter > width && !lines.back().empty()) {
+      if (lines.size() == std::max<std::size_t>(1, most)) {
+        lines.back() = without_last(without_last(lines.back())) + "\xE2\x80\xA6";
+        return lines;
+      }
+      std::string rest = space > 0 ? lines.back().substr(space) : std::string();
+      if (space > 0) lines.back().resize(space - 1);
+      wide = text_width(rest, size);
+      lines.push_back(std::move(rest));
+      space = 0;
+    }
+    lines.back().append(text, at, bytes);
+    wide += letter;
+    if (text[at] == ' ') space = lines.back().size();
+    at += bytes;
+  }
+  return lines;
+}
+
+std::string style_number(std::size_t series) { return std::to_string(series % 6 + 1); }
 
 std::string coordinate(double value) {
   char text[32];
@@ -110,7 +153,7 @@ void Svg::path(std::vector<Spot> const& spots, std::string_view style, bool clos
 }
 
 void Svg::mark(Spot at, std::size_t series, bool hollow, std::string const& tip, double size) {
-  std::string const number = std::to_string(series % 6 + 1);
+  std::string const number = style_number(series);
   std::string const style = hollow ? "hollow s" + number : "f" + number;
   std::string const end = "' class='" + style + (tip.empty() ? "'/>" : "'>" + tip_text(tip));
   auto const shape = [&](std::vector<Spot> const& corners) {

@@ -13,8 +13,14 @@ namespace reporting {
 /// Text as it may stand in HTML, SVG and their attributes: `& < > " '` are entities; what XML cannot hold
 /// (control characters, bytes that are no UTF-8) is U+FFFD.
 std::string escaped(std::string_view text);
-/// At most so many letters of UTF-8, the last one then a dot dot dot.
-std::string shortened(std::string const& text, std::size_t letters);
+/// How wide text is at this size of letters: rather too much than too little in the fonts that figures name.
+double text_width(std::string_view text, double size = 12.0);
+/// Text in lines of this width, broken at spaces where it can be; what is beyond `most` lines ends in a dot
+/// dot dot. At least one line.
+std::vector<std::string> text_lines(std::string const& text, double width, std::size_t most,
+                                    double size = 12.0);
+/// Of a colour, a dash and so on: "1" to "6".
+std::string style_number(std::size_t series);
 /// A coordinate: at most two decimals.
 std::string coordinate(double value);
 
@@ -22,7 +28,7 @@ struct Spot {
   double x = 0.0, y = 0.0;
 };
 
-/// One figure under construction. Colours are classes (`style.hpp`): f1..f6 fill, s1..s6 stroke.
+/// One figure under construction. Colours are classes (`style.hpp`): f1..f6 fill, s1..s6 stroke, d1..d6 dash.
 class Svg {
  public:
   explicit Svg(double width) : width_(width) {}
