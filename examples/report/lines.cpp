@@ -113,9 +113,9 @@ void draw_point(Svg& svg, Spot at, Series const& series, LinePoint const& point,
     for (double const end : {low, high})
       if (end <= floor) svg.line(at.x - 3.0, end, at.x + 3.0, end, "w");
   }
-  svg.mark(
-      at, number, point.unsteady,
-      series.label + ": " + figure_text(point.x) + ", " + (point.unsteady ? "~" : "") + figure_text(point.y));
+  svg.mark(at, number, point.unsteady,
+           series.label + ": " + cli::shortest(point.x) + ", " + (point.unsteady ? "~" : "") +
+               figure_text(point.y));
 }
 
 /// The spot at this share of a line's points.

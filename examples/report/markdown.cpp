@@ -39,7 +39,7 @@ std::string plain(std::string const& text) {
 /// A name or a command as code; plain where code could not hold it.
 std::string code(std::string const& text) {
   bool const simple = !text.empty() && std::none_of(text.begin(), text.end(), [](char c) {
-    return c == '`' || c == '|' || static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+    return c == '`' || c == '|' || c == '<' || c == '&' || static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
   });
   return simple ? "`" + text + "`" : plain(text);
 }

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of figures: axes, text, marks, panels, and what rows can be said to be against each other.
+#include "report/figures.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "report/axis.hpp"
+#include "report/judge.hpp"
+#include "report/svg.hpp"
+#include "report/tables.hpp"
+
+namespace reporting = tessera::reporting;
+using namespace tessera::reporting;
+
+namespace {
+
+Row row_of(std::string const& sharding, double rate, double spread_pct, double peak, std::size_t source = 0) {
+  Row row;
+  row.source = source;
+  row[Word::experiment] = sharding + "_" + std::to_string(static_cast<int>(rate));
+  row[Word::status] = "ok";
+  row[Word::model] = "tiny";
+  row[Word::sharding] = sharding;
+  row[Word::precision] = "fp32";
+  row[Number::world] = 2.0;
+  row[Number::batch] = 4.0;
+  row[Number::sequence] = 64.0;
+  row[Number::tokens_per_sec] = rate;
+  row[Number::spread_pct] = spread_pct;
+  row[Number::peak_mb] = peak;
+  return row;
+}
+
+Material material_of(std::vector<Row> rows) {
+  Material material;
+  for (Row const& row : rows) material.sources.resize(std::max(material.sources.size(), row.source + 1));
+  for (std::size_t at = 0; at < material.sources.size(); ++at)
+    material.sources[at].label = std::string(1, static_cast<char>('p' + at));
+  material.rows = std::move(rows);
+  return material;
+}
+
+std::size_t count(std::string const& text, std::string const& part) {
+  std::size_t found = 0;
+  for (std::size_t at = text.find(part); at != text.npos; at = text.find(part, at + part.size())) ++found;
+  return found;
+}
+
+Figure const* figure(Figures const& figures, std::string const& name) {
+  for (Figure const& one : figures.drawn)
+    if (one.name == name) return &one;
+  return nullptr;
+}
+
+}  // namespace
+
+TEST_CASE("report: ticks are round, cover their values, and exist whatever the values are") {
+  CHECK(ticks(0.0, 9.7, 5) == std::vector<double>{0.0, 2.0, 4.0, 6.0, 8.0, 10.0});
+  CHECK(ticks(0.0, 1.0, 4).back() == doctest::Approx(1.0));
+  double const nothing = std::nan("");
+  for (auto const& [low, high] : std::vector<std::pair<double, double>>{
+           {0.0, 0.0}, {5.0, 5.0}, {-3.0, -3.0}, {7.0, 2.0}, {0.0, 1e30}, {1e-30, 2e-30}, {nothing, 1.0}}) {
+    auto const list = ticks(low, high, 5);
+    REQUIRE(list.size() >= 2);
+    CHECK(list.size() <= 50);
+    CHECK(std::is_sorted(list.begin(), list.end()));
+  }
+  CHECK(ticks(5.0, 5.0, 5).front() >= 0.0);
+}
+
+TEST_CASE("report: numbers at axes and bars") {
+  CHECK(tick_text(1500000.0, 500000.0) == "1.5M");
+  CHECK(tick_text(20000.0, 5000.0) == "20k");
+  CHECK(tick_text(1000.0, 200.0) == "1000");
+  CHECK(tick_text(0.25, 0.05) == "0.25");
+  CHECK(figure_text(12345.4) == "12,345");
+  CHECK(figure_text(0.19449) == "0.194");
+  CHECK(number_text(20500.0, 2) == "20,500.00");
+  CHECK(number_text(-1234.5, 1) == "-1,234.5");
+  CHECK(number_text(std::nullopt, 1) == "-");
+  CHECK(coordinate(-0.001) == "0");
+}
+
+TEST_CASE("report: text is escaped for HTML and SVG, whatever bytes it holds") {
+  CHECK(escaped("<script>alert('1')</script> & \"q\"") ==
+        "&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt; &amp; &quot;q&quot;");
+  CHECK(escaped(std::string("a\0b\x1b[31m\x7f", 9)) ==
+        "a\xEF\xBF\xBD"
+        "b\xEF\xBF\xBD[31m\xEF\xBF\xBD");
+  CHECK(escaped("\xC3\xA9 \xF0\x9F\x98\x80") == "\xC3\xA9 \xF0\x9F\x98\x80");
+  // Bytes that begin no letter, overlong forms, surrogates, and letters that are cut off.
+  for (std::string const bad : {"\xFF", "\xC0\xAF", "\xED\xA0\x80", "\xE3\x81", "\xF0\x9F\x98"})
+    CHECK(escaped(bad).find("\xEF\xBF\xBD") == 0);
+}
+
+TEST_CASE("report: text is broken into lines that are no wider than their place") {
+  std::string const words = "zs2 fp16 offload cpu_optimizer 4 ranks batch 8 sequence 2048";
+  auto const lines = text_lines(words, 120.0, 9);
+  REQUIRE(lines.size() > 2);
+  std::string together;
+  for (std::string const& line : lines) {
+    CHECK(text_width(line) <= 120.0);
+    together += (together.empty() ? "" : " ") + line;
+  }
+  CHECK(together == words);
+  CHECK(text_lines(words, 1000.0, 3) == std::vector<std::string>{words});
+  CHECK(text_lines("", 100.0, 3) == std::vector<std::string>{""});
+  auto const cut = text_lines(std::string(400, 'x'), 100.0, 2);
+  REQUIRE(cut.size() == 2);
+  CHECK(cut.back().ends_with("x\xE2\x80\xA6"));
+  // A letter of several bytes is never taken apart.
+  for (std::string const& line : text_lines("\xE6\x97\xA5\xE6\x9C\xAC\xE8\xAA\x9E\xE3\x81\xAE", 30.0, 2))
+    CHECK(escaped(line) == line);
+}
+
+TEST_CASE("report: the frontier rises by more than rows vary, and leaves out what was not measured") {
+  std::vector<Row> rows = {row_of("zs3", 100.0, 1.0, 10.0), row_of("zs2", 101.0, 1.0, 12.0),
+                           row_of("zs1", 150.0, 1.0, 15.0), row_of("zs0", 149.0, 1.0, 20.0),
+                           row_of("dp", 90.0, 1.0, 10.0)};
+  rows.push_back(row_of("none", 900.0, 1.0, 1.0));
+  rows.back()[Number::peak_mb].reset();
+  RowList list;
+  for (Row const& row : rows) list.push_back(&row);
+  RowList const best = frontier(list);
+  REQUIRE(best.size() == 2);
+  CHECK((*best[0])[Word::sharding] == "zs3");
+  CHECK((*best[1])[Word::sharding] == "zs1");
+  CHECK(is_faster(rows[2], rows[0]));
+  CHECK_FALSE(is_faster(rows[1], rows[0]));
+  rows[2][Number::spread_pct].reset();
+  CHECK_FALSE(is_faster(rows[2], rows[0]));
+}
+
+TEST_CASE("report: what one source alone says does not tell rows apart, what two say differently does") {
+  Material material = material_of({row_of("zs0", 1.0, 1.0, 1.0), row_of("zs1", 2.0, 1.0, 1.0)});
+  material.rows[0][Word::attention] = "fused";
+  RowList const rows = ok_rows(material.rows);
+  CHECK(Labels(rows, material).of(*rows[0]) == "zs0");
+  CHECK(Labels(rows, material).shared().find("fused") == std::string::npos);
+  material.rows[1][Word::attention] = "reference";
+  CHECK(Labels(rows, material).of(*rows[0]) == "zs0 attention fused");
+  material.rows[1][Word::attention] = "fused";
+  Labels const labels(rows, material);
+  CHECK(labels.shared() == "tiny, fp32, 2 ranks, batch 4, sequence 64, attention fused");
+  CHECK(labels.shared_briefly() == "tiny, fp32, 2 ranks, batch 4, sequence 64");
+  material.rows[1][Word::sharding] = "zs0";
+  CHECK(Labels(rows, material).of(*rows[1]) == "zs1_2");
+}
+
+TEST_CASE("report: panels have a dozen bars, and say which rows are left out") {
+  std::vector<Row> rows;
+  for (int at = 0; at < 60; ++at) {
+    rows.push_back(row_of("zs" + std::to_string(at % 4), 100.0 + at, 1.0, 10.0));
+    rows.back()[Word::offload] = "o" + std::to_string(at / 4);
+    rows.back()[Word::precision] = at % 3 == 0 ? "bf16" : "fp32";
+  }
+  Material const material = material_of(std::move(rows));
+  Figures const figures = figures_of(material);
+  Figure const* const rate = figure(figures, "throughput");
+  REQUIRE(rate);
+  REQUIRE(rate->panels.size() == 2);
+  CHECK(rate->note.find("Shown are 24 of 60 rows: all groups, of each the 12 of the highest throughput") !=
+        std::string::npos);
+  CHECK(rate->note.find("All rows: tiny, 2 ranks, batch 4, sequence 64.") != std::string::npos);
+  CHECK(rate->panels[1].find(">fp32</text>") != std::string::npos);
+  // The fastest is the first of its panel.
+  CHECK(rate->panels[1].find(">159 ") != std::string::npos);
+  CHECK(rate->panels[1].find(">101 ") == std::string::npos);
+  for (std::string const& panel : rate->panels) CHECK(count(panel, "<rect") == 12);
+}
+
+TEST_CASE("report: a whisker that passes 0 ends there, and the axis begins there") {
+  BarChart bars{"t", "ms", {}, "", {{"", {{"a", {10.0}, 25.0}}}}};
+  std::string const panel = draw(bars).front();
+  CHECK(panel.find("10.0 \xC2\xB1 25.0") != std::string::npos);
+  // One cap, at the upper end, beside the line itself and the grid.
+  CHECK(count(panel, "class='w'") == 2);
+  LineChart lines{"t", "x", "y", {{"a", {{1.0, 10.0, 25.0}, {2.0, 12.0, 1.0}}, {}, false}}};
+  std::string const drawn = draw(lines);
+  CHECK(drawn.find(">0</text>") != std::string::npos);
+  CHECK(drawn.find(">-") == std::string::npos);
+  CHECK(count(drawn, "class='w'") == 5);
+  lines.series[0].points[0] = {1.0, 30.0, 25.0};
+  CHECK(count(draw(lines), "class='w'") == 6);
+}
+
+TEST_CASE("report: ticks of ranks are whole, lines differ by colour, dash and mark") {
+  std::vector<Row> rows;
+  for (char const* const sharding : {"zs0", "zs3"})
+    for (double const world : {1.0, 2.0, 4.0}) {
+      rows.push_back(row_of(sharding, 100.0 * world * (sharding[2] == '3' ? 0.9 : 1.0), 1.0, 10.0));
+      rows.back()[Number::world] = world;
+    }
+  Figures const figures = figures_of(material_of(std::move(rows)));
+  Figure const* const scaling = figure(figures, "scaling");
+  REQUIRE(scaling);
+  std::string const& svg = scaling->panels.front();
+  for (char const* const part : {">1</text>", ">2</text>", ">4</text>", ">zs0</text>", ">zs3</text>",
+                                 ">ideal</text>", "class='ideal'", "l s1 d1", "l s2 d2"})
+    CHECK_MESSAGE(svg.find(part) != std::string::npos, part);
+  CHECK(svg.find(">1.00<") == std::string::npos);
+}
+
+TEST_CASE("report: many GPUs are one line with its lowest and highest") {
+  Material material;
+  material.sources.resize(1);
+  Recording recording;
+  recording.columns = {"time_s"};
+  recording.values.resize(1);
+  for (int gpu = 0; gpu < 8; ++gpu) {
+    recording.columns.push_back("gpu" + std::to_string(gpu) + "_power_w");
+    recording.values.emplace_back();
+  }
+  for (int at = 0; at < 10; ++at) {
+    recording.seconds.push_back(at);
+    for (int gpu = 0; gpu <= 8; ++gpu)
+      recording.values[static_cast<std::size_t>(gpu)].push_back(gpu == 0 ? at : 600.0 + 10.0 * gpu);
+  }
+  material.recordings.push_back(recording);
+  Figures figures = figures_of(material);
+  Figure const* power = figure(figures, "power");
+  REQUIRE(power);
+  CHECK(power->note.find("mean of all GPUs") != std::string::npos);
+  CHECK(count(power->panels.front(), "class='l ") == 1);
+  CHECK(count(power->panels.front(), "band") == 1);
+  material.recordings[0].columns.resize(4);
+  figures = figures_of(material);
+  power = figure(figures, "power");
+  REQUIRE(power);
+  CHECK(count(power->panels.front(), "class='l ") == 3);
+  CHECK(power->panels.front().find(">GPU 2</text>") != std::string::npos);
+  CHECK_FALSE(figure(figures, "temperature"));
+  CHECK(figures.left_out.size() > 3);
+}
+
+TEST_CASE("report: many values are drawn as means with their lowest and highest") {
+  std::vector<double> x;
+  std::vector<std::optional<double>> y;
+  for (int at = 0; at < 1000; ++at) {
+    x.push_back(at);
+    y.push_back(at % 10 == 0 ? std::nullopt : std::optional<double>(at % 2));
+  }
+  Series const series = condensed(x, y, 50);
+  REQUIRE(series.points.size() == 50);
+  CHECK(series.band[7] == std::pair(0.0, 1.0));
+  CHECK(condensed(x, std::vector<std::optional<double>>(1000), 50).points.empty());
+  CHECK(condensed({1.0, 2.0}, {5.0, 6.0}, 50).band.empty());
+}

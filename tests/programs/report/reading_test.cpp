@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files of other programs, and of older versions, as rows.
+#include "report/reading.hpp"
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <unistd.h>
+
+#include <doctest/doctest.h>
+
+#include "tessera/core/error.hpp"
+
+namespace fs = std::filesystem;
+using namespace tessera::reporting;
+
+namespace {
+
+struct Folder {
+  fs::path path = fs::temp_directory_path() / ("tessera-report-" + std::to_string(::getpid()));
+  Folder() { fs::create_directories(path); }
+  ~Folder() { fs::remove_all(path); }
+  fs::path write(std::string const& name, std::string const& text) const {
+    fs::create_directories((path / name).parent_path());
+    std::ofstream(path / name) << text;
+    return path / name;
+  }
+};
+
+Material read(fs::path const& file) {
+  Material material;
+  read_file(file, material);
+  return material;
+}
+
+std::string old_document(int version) {
+  return R"({"schema_version": )" + std::to_string(version) + R"(, "command": "compare", "environment": {
+    "host": "box", "memory_bytes": 2147483648, "gpus": [{"name": "A"}, {"name": "A"}]}, "rows": [
+    {"experiment": "zs1_fp32_ranks2_bs4_sl64", "stage": 1, "status": "ok", "attention": "fused",
+     "median_tokens_per_sec": 1000.0, "std_tokens_per_sec": 100.0, "avg_step_time_s": 0.5,
+     "median_step_time_s": 0.4, "std_step_time_s": 0.05, "world": 2, "losses": [5, null, 4.5]}]})";
+}
+
+}  // namespace
+
+TEST_CASE("report: results of every version are read, each as its version means it") {
+  Folder const folder;
+  Material const first = read(folder.write("a.json", old_document(1)));
+  REQUIRE(first.rows.size() == 1);
+  Row const& old = first.rows[0];
+  CHECK(old[Word::sharding] == "1");
+  CHECK(old[Word::attention].empty());
+  CHECK_FALSE(old[Number::std_step_s]);
+  CHECK(*old[Number::step_to_step_s] == 0.05);
+  CHECK(*old[Number::spread_pct] == doctest::Approx(10.0));
+  CHECK(old.is_unsteady());
+  CHECK(old.losses.size() == 3);
+  CHECK_FALSE(old.losses[1]);
+  CHECK(first.sources[0].notes.size() == 1);
+  CHECK(first.sources[0].notes[0].find("version 1") != std::string::npos);
+  CHECK(first.sources[0].environment[1].second == "2.0 GiB");
+  CHECK(first.sources[0].environment[2].second == "2 x A");
+  CHECK(read(folder.write("b.json", old_document(2))).rows[0][Word::attention] == "fused");
+  Row const newest = read(folder.write("c.json", old_document(3))).rows[0];
+  CHECK(*newest[Number::std_step_s] == 0.05);
+  CHECK_FALSE(newest[Number::spread_pct]);
+  CHECK_THROWS_AS(read(folder.write("d.json", old_document(4))), tessera::Error const&);
+}
+
+TEST_CASE("report: names of experiments say what their rows are") {
+  Row row;
+  row[Word::experiment] = "zs2_fp16_ranks4_bs8_sl128_offcpufull_acc2";
+  describe_by_name(row);
+  CHECK(row[Word::sharding] == "zs2");
+  CHECK(row[Word::precision] == "fp16");
+  CHECK(row[Word::offload] == "cpu_full");
+  CHECK(*row[Number::world] == 4.0);
+  CHECK(*row[Number::batch] == 8.0);
+  CHECK(*row[Number::sequence] == 128.0);
+  CHECK(*row[Number::accumulation] == 2.0);
+  Row other;
+  other[Word::experiment] = "my-run_fp16";
+  describe_by_name(other);
+  CHECK(other[Word::sharding].empty());
+}
+
+TEST_CASE("report: step logs are folded over their repeats, without the steps that warm up") {
+  Folder const folder;
+  std::string const head = "global_step,step_time_s,tokens_per_sec,gpu_max_mem_mb,loss\n";
+  std::string const name = "logs/zs0_fp32_ranks2_bs4_sl64/run";
+  folder.write(name + "1/step_log.csv", head + "1,9.0,1,7.5,5.0\n2,0.5,200,8.5,4.0\n3,0.5,200,8.5,3.0\n");
+  folder.write(name + "2/step_log.csv",
+               head + "1,9.0,1,7.5,5.0\r\n2,0.25,400,8.5,4.0\r\n3,0.25,400,8.0,3.0\r\n");
+  Material material;
+  auto const logs = step_logs_below(folder.path / "logs");
+  REQUIRE(logs.size() == 2);
+  read_step_logs(folder.path / "logs", logs, 1, material);
+  REQUIRE(material.rows.size() == 1);
+  Row const& row = material.rows[0];
+  CHECK(*row[Number::tokens_per_sec] == doctest::Approx(300.0));
+  CHECK(*row[Number::std_tokens_per_sec] == doctest::Approx(141.42135));
+  CHECK(*row[Number::avg_step_s] == doctest::Approx(0.375));
+  CHECK(*row[Number::step_to_step_s] == doctest::Approx(0.0));
+  CHECK(*row[Number::peak_mb] == 8.5);
+  CHECK(*row[Number::repeats] == 2.0);
+  CHECK(*row[Number::final_loss] == 3.0);
+  CHECK(row.is_unsteady());
+  CHECK(row[Word::device] == "cpu");
+  // All steps to warm up: nothing was timed, which is said.
+  Material none;
+  read_step_logs(folder.path / "logs", logs, 3, none);
+  CHECK_FALSE(none.rows[0][Number::tokens_per_sec]);
+  CHECK(none.rows[0][Word::reason].find("no step was timed") != std::string::npos);
+}
+
+TEST_CASE("report: the log of a run that was cut off has what it holds") {
+  Folder const folder;
+  Material const material = read(folder.write(
+      "run.jsonl",
+      "{\"schema_version\": 1, \"config\": {\"model\": \"tiny\", \"world\": 2}, \"command\": \"train\"}\n"
+      "{\"step\": 1, \"loss\": 5.0, \"ms\": 900, \"tokens_per_sec\": 10}\n"
+      "{\"step\": 2, \"loss\": 4.0, \"ms\": 100, \"tokens_per_sec\": 90}\n"
+      "{\"step\": 3, \"loss\": 3.0, \"ms\": 100, \"tokens_per_sec\": 90}\n"));
+  REQUIRE(material.rows.size() == 1);
+  Row const& row = material.rows[0];
+  CHECK(row[Word::experiment] == "run");
+  CHECK(*row[Number::tokens_per_sec] == doctest::Approx(90.0));
+  CHECK(*row[Number::final_loss] == 3.0);
+  CHECK(row[Word::reason].find("no summary") != std::string::npos);
+}
+
+TEST_CASE("report: sources have short names that differ") {
+  std::vector<Source> sources(4);
+  sources[0].path = "here/results/compare.json";
+  sources[1].path = "there/results/compare.json";
+  sources[2].path = "plan.json";
+  sources[3].path = "old/plan.json";
+  name_sources(sources);
+  CHECK(sources[0].label == "here/results");
+  CHECK(sources[1].label == "there/results");
+  CHECK(sources[2].label != sources[3].label);
+  sources[3].path = "./plan.json";
+  CHECK_THROWS_AS(name_sources(sources), tessera::Error const&);
+}
