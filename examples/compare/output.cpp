@@ -19,6 +19,7 @@
 
 #include "common/outputs.hpp"
 #include "common/program.hpp"
+#include "report/pages.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -180,10 +181,11 @@ Outputs::Outputs(Settings const& settings, std::vector<Point> const& points)
   };
   json_ = name(stem, ".json");
   csv_ = name(stem, ".csv");
+  report_ = name("report", ".html");
   if (settings.format == "flat" && stem != "compare") document_ = name("compare", ".json");
   auto const check_file = [&](fs::path const& path) { cli::check_apart({{"--output-dir", path}}, inputs); };
   check_writable_folder(settings.output_dir);
-  std::vector<fs::path> files = {json_, csv_};
+  std::vector<fs::path> files = {json_, csv_, report_};
   if (!document_.empty()) files.push_back(document_);
   for (auto const& path : files) check_file(path);
   std::error_code code;
@@ -230,6 +232,10 @@ void Outputs::write_logs(std::vector<Measured> const& measured) {
 }
 
 void Outputs::update(results::Document const& document, std::vector<Measured> const& measured) {
+  if (!found_ && ended(measured.back()) && !is_named()) {
+    std::error_code code;
+    fs::remove(report_, code);  // of earlier rows; one of these comes after the last
+  }
   found_ = found_ || ended(measured.back());
   if (!found_) return;
   try {
@@ -241,6 +247,19 @@ void Outputs::update(results::Document const& document, std::vector<Measured> co
     if (error.kind() != ErrorKind::failed) throw;
     std::cout.flush();
     std::cerr << "warning: " << error.what() << "; it is tried again after the next row" << std::endl;
+  }
+}
+
+std::string Outputs::write_report(std::string const& command) const {
+  fs::path const& results = document_.empty() ? json_ : document_;
+  try {
+    write_file(report_, reporting::html_page_of(results, command));
+    return "wrote " + v0::detail::path_text(report_);
+  } catch (std::exception const& error) {
+    std::cout.flush();
+    std::cerr << "warning: no page of the results: " << error.what() << "; the results are in "
+              << v0::detail::path_text(results) << ", and report makes a page of them" << std::endl;
+    return {};
   }
 }
 
@@ -264,6 +283,8 @@ std::vector<std::string> Outputs::finish(results::Document const& document,
   if (!json_.empty()) write(json_, json_text(settings_, document));
   if (!csv_.empty()) write(csv_, csv_text(settings_, document));
   if (!document_.empty()) write(document_, text_of(results::to_json(document)));
+  if (!is_named() && !kept(report_))
+    if (std::string line = write_report(document.command); !line.empty()) lines.push_back(std::move(line));
   if (!is_named())
     lines.push_back("wrote " + std::to_string(logs_) + " step logs: " + v0::detail::path_text(runs_folder()) +
                     "/EXPERIMENT/runN/step_log.csv");

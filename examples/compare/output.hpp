@@ -16,7 +16,8 @@ namespace tessera {
 inline namespace v0 {
 namespace compare {
 
-/// JSON, CSV and step logs. "-" is stdout; it and other streams get their document once, at the end.
+/// JSON, CSV and step logs, and in a folder of results a page of them at the end. "-" is stdout; it and other
+/// streams get their document once, at the end.
 class Outputs {
  public:
   /// Refuses, before anything is trained, every output that could not be written, and a folder in which
@@ -26,7 +27,8 @@ class Outputs {
   /// After a row: replaces each file by one that holds all rows so far, so that a program that is killed
   /// leaves whole files. What cannot be written is a warning, and tried again after the next row.
   void update(results::Document const& document, std::vector<Measured> const& measured);
-  /// After the last row. Returns a line for each file. Throws Error(failed) that names the path.
+  /// After the last row. Returns a line for each file. Throws Error(failed) that names the path; a page that
+  /// cannot be made or written is a warning, when all else is written.
   std::vector<std::string> finish(results::Document const& document, std::vector<Measured> const& measured);
 
  private:
@@ -37,12 +39,14 @@ class Outputs {
   /// The step logs of the rows that have none yet. Those of more runs of such a row, by an earlier
   /// comparison, go.
   void write_logs(std::vector<Measured> const& measured);
+  std::string write_report(std::string const& command) const;
   /// Whether a file of an earlier comparison holds more than what was measured now.
   bool kept(std::filesystem::path const& path) const;
 
   Settings const& settings_;
   std::string time_;                             // in the names; empty: it is in none
   std::filesystem::path json_, csv_, document_;  // empty: not asked for; the last is beside a flat one
+  std::filesystem::path report_;                 // empty where files are named
   v0::detail::Descriptor folder_;                // locked as long as this process lives
   bool found_ = false;                           // a row was measured to its end
   std::size_t rows_logged_ = 0, logs_ = 0;

@@ -7,6 +7,7 @@
 #include "common/values.hpp"
 #include "report/judge.hpp"
 #include "report/pages.hpp"
+#include "report/reading.hpp"
 #include "report/style.hpp"
 #include "report/tables.hpp"
 
@@ -144,6 +145,14 @@ std::string html_page(Report const& report) {
       escaped(version) + ": <code>" + escaped(report.command) + "</code></p></footer>\n<script>" +
       page_script + "</script></body></html>\n";
   return out;
+}
+
+std::string html_page_of(std::filesystem::path const& file, std::string const& command) {
+  Material material;
+  read_file(file, material);
+  name_sources(material.sources);
+  Figures const figures = figures_of(material);
+  return html_page({default_title, command, material, figures});
 }
 
 std::vector<SvgFile> svg_files(Figure const& figure) {

@@ -41,7 +41,7 @@ logs; what a file is is seen from what it holds. A figure whose data is not ther
 struct Settings {
   std::vector<fs::path> results, folders;
   fs::path html, svg, markdown, csv;
-  std::string title = "Training runs compared";
+  std::string title = default_title;
   std::int64_t warmup = 1;
 };
 

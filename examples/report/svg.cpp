@@ -36,7 +36,9 @@ std::size_t letter_bytes(std::string_view text) {
 
 /// How wide a letter is in sizes of letters, after Arial.
 double ems_of(char first, std::size_t bytes) {
-  if (bytes > 2) return 1.0;
+  auto const byte = static_cast<unsigned char>(first);
+  if (bytes > 2 || byte < 0x20 || byte == 0x7f || (bytes == 1 && byte > 0x7f))
+    return 1.0;  // or drawn as U+FFFD
   if (std::string_view("ijl.,:;'|! ()[]ft/").find(first) != std::string_view::npos) return 0.29;
   if (std::string_view("mwMW%@").find(first) != std::string_view::npos) return 0.85;
   return first >= 'A' && first <= 'Z' ? 0.7 : 0.56;

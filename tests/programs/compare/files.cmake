@@ -4,11 +4,11 @@
 include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
 set(one ${brief} --ranks 2 --precisions fp32 --offloads none)
 
-# Without names: the two files and a step log for every run.
+# Without names: the two files, a page of them, and a step log for every run.
 passes(${one} --stages 0,3 --repeat 2)
 file(GLOB_RECURSE found RELATIVE "${WORK}/results" "${WORK}/results/*")
 list(SORT found)
-expect("files" "compare.csv;compare.json;zs0_fp32_ranks2_bs2_sl16/run1/step_log.csv;zs0_fp32_ranks2_bs2_sl16/run2/step_log.csv;zs3_fp32_ranks2_bs2_sl16/run1/step_log.csv;zs3_fp32_ranks2_bs2_sl16/run2/step_log.csv"
+expect("files" "compare.csv;compare.json;report.html;zs0_fp32_ranks2_bs2_sl16/run1/step_log.csv;zs0_fp32_ranks2_bs2_sl16/run2/step_log.csv;zs3_fp32_ranks2_bs2_sl16/run1/step_log.csv;zs3_fp32_ranks2_bs2_sl16/run2/step_log.csv"
        "${found}")
 file(STRINGS "${WORK}/results/compare.csv" lines)
 list(LENGTH lines count)
@@ -26,7 +26,24 @@ expect("a step log's head" "global_step,step_time_s,tokens_per_sec,gpu_max_mem_m
 if(NOT last MATCHES "^4,[0-9.e-]+,[0-9.e+]+,[0-9.]+,[0-9.]+,[0-9.]+,0.001,1.0,0$")
   message(SEND_ERROR "a step log ends with ${last}")
 endif()
+file(READ "${WORK}/results/report.html" page)
+foreach(text "<!DOCTYPE html>" "figure-throughput" "train --from results/compare.json --row zs3_fp32_ranks2_bs2_sl16" "2 ok")
+  string(FIND "${page}" "${text}" at)
+  if(at EQUAL -1)
+    message(SEND_ERROR "report.html lacks ${text}")
+  endif()
+endforeach()
 file(REMOVE_RECURSE "${WORK}/results")
+
+# A page that cannot be written loses nothing: files of 15 KiB hold a row, and no page.
+execute_process(COMMAND sh -c "trap '' XFSZ; ulimit -f 30; exec \"$@\"" sh "${PROGRAM}" ${one} --stages 0 --output-dir full
+                WORKING_DIRECTORY "${WORK}" OUTPUT_VARIABLE output ERROR_VARIABLE errors RESULT_VARIABLE code)
+expect("exit code without a page" 0 "${code}")
+if(NOT errors MATCHES "^warning: no page of the results: [^\n]*full/report.html[^\n]*; the results are in full/compare.json, and report makes a page of them\n$"
+   OR NOT EXISTS "${WORK}/full/compare.json" OR NOT EXISTS "${WORK}/full/compare.csv" OR EXISTS "${WORK}/full/report.html")
+  message(SEND_ERROR "a page that cannot be written: ${errors}")
+endif()
+file(REMOVE_RECURSE "${WORK}/full")
 
 # Elsewhere.
 passes(${one} --stages 1 --output-dir a/b)

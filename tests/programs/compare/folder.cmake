@@ -32,7 +32,7 @@ file(GLOB_RECURSE found RELATIVE "${WORK}/results" "${WORK}/results/*")
 list(SORT found)
 set(zs0 zs0_fp32_ranks1_bs2_sl16)
 set(zs1 zs1_fp32_ranks1_bs2_sl16)
-expect("files after a comparison of fewer runs" "compare.csv;compare.json;${zs0}/run1/step_log.csv;${zs0}/run2/step_log.csv;${zs0}/run3/step_log.csv;${zs1}/run1/step_log.csv;${zs1}/run3/notes.txt;${zs1}/runs/step_log.csv"
+expect("files after a comparison of fewer runs" "compare.csv;compare.json;report.html;${zs0}/run1/step_log.csv;${zs0}/run2/step_log.csv;${zs0}/run3/step_log.csv;${zs1}/run1/step_log.csv;${zs1}/run3/notes.txt;${zs1}/runs/step_log.csv"
        "${found}")
 if(EXISTS "${WORK}/results/${zs1}/run2")
   message(SEND_ERROR "an empty run2 stayed")
