@@ -72,8 +72,8 @@ std::vector<std::string> categories_of(std::vector<Row> const& plans) {
   for (Row const& plan : plans)
     for (auto const& [name, size] : plan.categories) {
       if (size <= 0.0) continue;
-      auto found =
-          std::find_if(sizes.begin(), sizes.end(), [&](auto const& entry) { return entry.first == name; });
+      auto found = std::find_if(sizes.begin(), sizes.end(),
+                                [name = name](auto const& entry) { return entry.first == name; });
       if (found == sizes.end())
         sizes.emplace_back(name, size);
       else

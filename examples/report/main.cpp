@@ -127,9 +127,11 @@ void write_figures(Figures const& figures, fs::path const& folder, std::vector<f
       stale.push_back(v0::detail::path_text(name));
   }
   std::sort(stale.begin(), stale.end());
-  if (!stale.empty())
-    out << "warning: " << v0::detail::path_text(folder)
-        << " holds figures that are not of this report: " << cli::joined(stale) << "; remove them\n";
+  if (stale.empty()) return;
+  out.flush();
+  std::cerr << "warning: " << v0::detail::path_text(folder)
+            << " holds figures that are not of this report: " << cli::joined(stale) << "; remove them"
+            << std::endl;
 }
 
 int run(int argc, char** argv) {

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// libFuzzer target: any bytes as a file of results either throw an Error of one line or give rows that name
+// their source, with numbers that figures can draw.
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+#include "tessera/core/error.hpp"
+
+#include "fuzz/support.hpp"
+#include "report/reading.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* input, std::size_t size) {
+  using namespace tessera::reporting;
+  std::string const& path = fuzz::file_of(fuzz::text_of(input, size));
+  try {
+    Material material;
+    read_file(path, material);
+    name_sources(material.sources);
+    if (material.sources.size() != 1 || material.sources[0].label.empty()) std::abort();
+    for (auto const* const rows : {&material.rows, &material.plans})
+      for (Row const& row : *rows) {
+        if (row.source != 0 || row[Word::experiment].empty()) std::abort();
+        for (auto const& number : row.numbers)
+          if (number && !std::isfinite(*number)) std::abort();
+      }
+    for (Recording const& recording : material.recordings)
+      if (recording.values.size() != recording.columns.size()) std::abort();
+  } catch (tessera::Error const& error) {
+    fuzz::check(error);
+  }
+  return 0;
+}
