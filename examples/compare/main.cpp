@@ -93,7 +93,8 @@ void declare(cli::CommandLine& line, Settings& settings) {
               settings.published = cli::distinct(settings.published);
             });
   line.group("Output");
-  line.path("--output-dir", "FOLDER", settings.output_dir, "for compare.json, compare.csv and the step logs");
+  line.path("--output-dir", "FOLDER", settings.output_dir,
+            "for compare.json, compare.csv, report.html and the step logs");
   line.toggle("--timestamp", settings.timestamp,
               "put the time into the names of files there, so that no run replaces those of another");
   line.path("--json", "FILE", settings.json, "write just this JSON (and --csv); - is stdout");
