@@ -72,6 +72,17 @@ std::string table_html(Table const& table) {
   return out + "</tbody></table></div></div>\n";
 }
 
+/// A style without variables, which programs that are no browsers do not know: in the colours of light pages.
+std::string in_light_colours(std::string style) {
+  std::string_view const all = colours;
+  for (std::size_t at = style.find("var("); at != style.npos; at = style.find("var(", at)) {
+    std::size_t const end = style.find(')', at);
+    std::size_t const value = all.find(style.substr(at + 4, end - at - 4) + ":") + end - at - 3;
+    style.replace(at, end + 1 - at, all.substr(value, all.find_first_of(";}", value) - value));
+  }
+  return style;
+}
+
 std::string section(Table const& table, bool folded) {
   if (table.empty()) return {};
   std::string out = "<section id='" + table.name + "'><h2>" + escaped(table.title) + "</h2>";
@@ -156,12 +167,12 @@ std::string html_page_of(std::filesystem::path const& file, std::string const& c
 }
 
 std::vector<SvgFile> svg_files(Figure const& figure) {
+  static std::string const style = "<style>" + in_light_colours(figure_style) + "</style>";
   std::vector<SvgFile> files;
   for (std::string const& panel : figure.panels) {
     SvgFile file{figure.name + (files.empty() ? "" : "-" + std::to_string(files.size() + 1)) + ".svg", panel};
-    file.text.insert(panel.find('>') + 1,
-                     "<title>" + escaped(figure.title) + "</title><style>" + colours + figure_style +
-                         "</style><rect width='100%' height='100%' style='fill:var(--paper)'/>");
+    file.text.insert(panel.find('>') + 1, "<title>" + escaped(figure.title) + "</title>" + style +
+                                              "<rect width='100%' height='100%' style='fill:#fff'/>");
     file.text += "\n";
     files.push_back(std::move(file));
   }

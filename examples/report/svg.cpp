@@ -194,8 +194,10 @@ void Svg::text(double x, double y, std::string const& words, std::string_view st
 }
 
 std::string Svg::finish(std::string const& title) const {
-  return "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 " + coordinate(width_) + " " +
-         coordinate(height_) + "' role='img' aria-label='" + escaped(title) + "'>" + body_ + "</svg>";
+  std::string const width = coordinate(width_), height = coordinate(height_);
+  return "<svg xmlns='http://www.w3.org/2000/svg' width='" + width + "' height='" + height +
+         "' viewBox='0 0 " + width + " " + height + "' role='img' aria-label='" + escaped(title) + "'>" +
+         body_ + "</svg>";
 }
 
 }  // namespace reporting

@@ -51,7 +51,8 @@ endif()
 
 # Figures as files, and Markdown that shows them. What an earlier report left there is named.
 passes(here there --svg figures --markdown page.md)
-holds(figures/throughput.svg "<svg xmlns=" "<style>" "</svg>")
+holds(figures/throughput.svg "<svg xmlns=" " width='400' height='" "<style>" "fill:#0067a6" "</svg>")
+lacks(figures/throughput.svg "var(")  # programs that are no browsers know no variables
 holds(page.md "# Training runs compared" "![Throughput](figures/throughput.svg)" "| source |" "`train --from here/compare.json --row zs0_fp32_ranks1`" "4,322 +- 43 tokens/s")
 run(here --svg figures)
 expect("exit code beside figures of an earlier report" 0 "${code}")
