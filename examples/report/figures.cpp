@@ -237,6 +237,9 @@ std::vector<Panel> panels_of(RowList const& rows, Material const& material, std:
     shown += panel.rows.size();
     panels.push_back(std::move(panel));
   }
+  std::stable_sort(panels.begin(), panels.end(), [&](Panel const& one, Panel const& other) {
+    return tokens(one.rows) < tokens(other.rows);
+  });
   if (shown < rows.size())
     note +=
         " Shown are " + cli::grouped(static_cast<std::int64_t>(shown)) + " of " +
