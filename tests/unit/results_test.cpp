@@ -2,6 +2,7 @@
 // Result files: the field list, JSON, CSV, step logs, names, and files that are refused.
 #include "tessera/io/results.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <limits>
@@ -160,7 +161,9 @@ TEST_CASE("CSV has all fields and quotes what needs it") {
   CHECK(file_support::has(text, ",1.5 2 null,"));
   CHECK(file_support::has(text, "\n\" padded\",,,3,"));
   CHECK(file_support::has(text, ",1234.5,"));
-  CHECK(text.ends_with(",,,zs0,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,true\n"));
+  auto const at = std::find(results::row_fields.begin(), results::row_fields.end(), "same_program_as");
+  std::string const absent(static_cast<std::size_t>(results::row_fields.end() - at), ',');
+  CHECK(text.ends_with(",,,zs0" + absent + "true\n"));
   CHECK(lines_of(results::to_csv({})).size() == 1);
 }
 
