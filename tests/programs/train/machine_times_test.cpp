@@ -225,11 +225,11 @@ TEST_CASE("a step is recorded without its memory as a trainer records it") {
     }
 }
 
-TEST_CASE("a step that no machine holds is recorded") {
+TEST_CASE("a step of 250 GB is recorded in no memory") {  // more, and a thread sanitizer lacks the addresses
   Run run;
   double flops = 0;
   Gpt2Options const large{
-      .layers = 96, .heads = 96, .channels = 12288, .positions = 2048, .vocabulary = 50257};
+      .layers = 8, .heads = 96, .channels = 12288, .positions = 2048, .vocabulary = 50257};
   for (std::string_view const device : {"cpu", "cuda"}) {
     std::vector<cli::Cost> const costs = cli::costs_of([&](Recorder& recorder, StepObserver const& observer) {
       (void)record_step(any_model(large), parse_recipe({.device = device, .precision = "bf16"}),
@@ -237,7 +237,7 @@ TEST_CASE("a step that no machine holds is recorded") {
     });
     for (cli::Cost const& cost : costs) flops += cost.flops;
   }
-  CHECK(flops > 2 * 6.0 * 174e9 * run.batch * run.sequence);
+  CHECK(flops > 2 * 6.0 * 14.5e9 * run.batch * run.sequence);
 }
 
 TEST_CASE("a file of times is read as it was written, and others are refused by name") {
