@@ -52,6 +52,8 @@ struct Prediction {
   std::string reason;            ///< why there is none
   std::int64_t tokens = 0;       ///< of a step, over all ranks
 
+  /// More than a tenth of it.
+  bool guesses_much() const { return guessed > 0.1; }
   std::optional<double> tokens_per_second() const {
     return step_s && *step_s > 0 ? std::optional(static_cast<double>(tokens) / *step_s) : std::nullopt;
   }

@@ -144,9 +144,7 @@ struct Judged {
 
   /// What is better comes first; of one class, what gives up less.
   auto rank() const {
-    RecipeTable const& recipe = row.point.recipe;
-    return std::tuple{verdict.fitness, static_cast<int>(recipe.recompute), recipe.names.offload != "none",
-                      verdict.behind_link_pct.value_or(0.0), recipe.stage < 0 ? 4 : recipe.stage};
+    return std::tuple{verdict.fitness, planning::given_up(row), verdict.behind_link_pct.value_or(0.0)};
   }
 };
 

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdint>
 #include <set>
-#include <tuple>
 
 #include "tessera/core/place.hpp"
 
@@ -17,13 +16,6 @@ inline namespace v0 {
 namespace planning {
 
 namespace {
-
-/// What a recipe costs beside memory, in the order in which one gives it up.
-auto cost(Planned const& row) {
-  RecipeTable const& recipe = row.point.recipe;
-  int const stage = recipe.stage < 0 ? 4 : recipe.stage;  // dp: the root updates alone, the slowest
-  return std::tuple{recipe.names.offload != "none", static_cast<int>(recipe.recompute), stage};
-}
 
 /// Bytes of a rank that are short: its device's, and on the CPU those of the host, which are the same memory.
 std::int64_t taken(Planned const& row) {
@@ -50,11 +42,10 @@ double worth(Planned const& row, Preference preferred) {
 
 /// "12,345 tok/s predicted (40% of the step guessed)"; what is guessed only where it matters.
 std::string rate_text(cli::Prediction const& predicted) {
-  constexpr double worth_saying = 0.1;
   auto const rate = predicted.tokens_per_second();
   if (!rate) return "its speed is not known";
   return cli::grouped(std::llround(*rate)) + " tok/s predicted" +
-         (predicted.guessed > worth_saying
+         (predicted.guesses_much()
               ? " (" + cli::fixed(100.0 * predicted.guessed, 0) + "% of the step guessed)"
               : "");
 }
@@ -103,7 +94,7 @@ Planned const* pick(std::vector<Planned> const& rows, std::string const& of, Pre
   auto const simpler = [&](Planned const& one, Planned const& other) {
     std::int64_t const a = one.footprint.total, b = other.footprint.total;
     if (exact && a != b) return a < b;
-    return cost(one) < cost(other);
+    return given_up(one) < given_up(other);
   };
   Planned const* best = nullptr;
   for (Planned const* row : fitting)
@@ -134,7 +125,7 @@ std::string advice_text(std::vector<Planned> const& rows, Planned const& picked,
     RecipeTable const& recipe = row.point.recipe;
     if (!row.fits() || family(row.point) != of || recipe.stage < 0) continue;
     stages.insert(recipe.stage);
-    if (!lowest || cost(row) < cost(*lowest)) lowest = &row;
+    if (!lowest || given_up(row) < given_up(*lowest)) lowest = &row;
     if (recipe.stage == 3 && recipe.names.offload != "none" &&
         (!offloaded || taken(row) < taken(*offloaded) ||
          (&row == &picked && taken(row) == taken(*offloaded))))

@@ -235,7 +235,7 @@ std::string row_text(Planned const& row, bool first, Settings const& settings,
     if (settings.times) {
       auto const rate = tier == 0 ? row.predicted.tokens_per_second() : std::nullopt;
       cells.push_back(rate ? cli::fixed(*row.predicted.step_s * 1e3, 1) : tier == 0 ? "-" : "");
-      bool const guessed = rate && row.predicted.guessed > 0.1;
+      bool const guessed = row.predicted.guesses_much();
       cells.push_back(rate ? (guessed ? "~" : "") + cli::grouped(std::llround(*rate)) : tier == 0 ? "-" : "");
     }
     if (!settings.no_search) {
@@ -280,7 +280,7 @@ std::string predictions_text(std::vector<Planned> const& rows) {
   bool guessed = false;
   std::set<std::string> reasons;
   for (Planned const& row : rows) {
-    guessed = guessed || (row.predicted.step_s && row.predicted.guessed > 0.1);
+    guessed = guessed || row.predicted.guesses_much();
     if (row.is_planned() && !row.predicted.reason.empty() && reasons.insert(row.predicted.reason).second)
       out += "not predicted: " + row.point.experiment + ": " + row.predicted.reason + "\n";
   }

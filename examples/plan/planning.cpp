@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdio>
 #include <exception>
-#include <tuple>
 #include <utility>
 
 #include "tessera/plan/listing.hpp"

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "tessera/plan/report.hpp"
@@ -47,6 +48,14 @@ Planned plan_point(Point const& point, TrainerOptions const& options, MemoryLimi
 
 /// The training step of a row that was planned, entry by entry, as rank 0 runs it.
 std::string schedule_text(Point const& point, TrainerOptions const& options);
+
+/// What a row costs beside memory, to be compared: offload costs the most, rebuilding activations less,
+/// sharding the least.
+inline auto given_up(Planned const& row) {
+  RecipeTable const& recipe = row.point.recipe;
+  int const stage = recipe.stage < 0 ? 4 : recipe.stage;  // dp: the root updates alone, the slowest
+  return std::tuple{recipe.names.offload != "none", static_cast<int>(recipe.recompute), stage};
+}
 
 /// Model, precision and shape: what a pick is made within.
 std::string family(Point const& point);

@@ -72,6 +72,8 @@ constexpr std::array<NumberField, static_cast<std::size_t>(Number::count)> numbe
     {"comm_time_s", "collectives", "ms", 1e3},
     {"comm_exposed_s", "exposed", "ms", 1e3},
     {"comm_waiting_s", "waiting", "ms", 1e3},
+    {"predicted_tokens_per_sec", "predicted", "tokens/s"},
+    {"prediction_error_pct", "prediction off", "%", 1.0, true},
     {"mfu_pct", "MFU", "%"},
     {"avg_gpu_util_pct", "GPU use", "%"},
     {"avg_cpu_util_pct", "CPU use", "%"},

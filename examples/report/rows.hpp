@@ -74,6 +74,8 @@ enum class Number {
   comm_s,
   comm_exposed_s,
   comm_waiting_s,
+  predicted_rate,
+  prediction_error_pct,
   mfu_pct,
   gpu_util_pct,
   cpu_util_pct,

@@ -196,6 +196,8 @@ Table results_table(Material const& material) {
                   return 100.0 * *comm / *step;
                 },
                 1},
+               of(Number::predicted_rate, 0),
+               of(Number::prediction_error_pct, 1),
                of(Number::mfu_pct, 1),
                of(Number::gpu_util_pct, 0),
                of(Number::cpu_util_pct, 0),

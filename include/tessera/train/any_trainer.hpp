@@ -71,8 +71,8 @@ std::unique_ptr<AnyTrainer> make_trainer(AnyModel const& model, RecipeTable cons
 
 /// Reports the operations and collectives of a training step as AnyTrainer::record does, without the memory,
 /// the device and the other ranks that a trainer takes. In a library without the recipe's device the
-/// operations are those of the CPU. Returns the plan that the step is of. Throws what make_trainer throws,
-/// but for what does not fit.
+/// operations are those of the CPU; the observer's buffers have addresses and no memory. Returns the plan
+/// that the step is of. Throws what make_trainer throws, but for what does not fit.
 StepPlan record_step(AnyModel const& model, RecipeTable const& recipe, TrainerOptions const& options,
                      int rank, int world, Recorder& recorder, StepObserver const& observer = {});
 

@@ -7,7 +7,7 @@ set(rows "")
 foreach(world 1 2)
   foreach(sharding zs0 zs3)
     math(EXPR rate "${world} * 1000")
-    row(one ${sharding}_fp32_ranks${world} "\"sharding\": \"${sharding}\", \"world\": ${world}, \"median_tokens_per_sec\": ${rate}")
+    row(one ${sharding}_fp32_ranks${world} "\"sharding\": \"${sharding}\", \"world\": ${world}, \"median_tokens_per_sec\": ${rate}, \"predicted_tokens_per_sec\": 1234, \"prediction_error_pct\": -7.5")
     string(APPEND rows "${one},\n")
   endforeach()
 endforeach()
@@ -40,6 +40,7 @@ expect("links out of the page" "" "${links}")
 if(NOT output MATCHES "left out Planned memory of the device by category: no plan was given" OR NOT output MATCHES "wrote page.html")
   message(SEND_ERROR "what was left out is not said: ${output}")
 endif()
+holds(page.html ">predicted" ">prediction off" ">1,234<" ">-7.5<")
 lacks(page.html ">capture<")  # one source alone says it
 
 # The same as a stream: then everything else goes to stderr.
