@@ -230,7 +230,6 @@ class Suite {
     one("sum_losses", &sum_losses);
     one("fold", &fold);
     one("norm_partials", &norm_partials);
-    one("find_bad", &find_bad);
     one("first_non_finite", &first_non_finite);
     one("adamw", &adamw);
     one("convert", &convert);
@@ -418,13 +417,6 @@ class Suite {
     Values values({n});
     Array<float> partials({partials_of(n)});
     measure(state, [&](C& c) { ts::ops::norm_partials<T, float, ts::Cpu>(c, values, partials); });
-  }
-  static void find_bad(benchmark::State& state, Size z) {
-    std::int64_t const n = block_of(z);
-    Values values({n});
-    Array<float> partials({partials_of(n)});
-    ts::BadElement bad;
-    measure(state, [&](C& c) { ts::ops::find_bad<T, ts::Cpu>(c, values, partials, 0, 0, &bad); });
   }
   static void first_non_finite(benchmark::State& state, Size z) {
     Values values({block_of(z)});

@@ -112,16 +112,18 @@ std::vector<std::int32_t> tokens_of(std::int64_t count, std::int64_t vocabulary)
 /// The times of entries with equal costs, from every training that has them.
 class Collected {
  public:
-  /// Takes the fastest step, which something else disturbed the least, as a whole: where ranks share cores,
-  /// an entry that was quick made another wait.
+  /// Takes one step as a whole: where ranks share cores, an entry that was quick made another wait. It is the
+  /// fastest, which something else disturbed the least, or on a GPU, whose clocks follow its power, the
+  /// median.
   void add(std::string const& precision, int ranks, std::vector<cli::Cost> const& costs,
-           cli::RankTimes const& timed, Schedule const& schedule) {
-    auto const fastest = std::min_element(timed.steps.begin(), timed.steps.end(),
-                                          [](cli::TimedStep const& one, cli::TimedStep const& other) {
-                                            return one.whole.size() < other.whole.size();
-                                          });
+           cli::RankTimes const& timed, Schedule const& schedule, bool clocks_vary) {
+    std::vector<cli::TimedStep const*> steps;
+    for (cli::TimedStep const& step : timed.steps) steps.push_back(&step);
+    std::sort(steps.begin(), steps.end(), [](cli::TimedStep const* one, cli::TimedStep const* other) {
+      return one->whole.size() < other->whole.size();
+    });
     std::map<Key, std::pair<double, double>> sums;  // seconds and turns
-    for (cli::TimedTurn const& turn : fastest->turns) {
+    for (cli::TimedTurn const& turn : steps[clocks_vary ? steps.size() / 2 : 0]->turns) {
       auto const at = static_cast<std::size_t>(turn.entry);
       cli::Cost const& cost = costs[at];
       if (schedule.entries[at].bucket >= 0 || cost.operations == 0) continue;  // one call of several; nothing
@@ -147,16 +149,33 @@ class Collected {
   std::map<Key, std::pair<cli::Cost, std::vector<double>>> all_;
 };
 
+/// Trains until the device has the clocks that its power allows in a run, not those of its first moments.
+void warm_up(comm::Comm& comm, AnyTrainer& trainer, Batch const& batch) {
+  constexpr double enough_s = 0.3;
+  auto const start = Clock::now();
+  auto const goes_on = [&] {
+    bool const over = std::chrono::duration<double>(Clock::now() - start).count() >= enough_s;
+    return comm::unanimous(comm, !comm.is_root() || !over);
+  };
+  do {
+    Ticket before = trainer.step(batch);
+    trainer.step(batch).get();  // two, so that the device does not wait for this loop
+    before.get();
+  } while (goes_on());
+}
+
 void time_steps(comm::Comm& comm, cli::ModelChoice const& model, RecipeTable const& recipe,
                 TrainerOptions const& options, Collected& collected) {
   constexpr int most_steps = 4;
   constexpr double enough_s = 0.2;
+  bool const clocks_vary = recipe.device != Cpu::name;
   auto const trainer = make_trainer(model.built, recipe, comm, options);
   Batch batch;
   batch.batch = options.batch;
   batch.sequence = options.sequence;
   batch.tokens = tokens_of(batch.elements(), model.sizes.vocabulary);
   batch.targets = batch.tokens;
+  if (clocks_vary && recipe.names.offload == "none") warm_up(comm, *trainer, batch);
   cli::StepTimer timer(*trainer, comm.rank());
   double taken = 0;
   for (int step = 0; step <= most_steps; ++step) {  // the first pays for what steps and timing make
@@ -171,7 +190,7 @@ void time_steps(comm::Comm& comm, cli::ModelChoice const& model, RecipeTable con
     trainer->record(recorder, observer);
   };
   collected.add(std::string(recipe.names.precision), comm.world(), cli::costs_of(record), timer.take(),
-                trainer->plan().train.schedule);
+                trainer->plan().train.schedule, clocks_vary);
 }
 
 /// Trains a few steps and keeps the times of their entries; nothing where the recipe is none of this build or

@@ -224,7 +224,6 @@ struct RateSchedule;
 struct StepState;
 struct NormRange;
 struct LossSum;
-struct BadElement;
 struct StepShares;
 
 // data/

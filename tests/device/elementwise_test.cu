@@ -261,6 +261,43 @@ TEST_CASE_TEMPLATE("GPU: norm partials have the CPU's bits", T, float, double, t
     }
 }
 
+TEST_CASE_TEMPLATE("GPU: norm partials note the first value that is not finite, as the CPU does", T, float,
+                   double, tessera::half, bfloat16) {
+  TESSERA_NEEDS_GPU();
+  Machine machine(2);
+  Gpu gpu;
+  std::int64_t const n = 40 * 4096 + 17, begin = 1000, blocks = 41;
+  Array<T> const finite = reference::random<T>({n}, 5, 3.0);
+  Array<float> partials = poison<float>(blocks);
+  auto const noted = [&](std::vector<std::int64_t> const& where, BadElement before) {
+    Array<T> values = finite;
+    for (std::int64_t i : where) values.at(i) = T(std::numeric_limits<float>::infinity());
+    OnGpu<T> device(values);
+    OnGpu<float> sums(partials);
+    Array<std::int64_t> start({2});
+    start.at(0) = before.unit;
+    start.at(1) = before.element;
+    OnGpu<std::int64_t> bad(start);
+    BadElement want = before;
+    ops::norm_partials(machine.context, values.view(), partials.view(), {&want, 3, begin});
+    ops::norm_partials(gpu.context, device.view(), sums.view(),
+                       {reinterpret_cast<BadElement*>(bad.view().data()), 3, begin});
+    gpu.finish();
+    Array<std::int64_t> const got = bad.back();
+    CHECK(got[0] == want.unit);
+    CHECK(got[1] == want.element);
+    return want.element;
+  };
+  CHECK(noted({}, {}) == -1);
+  CHECK(noted({n - 1}, {}) == begin + n - 1);
+  CHECK(noted({8191, 4096, 4100, 100000, n - 1}, {}) == begin + 4096);
+  CHECK(noted({30000}, {2, 7}) == begin + 30000);  // backward met unit 3 first
+  CHECK(noted({30000}, {4, 7}) == 7);
+  std::vector<std::int64_t> all;
+  for (std::int64_t i = 5; i < n; ++i) all.push_back(i);
+  CHECK(noted(all, {}) == begin + 5);
+}
+
 TEST_CASE_TEMPLATE("GPU: the first value that is not finite is found", T, float, double, tessera::half,
                    bfloat16) {
   TESSERA_NEEDS_GPU();

@@ -12,6 +12,12 @@
 namespace tessera {
 inline namespace v0 {
 
+/// The first value that is not finite in a rank's part of the gradient, in the order that backward meets it.
+struct BadElement {
+  std::int64_t unit = -1;
+  std::int64_t element = -1;
+};
+
 /// What may follow a linear layer, value by value.
 enum class Activation : std::uint8_t { none, gelu, relu };
 
@@ -133,6 +139,13 @@ struct LinearWeightOptions {
   Tensor<compute_t<T> const, Place> partials{};
 };
 
+/// Where the first of a unit's values that is not finite is noted: *bad becomes {unit, begin + its index},
+/// and stays where it is of a later unit. Null: nowhere.
+struct BadNote {
+  BadElement* bad = nullptr;
+  std::int64_t unit = 0, begin = 0;
+};
+
 /// Rows of a block whose sums linear_backward_input leaves, and how many such blocks M rows are.
 constexpr std::int64_t linear_block_rows = 128;
 constexpr std::int64_t linear_partial_rows(std::int64_t rows) {
@@ -159,7 +172,7 @@ struct Lacking {
   };
   static constexpr Call forward{}, backward{}, backward_input{}, backward_weight{}, convert{}, fill{}, copy{},
       fold{}, activate{}, norm_partials{}, first_non_finite{}, sum_losses{}, turn{}, update{}, begin{},
-      find_bad{}, finish{};
+      finish{};
 };
 
 template <class Place>

@@ -14,10 +14,10 @@ namespace ops {
 /// accumulator = c_0 (first) or accumulator + c_0, then + c_1, ... + c_(count-1), elementwise in that order,
 /// in compute_t<T>. c_w starts at pieces + w*stride and has as many elements as the accumulator, which may be
 /// c_0 where the types are the same. `partials` (ceil(n/4096)), where given, become those that norm_partials
-/// finds in the sum; on the CPU while it is in the cache.
+/// finds in the sum, and `note` is used as there; on the CPU while the sum is in the cache.
 template <class T, class P>
 void fold(Context<P>& context, Tensor<compute_t<T>, P> accumulator, T const* pieces, int count,
-          std::int64_t stride, bool first, Tensor<float, P> partials = {}) {
+          std::int64_t stride, bool first, Tensor<float, P> partials = {}, BadNote const& note = {}) {
   double const n = static_cast<double>(accumulator.shape().elements());
   detail::expect(!partials.data() || partials.shape().elements() == (accumulator.elements() + 4095) / 4096,
                  "fold", "accumulator (n), partials (ceil(n/4096))", accumulator.shape(), partials.shape());
@@ -25,7 +25,7 @@ void fold(Context<P>& context, Tensor<compute_t<T>, P> accumulator, T const* pie
                             n * (static_cast<double>(sizeof(T)) * count +
                                  static_cast<double>(sizeof(compute_t<T>)) * (first ? 1 : 2))};
   context.enqueue(operation, [&] {
-    backend::Elementwise<P>::fold(context, accumulator, pieces, count, stride, first, partials);
+    backend::Elementwise<P>::fold(context, accumulator, pieces, count, stride, first, partials, note);
   });
 }
 

@@ -14,9 +14,10 @@ namespace ops {
 
 /// partials[i] = the sum of squares of values [4096 i, 4096 (i+1)), in compute_t of their type, in an order
 /// that no instruction set changes. partials (ceil(n/4096)). A value that is not finite makes its partial not
-/// finite.
+/// finite; the first of them is noted as `note` says, or the first value of a partial that overflowed.
 template <class T, class Q, class P>
-void norm_partials(Context<P>& context, Tensor<T, P> values, Tensor<Q, P> partials) {
+void norm_partials(Context<P>& context, Tensor<T, P> values, Tensor<Q, P> partials,
+                   BadNote const& note = {}) {
   using V = std::remove_const_t<T>;
   std::int64_t const n = values.shape().elements();
   detail::expect(partials.shape().elements() == (n + 4095) / 4096, "norm_partials",
@@ -24,7 +25,7 @@ void norm_partials(Context<P>& context, Tensor<T, P> values, Tensor<Q, P> partia
   Operation const operation{"norm_partials", 2.0 * static_cast<double>(n),
                             detail::bytes_of(values, partials)};
   context.enqueue(operation,
-                  [&] { backend::Elementwise<P>::norm_partials(context, In<V, P>(values), partials); });
+                  [&] { backend::Elementwise<P>::norm_partials(context, In<V, P>(values), partials, note); });
 }
 
 /// *index = the first element that is infinite or not a number, or -1.

@@ -37,12 +37,6 @@ struct LossSum {
   std::int64_t unmasked = 0;
 };
 
-/// The first value that is not finite in a rank's part of the gradient, in the order that backward meets it.
-struct BadElement {
-  std::int64_t unit = -1;
-  std::int64_t element = -1;
-};
-
 /// What all ranks found, rank after rank: norm partials of their part of the gradient (float), one LossSum a
 /// micro-batch, one BadElement. All addresses are of the place.
 struct StepShares {
@@ -80,13 +74,22 @@ namespace detail {
 inline constexpr int norm_lanes = 256;
 
 TESSERA_HOST_DEVICE inline double square_sum_of_lane(StepShares const& shares, int lane) {
+  constexpr int at_once = 8;  // loads under way before the first is added
   double sum = 0.0;
+  static_assert((norm_lanes & (norm_lanes - 1)) == 0);
   for (int unit = 0; unit < shares.unit_count; ++unit) {
     NormRange const range = shares.units[unit];
-    for (std::int64_t block = lane; block < range.blocks * range.by.count; block += norm_lanes) {
-      int const part = static_cast<int>(block / range.blocks);
-      sum += static_cast<double>(
-          shares.partials(range.by.rank(part))[range.offset + block - part * range.blocks]);
+    for (int part = 0; part < range.by.count; ++part) {
+      float const* const partials = shares.partials(range.by.rank(part)) + range.offset;
+      std::int64_t block = (lane - part * range.blocks) & (norm_lanes - 1);  // the lane's first of this part
+      for (; block < range.blocks; block += at_once * norm_lanes) {
+        float values[at_once];
+        for (int i = 0; i < at_once; ++i) {
+          std::int64_t const at = block + i * norm_lanes;
+          values[i] = at < range.blocks ? partials[at] : 0.0f;  // which leaves a sum of squares as it is
+        }
+        for (float const value : values) sum += static_cast<double>(value);
+      }
     }
   }
   return sum;
@@ -126,22 +129,6 @@ struct backend::StepEnds<Cpu> {
     v0::begin_step(*state, rule, learning_rate);
   }
 
-  template <class T>
-  static void find_bad(Context<Cpu>&, Tensor<T> values, Tensor<float> partials, std::int64_t unit,
-                       std::int64_t begin, BadElement* bad) {
-    if (unit < bad->unit) return;
-    for (std::int64_t block = 0; block < partials.elements(); ++block) {
-      if (std::isfinite(partials.data()[block])) continue;
-      std::int64_t const first = block * 4096, end = std::min(first + 4096, values.elements());
-      std::int64_t index = first;
-      while (index < end &&
-             std::isfinite(static_cast<compute_t<std::remove_const_t<T>>>(values.data()[index])))
-        ++index;
-      *bad = {unit, begin + (index < end ? index : first)};  // else the squares overflowed
-      return;
-    }
-  }
-
   static void finish(Context<Cpu>&, StepShares const& shares, StepState* state, StepRule const& rule) {
     double lanes[v0::detail::norm_lanes];
     for (int lane = 0; lane < v0::detail::norm_lanes; ++lane)
@@ -161,17 +148,6 @@ void begin_step(Context<P>& context, StepState* state, BadElement* own, StepRule
                 double learning_rate) {
   Operation const operation{"begin_step", 0.0, static_cast<double>(sizeof(StepState))};
   context.enqueue(operation, [&] { backend::StepEnds<P>::begin(context, state, own, rule, learning_rate); });
-}
-
-/// Where a partial of values (n) is not finite, notes the first such value: *bad = {unit, begin + its index};
-/// otherwise, or where *bad is of a later unit, leaves *bad. partials (ceil(n/4096)) are those of
-/// norm_partials. Reads the partials, and a block of values when one is found.
-template <class T, class P>
-void find_bad(Context<P>& context, Tensor<T, P> values, Tensor<float, P> partials, std::int64_t unit,
-              std::int64_t begin, BadElement* bad) {
-  Operation const operation{"find_bad", 0.0, static_cast<double>(partials.bytes())};
-  context.enqueue(operation,
-                  [&] { backend::StepEnds<P>::find_bad(context, values, partials, unit, begin, bad); });
 }
 
 /// Reads all shares and decides the update (v0::finish_step). Sums in double, in an order that depends on the

@@ -366,10 +366,10 @@ class ParameterStore {
     std::int64_t const count = entry.part.size();
     Tensor<S, P> const sum{values<S>(entry.to, entry.part), {count}};
     int const found = operand(entry, Kind::host_partials);
-    Tensor<float, P> const partials = found < 0 ? Tensor<float, P>{} : partials_of<P>(entry, found);
+    bool const norms = found >= 0;
     ops::fold(context, sum, values<T const>(entry.from, entry.part), plan_.train.at(entry.from).pieces, count,
-              first, partials);
-    if (found >= 0) find_bad(context, entry, found, sum, partials);
+              first, norms ? partials_of<P>(entry, found) : Tensor<float, P>{},
+              norms ? note_of(entry, found) : ops::BadNote{});
   }
 
   /// Square sums of this rank's part of a flat group's gradient, and where its first value lies that is not
@@ -377,9 +377,7 @@ class ParameterStore {
   template <class G, class P>
   void norm(Context<P>& context, Entry const& entry) {
     Tensor<G const, P> const gradient{values<G const>(entry.from, entry.part), {entry.part.size()}};
-    Tensor<float, P> const partials = partials_of<P>(entry, entry.to);
-    ops::norm_partials(context, gradient, partials);
-    find_bad(context, entry, entry.to, gradient, partials);
+    ops::norm_partials(context, gradient, partials_of<P>(entry, entry.to), note_of(entry, entry.to));
   }
   std::size_t number_of(Entry const& entry) const {
     return static_cast<std::size_t>(plan_.flat({entry.unit, entry.flat}).normed);
@@ -389,11 +387,9 @@ class ParameterStore {
     return {share(plan_.train.at(found).kind).partials(0) + norm_offset_[number_of(entry)],
             {entry.part.size() / shard_alignment}};
   }
-  template <class G, class P>
-  void find_bad(Context<P>& context, Entry const& entry, int found, Tensor<G, P> gradient,
-                Tensor<float, P> partials) {
-    ops::find_bad(context, gradient, partials, static_cast<int>(number_of(entry)), entry.part.begin,
-                  share(plan_.train.at(found).kind).bad(0));
+  ops::BadNote note_of(Entry const& entry, int found) const {
+    return {share(plan_.train.at(found).kind).bad(0), static_cast<std::int64_t>(number_of(entry)),
+            entry.part.begin};
   }
 
   /// AdamW on this rank's part of a flat group, with the scalars that lie beside its optimizer. `sums`: the

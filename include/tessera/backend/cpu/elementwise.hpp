@@ -48,6 +48,21 @@ S sum_of_squares(T const* values, std::int64_t n) {
   return total[0];
 }
 
+/// Where a partial of the values is not finite, notes the first such value, or the first of that block when
+/// only its squares overflowed.
+template <class T, class Q>
+void note_bad(T const* values, std::int64_t n, Q const* partials, ops::BadNote const& note) {
+  if (!note.bad || note.unit < note.bad->unit) return;
+  for (std::int64_t first = 0; first < n; first += block_elements) {
+    if (std::isfinite(partials[first / block_elements])) continue;
+    std::int64_t const end = std::min(first + block_elements, n);
+    std::int64_t index = first;
+    while (index < end && std::isfinite(static_cast<compute_t<T>>(values[index]))) ++index;
+    *note.bad = {note.unit, note.begin + (index < end ? index : first)};
+    return;
+  }
+}
+
 struct Elementwise {
   template <class S, class D>
   static void convert(Context<Cpu>& context, ConstTensor<S> const& from, Tensor<D> const& to) {
@@ -74,7 +89,7 @@ struct Elementwise {
 
   template <class T>
   static void fold(Context<Cpu>& context, Tensor<compute_t<T>> const& accumulator, T const* pieces, int count,
-                   std::int64_t stride, bool first, Tensor<float> const& partials) {
+                   std::int64_t stride, bool first, Tensor<float> const& partials, ops::BadNote const& note) {
     using S = compute_t<T>;
     S* const to = accumulator.data();
     for_blocks(context.pool(), accumulator.elements(), [&](std::int64_t begin, std::int64_t end, int) {
@@ -89,15 +104,18 @@ struct Elementwise {
         partials.data()[begin / block_elements] =
             static_cast<float>(sum_of_squares<S>(static_cast<S const*>(to) + begin, end - begin));
     });
+    if (partials.data()) note_bad(to, accumulator.elements(), partials.data(), note);
   }
 
   template <class T, class Q>
-  static void norm_partials(Context<Cpu>& context, ConstTensor<T> const& values, Tensor<Q> const& partials) {
+  static void norm_partials(Context<Cpu>& context, ConstTensor<T> const& values, Tensor<Q> const& partials,
+                            ops::BadNote const& note) {
     using S = compute_t<T>;
     for_blocks(context.pool(), values.elements(), [&](std::int64_t begin, std::int64_t end, int) {
       partials.data()[begin / block_elements] =
           static_cast<Q>(sum_of_squares<S>(values.data() + begin, end - begin));
     });
+    note_bad(values.data(), values.elements(), partials.data(), note);
   }
 
   template <class T>

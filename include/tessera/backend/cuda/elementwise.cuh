@@ -10,6 +10,7 @@
 #include "tessera/backend/cuda/activation.cuh"
 #include "tessera/backend/cuda/context.cuh"
 #include "tessera/backend/cuda/kernel.cuh"
+#include "tessera/backend/cuda/tensor_cores.cuh"
 #include "tessera/backend/operations.hpp"
 #include "tessera/tensor/tensor.hpp"
 
@@ -113,44 +114,89 @@ void run_fold(cudaStream_t stream, std::int64_t elements, T const* pieces, std::
 
 // ---- norms ----------------------------------------------------------------------------------------------
 
-inline constexpr int norm_threads = 64;
 inline constexpr int norm_lanes = 16;
 inline constexpr int norm_block = 4096;
+template <class T>
+inline constexpr int norm_sums = sizeof(T) == 2 ? 4 : 2;  // of a block of threads
+
+/// Whether a sum's values come to shared memory first, so that all of them are on their way at once.
+template <class T>
+inline constexpr bool norm_copies = sizeof(T) <= 4;
+template <class T>
+inline constexpr int norm_room = norm_copies<T> ? norm_block * sizeof(T) + 64 : 0;  // 64: other banks
+
+/// By one thread whose block of values has a sum that is not finite. The unit is also the lock.
+template <class T>
+__device__ __noinline__ void note_bad(T const* values, std::int64_t count, std::int64_t begin,
+                                      ops::BadNote note) {
+  std::int64_t index = 0;
+  while (index < count && isfinite(get<compute_t<T>>(values[index]))) ++index;
+  std::int64_t const element = note.begin + begin + (index < count ? index : 0);
+  constexpr unsigned long long taken = 1ull << 63;
+  auto* const lock = reinterpret_cast<unsigned long long*>(&note.bad->unit);
+  auto* const first = reinterpret_cast<std::int64_t volatile*>(&note.bad->element);
+  unsigned long long held;
+  while ((held = atomicExch(lock, taken)) == taken) {
+  }
+  __threadfence();
+  std::int64_t const unit = static_cast<std::int64_t>(held);
+  if (note.unit > unit || (note.unit == unit && element < *first)) {
+    *first = element;
+    held = static_cast<unsigned long long>(note.unit);
+  }
+  __threadfence();
+  atomicExch(lock, held);
+}
 
 /// Sums of squares of 4096 elements each, 16 lanes to one: lane l adds the elements l modulo 16 in order, one
 /// fma each, and the lanes are added pairwise, as on the CPU.
 template <class T, class Q>
-__global__ __launch_bounds__(norm_threads) void norm_partials_kernel(T const* values, std::int64_t elements,
-                                                                     Q* partials) {
+__global__ __launch_bounds__(norm_sums<T>* norm_lanes) void norm_partials_kernel(T const* values, bool packed,
+                                                                                 std::int64_t elements,
+                                                                                 Q* partials,
+                                                                                 ops::BadNote note) {
   using S = compute_t<T>;
-  constexpr int steps = norm_block / norm_lanes, loads = 128 / sizeof(T);  // 128 bytes at once
-  int const lane = static_cast<int>(threadIdx.x) % norm_lanes;
-  std::int64_t const index =
-      static_cast<std::int64_t>(blockIdx.x) * (norm_threads / norm_lanes) + threadIdx.x / norm_lanes;
+  constexpr int steps = norm_block / norm_lanes;
+  int const lane = static_cast<int>(threadIdx.x) % norm_lanes,
+            own = static_cast<int>(threadIdx.x) / norm_lanes;
+  std::int64_t const index = static_cast<std::int64_t>(blockIdx.x) * norm_sums<T> + own;
   std::int64_t const left = elements - index * norm_block;
-  T const* const from = values + index * norm_block + lane;
+  T const* const from = values + index * norm_block;
   S sum(0);
-  if (left >= norm_block) {
-    for (int begin = 0; begin < steps; begin += loads) {
-      T at_once[loads];
-#pragma unroll
-      for (int step = 0; step < loads; ++step) at_once[step] = from[(begin + step) * norm_lanes];
-#pragma unroll
-      for (int step = 0; step < loads; ++step) {
-        S const value = get<S>(at_once[step]);
-        sum = detail::multiply_add(value, value, sum);
-      }
+  auto const add = [&](T const* squared) {
+#pragma unroll 32
+    for (int step = 0; step < steps; ++step) {
+      S const value = get<S>(squared[lane + step * norm_lanes]);
+      sum = detail::multiply_add(value, value, sum);
     }
-  } else {
-    for (std::int64_t i = 0; lane + i < left; i += norm_lanes) {
+  };
+  if (left < norm_block) {
+    for (std::int64_t i = lane; i < left; i += norm_lanes) {
       S const value = get<S>(from[i]);
       sum = detail::multiply_add(value, value, sum);
     }
+  } else if (norm_copies<T> && packed) {
+    extern __shared__ __align__(16) unsigned char shared[];
+    T* const copied = reinterpret_cast<T*>(shared + own * norm_room<T>);
+    constexpr int n = 16 / sizeof(T);
+#pragma unroll 16
+    for (int at = lane * n; at < norm_block; at += norm_lanes * n)
+      copy_16_bytes(copied + at, from + at, true);
+    commit_copies();
+    wait_for_copies<0>();
+    __syncwarp(0xffffu << (threadIdx.x & 16));
+    add(copied);
+  } else {
+    add(from);
   }
 #pragma unroll
   for (int distance = norm_lanes / 2; distance > 0; distance /= 2)
     sum += __shfl_down_sync(0xffffffffu, sum, distance, norm_lanes);
-  if (lane == 0 && left > 0) partials[index] = put<Q>(sum);
+  if (lane == 0 && left > 0) {
+    partials[index] = put<Q>(sum);
+    if (note.bad && !isfinite(sum))
+      note_bad(from, left < norm_block ? left : norm_block, index * norm_block, note);
+  }
 }
 
 // ---- inspection -----------------------------------------------------------------------------------------
@@ -207,12 +253,12 @@ struct Elementwise {
   /// The same bits as on the CPU. Reads every piece once, however many there are.
   template <class T>
   static void fold(Context<Cuda>& context, Tensor<compute_t<T>, Cuda> accumulator, T const* pieces, int count,
-                   std::int64_t stride, bool first, Tensor<float, Cuda> partials) {
+                   std::int64_t stride, bool first, Tensor<float, Cuda> partials, ops::BadNote const& note) {
     run_fold<compute_t<T>>(context.stream(), accumulator.elements(), pieces, count, stride,
                            first ? FoldStart::first_piece : FoldStart::target, accumulator.data());
     if (partials.data())
       norm_partials(context, Tensor<compute_t<T> const, Cuda>{accumulator.data(), accumulator.shape()},
-                    partials);
+                    partials, note);
   }
 
   template <class T>
@@ -227,12 +273,15 @@ struct Elementwise {
 
   /// The same bits as on the CPU.
   template <class T, class Q>
-  static void norm_partials(Context<Cuda>& context, Tensor<T const, Cuda> values, Tensor<Q, Cuda> partials) {
-    constexpr std::int64_t each = std::int64_t{norm_block} * norm_threads / norm_lanes;
+  static void norm_partials(Context<Cuda>& context, Tensor<T const, Cuda> values, Tensor<Q, Cuda> partials,
+                            ops::BadNote const& note) {
     std::int64_t const n = values.elements();
     if (n == 0) return;
-    norm_partials_kernel<<<blocks_for(n, each), norm_threads, 0, context.stream()>>>(values.data(), n,
-                                                                                     partials.data());
+    constexpr int sums = norm_sums<T>, bytes = sums * norm_room<T>;
+    static_assert(bytes <= 48 << 10);
+    norm_partials_kernel<<<blocks_for(n, std::int64_t{norm_block} * sums), sums * norm_lanes, bytes,
+                           context.stream()>>>(values.data(), takes_packs<16 / sizeof(T)>(values.data()), n,
+                                               partials.data(), note);
   }
 
   /// `index` is device memory.
