@@ -81,7 +81,94 @@ std::string draw_group(BarGroup const& group, BarChart const& chart, Scale const
   return svg.finish(group.heading.empty() ? chart.title : chart.title + ", " + group.heading);
 }
 
+/// Where the columns of a chart of sides begin, and how wide their bars may be.
+struct SidePlaces {
+  double label = 0.0, pitch = 0.0, bars = 0.0;
+  double begin(std::size_t column) const { return label + pitch * static_cast<double>(column); }
+};
+
+std::string side_text(Bar const& bar, bool deviations) {
+  if (deviations) return value_text(bar);
+  return (bar.unsteady ? "~" : "") + figure_text(sum(bar.parts));
+}
+
+SidePlaces side_places(SideChart const& chart) {
+  double label = 0.0, value = 0.0;
+  for (SideGroup const& group : chart.groups)
+    for (SideBar const& bar : group.bars) {
+      label = std::max(label, text_width(bar.label));
+      for (auto const& one : bar.values)
+        if (one) value = std::max(value, text_width(side_text(*one, chart.deviations), 11.0));
+    }
+  SidePlaces places;
+  places.label = std::min(label, 170.0) + 8.0;
+  places.pitch =
+      (figure_width - places.label) / static_cast<double>(std::max<std::size_t>(1, chart.columns.size()));
+  places.bars = std::max(30.0, places.pitch - std::min(value, 0.6 * places.pitch) - 16.0);
+  return places;
+}
+
+void draw_side_bar(Svg& svg, double x, double y, double most, SidePlaces const& places, SideBar const& bar,
+                   std::size_t column, SideChart const& chart) {
+  auto const& value = bar.values[column];
+  if (!value) {
+    svg.text(x + 5.0, y + 11.0, "-", "t");
+    return;
+  }
+  auto const place = [&](double of) { return x + places.bars * std::max(0.0, of) / most; };
+  double const whole = sum(value->parts), deviation = value->deviation.value_or(0.0);
+  std::string const words = side_text(*value, chart.deviations);
+  svg.rect(x, y + 1.5, place(whole) - x, 11.0, "f" + style_number(bar.series) + (value->unsteady ? " u" : ""),
+           bar.label + ": " + words + " " + chart.columns[column]);
+  if (value->deviation) {
+    svg.line(place(whole - deviation), y + 7.0, place(whole + deviation), y + 7.0, "w");
+    for (double const end : {whole - deviation, whole + deviation})
+      if (end >= 0.0) svg.line(place(end), y + 4.0, place(end), y + 10.0, "w");
+  }
+  svg.text(place(whole + deviation) + 5.0, y + 11.0, words, "k v");
+}
+
 }  // namespace
+
+std::string draw(SideChart const& chart) {
+  constexpr double bar_pitch = 17.0;
+  SidePlaces const places = side_places(chart);
+  Svg svg(figure_width);
+  double y = 14.0;
+  bool unsteady = false;
+  for (std::size_t column = 0; column < chart.columns.size(); ++column)
+    svg.text(places.begin(column), y, chart.columns[column], "t");
+  for (SideGroup const& group : chart.groups) {
+    y += 6.0;
+    for (std::string const& line : text_lines(group.heading, figure_width - 10.0, 2, 13.0))
+      svg.text(1.0, y += 14.0, line, "h");
+    y += 6.0;
+    double const begin = y;
+    std::vector<double> most(chart.columns.size(), 0.0);
+    for (SideBar const& bar : group.bars)
+      for (std::size_t column = 0; column < most.size(); ++column)
+        if (auto const& value = bar.values[column]) {
+          most[column] = std::max(most[column], sum(value->parts) + value->deviation.value_or(0.0));
+          unsteady = unsteady || value->unsteady;
+        }
+    for (SideBar const& bar : group.bars) {
+      svg.text(places.label - 7.0, y + 11.0, text_lines(bar.label, places.label - 6.0, 1).front(), "", "end");
+      for (std::size_t column = 0; column < most.size(); ++column)
+        draw_side_bar(svg, places.begin(column), y, most[column] > 0.0 ? most[column] : 1.0, places, bar,
+                      column, chart);
+      y += bar_pitch;
+    }
+    for (std::size_t column = 0; column < most.size(); ++column)
+      svg.line(places.begin(column), begin - 2.0, places.begin(column), y, "a");
+  }
+  std::string words = "Bars begin at 0; each group has a scale of its own.";
+  if (unsteady) words += " ~ and pale: varies by more than 5%.";
+  y += 6.0;
+  for (std::string const& line : text_lines(words, figure_width - 4.0, 2, 11.0))
+    svg.text(1.0, y += 14.0, line, "t");
+  svg.grow(y + 6.0);
+  return svg.finish(chart.title);
+}
 
 double draw_legend(Svg& svg, double y, std::vector<std::string> const& names, bool boxes) {
   double x = 2.0;

@@ -38,6 +38,25 @@ struct BarChart {
 /// A panel for each group.
 std::vector<std::string> draw(BarChart const& chart);
 
+/// Bars right of their labels, in columns of one measure each; a group has a scale of its own in each column,
+/// from 0 on.
+struct SideBar {
+  std::string label;
+  std::size_t series = 0;                  ///< of its colour
+  std::vector<std::optional<Bar>> values;  ///< by column; their labels are not used
+};
+struct SideGroup {
+  std::string heading;
+  std::vector<SideBar> bars;
+};
+struct SideChart {
+  std::string title;
+  std::vector<std::string> columns;  ///< what each measures, with its unit
+  bool deviations = false;           ///< in words behind the bars, beside the whiskers
+  std::vector<SideGroup> groups;
+};
+std::string draw(SideChart const& chart);
+
 struct LinePoint {
   double x = 0.0, y = 0.0;
   std::optional<double> deviation = std::nullopt;

@@ -302,6 +302,7 @@ void add_bar_figures(Material const& material, Figures& figures) {
 Figures figures_of(Material const& material) {
   Figures figures;
   add_bar_figures(material, figures);
+  add_side_figures(material, figures);
   add_trade_off_figures(material, figures);
   add_loss_figure(material, figures);
   add_scaling_figure(material, figures);

@@ -47,6 +47,7 @@ std::string key_without(Row const& row, Material const& material, std::vector<st
 
 // The parts of `figures_of`.
 void add_bar_figures(Material const& material, Figures& figures);
+void add_side_figures(Material const& material, Figures& figures);
 void add_loss_figure(Material const& material, Figures& figures);
 void add_scaling_figure(Material const& material, Figures& figures);
 void add_latency_figures(Material const& material, Figures& figures);

@@ -73,8 +73,11 @@ std::string table_html(Table const& table) {
 }
 
 /// A style without variables, which programs that are no browsers do not know: in the colours of light pages.
-std::string in_light_colours(std::string style) {
-  std::string_view const all = colours;
+/// With the values of its variables, those of light or of dark pages: programs that are no browsers know
+/// none.
+std::string in_colours(std::string style, bool dark) {
+  std::string_view all = colours;
+  if (dark) all.remove_prefix(all.find("(prefers-color-scheme:dark)"));
   for (std::size_t at = style.find("var("); at != style.npos; at = style.find("var(", at)) {
     std::size_t const end = style.find(')', at);
     std::size_t const value = all.find(style.substr(at + 4, end - at - 4) + ":") + end - at - 3;
@@ -98,7 +101,7 @@ std::string section(Table const& table, bool folded) {
 std::string html_page(Report const& report) {
   Material const& material = report.material;
   Table const results = results_table(material), plans = plans_table(material),
-              environment = environment_table(material);
+              rivals = rivals_table(material), environment = environment_table(material);
   Table const repeat = repeat_table(material), sources = sources_table(material);
   std::string out =
       "<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'>"
@@ -117,6 +120,7 @@ std::string html_page(Report const& report) {
   link("figures", "Figures", !report.figures.drawn.empty());
   link("results", "Results", !results.empty());
   link("plans", "Plans", !plans.empty());
+  link("rivals", "Other programs", !rivals.empty());
   link("sources", "Sources", true);
   link("environment", "Environment", !environment.empty());
   link("repeat", "Repeat", !repeat.empty());
@@ -145,7 +149,7 @@ std::string html_page(Report const& report) {
       list += (list.empty() ? "" : "; ") + escaped(one.title) + " (" + escaped(one.reason) + ")";
     out += list + ".</p>\n";
   }
-  out += section(results, false) + section(plans, false) + section(sources, false) +
+  out += section(results, false) + section(plans, false) + section(rivals, false) + section(sources, false) +
          section(environment, false) + section(repeat, repeat.cells.size() > 8);
   out +=
       "<footer><p>MB are 2^20 bytes. - was not measured. ~ varies by more than 5% from step to step or "
@@ -167,12 +171,16 @@ std::string html_page_of(std::filesystem::path const& file, std::string const& c
 }
 
 std::vector<SvgFile> svg_files(Figure const& figure) {
-  static std::string const style = "<style>" + in_light_colours(figure_style) + "</style>";
+  // Dark where the page that shows it is; what knows no such question leaves that out.
+  std::string const paper = "svg .paper{fill:var(--paper)}\n";
+  static std::string const style = "<style>" + in_colours(figure_style + paper, false) +
+                                   "@media (prefers-color-scheme:dark){" +
+                                   in_colours(figure_style + paper, true) + "}</style>";
   std::vector<SvgFile> files;
   for (std::string const& panel : figure.panels) {
     SvgFile file{figure.name + (files.empty() ? "" : "-" + std::to_string(files.size() + 1)) + ".svg", panel};
     file.text.insert(panel.find('>') + 1, "<title>" + escaped(figure.title) + "</title>" + style +
-                                              "<rect width='100%' height='100%' style='fill:#fff'/>");
+                                              "<rect width='100%' height='100%' class='paper'/>");
     file.text += "\n";
     files.push_back(std::move(file));
   }

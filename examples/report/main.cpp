@@ -31,11 +31,12 @@ constexpr char examples[] = R"(Examples:
   report results --html report.html
   report results plan.json run.json --html report.html      what compare, plan and monitor wrote
   report here/results there/results --markdown report.md --svg figures
+  report results rivals.json --svg figures                  beside what other programs were measured to do
   report run1.jsonl run2.jsonl --html runs.html             logs of train
   report --summarize results --csv all.csv                  the step logs of earlier runs, folded
 
-RESULTS are JSON of compare (or the folder that it wrote), logs of train, JSON of plan and of monitor, and step
-logs; what a file is is seen from what it holds. A figure whose data is not there is left out, with a line.
+RESULTS are JSON of compare (or the folder that it wrote), logs of train, JSON of plan and of monitor, step logs,
+and rows of other programs (docs/rivals.schema.json); what a file is is seen from what it holds. A figure whose data is not there is left out, with a line.
 )";
 
 struct Settings {

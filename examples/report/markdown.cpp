@@ -132,7 +132,7 @@ std::string markdown_page(Report const& report, std::filesystem::path const& bes
       list += (list.empty() ? "" : "; ") + plain(one.title) + " (" + plain(one.reason) + ")";
     out += "Figures left out for want of data: " + list + ".\n\n";
   }
-  out += section(results_table(material)) + section(plans_table(material)) +
+  out += section(results_table(material)) + section(plans_table(material)) + section(rivals_table(material)) +
          section(sources_table(material)) + section(environment_table(material)) +
          section(repeat_table(material));
   return out + "MB are 2^20 bytes. - was not measured. " + plain("~") +
@@ -149,14 +149,16 @@ std::string csv_text(Material const& material) {
   for (std::size_t at = 0; at < static_cast<std::size_t>(Number::count); ++at)
     out += std::string(",") + field(static_cast<Number>(at)).key;
   out += ",unsteady\n";
+  auto const add = [&](Row const& row, std::string const& program) {
+    Source const& source = material.sources[row.source];
+    out += csv_cell(source.label) + "," + csv_cell(program) + "," + csv_cell(source.path);
+    for (std::string const& word : row.words) out += "," + csv_cell(word);
+    for (auto const& number : row.numbers) out += "," + (number ? cli::exact(*number) : std::string());
+    out += std::string(",") + (!row.unsteady ? "" : *row.unsteady ? "true" : "false") + "\n";
+  };
   for (auto const* const rows : {&material.rows, &material.plans})
-    for (Row const& row : *rows) {
-      Source const& source = material.sources[row.source];
-      out += csv_cell(source.label) + "," + csv_cell(source.kind_text()) + "," + csv_cell(source.path);
-      for (std::string const& word : row.words) out += "," + csv_cell(word);
-      for (auto const& number : row.numbers) out += "," + (number ? cli::exact(*number) : std::string());
-      out += std::string(",") + (!row.unsteady ? "" : *row.unsteady ? "true" : "false") + "\n";
-    }
+    for (Row const& row : *rows) add(row, material.sources[row.source].kind_text());
+  for (Rival const& rival : material.rivals) add(rival.row, rival.program);
   return out;
 }
 

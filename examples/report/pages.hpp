@@ -30,7 +30,8 @@ std::string html_page_of(std::filesystem::path const& file, std::string const& c
 /// Tables in Markdown; figures by their files in `svg_folder`, as seen from `beside`, unless that is empty.
 std::string markdown_page(Report const& report, std::filesystem::path const& beside,
                           std::filesystem::path const& svg_folder);
-/// All rows, measured and planned, by the names of result files, with their source; null is empty.
+/// All rows, measured, planned and of other programs, by the names of result files, with their source and
+/// the program that made them; null is empty.
 std::string csv_text(Material const& material);
 /// A figure as files of their own, one a panel: "throughput.svg", "throughput-2.svg".
 struct SvgFile {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON of compare, train, plan and monitor.
+// JSON of compare, train, plan and monitor, and of rows of other programs.
 #include "report/reading.hpp"
 
 #include <algorithm>
@@ -24,7 +24,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 constexpr char kinds[] =
-    "give results of compare (JSON), a log of train (JSONL), JSON of plan or monitor, or a step_log.csv";
+    "give results of compare (JSON), a log of train (JSONL), JSON of plan or monitor, rows of other programs "
+    "('rivals'), or a step_log.csv";
 
 std::string printable_path(std::filesystem::path const& path) { return v0::detail::path_text(path); }
 
@@ -250,6 +251,98 @@ void read_recording(std::string const& name, Json const& json, Source source, Ma
   material.recordings.push_back(std::move(recording));
 }
 
+/// Rows of other programs: what each says in words of its own; in words and in numbers under the names of
+/// result files.
+constexpr std::pair<char const*, std::string Rival::*> rival_texts[] = {{"program", &Rival::program},
+                                                                        {"version", &Rival::version},
+                                                                        {"date", &Rival::date},
+                                                                        {"machine", &Rival::machine},
+                                                                        {"note", &Rival::note}};
+constexpr Word rival_words[] = {Word::model, Word::precision, Word::sharding, Word::offload, Word::recompute};
+constexpr Number rival_numbers[] = {
+    Number::batch,      Number::sequence, Number::world,          Number::accumulation,
+    Number::repeats,    Number::steps,    Number::tokens_per_sec, Number::std_tokens_per_sec,
+    Number::spread_pct, Number::peak_mb};
+
+cli::Names rival_keys() {
+  cli::Names keys;
+  for (auto const& [key, text] : rival_texts) keys.emplace_back(key);
+  for (Word const word : rival_words) keys.emplace_back(field(word).key);
+  for (Number const number : rival_numbers) keys.emplace_back(field(number).key);
+  return keys;
+}
+
+bool is_date(std::string const& text) {
+  constexpr std::string_view form = "0000-00-00";
+  return text.size() == form.size() &&
+         std::equal(text.begin(), text.end(), form.begin(),
+                    [](char c, char of) { return of == '-' ? c == '-' : c >= '0' && c <= '9'; });
+}
+
+Rival rival_of(std::string const& name, std::string const& place, Json const& json) {
+  auto const fail = [&](std::string const& text) {
+    throw Error(ErrorKind::data, name + ": " + place + text);
+  };
+  if (!json.is_object()) fail("is no object; a row of another program is one, see docs/rivals.schema.json");
+  cli::Names const keys = rival_keys();
+  for (auto const& entry : json.items())
+    if (std::find(keys.begin(), keys.end(), entry.key()) == keys.end())
+      fail("has a key " + cli::in_quotes(entry.key()) +
+           ", which rows of other programs do not have; theirs are " + cli::joined(keys));
+  Reader const reader(name, place, json);
+  Rival rival;
+  for (auto const& [key, text] : rival_texts) rival.*text = reader.text(key);
+  for (Word const word : rival_words) rival.row[word] = reader.text(field(word).key);
+  for (Number const number : rival_numbers) rival.row[number] = reader.number(field(number).key);
+  for (char const* key : {"program", "model", "precision", "machine"})
+    if (reader.text(key).empty()) fail("lacks " + cli::in_quotes(key) + "; a row of another program says it");
+  for (Number const number : {Number::batch, Number::sequence, Number::tokens_per_sec})
+    if (!rival.row[number])
+      fail("lacks " + cli::in_quotes(field(number).key) + "; a row of another program says it");
+  for (Number const number : {Number::batch, Number::sequence, Number::world, Number::accumulation})
+    if (auto const& value = rival.row[number]; value && (*value < 1.0 || *value != std::floor(*value)))
+      fail(cli::in_quotes(field(number).key) + " is no whole number from 1 on");
+  if (*rival.row[Number::tokens_per_sec] <= 0.0)
+    fail(cli::in_quotes(field(Number::tokens_per_sec).key) + " is 0; leave out what did not run");
+  if (!rival.date.empty() && !is_date(rival.date))
+    fail("'date' is " + cli::in_quotes(rival.date) + "; write it as 2026-01-31, or leave it out");
+  std::string lower = rival.program;
+  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  if (lower.starts_with("tessera"))
+    fail("is named " + cli::in_quotes(rival.program) +
+         "; rows of Tessera are those that compare wrote, give them");
+  Row& row = rival.row;
+  row[Word::experiment] = rival.program;
+  row[Word::status] = "ok";
+  if (!row[Number::world]) row[Number::world] = 1.0;
+  if (!row[Number::accumulation]) row[Number::accumulation] = 1.0;
+  for (Word const word : {Word::offload, Word::recompute})
+    if (row[word].empty()) row[word] = "none";
+  if (auto const& spread = row[Number::spread_pct]) row.unsteady = *spread > 100.0 * cli::steady_share;
+  return rival;
+}
+
+void read_rivals(std::string const& name, Json const& json, Source source, Material& material) {
+  source.kind = Kind::rivals;
+  source.version = version_of(name, json, 1);
+  for (auto const& entry : json.items())
+    if (entry.key() != "schema_version" && entry.key() != "rivals" && entry.key() != "note")
+      throw Error(ErrorKind::data, name + ": has a key " + cli::in_quotes(entry.key()) +
+                                       ", which a file of rows of other programs does not have; its keys are "
+                                       "schema_version, rivals and note");
+  if (std::string note = Reader(name, "", json).text("note"); !note.empty())
+    source.notes.push_back(std::move(note));
+  Json const& rows = json["rivals"];
+  if (rows.empty())
+    throw Error(ErrorKind::data, name + ": 'rivals' holds no row; add one, or leave the file out");
+  source.rows = rows.size();
+  for (std::size_t at = 0; at < rows.size(); ++at) {
+    material.rivals.push_back(rival_of(name, "row " + std::to_string(at + 1) + ": ", rows[at]));
+    material.rivals.back().row.source = material.sources.size();
+  }
+  material.sources.push_back(std::move(source));
+}
+
 /// Fields of a log of train, from its settings and its summary.
 void describe_training(Row& row, Json const& config) {
   auto const text = [&](char const* key, Word word) {
@@ -436,6 +529,10 @@ void read_file(std::filesystem::path const& file, Material& material) {
     source.version = version_of(name, json, 1);
     if (json.contains("environment")) take_environment(json["environment"], source);
     read_recording(name, json, std::move(source), material);
+    return;
+  }
+  if (has_list("rivals")) {
+    read_rivals(name, json, std::move(source), material);
     return;
   }
   if (!has_list("rows")) {

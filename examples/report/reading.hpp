@@ -16,8 +16,9 @@ namespace reporting {
 /// The file that a given path means: of a folder its compare.json. Throws Error(data).
 std::filesystem::path file_of(std::filesystem::path const& given);
 
-/// Adds a file: rows of compare (whole or flat), the log of train, a plan, a recording of monitor, or one
-/// step log; what it is is seen from what it holds. Throws Error(data).
+/// Adds a file: rows of compare (whole or flat), the log of train, a plan, a recording of monitor, rows of
+/// other programs (docs/rivals.schema.json), or one step log; what it is is seen from what it holds. Throws
+/// Error(data).
 void read_file(std::filesystem::path const& file, Material& material);
 
 /// The step logs below a folder, by name. Throws Error(data) when there are none.

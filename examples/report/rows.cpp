@@ -137,6 +137,8 @@ std::string Source::kind_text() const {
       return "plan";
     case Kind::recording:
       return "monitor";
+    case Kind::rivals:
+      return "other programs";
   }
   return {};
 }

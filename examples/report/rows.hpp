@@ -135,7 +135,7 @@ struct Row {
   std::optional<double> step_seconds() const;
 };
 
-enum class Kind { comparison, training, step_logs, plan, recording };
+enum class Kind { comparison, training, step_logs, plan, recording, rivals };
 
 /// A file or folder that was read.
 struct Source {
@@ -162,10 +162,18 @@ struct Recording {
   std::vector<std::optional<double>> const* column(std::string const& name) const;
 };
 
+/// What another program was measured to do. Such rows stand in a table of their own and beside ours in one
+/// figure; nothing that is said of our rows counts them.
+struct Rival {
+  Row row;
+  std::string program, version, date, machine, note;
+};
+
 struct Material {
   std::vector<Source> sources;
   std::vector<Row> rows;   ///< measured, in the order of the files
   std::vector<Row> plans;  ///< likewise
+  std::vector<Rival> rivals;
   std::vector<Recording> recordings;
 };
 

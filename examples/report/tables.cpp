@@ -271,6 +271,55 @@ Table plans_table(Material const& material) {
   return table;
 }
 
+Table rivals_table(Material const& material) {
+  Table table{
+      "rivals",
+      "Other programs",
+      "Not of Tessera: measured elsewhere, as each row says, and in no sentence or best of the rows above. ",
+      {},
+      {},
+      {},
+      {}};
+  if (material.rivals.empty()) return table;
+  RowList rows;
+  table.columns = {{"program", "", false}, {"version", "", false}};
+  for (Rival const& rival : material.rivals) {
+    rows.push_back(&rival.row);
+    table.cells.push_back({rival.program, rival.version.empty() ? "-" : rival.version});
+    table.unsteady.push_back(rival.row.is_unsteady());
+  }
+  for (char const* const header : {"model", "precision", "sharding", "offload", "recompute"}) {
+    auto const dimension = std::find_if(dimensions().begin(), dimensions().end(), [&](Dimension const& one) {
+      return one.header == std::string(header);
+    });
+    table.columns.push_back({header, "", false});
+    for (std::size_t at = 0; at < rows.size(); ++at) {
+      std::string value = dimension->value(*rows[at], material);
+      table.cells[at].push_back(value.empty() ? "-" : std::move(value));
+    }
+  }
+  Shown rate = of(Number::tokens_per_sec);
+  rate.mark_unsteady = true;
+  add_numbers({of(Number::world, 0),
+               of(Number::batch, 0),
+               of(Number::sequence, 0),
+               of(Number::accumulation, 0),
+               rate,
+               {"+-", "tokens/s", rate_deviation},
+               of(Number::peak_mb),
+               of(Number::repeats, 0)},
+              rows, table);
+  for (auto const& [header, text] : {std::pair("date", &Rival::date), std::pair("machine", &Rival::machine),
+                                     std::pair("note", &Rival::note)}) {
+    table.columns.push_back({header, "", false});
+    for (std::size_t at = 0; at < rows.size(); ++at) {
+      std::string const& words = material.rivals[at].*text;
+      table.cells[at].push_back(words.empty() ? "-" : words);
+    }
+  }
+  return table;
+}
+
 Table environment_table(Material const& material) {
   Table table{"environment", "Environment", {}, {{"", "", false}}, {}, {}, {}};
   std::vector<Source const*> sources;

@@ -36,6 +36,8 @@ Table sources_table(Material const& material);
 /// A column for every dimension that varies and every measurement that some row has.
 Table results_table(Material const& material);
 Table plans_table(Material const& material);
+/// What other programs did, with what is known of where and when.
+Table rivals_table(Material const& material);
 /// A line for each thing that the files say of their machine, a column a file.
 Table environment_table(Material const& material);
 /// Of each row the line that runs it anew, of each file the line that made it.

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+# cmake -DPROGRAM=report -DROOT=repository -DWORK=folder -P rivals.cmake
+# Rows of other programs: beside ours in figures, in a table of their own, in no sentence about ours; a file of them that
+# is not as docs/rivals.schema.json says is refused.
+include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
+
+set(rows "")
+foreach(stage 0 1 3)
+  math(EXPR rate "1000 - ${stage}")
+  row(one zs${stage}_fp32 "\"sharding\": \"zs${stage}\", \"world\": 1, \"median_tokens_per_sec\": ${rate}, \"spread_pct\": 0.01")
+  string(APPEND rows "${one},\n")
+endforeach()
+row(one zs0_fp32_b8 "\"sharding\": \"zs0\", \"world\": 1, \"batch\": 8, \"median_tokens_per_sec\": 1500")
+document(ours.json "compare" "${rows}${one}")
+
+set(work "\"model\": \"tiny\", \"precision\": \"fp32\", \"batch\": 4, \"sequence\": 64, \"machine\": \"A box\"")
+# rivals(file "row" "row"): a file of rows of other programs.
+function(rivals file)
+  list(JOIN ARGN ",\n" all)
+  file(WRITE "${WORK}/${file}" "{\"schema_version\": 1, \"note\": \"said of all\", \"rivals\": [\n${all}]}")
+endfunction()
+rivals(rivals.json
+  "{\"program\": \"Swift <b>\", \"version\": \"7.5\", \"date\": \"2026-01-31\", ${work}, \"median_tokens_per_sec\": 9000, \"std_tokens_per_sec\": 12, \"peak_gpu_mem_mb\": 2.5}"
+  "{\"program\": \"Staged\", ${work}, \"sharding\": \"zs1\", \"median_tokens_per_sec\": 400, \"note\": \"one <i>note</i>\"}"
+  "{\"program\": \"Staged\", ${work}, \"sharding\": \"zs3\", \"median_tokens_per_sec\": 300, \"peak_gpu_mem_mb\": 7}"
+  "{\"program\": \"Swift <b>\", ${work}, \"world\": 2, \"median_tokens_per_sec\": 12345}")
+
+passes(ours.json rivals.json --html page.html --svg figures --markdown page.md --csv all.csv)
+if(NOT output MATCHES "read rivals.json: other programs, 4 rows\n  said of all\n")
+  message(SEND_ERROR "what was read is not said: ${output}")
+endif()
+holds(page.html "id='figure-rivals'" "id='figure-stages'" "<h2>Other programs</h2>" "Not of Tessera" "one &lt;i&gt;note" "2026-01-31" "A box"
+      "Fastest: zs0 batch 8 with 1,500" "Other programs: 4 rows in a table of their own" "1 row of another program has no row of the same work"
+      "Of several rows of a program the fastest.")
+lacks(page.html "<b>" "12,345<title" "Fastest: Swift")
+holds(figures/rivals.svg ">Tessera</text>" ">Swift &lt;b&gt;</text>" ">Staged zs1</text>" ">9,000 " ">1,000 " "tiny, fp32, 4 x 64 tokens"
+      "@media (prefers-color-scheme:dark)" "fill:#0067a6" "fill:#5ab1ea" "svg .paper{fill:#fff}" "svg .paper{fill:#15171b}")
+lacks(figures/rivals.svg "var(" "12,345" "1,500" "Staged zs3" "8 x 64")  # what has no row of ours, is not the fastest, has no rival
+holds(figures/stages.svg ">Tessera zs0</text>" ">Tessera zs3</text>" ">Staged zs1</text>" ">Staged zs3</text>" ">peak MB of a rank</text>")
+lacks(figures/stages.svg "Swift")
+lacks(figures/throughput.svg "Swift" "9,000")  # a figure of ours alone
+holds(page.md "## Other programs" "![Throughput beside other programs](figures/rivals.svg)")
+
+# Ours come first, then the others from the fastest on, each with a colour of its program.
+file(READ "${WORK}/figures/rivals.svg" svg)
+if(NOT svg MATCHES ">Tessera<.*class='f1'.*>Swift .*class='f2'.*>Staged zs1<.*class='f3'")
+  message(SEND_ERROR "bars are in another order, or of another colour: ${svg}")
+endif()
+file(STRINGS "${WORK}/all.csv" lines)
+list(LENGTH lines count)
+expect("lines of the CSV" 9 "${count}")
+list(GET lines 5 line)
+if(NOT line MATCHES "^rivals,Swift <b>,rivals.json,Swift <b>,tiny,,,fp32,none,none,")
+  message(SEND_ERROR "a row of another program in the CSV: ${line}")
+endif()
+
+# Rivals alone, rivals of other work, and no rivals.
+passes(rivals.json --html alone.html)
+holds(alone.html "<h2>Other programs</h2>" "no row of another program has the work of a row here")
+passes(ours.json --html ours.html)
+holds(ours.html "no row of another program was given")
+lacks(ours.html "<h2>Other programs</h2>" "Other programs:")
+
+# A row of ours that has no recipe, other ranks or another batch is not the same work.
+row(one other "\"sharding\": \"zs0\", \"world\": 2, \"median_tokens_per_sec\": 10, \"offload\": \"cpu_optimizer\"")
+document(other.json "compare" "${one}")
+passes(other.json rivals.json --html other.html)
+lacks(other.html "id='figure-rivals'")
+
+# What is not as the schema says. {W}: what a row of work has.
+foreach(case
+    "[]|'rivals' holds no row"
+    "[7]|row 1: is no object;docs/rivals.schema.json"
+    "[{{W}, \"program\": \"P\", \"median_tokens_per_sec\": 1}, {{W}, \"median_tokens_per_sec\": 1}]|row 2: lacks 'program'"
+    "[{\"program\": \"P\", \"median_tokens_per_sec\": 1}]|row 1: lacks 'model'"
+    "[{\"program\": \"P\", \"model\": \"m\", \"precision\": \"p\", \"batch\": 1, \"sequence\": 1, \"median_tokens_per_sec\": 1}]|row 1: lacks 'machine'"
+    "[{\"program\": \"P\", \"model\": \"m\", \"precision\": \"p\", \"machine\": \"a\", \"median_tokens_per_sec\": 1}]|row 1: lacks 'batch'"
+    "[{{W}, \"program\": \"P\"}]|lacks 'median_tokens_per_sec'"
+    "[{{W}, \"program\": \"P\", \"median_tokens_per_sec\": 0}]|'median_tokens_per_sec' is 0"
+    "[{{W}, \"program\": \"P\", \"median_tokens_per_sec\": -1}]|'median_tokens_per_sec' is below 0"
+    "[{{W}, \"program\": \"P\", \"median_tokens_per_sec\": \"1k\"}]|'median_tokens_per_sec' is no number"
+    "[{{W}, \"program\": \"P\", \"median_tokens_per_sec\": 1, \"world\": 1.5}]|'world' is no whole number from 1 on"
+    "[{{W}, \"program\": \"P\", \"median_tokens_per_sec\": 1, \"date\": \"31 May\"}]|'date' is '31 May';2026-01-31"
+    "[{{W}, \"program\": \"P\", \"median_tokens_per_sec\": 1, \"tok_s\": 1}]|a key 'tok_s';median_tokens_per_sec"
+    "[{{W}, \"program\": 7.5, \"median_tokens_per_sec\": 1}]|'program' is no text"
+    "[{{W}, \"program\": \"tessera 0.1\", \"median_tokens_per_sec\": 1}]|is named 'tessera 0.1';compare wrote")
+  string(REGEX MATCH "^([^|]*)[|](.*)$" parts "${case}")
+  set(texts "${CMAKE_MATCH_2}")
+  string(REPLACE "{W}" "${work}" json "${CMAKE_MATCH_1}")
+  file(WRITE "${WORK}/bad.json" "{\"schema_version\": 1, \"rivals\": ${json}}")
+  refuses(4 "bad.json;${texts}" bad.json --html page.html)
+endforeach()
+file(WRITE "${WORK}/bad.json" "{\"schema_version\": 1, \"rows_of\": 1, \"rivals\": [1]}")
+refuses(4 "a key 'rows_of'" bad.json --html page.html)
+file(WRITE "${WORK}/bad.json" "{\"rivals\": [1]}")
+refuses(4 "'schema_version'" bad.json --html page.html)
+file(WRITE "${WORK}/bad.json" "{\"schema_version\": 2, \"rivals\": [1]}")
+refuses(4 "schema_version 2;newer program" bad.json --html page.html)
+
+# The schema has the keys that the program reads, and no other.
+rivals(keys.json "{\"no\": 1}")
+run(keys.json --html page.html)
+string(REGEX MATCH "theirs are ([a-z_, ]+)" keys "${errors}")
+string(REPLACE ", " ";" keys "${CMAKE_MATCH_1}")
+list(SORT keys)
+file(READ "${ROOT}/docs/rivals.schema.json" schema)
+string(JSON properties GET "${schema}" $defs row properties)
+string(JSON count LENGTH "${properties}")
+math(EXPR last "${count} - 1")
+set(known "")
+foreach(index RANGE ${last})
+  string(JSON key MEMBER "${properties}" ${index})
+  list(APPEND known ${key})
+endforeach()
+list(SORT known)
+expect("keys of docs/rivals.schema.json" "${known}" "${keys}")
