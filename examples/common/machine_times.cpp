@@ -17,6 +17,7 @@
 #include "tessera/core/place.hpp"
 #include "tessera/io/file.hpp"
 
+#include "common/machine_files.hpp"
 #include "common/values.hpp"
 
 namespace tessera {
@@ -133,21 +134,18 @@ TimedCost timed_from(Json const& json) {
   return timed;
 }
 
-}  // namespace
+[[noreturn]] void refuse_times(std::string const& name, std::string const& what) {
+  throw Error(ErrorKind::data, name + ": " + what + "; make the file with info --measure FILE");
+}
 
-MachineTimes MachineTimes::read(std::filesystem::path const& path) {
-  auto const refuse = [&](std::string const& what) {
-    throw Error(ErrorKind::data,
-                v0::detail::path_text(path) + ": " + what + "; make the file with info --measure FILE");
-  };
-  std::error_code code;
-  if (!std::filesystem::is_regular_file(path, code)) refuse("is no file that can be read");
-  std::ifstream file(path);
-  if (!file) refuse("is no file that can be read");
+/// The times of a file, by its name for people.
+template <class Input>
+MachineTimes times_from(Input&& input, std::string const& name) {
+  auto const refuse = [&](std::string const& what) { refuse_times(name, what); };
   constexpr int most_depth = 64;
   bool deep = false;
   Json const document = Json::parse(
-      file,
+      std::forward<Input>(input),
       [&](int depth, Json::parse_event_t, Json&) {
         deep = deep || depth > most_depth;
         return depth <= most_depth;
@@ -161,29 +159,59 @@ MachineTimes MachineTimes::read(std::filesystem::path const& path) {
   constexpr std::size_t most_timings = 20000;
   Json const timings = document.value("timings", Json());
   Json const device = document.value("device", Json()), machine = document.value("machine", Json());
+  Json const source = document.value("source", Json(""));
   if (!device.is_string() || !machine.is_string() || !timings.is_array() || timings.size() > most_timings)
     refuse("has no device, no machine, or no list of up to " + std::to_string(most_timings) + " timings");
-  MachineTimes times(device.get<std::string>(), machine.get<std::string>());
+  if (!source.is_string()) refuse("has a source that is no text");
+  MachineTimes times(device.get<std::string>(), machine.get<std::string>(), source.get<std::string>());
   std::size_t at = 0;
   try {
     for (; at < timings.size(); ++at) times.add(timed_from(timings[at]));
   } catch (std::exception const& error) {
     refuse("timing " + std::to_string(at) + " cannot be read (" + v0::detail::printable(error.what()) + ")");
   }
-  if (times.timings_.empty()) refuse("has no timing");
+  if (times.timings().empty()) refuse("has no timing");
   return times;
 }
 
+}  // namespace
+
+MachineTimes MachineTimes::read(std::filesystem::path const& path) {
+  std::string const name = v0::detail::path_text(path);
+  std::error_code code;
+  if (!std::filesystem::is_regular_file(path, code)) refuse_times(name, "is no file that can be read");
+  std::ifstream file(path);
+  if (!file) refuse_times(name, "is no file that can be read");
+  return times_from(file, name);
+}
+
+std::optional<MachineTimes> MachineTimes::known(std::string_view name) {
+  for (MachineFile const& file : machine_files())
+    if (name == file.name) return times_from(std::string_view(file.text), std::string(name));
+  return std::nullopt;
+}
+
+std::vector<std::string> MachineTimes::known_names() {
+  std::vector<std::string> names;
+  for (MachineFile const& file : machine_files()) names.emplace_back(file.name);
+  return names;
+}
+
 void MachineTimes::write(std::filesystem::path const& path, Json const& environment) const {
-  Json document = {{"format", times_format},
-                   {"version", times_version},
-                   {"device", device_},
-                   {"machine", machine_},
-                   {"environment", environment}};
-  Json timings = Json::array();
-  for (TimedCost const& timed : timings_) timings.push_back(json_of(timed));
-  document["timings"] = std::move(timings);
-  write_file(path, document.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+  Json const document = {{"format", times_format}, {"version", times_version}, {"device", device_},
+                         {"machine", machine_},    {"source", source_},        {"environment", environment}};
+  auto const text_of = [](Json const& json, int indent) {
+    return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+  };
+  std::string text = text_of(document, 1);
+  text.resize(text.rfind('\n'));  // a timing a line behind the rest
+  text += ",\n \"timings\": [";
+  char const* between = "\n";
+  for (TimedCost const& timed : timings_) {
+    text += between + text_of(json_of(timed), -1);
+    between = ",\n";
+  }
+  write_file(path, text + "\n]}\n");
 }
 
 std::optional<Estimate> MachineTimes::seconds(Cost const& cost, std::string_view precision, int ranks) const {

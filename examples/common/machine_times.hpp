@@ -42,18 +42,25 @@ struct PredictedStep {
 class MachineTimes {
  public:
   MachineTimes() = default;
-  /// `machine`: what it is, for people.
-  MachineTimes(std::string device, std::string machine)
-      : device_(std::move(device)), machine_(std::move(machine)) {}
+  /// `machine`: what it is, for people; `source`: where its times are from, else measured there.
+  MachineTimes(std::string device, std::string machine, std::string source = {})
+      : device_(std::move(device)),
+        machine_(std::move(machine)),
+        source_(source.empty() ? "measured on " + machine_ : std::move(source)) {}
 
-  /// Reads a file of `info --measure`. Throws Error(failed) where it cannot be read, and Error(data) with
-  /// what is wrong in it.
+  /// Reads a file of `info --measure`. Throws Error(data) with what is wrong in it.
   static MachineTimes read(std::filesystem::path const& path);
+  /// The times that come with the programs under this name; nothing where there are none.
+  static std::optional<MachineTimes> known(std::string_view name);
+  /// The names of those, in order.
+  static std::vector<std::string> known_names();
   /// Whole or not at all.
   void write(std::filesystem::path const& path, nlohmann::ordered_json const& environment) const;
 
   std::string const& device() const { return device_; }
   std::string const& machine() const { return machine_; }
+  /// "measured on NVIDIA H200", or how its times were made of others.
+  std::string const& source() const { return source_; }
   std::vector<TimedCost> const& timings() const { return timings_; }
   void add(TimedCost timed) { timings_.push_back(std::move(timed)); }
 
@@ -69,7 +76,7 @@ class MachineTimes {
                                     std::string* unknown = nullptr) const;
 
  private:
-  std::string device_, machine_;
+  std::string device_, machine_, source_;
   std::vector<TimedCost> timings_;
 };
 

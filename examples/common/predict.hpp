@@ -8,8 +8,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "tessera/train/any_trainer.hpp"
 
@@ -26,24 +29,40 @@ namespace cli {
 using KnownTimes = std::shared_ptr<MachineTimes const>;
 
 inline void add_machine_flag(CommandLine& line, std::filesystem::path& file) {
-  line.path("--machine", "FILE", file,
-            "predict each row's step from times of a machine, which info --measure FILE writes");
+  line.path(
+      "--machine", "FILE|NAME", file,
+      "predict each row's step from times of a machine, which info --measure FILE writes; a NAME is one "
+      "whose times are here: " +
+          joined(MachineTimes::known_names()));
 }
 
-/// Throws what reading throws, and Error(config) where the times are another device's than `device`.
+/// Throws what reading throws, Error(usage) where the text is neither a name of known times nor looks like a
+/// file or is one, and Error(config) where the times are another device's than `device`.
 inline KnownTimes known_times(std::filesystem::path const& file, std::string const& device) {
   if (file.empty()) return nullptr;
-  auto times = std::make_shared<MachineTimes const>(MachineTimes::read(file));
-  if (times->device() != device)
-    throw Error(ErrorKind::config, v0::detail::path_text(file) + " has times of device " + times->device() +
-                                       ", and --device is " + device +
-                                       "; measure that one with info --measure FILE --device " + device);
-  return times;
+  std::string const text = v0::detail::path_text(file);
+  std::optional<MachineTimes> known = MachineTimes::known(file.string());
+  if (!known) {
+    std::error_code code;
+    if (!file.has_parent_path() && !file.has_extension() && !std::filesystem::exists(file, code))
+      refuse("--machine: no machine is called " + in_quotes(text) + "; choose from " +
+             joined(MachineTimes::known_names()) + ", or give a file that info --measure FILE wrote");
+    known = MachineTimes::read(file);
+  }
+  if (known->device() != device)
+    throw Error(ErrorKind::config, text + " has times of device " + known->device() + ", and --device is " +
+                                       device + "; give --device " + known->device() +
+                                       ", or measure this one with info --measure FILE --device " + device);
+  return std::make_shared<MachineTimes const>(*std::move(known));
 }
 
-/// "times: machine.json, of AMD EPYC, 2 cores".
+/// "times: machine.json, measured on AMD EPYC, 2 cores".
 inline std::string times_text(MachineTimes const& times, std::filesystem::path const& file) {
-  return "times: " + v0::detail::path_text(file) + ", of " + v0::detail::printable(times.machine()) + "\n";
+  return "times: " + v0::detail::path_text(file) + ", " + v0::detail::printable(times.source()) + "\n";
+}
+/// The same in JSON: null where nothing is predicted.
+inline nlohmann::ordered_json machine_source(KnownTimes const& times) {
+  return times ? nlohmann::ordered_json(times->source()) : nlohmann::ordered_json(nullptr);
 }
 
 struct Prediction {

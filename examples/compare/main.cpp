@@ -525,6 +525,7 @@ int run(int argc, char const* const* argv) {
   document.environment["schedule_hash"] = nullptr;
   document.environment["plan_file_hash"] = nullptr;
   document.environment["settings"] = settings_json(settings, data);
+  document.environment["machine_source"] = cli::machine_source(settings.times);
   document.environment["product_tflops"] = product_rates(points);
   auto const add_rows = [&](std::vector<Measured> const& measured) {
     std::string schedules;

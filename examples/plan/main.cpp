@@ -39,6 +39,7 @@ constexpr char examples[] = R"(Examples:
   plan --model gpt2 --stages 3 --recompute none,gelu,block --host-memory 64GiB
   plan --model gpt2-medium --precisions bf16 --json plan.json
   plan --model gpt2 --machine machine.json --prefer speed   times of info --measure machine.json
+  plan --model gpt2 --device cuda --memory 24GB --precisions bf16 --machine l4    times of that GPU, scaled
   plan --model gpt2 --freeze 'wte|wpe|h\.[0-5]\.'      what training the upper half needs
   plan --model layers=2,heads=2,channels=64 --stages 3 --precisions bf16 --offloads none --schedule
 
@@ -407,6 +408,7 @@ int run(int argc, char const* const* argv) {
     document["schema_version"] = results::schema_version;
     document["command"] = cli::command_text(argc, argv);
     document["environment"] = cli::environment(device_facts(points.front().recipe.device));
+    document["environment"]["machine_source"] = cli::machine_source(settings.times);
     Json list = Json::array();
     for (Planned const& row : rows)
       list.push_back(to_json(row, limit, pick(rows, family(row.point), preferred)));

@@ -35,6 +35,10 @@ if(NOT output MATCHES "\npredicted: 8 rows, off by [0-9.]+% \\(median\\) and [0-
   message(SEND_ERROR "compare says not how far predictions were off: ${output}")
 endif()
 file(READ "${WORK}/measured.json" measured)
+foreach(document plan measured)
+  field(source "${${document}}" environment machine_source)
+  expect("machine_source" "measured on on paper" "${source}")
+endforeach()
 set(before 0)
 foreach(index RANGE 7)
   foreach(key predicted_step_time_s predicted_tokens_per_sec predicted_guessed_pct)
@@ -86,7 +90,7 @@ expect("its reason" "the machine's file has no times of 'copy disk'" "${reason}"
 passes(${small} --ranks 2 --stages 0,1 --precisions bf16 --offloads none --prefer speed --machine paper.json --no-search)
 if(NOT output MATCHES "\nnot predicted: zs0_bf16_ranks2_bs2_sl16: the machine's file has no times of '[^']+' in bf16\n" OR
    NOT output MATCHES "\nno pick for [^\n]*bf16[^\n]*: no step of the rows that fit is predicted \\(the machine's file has no times" OR
-   NOT output MATCHES "\ntimes: paper.json, of on paper\n")
+   NOT output MATCHES "\ntimes: paper.json, measured on on paper\n")
   message(SEND_ERROR "no prediction, and yet: ${output}")
 endif()
 

@@ -248,6 +248,7 @@ TEST_CASE("a file of times is read as it was written, and others are refused by 
   cli::MachineTimes const read = cli::MachineTimes::read(path);
   CHECK(read.device() == "cpu");
   CHECK(read.machine() == "a machine");
+  CHECK(read.source() == "measured on a machine");
   REQUIRE(read.timings().size() == times.timings().size());
   cli::Cost const cost = cost_of(100, 640, 128);
   CHECK(read.seconds(cost, "fp32", 1)->seconds == times.seconds(cost, "fp32", 1)->seconds);
@@ -273,21 +274,26 @@ TEST_CASE("a file of times is read as it was written, and others are refused by 
   CHECK(refusal("[1, 2]").find("is no file of machine times") != std::string::npos);
   CHECK(refusal(text.substr(0, text.size() / 2)).find("is no file of machine times") != std::string::npos);
   CHECK(refusal(with("\"version\": 1", "\"version\": 9")).find("has version 9") != std::string::npos);
-  CHECK(refusal(with("\"seconds\": ", "\"seconds\": -"))
+  CHECK(refusal(with("\"seconds\":", "\"seconds\": -"))
             .find("timing 0 cannot be read (seconds is no number from") != std::string::npos);
-  CHECK(refusal(with("\"ranks\": 1", "\"ranks\": 0")).find("ranks is no number from 1 to 65536") !=
+  CHECK(refusal(with("\"ranks\":1", "\"ranks\": 0")).find("ranks is no number from 1 to 65536") !=
         std::string::npos);
-  CHECK(refusal(with("\"ranks\": 1", "\"ranks\": 4294967297")).find("ranks is no number") !=
+  CHECK(refusal(with("\"ranks\":1", "\"ranks\": 4294967297")).find("ranks is no number") !=
         std::string::npos);
-  CHECK(refusal(with("\"ranks\": 1", "\"ranks\": 1.5")).find("ranks are no whole number") !=
+  CHECK(refusal(with("\"ranks\":1", "\"ranks\": 1.5")).find("ranks are no whole number") !=
         std::string::npos);
-  CHECK(refusal(with("\"flops\": ", "\"flops\": 1e200, \"other\": ")).find("flops is no number") !=
+  CHECK(refusal(with("\"flops\":", "\"flops\": 1e200, \"other\": ")).find("flops is no number") !=
         std::string::npos);
   CHECK(refusal(with("\"version\": 1", "\"version\": " + std::string(100000, '[') + std::string(100000, ']')))
             .find("is no file of machine times") != std::string::npos);
+  CHECK(
+      refusal(with("\"source\": \"", "\"source\": 1, \"other\": \"")).find("has a source that is no text") !=
+      std::string::npos);
+  CHECK(refusal(with("\"source\": \"", "\"source\": \"not ")) == "read");
+  CHECK(cli::MachineTimes::read(path).source() == "not measured on a machine");
   CHECK(refusal(with("\"version\": 1", "\"version\": \"x\"")).find("has version ?,") != std::string::npos);
   CHECK(refusal(with("\"device\": \"cpu\"", "\"devices\": 1")).find("has no device") != std::string::npos);
-  CHECK(refusal(with("\"what\": \"linear attention\"", "\"what\": 7")).find("timing 0 cannot be read") !=
+  CHECK(refusal(with("\"what\":\"linear attention\"", "\"what\": 7")).find("timing 0 cannot be read") !=
         std::string::npos);
   std::filesystem::remove(path);
   CHECK_THROWS_WITH_AS((void)cli::MachineTimes::read(path),

@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Times of GPUs that are not at hand, from those of one that was measured: benchmarks/machines.sh [--check] [FOLDER]
+# FOLDER (examples/machines) holds h200.json, which info --measure wrote on one; a file for each GPU of the table below is
+# written beside it, or with --check compared with what is there.
+#
+# An entry of the measured file took T seconds for its bytes and FLOPs. At the data sheet's rates of the H200 they take
+# m + f seconds, at those of the other GPU m' + f'. As much of T as four times m + f is the GPU's work and becomes
+# longer by (m' + f') / (m + f); what is beyond that are launches and waiting, and stays. Copies to and from the host
+# count by the link alone; what the host computes stays, so the file is of the H200's host.
+# Nothing else is in it: not a power limit that holds clocks down, not caches, not kernels that exist for Hopper alone.
+set -euo pipefail
+export LC_ALL=C
+root=$(cd "$(dirname "$0")/.." && pwd)
+check=
+if [ "${1:-}" = --check ]; then
+  check=yes
+  shift
+fi
+folder=${1:-$root/examples/machines}
+
+# NVIDIA's data sheets: GB/s of the memory, TFLOP/s of dense 16-bit products on tensor cores (half of what is given with
+# sparsity) and of fp32 without them, both as in examples/common/peaks.hpp, and GB/s of PCIe one way (half of what is given for both).
+# name        as the driver names it  memory  16-bit  fp32  PCIe  data sheet
+table='
+h200        | NVIDIA H200             | 4800 | 989.4 | 66.9 | 64 | NVIDIA H200 Tensor Core GPU Datasheet (SXM)
+h100-sxm    | NVIDIA H100 80GB HBM3   | 3350 | 989.4 | 66.9 | 64 | NVIDIA H100 Tensor Core GPU Datasheet (SXM)
+h100-nvl    | NVIDIA H100 NVL         | 3900 | 835.5 | 60.0 | 64 | NVIDIA H100 Tensor Core GPU Datasheet (NVL)
+a100-80gb   | NVIDIA A100-SXM4-80GB   | 2039 | 312.0 | 19.5 | 32 | NVIDIA A100 Tensor Core GPU Datasheet (80GB SXM)
+l4          | NVIDIA L4               |  300 | 121.0 | 30.3 | 32 | NVIDIA L4 Tensor Core GPU Datasheet
+'
+measured=$folder/h200.json
+[ -r "$measured" ] || { echo "benchmarks/machines.sh: there is no $measured; info --measure h200.json makes it on an H200" >&2; exit 2; }
+good=yes
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+for name in $(awk -F' *[|] *' 'NF > 1 && $1 != "h200" { print $1 }' <<< "$table"); do
+  awk -v to="$name" -v table="$table" '
+    BEGIN {
+      lines = split(table, line, "\n")
+      for (i = 1; i <= lines; ++i) {
+        if (split(line[i], cell, / *[|] */) != 7) continue
+        machine[cell[1]] = cell[2]; memory[cell[1]] = cell[3] * 1e9; half[cell[1]] = cell[4] * 1e12
+        single[cell[1]] = cell[5] * 1e12; link[cell[1]] = cell[6] * 1e9; sheet[cell[1]] = cell[7]
+      }
+      printf "{\n \"format\": \"tessera machine times\",\n \"version\": 1,\n \"device\": \"cuda\",\n"
+      printf " \"machine\": \"%s\",\n", machine[to]
+      printf " \"source\": \"scaled from the times of %s by data sheet; not measured\",\n", machine["h200"]
+      printf " \"environment\": {\"made_by\": \"benchmarks/machines.sh\", \"measured\": \"h200.json\", \"data_sheets\": [\"%s\", \"%s\"],\n", sheet["h200"], sheet[to]
+      printf "  \"memory_bytes_per_s\": %.4g, \"flops_16_bit\": %.4g, \"flops_fp32\": %.4g, \"host_link_bytes_per_s\": %.4g},\n", memory[to], half[to], single[to], link[to]
+      printf " \"timings\": ["
+    }
+    function number(key,   part) {
+      if (!match($0, "\"" key "\":[^,}]+")) { print "no " key " in line " NR > "/dev/stderr"; failed = 1; exit 1 }
+      part = substr($0, RSTART, RLENGTH)
+      sub(/^[^:]*:/, "", part)
+      return part + 0
+    }
+    function rate(of, precision) { return precision ? single[of] : half[of] }
+    /^[{]"precision":/ {
+      took = number("seconds"); bytes = number("bytes"); flops = number("flops") + number("attention_flops")
+      host = /"what":"host_/; copy = /"move":true/; fp32 = /"precision":"fp32"/
+      if (!fp32 && !/"precision":"(bf16|fp16)"/) { print "line " NR " is of a precision whose rate is not in the table" > "/dev/stderr"; failed = 1; exit 1 }
+      if (copy && !/"what":"copy (upload|download)"/) { print "line " NR " is a move that the table does not scale" > "/dev/stderr"; failed = 1; exit 1 }
+      here = copy ? bytes / link["h200"] : bytes / memory["h200"] + flops / rate("h200", fp32)
+      there = copy ? bytes / link[to] : bytes / memory[to] + flops / rate(to, fp32)
+      work = host ? 0 : 4 * here
+      if (work > took) work = took
+      if (work > 0) took += work * (there / here - 1)
+      sub(/,$/, "")
+      sub(/"seconds":[^}]*/, sprintf("\"seconds\":%.6g", took))
+      printf "%s%s", between, "\n" $0
+      between = ","
+      ++count
+    }
+    END {
+      if (failed) exit 1
+      if (!count) { print "it holds no line of a timing" > "/dev/stderr"; exit 1 }
+      print "\n]}"
+    }' "$measured" > "$work/$name.json" || { echo "benchmarks/machines.sh: cannot scale $measured to $name" >&2; exit 2; }
+  if [ -z "$check" ]; then
+    cp "$work/$name.json" "$folder/$name.json"
+    echo "wrote $folder/$name.json"
+  elif ! cmp -s "$work/$name.json" "$folder/$name.json"; then
+    echo "$folder/$name.json is not what benchmarks/machines.sh makes of $measured; run it" >&2
+    diff "$folder/$name.json" "$work/$name.json" | head -n 6 >&2 || true
+    good=no
+  fi
+done
+[ $good = yes ]
