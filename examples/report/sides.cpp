@@ -111,6 +111,9 @@ void add_stages(Material const& material, Figures& figures) {
     return;
   }
   std::size_t const all = groups.size();
+  // Those with the most stages, where they are too many.
+  std::stable_sort(groups.begin(), groups.end(),
+                   [](RowList const& one, RowList const& other) { return one.size() > other.size(); });
   groups.resize(std::min(all, side_groups_at_most / 2));
   SideChart chart{title, {"tokens/s", "peak MB of a rank"}, false, {}};
   Colours colours(material);
