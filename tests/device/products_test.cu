@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <string>
 #include <utility>
@@ -90,11 +91,22 @@ cuda::Product<float> product_of(Size size, OnGpu<float>& a, bool a_transposed, O
           .y = y.view().data()};
 }
 
-/// The largest error of a product with one set of extras, after a second run has given the same bits.
-double error_of(Context<Cuda>& context, Size size, bool a_transposed, bool b_transposed, Extras const& with) {
+/// Which way a product goes.
+enum class Way { any, planes };
+bool takes_planes(cuda::Product<float> const& p) {
+  return cuda::has_warpgroups() && p.columns % 4 == 0 && !(p.a_transposed && (p.b_transposed || p.pre)) &&
+         !(p.pre && (p.bias || p.residual));
+}
+
+/// The largest error of a product with one set of extras, after a second run has given the same bits; less
+/// than 0 where it cannot go this way. Rows behind the last stay as they were.
+double error_of(Context<Cuda>& context, Size size, bool a_transposed, bool b_transposed, Extras const& with,
+                Way way = Way::any) {
   auto const [m, k, n] = size;
+  constexpr std::int64_t guard = 3;
   Array<float> const a = reference::random<float>({m, k}, 1), b = reference::random<float>({k, n}, 2, 0.02),
-                     bias = reference::random<float>({n}, 3), residual = reference::random<float>({m, n}, 4),
+                     bias = reference::random<float>({n}, 3),
+                     residual = reference::random<float>({m + guard, n}, 4),
                      pre = reference::random<float>({m, n}, 5, 3.0);
   Exact want = exact(a, a_transposed, b, b_transposed, size);
   for (std::int64_t i = 0; i < m * n; ++i) {
@@ -107,21 +119,42 @@ double error_of(Context<Cuda>& context, Size size, bool a_transposed, bool b_tra
     if (with.pre) value *= reference::gelu_derivative(pre[i]);  // at most 1.13, and magnitudes stay
   }
   OnGpu<float> ga(a), gb(b), gbias(bias), gresidual(residual), gpre(pre);
-  OnGpu<float> first(poison<float>({m, n})), second(residual);
+  OnGpu<float> first(poison<float>({m + guard, n})), second(residual);
   cuda::Product<float> p = product_of(size, ga, a_transposed, gb, b_transposed, first);
   if (with.bias) p.bias = gbias.cview().data();
   if (with.residual) p.residual = gresidual.cview().data();
   if (with.pre) p.pre = gpre.cview().data();
   p.scale = with.scale;
-  cuda::run_product(context, p);
+  int const terms = piece_terms(context.math().product);
+  if (way == Way::planes) {
+    bool const runs = cuda::run_by_planes(context, p, terms);
+    CHECK(runs == takes_planes(p));
+    if (!runs) return -1;
+  } else {
+    cuda::run_product(context, p);
+  }
   p.y = second.view().data();
   if (with.residual) p.residual = p.y;  // in place
-  cuda::run_product(context, p);
+  if (way == Way::planes)
+    CHECK(cuda::run_by_planes(context, p, terms));
+  else
+    cuda::run_product(context, p);
   context.synchronize();
   context.raise();
-  Array<float> const got = first.back();
-  if (!with.residual) CHECK(reference::same_bits(second.back().values, got.values));
-  return std::max(largest_error(got, want), largest_error(second.back(), want));  // perhaps by another plan
+  Array<float> const got = first.back(), again = second.back();
+  if (!with.residual)
+    CHECK(std::memcmp(got.values.data(), again.values.data(),
+                      static_cast<std::size_t>(m * n) * sizeof(float)) == 0);
+  for (std::int64_t i = m * n; i < (m + guard) * n; ++i) {
+    REQUIRE(std::isnan(got[i]));
+    REQUIRE(again[i] == residual[i]);
+  }
+  return std::max(largest_error(got, want), largest_error(again, want));  // perhaps by another plan
+}
+
+/// What an error may be by so many terms.
+double limit_of(DType product, Extras const& with = {}) {
+  return (product == DType::bf16x6 ? 1e-6 : 3 * 0x1p-16 + 1e-6) + (with.pre ? 3e-6 : 0.0);  // of gelu' itself
 }
 
 }  // namespace
@@ -175,8 +208,101 @@ TEST_CASE("on a GPU, products by pieces are by pieces, of odd extents too") {
       Gpu gpu(1 << 16, {.product = format});
       OnGpu<float> a(reference::random<float>({m, k}, 1)), b(reference::random<float>({k, n}, 2)),
           y(poison<float>({m, n}));
-      CHECK(cuda::run_by_pieces(gpu.context, product_of(size, a, false, b, false, y), piece_terms(format)));
+      cuda::Product<float> const p = product_of(size, a, false, b, false, y);
+      CHECK(cuda::run_by_copies(gpu.context, p, piece_terms(format)));
+      CHECK(cuda::run_by_planes(gpu.context, p, piece_terms(format)) == takes_planes(p));
       gpu.finish();
+    }
+}
+
+// By either way, whichever this GPU takes: few tiles of a large depth, which clusters share, and more tiles
+// than there are clusters.
+TEST_CASE("on a GPU, products by planes and by copies are as exact where tiles are shared and where not") {
+  TESSERA_NEEDS_GPU();
+  for (DType const format : {DType::bf16x6, DType::bf16x3}) {
+    int const terms = piece_terms(format);
+    Gpu gpu(1 << 16, {.product = format});
+    for (Size const size : {Size{130, 1500, 200}, Size{300, 1024, 124}, Size{9000, 24, 400}}) {
+      auto const [m, k, n] = size;
+      bool const shared = k > 1000;
+      CHECK((cuda::work_of_pieces(m, n, k, terms, cuda::blas_bytes).shared_steps() > 0) == shared);
+      for (auto const& [a_transposed, b_transposed] :
+           {std::pair{false, false}, {false, true}, {true, false}, {true, true}}) {
+        INFO(std::string(name_of(format)), " ", m, " ", k, " ", n, " ", a_transposed, b_transposed);
+        Array<float> const a = reference::random<float>({m, k}, 1), b = reference::random<float>({k, n}, 2);
+        Exact const want = exact(a, a_transposed, b, b_transposed, size);
+        OnGpu<float> ga(a), gb(b), y(poison<float>({m, n}));
+        cuda::Product<float> const p = product_of(size, ga, a_transposed, gb, b_transposed, y);
+        double const limit = limit_of(format);
+        bool const runs = cuda::run_by_planes(gpu.context, p, terms);
+        CHECK(runs == takes_planes(p));
+        if (runs) {
+          gpu.finish();
+          CHECK(largest_error(y.back(), want) < limit);
+        }
+        REQUIRE(cuda::run_by_copies(gpu.context, p, terms));
+        gpu.finish();
+        CHECK(largest_error(y.back(), want) < limit);
+      }
+    }
+  }
+}
+
+// Less than a tile, more than one, more tiles than clusters, none of them whole; depths of parts of a copy,
+// and few tiles of a large depth.
+TEST_CASE("on a GPU, products by planes end as they should, whatever that is") {
+  TESSERA_NEEDS_GPU();
+  for (DType const product : {DType::bf16x6, DType::bf16x3}) {
+    Gpu gpu(1 << 16, {.product = product});
+    for (Size const size : {Size{1, 1, 4}, Size{77, 72, 192}, Size{129, 37, 200}, Size{300, 328, 396},
+                            Size{9000, 24, 400}, Size{130, 1500, 200}})
+      for (auto const& [a_transposed, b_transposed] : {std::pair{false, false}, {false, true}, {true, false}})
+        for (Extras const& with : extras) {
+          INFO(std::string(name_of(product)), " ", size.m, " ", size.k, " ", size.n, " ", a_transposed,
+               b_transposed, " ", with.bias, with.residual, with.pre);
+          CHECK(error_of(gpu.context, size, a_transposed, b_transposed, with, Way::planes) <
+                limit_of(product, with));
+        }
+  }
+}
+
+TEST_CASE("on a GPU, a product by planes has its gelu beside it, of the values as stored") {
+  TESSERA_NEEDS_GPU();
+  for (DType const product : {DType::bf16x6, DType::bf16x3})
+    for (Size const size : {Size{77, 72, 192}, Size{5000, 40, 404}})
+      for (bool const b_transposed : {false, true}) {
+        auto const [m, k, n] = size;
+        Gpu gpu(1 << 16, {.product = product});
+        Array<float> const a = reference::random<float>({m, k}, 1), b = reference::random<float>({k, n}, 2);
+        OnGpu<float> ga(a), gb(b), gbias(reference::random<float>({n}, 3)), plain(poison<float>({m, n})),
+            pre(poison<float>({m, n})), y(poison<float>({m, n})), want(poison<float>({m, n}));
+        cuda::Product<float> p = product_of(size, ga, false, gb, b_transposed, plain);
+        p.bias = gbias.cview().data();
+        int const terms = piece_terms(product);
+        if (!cuda::run_by_planes(gpu.context, p, terms)) continue;
+        p.y = pre.view().data();
+        REQUIRE(cuda::run_by_planes(gpu.context, p, terms, y.view().data()));
+        cuda::Elementwise::activate(gpu.context, Activation::gelu, pre.cview(), want.view());
+        gpu.finish();
+        CHECK(reference::same_bits(pre.back().values, plain.back().values));
+        CHECK(reference::same_bits(y.back().values, want.back().values));
+      }
+}
+
+TEST_CASE("on a GPU, products by planes are as exact in many blocks, or leave the product to others") {
+  TESSERA_NEEDS_GPU();
+  for (DType const product : {DType::bf16x6, DType::bf16x3})
+    for (std::size_t const room : {std::size_t{6} << 10, std::size_t{200} << 10}) {
+      test::DeviceBytes memory(cuda::blas_bytes + room);
+      Context<Cuda> context(1, memory.span(), nullptr, {.product = product});
+      for (Size const size : {Size{70, 133, 92}, Size{300, 40, 20}, Size{24, 700, 260}})
+        for (auto const& [a_transposed, b_transposed] :
+             {std::pair{false, false}, {false, true}, {true, false}})
+          for (Extras const& with : {Extras{.bias = true, .residual = true}, Extras{.scale = 0.75}}) {
+            INFO(std::string(name_of(product)), " ", room, " ", size.m, " ", size.k, " ", size.n, " ",
+                 a_transposed, b_transposed);
+            CHECK(error_of(context, size, a_transposed, b_transposed, with, Way::planes) < limit_of(product));
+          }
     }
 }
 
@@ -192,9 +318,7 @@ TEST_CASE("on a GPU, products by pieces are as exact in many blocks") {
           for (Extras const& with : extras) {
             INFO(std::string(name_of(product)), " ", room, " ", size.m, " ", size.k, " ", size.n, " ",
                  a_transposed, b_transposed, " ", with.bias, with.residual, with.pre);
-            double const limit =
-                (product == DType::bf16x6 ? 1e-6 : 3 * 0x1p-16 + 1e-6) + (with.pre ? 3e-6 : 0.0);
-            CHECK(error_of(context, size, a_transposed, b_transposed, with) < limit);
+            CHECK(error_of(context, size, a_transposed, b_transposed, with) < limit_of(product, with));
           }
     }
 }
@@ -212,14 +336,20 @@ TEST_CASE("on a GPU, products by pieces of numbers at the ends of the range") {
   for (DType const product : {DType::bf16x6, DType::bf16x3}) {
     Gpu gpu(1, {.product = product});
     OnGpu<float> ga(a), gb(b), y(poison<float>({8, 8}));
-    cuda::run_product(gpu.context, product_of({8, 8, 8}, ga, false, gb, false, y));
-    gpu.finish();
-    Array<float> const got = y.back();
-    CHECK(std::fabs(got[0] / static_cast<double>(most) - 1.0) < 1e-4);
-    CHECK(got[8] == 0x1p-110);
-    CHECK_FALSE(std::isfinite(got[16]));
-    CHECK(std::isnan(got[24]));
-    CHECK(got[32] == 0.0);
+    cuda::Product<float> const p = product_of({8, 8, 8}, ga, false, gb, false, y);
+    for (Way const way : {Way::any, Way::planes}) {
+      if (way == Way::any)
+        cuda::run_product(gpu.context, p);
+      else if (!cuda::run_by_planes(gpu.context, p, piece_terms(product)))
+        break;
+      gpu.finish();
+      Array<float> const got = y.back();
+      CHECK(std::fabs(got[0] / static_cast<double>(most) - 1.0) < 1e-4);
+      CHECK(got[8] == 0x1p-110);
+      CHECK_FALSE(std::isfinite(got[16]));
+      CHECK(std::isnan(got[24]));
+      CHECK(got[32] == 0.0);
+    }
   }
 }
 

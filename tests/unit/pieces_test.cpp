@@ -110,6 +110,10 @@ TEST_CASE("terms begin with the smallest and each is there once") {
       for (int right = 0; left + right <= (terms == 6 ? 2 : 1); ++right) want.insert({left, right});
     CHECK(met == want);
     CHECK(before == 0);
+    for (auto const& [left, right] : met) {
+      CHECK(left < cuda::pieces_in(terms));
+      CHECK(right < cuda::pieces_in(terms));
+    }
   }
 }
 
@@ -125,7 +129,8 @@ TEST_CASE("six terms are as exact as fp32 and three are between fp32 and tf32") 
 
 TEST_CASE("blocks of a product have room for their pieces, and are few") {
   using Extents = std::vector<std::int64_t>;
-  for (int const terms : {3, 6})
+  for (auto const& [terms, copies] :
+       {std::pair{3, 3}, {6, 6}, {3, cuda::pieces_in(3)}, {6, cuda::pieces_in(6)}})
     for (std::size_t const bytes : {std::size_t{4} << 10, std::size_t{1} << 20, cuda::piece_bytes})
       for (std::int64_t const rows : Extents{1, 63, 4096, 65536})
         for (std::int64_t const columns : Extents{1, 768, 50304})
@@ -133,29 +138,78 @@ TEST_CASE("blocks of a product have room for their pieces, and are few") {
             CAPTURE(rows);
             CAPTURE(columns);
             CAPTURE(depth);
-            cuda::PieceBlocks const found = cuda::piece_blocks(rows, columns, depth, terms, bytes);
+            cuda::PieceBlocks const found = cuda::piece_blocks(rows, columns, depth, terms, copies, bytes);
             REQUIRE(found.rows > 0);
-            CHECK(cuda::piece_bytes_of(found.rows, found.depth, terms) +
-                      cuda::piece_bytes_of(found.columns, found.depth, terms) <=
+            CHECK(cuda::piece_bytes_of(found.rows, found.depth, copies) +
+                      cuda::piece_bytes_of(found.columns, found.depth, copies) <=
                   bytes);
             CHECK(found.depth % cuda::piece_unit == 0);
             CHECK((found.left_stays ? found.rows : found.columns) % cuda::piece_unit == 0);
           }
   // What fits is one block; the gradient of a weight is cut along its depth, logits along their columns.
-  cuda::PieceBlocks const whole = cuda::piece_blocks(4096, 2304, 768, 6, cuda::piece_bytes);
+  cuda::PieceBlocks const whole = cuda::piece_blocks(4096, 2304, 768, 6, 6, cuda::piece_bytes);
   CHECK(whole.rows >= 4096);
   CHECK(whole.columns >= 2304);
   CHECK(whole.depth >= 768);
-  cuda::PieceBlocks const weight = cuda::piece_blocks(768, 2304, 65536, 6, cuda::piece_bytes);
+  cuda::PieceBlocks const weight = cuda::piece_blocks(768, 2304, 65536, 6, 6, cuda::piece_bytes);
   CHECK(weight.rows >= 768);
   CHECK(weight.columns >= 2304);
   CHECK(weight.depth >= 4096);
-  cuda::PieceBlocks const logits = cuda::piece_blocks(4096, 50304, 768, 6, cuda::piece_bytes);
+  cuda::PieceBlocks const logits = cuda::piece_blocks(4096, 50304, 768, 6, 6, cuda::piece_bytes);
   CHECK(logits.rows >= 4096);
   CHECK(logits.columns >= 8192);
   CHECK(logits.depth >= 768);
-  CHECK(cuda::piece_blocks(64, 64, 64, 6, 100).rows == 0);
-  CHECK(cuda::piece_blocks(64, 64, 64, 6, 0).rows == 0);
+  // Where each piece is there once they are fewer.
+  cuda::PieceBlocks const once = cuda::piece_blocks(4096, 50264, 768, 6, 3, cuda::piece_bytes);
+  CHECK(once.rows >= 4096);
+  CHECK(once.columns >= 50264);
+  CHECK(once.depth >= 768);
+  CHECK(cuda::piece_blocks(64, 64, 64, 6, 6, 100).rows == 0);
+  CHECK(cuda::piece_blocks(64, 64, 64, 6, 6, 0).rows == 0);
+}
+
+TEST_CASE("every step of every tile of a product has one cluster, in order") {
+  int shared = 0;
+  for (int const clusters : {1, 7, 66})
+    for (int const down : {1, 3, 16})
+      for (int const across : {1, 4, 25})
+        for (int const steps : {1, 40, 384}) {
+          CAPTURE(clusters);
+          CAPTURE(down);
+          CAPTURE(across);
+          CAPTURE(steps);
+          cuda::PieceWork const work = cuda::share_pieces(down, across, steps, clusters, true);
+          std::vector<std::vector<int>> whose(static_cast<std::size_t>(down * across));
+          std::set<std::pair<int, int>> places;
+          for (int cluster = 0; cluster < work.clusters; ++cluster) {
+            int begins_within = 0, begins_with = 0, last = 0;  // of what are parts alone
+            work.for_parts(cluster, [&](int tile, int from, int to, bool is_last) {
+              std::vector<int>& owners = whose[static_cast<std::size_t>(tile)];
+              CHECK(from == static_cast<int>(owners.size()));  // clusters come in the order of a tile's steps
+              owners.resize(static_cast<std::size_t>(to), cluster);
+              places.insert({work.down_of(tile), work.across_of(tile)});
+              if (from > 0 || to < steps) ++(from > 0 ? begins_within : begins_with);
+              last += is_last;
+            });
+            CHECK(begins_within <= 1);
+            CHECK(begins_with <= 1);
+            CHECK(last == 1);
+          }
+          CHECK(places.size() == whose.size());
+          for (std::size_t tile = 0; tile < whose.size(); ++tile) {
+            REQUIRE(whose[tile].size() == static_cast<std::size_t>(steps));
+            if (static_cast<int>(tile) < work.whole) continue;
+            ++shared;
+            std::int64_t const first = (static_cast<std::int64_t>(tile) - work.whole) * steps;
+            for (int step = 0; step < steps; ++step)
+              CHECK(work.cluster_of(first + step) == whose[tile][static_cast<std::size_t>(step)]);
+          }
+        }
+  CHECK(shared > 0);
+  // Gradients of weights of GPT-2 124M over 4096 tokens by six pieces: 768x2304 is shared, 768x3072 is not.
+  CHECK(cuda::share_pieces(3, 12, 384, 66, true).whole == 0);
+  CHECK(cuda::share_pieces(3, 16, 384, 66, true).whole == 48);
+  CHECK(cuda::share_pieces(3, 12, 384, 66, false).whole == 36);
 }
 
 TEST_CASE("the workspace of a GPU has room for pieces where there are some") {

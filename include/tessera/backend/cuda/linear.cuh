@@ -138,7 +138,7 @@ bool run_planned_product(Context<Cuda>& context, Product<T, Y> const& p) {
   if (p.pre && (!fuses_gelu_derivative<T> || p.residual || p.columns % 8 != 0 || alignment_of(p.pre) < 16))
     return false;
   if constexpr (std::is_same_v<T, float>)
-    if (int const terms = piece_terms(context.math().product); terms > 0 && run_by_pieces(context, p, terms))
+    if (int const terms = piece_terms(context.math().product); terms > 0 && run_by_copies(context, p, terms))
       return true;
   BlasPlan* const plan = context.plans().find(key_of(p, context.math().product));
   if (!plan) return false;
@@ -148,7 +148,7 @@ bool run_planned_product(Context<Cuda>& context, Product<T, Y> const& p) {
   return true;
 }
 
-/// Runs a product by this library's own kernel where that is faster; false where it is not, or cannot. With
+/// Runs a product by this library's own kernels where that is faster; false where it is not, or cannot. With
 /// `activated` y is the sums with their bias, and `activated` their gelu. `partials`, which go with p.pre
 /// alone, become the sums of y over blocks of rows.
 template <class T, class Y>
@@ -180,6 +180,11 @@ bool run_warpgroup_product(Context<Cuda>& context, Product<T, Y> const& p, T* ac
       return run(std::integral_constant<ProductEnd, ProductEnd::residual>{});
     }
     return run(std::integral_constant<ProductEnd, ProductEnd::bias>{});
+  } else if constexpr (std::is_same_v<T, float> && std::is_same_v<Y, float>) {
+    int const terms = piece_terms(context.math().product);
+    return terms > 0 && !partials &&
+           suits_planes(p.rows, p.columns, p.depth, terms, context.workspace().size()) &&
+           run_by_planes(context, p, terms, activated);
   } else {
     return false;
   }
@@ -194,7 +199,8 @@ void run_product(Context<Cuda>& context, Product<T, Y> const& p) {
   if constexpr (std::is_same_v<T, Y>) {
     Product<T, Y> plain = p;
     plain.pre = nullptr;
-    if (p.pre && run_planned_product(context, plain))
+    if (p.pre && ((std::is_same_v<T, float> && run_warpgroup_product(context, plain)) ||
+                  run_planned_product(context, plain)))
       return run_transform<compute_t<T>>(context.stream(), p.rows * p.columns, TimesGeluDerivative<T>{},
                                          p.pre, p.y);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of fp32 values by pieces of bfloat16 on tensor cores (pieces.hpp): the kernel that forms pieces,
-// and the blocks of a product.
+// Products of fp32 values by pieces of bfloat16 on tensor cores (pieces.hpp): the kernels that form pieces,
+// and the blocks of a product, each by this library's own kernel or by cuBLASLt.
 #pragma once
 
 #include <algorithm>
@@ -12,28 +12,55 @@
 #include "tessera/backend/cuda/context.cuh"
 #include "tessera/backend/cuda/kernel.cuh"
 #include "tessera/backend/cuda/pieces.hpp"
+#include "tessera/backend/cuda/product_pieces.cuh"
+#include "tessera/backend/cuda/tensor_cores.cuh"
 
 namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// A block of a matrix as stored, and where its pieces go: as the matrix lies, one copy a term, side by side
-/// along the depth of the product, wherever that runs. What extends it to whole units is zero.
+/// A block of a matrix as stored, and where its pieces go, as the matrix lies: planes, or one copy a term
+/// side by side along the depth of the product, wherever that runs. What extends it to whole units is zero.
 struct PieceForm {
   float const* from;
   std::int64_t from_stride;
   unsigned lines, width;
   bool packed;  // lines of `from` start at multiples of 16 bytes
   bfloat16* to;
-  unsigned line_end, width_end;  // of the pieces, in whole units
-  std::int64_t line_stride, term_stride;
+  unsigned line_end, width_end;            // of the pieces, in whole units
+  std::int64_t line_stride, piece_stride;  // of a plane, or of a term's copy
 };
 
-/// Eight values a thread.
-template <int Terms, bool Left>
-__global__ __launch_bounds__(256) void form_pieces(PieceForm form) {
+/// Eight values a thread: pieces_of, in words of two.
+__device__ __forceinline__ void form_eight(float (&value)[8], unsigned (&piece)[3][4]) {
+  bool common = true;  // no first piece is an infinity or NaN
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    float low = value[2 * i], high = value[2 * i + 1];
+#pragma unroll
+    for (int k = 0; k < 3; ++k) {
+      unsigned const both = pack<bfloat16>(low, high);
+      piece[k][i] = both;
+      if (k == 0) common &= (both & 0x7f80u) != 0x7f80u && (both & 0x7f800000u) != 0x7f800000u;
+      low -= __uint_as_float(both << 16);
+      high -= __uint_as_float(both & 0xffff0000u);
+    }
+  }
+  if (common) return;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    Pieces const low = pieces_of(value[2 * i]), high = pieces_of(value[2 * i + 1]);
+#pragma unroll
+    for (int k = 0; k < 3; ++k)
+      piece[k][i] = low.value[k].bits | static_cast<unsigned>(high.value[k].bits) << 16;
+  }
+}
+
+/// Visits a thread's eight values: their pieces, and where the first of them goes.
+template <class F>
+__device__ __forceinline__ void form_at(PieceForm const& form, unsigned block, F&& visit) {
   constexpr int n = static_cast<int>(piece_unit);
-  unsigned const vectors = form.width_end / n, at = blockIdx.x * 256u + threadIdx.x;
+  unsigned const vectors = form.width_end / n, at = block * 256u + threadIdx.x;
   unsigned const line = at / vectors, column = at % vectors * n;
   if (line >= form.line_end) return;
   std::int64_t const there = line < form.lines && column < form.width ? form.width - column : 0;
@@ -46,23 +73,42 @@ __global__ __launch_bounds__(256) void form_pieces(PieceForm form) {
 #pragma unroll
     for (int k = 0; k < 4; ++k) value[i + k] = four.value[k];
   }
-  Pack<bfloat16, n> piece[3];
-#pragma unroll
-  for (int i = 0; i < n; ++i) {
-    Pieces const pieces = pieces_of(value[i]);
-#pragma unroll
-    for (int k = 0; k < 3; ++k) piece[k].value[i] = pieces.value[k];
-  }
-  bfloat16* const to = form.to + line * form.line_stride + column;
-#pragma unroll
-  for (int term = 0; term < Terms; ++term)
-    store<n, true>(to + term * form.term_stride, piece[piece_of(Terms, Left, term)], n);
+  unsigned piece[3][n / 2];
+  form_eight(value, piece);
+  visit(piece, form.to + line * form.line_stride + column);
+}
+__device__ __forceinline__ void store_pieces(bfloat16* to, unsigned const (&piece)[4]) {
+  store_word(reinterpret_cast<uint4*>(to), uint4{piece[0], piece[1], piece[2], piece[3]});
 }
 
+/// A copy of a piece for each term.
+template <int Terms, bool Left>
+__global__ __launch_bounds__(256) void form_pieces(PieceForm form) {
+  form_at(form, blockIdx.x, [&](auto const& piece, bfloat16* to) {
+#pragma unroll
+    for (int term = 0; term < Terms; ++term)
+      store_pieces(to + term * form.piece_stride, piece[piece_of(Terms, Left, term)]);
+  });
+}
+/// Planes of the first so many pieces of two operands, of which the first blocks have the first.
+template <int Count>
+__global__ __launch_bounds__(256) void form_planes(__grid_constant__ PieceForm const first,
+                                                   __grid_constant__ PieceForm const second,
+                                                   unsigned first_blocks) {
+  bool const is_first = blockIdx.x < first_blocks;
+  PieceForm const& form = is_first ? first : second;
+  form_at(form, is_first ? blockIdx.x : blockIdx.x - first_blocks, [&](auto const& piece, bfloat16* to) {
+#pragma unroll
+    for (int k = 0; k < Count; ++k) store_pieces(to + k * form.piece_stride, piece[k]);
+  });
+}
+
+inline unsigned blocks_of(PieceForm const& form) {
+  return blocks_for(std::int64_t{form.line_end} * form.width_end / piece_unit, 256);
+}
 template <bool Left>
 void run_form_pieces(cudaStream_t stream, PieceForm const& form, int terms) {
-  std::int64_t const vectors = std::int64_t{form.line_end} * form.width_end / piece_unit;
-  unsigned const blocks = static_cast<unsigned>((vectors + 255) / 256);
+  unsigned const blocks = blocks_of(form);
   if (terms == 6)
     form_pieces<6, Left><<<blocks, 256, 0, stream>>>(form);
   else
@@ -106,67 +152,160 @@ struct PieceOperand {
   bool along_lines;  // the depth runs along the lines as stored
 };
 
-/// Forms the pieces of a block of an operand that begins at `first` and `deep`.
-template <bool Left>
-void form_block(cudaStream_t stream, PieceOperand const& of, std::int64_t first, std::int64_t extent,
-                std::int64_t deep, std::int64_t depth, int terms, std::byte* to) {
-  std::int64_t const stride = of.along_lines ? of.depth : of.extent, whole = in_piece_units(depth);
+/// Which of an operand: a block of its extent and of the depth.
+struct PieceRange {
+  std::int64_t first, extent, deep, depth;
+};
+/// Where the pieces of a block of an operand go: planes, or one copy for each of so many terms.
+inline PieceForm form_of(PieceOperand const& of, PieceRange const& at, bool planes, int terms,
+                         std::byte* to) {
+  std::int64_t const stride = of.along_lines ? of.depth : of.extent, whole = in_piece_units(at.depth);
   PieceForm form{};
-  form.from = of.data + (of.along_lines ? first * stride + deep : deep * stride + first);
+  form.from = of.data + (of.along_lines ? at.first * stride + at.deep : at.deep * stride + at.first);
   form.from_stride = stride;
   form.packed = stride % 4 == 0 && alignment_of(form.from) == 16;
   form.to = reinterpret_cast<bfloat16*>(to);
-  form.lines = static_cast<unsigned>(of.along_lines ? extent : depth);
-  form.width = static_cast<unsigned>(of.along_lines ? depth : extent);
-  form.line_end = static_cast<unsigned>(of.along_lines ? extent : whole);
+  form.lines = static_cast<unsigned>(of.along_lines ? at.extent : at.depth);
+  form.width = static_cast<unsigned>(of.along_lines ? at.depth : at.extent);
+  form.line_end = of.along_lines || planes ? form.lines : static_cast<unsigned>(whole);
   form.width_end = static_cast<unsigned>(in_piece_units(form.width));
-  form.line_stride = of.along_lines ? terms * whole : form.width_end;
-  form.term_stride = of.along_lines ? whole : whole * form.width_end;
-  run_form_pieces<Left>(stream, form, terms);
+  bool const beside = of.along_lines && !planes;  // copies share lines
+  form.line_stride = beside ? terms * whole : form.width_end;
+  form.piece_stride = beside ? whole : std::int64_t{form.line_end} * form.width_end;
+  return form;
 }
 
-/// Runs a product by pieces; false where cuBLASLt lacks a plan for a block of it. gelu' is not fused. One
-/// block after another uses the room for pieces, and each sum goes on from block to block over the depth.
-inline bool run_by_pieces(Context<Cuda>& context, Product<float> p, int terms) {
-  std::span<std::byte> const room = context.pieces();
-  PieceBlocks const size = piece_blocks(p.rows, p.columns, p.depth, terms, room.size());
-  if (size.rows == 0) {
+/// A block of a product.
+struct PieceBlock {
+  std::int64_t row, rows, column, columns, deep, depth;
+  PieceRange left() const { return {row, rows, deep, depth}; }
+  PieceRange right() const { return {column, columns, deep, depth}; }
+};
+/// The operands of a product and its blocks, as many as have room for so many copies of values.
+struct PieceSplit {
+  PieceOperand left, right;
+  PieceBlocks size;
+  std::int64_t rows, columns, depth;
+  std::byte *lefts, *rights;  // their pieces
+
+  PieceSplit(Product<float> const& p, int terms, int copies, std::span<std::byte> room)
+      : left{p.a, p.rows, p.depth, !p.a_transposed},
+        right{p.b, p.columns, p.depth, p.b_transposed},
+        size(piece_blocks(p.rows, p.columns, p.depth, terms, copies, room.size())),
+        rows(p.rows),
+        columns(p.columns),
+        depth(p.depth),
+        lefts(room.data()),
+        rights(lefts + piece_bytes_of(size.rows, size.depth, copies)) {}
+
+  // Along the other operand the one that stays is formed once.
+  bool forms_left(PieceBlock const& at) const { return !size.left_stays || at.column == 0; }
+  bool forms_right(PieceBlock const& at) const { return size.left_stays || at.row == 0; }
+
+  /// Visits the blocks in order, until one fails.
+  template <class F>
+  bool for_blocks(F&& visit) const {
+    for (std::int64_t deep = 0; deep < depth; deep += size.depth)
+      for (std::int64_t stay = 0; stay < (size.left_stays ? rows : columns);
+           stay += size.left_stays ? size.rows : size.columns)
+        for (std::int64_t move = 0; move < (size.left_stays ? columns : rows);
+             move += size.left_stays ? size.columns : size.rows) {
+          std::int64_t const row = size.left_stays ? stay : move, column = size.left_stays ? move : stay;
+          if (!visit(PieceBlock{row, std::min(size.rows, rows - row), column,
+                                std::min(size.columns, columns - column), deep,
+                                std::min(size.depth, depth - deep)}))
+            return false;
+        }
+    return true;
+  }
+};
+
+/// Runs a product by pieces on warpgroups; false, and nothing is touched, where it cannot: a is transposed
+/// and b is, too, or the product has more of an end than one of ProductEnd. With `activated` y is the sums
+/// with their bias, and `activated` their gelu.
+template <class T>
+bool run_by_planes(Context<Cuda>& context, Product<T> const& p, int terms, T* activated = nullptr) {
+  static_assert(std::is_same_v<T, float>);
+  if (p.depth == 0 || (p.a_transposed && p.b_transposed) || (p.pre && (p.bias || p.residual || activated)) ||
+      (activated && p.residual) || !has_warpgroups())
+    return false;
+  int const count = pieces_in(terms);
+  PieceSplit const split(p, terms, count, context.pieces());
+  bool const own_end = p.pre || activated;
+  if (split.size.rows == 0 || (own_end && (p.a_transposed || split.size.depth < p.depth))) return false;
+  auto const planes_of = [count](PieceForm const& form) {
+    return PiecePlanes{form.to, form.lines, form.width, form.line_stride, form.piece_stride, count};
+  };
+  return split.for_blocks([&](PieceBlock const& at) {
+    PieceForm const left = form_of(split.left, at.left(), true, terms, split.lefts),
+                    right = form_of(split.right, at.right(), true, terms, split.rights);
+    std::int64_t const from = at.row * p.columns + at.column;
+    bool const first = at.deep == 0;
+    auto const block_of = [from](float const* matrix) {
+      return matrix ? const_cast<float*>(matrix) + from : nullptr;  // what is written is not const
+    };
+    PieceEnd end{};
+    end.rows = at.rows;
+    end.columns = at.columns;
+    end.depth = at.depth;
+    end.stride = p.columns;
+    end.y = block_of(activated ? activated : p.y);
+    end.pre = block_of(activated ? p.y : p.pre ? p.pre : first ? p.residual : p.y);
+    end.bias = first && p.bias ? p.bias + at.column : nullptr;
+    end.scale = static_cast<float>(p.scale);
+    unsigned const lefts = split.forms_left(at) ? blocks_of(left) : 0,
+                   rights = split.forms_right(at) ? blocks_of(right) : 0;
+    auto const run = [&]<bool Columns, bool Rows, ProductEnd End>(std::integral_constant<ProductEnd, End>,
+                                                                  std::bool_constant<Columns>,
+                                                                  std::bool_constant<Rows>) {
+      PieceProduct<Columns, Rows, End> product;
+      if (!product.describe(planes_of(left), planes_of(right), terms, end, context.workspace())) return false;
+      (count == 3 ? form_planes<3> : form_planes<2>)<<<lefts + rights, 256, 0, context.stream()>>>(
+          left, right, lefts);
+      product.run(context.stream());
+      return true;
+    };
+    auto const run_end = [&]<ProductEnd End>(std::integral_constant<ProductEnd, End> is) {
+      if constexpr (End == ProductEnd::bias || End == ProductEnd::residual)
+        if (p.a_transposed) return run(is, std::true_type{}, std::true_type{});
+      return p.b_transposed ? run(is, std::false_type{}, std::false_type{})
+                            : run(is, std::false_type{}, std::true_type{});
+    };
+    bool const runs = [&] {
+      if (activated) return run_end(std::integral_constant<ProductEnd, ProductEnd::gelu>{});
+      if (p.pre) return run_end(std::integral_constant<ProductEnd, ProductEnd::gelu_derivative>{});
+      if (end.pre && !adds_to_parts(end, terms, context.workspace().size()))
+        return run_end(std::integral_constant<ProductEnd, ProductEnd::residual>{});
+      return run_end(std::integral_constant<ProductEnd, ProductEnd::bias>{});
+    }();
+    if (!runs && !(first && at.row == 0 && at.column == 0))
+      context.check(cudaErrorInvalidConfiguration, "a block of a product by pieces");
+    return runs;
+  });
+}
+
+/// Runs a product by pieces on cuBLASLt; false where that lacks a plan for a block of it. gelu' is not fused.
+/// One block after another uses the room for pieces, and each sum goes on from block to block over the depth.
+inline bool run_by_copies(Context<Cuda>& context, Product<float> p, int terms) {
+  PieceSplit const split(p, terms, terms, context.pieces());
+  if (split.size.rows == 0) {
     context.check(cudaErrorInvalidConfiguration,
                   "a product by pieces, whose workspace has no room for them (give the format of products to "
                   "workspace_bytes)");
     return true;
   }
-  PieceOperand const left{p.a, p.rows, p.depth, !p.a_transposed},
-      right{p.b, p.columns, p.depth, p.b_transposed};
   auto const line_of = [terms](PieceOperand const& of, std::int64_t extent, std::int64_t depth) {
     return of.along_lines ? terms * in_piece_units(depth) : in_piece_units(extent);
   };
-  struct Block {
-    std::int64_t row, rows, column, columns, deep, depth;
-  };
-  auto const for_blocks = [&](auto const& visit) {
-    for (std::int64_t deep = 0; deep < p.depth; deep += size.depth)
-      for (std::int64_t stay = 0; stay < (size.left_stays ? p.rows : p.columns);
-           stay += size.left_stays ? size.rows : size.columns)
-        for (std::int64_t move = 0; move < (size.left_stays ? p.columns : p.rows);
-             move += size.left_stays ? size.columns : size.rows) {
-          std::int64_t const row = size.left_stays ? stay : move, column = size.left_stays ? move : stay;
-          if (!visit(Block{row, std::min(size.rows, p.rows - row), column,
-                           std::min(size.columns, p.columns - column), deep,
-                           std::min(size.depth, p.depth - deep)}))
-            return false;
-        }
-    return true;
-  };
-  auto const plan_of = [&](Block const& at) {
+  auto const plan_of = [&](PieceBlock const& at) {
     std::int64_t const from = at.row * p.columns + at.column;
     bool const first = at.deep == 0;
     ProductKey key;
     key.rows = at.rows;
     key.columns = at.columns;
     key.depth = terms * in_piece_units(at.depth);
-    key.a_stride = line_of(left, at.rows, at.depth);
-    key.b_stride = line_of(right, at.columns, at.depth);
+    key.a_stride = line_of(split.left, at.rows, at.depth);
+    key.b_stride = line_of(split.right, at.columns, at.depth);
     key.y_stride = p.columns;
     key.a_transposed = p.a_transposed;
     key.b_transposed = p.b_transposed;
@@ -178,7 +317,9 @@ inline bool run_by_pieces(Context<Cuda>& context, Product<float> p, int terms) {
     key.extra_alignment = alignment_of(first && p.bias ? p.bias + at.column : nullptr);
     return context.plans().find(key);
   };
-  auto const planned = [&] { return for_blocks([&](Block const& at) { return plan_of(at) != nullptr; }); };
+  auto const planned = [&] {
+    return split.for_blocks([&](PieceBlock const& at) { return plan_of(at) != nullptr; });
+  };
   if (!planned()) {
     if (!p.bias) return false;
     Product<float> const biased = p;  // the bias before the product, then
@@ -187,18 +328,17 @@ inline bool run_by_pieces(Context<Cuda>& context, Product<float> p, int terms) {
     if (!planned()) return false;
     run_start_with_bias(context.stream(), biased);
   }
-  std::byte* const lefts = room.data();
-  std::byte* const rights = lefts + piece_bytes_of(size.rows, size.depth, terms);
-  for_blocks([&](Block const& at) {
-    // Along the other operand the one that stays is formed once.
-    if (!size.left_stays || at.column == 0)
-      form_block<true>(context.stream(), left, at.row, at.rows, at.deep, at.depth, terms, lefts);
-    if (size.left_stays || at.row == 0)
-      form_block<false>(context.stream(), right, at.column, at.columns, at.deep, at.depth, terms, rights);
+  split.for_blocks([&](PieceBlock const& at) {
+    if (split.forms_left(at))
+      run_form_pieces<true>(context.stream(), form_of(split.left, at.left(), false, terms, split.lefts),
+                            terms);
+    if (split.forms_right(at))
+      run_form_pieces<false>(context.stream(), form_of(split.right, at.right(), false, terms, split.rights),
+                             terms);
     std::int64_t const from = at.row * p.columns + at.column;
     bool const first = at.deep == 0;
-    ProductOperands const operands{lefts,
-                                   rights,
+    ProductOperands const operands{split.lefts,
+                                   split.rights,
                                    (first && p.residual ? p.residual : p.y) + from,
                                    p.bias ? p.bias + at.column : nullptr,
                                    p.y + from,

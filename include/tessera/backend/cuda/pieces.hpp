@@ -4,8 +4,9 @@
 //
 // a = a1 + a2 + a3, each a bfloat16, so that a product of fp32 matrices is one product of bfloat16 matrices
 // over a depth six times as long, [a3 a2 a1 a2 a1 a1] [b1 b2 b3 b1 b2 b1], with fp32 sums that begin with the
-// smallest terms. What is left out is at most 2^-23 of |a||b| but for values near the largest; with the last
-// three terms alone, 3 x 2^-16.
+// smallest terms. A library's product needs these matrices in memory, of a copy a term; one that visits the
+// terms itself (product_pieces.cuh) needs each piece once. What is left out is at most 2^-23 of |a||b| but
+// for values near the largest; with the last three terms alone, 3 x 2^-16.
 #pragma once
 
 #include <algorithm>
@@ -40,11 +41,15 @@ TESSERA_HOST_DEVICE constexpr Pieces pieces_of(float value) {
   return pieces;
 }
 
-/// Which piece of the left or of the right operand stands in a term, of three or six.
+/// Which piece of the left or of the right operand stands in a term, of three or six. A digit a term, the
+/// first one last; no table, since kernels would keep that in local memory.
 TESSERA_HOST_DEVICE constexpr int piece_of(int terms, bool left, int term) {
-  constexpr int lefts[] = {2, 1, 0, 1, 0, 0}, rights[] = {0, 1, 2, 0, 1, 0};
-  return left ? lefts[6 - terms + term] : rights[6 - terms + term];
+  constexpr unsigned lefts = 0x001012, rights = 0x010210;
+  return static_cast<int>((left ? lefts : rights) >> 4 * (6 - terms + term) & 3);
 }
+
+/// How many pieces of an operand stand in so many terms.
+constexpr int pieces_in(int terms) { return terms == 6 ? 3 : 2; }
 
 /// Extents of pieces are multiples of this, by zeros: rows of 16 bytes.
 inline constexpr std::int64_t piece_unit = 8;
@@ -60,17 +65,17 @@ struct PieceBlocks {
   bool left_stays = true;
 };
 
-/// Bytes of the pieces of an operand's block.
-constexpr std::size_t piece_bytes_of(std::int64_t extent, std::int64_t depth, int terms) {
-  return static_cast<std::size_t>(in_piece_units(extent) * in_piece_units(depth) * terms) * sizeof(bfloat16);
+/// Bytes of so many pieces, or copies of pieces, of each value of an operand's block.
+constexpr std::size_t piece_bytes_of(std::int64_t extent, std::int64_t depth, int copies) {
+  return static_cast<std::size_t>(in_piece_units(extent) * in_piece_units(depth) * copies) * sizeof(bfloat16);
 }
 
-/// The blocks that take the least time, given so many bytes for pieces: a block more over the depth reads and
-/// writes the result again, one of the operand that stays forms the other's pieces again, each costs some
-/// microseconds, and a small result leaves multiprocessors idle. A function of its arguments alone, since the
-/// bits of a result follow from it.
+/// The blocks that take the least time, given so many bytes for pieces, `copies` of each value: a block more
+/// over the depth reads and writes the result again, one of the operand that stays forms the other's pieces
+/// again, each costs some microseconds, and a small result leaves multiprocessors idle. A function of its
+/// arguments alone, since the bits of a result follow from it.
 constexpr PieceBlocks piece_blocks(std::int64_t rows, std::int64_t columns, std::int64_t depth, int terms,
-                                   std::size_t bytes) {
+                                   int copies, std::size_t bytes) {
   // In bytes of memory, of which a Hopper GPU moves one in the time of 175 operations of its tensor cores.
   constexpr double block_cost = 16 << 20, operation_cost = 1.0 / 175;
   constexpr std::int64_t busy = 2 << 20;  // values of a result that is enough for all multiprocessors
@@ -78,7 +83,7 @@ constexpr PieceBlocks piece_blocks(std::int64_t rows, std::int64_t columns, std:
   double least = 0;
   for (std::int64_t parts = 1; rows > 0 && columns > 0 && depth > 0; parts += 1 + parts / 8) {
     std::int64_t const deep = in_piece_units((depth + parts - 1) / parts), slices = (depth + deep - 1) / deep;
-    std::int64_t const room = static_cast<std::int64_t>(bytes / sizeof(bfloat16)) / (deep * terms) /
+    std::int64_t const room = static_cast<std::int64_t>(bytes / sizeof(bfloat16)) / (deep * copies) /
                               piece_unit * piece_unit;  // rows and columns
     std::int64_t blocks = 0;
     for (bool const left_stays : {true, false}) {
@@ -92,7 +97,7 @@ constexpr PieceBlocks piece_blocks(std::int64_t rows, std::int64_t columns, std:
                          passing = in_piece_units((move + passes - 1) / passes);
       blocks = turns * passes;
       double const cost = 8.0 * static_cast<double>(slices - 1) * static_cast<double>(rows * columns) +
-                          (4.0 + 2.0 * terms) * static_cast<double>(depth * (stay + turns * move)) +
+                          (4.0 + 2.0 * copies) * static_cast<double>(depth * (stay + turns * move)) +
                           (block_cost + operation_cost * 2.0 * terms * static_cast<double>(deep) *
                                             static_cast<double>(std::max(busy, held * passing))) *
                               static_cast<double>(slices * blocks);
@@ -103,6 +108,66 @@ constexpr PieceBlocks piece_blocks(std::int64_t rows, std::int64_t columns, std:
     if (blocks == 1 || deep == piece_unit) break;  // more cuts only cost
   }
   return best;
+}
+
+/// How the tiles of a product are numbered, and whose they are: the first `whole` go around so many clusters
+/// of blocks; of the steps over the depth of all others each cluster has an even part.
+struct PieceWork {
+  int down, across, steps, clusters, whole;
+  bool columns_first;  // neighbours in number have the same columns
+
+  TESSERA_HOST_DEVICE constexpr std::int64_t shared_steps() const {
+    return (std::int64_t{down} * across - whole) * steps;
+  }
+  /// Of the shared steps, where a cluster's begin, and whose one is.
+  TESSERA_HOST_DEVICE constexpr std::int64_t begin(int cluster) const {
+    return cluster * shared_steps() / clusters;
+  }
+  TESSERA_HOST_DEVICE constexpr int cluster_of(std::int64_t step) const {
+    return static_cast<int>(((step + 1) * clusters - 1) / shared_steps());
+  }
+  TESSERA_HOST_DEVICE constexpr int down_of(int tile) const {
+    return columns_first ? tile % down : tile / across;
+  }
+  TESSERA_HOST_DEVICE constexpr int across_of(int tile) const {
+    return columns_first ? tile / down : tile % across;
+  }
+  /// Visits a cluster's parts of tiles: which tile, its steps, and whether it is the last.
+  template <class F>
+  TESSERA_HOST_DEVICE constexpr void for_parts(int cluster, F&& visit) const {
+    int const shared = whole * steps, first = shared + static_cast<int>(begin(cluster)),
+              end = shared + static_cast<int>(begin(cluster + 1));
+    int at = cluster * steps < shared ? cluster * steps : first;
+    while (at < end) {
+      int const tile = at / steps, from = at - tile * steps, rest = from + end - at;
+      int const to = at < shared || rest > steps ? steps : rest;
+      if (at >= shared)
+        at += to - from;
+      else if ((at += clusters * steps) >= shared)
+        at = first;
+      visit(tile, from, to, at >= end);
+    }
+  }
+};
+
+/// Shares so many tiles, of so many steps each, among clusters. Tiles that are left over are shared where
+/// that is worth the writing and reading of parts: `sharing` says that there is room for them.
+constexpr PieceWork share_pieces(std::int64_t down, std::int64_t across, std::int64_t steps, int clusters,
+                                 bool sharing) {
+  std::int64_t const tiles = down * across, rest = tiles % clusters;
+  // Parts take about as long as so many steps of everybody's. Clusters that share tiles are at different
+  // depths, so that less of what they read is still near: not where there are tiles for most of them.
+  constexpr std::int64_t cost = 32;
+  bool const shares = sharing && rest > 0 && 3 * rest < 2 * clusters && rest * steps >= clusters &&
+                      steps - rest * steps / clusters > cost;
+  PieceWork work{};
+  work.down = static_cast<int>(down);
+  work.across = static_cast<int>(across);
+  work.steps = static_cast<int>(steps);
+  work.clusters = shares ? clusters : static_cast<int>(std::min<std::int64_t>(clusters, tiles));
+  work.whole = static_cast<int>(shares ? tiles - rest : tiles);
+  work.columns_first = down <= across;
+  return work;
 }
 
 }  // namespace cuda

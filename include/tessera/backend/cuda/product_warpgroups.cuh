@@ -71,14 +71,14 @@ struct ProductTiles {
       "%60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
       "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, %96, %97, add, 1, "  \
       "1, "                                                                                                  \
-      "0, %98; }"                                                                                            \
+      "%99, %98; }"                                                                                          \
       : TESSERA_SUMS_96(as)                                                                                  \
-      : "l"(a), "l"(b), "n"(static_cast<int>(Rows)))
+      : "l"(a), "l"(b), "n"(static_cast<int>(Rows)), "n"(static_cast<int>(Columns)))
 #define TESSERA_WRITTEN(x) "=f"(x)
 #define TESSERA_CHANGED(x) "+f"(x)
 /// sums (64, 192) = or, with Add, += a (64, 16) b; b is (192, 16)^T, or with Rows (16, 192) in panels of 64
-/// columns. Without Add the sums' registers are free until here.
-template <class T, bool Rows, bool Add>
+/// columns. With Columns a is (16, 64)^T. Without Add the sums' registers are free until here.
+template <class T, bool Rows, bool Add, bool Columns = false>
 __device__ __forceinline__ void multiply_192(float (&sums)[24][4], std::uint64_t a, std::uint64_t b) {
   if constexpr (std::is_same_v<T, half> && Add)
     TESSERA_MULTIPLY("f16", TESSERA_CHANGED, "1");

@@ -13,19 +13,35 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// Boxes of `box_rows` by 64 columns of a row-major matrix (rows, columns) of 16-bit values without gaps,
-/// which arrive in rows of 128 bytes, swizzled as WarpgroupRows has them; what lies outside the matrix is
-/// zero. False where the driver takes no such matrix: a row is a multiple of 16 bytes, as is the address.
-inline bool make_tensor_map(CUtensorMap& map, void const* matrix, std::int64_t rows, std::int64_t columns,
-                            unsigned box_rows) {
+/// Boxes of lines of 128 bytes of some matrices of values of so many bytes, all as Extents says of columns,
+/// rows and matrices; strides in values, from row to row and from matrix to matrix. Lines are swizzled as
+/// WarpgroupRows has them; what lies outside a matrix is zero. False where the driver takes no such matrices:
+/// a row begins at a multiple of 16 bytes.
+struct BoxExtents {
+  std::int64_t columns, rows, matrices;
+};
+struct BoxStrides {
+  std::int64_t row, matrix;
+};
+inline bool make_tensor_map(CUtensorMap& map, CUtensorMapDataType type, void const* data, unsigned bytes,
+                            BoxExtents const& of, BoxStrides const& strides, BoxExtents const& box) {
   static auto* const encode = driver_function<decltype(cuTensorMapEncodeTiled)>("cuTensorMapEncodeTiled");
   if (!encode) return false;
-  cuuint64_t const extents[] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
-  cuuint64_t const strides[] = {static_cast<cuuint64_t>(columns) * 2};
-  cuuint32_t const box[] = {64, box_rows}, steps[] = {1, 1};
-  return encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, const_cast<void*>(matrix), extents, strides, box,
-                steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+  auto const wide = [](std::int64_t value) { return static_cast<cuuint64_t>(value); };
+  auto const narrow = [](std::int64_t value) { return static_cast<cuuint32_t>(value); };
+  cuuint64_t const extents[] = {wide(of.columns), wide(of.rows), wide(of.matrices)},
+                   lines[] = {wide(strides.row * bytes), wide(strides.matrix * bytes)};
+  cuuint32_t const boxes[] = {narrow(box.columns), narrow(box.rows), narrow(box.matrices)},
+                   steps[] = {1, 1, 1};
+  return encode(&map, type, of.matrices > 1 ? 3 : 2, const_cast<void*>(data), extents, lines, boxes, steps,
+                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+/// Boxes of `box_rows` by 64 columns of one matrix (rows, columns) of 16-bit values without gaps.
+inline bool make_tensor_map(CUtensorMap& map, void const* matrix, std::int64_t rows, std::int64_t columns,
+                            unsigned box_rows) {
+  return make_tensor_map(map, CU_TENSOR_MAP_DATA_TYPE_UINT16, matrix, 2, {columns, rows, 1},
+                         {columns, rows * columns}, {64, box_rows, 1});
 }
 
 /// A barrier in shared memory. Its phases alternate in parity, the first is even; one ends when `count` have
@@ -69,6 +85,11 @@ __device__ __forceinline__ void copy_box(void* to, CUtensorMap const& map, int r
       "l"(&map), "r"(shared_address(barrier)), "r"(column), "r"(row)
       : "memory");
 }
+/// Brings such a box near, into the L2 cache.
+__device__ __forceinline__ void prefetch_box(CUtensorMap const& map, int row, int column) {
+  asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global [%0, {%1, %2}];" ::"l"(&map), "r"(column), "r"(row)
+               : "memory");
+}
 /// The same to the same place, and to the same barrier, in each block of the cluster that `blocks` names.
 __device__ __forceinline__ void copy_box_to(unsigned short blocks, void* to, CUtensorMap const& map, int row,
                                             int column, std::uint64_t* barrier) {
@@ -76,6 +97,24 @@ __device__ __forceinline__ void copy_box_to(unsigned short blocks, void* to, CUt
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
       "[%1, {%3, %4}], [%2], %5;" ::"r"(shared_address(to)),
       "l"(&map), "r"(shared_address(barrier)), "r"(column), "r"(row), "h"(blocks)
+      : "memory");
+}
+
+/// The same two of one of several matrices.
+__device__ __forceinline__ void copy_box(void* to, CUtensorMap const& map, int matrix, int row, int column,
+                                         std::uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], "
+      "[%2];" ::"r"(shared_address(to)),
+      "l"(&map), "r"(shared_address(barrier)), "r"(column), "r"(row), "r"(matrix)
+      : "memory");
+}
+__device__ __forceinline__ void copy_box_to(unsigned short blocks, void* to, CUtensorMap const& map,
+                                            int matrix, int row, int column, std::uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+      "[%1, {%3, %4, %5}], [%2], %6;" ::"r"(shared_address(to)),
+      "l"(&map), "r"(shared_address(barrier)), "r"(column), "r"(row), "r"(matrix), "h"(blocks)
       : "memory");
 }
 
