@@ -3,6 +3,7 @@
 // out what they say, and blocks have room.
 #include "tessera/backend/cuda/pieces.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -168,48 +169,77 @@ TEST_CASE("blocks of a product have room for their pieces, and are few") {
   CHECK(cuda::piece_blocks(64, 64, 64, 6, 6, 0).rows == 0);
 }
 
-TEST_CASE("every step of every tile of a product has one cluster, in order") {
-  int shared = 0;
+TEST_CASE("every step of every tile of a product has one cluster, in order, and every part a place") {
+  constexpr std::size_t room = 1 << 20;
+  int even = 0, own = 0;
   for (int const clusters : {1, 7, 66})
     for (int const down : {1, 3, 16})
-      for (int const across : {1, 4, 25})
+      for (int const across : {1, 4, 16, 25})
         for (int const steps : {1, 40, 384}) {
           CAPTURE(clusters);
           CAPTURE(down);
           CAPTURE(across);
           CAPTURE(steps);
-          cuda::PieceWork const work = cuda::share_pieces(down, across, steps, clusters, true);
-          std::vector<std::vector<int>> whose(static_cast<std::size_t>(down * across));
-          std::set<std::pair<int, int>> places;
+          cuda::PieceWork const work = cuda::share_pieces(down, across, steps, clusters, room);
+          CHECK(work.clusters <= clusters);
+          struct Part {
+            int tile, from, to, cluster;
+          };
+          std::vector<Part> parts;
+          std::set<std::pair<int, int>> tiles;
+          std::set<int> places;
+          std::size_t placed = 0;
           for (int cluster = 0; cluster < work.clusters; ++cluster) {
-            int begins_within = 0, begins_with = 0, last = 0;  // of what are parts alone
+            int last = 0;
             work.for_parts(cluster, [&](int tile, int from, int to, bool is_last) {
-              std::vector<int>& owners = whose[static_cast<std::size_t>(tile)];
-              CHECK(from == static_cast<int>(owners.size()));  // clusters come in the order of a tile's steps
-              owners.resize(static_cast<std::size_t>(to), cluster);
-              places.insert({work.down_of(tile), work.across_of(tile)});
-              if (from > 0 || to < steps) ++(from > 0 ? begins_within : begins_with);
+              CHECK(last == 0);
               last += is_last;
+              parts.push_back({tile, from, to, cluster});
+              tiles.insert({work.down_of(tile), work.across_of(tile)});
+              if (from == 0 && to == steps) return;
+              int const place = work.place(cluster, tile, from == 0);
+              CHECK(place < work.places());
+              places.insert(place);
+              ++placed;
             });
-            CHECK(begins_within <= 1);
-            CHECK(begins_with <= 1);
             CHECK(last == 1);
           }
-          CHECK(places.size() == whose.size());
-          for (std::size_t tile = 0; tile < whose.size(); ++tile) {
-            REQUIRE(whose[tile].size() == static_cast<std::size_t>(steps));
-            if (static_cast<int>(tile) < work.whole) continue;
-            ++shared;
-            std::int64_t const first = (static_cast<std::int64_t>(tile) - work.whole) * steps;
-            for (int step = 0; step < steps; ++step)
-              CHECK(work.cluster_of(first + step) == whose[tile][static_cast<std::size_t>(step)]);
+          CHECK(places.size() == placed);
+          CHECK(tiles.size() == static_cast<std::size_t>(down * across));
+          std::sort(parts.begin(), parts.end(), [](Part const& a, Part const& b) {
+            return std::pair(a.tile, a.from) < std::pair(b.tile, b.from);
+          });
+          int tile = 0, step = 0, before = 0;
+          for (Part const& part : parts) {
+            REQUIRE(part.tile == tile);
+            REQUIRE(part.from == step);
+            REQUIRE(part.to > step);
+            if (step > 0) CHECK(part.cluster > before);  // in the order of a tile's steps
+            before = part.cluster;
+            if (tile >= work.whole && work.own > 0) {
+              ++own;
+              CHECK((step == 0 ? part.to == work.own : part.to == steps));
+            } else if (tile >= work.whole) {
+              ++even;
+              int const first = (tile - work.whole) * steps;
+              CHECK(work.cluster_of(first + part.from) == part.cluster);
+              CHECK(work.cluster_of(first + part.to - 1) == part.cluster);
+            }
+            step = part.to;
+            if (step == steps) step = 0, ++tile;
           }
+          CHECK(tile == down * across);
         }
-  CHECK(shared > 0);
-  // Gradients of weights of GPT-2 124M over 4096 tokens by six pieces: 768x2304 is shared, 768x3072 is not.
-  CHECK(cuda::share_pieces(3, 12, 384, 66, true).whole == 0);
-  CHECK(cuda::share_pieces(3, 16, 384, 66, true).whole == 48);
-  CHECK(cuda::share_pieces(3, 12, 384, 66, false).whole == 36);
+  CHECK(even > 0);
+  CHECK(own > 0);
+  // Gradients of weights of GPT-2 124M over 4096 tokens by six pieces: 768x2304 in even parts, 768x3072 with
+  // 16 clusters for the last quarters of the others' tiles.
+  CHECK(cuda::share_pieces(3, 12, 384, 66, room).clusters == 66);
+  CHECK(cuda::share_pieces(3, 12, 384, 66, room).own == 0);
+  CHECK(cuda::share_pieces(3, 16, 384, 66, room).clusters == 64);
+  CHECK(cuda::share_pieces(3, 16, 384, 66, room).own == 288);
+  CHECK(cuda::share_pieces(3, 12, 384, 66, 131).whole == 36);
+  CHECK(cuda::share_pieces(3, 16, 384, 66, 95).whole == 48);
 }
 
 TEST_CASE("the workspace of a GPU has room for pieces where there are some") {

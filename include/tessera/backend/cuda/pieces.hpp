@@ -111,62 +111,86 @@ constexpr PieceBlocks piece_blocks(std::int64_t rows, std::int64_t columns, std:
 }
 
 /// How the tiles of a product are numbered, and whose they are: the first `whole` go around so many clusters
-/// of blocks; of the steps over the depth of all others each cluster has an even part.
+/// of blocks, and the others are shared. Where there are few of these, each cluster has an even part of all
+/// their steps over the depth. Where there are more, each has a cluster of its own for its first `own` steps,
+/// and the other clusters have the rest of `each` tiles, so that all are at one depth.
 struct PieceWork {
   int down, across, steps, clusters, whole;
   bool columns_first;  // neighbours in number have the same columns
+  int own, each;       // 0 where parts are even
 
-  TESSERA_HOST_DEVICE constexpr std::int64_t shared_steps() const {
-    return (std::int64_t{down} * across - whole) * steps;
-  }
-  /// Of the shared steps, where a cluster's begin, and whose one is.
-  TESSERA_HOST_DEVICE constexpr std::int64_t begin(int cluster) const {
-    return cluster * shared_steps() / clusters;
-  }
-  TESSERA_HOST_DEVICE constexpr int cluster_of(std::int64_t step) const {
-    return static_cast<int>(((step + 1) * clusters - 1) / shared_steps());
-  }
+  TESSERA_HOST_DEVICE constexpr int shared() const { return down * across - whole; }
   TESSERA_HOST_DEVICE constexpr int down_of(int tile) const {
     return columns_first ? tile % down : tile / across;
   }
   TESSERA_HOST_DEVICE constexpr int across_of(int tile) const {
     return columns_first ? tile / down : tile % across;
   }
+  /// Of the steps of shared tiles in even parts, where a cluster's begin, and whose one is.
+  TESSERA_HOST_DEVICE constexpr int begin(int cluster) const {
+    return static_cast<int>(std::int64_t{cluster} * shared() * steps / clusters);
+  }
+  TESSERA_HOST_DEVICE constexpr int cluster_of(int step) const {
+    return static_cast<int>(((step + std::int64_t{1}) * clusters - 1) / (std::int64_t{shared()} * steps));
+  }
+
   /// Visits a cluster's parts of tiles: which tile, its steps, and whether it is the last.
   template <class F>
   TESSERA_HOST_DEVICE constexpr void for_parts(int cluster, F&& visit) const {
-    int const shared = whole * steps, first = shared + static_cast<int>(begin(cluster)),
-              end = shared + static_cast<int>(begin(cluster + 1));
-    int at = cluster * steps < shared ? cluster * steps : first;
-    while (at < end) {
-      int const tile = at / steps, from = at - tile * steps, rest = from + end - at;
-      int const to = at < shared || rest > steps ? steps : rest;
-      if (at >= shared)
+    bool const rests = own > 0 && cluster >= shared();
+    int const length = own == 0 ? steps : rests ? steps - own : own, first = rests ? own : 0;
+    int at = own == 0 ? begin(cluster) : rests ? (cluster - shared()) * each * length : cluster * length;
+    int end = own == 0 ? begin(cluster + 1) : at + (rests ? each : 1) * length;
+    if (end > shared() * length) end = shared() * length;
+    for (int next = cluster; next < whole || at < end;) {
+      int tile = next, from = 0, to = steps;
+      if (next < whole) {
+        next += clusters;
+      } else {
+        int const within = at % length, rest = within + end - at;
+        tile = whole + at / length;
+        from = first + within;
+        to = first + (rest < length ? rest : length);
         at += to - from;
-      else if ((at += clusters * steps) >= shared)
-        at = first;
-      visit(tile, from, to, at >= end);
+      }
+      visit(tile, from, to, next >= whole && at >= end);
     }
+  }
+
+  /// How many places sums of parts have, and which is that of a part: a cluster has at most two in even
+  /// parts, one that begins within a tile, and one that begins with a tile and ends before it.
+  TESSERA_HOST_DEVICE constexpr int places() const { return 2 * (own > 0 ? shared() : clusters); }
+  TESSERA_HOST_DEVICE constexpr int place(int cluster, int tile, bool begins_tile) const {
+    return 2 * (own > 0 ? tile - whole : cluster) + begins_tile;
   }
 };
 
 /// Shares so many tiles, of so many steps each, among clusters. Tiles that are left over are shared where
-/// that is worth the writing and reading of parts: `sharing` says that there is room for them.
+/// that is worth the writing and reading of parts, given places for so many parts.
 constexpr PieceWork share_pieces(std::int64_t down, std::int64_t across, std::int64_t steps, int clusters,
-                                 bool sharing) {
+                                 std::size_t places) {
   std::int64_t const tiles = down * across, rest = tiles % clusters;
-  // Parts take about as long as so many steps of everybody's. Clusters that share tiles are at different
+  // Parts take about as long as so many steps of everybody's. Clusters that have even parts are at different
   // depths, so that less of what they read is still near: not where there are tiles for most of them.
   constexpr std::int64_t cost = 32;
-  bool const shares = sharing && rest > 0 && 3 * rest < 2 * clusters && rest * steps >= clusters &&
-                      steps - rest * steps / clusters > cost;
+  bool const even = 3 * rest < 2 * clusters;
+  std::int64_t const others = clusters - rest, each = (rest + others - 1) / others,
+                     own = even ? 0 : steps - steps / (each + 1);
+  bool const shares = rest > 0 && rest * steps >= clusters &&
+                      steps - (even ? rest * steps / clusters : own) > cost &&
+                      static_cast<std::size_t>(2 * (even ? clusters : rest)) <= places;
   PieceWork work{};
   work.down = static_cast<int>(down);
   work.across = static_cast<int>(across);
   work.steps = static_cast<int>(steps);
-  work.clusters = shares ? clusters : static_cast<int>(std::min<std::int64_t>(clusters, tiles));
   work.whole = static_cast<int>(shares ? tiles - rest : tiles);
+  work.clusters = static_cast<int>(!shares          ? std::min<std::int64_t>(clusters, tiles)
+                                   : even           ? clusters
+                                   : work.whole > 0 ? clusters
+                                                    : rest + (rest + each - 1) / each);
   work.columns_first = down <= across;
+  work.own = static_cast<int>(shares ? own : 0);
+  work.each = static_cast<int>(shares && !even ? each : 0);
   return work;
 }
 

@@ -48,12 +48,6 @@ struct PieceTiles : ProductTiles {
   static constexpr int part_bytes = 2 * rows * ProductTiles::columns * 4;  // of a cluster's tile
 };
 
-/// Where the sums of a part of a tile go, in lines of a tile's columns. A cluster has at most two that are
-/// not whole tiles: one that begins within a tile, and one that begins with a tile and ends before it.
-constexpr __host__ __device__ int row_of_part(int cluster, bool begins_tile) {
-  return (2 * cluster + begins_tile) * 2 * PieceTiles::rows;
-}
-
 /// Strip `i` of a warp's tile, which begins at (row, column): both sides of a panel follow each other.
 struct PieceStripAt {
   static constexpr int count = 2 * PieceTiles::panels;
@@ -302,8 +296,8 @@ __global__ TESSERA_CLUSTER __launch_bounds__(PieceTiles::threads, 1) void produc
       }
       bool const part = End == ProductEnd::bias && !whole;  // the sums themselves then
       finish_pieces<End>(sums, part ? 1.0f : scale, strip, part ? parts_map : y_map, pre_map,
-                         (part ? row_of_part(cluster, from == 0) : row) + own_row, part ? 0 : column,
-                         fetched++);
+                         (part ? work.place(cluster, tile, from == 0) * 2 * Tiles::rows : row) + own_row,
+                         part ? 0 : column, fetched++);
     });
     if (lane == 0) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
   }
@@ -320,8 +314,9 @@ static __global__ __launch_bounds__(256) void finish_parts(__grid_constant__ Pie
                                                            float const* parts) {
   constexpr int groups = PieceTiles::columns / 4;
   int const tile = work.whole + static_cast<int>(blockIdx.x);
-  std::int64_t const begin = std::int64_t{blockIdx.x} * work.steps, behind = begin + work.steps;
-  int const first = work.cluster_of(begin), last = work.cluster_of(behind - 1);
+  int const begin = static_cast<int>(blockIdx.x) * work.steps;
+  int const first = work.own > 0 ? 0 : work.cluster_of(begin),
+            last = work.own > 0 ? 1 : work.cluster_of(begin + work.steps - 1);
   if (first == last) return;  // nobody shared it
   auto const add = [](Pack<float, 4>& sum, Pack<float, 4> const& more) {
 #pragma unroll
@@ -333,8 +328,8 @@ static __global__ __launch_bounds__(256) void finish_parts(__grid_constant__ Pie
               column = work.across_of(tile) * PieceTiles::columns + c;
     if (row >= end.rows || column >= end.columns) continue;
     auto const part = [&](int cluster, bool begins_tile) {
-      return load<4, true>(
-          parts + std::int64_t{row_of_part(cluster, begins_tile) + r} * PieceTiles::columns + c, 4);
+      int const line = work.place(cluster, tile, begins_tile) * 2 * PieceTiles::rows + r;
+      return load<4, true>(parts + std::int64_t{line} * PieceTiles::columns + c, 4);
     };
     Pack<float, 4> sum = part(first, true);
     for (int cluster = first + 1; cluster <= last; ++cluster) add(sum, part(cluster, false));
@@ -367,8 +362,8 @@ inline PieceWork work_of_pieces(std::int64_t rows, std::int64_t columns, std::in
   int const clusters = std::max(1, processors() / 2);
   return share_pieces((rows + 2 * PieceTiles::rows - 1) / (2 * PieceTiles::rows),
                       (columns + PieceTiles::columns - 1) / PieceTiles::columns,
-                      terms * ((depth + PieceTiles::depth - 1) / PieceTiles::depth), clusters,
-                      std::size_t{2} * static_cast<std::size_t>(clusters) * PieceTiles::part_bytes <= bytes);
+                      terms * ((depth + PieceTiles::depth - 1) / PieceTiles::depth),
+                      std::max(1, processors() / 2), bytes / PieceTiles::part_bytes);
 }
 
 /// Whether a product costs less here, pieces included, than by a library from copies of pieces: its tiles
@@ -379,7 +374,7 @@ inline bool suits_planes(std::int64_t rows, std::int64_t columns, std::int64_t d
   PieceWork const work = work_of_pieces(rows, columns, depth, terms, bytes);
   std::int64_t const all = std::max(1, processors() / 2), tiles = std::int64_t{work.down} * work.across,
                      turns = (tiles + all - 1) / all;
-  bool const busy = work.shared_steps() > 0 || 10 * tiles >= 9 * turns * all;
+  bool const busy = work.shared() > 0 || 10 * tiles >= 9 * turns * all;
   return busy && 16 * rows * columns >= 3 * tiles * PieceTiles::part_bytes;
 }
 
@@ -387,7 +382,7 @@ inline bool suits_planes(std::int64_t rows, std::int64_t columns, std::int64_t d
 /// shared.
 inline bool adds_to_parts(PieceEnd const& end, int terms, std::size_t bytes) {
   PieceWork const work = work_of_pieces(end.rows, end.columns, end.depth, terms, bytes);
-  return work.shared_steps() > 0 && work.whole == 0;
+  return work.shared() > 0 && work.whole == 0;
 }
 
 /// A product of planes: a is (rows, depth) or, with Columns, (depth, rows), b (columns, depth) or, with Rows,
@@ -409,18 +404,19 @@ class PieceProduct {
     end_ = end;
     work_ =
         work_of_pieces(end.rows, end.columns, end.depth, terms, End == ProductEnd::bias ? room.size() : 0);
-    bool const shared = work_.shared_steps() > 0, reads = End != ProductEnd::bias;
+    bool const shared = work_.shared() > 0, reads = End != ProductEnd::bias;
     parts_ = shared ? reinterpret_cast<float*>(room.data()) : nullptr;
-    bool const runs = (std::int64_t{work_.down} * work_.across + work_.clusters) * work_.steps < most &&
-                      has_warpgroups() && make_plane_map(a_map_, a, Columns ? Tiles::depth : Tiles::rows) &&
-                      make_plane_map(b_map_, b, Rows ? Tiles::depth / 2 : Tiles::columns / 2) &&
-                      make_strip_map(y_map_, end.y, end.rows, end.columns, end.stride) &&
-                      make_strip_map(pre_map_, reads ? end.pre : end.y, end.rows, end.columns, end.stride) &&
-                      (shared ? make_strip_map(parts_map_, parts_, row_of_part(work_.clusters, false),
-                                               Tiles::columns, Tiles::columns)
-                              : (parts_map_ = y_map_, true)) &&
-                      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                           Tiles::shared_bytes) == cudaSuccess;
+    bool const runs =
+        (std::int64_t{work_.down} * work_.across + work_.clusters) * work_.steps < most && has_warpgroups() &&
+        make_plane_map(a_map_, a, Columns ? Tiles::depth : Tiles::rows) &&
+        make_plane_map(b_map_, b, Rows ? Tiles::depth / 2 : Tiles::columns / 2) &&
+        make_strip_map(y_map_, end.y, end.rows, end.columns, end.stride) &&
+        make_strip_map(pre_map_, reads ? end.pre : end.y, end.rows, end.columns, end.stride) &&
+        (shared ? make_strip_map(parts_map_, parts_, std::int64_t{work_.places()} * 2 * Tiles::rows,
+                                 Tiles::columns, Tiles::columns)
+                : (parts_map_ = y_map_, true)) &&
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Tiles::shared_bytes) ==
+            cudaSuccess;
     if (!runs) (void)cudaGetLastError();  // the next way to run it is not blamed for this one
     return runs;
   }
@@ -431,9 +427,8 @@ class PieceProduct {
         a_map_, b_map_, y_map_, pre_map_, parts_map_, work_, terms_, static_cast<int>(end_.columns),
         end_.bias, end_.scale);
     if (parts_)
-      finish_parts<<<dim3(static_cast<unsigned>(work_.down * work_.across - work_.whole),
-                          2 * Tiles::rows / 16),
-                     256, 0, stream>>>(end_, work_, parts_);
+      finish_parts<<<dim3(static_cast<unsigned>(work_.shared()), 2 * Tiles::rows / 16), 256, 0, stream>>>(
+          end_, work_, parts_);
   }
 
  private:
