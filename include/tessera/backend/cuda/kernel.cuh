@@ -22,6 +22,38 @@ namespace cuda {
 /// others.
 inline constexpr std::size_t least_shared_bytes = 99 << 10;
 
+// ---- kernels that begin while the one before them ends --------------------------------------------------
+
+/// Waits until the kernel before has ended, and what it wrote can be read.
+__device__ __forceinline__ void await_kernel_before() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+/// Lets blocks of the next kernel begin, if that was launched early, when all blocks of this one have come
+/// here.
+__device__ __forceinline__ void let_next_kernel_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+/// Launches a kernel that calls await_kernel_before before it touches memory.
+template <class... Parameters, class... Arguments>
+void launch_early(void (*kernel)(Parameters...), unsigned blocks, unsigned threads, std::size_t shared_bytes,
+                  cudaStream_t stream, Arguments const&... arguments) {
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(blocks);
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = 1;
+  (void)cudaLaunchKernelEx(&config, kernel, arguments...);  // a failure is the last error
+}
+
 // ---- conversions ----------------------------------------------------------------------------------------
 
 /// A stored value in the type that computes, float or double.

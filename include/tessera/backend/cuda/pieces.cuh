@@ -95,6 +95,7 @@ template <int Count>
 __global__ __launch_bounds__(256) void form_planes(__grid_constant__ PieceForm const first,
                                                    __grid_constant__ PieceForm const second,
                                                    unsigned first_blocks) {
+  let_next_kernel_begin();
   bool const is_first = blockIdx.x < first_blocks;
   PieceForm const& form = is_first ? first : second;
   form_at(form, is_first ? blockIdx.x : blockIdx.x - first_blocks, [&](auto const& piece, bfloat16* to) {

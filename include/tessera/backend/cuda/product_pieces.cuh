@@ -171,6 +171,7 @@ __global__ TESSERA_CLUSTER __launch_bounds__(PieceTiles::threads, 1) void produc
   }
   __syncwarp();
   sync_cluster();
+  await_kernel_before();
 
   if (warpgroup < 0) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
@@ -423,9 +424,9 @@ class PieceProduct {
 
   /// Costs a launch or two.
   void run(cudaStream_t stream) const {
-    kernel<<<static_cast<unsigned>(2 * work_.clusters), Tiles::threads, Tiles::shared_bytes, stream>>>(
-        a_map_, b_map_, y_map_, pre_map_, parts_map_, work_, terms_, static_cast<int>(end_.columns),
-        end_.bias, end_.scale);
+    launch_early(kernel, static_cast<unsigned>(2 * work_.clusters), Tiles::threads, Tiles::shared_bytes,
+                 stream, a_map_, b_map_, y_map_, pre_map_, parts_map_, work_, terms_,
+                 static_cast<int>(end_.columns), end_.bias, end_.scale);
     if (parts_)
       finish_parts<<<dim3(static_cast<unsigned>(work_.shared()), 2 * Tiles::rows / 16), 256, 0, stream>>>(
           end_, work_, parts_);
