@@ -303,6 +303,38 @@ TEST_CASE("on a GPU, a product by planes has its gelu beside it, of the values a
       }
 }
 
+TEST_CASE("on a GPU, a product by planes times gelu' leaves the sums of its columns") {
+  TESSERA_NEEDS_GPU();
+  for (DType const product : {DType::bf16x6, DType::bf16x3})
+    for (Size const size : {Size{1, 8, 4}, Size{77, 72, 192}, Size{5000, 40, 404}})
+      for (bool const b_transposed : {false, true}) {
+        auto const [m, k, n] = size;
+        Gpu gpu(1 << 16, {.product = product});
+        OnGpu<float> a(reference::random<float>({m, k}, 1)), b(reference::random<float>({k, n}, 2)),
+            pre(reference::random<float>({m, n}, 5, 3.0)), y(poison<float>({m, n})),
+            alone(poison<float>({m, n}));
+        std::int64_t const blocks = (m + 127) / 128, guard = 2;
+        OnGpu<float> partials(poison<float>({blocks + guard, n}));
+        cuda::Product<float> p = product_of(size, a, false, b, b_transposed, y);
+        p.pre = pre.cview().data();
+        int const terms = piece_terms(product);
+        float* const none = nullptr;
+        if (!cuda::run_by_planes(gpu.context, p, terms, none, partials.view().data())) continue;
+        p.y = alone.view().data();
+        REQUIRE(cuda::run_by_planes(gpu.context, p, terms));
+        gpu.finish();
+        Array<float> const of = y.back();
+        CHECK(reference::same_bits(alone.back().values, of.values));
+        std::vector<double> want(static_cast<std::size_t>(blocks * n), 0.0);
+        for (std::int64_t i = 0; i < m * n; ++i)
+          want[static_cast<std::size_t>(i / n / 128 * n + i % n)] += of[i];
+        Array<float> got = partials.back();
+        for (std::int64_t i = blocks * n; i < (blocks + guard) * n; ++i) REQUIRE(std::isnan(got[i]));
+        got.values.resize(want.size());
+        CHECK(test::distance(got, want, std::sqrt(128.0)) < reference::tolerance<float>());
+      }
+}
+
 TEST_CASE("on a GPU, products by planes are as exact in many blocks, or leave the product to others") {
   TESSERA_NEEDS_GPU();
   for (DType const product : {DType::bf16x6, DType::bf16x3})

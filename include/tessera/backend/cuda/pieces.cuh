@@ -223,17 +223,21 @@ struct PieceSplit {
 
 /// Runs a product by pieces on warpgroups; false, and nothing is touched, where it cannot: a is transposed
 /// and b is, too, or the product has more of an end than one of ProductEnd. With `activated` y is the sums
-/// with their bias, and `activated` their gelu.
+/// with their bias, and `activated` their gelu. `partials`, which go with p.pre alone, become the sums of y
+/// over blocks of rows.
 template <class T>
-bool run_by_planes(Context<Cuda>& context, Product<T> const& p, int terms, T* activated = nullptr) {
+bool run_by_planes(Context<Cuda>& context, Product<T> const& p, int terms, T* activated = nullptr,
+                   T* partials = nullptr) {
   static_assert(std::is_same_v<T, float>);
   if (p.depth == 0 || (p.a_transposed && p.b_transposed) || (p.pre && (p.bias || p.residual || activated)) ||
-      (activated && p.residual) || !has_warpgroups())
+      (activated && p.residual) || (partials && !p.pre) || !has_warpgroups())
     return false;
   int const count = pieces_in(terms);
   PieceSplit const split(p, terms, count, context.pieces());
   bool const own_end = p.pre || activated;
-  if (split.size.rows == 0 || (own_end && (p.a_transposed || split.size.depth < p.depth))) return false;
+  if (split.size.rows == 0 || (own_end && (p.a_transposed || split.size.depth < p.depth)) ||
+      (partials && split.size.rows < p.rows && split.size.rows % PieceTiles::rows != 0))
+    return false;
   auto const planes_of = [count](PieceForm const& form) {
     return PiecePlanes{form.to, form.lines, form.width, form.line_stride, form.piece_stride, count};
   };
@@ -254,6 +258,7 @@ bool run_by_planes(Context<Cuda>& context, Product<T> const& p, int terms, T* ac
     end.pre = block_of(activated ? p.y : p.pre ? p.pre : first ? p.residual : p.y);
     end.bias = first && p.bias ? p.bias + at.column : nullptr;
     end.scale = static_cast<float>(p.scale);
+    end.partials = partials ? partials + at.row / PieceTiles::rows * p.columns + at.column : nullptr;
     unsigned const lefts = split.forms_left(at) ? blocks_of(left) : 0,
                    rights = split.forms_right(at) ? blocks_of(right) : 0;
     auto const run = [&]<bool Columns, bool Rows, ProductEnd End>(std::integral_constant<ProductEnd, End>,

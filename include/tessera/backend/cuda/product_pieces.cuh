@@ -73,13 +73,14 @@ __device__ __forceinline__ float2* pair_in_strip(unsigned char* strip, int n, in
 template <ProductEnd End>
 __device__ __forceinline__ void finish_pieces(float (&sums)[2][24][4], float scale, ProductStrips const& own,
                                               CUtensorMap const& y, CUtensorMap const& pre, int row,
-                                              int column, unsigned fetched) {
+                                              int column, unsigned fetched, ColumnSums& column_sums) {
   constexpr bool gelus = End == ProductEnd::gelu, reads = reads_pre<End>;
   constexpr bool rolled = gelus || End == ProductEnd::gelu_derivative;
   constexpr int tiles = PieceTiles::strip_columns / 8;
   int const lane = threadIdx.x % 32;
 #pragma unroll(rolled ? 1 : PieceTiles::panels)
-  for (int panel = 0; panel < PieceTiles::panels; ++panel)
+  for (int panel = 0; panel < PieceTiles::panels; ++panel) {
+    float2 totals[tiles];
 #pragma unroll
     for (int side = 0; side < 2; ++side) {
       int const i = 2 * panel + side;
@@ -119,6 +120,10 @@ __device__ __forceinline__ void finish_pieces(float (&sums)[2][24][4], float sca
                      detail::multiply(detail::multiply(value.y, scale), gelu_derivative<float>(to->y))};
           }
           *to = value;
+          if constexpr (sums_columns<End>)
+            totals[n] = side == 0 && k == 0
+                            ? value
+                            : float2{detail::add(totals[n].x, value.x), detail::add(totals[n].y, value.y)};
           if constexpr (gelus)
             *pair_in_strip(own.strip(2 * i + 1), n, k) = {gelu<float>(value.x), gelu<float>(value.y)};
         }
@@ -135,6 +140,20 @@ __device__ __forceinline__ void finish_pieces(float (&sums)[2][24][4], float sca
         }
       }
     }
+    if constexpr (sums_columns<End>) {
+      float2 sum = sum_over_lanes(totals);
+      sum = {detail::add(sum.x, __shfl_xor_sync(~0u, sum.x, 4)),
+             detail::add(sum.y, __shfl_xor_sync(~0u, sum.y, 4))};
+#pragma unroll
+      for (int p = 0; p < StripAt::panels; ++p)
+        if (panel == 2 * p + lane / 4 % 2) column_sums[p] = sum;
+    }
+  }
+}
+/// Which columns of 64 a lane has sums of then, by pairs.
+__device__ __forceinline__ int pair_of_sums() {
+  int const lane = threadIdx.x % 32;
+  return lane / 4 % 2 * 16 + lane / 8 * 4 + lane % 4;
 }
 
 // Compilers for GPUs without clusters refuse their size.
@@ -149,7 +168,7 @@ __global__ TESSERA_CLUSTER __launch_bounds__(PieceTiles::threads, 1) void produc
     __grid_constant__ CUtensorMap const a_map, __grid_constant__ CUtensorMap const b_map,
     __grid_constant__ CUtensorMap const y_map, __grid_constant__ CUtensorMap const pre_map,
     __grid_constant__ CUtensorMap const parts_map, __grid_constant__ PieceWork const work, int terms,
-    int columns, float const* bias, float scale) {
+    int rows, int columns, float const* bias, float scale, float* partials, std::int64_t partials_stride) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using Tiles = PieceTiles;
   extern __shared__ unsigned char unaligned[];
@@ -295,10 +314,17 @@ __global__ TESSERA_CLUSTER __launch_bounds__(PieceTiles::threads, 1) void produc
         wait_for_copies<0>();
         sync_warpgroup(warpgroup + 2);
       }
+      ColumnSums column_sums;
       bool const part = End == ProductEnd::bias && !whole;  // the sums themselves then
       finish_pieces<End>(sums, part ? 1.0f : scale, strip, part ? parts_map : y_map, pre_map,
                          (part ? work.place(cluster, tile, from == 0) * 2 * Tiles::rows : row) + own_row,
-                         part ? 0 : column, fetched++);
+                         part ? 0 : column, fetched++, column_sums);
+      if constexpr (sums_columns<End>) {
+        int const block_row = row + block * Tiles::rows;
+        if (partials && block_row < rows)
+          leave_sums(column_sums, pair_of_sums(), strip, 0, warpgroup, min(columns - column, Tiles::columns),
+                     partials + block_row / Tiles::rows * partials_stride + column);
+      }
     });
     if (lane == 0) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
   }
@@ -399,7 +425,7 @@ class PieceProduct {
                 std::span<std::byte> room) {
     constexpr std::int64_t most = (1LL << 31) - 256;  // a copy's coordinates are 32 bits
     if (end.rows >= most || end.columns >= most || end.depth >= most / terms || end.columns % 4 != 0 ||
-        end.stride % 4 != 0 || !takes_packs<4>(end.y, end.pre, end.bias))
+        end.stride % 4 != 0 || !takes_packs<4>(end.y, end.pre, end.bias) || !takes_packs<2>(end.partials))
       return false;
     terms_ = terms;
     end_ = end;
@@ -426,7 +452,8 @@ class PieceProduct {
   void run(cudaStream_t stream) const {
     launch_early(kernel, static_cast<unsigned>(2 * work_.clusters), Tiles::threads, Tiles::shared_bytes,
                  stream, a_map_, b_map_, y_map_, pre_map_, parts_map_, work_, terms_,
-                 static_cast<int>(end_.columns), end_.bias, end_.scale);
+                 static_cast<int>(end_.rows), static_cast<int>(end_.columns), end_.bias, end_.scale,
+                 end_.partials, end_.stride);
     if (parts_)
       finish_parts<<<dim3(static_cast<unsigned>(work_.shared()), 2 * Tiles::rows / 16), 256, 0, stream>>>(
           end_, work_, parts_);

@@ -111,17 +111,19 @@ __device__ __forceinline__ float2 unpack(unsigned bits) {
     return {__uint_as_float(bits << 16), __uint_as_float(bits & 0xFFFF0000u)};
 }
 
-/// By a warp whose lane l has sums of columns 8 n + 2 (l % 4) and the next one: those of all lanes together,
-/// of columns 2 l and 2 l + 1.
-__device__ __forceinline__ float2 sum_over_lanes(float2 (&sums)[8]) {
+/// By a warp whose lane l has sums of columns 8 n + 2 (l % 4) and the next one, n below N: those of all lanes
+/// together, of 8 tiles of columns 2 l and 2 l + 1; of 4, halves of them, which lanes l and l ^ 4 have.
+template <int N>
+__device__ __forceinline__ float2 sum_over_lanes(float2 (&sums)[N]) {
 #pragma unroll
-  for (int half = 4; half > 0; half /= 2) {
-    bool const upper = threadIdx.x & 4 * half;
+  for (int half = N / 2; half > 0; half /= 2) {
+    int const distance = 32 / N * half;
+    bool const upper = threadIdx.x & distance;
 #pragma unroll
     for (int n = 0; n < half; ++n) {
       float2 const low = sums[n], high = sums[n + half];
-      float const x = __shfl_xor_sync(~0u, upper ? low.x : high.x, 4 * half),
-                  y = __shfl_xor_sync(~0u, upper ? low.y : high.y, 4 * half);
+      float const x = __shfl_xor_sync(~0u, upper ? low.x : high.x, distance),
+                  y = __shfl_xor_sync(~0u, upper ? low.y : high.y, distance);
       sums[n] = {detail::add(upper ? high.x : low.x, x), detail::add(upper ? high.y : low.y, y)};
     }
   }
@@ -160,19 +162,20 @@ __device__ __forceinline__ void await_strips() {
   __syncwarp();
 }
 
-/// The sums over a warp's rows of a tile, of columns 64 p + 2 lane and the next one, as stored.
+/// The sums over a warp's rows of a tile, of columns 64 p + 2 i and the next one, as stored; i is another for
+/// each lane.
 using ColumnSums = float2[StripAt::panels];
 
 /// By a warpgroup: leaves the sums of the `width` first columns of its tile, its warps' added in order.
-__device__ __forceinline__ void leave_sums(ColumnSums const& sums, ProductStrips const& own, int warpgroup,
-                                           int width, float* to) {
+/// Before the last two strips of the tile strip `spare` was stored.
+__device__ __forceinline__ void leave_sums(ColumnSums const& sums, int i, ProductStrips const& own, int spare,
+                                           int warpgroup, int width, float* to) {
   constexpr int warp_bytes = ProductStrips::count * ProductStrips::bytes;
   int const thread = threadIdx.x % 128;
-  await_strips<2>();  // the last two strips of a tile are not where this one is
-  unsigned char* const mine = own.strip(2);
+  await_strips<2>();
+  unsigned char* const mine = own.strip(spare);
 #pragma unroll
-  for (int p = 0; p < StripAt::panels; ++p)
-    reinterpret_cast<float2*>(mine)[32 * p + threadIdx.x % 32] = sums[p];
+  for (int p = 0; p < StripAt::panels; ++p) reinterpret_cast<float2*>(mine)[32 * p + i] = sums[p];
   show_to_products();
   sync_warpgroup(warpgroup + 2);
   if (2 * thread < width) {
@@ -425,7 +428,7 @@ __global__ TESSERA_CLUSTER __launch_bounds__(ProductTiles::threads, 1) void fini
       if constexpr (sums_columns<End>) {
         int const block_row = (tile / across * 2 + block) * Tiles::rows;
         if (partials && block_row < rows)
-          leave_sums(column_sums, strip, warpgroup, min(columns - column, Tiles::columns),
+          leave_sums(column_sums, lane, strip, 2, warpgroup, min(columns - column, Tiles::columns),
                      partials + static_cast<std::int64_t>(block_row / Tiles::rows) * columns + column);
       }
     }
