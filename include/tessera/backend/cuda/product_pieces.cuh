@@ -3,9 +3,9 @@
 // plane, and the copies into shared memory go over the terms, in order, where a library's product would need
 // a copy of a piece for each of its terms.
 //
-// The blocks, their copies and turns are those of product_warpgroups.cuh. Where a result has fewer tiles than
-// would fill the GPU, the clusters share all steps over the depth of all tiles evenly, in order, and a second
-// kernel adds up what the parts of a tile came to, in order too. Needs code for compute capability 9.0a.
+// The blocks, their copies and turns, and how a tile leaves, are those of product_warpgroups.cuh. Where tiles
+// do not go around among the clusters, these share the steps over the depth of the last ones (PieceWork), and
+// a second kernel adds up what the parts of a tile came to, in order. Needs code for compute capability 9.0a.
 #pragma once
 
 #include <algorithm>
@@ -386,7 +386,6 @@ inline bool make_strip_map(CUtensorMap& map, float const* matrix, std::int64_t r
 /// How the tiles of a product are shared out on the current GPU, given so many bytes for sums of parts.
 inline PieceWork work_of_pieces(std::int64_t rows, std::int64_t columns, std::int64_t depth, int terms,
                                 std::size_t bytes) {
-  int const clusters = std::max(1, processors() / 2);
   return share_pieces((rows + 2 * PieceTiles::rows - 1) / (2 * PieceTiles::rows),
                       (columns + PieceTiles::columns - 1) / PieceTiles::columns,
                       terms * ((depth + PieceTiles::depth - 1) / PieceTiles::depth),
@@ -394,14 +393,15 @@ inline PieceWork work_of_pieces(std::int64_t rows, std::int64_t columns, std::in
 }
 
 /// Whether a product costs less here, pieces included, than by a library from copies of pieces: its tiles
-/// keep all busy, and most of what is in them exists. Measured on an H200.
+/// keep all busy, and most of what is in them exists. With a residual all tiles are shared or none, and with
+/// other ends no bytes are for parts.
 inline bool suits_planes(std::int64_t rows, std::int64_t columns, std::int64_t depth, int terms,
-                         std::size_t bytes) {
+                         std::size_t bytes, bool residual = false) {
   if (!has_warpgroups()) return false;
   PieceWork const work = work_of_pieces(rows, columns, depth, terms, bytes);
   std::int64_t const all = std::max(1, processors() / 2), tiles = std::int64_t{work.down} * work.across,
                      turns = (tiles + all - 1) / all;
-  bool const busy = work.shared() > 0 || 10 * tiles >= 9 * turns * all;
+  bool const busy = (work.shared() > 0 && !(residual && work.whole > 0)) || 10 * tiles >= 9 * turns * all;
   return busy && 16 * rows * columns >= 3 * tiles * PieceTiles::part_bytes;
 }
 
@@ -439,11 +439,11 @@ class PieceProduct {
         make_plane_map(b_map_, b, Rows ? Tiles::depth / 2 : Tiles::columns / 2) &&
         make_strip_map(y_map_, end.y, end.rows, end.columns, end.stride) &&
         make_strip_map(pre_map_, reads ? end.pre : end.y, end.rows, end.columns, end.stride) &&
-        (shared ? make_strip_map(parts_map_, parts_, std::int64_t{work_.places()} * 2 * Tiles::rows,
-                                 Tiles::columns, Tiles::columns)
-                : (parts_map_ = y_map_, true)) &&
+        (!shared || make_strip_map(parts_map_, parts_, std::int64_t{work_.places()} * 2 * Tiles::rows,
+                                   Tiles::columns, Tiles::columns)) &&
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Tiles::shared_bytes) ==
             cudaSuccess;
+    if (!shared) parts_map_ = y_map_;     // nobody's
     if (!runs) (void)cudaGetLastError();  // the next way to run it is not blamed for this one
     return runs;
   }
