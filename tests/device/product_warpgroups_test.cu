@@ -206,6 +206,91 @@ TEST_CASE_TEMPLATE("on a GPU, layers end as their operations say where products 
   CHECK(distance(y.back(), want, wide) < 2 * limit);  // the library's product was rounded
 }
 
+// The same in fp32 by pieces, against cuBLASLt's products of copies of them.
+TEST_CASE("on a GPU, layers end as their operations say where products are by planes") {
+  TESSERA_NEEDS_GPU();
+  if (!cuda::has_warpgroups()) return;
+  std::int64_t const m = 4090, n = 2304, k = 768;
+  Shape const out{m, n};
+  OnGpu<float> const x(reference::random<float>({m, k}, 1)), w(reference::random<float>({k, n}, 2)),
+      turned(reference::random<float>({n, k}, 2)), bias(reference::random<float>({n}, 3)),
+      before(reference::random<float>(out, 4, 3.0));
+  // Sums in other orders, in units of about the sum of the terms' magnitudes.
+  auto const near = [](Array<float> const& got, Array<float> const& want, double magnitude) {
+    return distance(got, want.values, magnitude) < 1e-5;
+  };
+  for (DType const product : {DType::bf16x6, DType::bf16x3}) {
+    Gpu gpu(1 << 16, {.product = product});
+    int const terms = piece_terms(product);
+    bool const ours = cuda::processors() != 132 || (cuda::suits_planes(m, n, k, terms, 0) &&
+                                                    cuda::suits_planes(k, n, m, terms, cuda::blas_bytes));
+    CHECK(ours);  // on an H200
+    auto const library = [&](cuda::Product<float> p) {
+      OnGpu<float> y(poison<float>({p.rows, p.columns}));
+      p.y = y.view().data();
+      REQUIRE(cuda::run_by_copies(gpu.context, p, terms));
+      gpu.finish();
+      return y.back();
+    };
+    cuda::Product<float> p{.rows = m,
+                           .columns = n,
+                           .depth = k,
+                           .a = x.cview().data(),
+                           .a_transposed = false,
+                           .b = w.cview().data(),
+                           .b_transposed = false,
+                           .y = nullptr};
+    OnGpu<float> y(poison<float>(out)), pre(poison<float>(out)), again(poison<float>(out)),
+        in_place(before.back()), partials(poison<float>({ops::linear_partial_rows(m), n})),
+        sums(poison<float>({ops::linear_partial_rows(m), n})), dw(poison<float>({k, n}));
+
+    ops::linear(gpu.context, x.cview(), w.cview(), y.view(), {.residual = before.cview()});
+    ops::linear(gpu.context, x.cview(), w.cview(), in_place.view(), {.residual = in_place.cview()});
+    gpu.finish();
+    p.residual = before.cview().data();
+    CHECK(near(y.back(), library(p), 0.25 * k));
+    CHECK(reference::same_bits(in_place.back().values, y.back().values));
+
+    ops::linear(gpu.context, x.cview(), w.cview(), y.view(),
+                {.bias = bias.cview(), .activation = Activation::gelu, .pre = pre.view()});
+    ops::activate(gpu.context, Activation::gelu, pre.cview(), again.view());
+    gpu.finish();
+    p.residual = nullptr;
+    p.bias = bias.cview().data();
+    CHECK(near(pre.back(), library(p), 0.25 * k));
+    CHECK(reference::same_bits(y.back().values, again.back().values));
+
+    ops::linear_backward_input(
+        gpu.context, x.cview(), turned.cview(), y.view(),
+        {.activation = Activation::gelu, .pre = before.cview(), .partials = partials.view()});
+    cuda::run_row_block_sums(gpu.context.stream(), y.cview().data(), m, n, ops::linear_block_rows,
+                             ops::linear_partial_rows(m), std::int64_t{0}, n, sums.view().data());
+    gpu.finish();
+    p.bias = nullptr;
+    p.b = turned.cview().data();
+    p.b_transposed = true;
+    Array<float> want = library(p);
+    Array<float> const at = before.back();
+    for (std::int64_t i = 0; i < m * n; ++i)
+      want.at(i) = static_cast<float>(want[i] * reference::gelu_derivative(at[i]));
+    CHECK(near(y.back(), want, 0.25 * k));
+    CHECK(distance(partials.back(), sums.back().values, 100.0) < 1e-5);
+
+    ops::linear_backward_weight(gpu.context, x.cview(), before.cview(), dw.view());
+    gpu.finish();
+    CHECK(near(dw.back(),
+               library({.rows = k,
+                        .columns = n,
+                        .depth = m,
+                        .a = x.cview().data(),
+                        .a_transposed = true,
+                        .b = before.cview().data(),
+                        .b_transposed = false,
+                        .y = nullptr}),
+               0.75 * m));
+  }
+}
+
 // dx of one layer is dy of the layer before, whose bias's gradient is made of its sums.
 TEST_CASE_TEMPLATE("on a GPU, a bias has its gradient from the product that made its layer's", T,
                    tessera::half, bfloat16) {
