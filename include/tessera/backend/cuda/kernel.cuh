@@ -39,13 +39,13 @@ __device__ __forceinline__ void let_next_kernel_begin() {
 }
 /// Launches a kernel that calls await_kernel_before before it touches memory.
 template <class... Parameters, class... Arguments>
-void launch_early(void (*kernel)(Parameters...), unsigned blocks, unsigned threads, std::size_t shared_bytes,
+void launch_early(void (*kernel)(Parameters...), dim3 blocks, unsigned threads, std::size_t shared_bytes,
                   cudaStream_t stream, Arguments const&... arguments) {
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(blocks);
+  config.gridDim = blocks;
   config.blockDim = dim3(threads);
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;

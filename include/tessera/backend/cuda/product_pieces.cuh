@@ -191,6 +191,7 @@ __global__ TESSERA_CLUSTER __launch_bounds__(PieceTiles::threads, 1) void produc
   __syncwarp();
   sync_cluster();
   await_kernel_before();
+  let_next_kernel_begin();
 
   if (warpgroup < 0) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
@@ -339,6 +340,7 @@ __global__ TESSERA_CLUSTER __launch_bounds__(PieceTiles::threads, 1) void produc
 static __global__ __launch_bounds__(256) void finish_parts(__grid_constant__ PieceEnd const end,
                                                            __grid_constant__ PieceWork const work,
                                                            float const* parts) {
+  await_kernel_before();
   constexpr int groups = PieceTiles::columns / 4;
   int const tile = work.whole + static_cast<int>(blockIdx.x);
   int const begin = static_cast<int>(blockIdx.x) * work.steps;
@@ -450,13 +452,13 @@ class PieceProduct {
 
   /// Costs a launch or two.
   void run(cudaStream_t stream) const {
-    launch_early(kernel, static_cast<unsigned>(2 * work_.clusters), Tiles::threads, Tiles::shared_bytes,
+    launch_early(kernel, dim3(static_cast<unsigned>(2 * work_.clusters)), Tiles::threads, Tiles::shared_bytes,
                  stream, a_map_, b_map_, y_map_, pre_map_, parts_map_, work_, terms_,
                  static_cast<int>(end_.rows), static_cast<int>(end_.columns), end_.bias, end_.scale,
                  end_.partials, end_.stride);
     if (parts_)
-      finish_parts<<<dim3(static_cast<unsigned>(work_.shared()), 2 * Tiles::rows / 16), 256, 0, stream>>>(
-          end_, work_, parts_);
+      launch_early(finish_parts, dim3(static_cast<unsigned>(work_.shared()), 2 * Tiles::rows / 16), 256, 0,
+                   stream, end_, work_, parts_);
   }
 
  private:
