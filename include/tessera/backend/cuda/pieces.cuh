@@ -222,20 +222,17 @@ struct PieceSplit {
 };
 
 /// Runs a product by pieces on warpgroups; false, and nothing is touched, where it cannot: a is transposed
-/// and b is, too, or the product has more of an end than one of ProductEnd. With `activated` y is the sums
-/// with their bias, and `activated` their gelu. `partials`, which go with p.pre alone, become the sums of y
-/// over blocks of rows.
+/// and b is, too, or the product has more of an end than one of ProductEnd. `partials`, which go with p.pre
+/// alone, become the sums of y over blocks of rows.
 template <class T>
-bool run_by_planes(Context<Cuda>& context, Product<T> const& p, int terms, T* activated = nullptr,
-                   T* partials = nullptr) {
+bool run_by_planes(Context<Cuda>& context, Product<T> const& p, int terms, T* partials = nullptr) {
   static_assert(std::is_same_v<T, float>);
-  if (p.depth == 0 || (p.a_transposed && p.b_transposed) || (p.pre && (p.bias || p.residual || activated)) ||
-      (activated && p.residual) || (partials && !p.pre) || !has_warpgroups())
+  if (p.depth == 0 || (p.a_transposed && p.b_transposed) || (p.pre && (p.bias || p.residual)) ||
+      (partials && !p.pre) || !has_warpgroups())
     return false;
   int const count = pieces_in(terms);
   PieceSplit const split(p, terms, count, context.pieces());
-  bool const own_end = p.pre || activated;
-  if (split.size.rows == 0 || (own_end && (p.a_transposed || split.size.depth < p.depth)) ||
+  if (split.size.rows == 0 || (p.pre && (p.a_transposed || split.size.depth < p.depth)) ||
       (partials && split.size.rows < p.rows && split.size.rows % PieceTiles::rows != 0))
     return false;
   auto const planes_of = [count](PieceForm const& form) {
@@ -254,8 +251,8 @@ bool run_by_planes(Context<Cuda>& context, Product<T> const& p, int terms, T* ac
     end.columns = at.columns;
     end.depth = at.depth;
     end.stride = p.columns;
-    end.y = block_of(activated ? activated : p.y);
-    end.pre = block_of(activated ? p.y : p.pre ? p.pre : first ? p.residual : p.y);
+    end.y = block_of(p.y);
+    end.pre = block_of(p.pre ? p.pre : first ? p.residual : p.y);
     end.bias = first && p.bias ? p.bias + at.column : nullptr;
     end.scale = static_cast<float>(p.scale);
     end.partials = partials ? partials + at.row / PieceTiles::rows * p.columns + at.column : nullptr;
@@ -278,7 +275,6 @@ bool run_by_planes(Context<Cuda>& context, Product<T> const& p, int terms, T* ac
                             : run(is, std::false_type{}, std::true_type{});
     };
     bool const runs = [&] {
-      if (activated) return run_end(std::integral_constant<ProductEnd, ProductEnd::gelu>{});
       if (p.pre) return run_end(std::integral_constant<ProductEnd, ProductEnd::gelu_derivative>{});
       if (end.pre && !adds_to_parts(end, terms, context.workspace().size()))
         return run_end(std::integral_constant<ProductEnd, ProductEnd::residual>{});

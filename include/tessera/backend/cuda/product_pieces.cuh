@@ -68,14 +68,14 @@ __device__ __forceinline__ float2* pair_in_strip(unsigned char* strip, int n, in
   return reinterpret_cast<float2*>(strip + (row + 8 * lower) * 128 + ((chunk ^ row) * 16) + lane % 2 * 8);
 }
 
-/// Finishes and stores a warp's part of a tile. `fetched` tiles came before this one. The ends with much
-/// arithmetic are code that is there once a panel's side.
+/// Finishes and stores a warp's part of a tile. `fetched` tiles came before this one. An end with much
+/// arithmetic is code that is there once a panel's side.
 template <ProductEnd End>
 __device__ __forceinline__ void finish_pieces(float (&sums)[2][24][4], float scale, ProductStrips const& own,
                                               CUtensorMap const& y, CUtensorMap const& pre, int row,
                                               int column, unsigned fetched, ColumnSums& column_sums) {
-  constexpr bool gelus = End == ProductEnd::gelu, reads = reads_pre<End>;
-  constexpr bool rolled = gelus || End == ProductEnd::gelu_derivative;
+  static_assert(End != ProductEnd::gelu);  // a pass over the result takes less
+  constexpr bool reads = reads_pre<End>, rolled = End == ProductEnd::gelu_derivative;
   constexpr int tiles = PieceTiles::strip_columns / 8;
   int const lane = threadIdx.x % 32;
 #pragma unroll(rolled ? 1 : PieceTiles::panels)
@@ -85,7 +85,7 @@ __device__ __forceinline__ void finish_pieces(float (&sums)[2][24][4], float sca
     for (int side = 0; side < 2; ++side) {
       int const i = 2 * panel + side;
       PieceStripAt const at(row, column, i);
-      unsigned char* const strip = own.strip(gelus ? 2 * i : i);
+      unsigned char* const strip = own.strip(i);
       float2 values[tiles][2];
 #pragma unroll
       for (int j = 0; j < PieceTiles::panels; ++j)
@@ -99,8 +99,8 @@ __device__ __forceinline__ void finish_pieces(float (&sums)[2][24][4], float sca
             }
       if constexpr (reads)
         wait_at(own.arrived + i % ProductStrips::count, (fetched + i / ProductStrips::count) & 1);
-      else if (i >= (gelus ? 2 : ProductStrips::count))
-        await_strips<gelus ? 1 : ProductStrips::count - 1>();
+      else if (i >= ProductStrips::count)
+        await_strips<ProductStrips::count - 1>();
 #pragma unroll
       for (int n = 0; n < tiles; ++n) {
         float2 bias{};
@@ -124,15 +124,12 @@ __device__ __forceinline__ void finish_pieces(float (&sums)[2][24][4], float sca
             totals[n] = side == 0 && k == 0
                             ? value
                             : float2{detail::add(totals[n].x, value.x), detail::add(totals[n].y, value.y)};
-          if constexpr (gelus)
-            *pair_in_strip(own.strip(2 * i + 1), n, k) = {gelu<float>(value.x), gelu<float>(value.y)};
         }
       }
       show_to_products();
       __syncwarp();
       if (lane == 0) {
-        store_box(gelus ? pre : y, strip, at.row, at.column);
-        if constexpr (gelus) store_box(y, own.strip(2 * i + 1), at.row, at.column);
+        store_box(y, strip, at.row, at.column);
         commit_stores();
         if (reads && i > 0 && i - 1 + ProductStrips::count < PieceStripAt::count) {
           wait_for_reads<1>();
