@@ -254,7 +254,8 @@ std::vector<Panel> panels_of(RowList const& rows, Material const& material, std:
 
 void add_bar_figures(Material const& material, Figures& figures) {
   auto const has = [](Number number) { return [number](Row const& row) { return row[number].has_value(); }; };
-  Bars rate{"throughput", "Throughput", "tokens/s", "Over all ranks; whiskers are one deviation.",
+  Bars rate{"throughput", "Throughput", "tokens/s",
+            "Over all ranks; whiskers are one deviation, over steps, or over repeats where there are some.",
             "no row has a measured rate"};
   rate.has = has(Number::tokens_per_sec);
   rate.bar = [](Row const& row) {
@@ -265,7 +266,8 @@ void add_bar_figures(Material const& material, Figures& figures) {
     return bar;
   };
   add(rate, material.rows, true, material, figures);
-  Bars step{"step-time", "Step time", "ms", "Median step; whiskers are one deviation.",
+  Bars step{"step-time", "Step time", "ms",
+            "Median step; whiskers are one deviation, over steps, or over repeats where there are some.",
             "no row has a step time"};
   step.has = [](Row const& row) { return row.step_seconds().has_value(); };
   step.bar = [](Row const& row) {

@@ -72,7 +72,6 @@ std::string table_html(Table const& table) {
   return out + "</tbody></table></div></div>\n";
 }
 
-/// A style without variables, which programs that are no browsers do not know: in the colours of light pages.
 /// With the values of its variables, those of light or of dark pages: programs that are no browsers know
 /// none.
 std::string in_colours(std::string style, bool dark) {
@@ -180,7 +179,7 @@ std::vector<SvgFile> svg_files(Figure const& figure) {
   for (std::string const& panel : figure.panels) {
     SvgFile file{figure.name + (files.empty() ? "" : "-" + std::to_string(files.size() + 1)) + ".svg", panel};
     file.text.insert(panel.find('>') + 1, "<title>" + escaped(figure.title) + "</title>" + style +
-                                              "<rect width='100%' height='100%' class='paper'/>");
+                                              "<rect width='100%' height='100%' fill='#fff' class='paper'/>");
     file.text += "\n";
     files.push_back(std::move(file));
   }

@@ -162,9 +162,10 @@ std::vector<std::string> verdict(Material const& material) {
                                  : "Memory: plan and peak differ in " + std::to_string(inexact) + " of " +
                                        std::to_string(exact + inexact) + " rows.");
   if (!material.rivals.empty())
-    lines.push_back("Other programs: " + std::to_string(material.rivals.size()) +
-                    (material.rivals.size() == 1 ? " row" : " rows") +
-                    " in a table of their own, measured elsewhere; nothing above speaks of them.");
+    lines.push_back(
+        "Other programs: " + std::to_string(material.rivals.size()) +
+        (material.rivals.size() == 1 ? " row" : " rows") +
+        " in a table of their own, measured by others than compare; nothing above speaks of them.");
   if (unsteady > 0)
     lines.push_back("~ marks " + std::to_string(unsteady) +
                     (unsteady == 1 ? " row that varies" : " rows that vary") +

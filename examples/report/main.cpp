@@ -36,7 +36,8 @@ constexpr char examples[] = R"(Examples:
   report --summarize results --csv all.csv                  the step logs of earlier runs, folded
 
 RESULTS are JSON of compare (or the folder that it wrote), logs of train, JSON of plan and of monitor, step logs,
-and rows of other programs (docs/rivals.schema.json); what a file is is seen from what it holds. A figure whose data is not there is left out, with a line.
+and rows of other programs (docs/rivals.schema.json); what a file is is seen from what it holds.
+A figure whose data is not there is left out, with a line.
 )";
 
 struct Settings {

@@ -15,6 +15,7 @@
 
 #include "common/statistics.hpp"
 #include "common/values.hpp"
+#include "report/judge.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -259,10 +260,10 @@ constexpr std::pair<char const*, std::string Rival::*> rival_texts[] = {{"progra
                                                                         {"machine", &Rival::machine},
                                                                         {"note", &Rival::note}};
 constexpr Word rival_words[] = {Word::model, Word::precision, Word::sharding, Word::offload, Word::recompute};
-constexpr Number rival_numbers[] = {
-    Number::batch,      Number::sequence, Number::world,          Number::accumulation,
-    Number::repeats,    Number::steps,    Number::tokens_per_sec, Number::std_tokens_per_sec,
-    Number::spread_pct, Number::peak_mb};
+constexpr Number rival_numbers[] = {Number::params,     Number::batch,          Number::sequence,
+                                    Number::world,      Number::accumulation,   Number::repeats,
+                                    Number::steps,      Number::tokens_per_sec, Number::std_tokens_per_sec,
+                                    Number::spread_pct, Number::peak_mb};
 
 cli::Names rival_keys() {
   cli::Names keys;
@@ -270,13 +271,6 @@ cli::Names rival_keys() {
   for (Word const word : rival_words) keys.emplace_back(field(word).key);
   for (Number const number : rival_numbers) keys.emplace_back(field(number).key);
   return keys;
-}
-
-bool is_date(std::string const& text) {
-  constexpr std::string_view form = "0000-00-00";
-  return text.size() == form.size() &&
-         std::equal(text.begin(), text.end(), form.begin(),
-                    [](char c, char of) { return of == '-' ? c == '-' : c >= '0' && c <= '9'; });
 }
 
 Rival rival_of(std::string const& name, std::string const& place, Json const& json) {
@@ -290,27 +284,23 @@ Rival rival_of(std::string const& name, std::string const& place, Json const& js
       fail("has a key " + cli::in_quotes(entry.key()) +
            ", which rows of other programs do not have; theirs are " + cli::joined(keys));
   Reader const reader(name, place, json);
+  auto const text_of = [&](char const* key) {
+    if (Json const* const value = reader.find(key); value && !value->is_string())
+      fail(cli::in_quotes(key) + " is no text");
+    return reader.text(key);
+  };
   Rival rival;
-  for (auto const& [key, text] : rival_texts) rival.*text = reader.text(key);
-  for (Word const word : rival_words) rival.row[word] = reader.text(field(word).key);
+  for (auto const& [key, text] : rival_texts) rival.*text = text_of(key);
+  for (Word const word : rival_words) rival.row[word] = text_of(field(word).key);
   for (Number const number : rival_numbers) rival.row[number] = reader.number(field(number).key);
   for (char const* key : {"program", "model", "precision", "machine"})
     if (reader.text(key).empty()) fail("lacks " + cli::in_quotes(key) + "; a row of another program says it");
   for (Number const number : {Number::batch, Number::sequence, Number::tokens_per_sec})
     if (!rival.row[number])
       fail("lacks " + cli::in_quotes(field(number).key) + "; a row of another program says it");
-  for (Number const number : {Number::batch, Number::sequence, Number::world, Number::accumulation})
-    if (auto const& value = rival.row[number]; value && (*value < 1.0 || *value != std::floor(*value)))
-      fail(cli::in_quotes(field(number).key) + " is no whole number from 1 on");
-  if (*rival.row[Number::tokens_per_sec] <= 0.0)
-    fail(cli::in_quotes(field(Number::tokens_per_sec).key) + " is 0; leave out what did not run");
-  if (!rival.date.empty() && !is_date(rival.date))
-    fail("'date' is " + cli::in_quotes(rival.date) + "; write it as 2026-01-31, or leave it out");
-  std::string lower = rival.program;
-  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  if (lower.starts_with("tessera"))
-    fail("is named " + cli::in_quotes(rival.program) +
-         "; rows of Tessera are those that compare wrote, give them");
+  for (char const* key : {"date", "sharding"})
+    if (reader.find(key) && reader.text(key).empty()) fail(cli::in_quotes(key) + " is empty; leave it out");
+  if (std::string const fault = fault_of(rival); !fault.empty()) fail(fault);
   Row& row = rival.row;
   row[Word::experiment] = rival.program;
   row[Word::status] = "ok";
@@ -318,7 +308,7 @@ Rival rival_of(std::string const& name, std::string const& place, Json const& js
   if (!row[Number::accumulation]) row[Number::accumulation] = 1.0;
   for (Word const word : {Word::offload, Word::recompute})
     if (row[word].empty()) row[word] = "none";
-  if (auto const& spread = row[Number::spread_pct]) row.unsteady = *spread > 100.0 * cli::steady_share;
+  if (auto const spread = spread_of(row)) row.unsteady = *spread > cli::steady_share;
   return rival;
 }
 
@@ -333,6 +323,9 @@ void read_rivals(std::string const& name, Json const& json, Source source, Mater
   if (std::string note = Reader(name, "", json).text("note"); !note.empty())
     source.notes.push_back(std::move(note));
   Json const& rows = json["rivals"];
+  if (!rows.is_array())
+    throw Error(ErrorKind::data,
+                name + ": 'rivals' is no list of rows; write [{...}, ...], see docs/rivals.schema.json");
   if (rows.empty())
     throw Error(ErrorKind::data, name + ": 'rivals' holds no row; add one, or leave the file out");
   source.rows = rows.size();
@@ -358,7 +351,7 @@ void describe_training(Row& row, Json const& config) {
                           Word::loss_scale, Word::parallel, Word::adapters})
     text(field(word).key, word);
   for (Number const value : {Number::world, Number::batch, Number::sequence, Number::accumulation,
-                             Number::global_batch, Number::params, Number::seed})
+                             Number::global_batch, Number::params, Number::trainable_params, Number::seed})
     number(field(value).key, value);
 }
 
@@ -531,7 +524,7 @@ void read_file(std::filesystem::path const& file, Material& material) {
     read_recording(name, json, std::move(source), material);
     return;
   }
-  if (has_list("rivals")) {
+  if (json.contains("rivals")) {
     read_rivals(name, json, std::move(source), material);
     return;
   }

@@ -21,6 +21,9 @@ std::filesystem::path file_of(std::filesystem::path const& given);
 /// Error(data).
 void read_file(std::filesystem::path const& file, Material& material);
 
+/// What a row of another program says that it cannot mean, with what to do; empty: nothing.
+std::string fault_of(Rival const& rival);
+
 /// The step logs below a folder, by name. Throws Error(data) when there are none.
 std::vector<std::filesystem::path> step_logs_below(std::filesystem::path const& folder);
 /// Adds a row for each experiment of step logs: its repeats are its runs. The first `warmup` steps of each

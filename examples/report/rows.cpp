@@ -46,6 +46,7 @@ constexpr std::array<NumberField, static_cast<std::size_t>(Number::count)> numbe
     {"accumulation", "accum.", ""},
     {"global_batch", "global batch", ""},
     {"params", "parameters", ""},
+    {"trainable_params", "trained parameters", ""},
     {"repeats", "repeats", ""},
     {"steps", "steps", ""},
     {"warmup", "warm-up", "steps"},
@@ -92,7 +93,8 @@ constexpr std::array<NumberField, static_cast<std::size_t>(Number::count)> numbe
 }};
 
 std::string whole(std::optional<double> const& value) {
-  return value ? std::to_string(std::llround(*value)) : std::string();
+  if (!value) return {};
+  return *value <= whole_at_most ? std::to_string(std::llround(*value)) : cli::exact(*value);
 }
 
 template <Word word>

@@ -48,6 +48,7 @@ enum class Number {
   accumulation,
   global_batch,
   params,
+  trainable_params,
   repeats,
   steps,
   warmup,
@@ -93,6 +94,9 @@ enum class Number {
   seed,
   count
 };
+
+/// Beyond it doubles are not all whole numbers.
+inline constexpr double whole_at_most = 9007199254740991.0;
 
 /// How a word is called in files and in tables.
 struct WordField {

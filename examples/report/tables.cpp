@@ -275,7 +275,8 @@ Table rivals_table(Material const& material) {
   Table table{
       "rivals",
       "Other programs",
-      "Not of Tessera: measured elsewhere, as each row says, and in no sentence or best of the rows above. ",
+      "Not of Tessera: measured by others than compare, each with its machine, and in no sentence or best of "
+      "the rows above. ",
       {},
       {},
       {},
