@@ -17,6 +17,10 @@ if [ "${1:-}" = --check ]; then
   check=yes
   shift
 fi
+if [[ "${1:-}" = -* ]] || [ $# -gt 1 ]; then
+  echo "benchmarks/machines.sh: '$*' is not what it takes; give [--check] [FOLDER]" >&2
+  exit 2
+fi
 folder=${1:-$root/examples/machines}
 
 # NVIDIA's data sheets: GB/s of the memory, TFLOP/s of dense 16-bit products on tensor cores (half of what is given with
@@ -45,7 +49,7 @@ for name in $(awk -F' *[|] *' 'NF > 1 && $1 != "h200" { print $1 }' <<< "$table"
       }
       printf "{\n \"format\": \"tessera machine times\",\n \"version\": 1,\n \"device\": \"cuda\",\n"
       printf " \"machine\": \"%s\",\n", machine[to]
-      printf " \"source\": \"scaled from the times of %s by data sheet; not measured\",\n", machine["h200"]
+      printf " \"source\": \"%s, scaled from the times of %s by data sheet; not measured\",\n", machine[to], machine["h200"]
       printf " \"environment\": {\"made_by\": \"benchmarks/machines.sh\", \"measured\": \"h200.json\", \"data_sheets\": [\"%s\", \"%s\"],\n", sheet["h200"], sheet[to]
       printf "  \"memory_bytes_per_s\": %.4g, \"flops_16_bit\": %.4g, \"flops_fp32\": %.4g, \"host_link_bytes_per_s\": %.4g},\n", memory[to], half[to], single[to], link[to]
       printf " \"timings\": ["
@@ -59,6 +63,7 @@ for name in $(awk -F' *[|] *' 'NF > 1 && $1 != "h200" { print $1 }' <<< "$table"
     function rate(of, precision) { return precision ? single[of] : half[of] }
     /^[{]"precision":/ {
       took = number("seconds"); bytes = number("bytes"); flops = number("flops") + number("attention_flops")
+      if (number("ranks") != 1) { print "line " NR " is of several ranks, and the table has no link between GPUs" > "/dev/stderr"; failed = 1; exit 1 }
       host = /"what":"host_/; copy = /"move":true/; fp32 = /"precision":"fp32"/
       if (!fp32 && !/"precision":"(bf16|fp16)"/) { print "line " NR " is of a precision whose rate is not in the table" > "/dev/stderr"; failed = 1; exit 1 }
       if (copy && !/"what":"copy (upload|download)"/) { print "line " NR " is a move that the table does not scale" > "/dev/stderr"; failed = 1; exit 1 }

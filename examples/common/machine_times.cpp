@@ -162,8 +162,11 @@ MachineTimes times_from(Input&& input, std::string const& name) {
   Json const source = document.value("source", Json(""));
   if (!device.is_string() || !machine.is_string() || !timings.is_array() || timings.size() > most_timings)
     refuse("has no device, no machine, or no list of up to " + std::to_string(most_timings) + " timings");
+  std::string const device_name = device.get<std::string>();
+  if (device_name != Cpu::name && device_name != Cuda::name)
+    refuse("has times of device " + in_quotes(device_name) + ", and devices are cpu and cuda");
   if (!source.is_string()) refuse("has a source that is no text");
-  MachineTimes times(device.get<std::string>(), machine.get<std::string>(), source.get<std::string>());
+  MachineTimes times(device_name, machine.get<std::string>(), source.get<std::string>());
   std::size_t at = 0;
   try {
     for (; at < timings.size(); ++at) times.add(timed_from(timings[at]));

@@ -36,19 +36,21 @@ inline void add_machine_flag(CommandLine& line, std::filesystem::path& file) {
           joined(MachineTimes::known_names()));
 }
 
-/// Throws what reading throws, Error(usage) where the text is neither a name of known times nor looks like a
-/// file or is one, and Error(config) where the times are another device's than `device`.
+/// Throws what reading throws, Error(usage) where the text is a name of known times and a file too, or
+/// neither, and Error(config) where the times are another device's than `device`.
 inline KnownTimes known_times(std::filesystem::path const& file, std::string const& device) {
   if (file.empty()) return nullptr;
   std::string const text = v0::detail::path_text(file);
   std::optional<MachineTimes> known = MachineTimes::known(file.string());
-  if (!known) {
-    std::error_code code;
-    if (!file.has_parent_path() && !file.has_extension() && !std::filesystem::exists(file, code))
-      refuse("--machine: no machine is called " + in_quotes(text) + "; choose from " +
-             joined(MachineTimes::known_names()) + ", or give a file that info --measure FILE wrote");
-    known = MachineTimes::read(file);
-  }
+  std::error_code code;
+  bool const is_file = std::filesystem::is_regular_file(file, code);
+  if (known && is_file)
+    refuse("--machine: " + text + " is a machine that comes with the programs and a file here; give ./" +
+           text + " for the file, or rename it");
+  if (!known && !is_file && !file.has_parent_path())
+    refuse("--machine: no machine is called " + in_quotes(text) + ", and it is no file; choose from " +
+           joined(MachineTimes::known_names()) + ", or give a file that info --measure FILE wrote");
+  if (!known) known = MachineTimes::read(file);
   if (known->device() != device)
     throw Error(ErrorKind::config, text + " has times of device " + known->device() + ", and --device is " +
                                        device + "; give --device " + known->device() +
@@ -56,13 +58,18 @@ inline KnownTimes known_times(std::filesystem::path const& file, std::string con
   return std::make_shared<MachineTimes const>(*std::move(known));
 }
 
+/// "measured on AMD EPYC, 2 cores": where times are from, which names the machine that they are of.
+inline std::string source_text(MachineTimes const& times) {
+  std::string const& source = times.source();
+  return source.find(times.machine()) == source.npos ? times.machine() + ", " + source : source;
+}
 /// "times: machine.json, measured on AMD EPYC, 2 cores".
 inline std::string times_text(MachineTimes const& times, std::filesystem::path const& file) {
-  return "times: " + v0::detail::path_text(file) + ", " + v0::detail::printable(times.source()) + "\n";
+  return "times: " + v0::detail::path_text(file) + ", " + v0::detail::printable(source_text(times)) + "\n";
 }
 /// The same in JSON: null where nothing is predicted.
 inline nlohmann::ordered_json machine_source(KnownTimes const& times) {
-  return times ? nlohmann::ordered_json(times->source()) : nlohmann::ordered_json(nullptr);
+  return times ? nlohmann::ordered_json(source_text(*times)) : nlohmann::ordered_json(nullptr);
 }
 
 struct Prediction {

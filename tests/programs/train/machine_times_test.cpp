@@ -293,6 +293,8 @@ TEST_CASE("a file of times is read as it was written, and others are refused by 
   CHECK(cli::MachineTimes::read(path).source() == "not measured on a machine");
   CHECK(refusal(with("\"version\": 1", "\"version\": \"x\"")).find("has version ?,") != std::string::npos);
   CHECK(refusal(with("\"device\": \"cpu\"", "\"devices\": 1")).find("has no device") != std::string::npos);
+  CHECK(refusal(with("\"device\": \"cpu\"", "\"device\": \"CUDA\""))
+            .find("has times of device 'CUDA', and devices are cpu and cuda") != std::string::npos);
   CHECK(refusal(with("\"what\":\"linear attention\"", "\"what\": 7")).find("timing 0 cannot be read") !=
         std::string::npos);
   std::filesystem::remove(path);
