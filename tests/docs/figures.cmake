@@ -3,7 +3,7 @@
 # The figures of the README are what report draws of docs/results/h200 today, and its sentences say what they are of; with
 # WRITE they become that. A figure whose files are not all there is none, and neither is its sentence. Expected there:
 #   date.txt                    the day of the run, as 2026-11-23
-#   stages.json                 benchmarks/gpu_figures.sh BIN OUT stages
+#   zero-stages-gpt2.json       compare --device cuda --steps 20 @examples/experiments/zero-stages-gpt2.flags
 #   sizes_*.json, precisions.json   benchmarks/gpu_figures.sh BIN OUT sizes precisions; those that are named below
 #   rivals.json                 rows of other programs on the same kind of GPU, see docs/rivals.schema.json
 cmake_minimum_required(VERSION 3.25)
@@ -14,10 +14,10 @@ file(REMOVE_RECURSE "${WORK}")
 file(MAKE_DIRECTORY "${WORK}")
 set(results "${ROOT}/docs/results/h200")
 set(figures stages rivals)
-set(files_stages stages rivals)
+set(files_stages zero-stages-gpt2 rivals)
 set(files_rivals sizes_64x1024 sizes_32x1024 sizes_8x1024 sizes_medium sizes_large sizes_xl precisions rivals)
-set(parts_stages stages)
-set(parts_rivals sizes precisions)
+set(command_stages "compare --device cuda --steps 20 @examples/experiments/zero-stages-gpt2.flags")
+set(command_rivals "benchmarks/gpu_figures.sh build/cuda/bin OUT sizes precisions")
 set(about_stages "What each ZeRO stage takes of one GPU, beside DeepSpeed's stages, GPT-2 124M of 32 x 128 tokens")
 set(about_rivals "Throughput beside llm.c, `torch.compile`, PyTorch eager and DeepSpeed, GPT-2 from 124M to 1.5B on one GPU")
 set(named_stages DeepSpeed)
@@ -160,9 +160,8 @@ foreach(figure IN LISTS figures)
     endif()
   endforeach()
   when_of(when)
-  list(JOIN parts_${figure} " " parts)
   string(REPLACE "`" "" plain "${about_${figure}}")
-  string(APPEND page "${about_${figure}}: ${machine}, ${date}, `benchmarks/gpu_figures.sh build/cuda/bin OUT ${parts}`; ${when}.\n\n"
+  string(APPEND page "${about_${figure}}: ${machine}, ${date}, `${command_${figure}}`; ${when}.\n\n"
                      "![${plain}](docs/figures/${figure}.svg)\n\n")
 endforeach()
 
