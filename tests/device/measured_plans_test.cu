@@ -138,8 +138,8 @@ TEST_CASE("on a GPU, products by pieces have measured plans too") {
   TESSERA_NEEDS_GPU();
   for (DType const format : {DType::bf16x6, DType::tf32}) {
     Folder const folder;
-    // Of so few rows that they are cuBLASLt's on Hopper too. The second has columns in two blocks, so that its
-    // results have gaps.
+    // Of so few rows that they are cuBLASLt's on Hopper too. The second has columns in two blocks, so that
+    // its results have gaps.
     Array<float> const want = product<float>(40, 768, 2304, format),
                        wide = product<float>(40, 1024, 30008, format);
     cuda::MeasuredPlans plans(folder.path, true);
