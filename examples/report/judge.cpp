@@ -54,13 +54,6 @@ std::string smallest(RowList const& rows, Labels const& labels) {
 
 }  // namespace
 
-std::optional<double> spread_of(Row const& row) {
-  auto const &spread = row[Number::spread_pct], &rate = row[Number::tokens_per_sec];
-  if (spread) return 0.01 * *spread;
-  if (row[Number::std_tokens_per_sec] && rate && *rate > 0.0) return *row[Number::std_tokens_per_sec] / *rate;
-  return std::nullopt;
-}
-
 std::optional<double> rate_deviation(Row const& row) {
   if (row[Number::std_tokens_per_sec]) return row[Number::std_tokens_per_sec];
   auto const spread = spread_of(row);

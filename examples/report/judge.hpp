@@ -12,8 +12,6 @@ namespace tessera {
 inline namespace v0 {
 namespace reporting {
 
-/// By what share of it a row's rate varies; nothing where that is not known.
-std::optional<double> spread_of(Row const& row);
 /// Tokens a second by which its rate varies.
 std::optional<double> rate_deviation(Row const& row);
 /// Seconds by which its steps vary, over repeats where there are several.

@@ -15,7 +15,6 @@
 
 #include "common/statistics.hpp"
 #include "common/values.hpp"
-#include "report/judge.hpp"
 
 namespace tessera {
 inline namespace v0 {

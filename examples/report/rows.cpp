@@ -290,6 +290,13 @@ void name_sources(std::vector<Source>& sources) {
   }
 }
 
+std::optional<double> spread_of(Row const& row) {
+  auto const &spread = row[Number::spread_pct], &rate = row[Number::tokens_per_sec];
+  if (spread) return 0.01 * *spread;
+  if (row[Number::std_tokens_per_sec] && rate && *rate > 0.0) return *row[Number::std_tokens_per_sec] / *rate;
+  return std::nullopt;
+}
+
 }  // namespace reporting
 }  // namespace v0
 }  // namespace tessera

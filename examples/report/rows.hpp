@@ -221,6 +221,9 @@ std::vector<std::size_t> varying_dimensions(RowList const& rows, Material const&
 std::string common_label(RowList const& group, std::vector<std::size_t> const& varying,
                          Material const& material);
 
+/// By what share of it a row's rate varies; nothing where that is not known.
+std::optional<double> spread_of(Row const& row);
+
 /// Gives every source a short name of its own. Throws Error(usage) where a file was given twice.
 void name_sources(std::vector<Source>& sources);
 
