@@ -298,6 +298,28 @@ TEST_CASE_TEMPLATE("GPU: norm partials note the first value that is not finite, 
   CHECK(noted(all, {}) == begin + 5);
 }
 
+TEST_CASE("GPU: norm partials note a block whose squares overflow only as they are stored, as the CPU does") {
+  TESSERA_NEEDS_GPU();
+  Machine machine(2);
+  Gpu gpu;
+  Array<double> values = reference::random<double>({3 * 4096}, 5, 3.0);
+  values.at(4096 + 5) = 1e25;  // whose square is a double, and no float
+  OnGpu<double> device(values);
+  Array<float> partials = poison<float>(3);
+  OnGpu<float> sums(partials);
+  Array<std::int64_t> none({2});
+  none.at(0) = none.at(1) = -1;
+  OnGpu<std::int64_t> bad(none);
+  BadElement want;
+  ops::norm_partials(machine.context, values.view(), partials.view(), {&want, 3, 1000});
+  ops::norm_partials(gpu.context, device.view(), sums.view(),
+                     {reinterpret_cast<BadElement*>(bad.view().data()), 3, 1000});
+  gpu.finish();
+  CHECK(want.element == 1000 + 4096);
+  CHECK(bad.back()[0] == want.unit);
+  CHECK(bad.back()[1] == want.element);
+}
+
 TEST_CASE_TEMPLATE("GPU: the first value that is not finite is found", T, float, double, tessera::half,
                    bfloat16) {
   TESSERA_NEEDS_GPU();

@@ -197,6 +197,28 @@ TEST_CASE_TEMPLATE("norm partials sum squares by blocks of 4096", T, float, doub
   }
 }
 
+TEST_CASE("norm partials note the first value that is not finite, of the unit that backward met first") {
+  Machine machine(2);
+  std::int64_t const n = 3 * 4096 + 17, begin = 1000;
+  auto const noted = [&](auto T, std::vector<std::pair<std::int64_t, double>> const& there,
+                         BadElement before) {
+    using V = decltype(T);
+    Array<V> values = reference::random<V>({n}, 5, 3.0);
+    for (auto const& [at, value] : there) values.at(at) = static_cast<V>(value);
+    Array<float> partials({4});
+    ops::norm_partials(machine.context, values.view(), partials.view(), {&before, 3, begin});
+    return before;
+  };
+  double const infinity = std::numeric_limits<double>::infinity();
+  CHECK(noted(0.0f, {}, {}).element == -1);
+  CHECK(noted(0.0f, {{n - 1, infinity}, {4100, infinity}}, {}).element == begin + 4100);
+  CHECK(noted(0.0f, {{4100, infinity}}, {2, 7}).element == begin + 4100);
+  CHECK(noted(0.0f, {{4100, infinity}}, {4, 7}).element == 7);
+  // Squares that overflow: the block's first value, in the type of the sums or only as they are stored.
+  CHECK(noted(0.0f, {{4100, 1e25}}, {}).element == begin + 4096);
+  CHECK(noted(0.0, {{4100, 1e25}}, {}).element == begin + 4096);
+}
+
 TEST_CASE("the first value that is not finite is found among many") {
   Machine machine(3);
   Array<float> values({50000}, 1.0f);

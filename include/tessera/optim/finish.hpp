@@ -74,9 +74,9 @@ namespace detail {
 inline constexpr int norm_lanes = 256;
 
 TESSERA_HOST_DEVICE inline double square_sum_of_lane(StepShares const& shares, int lane) {
+  static_assert((norm_lanes & (norm_lanes - 1)) == 0);
   constexpr int at_once = 8;  // loads under way before the first is added
   double sum = 0.0;
-  static_assert((norm_lanes & (norm_lanes - 1)) == 0);
   for (int unit = 0; unit < shares.unit_count; ++unit) {
     NormRange const range = shares.units[unit];
     for (int part = 0; part < range.by.count; ++part) {

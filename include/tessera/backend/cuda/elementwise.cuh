@@ -193,8 +193,9 @@ __global__ __launch_bounds__(norm_sums<T>* norm_lanes) void norm_partials_kernel
   for (int distance = norm_lanes / 2; distance > 0; distance /= 2)
     sum += __shfl_down_sync(0xffffffffu, sum, distance, norm_lanes);
   if (lane == 0 && left > 0) {
-    partials[index] = put<Q>(sum);
-    if (note.bad && !isfinite(sum))
+    Q const partial = put<Q>(sum);
+    partials[index] = partial;
+    if (note.bad && !isfinite(get<S>(partial)))  // as stored: a float's squares may overflow alone
       note_bad(from, left < norm_block ? left : norm_block, index * norm_block, note);
   }
 }
