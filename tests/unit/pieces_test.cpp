@@ -130,43 +130,47 @@ TEST_CASE("six terms are as exact as fp32 and three are between fp32 and tf32") 
 
 TEST_CASE("blocks of a product have room for their pieces, and are few") {
   using Extents = std::vector<std::int64_t>;
+  constexpr std::int64_t any = 1 << 20;
   for (auto const& [terms, copies] :
        {std::pair{3, 3}, {6, 6}, {3, cuda::pieces_in(3)}, {6, cuda::pieces_in(6)}})
     for (std::size_t const bytes : {std::size_t{4} << 10, std::size_t{1} << 20, cuda::piece_bytes})
       for (std::int64_t const rows : Extents{1, 63, 4096, 65536})
         for (std::int64_t const columns : Extents{1, 768, 50304})
-          for (std::int64_t const depth : Extents{1, 37, 3072, 65536}) {
+          for (std::int64_t const depth : Extents{1, 37, 513, 3072, 65536}) {
             CAPTURE(rows);
             CAPTURE(columns);
             CAPTURE(depth);
-            cuda::PieceBlocks const found = cuda::piece_blocks(rows, columns, depth, terms, copies, bytes);
+            std::int64_t const deepest = terms == copies ? cuda::deepest_sum : any;
+            cuda::PieceBlocks const found =
+                cuda::piece_blocks(rows, columns, depth, deepest, terms, copies, bytes);
             REQUIRE(found.rows > 0);
             CHECK(cuda::piece_bytes_of(found.rows, found.depth, copies) +
                       cuda::piece_bytes_of(found.columns, found.depth, copies) <=
                   bytes);
             CHECK(found.depth % cuda::piece_unit == 0);
+            CHECK(found.depth <= deepest);
             CHECK((found.left_stays ? found.rows : found.columns) % cuda::piece_unit == 0);
           }
   // What fits is one block; the gradient of a weight is cut along its depth, logits along their columns.
-  cuda::PieceBlocks const whole = cuda::piece_blocks(4096, 2304, 768, 6, 6, cuda::piece_bytes);
+  cuda::PieceBlocks const whole = cuda::piece_blocks(4096, 2304, 768, any, 6, 6, cuda::piece_bytes);
   CHECK(whole.rows >= 4096);
   CHECK(whole.columns >= 2304);
   CHECK(whole.depth >= 768);
-  cuda::PieceBlocks const weight = cuda::piece_blocks(768, 2304, 65536, 6, 6, cuda::piece_bytes);
+  cuda::PieceBlocks const weight = cuda::piece_blocks(768, 2304, 65536, any, 6, 6, cuda::piece_bytes);
   CHECK(weight.rows >= 768);
   CHECK(weight.columns >= 2304);
   CHECK(weight.depth >= 4096);
-  cuda::PieceBlocks const logits = cuda::piece_blocks(4096, 50304, 768, 6, 6, cuda::piece_bytes);
+  cuda::PieceBlocks const logits = cuda::piece_blocks(4096, 50304, 768, any, 6, 6, cuda::piece_bytes);
   CHECK(logits.rows >= 4096);
   CHECK(logits.columns >= 8192);
   CHECK(logits.depth >= 768);
   // Where each piece is there once they are fewer.
-  cuda::PieceBlocks const once = cuda::piece_blocks(4096, 50264, 768, 6, 3, cuda::piece_bytes);
+  cuda::PieceBlocks const once = cuda::piece_blocks(4096, 50264, 768, any, 6, 3, cuda::piece_bytes);
   CHECK(once.rows >= 4096);
   CHECK(once.columns >= 50264);
   CHECK(once.depth >= 768);
-  CHECK(cuda::piece_blocks(64, 64, 64, 6, 6, 100).rows == 0);
-  CHECK(cuda::piece_blocks(64, 64, 64, 6, 6, 0).rows == 0);
+  CHECK(cuda::piece_blocks(64, 64, 64, any, 6, 6, 100).rows == 0);
+  CHECK(cuda::piece_blocks(64, 64, 64, any, 6, 6, 0).rows == 0);
 }
 
 TEST_CASE("every step of every tile of a product has one cluster, in order, and every part a place") {

@@ -182,7 +182,8 @@ struct PieceBlock {
   PieceRange left() const { return {row, rows, deep, depth}; }
   PieceRange right() const { return {column, columns, deep, depth}; }
 };
-/// The operands of a product and its blocks, as many as have room for so many copies of values.
+/// The operands of a product and its blocks, as many as have room for so many copies of values: the pieces of
+/// planes, or a copy a term.
 struct PieceSplit {
   PieceOperand left, right;
   PieceBlocks size;
@@ -192,7 +193,9 @@ struct PieceSplit {
   PieceSplit(Product<float> const& p, int terms, int copies, std::span<std::byte> room)
       : left{p.a, p.rows, p.depth, !p.a_transposed},
         right{p.b, p.columns, p.depth, p.b_transposed},
-        size(piece_blocks(p.rows, p.columns, p.depth, terms, copies, room.size())),
+        size(piece_blocks(p.rows, p.columns, p.depth,
+                          terms == 6 && copies == terms ? deepest_sum : std::max<std::int64_t>(p.depth, 1),
+                          terms, copies, room.size())),
         rows(p.rows),
         columns(p.columns),
         depth(p.depth),

@@ -3,9 +3,12 @@
 // plane, and the copies into shared memory go over the terms, in order, where a library's product would need
 // a copy of a piece for each of its terms.
 //
-// The blocks, their copies and turns, and how a tile leaves, are those of product_warpgroups.cuh. Where tiles
-// do not go around among the clusters, these share the steps over the depth of the last ones (PieceWork), and
-// a second kernel adds up what the parts of a tile came to, in order. Needs code for compute capability 9.0a.
+// The blocks, their copies, and how a tile leaves, are those of product_warpgroups.cuh, but the warpgroups of
+// a block have halves of one tile, so that each has registers for two sums: tensor cores cut what they add to
+// one, and with it more of a sum the longer it gets, so every few steps it is put down into the other. Where
+// tiles do not go around among the clusters, these share the steps over the depth of the last ones
+// (PieceWork), and a second kernel adds up what the parts of a tile came to, in order. Needs code for compute
+// capability 9.0a.
 #pragma once
 
 #include <algorithm>
@@ -46,21 +49,17 @@ struct PieceTiles : ProductTiles {
   static constexpr int shared_bytes =
       ProductTiles::shared_bytes + warpgroups * (bias_bytes - ProductTiles::bias_bytes);
   static constexpr int part_bytes = 2 * rows * ProductTiles::columns * 4;  // of a cluster's tile
+  /// How many steps tensor cores add to one sum: what they cut of it by then is less than fp32 arithmetic
+  /// rounds (six terms), or than what is left out (three).
+  static __device__ constexpr int sum_steps(int terms) { return terms == 6 ? 4 : 8; }
 };
 
-/// Strip `i` of a warp's tile, which begins at (row, column): both sides of a panel follow each other.
-struct PieceStripAt {
-  static constexpr int count = 2 * PieceTiles::panels;
-  int row, column;
-  __device__ __forceinline__ PieceStripAt(int tile_row, int tile_column, int i)
-      : row(tile_row + i % 2 * 64), column(tile_column + i / 2 * PieceTiles::strip_columns) {}
-};
-/// By one lane: starts the copy of pre's strip.
+/// By one lane: starts the copy of pre's strip `i` of a warp's rows, which begin at (row, column).
 __device__ __forceinline__ void fetch_piece_strip(ProductStrips const& own, CUtensorMap const& pre, int row,
                                                   int column, int i) {
-  PieceStripAt const at(row, column, i);
   announce_bytes(own.arrived + i % ProductStrips::count, ProductStrips::bytes);
-  copy_box(own.strip(i), pre, at.row, at.column, own.arrived + i % ProductStrips::count);
+  copy_box(own.strip(i), pre, row, column + i * PieceTiles::strip_columns,
+           own.arrived + i % ProductStrips::count);
 }
 /// A thread's pair of fp32 values in tile `n` of 8 columns, of the upper or the lower 8 rows, in a strip.
 __device__ __forceinline__ float2* pair_in_strip(unsigned char* strip, int n, int lower) {
@@ -68,73 +67,68 @@ __device__ __forceinline__ float2* pair_in_strip(unsigned char* strip, int n, in
   return reinterpret_cast<float2*>(strip + (row + 8 * lower) * 128 + ((chunk ^ row) * 16) + lane % 2 * 8);
 }
 
-/// Finishes and stores a warp's part of a tile. `fetched` tiles came before this one. An end with much
-/// arithmetic is code that is there once a panel's side.
+/// Finishes and stores a warp's rows of a tile. `fetched` tiles came before this one. An end with much
+/// arithmetic is code that is there once a strip.
 template <ProductEnd End>
-__device__ __forceinline__ void finish_pieces(float (&sums)[2][24][4], float scale, ProductStrips const& own,
-                                              CUtensorMap const& y, CUtensorMap const& pre, int row,
-                                              int column, unsigned fetched, ColumnSums& column_sums) {
+__device__ __forceinline__ void finish_pieces(float const (&sums)[24][4], float scale,
+                                              ProductStrips const& own, CUtensorMap const& y,
+                                              CUtensorMap const& pre, int row, int column, unsigned fetched,
+                                              ColumnSums& column_sums) {
   static_assert(End != ProductEnd::gelu);  // a pass over the result takes less
   constexpr bool reads = reads_pre<End>, rolled = End == ProductEnd::gelu_derivative;
-  constexpr int tiles = PieceTiles::strip_columns / 8;
+  constexpr int tiles = PieceTiles::strip_columns / 8, again = PieceTiles::panels - ProductStrips::count;
   int const lane = threadIdx.x % 32;
 #pragma unroll(rolled ? 1 : PieceTiles::panels)
-  for (int panel = 0; panel < PieceTiles::panels; ++panel) {
-    float2 totals[tiles];
+  for (int i = 0; i < PieceTiles::panels; ++i) {
+    unsigned char* const strip = own.strip(i);
+    int const which = i % ProductStrips::count;
+    float2 values[tiles][2], totals[tiles];
 #pragma unroll
-    for (int side = 0; side < 2; ++side) {
-      int const i = 2 * panel + side;
-      PieceStripAt const at(row, column, i);
-      unsigned char* const strip = own.strip(i);
-      float2 values[tiles][2];
+    for (int j = 0; j < PieceTiles::panels; ++j)
+      if (i == j)
 #pragma unroll
-      for (int j = 0; j < PieceTiles::panels; ++j)
-        if (panel == j)
+        for (int n = 0; n < tiles; ++n)
 #pragma unroll
-          for (int n = 0; n < tiles; ++n)
-#pragma unroll
-            for (int k = 0; k < 2; ++k) {
-              float const* const sum = sums[side][tiles * j + n] + 2 * k;
-              values[n][k] = {sum[0], sum[1]};
-            }
-      if constexpr (reads)
-        wait_at(own.arrived + i % ProductStrips::count, (fetched + i / ProductStrips::count) & 1);
-      else if (i >= ProductStrips::count)
-        await_strips<ProductStrips::count - 1>();
-#pragma unroll
-      for (int n = 0; n < tiles; ++n) {
-        float2 bias{};
-        if constexpr (adds_bias<End>)
-          bias = *reinterpret_cast<float2 const*>(
-              own.bias + (panel * PieceTiles::strip_columns + n * 8 + lane % 4 * 2) * 4);
-#pragma unroll
-        for (int k = 0; k < 2; ++k) {
-          float2& value = values[n][k];
-          float2* const to = pair_in_strip(strip, n, k);
-          if constexpr (adds_bias<End>) {
-            value = {detail::multiply_add(value.x, scale, bias.x),
-                     detail::multiply_add(value.y, scale, bias.y)};
-            if constexpr (reads) value = {detail::add(value.x, to->x), detail::add(value.y, to->y)};
-          } else {
-            value = {detail::multiply(detail::multiply(value.x, scale), gelu_derivative<float>(to->x)),
-                     detail::multiply(detail::multiply(value.y, scale), gelu_derivative<float>(to->y))};
+          for (int k = 0; k < 2; ++k) {
+            float const* const sum = sums[tiles * j + n] + 2 * k;
+            values[n][k] = {sum[0], sum[1]};
           }
-          *to = value;
-          if constexpr (sums_columns<End>)
-            totals[n] = side == 0 && k == 0
-                            ? value
-                            : float2{detail::add(totals[n].x, value.x), detail::add(totals[n].y, value.y)};
+    if constexpr (reads)
+      wait_at(own.arrived + which, which < again ? i / ProductStrips::count : fetched & 1);
+    else if (i >= ProductStrips::count)
+      await_strips<ProductStrips::count - 1>();
+#pragma unroll
+    for (int n = 0; n < tiles; ++n) {
+      float2 bias{};
+      if constexpr (adds_bias<End>)
+        bias = *reinterpret_cast<float2 const*>(own.bias +
+                                                (i * PieceTiles::strip_columns + n * 8 + lane % 4 * 2) * 4);
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        float2& value = values[n][k];
+        float2* const to = pair_in_strip(strip, n, k);
+        if constexpr (adds_bias<End>) {
+          value = {detail::multiply_add(value.x, scale, bias.x),
+                   detail::multiply_add(value.y, scale, bias.y)};
+          if constexpr (reads) value = {detail::add(value.x, to->x), detail::add(value.y, to->y)};
+        } else {
+          value = {detail::multiply(detail::multiply(value.x, scale), gelu_derivative<float>(to->x)),
+                   detail::multiply(detail::multiply(value.y, scale), gelu_derivative<float>(to->y))};
         }
+        *to = value;
+        if constexpr (sums_columns<End>)
+          totals[n] =
+              k == 0 ? value : float2{detail::add(totals[n].x, value.x), detail::add(totals[n].y, value.y)};
       }
-      show_to_products();
-      __syncwarp();
-      if (lane == 0) {
-        store_box(y, strip, at.row, at.column);
-        commit_stores();
-        if (reads && i > 0 && i - 1 + ProductStrips::count < PieceStripAt::count) {
-          wait_for_reads<1>();
-          fetch_piece_strip(own, pre, row, column, i - 1 + ProductStrips::count);
-        }
+    }
+    show_to_products();
+    __syncwarp();
+    if (lane == 0) {
+      store_box(y, strip, row, column + i * PieceTiles::strip_columns);
+      commit_stores();
+      if (reads && i > 0 && i - 1 < again) {
+        wait_for_reads<1>();
+        fetch_piece_strip(own, pre, row, column, i - 1 + ProductStrips::count);
       }
     }
     if constexpr (sums_columns<End>) {
@@ -143,7 +137,7 @@ __device__ __forceinline__ void finish_pieces(float (&sums)[2][24][4], float sca
              detail::add(sum.y, __shfl_xor_sync(~0u, sum.y, 4))};
 #pragma unroll
       for (int p = 0; p < StripAt::panels; ++p)
-        if (panel == 2 * p + lane / 4 % 2) column_sums[p] = sum;
+        if (i == 2 * p + lane / 4 % 2) column_sums[p] = sum;
     }
   }
 }
@@ -180,7 +174,7 @@ __global__ TESSERA_CLUSTER __launch_bounds__(PieceTiles::threads, 1) void produc
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < Tiles::stages; ++stage) {
       make_barrier(full + stage, 1);
-      make_barrier(empty + stage, 8);  // the four warps that have read it, in both blocks
+      make_barrier(empty + stage, 16);  // the eight warps that have read it, in both blocks
     }
     for (int i = 0; i < Tiles::strips * Tiles::warps; ++i) make_barrier(arrived + i, 1);
     show_barriers();
@@ -235,76 +229,71 @@ __global__ TESSERA_CLUSTER __launch_bounds__(PieceTiles::threads, 1) void produc
     }
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-    float sums[2][24][4];
+    float totals[24][4];
     // A descriptor's leading dimension, from one panel of 64 columns to the next, is read with Rows alone.
     constexpr std::uint64_t panel = Rows ? std::uint64_t{(Tiles::depth * 128 >> 4) - 1} << 16 : 0;
-    std::uint64_t const a0 = WarpgroupRows<bfloat16, 64>::describe(shared),
+    std::uint64_t const a0 = WarpgroupRows<bfloat16, 64>::describe(shared + warpgroup * 64 * 128),
                         b0 = WarpgroupRows<bfloat16, 64>::describe(shared + Tiles::a_bytes) + panel;
     int const lane = threadIdx.x % 32, warp = static_cast<int>(threadIdx.x) / 32 - 4;
     ProductStrips const strip{strips + warp * Tiles::strips * Tiles::strip_bytes,
                               arrived + Tiles::strips * warp, biases + warpgroup * Tiles::bias_bytes};
-    int stage = 0, turn = 0;
+    int stage = 0;
     unsigned parity = 0, fetched = 0;
+    bool waits = warpgroup > 0;  // for its turn, before its next step
     work.for_parts(cluster, [&](int tile, int from, int to, bool is_last) {
-      if (turn++ % Tiles::warpgroups != warpgroup) {  // the other warpgroup's is next in the ring
-        int const after = stage + to - from;
-        parity ^= after / Tiles::stages & 1;
-        stage = after % Tiles::stages;
-        return;
-      }
       bool const whole = from == 0 && to == work.steps;
       int const row = work.down_of(tile) * 2 * Tiles::rows, column = work.across_of(tile) * Tiles::columns,
-                own_row = block * Tiles::rows + warp % 4 * 16;
+                own_row = block * Tiles::rows + warp * 16;
       // What the end needs comes meanwhile.
       if constexpr (reads_pre<End>) {
         if (lane == 0) {
           wait_for_reads<0>();
           for (int i = 0; i < ProductStrips::count; ++i)
             fetch_piece_strip(strip, pre_map, row + own_row, column, i);
-          for (int i = ProductStrips::count; i < PieceStripAt::count; ++i) {
-            PieceStripAt const at(row + own_row, column, i);
-            prefetch_box(pre_map, at.row, at.column);
-          }
+          for (int i = ProductStrips::count; i < Tiles::panels; ++i)
+            prefetch_box(pre_map, row + own_row, column + i * Tiles::strip_columns);
         }
         __syncwarp();
       }
-      if (turn > 1) await_turn(warpgroup);
+      if constexpr (adds_bias<End>) sync_warpgroup(warpgroup + 2);  // the tile before has read its bias
       if (int const four = static_cast<int>(threadIdx.x) % 128 * 4; adds_bias<End> && four < Tiles::columns) {
         bool const exists = whole && bias && column + four < columns;
         copy_16_bytes(strip.bias + 4 * four, exists ? bias + column + four : bias, exists);
       }
-      int last = stage;
-      auto const step = [&](auto is_first) {
+#pragma unroll
+      for (int n = 0; n < 24; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) totals[n][i] = 0;
+      float sums[24][4];  // of the last few steps
+      auto const step = [&](auto is_first, bool gives_turn) {
         constexpr bool first = decltype(is_first)::value;
         wait_at(full + stage, parity);
         std::uint64_t const a = a0 + static_cast<unsigned>(stage * Tiles::bytes >> 4),
                             b = b0 + static_cast<unsigned>(stage * Tiles::bytes >> 4);
+        if (waits) await_turn(warpgroup);
+        waits = true;
         begin_products();
-        if constexpr (first)
-#pragma unroll
-          for (int side = 0; side < 2; ++side)
-            multiply_192<bfloat16, Rows, false, Columns>(sums[side], a + (side * 64 * 128 >> 4), b);
+        if constexpr (first) multiply_192<bfloat16, Rows, false, Columns>(sums, a, b);
 #pragma unroll
         for (int i = first; i < Tiles::depth / 16; ++i)
-#pragma unroll
-          for (int side = 0; side < 2; ++side)
-            multiply_192<bfloat16, Rows, true, Columns>(
-                sums[side], a + ((side * 64 * 128 + i * (Columns ? 16 * 128 : 32)) >> 4),
-                b + ((Rows ? i * 16 * 128 : i * 32) >> 4));
+          multiply_192<bfloat16, Rows, true, Columns>(sums, a + (i * (Columns ? 16 * 128 : 32) >> 4),
+                                                      b + ((Rows ? i * 16 * 128 : i * 32) >> 4));
         commit_products();
-        if constexpr (!first) {
-          asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-          if (lane < 2) arrive_at(empty + last, static_cast<unsigned>(lane));
-          last = stage;
-        }
+        if (gives_turn) give_turn(1 - warpgroup);
+        wait_for_products<0>(sums);
+        if (lane < 2) arrive_at(empty + stage, static_cast<unsigned>(lane));
         if (++stage == Tiles::stages) stage = 0, parity ^= 1;
       };
-      step(std::true_type{});
-      for (int k = from + 1; k < to; ++k) step(std::false_type{});
-      if (!is_last) give_turn(1 - warpgroup);
-      wait_for_products<0>(sums[0]);
-      wait_for_products<0>(sums[1]);
-      if (lane < 2) arrive_at(empty + last, static_cast<unsigned>(lane));
+      auto const goes_on = [&](int k) { return warpgroup == 0 || !is_last || k + 1 < to; };
+      for (int k = from; k < to;) {
+        int const until = min(k + Tiles::sum_steps(terms), to);
+        step(std::true_type{}, goes_on(k));
+        for (++k; k < until; ++k) step(std::false_type{}, goes_on(k));
+#pragma unroll
+        for (int n = 0; n < 24; ++n)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) totals[n][i] = detail::add(totals[n][i], sums[n][i]);
+      }
 
       if constexpr (!reads_pre<End>) await_strips<0>();
       if constexpr (adds_bias<End>) {
@@ -314,14 +303,14 @@ __global__ TESSERA_CLUSTER __launch_bounds__(PieceTiles::threads, 1) void produc
       }
       ColumnSums column_sums;
       bool const part = End == ProductEnd::bias && !whole;  // the sums themselves then
-      finish_pieces<End>(sums, part ? 1.0f : scale, strip, part ? parts_map : y_map, pre_map,
+      finish_pieces<End>(totals, part ? 1.0f : scale, strip, part ? parts_map : y_map, pre_map,
                          (part ? work.place(cluster, tile, from == 0) * 2 * Tiles::rows : row) + own_row,
                          part ? 0 : column, fetched++, column_sums);
       if constexpr (sums_columns<End>) {
         int const block_row = row + block * Tiles::rows;
         if (partials && block_row < rows)
-          leave_sums(column_sums, pair_of_sums(), strip, 0, warpgroup, min(columns - column, Tiles::columns),
-                     partials + block_row / Tiles::rows * partials_stride + column);
+          leave_sums<8>(column_sums, pair_of_sums(), strip, 2, 5, min(columns - column, Tiles::columns),
+                        partials + block_row / Tiles::rows * partials_stride + column);
       }
     });
     if (lane == 0) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
@@ -412,7 +401,8 @@ inline bool adds_to_parts(PieceEnd const& end, int terms, std::size_t bytes) {
 }
 
 /// A product of planes: a is (rows, depth) or, with Columns, (depth, rows), b (columns, depth) or, with Rows,
-/// (depth, columns). Sums go over the terms, in each over the depth in order, 16 at a time.
+/// (depth, columns). Sums go over the terms, in each over the depth in order, 16 at a time, and every few
+/// steps' sum is added to one of fp32 arithmetic.
 template <bool Columns, bool Rows, ProductEnd End>
 class PieceProduct {
   using Tiles = PieceTiles;

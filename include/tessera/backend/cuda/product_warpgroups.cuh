@@ -166,29 +166,30 @@ __device__ __forceinline__ void await_strips() {
 /// each lane.
 using ColumnSums = float2[StripAt::panels];
 
-/// By a warpgroup: leaves the sums of the `width` first columns of its tile, its warps' added in order.
-/// Before the last two strips of the tile strip `spare` was stored.
+/// By the warpgroups of a tile, of so many warps: leaves the sums of its `width` first columns, its warps'
+/// added in order. Before the last two strips of the tile strip `spare` was stored.
+template <int Warps>
 __device__ __forceinline__ void leave_sums(ColumnSums const& sums, int i, ProductStrips const& own, int spare,
-                                           int warpgroup, int width, float* to) {
+                                           int barrier, int width, float* to) {
   constexpr int warp_bytes = ProductStrips::count * ProductStrips::bytes;
-  int const thread = threadIdx.x % 128;
+  int const thread = (static_cast<int>(threadIdx.x) - 128) % (32 * Warps);  // the first warpgroup copies
   await_strips<2>();
   unsigned char* const mine = own.strip(spare);
 #pragma unroll
   for (int p = 0; p < StripAt::panels; ++p) reinterpret_cast<float2*>(mine)[32 * p + i] = sums[p];
   show_to_products();
-  sync_warpgroup(warpgroup + 2);
+  sync_warps<Warps>(barrier);
   if (2 * thread < width) {
     float2 const* const first = reinterpret_cast<float2 const*>(mine - thread / 32 * warp_bytes) + thread;
     float2 sum = first[0];
 #pragma unroll
-    for (int warp = 1; warp < 4; ++warp) {
+    for (int warp = 1; warp < Warps; ++warp) {
       float2 const more = first[warp * warp_bytes / static_cast<int>(sizeof(float2))];
       sum = {detail::add(sum.x, more.x), detail::add(sum.y, more.y)};
     }
     reinterpret_cast<float2*>(to)[thread] = sum;
   }
-  sync_warpgroup(warpgroup + 2);  // the strips may be fetched again
+  sync_warps<Warps>(barrier);  // the strips may be fetched again
 }
 
 /// Finishes and stores a warp's part of a tile. `fetched` tiles came before this one.
@@ -428,8 +429,8 @@ __global__ TESSERA_CLUSTER __launch_bounds__(ProductTiles::threads, 1) void fini
       if constexpr (sums_columns<End>) {
         int const block_row = (tile / across * 2 + block) * Tiles::rows;
         if (partials && block_row < rows)
-          leave_sums(column_sums, lane, strip, 2, warpgroup, min(columns - column, Tiles::columns),
-                     partials + static_cast<std::int64_t>(block_row / Tiles::rows) * columns + column);
+          leave_sums<4>(column_sums, lane, strip, 2, warpgroup + 3, min(columns - column, Tiles::columns),
+                        partials + static_cast<std::int64_t>(block_row / Tiles::rows) * columns + column);
       }
     }
     if (lane == 0) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");

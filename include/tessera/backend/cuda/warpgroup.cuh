@@ -43,9 +43,11 @@ __device__ __forceinline__ void show_to_products() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 /// Waits for the four warps.
-__device__ __forceinline__ void sync_warpgroup(int group) {
-  asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");
+template <int Warps>
+__device__ __forceinline__ void sync_warps(int barrier) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(32 * Warps) : "memory");
 }
+__device__ __forceinline__ void sync_warpgroup(int group) { sync_warps<4>(group + 1); }
 
 #define TESSERA_TILE(n) "+f"(sums[n][0]), "+f"(sums[n][1]), "+f"(sums[n][2]), "+f"(sums[n][3])
 #define TESSERA_TILES_2(n) TESSERA_TILE(n), TESSERA_TILE(n + 1)
