@@ -63,19 +63,23 @@ for part in "$@"; do
       rows ranks_xl --model gpt2-xl "${one[@]}" --gpus 2 --stages 0,2,3 --batch 8 --sequence 1024 --precisions bf16
       ;;
     drift)
-      # The largest difference of a loss from a run in double with the same weights and samples.
+      # The largest difference of a loss from a run in double with the same weights and samples, for some seeds:
+      # small differences grow by chance, so one run says little.
       for precision in fp64 fp32 tf32 bf16x6 bf16x3; do
         attention=auto
         if [ "$precision" = fp64 ]; then attention=reference; fi
-        rm -f "$out/drift_$precision.txt"
-        "$bin/train" -q --device "$device" --model gpt2 --precision "$precision" --attention "$attention" --batch 4 \
-          --sequence 128 --steps "${TESSERA_STEPS:-100}" --clip 1 --min-time 0.000001 --log "$out/drift_$precision.jsonl" ||
-          { echo "drift: $precision ended with $?"; continue; }
-        grep -o '"step":[0-9]*,"loss":[^,]*' "$out/drift_$precision.jsonl" | sed 's/.*://' > "$out/drift_$precision.txt"
-        [ -e "$out/drift_fp64.txt" ] || { echo "drift: there is no run in double"; break; }
-        paste "$out/drift_fp64.txt" "$out/drift_$precision.txt" | awk -v name="$precision" '
-          { off = $1 - $2; if (off < 0) off = -off; if (off > most) most = off; sum += off * off }
-          END { printf "%-8s of %d losses from double: largest %.3g, root mean square %.3g\n", name, NR, most, sqrt(sum / NR) }'
+        rm -f "$out/drift_$precision".*
+        for seed in ${TESSERA_SEEDS:-1 2 3 4 5}; do
+          "$bin/train" -q --device "$device" --model gpt2 --precision "$precision" --attention "$attention" --batch 4 \
+            --sequence 128 --steps "${TESSERA_STEPS:-100}" --clip 1 --min-time 0.000001 --seed "$seed" \
+            --log "$out/drift_$precision.$seed.jsonl" || { echo "drift: $precision ended with $?"; continue; }
+          grep -o '"step":[0-9]*,"loss":[^,]*' "$out/drift_$precision.$seed.jsonl" | sed 's/.*://' > "$out/drift_$precision.$seed.txt"
+          [ -e "$out/drift_fp64.$seed.txt" ] || { echo "drift: there is no run in double"; break; }
+          paste "$out/drift_fp64.$seed.txt" "$out/drift_$precision.$seed.txt" | awk -v name="$precision" -v seed="$seed" '
+            { off = $1 - $2; if (off < 0) off = -off; if (off > most) most = off; sum += off * off; if (NR <= 12 && off > early) early = off }
+            END { printf "%-8s seed %d: of %d losses from double: largest %.3g, of the first 12 %.3g, root mean square %.3g\n",
+                    name, seed, NR, most, early, sqrt(sum / NR) }'
+        done
       done
       ;;
     start)
