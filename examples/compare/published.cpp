@@ -30,6 +30,7 @@ struct Figure {
   int decimals;
   char const* planned = nullptr;  ///< the field of its plan
   enum class By { one, ranks, per_rank } by = By::one;
+  enum class Epochs { any, of_samples, all } epochs = Epochs::any;  ///< which ours must have as published
 };
 
 constexpr double gibi = 1.0 / 1024.0;  // of 2^20 bytes
@@ -39,7 +40,7 @@ constexpr auto figures = std::to_array<Figure>({
     {"speedup_over_one", "speed-up", "scaling_efficiency", 1.0, 2, nullptr, Figure::By::ranks},
     {"step_ms", "ms/step", "avg_step_time_s", 1e3, 1},
     {"step_s", "s/step", "avg_step_time_s", 1.0, 3},
-    {"epoch_s", "s/epoch", "avg_epoch_time_s", 1.0, 2},
+    {"epoch_s", "s/epoch", "avg_epoch_time_s", 1.0, 2, nullptr, Figure::By::one, Figure::Epochs::of_samples},
     {"samples_per_sec", "samples/s", "samples_per_sec", 1.0, 2},
     {"peak_mb", "peak MB", "peak_gpu_mem_mb", 1.0, 0, "planned_gpu_mem_mb"},
     {"peak_gb", "peak GB", "peak_gpu_mem_mb", gibi, 2, "planned_gpu_mem_mb"},
@@ -48,8 +49,10 @@ constexpr auto figures = std::to_array<Figure>({
     {"power_w_per_gpu", "W a GPU", "avg_power_w", 1.0, 0, nullptr, Figure::By::per_rank},
     {"temp_start_c", "first C", "temp_start_c", 1.0, 0},
     {"temp_end_c", "last C", "temp_end_c", 1.0, 0},
-    {"first_epoch_loss", "loss of epoch 1", "first_epoch_loss", 1.0, 4},
-    {"final_epoch_loss", "of the last", "final_epoch_loss", 1.0, 4},
+    {"first_epoch_loss", "loss of epoch 1", "first_epoch_loss", 1.0, 4, nullptr, Figure::By::one,
+     Figure::Epochs::of_samples},
+    {"final_epoch_loss", "of the last", "final_epoch_loss", 1.0, 4, nullptr, Figure::By::one,
+     Figure::Epochs::all},
 });
 
 Row const& comparisons() {
@@ -73,8 +76,16 @@ Row const* printed_for(Row const& row, Row const& of) {
   return nullptr;
 }
 
-/// Ours of a figure, in its unit; of a row that did not run what was planned for it.
-std::optional<double> ours(Row const& row, Figure const& figure) {
+/// Whether a row's epochs are those of a comparison's where a figure is of epochs.
+bool same_epochs(Row const& row, Row const& of, Figure const& figure) {
+  if (figure.epochs == Figure::Epochs::any || row.at("samples").is_null()) return true;
+  return row.at("samples") == of.at("epoch_samples") &&
+         (figure.epochs == Figure::Epochs::of_samples || row.at("epochs") == of.at("epochs"));
+}
+
+/// Ours of a figure of a comparison, in its unit; of a row that did not run what was planned for it.
+std::optional<double> ours(Row const& row, Row const& of, Figure const& figure) {
+  if (!same_epochs(row, of, figure)) return std::nullopt;
   bool const ran = row.at("status") == "ok";
   if (!ran && figure.planned == nullptr) return std::nullopt;
   Row const& value = row.at(ran ? figure.field : figure.planned);
@@ -113,11 +124,12 @@ std::vector<Figure const*> figures_of(Row const& of) {
 }
 
 /// The cells of a published row: of every figure as published, here, and the ratio.
-cli::Names cells_of(Row const& printed, Row const& row, std::vector<Figure const*> const& known) {
+cli::Names cells_of(Row const& printed, Row const& row, Row const& of,
+                    std::vector<Figure const*> const& known) {
   cli::Names cells = {name_of_row(printed)};
   bool const ran = row.at("status") == "ok", fitted = printed.contains("figures");
   for (Figure const* figure : known) {
-    auto const here = ours(row, *figure);
+    auto const here = ours(row, of, *figure);
     std::string const mine = here ? cli::fixed(*here, figure->decimals) : std::string("-");
     bool const has = fitted && printed.at("figures").contains(figure->name);
     double const theirs = has ? printed.at("figures").at(figure->name).get<double>() : 0.0;
@@ -145,16 +157,19 @@ std::string text_of(Row const& of, std::vector<Row> const& rows, std::string con
   cli::Table table(std::move(columns));
   std::string const software = of.at("software");
   table.heading("published, " + of.at("name").get<std::string>() + ": " + of.at("title").get<std::string>());
-  cli::Names cannot_be;
+  cli::Names cannot_be, not_equal = texts(of.at("remarks"));
   std::size_t repeated = 0;
   bool planned = false, threads = false;
+  Row const* other_epochs = nullptr;
   for (Row const& row : rows) {
     Row const* const printed = printed_for(row, of);
     if (printed == nullptr) continue;
     ++repeated;
-    table.row(cells_of(*printed, row, known));
+    table.row(cells_of(*printed, row, of, known));
     planned = planned || row.at("status") != "ok";
     threads = threads || row.at("device") == "cpu";
+    if (std::any_of(known.begin(), known.end(), [&](auto* one) { return !same_epochs(row, of, *one); }))
+      other_epochs = &row;
     if (printed->contains("cannot_be"))
       cannot_be.push_back(name_of_row(*printed) + ": " + printed->at("cannot_be").get<std::string>());
   }
@@ -167,7 +182,15 @@ std::string text_of(Row const& of, std::vector<Row> const& rows, std::string con
   say("published on", {of.at("machine").get<std::string>() + (software.empty() ? "" : ", " + software)});
   say("here on", {machine + (threads ? ", ranks as threads of the processor" : "")});
   say("assumed", texts(of.at("assumed")));
-  say("not equal", texts(of.at("remarks")));
+  if (other_epochs != nullptr) {
+    auto const epochs = [](Row const& count, Row const& samples) {
+      return count.dump() + (count == 1 ? " epoch of " : " epochs of ") + samples.dump() + " samples";
+    };
+    not_equal.push_back(epochs(other_epochs->at("epochs"), other_epochs->at("samples")) + " here, " +
+                        epochs(of.at("epochs"), of.at("epoch_samples")) +
+                        " there, so what depends on that is left out");
+  }
+  say("not equal", not_equal);
   say("cannot be", cannot_be);
   if (std::size_t const all = of.at("rows").size(); repeated < all)
     say("not repeated here", {std::to_string(all - repeated) + " of the " + std::to_string(all) + " rows"});
@@ -193,7 +216,7 @@ void add_published(std::vector<Row>& rows, cli::Names const& names) {
       found["ratios"] = Row::object();
       for (auto const& [key, value] : found["figures"].items())
         for (Figure const& figure : figures)
-          if (auto const here = ours(row, figure); key == figure.name && here && row.at("status") == "ok")
+          if (auto const here = ours(row, of, figure); key == figure.name && here && row.at("status") == "ok")
             found["ratios"][key] = *here / value.get<double>();
       found["oom"] = printed->value("oom", false);
       found["cannot_be"] = printed->contains("cannot_be") ? printed->at("cannot_be") : Row(nullptr);

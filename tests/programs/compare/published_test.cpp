@@ -75,3 +75,38 @@ TEST_CASE("accumulation makes another shape") {
   CHECK_FALSE(rows[0].contains("published"));
   CHECK(holds(compare::published_text(rows, {"stage-sweep"}, "", {}), "published: no row here has"));
 }
+
+TEST_CASE("figures of epochs are held against epochs of as many samples alone") {
+  Row row = row_of("zs3", "ok");
+  row["model"] = "gpt2-large";
+  row["batch"] = 2;
+  row["sequence"] = 128;
+  row["samples"] = 1000;
+  row["epochs"] = 2;
+  row["avg_epoch_time_s"] = 10.647;
+  row["samples_per_sec"] = 93.9;
+  row["first_epoch_loss"] = row["final_epoch_loss"] = 4.0;
+  auto const published = [](Row of) {
+    std::vector<Row> rows = {std::move(of)};
+    compare::add_published(rows, {"zero3-large-offload"});
+    return rows[0].at("published").at("ratios");
+  };
+  auto const text = [](Row const& of) {
+    return compare::published_text({of}, {"zero3-large-offload"}, "NVIDIA H200", {});
+  };
+  CHECK(published(row).at("epoch_s").get<double>() == doctest::Approx(0.1));
+  CHECK(published(row).contains("final_epoch_loss"));
+  CHECK_FALSE(holds(text(row), " there, so what depends on that is left out"));
+  row["epochs"] = 1;
+  CHECK(published(row).contains("first_epoch_loss"));
+  CHECK_FALSE(published(row).contains("final_epoch_loss"));
+  row["samples"] = 100;
+  CHECK_FALSE(published(row).contains("epoch_s"));
+  CHECK_FALSE(published(row).contains("first_epoch_loss"));
+  CHECK(published(row).at("samples_per_sec").get<double>() == doctest::Approx(10.0));
+  std::string const shown = text(row);
+  CHECK_FALSE(holds(shown, "10.65"));
+  CHECK(holds(
+      shown,
+      "1 epoch of 100 samples here, 2 epochs of 1000 samples there, so what depends on that is left out"));
+}
