@@ -534,8 +534,7 @@ void read_file(std::filesystem::path const& file, Material& material) {
   }
   source.version = version_of(name, json, results::schema_version);
   Json const& rows = json["rows"];
-  bool const planned =
-      !rows.empty() && rows.front().is_object() && rows.front().contains("limit_device_bytes");
+  bool const planned = results::holds_plans(json);
   source.kind = planned ? Kind::plan : Kind::comparison;
   source.command = Reader(name, "", json).text("command");
   if (json.contains("environment")) take_environment(json["environment"], source);

@@ -120,6 +120,10 @@ TEST_CASE("files that are no results are refused") {
   CHECK_ERROR(data, open("{\"schema_version\":0," + rest), "its schema_version is 0");
   CHECK_ERROR(data, open("{\"schema_version\":\"1\"," + rest), "its schema_version is \"1\"");
   CHECK_ERROR(data, open("{\"schema_version\":18446744073709551615," + rest), "schema_version");
+  CHECK_ERROR(data,
+              open("{\"schema_version\":1,\"command\":\"plan\",\"environment\":{},"
+                   "\"rows\":[{\"limit_device_bytes\":1}]}"),
+              "holds plans, which ran nothing");
   CHECK_ERROR(data, open("{\"schema_version\":1}"), "lacks command");
   CHECK_ERROR(data, open("{\"schema_version\":1,\"command\":3}"), "command is no string");
   CHECK_ERROR(data, open("{\"schema_version\":1,\"command\":\"\",\"environment\":[]}"),

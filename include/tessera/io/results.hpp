@@ -228,8 +228,15 @@ inline void write_csv(std::filesystem::path const& path, std::span<Row const> ro
   write_file(path, to_csv(rows));
 }
 
+/// Whether a file's object has rows of `plan`.
+inline bool holds_plans(Row const& json) {
+  auto const rows = json.find("rows");
+  return rows != json.end() && rows->is_array() && !rows->empty() &&
+         rows->front().contains("limit_device_bytes");
+}
+
 /// Reads a result file. Throws Error(data) that names the file when it is missing, damaged, no result file,
-/// or of a newer schema.
+/// one of plans, or of a newer schema.
 inline Document read_results(std::filesystem::path const& path) {
   std::string const name = detail::path_text(path);
   auto const fail = [&](std::string const& text) { throw Error(ErrorKind::data, name + ": " + text); };
@@ -261,6 +268,7 @@ inline Document read_results(std::filesystem::path const& path) {
   document.command = command.get<std::string>();
   document.environment = member("environment");
   if (!document.environment.is_object()) fail("is damaged, environment is no object");
+  if (holds_plans(json)) fail("holds plans, which ran nothing; give the JSON file of a compare");
   Row const& wall = member("wall_s");
   if (wall.is_number())
     document.wall_s = wall.get<double>();
