@@ -79,8 +79,8 @@ Row const* printed_for(Row const& row, Row const& of) {
 /// Whether a row's epochs are those of a comparison's where a figure is of epochs.
 bool same_epochs(Row const& row, Row const& of, Figure const& figure) {
   if (figure.epochs == Figure::Epochs::any || row.at("samples").is_null()) return true;
-  return row.at("samples") == of.at("epoch_samples") &&
-         (figure.epochs == Figure::Epochs::of_samples || row.at("epochs") == of.at("epochs"));
+  return row.at("samples") == of.value("epoch_samples", Row()) &&
+         (figure.epochs == Figure::Epochs::of_samples || row.at("epochs") == of.value("epochs", Row()));
 }
 
 /// Ours of a figure of a comparison, in its unit; of a row that did not run what was planned for it.
@@ -216,8 +216,8 @@ void add_published(std::vector<Row>& rows, cli::Names const& names) {
       found["ratios"] = Row::object();
       for (auto const& [key, value] : found["figures"].items())
         for (Figure const& figure : figures)
-          if (auto const here = ours(row, of, figure); key == figure.name && here && row.at("status") == "ok")
-            found["ratios"][key] = *here / value.get<double>();
+          if (key == figure.name && row.at("status") == "ok")
+            if (auto const here = ours(row, of, figure)) found["ratios"][key] = *here / value.get<double>();
       found["oom"] = printed->value("oom", false);
       found["cannot_be"] = printed->contains("cannot_be") ? printed->at("cannot_be") : Row(nullptr);
       row["published"] = std::move(found);

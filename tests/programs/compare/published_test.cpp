@@ -76,6 +76,17 @@ TEST_CASE("accumulation makes another shape") {
   CHECK(holds(compare::published_text(rows, {"stage-sweep"}, "", {}), "published: no row here has"));
 }
 
+TEST_CASE("a row of epochs has the figures of a comparison without any") {
+  std::vector<Row> rows = {row_of("zs0", "ok")};
+  rows[0]["samples"] = 100;
+  rows[0]["epochs"] = 1;
+  compare::add_published(rows, {"stage-sweep"});
+  CHECK(rows[0].at("published").at("ratios").size() == 3);
+  std::string const text = compare::published_text(rows, {"stage-sweep"}, "NVIDIA H200", {});
+  CHECK(holds(text, "45000  90000   2.00"));
+  CHECK_FALSE(holds(text, "epoch"));
+}
+
 TEST_CASE("figures of epochs are held against epochs of as many samples alone") {
   Row row = row_of("zs3", "ok");
   row["model"] = "gpt2-large";
