@@ -140,7 +140,7 @@ TEST_CASE("blocks of a product have room for their pieces, and are few") {
             CAPTURE(rows);
             CAPTURE(columns);
             CAPTURE(depth);
-            std::int64_t const deepest = terms == copies ? cuda::deepest_sum : any;
+            std::int64_t const deepest = terms == copies ? cuda::deepest_sum(terms) : any;
             cuda::PieceBlocks const found =
                 cuda::piece_blocks(rows, columns, depth, deepest, terms, copies, bytes);
             REQUIRE(found.rows > 0);

@@ -20,7 +20,7 @@ __global__ void begin_step_kernel(StepState* state, BadElement* own, Rule rule, 
 /// One block of norm_lanes threads.
 template <class Rule>
 __global__ void finish_step_kernel(StepShares shares, StepState* state, Rule rule) {
-  constexpr int most = v0::detail::norm_lanes;  // of more units each waits for memory once more
+  constexpr int most = v0::detail::norm_lanes;  // units; the ranges of more stay in memory
   __shared__ double lanes[v0::detail::norm_lanes];
   __shared__ alignas(NormRange) unsigned char memory[most * sizeof(NormRange)];
   int const lane = static_cast<int>(threadIdx.x);

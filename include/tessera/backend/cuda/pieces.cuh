@@ -182,20 +182,18 @@ struct PieceBlock {
   PieceRange left() const { return {row, rows, deep, depth}; }
   PieceRange right() const { return {column, columns, deep, depth}; }
 };
-/// The operands of a product and its blocks, as many as have room for so many copies of values: the pieces of
-/// planes, or a copy a term.
+/// The operands of a product and its blocks, none deeper than `deepest`, as many as have room for so many
+/// copies of values.
 struct PieceSplit {
   PieceOperand left, right;
   PieceBlocks size;
   std::int64_t rows, columns, depth;
   std::byte *lefts, *rights;  // their pieces
 
-  PieceSplit(Product<float> const& p, int terms, int copies, std::span<std::byte> room)
+  PieceSplit(Product<float> const& p, int terms, int copies, std::int64_t deepest, std::span<std::byte> room)
       : left{p.a, p.rows, p.depth, !p.a_transposed},
         right{p.b, p.columns, p.depth, p.b_transposed},
-        size(piece_blocks(p.rows, p.columns, p.depth,
-                          terms == 6 && copies == terms ? deepest_sum : std::max<std::int64_t>(p.depth, 1),
-                          terms, copies, room.size())),
+        size(piece_blocks(p.rows, p.columns, p.depth, deepest, terms, copies, room.size())),
         rows(p.rows),
         columns(p.columns),
         depth(p.depth),
@@ -234,7 +232,7 @@ bool run_by_planes(Context<Cuda>& context, Product<T> const& p, int terms, T* pa
       (partials && !p.pre) || !has_warpgroups())
     return false;
   int const count = pieces_in(terms);
-  PieceSplit const split(p, terms, count, context.pieces());
+  PieceSplit const split(p, terms, count, std::max<std::int64_t>(p.depth, 1), context.pieces());
   if (split.size.rows == 0 || (p.pre && (p.a_transposed || split.size.depth < p.depth)) ||
       (partials && split.size.rows < p.rows && split.size.rows % PieceTiles::rows != 0))
     return false;
@@ -292,7 +290,7 @@ bool run_by_planes(Context<Cuda>& context, Product<T> const& p, int terms, T* pa
 /// Runs a product by pieces on cuBLASLt; false where that lacks a plan for a block of it. gelu' is not fused.
 /// One block after another uses the room for pieces, and each sum goes on from block to block over the depth.
 inline bool run_by_copies(Context<Cuda>& context, Product<float> p, int terms) {
-  PieceSplit const split(p, terms, terms, context.pieces());
+  PieceSplit const split(p, terms, terms, deepest_sum(terms), context.pieces());
   if (split.size.rows == 0) {
     context.check(cudaErrorInvalidConfiguration,
                   "a product by pieces, whose workspace has no room for them (give the format of products to "

@@ -70,10 +70,10 @@ constexpr std::size_t piece_bytes_of(std::int64_t extent, std::int64_t depth, in
   return static_cast<std::size_t>(in_piece_units(extent) * in_piece_units(depth) * copies) * sizeof(bfloat16);
 }
 
-/// The deepest block of a library's product of six terms. Tensor cores cut what they add to a sum, so that
-/// sums over 3072 are four times as far from exact ones as fp32 arithmetic's and over 512 as far, and what is
-/// left out of fewer terms is more.
-inline constexpr std::int64_t deepest_sum = 512;
+/// The deepest block of a library's product of so many terms. Tensor cores cut what they add to a sum: over
+/// 3072 sums of six are three times as far from exact ones as fp32 arithmetic's, over 512 about as far. What
+/// three leave out is as much as is cut over some thousands.
+constexpr std::int64_t deepest_sum(int terms) { return terms == 6 ? 512 : 4096; }
 
 /// The blocks that take the least time, given so many bytes for pieces, `copies` of each value, and none
 /// deeper than `deepest`: a block more over the depth reads and writes the result again, one of the operand

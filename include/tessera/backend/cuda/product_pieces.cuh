@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 
 #include "tessera/backend/cuda/activation.cuh"
 #include "tessera/backend/cuda/device.cuh"
@@ -67,8 +68,8 @@ __device__ __forceinline__ float2* pair_in_strip(unsigned char* strip, int n, in
   return reinterpret_cast<float2*>(strip + (row + 8 * lower) * 128 + ((chunk ^ row) * 16) + lane % 2 * 8);
 }
 
-/// Finishes and stores a warp's rows of a tile. `fetched` tiles came before this one. An end with much
-/// arithmetic is code that is there once a strip.
+/// Finishes and stores a warp's rows of a tile. `fetched` tiles came before this one. Of an
+/// end with much arithmetic the code is there once.
 template <ProductEnd End>
 __device__ __forceinline__ void finish_pieces(float const (&sums)[24][4], float scale,
                                               ProductStrips const& own, CUtensorMap const& y,

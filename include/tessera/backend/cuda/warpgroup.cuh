@@ -42,11 +42,12 @@ __device__ __forceinline__ void stay_before_wait(float value) {
 __device__ __forceinline__ void show_to_products() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
-/// Waits for the four warps.
+/// Waits at a named barrier, 1 to 15, for so many warps.
 template <int Warps>
 __device__ __forceinline__ void sync_warps(int barrier) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(32 * Warps) : "memory");
 }
+/// Waits for a warpgroup's four.
 __device__ __forceinline__ void sync_warpgroup(int group) { sync_warps<4>(group + 1); }
 
 #define TESSERA_TILE(n) "+f"(sums[n][0]), "+f"(sums[n][1]), "+f"(sums[n][2]), "+f"(sums[n][3])
