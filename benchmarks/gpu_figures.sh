@@ -3,8 +3,9 @@
 # The figures of docs/performance.md, on the GPUs of this machine: benchmarks/gpu_figures.sh BIN OUT PART...
 # BIN holds compare and train (build/cuda/bin); a part leaves OUT/PART*.json and .csv, and prints a line a row.
 # Parts: sizes, precisions, stages, memory, ranks (two GPUs), drift, start. TESSERA_DEVICE=cpu tries a part out.
+# Of drift: TESSERA_SEEDS ("1 2 3 4 5") and TESSERA_STEPS (100).
 set -euo pipefail
-[ $# -ge 3 ] || { sed -n 3,5p "$0" | cut -c3-; exit 2; }
+[ $# -ge 3 ] || { sed -n 3,6p "$0" | cut -c3-; exit 2; }
 bin=$(realpath "$1") out=$2
 shift 2
 mkdir -p "$out"
@@ -72,9 +73,9 @@ for part in "$@"; do
         for seed in ${TESSERA_SEEDS:-1 2 3 4 5}; do
           "$bin/train" -q --device "$device" --model gpt2 --precision "$precision" --attention "$attention" --batch 4 \
             --sequence 128 --steps "${TESSERA_STEPS:-100}" --clip 1 --min-time 0.000001 --seed "$seed" \
-            --log "$out/drift_$precision.$seed.jsonl" || { echo "drift: $precision ended with $?"; continue; }
+            --log "$out/drift_$precision.$seed.jsonl" || { echo "drift: $precision, seed $seed ended with $?"; continue; }
           grep -o '"step":[0-9]*,"loss":[^,]*' "$out/drift_$precision.$seed.jsonl" | sed 's/.*://' > "$out/drift_$precision.$seed.txt"
-          [ -e "$out/drift_fp64.$seed.txt" ] || { echo "drift: there is no run in double"; break; }
+          [ -e "$out/drift_fp64.$seed.txt" ] || { echo "drift: there is no run in double with seed $seed"; continue; }
           paste "$out/drift_fp64.$seed.txt" "$out/drift_$precision.$seed.txt" | awk -v name="$precision" -v seed="$seed" '
             { off = $1 - $2; if (off < 0) off = -off; if (off > most) most = off; sum += off * off; if (NR <= 12 && off > early) early = off }
             END { printf "%-8s seed %d: of %d losses from double: largest %.3g, of the first 12 %.3g, root mean square %.3g\n",
