@@ -8,6 +8,7 @@
 #include <liburing.h>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 
@@ -21,7 +22,10 @@ class Uring final : public tessera::IoEngine {
   static std::unique_ptr<tessera::IoEngine> open(int depth, std::string& why_not) {
     std::unique_ptr<Uring> engine(new Uring);
     // Containers often forbid the call, and kernels before 5.6 have no plain read.
-    int const code = ::io_uring_queue_init(static_cast<unsigned>(depth), &engine->ring_, 0);
+    int const code = [&] {
+      std::lock_guard const lock(mapping());
+      return ::io_uring_queue_init(static_cast<unsigned>(depth), &engine->ring_, 0);
+    }();
     if (code != 0) {
       why_not = "io_uring: " + tessera::detail::errno_text(-code);
       return nullptr;
@@ -36,6 +40,7 @@ class Uring final : public tessera::IoEngine {
     return nullptr;
   }
   ~Uring() override {
+    std::lock_guard const lock(mapping());
     if (open_) ::io_uring_queue_exit(&ring_);
   }
 
@@ -69,6 +74,12 @@ class Uring final : public tessera::IoEngine {
   static constexpr std::int64_t unknown = std::numeric_limits<std::int64_t>::min();
 
   Uring() = default;
+  /// A ring may be mapped where another one was, by liburing's own calls, in which a thread sanitizer sees no
+  /// order.
+  static std::mutex& mapping() {
+    static std::mutex mutex;
+    return mutex;
+  }
   /// Entries that are filled in and not with the kernel.
   std::int64_t ready() const noexcept { return ::io_uring_sq_ready(&ring_); }
 
