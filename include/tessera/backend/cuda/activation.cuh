@@ -32,13 +32,18 @@ __device__ __forceinline__ S gelu_sigmoid(S x) {
 
 /// The same for values that are stored in 16 bits, within 2^-21 of 1: the values
 /// are rounded to 2^-9 or 2^-12 of themselves.
-__device__ __forceinline__ float gelu_sigmoid_for_16_bits(float x) {
+__device__ __forceinline__ float gelu_power_for_16_bits(float x) {  // e^(-2u)
   constexpr float log2_e = 1.4426950408889634f, root = -log2_e * cpu::detail::gelu_twice_root<float>,
                   bend = root * cpu::detail::gelu_cubic<float>;
-  float const power = exponential_of_2(multiply(x, multiply_add(multiply(x, x), bend, root)));
-  float sigmoid;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(sigmoid) : "f"(add(1.0f, power)));
-  return sigmoid;
+  return exponential_of_2(multiply(x, multiply_add(multiply(x, x), bend, root)));
+}
+__device__ __forceinline__ float reciprocal_for_16_bits(float x) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+__device__ __forceinline__ float gelu_sigmoid_for_16_bits(float x) {
+  return reciprocal_for_16_bits(add(1.0f, gelu_power_for_16_bits(x)));
 }
 template <class T, class S>
 __device__ __forceinline__ S gelu_sigmoid_for(S x) {
@@ -56,15 +61,35 @@ __device__ __forceinline__ S gelu(S x) {
   return detail::multiply(x, detail::gelu_sigmoid_for<T>(x));
 }
 
-/// d gelu(x) / dx = s + x s (1 - s) 2u', 2u' = 2 sqrt(2/pi) (1 + 3 * 0.044715 x^2); s where s (1 - s) has
-/// vanished, since x 2u' may then be infinite.
+/// d gelu(x) / dx = s + x s (1 - s) 2u', 2u' = 2 sqrt(2/pi) (1 + 3 * 0.044715 x^2), from x and s. Where 2u'
+/// would be infinite s (1 - s) has long vanished, so x^2 is cut before.
+template <class S>
+__device__ __forceinline__ S gelu_derivative_from(S x, S s) {
+  constexpr S root = cpu::detail::gelu_twice_root<S>, bend = S(3) * root * cpu::detail::gelu_cubic<S>;
+  S const slope = detail::multiply_add(min(detail::multiply(x, x), S(10000)), bend, root);
+  return detail::multiply_add(detail::multiply(x, detail::multiply_add(-s, s, s)), slope, s);
+}
+/// For a value that is stored as T.
 template <class T, class S>
 __device__ __forceinline__ S gelu_derivative(S x) {
-  constexpr S root = cpu::detail::gelu_twice_root<S>, bend = S(3) * root * cpu::detail::gelu_cubic<S>;
-  S const s = detail::gelu_sigmoid_for<T>(x);
-  S const slope = detail::multiply_add(detail::multiply(x, x), bend, root);
-  S const rest = detail::multiply(s, detail::add(S(1), -s));
-  return rest == S(0) ? s : detail::multiply_add(detail::multiply(x, slope), rest, s);
+  return gelu_derivative_from(x, detail::gelu_sigmoid_for<T>(x));
+}
+/// Of N values at once, of which each step would wait for the one before.
+template <class T, int N>
+__device__ __forceinline__ void gelu_derivatives(float const (&x)[N], float (&y)[N]) {
+  if constexpr (sizeof(T) == 2) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) y[i] = detail::gelu_power_for_16_bits(x[i]);
+#pragma unroll
+    for (int i = 0; i < N; ++i) y[i] = detail::add(1.0f, y[i]);
+#pragma unroll
+    for (int i = 0; i < N; ++i) y[i] = detail::reciprocal_for_16_bits(y[i]);
+#pragma unroll
+    for (int i = 0; i < N; ++i) y[i] = gelu_derivative_from(x[i], y[i]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i) y[i] = gelu_derivative<T>(x[i]);
+  }
 }
 
 }  // namespace cuda

@@ -140,12 +140,13 @@ struct ProductStrips {
   __device__ __forceinline__ unsigned char* strip(int i) const { return strips + i % count * bytes; }
 };
 
-/// The rows and columns of strip `i` of a warp's tile, which begins at (row, column).
+/// The rows and columns of strip `i` of a warp's tile, which begins at (row, column): both sides of a panel
+/// follow each other.
 struct StripAt {
   static constexpr int panels = ProductTiles::columns / 64, count = 2 * panels;
   int row, column;
   __device__ __forceinline__ StripAt(int tile_row, int tile_column, int i)
-      : row(tile_row + i / panels * 64), column(tile_column + i % panels * 64) {}
+      : row(tile_row + i % 2 * 64), column(tile_column + i / 2 * 64) {}
 };
 
 /// By one lane: starts the copy of pre's strip.
@@ -192,77 +193,86 @@ __device__ __forceinline__ void leave_sums(ColumnSums const& sums, int i, Produc
   sync_warps<Warps>(barrier);  // the strips may be fetched again
 }
 
-/// Finishes and stores a warp's part of a tile. `fetched` tiles came before this one.
+/// Finishes and stores a warp's part of a tile. `fetched` tiles came before this one. An end that waits for
+/// its own arithmetic has few columns at a time, and the registers of sums that are done for it.
 template <class T, ProductEnd End>
 __device__ __forceinline__ void finish_tile(float (&sums)[2][24][4], float scale, ProductStrips const& own,
                                             CUtensorMap const& y, CUtensorMap const& pre, int row, int column,
                                             unsigned fetched, ColumnSums& column_sums) {
   constexpr bool reads = reads_pre<End>;
-  float2 totals[StripAt::panels][8];
+  constexpr int tiles = End == ProductEnd::gelu_derivative ? 2 : 8;  // of 8 columns, at a time
+  float2 totals[8];                                                  // of a panel's columns
   int const lane = threadIdx.x % 32;
 #pragma unroll
   for (int i = 0; i < StripAt::count; ++i) {
     StripAt const at(row, column, i);
-    float(*const tiles)[4] = sums[i / StripAt::panels] + i % StripAt::panels * 8;
     unsigned char* const strip = own.strip(End == ProductEnd::gelu ? 2 * i : i);
-    unsigned words[4][4];
     if constexpr (reads) {
       constexpr int again = StripAt::count - ProductStrips::count;  // so many strips are fetched twice
       int const which = i % ProductStrips::count;
       wait_at(own.arrived + which, which < again ? i / ProductStrips::count : fetched & 1);
-#pragma unroll
-      for (int n = 0; n < 4; ++n) load_matrices(words[n], tiles_of_strip(strip, 2 * n));
-    }
-    unsigned bias[8];
-    if constexpr (adds_bias<End>) {
-      unsigned char const* const from = own.bias + (i % StripAt::panels * 64 + lane % 4 * 2) * 2;
-#pragma unroll
-      for (int n = 0; n < 8; ++n) bias[n] = *reinterpret_cast<unsigned const*>(from + n * 16);
     }
 #pragma unroll
-    for (int n = 0; n < 8; ++n)
+    for (int first = 0; first < 8; first += tiles) {
+      unsigned words[tiles / 2][4];  // of two tiles each, upper and lower rows
+      if constexpr (reads)
 #pragma unroll
-      for (int k = 0; k < 2; ++k) {
-        float const* const sum = tiles[n] + 2 * k;
-        unsigned& word = words[n / 2][n % 2 * 2 + k];
+        for (int n = 0; n < tiles; n += 2) load_matrices(words[n / 2], tiles_of_strip(strip, first + n));
+      float slopes[4 * tiles];
+      if constexpr (End == ProductEnd::gelu_derivative) {
+        float x[4 * tiles];
+#pragma unroll
+        for (int k = 0; k < 2 * tiles; ++k) {
+          float2 const both = unpack<T>(words[k / 4][k % 4]);
+          x[2 * k] = both.x;
+          x[2 * k + 1] = both.y;
+        }
+        gelu_derivatives<T>(x, slopes);
+      }
+#pragma unroll
+      for (int k = 0; k < 2 * tiles; ++k) {
+        int const n = first + k / 2;
+        float const* const sum = sums[i % 2][i / 2 * 8 + n] + k % 2 * 2;
+        unsigned& word = words[k / 4][k % 4];
         float2 value;
         if constexpr (adds_bias<End>) {
-          float2 const more = unpack<T>(bias[n]);
+          float2 const more = unpack<T>(
+              *reinterpret_cast<unsigned const*>(own.bias + (i / 2 * 64 + n * 8 + lane % 4 * 2) * 2));
           value = {detail::multiply_add(sum[0], scale, more.x), detail::multiply_add(sum[1], scale, more.y)};
           if constexpr (reads) {
             float2 const also = unpack<T>(word);
             value = {detail::add(value.x, also.x), detail::add(value.y, also.y)};
           }
         } else {
-          float2 const x = unpack<T>(word);
-          value = {detail::multiply(detail::multiply(sum[0], scale), gelu_derivative<T>(x.x)),
-                   detail::multiply(detail::multiply(sum[1], scale), gelu_derivative<T>(x.y))};
+          value = {detail::multiply(detail::multiply(sum[0], scale), slopes[2 * k]),
+                   detail::multiply(detail::multiply(sum[1], scale), slopes[2 * k + 1])};
         }
         word = pack<T>(value.x, value.y);
         if constexpr (sums_columns<End>) {
           float2 const stored = unpack<T>(word);
-          float2& total = totals[i % StripAt::panels][n];
-          total = i < StripAt::panels && k == 0
-                      ? stored
-                      : float2{detail::add(total.x, stored.x), detail::add(total.y, stored.y)};
+          totals[n] = i % 2 == 0 && k % 2 == 0
+                          ? stored
+                          : float2{detail::add(totals[n].x, stored.x), detail::add(totals[n].y, stored.y)};
         }
       }
-    if constexpr (reads)
-      __syncwarp();
-    else if (i >= (End == ProductEnd::gelu ? 2 : ProductStrips::count))
-      await_strips<End == ProductEnd::gelu ? 1 : ProductStrips::count - 1>();
+      if constexpr (reads)
+        __syncwarp();
+      else if (i >= (End == ProductEnd::gelu ? 2 : ProductStrips::count))
+        await_strips<End == ProductEnd::gelu ? 1 : ProductStrips::count - 1>();
 #pragma unroll
-    for (int n = 0; n < 4; ++n) store_matrices(tiles_of_strip(strip, 2 * n), words[n]);
-    if constexpr (End == ProductEnd::gelu) {
+      for (int n = 0; n < tiles; n += 2) store_matrices(tiles_of_strip(strip, first + n), words[n / 2]);
+      if constexpr (End == ProductEnd::gelu) {
 #pragma unroll
-      for (int n = 0; n < 4; ++n)
+        for (auto& row_words : words)
 #pragma unroll
-        for (int k = 0; k < 4; ++k) {
-          float2 const x = unpack<T>(words[n][k]);
-          words[n][k] = pack<T>(gelu<T>(x.x), gelu<T>(x.y));
-        }
+          for (unsigned& word : row_words) {
+            float2 const x = unpack<T>(word);
+            word = pack<T>(gelu<T>(x.x), gelu<T>(x.y));
+          }
 #pragma unroll
-      for (int n = 0; n < 4; ++n) store_matrices(tiles_of_strip(own.strip(2 * i + 1), 2 * n), words[n]);
+        for (int n = 0; n < tiles; n += 2)
+          store_matrices(tiles_of_strip(own.strip(2 * i + 1), first + n), words[n / 2]);
+      }
     }
     show_to_products();
     __syncwarp();
@@ -276,8 +286,7 @@ __device__ __forceinline__ void finish_tile(float (&sums)[2][24][4], float scale
       }
     }
     if constexpr (sums_columns<End>)
-      if (i >= StripAt::panels)
-        column_sums[i - StripAt::panels] = sum_over_lanes(totals[i - StripAt::panels]);
+      if (i % 2 > 0) column_sums[i / 2] = sum_over_lanes(totals);
   }
 }
 
