@@ -21,6 +21,7 @@
 using namespace tessera;
 using reference::Array;
 using reference::Machine;
+using test::adds_up;
 using test::distance;
 using test::fp32_products;
 using test::Gpu;
@@ -59,18 +60,20 @@ Attended<T> attend(Machine& machine, Size size, Array<T>& qkv, Array<T>& dout) {
 /// The same on the GPU, into outputs that held NaN; the gradient starts from the CPU's results where given.
 template <class T>
 Attended<T> attend(Gpu& gpu, Size size, Array<T> const& qkv, Array<T> const& dout,
-                   Attended<T> const* start = nullptr) {
+                   Attended<T> const* start = nullptr, bool sums = false) {
   using S = compute_t<T>;
   std::int64_t const b = size.samples, t = size.sequence, c = size.channels();
   OnGpu<T> gqkv(qkv), gdout(dout), out(poison<T>({b, t, c})), dqkv(poison<T>({b, t, 3 * c}));
-  OnGpu<S> logsumexp(poison<S>({b, size.heads, t}));
+  OnGpu<S> logsumexp(poison<S>({b, size.heads, t})),
+      partials(poison<S>({ops::attention_partial_rows(b, t), 3 * c}));
   ops::attention_forward(gpu.context, gqkv.cview(), size.heads, out.view(), logsumexp.view());
   gpu.finish();
   OnGpu<T> from_out(start ? start->out : out.back());
   OnGpu<S> from_logsumexp(start ? start->logsumexp : logsumexp.back());
   ops::attention_backward(gpu.context, gdout.cview(), gqkv.cview(), from_out.cview(), from_logsumexp.cview(),
-                          size.heads, dqkv.view());
+                          size.heads, dqkv.view(), sums ? partials.view() : Tensor<S, Cuda>());
   gpu.finish();
+  if (sums) CHECK(adds_up(partials.back(), dqkv.back()));
   return {out.back(), dqkv.back(), logsumexp.back()};
 }
 
@@ -83,7 +86,8 @@ void attention_matches(Machine& machine, Gpu& gpu, Size size, double range = 1.5
   Array<T> qkv = reference::random<T>({size.samples, size.sequence, 3 * c}, 1, range),
            dout = reference::random<T>({size.samples, size.sequence, c}, 2);
   Attended<T> const want = attend(machine, size, qkv, dout);
-  Attended<T> const got = attend(gpu, size, qkv, dout, &want), again = attend(gpu, size, qkv, dout, &want);
+  Attended<T> const got = attend(gpu, size, qkv, dout, &want),
+                    again = attend(gpu, size, qkv, dout, &want, /*sums=*/true);
   CHECK(distance(got.out, want.out, floor) < reference::tolerance<T>());
   CHECK(distance(got.logsumexp, want.logsumexp, floor) < reference::tolerance<S>());
   CHECK(distance(got.dqkv, want.dqkv, 2 * floor) < 2 * reference::tolerance<T>());
@@ -129,7 +133,8 @@ TEST_CASE("on a GPU, attention of fp32 by tensor cores matches double") {
       DType const product = fp32_products[i];
       CAPTURE(name_of(product));
       Gpu& gpu = *fast[i];
-      Attended<float> const got = attend(gpu, size, qkv, dout), again = attend(gpu, size, qkv, dout);
+      Attended<float> const got = attend(gpu, size, qkv, dout),
+                            again = attend<float>(gpu, size, qkv, dout, nullptr, /*sums=*/true);
       double const limit = product == DType::bf16x6 ? 1e-6 : tolerance_of<float>(product);
       for (double const share :
            {distance(got.out, want.out, 1.0) / limit, distance(got.logsumexp, want.logsumexp, 1.0) / limit,

@@ -92,6 +92,25 @@ double distance(reference::Array<T> const& got, std::vector<U> const& want, doub
   return worst;
 }
 
+/// Whether the rows of `partials` (blocks, N) add up to the sums of the columns of `of` (..., N), but for the
+/// roundings of sums in S.
+template <class S, class T>
+bool adds_up(reference::Array<S> const& partials, reference::Array<T> const& of) {
+  auto const columns = static_cast<std::size_t>(of.shape.columns());
+  std::vector<double> sums(columns, 0.0), sizes(columns, 0.0);
+  for (std::size_t i = 0; i < of.values.size(); ++i) {
+    double const value = of[static_cast<std::int64_t>(i)];
+    sums[i % columns] += value;
+    sizes[i % columns] += std::fabs(value);
+  }
+  for (std::size_t i = 0; i < partials.values.size(); ++i)
+    sums[i % columns] -= static_cast<double>(partials.values[i]);
+  double const most = 16 * static_cast<double>(std::numeric_limits<S>::epsilon());
+  for (std::size_t i = 0; i < columns; ++i)
+    if (!(std::fabs(sums[i]) <= most * (1 + sizes[i]))) return false;
+  return true;
+}
+
 /// What results hold before they are written.
 template <class T>
 reference::Array<T> poison(Shape const& shape) {

@@ -17,6 +17,7 @@ using namespace tessera;
 using reference::Array;
 using reference::Machine;
 using reference::same_bits;
+using test::adds_up;
 using test::Gpu;
 using test::OnGpu;
 using test::poison;
@@ -75,7 +76,7 @@ Results<T> on_cpu(Machine& machine, Problem<T> p, bool with_residual) {
 
 template <class T>
 Results<T> on_gpu(Gpu& gpu, Problem<T> const& p, bool with_residual, std::int64_t offset = 0,
-                  InPlace in_place = InPlace::no) {
+                  InPlace in_place = InPlace::no, bool sums = false) {
   using S = compute_t<T>;
   std::int64_t const rows = p.x.shape.rows(), columns = p.x.shape.columns();
   Shifted<T> x(p.x, offset), gamma(p.gamma, offset), beta(p.beta, offset), dy(p.dy, offset),
@@ -83,15 +84,21 @@ Results<T> on_gpu(Gpu& gpu, Problem<T> const& p, bool with_residual, std::int64_
       dx(poison<T>({rows, columns}), offset), dgamma(poison<T>({columns}), offset),
       dbeta(poison<T>({columns}), offset);
   Shifted<S> mean(poison<S>({rows}), offset), rstd(poison<S>({rows}), offset),
-      partials(poison<S>({2, ops::layer_norm_partial_rows(rows), columns}), offset);
+      partials(poison<S>({2, ops::layer_norm_partial_rows(rows), columns}), offset),
+      residual_sums(poison<S>({ops::layer_norm_partial_rows(rows), columns}), offset),
+      dx_sums(residual_sums.back(), offset);
   Shifted<T>& result = in_place == InPlace::dy ? dy : in_place == InPlace::residual ? residual : dx;
   ops::layer_norm_forward(gpu.context, x.view(), gamma.view(), beta.view(), epsilon, y.view(), mean.view(),
                           rstd.view());
   ops::layer_norm_backward_input(gpu.context, dy.view(), x.view(), gamma.view(), mean.view(), rstd.view(),
                                  with_residual ? residual.view() : Tensor<T, Cuda>(), result.view(),
-                                 partials.view());
+                                 partials.view(),
+                                 {sums && with_residual ? residual_sums.view() : Tensor<S, Cuda>(),
+                                  sums ? dx_sums.view() : Tensor<S, Cuda>()});
   ops::layer_norm_backward_weight(gpu.context, partials.view(), rows, dgamma.view(), dbeta.view());
   gpu.finish();
+  if (sums) CHECK(adds_up(dx_sums.back(), result.back()));
+  if (sums && with_residual) CHECK(adds_up(residual_sums.back(), p.residual));
   return {y.back(), result.back(), dgamma.back(), dbeta.back(), mean.back(), rstd.back()};
 }
 
@@ -128,6 +135,10 @@ void matches_the_cpu(Machine& machine, Gpu& gpu, std::int64_t rows, std::int64_t
     CHECK(got == on_gpu(gpu, problem, with_residual, 1));  // addresses change no sum
     CHECK(got == on_gpu(gpu, problem, with_residual, 0, InPlace::dy));
     if (with_residual) CHECK(got == on_gpu(gpu, problem, true, 0, InPlace::residual));
+    for (InPlace const in_place : {InPlace::no, InPlace::residual})
+      if (with_residual || in_place == InPlace::no)
+        for (std::int64_t offset : {0, 1})
+          CHECK(got == on_gpu(gpu, problem, with_residual, offset, in_place, /*sums=*/true));
   }
 }
 

@@ -61,6 +61,7 @@ TEST_CASE("the shapes of one rank of a tensor group follow from GPT-2's whole on
                                       {"h.0: attention.logsumexp", {2, 12 / n, 64}},
                                       {"h.0: d_attention", {2, 64, 768 / n}},
                                       {"h.0: d_qkv", {2, 64, 2304 / n}},
+                                      {"h.0: d_qkv.partials", {2, 2304 / n}},
                                       {"h.0: fc", {2, 64, 3072 / n}},
                                       {"h.0: activation", {2, 64, 3072 / n}},
                                       {"h.0: d_fc", {2, 64, 3072 / n}},

@@ -135,8 +135,16 @@ template <class T, class Place>
 struct LinearWeightOptions {
   bool transposed = false;
   Tensor<T, Place> dbias{};  ///< (N)
-  /// (linear_partial_rows(M),N): what linear_backward_input left when it made dy, or nothing.
+  /// (blocks,N): sums of dy over blocks of its rows that an operation left which made or read it, or nothing.
   Tensor<compute_t<T> const, Place> partials{};
+};
+
+/// What a norm's backward pass may sum beside its own gradients, each (layer_norm_partial_rows(M),C): the
+/// residual gradient and dx as stored, over blocks of rows, for the biases of the layers whose dy they are.
+/// A place that sums them with those layers' weight gradients leaves both as they are.
+template <class S, class Place>
+struct NormSums {
+  Tensor<S, Place> residual_gradient{}, dx{};
 };
 
 /// Where the first of a unit's values that is not finite is noted: *bad becomes {unit, begin + its index},
@@ -150,6 +158,13 @@ struct BadNote {
 constexpr std::int64_t linear_block_rows = 128;
 constexpr std::int64_t linear_partial_rows(std::int64_t rows) {
   return rows <= linear_block_rows ? 1 : (rows - 1) / linear_block_rows + 1;
+}
+
+/// The same of the sums that attention_backward leaves of (B,T,3C): blocks of a sample's rows, or of any.
+constexpr std::int64_t attention_block_rows = 64;
+constexpr std::int64_t attention_partial_rows(std::int64_t samples, std::int64_t sequence) {
+  return sequence < attention_block_rows ? linear_partial_rows(samples * sequence)
+                                         : samples * ((sequence - 1) / attention_block_rows + 1);
 }
 
 /// How many rows of partial sums the gradient of a norm over M rows may leave: no place cuts the rows

@@ -105,8 +105,11 @@ struct ProjectedAttention {
     key.backward_input(pass, pass[d_keys], dx, {.residual = dx});
     value.backward_input(pass, pass[d_values], dx, {.residual = dx});
   }
-  void backward_weight(auto& pass, auto x, auto dy) const {
-    proj.backward_weight(pass, pass[mixed], dy);
+  /// `sums` as Linear's `partials`.
+  template <class Place, class T>
+  void backward_weight(Pass<Place, T>& pass, ops::In<T, Place> x, ops::In<T, Place> dy,
+                       ops::In<compute_t<T>, Place> sums = {}) const {
+    proj.backward_weight(pass, pass[mixed], dy, sums);
     query.backward_weight(pass, x, pass[d_queries]);
     key.backward_weight(pass, x, pass[d_keys]);
     value.backward_weight(pass, x, pass[d_values]);

@@ -51,11 +51,12 @@ struct LayerNorm {
     return pass[y];
   }
   /// dx = the gradient of x, plus residual_gradient unless that is empty; an empty dx is not computed.
-  template <class P>
-  TESSERA_NOINLINE void backward_input(P& pass, typename P::ConstValue dy, typename P::ConstValue x,
-                                       typename P::ConstValue residual_gradient, typename P::Value dx) const {
+  template <class Place, class T>
+  TESSERA_NOINLINE void backward_input(Pass<Place, T>& pass, ops::In<T, Place> dy, ops::In<T, Place> x,
+                                       ops::In<T, Place> residual_gradient, ops::Out<T, Place> dx,
+                                       ops::NormSums<compute_t<T>, Place> const& sums = {}) const {
     ops::layer_norm_backward_input(pass.context(), dy, x, pass[gamma], pass[mean], pass[rstd],
-                                   residual_gradient, dx, pass[partials]);
+                                   residual_gradient, dx, pass[partials], sums);
   }
   TESSERA_NOINLINE void backward_weight(auto& pass) const {
     ops::layer_norm_backward_weight(pass.context(), pass[partials], pass.tokens.shape().elements(),
@@ -112,7 +113,7 @@ struct Linear {
       return pass.adapting->backward_input(pass, *adapter, dy, dx, with);
     ops::linear_backward_input(pass.context(), dy, pass[weight], dx, with);
   }
-  /// `partials` are what the backward_input that made dy left of its sums.
+  /// `partials` are what the backward_input that made or read dy left of its sums.
   template <class Place, class T>
   TESSERA_NOINLINE void backward_weight(Pass<Place, T>& pass, ops::In<T, Place> x, ops::In<T, Place> dy,
                                         ops::In<compute_t<T>, Place> partials = {}) const {
@@ -134,6 +135,7 @@ struct CausalAttention {
   Saved packed, mixed;  // (B,T,3C), (B,T,C)
   SavedStatistic logsumexp;
   Backward d_mixed, d_packed;
+  BackwardStatistic partials;  // of d_packed
 
   TESSERA_COLD CausalAttention(Unit& unit, std::string const& name, std::int64_t channels,
                                std::int64_t head_count, Init const& init, Init const& residual_init)
@@ -151,7 +153,13 @@ struct CausalAttention {
             },
             by_head(1, head_count, head_count))),
         d_mixed(unit.backward("d_attention", per_token(channels), by_head(2, channels, head_count))),
-        d_packed(unit.backward("d_qkv", per_token(3 * channels), by_head(2, channels, head_count, 3))) {}
+        d_packed(unit.backward("d_qkv", per_token(3 * channels), by_head(2, channels, head_count, 3))),
+        partials(unit.backward_statistic(
+            "d_qkv.partials",
+            [channels](MicroBatch of) {
+              return Shape{ops::attention_partial_rows(of.batch, of.sequence), 3 * channels};
+            },
+            /*roomy=*/true, {qkv.bias}, by_head(1, channels, head_count, 3))) {}
 
   /// Along a dim that holds `sections` of `extent` elements of so many heads.
   static constexpr Split by_head(int dim, std::int64_t extent, std::int64_t count, int sections = 1) {
@@ -168,12 +176,15 @@ struct CausalAttention {
   void backward_input(auto& pass, auto dy, auto dx) const {
     proj.backward_input(pass, dy, pass[d_mixed]);
     ops::attention_backward(pass.context(), pass[d_mixed], pass[packed], pass[mixed], pass[logsumexp], heads,
-                            pass[d_packed]);
+                            pass[d_packed], pass[partials]);
     qkv.backward_input(pass, pass[d_packed], dx);
   }
-  void backward_weight(auto& pass, auto x, auto dy) const {
-    proj.backward_weight(pass, pass[mixed], dy);
-    qkv.backward_weight(pass, x, pass[d_packed]);
+  /// `sums` as Linear's `partials`.
+  template <class Place, class T>
+  void backward_weight(Pass<Place, T>& pass, ops::In<T, Place> x, ops::In<T, Place> dy,
+                       ops::In<compute_t<T>, Place> sums = {}) const {
+    proj.backward_weight(pass, pass[mixed], dy, sums);
+    qkv.backward_weight(pass, x, pass[d_packed], pass[partials]);
   }
 };
 
@@ -222,8 +233,11 @@ struct Mlp {
                         {.activation = activation, .pre = pass[pre], .partials = pass[partials]});
     fc.backward_input(pass, pass[d_pre], dx);
   }
-  void backward_weight(auto& pass, auto x, auto dy) const {
-    proj.backward_weight(pass, pass[post], dy);
+  /// `sums` as Linear's `partials`.
+  template <class Place, class T>
+  void backward_weight(Pass<Place, T>& pass, ops::In<T, Place> x, ops::In<T, Place> dy,
+                       ops::In<compute_t<T>, Place> sums = {}) const {
+    proj.backward_weight(pass, pass[post], dy, sums);
     fc.backward_weight(pass, x, pass[d_pre], pass[partials]);
   }
 };

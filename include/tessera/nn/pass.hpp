@@ -119,7 +119,9 @@ struct Pass {
   Value operator[](nn::Saved of) const { return saved(of.index); }
   Tensor<Stat, Place> operator[](nn::SavedStatistic of) const { return statistic(of.index); }
   Value operator[](nn::Backward of) const { return backward(of.index); }
-  Tensor<Stat, Place> operator[](nn::BackwardStatistic of) const { return backward_statistic(of.index); }
+  Tensor<Stat, Place> operator[](nn::BackwardStatistic of) const {
+    return of.index < 0 ? Tensor<Stat, Place>() : backward_statistic(of.index);
+  }
   /// Of an owned weight; of a borrowed one, for its owner; what borrowers left of an owned one's.
   Value gradient(nn::Weight of) const { return of.index < 0 ? Value() : gradient(of.index); }
   Tensor<Stat, Place> lent_gradient(nn::Weight of) const { return entry(lent, of.index, "lent gradient"); }

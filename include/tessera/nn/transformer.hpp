@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -40,6 +41,13 @@ struct TransformerBlock {
   typename Layers::Norm norm_2;
   typename Layers::Mlp mlp;
   Backward d_norm, d_middle;
+  // Of the gradients of the output and of `middle`, which norm_2's backward pass has at hand, for the biases
+  // of the layers that added to them.
+  static constexpr bool sums_rows = std::is_same_v<decltype(norm_2), LayerNorm> && requires {
+    attention.proj.bias;
+    mlp.proj.bias;
+  };
+  BackwardStatistic output_sums, middle_sums;
 
   TESSERA_COLD TransformerBlock(Unit& unit, Layers const& layers)
       : norm_1(layers.norm_1(unit)),
@@ -52,6 +60,10 @@ struct TransformerBlock {
     unit.output = per_token(layers.sizes.channels);
     attention.reads(unit, norm_1.y);
     mlp.reads(unit, norm_2.y);
+    if constexpr (sums_rows) {
+      output_sums = row_sums(unit, "d_output.sums", layers.sizes.channels, mlp.proj.bias);
+      middle_sums = row_sums(unit, "d_residual.sums", layers.sizes.channels, attention.proj.bias);
+    }
   }
 
   void forward(auto& pass) const {
@@ -61,15 +73,35 @@ struct TransformerBlock {
   void recompute(auto& pass) const { mlp.recompute(pass); }
   void backward_input(auto& pass) const {
     mlp.backward_input(pass, pass.output_gradient, pass[d_norm]);
-    norm_2.backward_input(pass, pass[d_norm], pass[middle], pass.output_gradient, pass[d_middle]);
+    if constexpr (sums_rows)
+      norm_2.backward_input(pass, pass[d_norm], pass[middle], pass.output_gradient, pass[d_middle],
+                            {pass[output_sums], pass[middle_sums]});
+    else
+      norm_2.backward_input(pass, pass[d_norm], pass[middle], pass.output_gradient, pass[d_middle]);
     attention.backward_input(pass, pass[d_middle], pass[d_norm]);
     norm_1.backward_input(pass, pass[d_norm], pass.input, pass[d_middle], pass.input_gradient);
   }
   void backward_weight(auto& pass) const {
-    mlp.backward_weight(pass, pass[norm_2.y], pass.output_gradient);
-    attention.backward_weight(pass, pass[norm_1.y], pass[d_middle]);
+    if constexpr (sums_rows) {
+      mlp.backward_weight(pass, pass[norm_2.y], pass.output_gradient, pass[output_sums]);
+      attention.backward_weight(pass, pass[norm_1.y], pass[d_middle], pass[middle_sums]);
+    } else {
+      mlp.backward_weight(pass, pass[norm_2.y], pass.output_gradient);
+      attention.backward_weight(pass, pass[norm_1.y], pass[d_middle]);
+    }
     norm_2.backward_weight(pass);
     norm_1.backward_weight(pass);
+  }
+
+ private:
+  static BackwardStatistic row_sums(Unit& unit, char const* name, std::int64_t channels, Weight bias) {
+    if (bias.index < 0) return {};
+    return unit.backward_statistic(
+        name,
+        [channels](MicroBatch of) {
+          return Shape{ops::layer_norm_partial_rows(of.tokens()), channels};
+        },
+        /*roomy=*/true, {bias});
   }
 };
 

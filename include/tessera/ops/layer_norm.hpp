@@ -31,30 +31,36 @@ void layer_norm_forward(Context<P>& context, In<T, P> x, In<T, P> gamma, In<T, P
 
 /// dx = the gradient through the norm, plus residual_gradient (M,C) unless that is empty; it may be dx
 /// itself, and dx may be dy. partials (2, layer_norm_partial_rows(M), C) in compute_t<T> are what
-/// layer_norm_backward_weight makes the gradients of gamma and beta from: sums over blocks of rows. Of dx and
-/// partials, one that is empty is not computed.
+/// layer_norm_backward_weight makes the gradients of gamma and beta from: sums over blocks of rows. Of dx,
+/// partials and `sums`, one that is empty is not computed; those of an empty tensor have to be empty.
 template <class T, class P>
 void layer_norm_backward_input(Context<P>& context, In<T, P> dy, In<T, P> x, In<T, P> gamma,
                                In<compute_t<T>, P> mean, In<compute_t<T>, P> rstd, In<T, P> residual_gradient,
-                               Tensor<T, P> dx, Out<compute_t<T>, P> partials) {
-  if (!dx && !partials) return;
+                               Tensor<T, P> dx, Out<compute_t<T>, P> partials,
+                               std::type_identity_t<NormSums<compute_t<T>, P>> const& sums = {}) {
+  if (!dx && !partials && !sums.residual_gradient) return;
   std::int64_t const rows = x.shape().rows(), channels = x.shape().columns();
+  auto const fits = [&](auto const& sum, auto const& of) {
+    return !sum || (of && sum.shape().elements() == layer_norm_partial_rows(rows) * channels);
+  };
   detail::expect(
       dy.shape().rows() == rows && dy.shape().columns() == channels &&
           (!dx || (dx.shape().rows() == rows && dx.shape().columns() == channels)) &&
           detail::is_vector(gamma.shape(), channels) && detail::is_vector(mean.shape(), rows) &&
           detail::is_vector(rstd.shape(), rows) &&
           (!residual_gradient || residual_gradient.shape().elements() == rows * channels) &&
-          (!partials || partials.shape().elements() == 2 * layer_norm_partial_rows(rows) * channels),
+          (!partials || partials.shape().elements() == 2 * layer_norm_partial_rows(rows) * channels) &&
+          fits(sums.residual_gradient, residual_gradient) && fits(sums.dx, dx),
       "layer_norm_backward_input",
       "dy, x, dx and any residual gradient (M,C), mean and rstd (M), gamma (C), partials "
-      "(2,layer_norm_partial_rows(M),C)",
+      "(2,layer_norm_partial_rows(M),C), sums of those that are there (layer_norm_partial_rows(M),C)",
       dy.shape(), x.shape(), dx.shape(), residual_gradient.shape(), mean.shape(), rstd.shape(), gamma.shape(),
-      partials.shape());
+      partials.shape(), sums.residual_gradient.shape(), sums.dx.shape());
   Operation const operation{"layer_norm_backward_input", 14.0 * static_cast<double>(x.shape().elements()),
                             detail::bytes_of(dy, x, gamma, mean, rstd, residual_gradient, dx)};
   context.enqueue(operation, [&] {
-    backend::LayerNorm<P>::backward_input(context, dy, x, gamma, mean, rstd, residual_gradient, dx, partials);
+    backend::LayerNorm<P>::backward_input(context, dy, x, gamma, mean, rstd, residual_gradient, dx, partials,
+                                          sums);
   });
 }
 

@@ -94,7 +94,7 @@ void linear_backward_input(Context<P>& context, In<T, P> dy, std::type_identity_
 }
 
 /// dw = x^T dy, like w, of T, or of compute_t<T> where another gradient is still to be added; dbias = the sum
-/// of dy over rows, from `partials` where the place left some. x (M,K), dy (M,N). Rows in order. Of the two,
+/// of dy over rows, from `partials` where the place leaves some. x (M,K), dy (M,N). Rows in order. Of the two,
 /// one that is empty is not computed; x is read for dw alone.
 template <class T, class G, class P>
 void linear_backward_weight(
@@ -110,7 +110,7 @@ void linear_backward_weight(
   detail::expect_linear("linear_backward_weight", read, dw ? dw.shape() : unwanted, dy.shape(),
                         with.transposed,
                         (!with.dbias || detail::is_vector(with.dbias.shape(), out)) &&
-                            detail::are_partials(with.partials, dy.shape()),
+                            (!with.partials || with.partials.shape().columns() == out),
                         with.dbias.shape(), with.partials.shape());
   Operation const operation{"linear_backward_weight", dw ? detail::multiply_adds(in, out, read.rows()) : 0.0,
                             detail::bytes_of(dy, dw, with.dbias) + (dw ? detail::bytes_of(x) : 0.0)};

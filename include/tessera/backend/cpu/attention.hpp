@@ -324,7 +324,8 @@ struct Attention {
   template <class T>
   static void backward(Context<Cpu>& context, AttentionKind, ConstTensor<T> dout, Heads<T const> const& x,
                        ConstTensor<T> out, ConstTensor<compute_t<T>> logsumexp,
-                       ops::AttentionSizes const& sizes, Heads<T> const& dx) {
+                       ops::AttentionSizes const& sizes, Heads<T> const& dx,
+                       Tensor<compute_t<T>> const& = {}) {
     std::int64_t const key_heads = sizes.key_heads();
     context.pool().parallel_for(sizes.samples * key_heads, [&](std::int64_t task, int worker) {
       AttentionBackward<T>(context.worker_scratch(worker), sizes, task / key_heads, task % key_heads, dout, x,

@@ -102,7 +102,8 @@ struct RowNorm {
   static void backward_input(Context<Cpu>& context, ConstTensor<T> const& dy, ConstTensor<T> const& x,
                              ConstTensor<T> const& gamma, ConstTensor<compute_t<T>> const& mean,
                              ConstTensor<compute_t<T>> const& rstd, ConstTensor<T> const& residual_gradient,
-                             Tensor<T> const& dx, Tensor<compute_t<T>> const& partials) {
+                             Tensor<T> const& dx, Tensor<compute_t<T>> const& partials,
+                             ops::NormSums<compute_t<T>, Cpu> const& = {}) {
     using S = compute_t<T>;
     std::int64_t const n = x.shape().columns();
     if (partials) norm_backward_scale<Centered>(context, dy, x, mean, rstd, partials.data());

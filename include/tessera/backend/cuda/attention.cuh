@@ -16,6 +16,7 @@
 #include "tessera/backend/cuda/context.cuh"
 #include "tessera/backend/cuda/device.cuh"
 #include "tessera/backend/cuda/kernel.cuh"
+#include "tessera/backend/cuda/sums.cuh"
 #include "tessera/backend/operations.hpp"
 #include "tessera/core/dtype.hpp"
 #include "tessera/tensor/tensor.hpp"
@@ -94,14 +95,11 @@ cudaError_t run_attention_forward(cudaStream_t stream, AttentionKind kind, DType
                        : run_attention_forward_tiles<64>(stream, at, pairs, scale, x, out, logsumexp);
 }
 
-/// g.dots, then the gradients of so many pairs.
+/// g.dots, then the gradients of so many pairs. Warpgroups leave g.partials, unless null.
 template <class T>
-cudaError_t run_attention_gradient(cudaStream_t stream, AttentionKind kind, DType product,
+cudaError_t run_attention_gradient(cudaStream_t stream, AttentionForm form, DType product,
                                    AttentionGradient<T> const& g, std::int64_t pairs) {
   if constexpr (sizeof(T) <= 4) {
-    AttentionForm const form = attention_form<T>(
-        kind, g.at,
-        has_whole_packs(g.x) && has_whole_packs(g.dx) && takes_packs<pack_width<T>>(g.out, g.dout));
     if constexpr (std::is_same_v<T, float>) {
       if (form == AttentionForm::warps)
         return with_product(product, g.at.head, [&](auto as, auto width) {
@@ -171,15 +169,37 @@ struct Attention {
         "attention_forward");
   }
 
-  /// The workspace holds a number a row of a head; pairs of samples and heads go in pieces that fit, those
-  /// that share keys together, which changes no sum.
+  /// Sums of dx are left by warpgroups as they store it, otherwise by a pass over it.
   template <class T>
   static void backward(Context<Cuda>& context, AttentionKind kind, Tensor<T const, Cuda> dout,
                        ops::HeadColumns<T const, Cuda> const& x, Tensor<T const, Cuda> out,
                        Tensor<compute_t<T> const, Cuda> logsumexp, ops::AttentionSizes const& sizes,
-                       ops::HeadColumns<T, Cuda> const& dx) {
-    using S = compute_t<T>;
+                       ops::HeadColumns<T, Cuda> const& dx, Tensor<compute_t<T>, Cuda> partials = {}) {
     if (out.elements() == 0) return;
+    AttentionForm const form = attention_form<T>(
+        kind, HeadLayout(sizes),
+        has_whole_packs(Heads<T const>(x)) && has_whole_packs(Heads<T>(dx)) &&
+            takes_packs<pack_width<T>>(out.data(), dout.data()));
+    bool const sums = partials && form == AttentionForm::warpgroups && kind != AttentionKind::cudnn &&
+                      sizes.queries >= ops::attention_block_rows && takes_packs<2>(partials.data());
+    run_backward(context, kind, form, dout, x, out, logsumexp, sizes, dx, sums ? partials.data() : nullptr);
+    if (!partials || sums) return;
+    std::int64_t const rows = sizes.samples * sizes.queries, columns = dx.q.stride;
+    std::int64_t const count = ops::attention_partial_rows(sizes.samples, sizes.queries);
+    run_row_block_sums(context.stream(), dx.q.data, rows, columns, (rows + count - 1) / count, count, 0,
+                       columns, partials.data());
+  }
+
+ private:
+  /// The workspace holds a number a row of a head; pairs of samples and heads go in pieces that fit, those
+  /// that share keys together, which changes no sum.
+  template <class T>
+  static void run_backward(Context<Cuda>& context, AttentionKind kind, AttentionForm form,
+                           Tensor<T const, Cuda> dout, ops::HeadColumns<T const, Cuda> const& x,
+                           Tensor<T const, Cuda> out, Tensor<compute_t<T> const, Cuda> logsumexp,
+                           ops::AttentionSizes const& sizes, ops::HeadColumns<T, Cuda> const& dx,
+                           compute_t<T>* partials) {
+    using S = compute_t<T>;
     if (kind == AttentionKind::cudnn)
       return context.check(
           run_cudnn_attention<T>(context, sizes, x, out.data(), logsumexp.data(), dout.data(), &dx),
@@ -203,8 +223,9 @@ struct Attention {
                                           out.data(),
                                           logsumexp.data(),
                                           dots,
-                                          Heads<T>(dx)};
-      context.check(run_attention_gradient(context.stream(), kind, context.math().product, gradient,
+                                          Heads<T>(dx),
+                                          partials};
+      context.check(run_attention_gradient(context.stream(), form, context.math().product, gradient,
                                            std::min(piece, pairs - first)),
                     "attention_backward");
     }

@@ -302,6 +302,15 @@ struct AttentionGradient {
   compute_t<T> const* logsumexp;
   compute_t<T>* dots;  // (pairs of the grid, T)
   Heads<T> dx;
+  // (blocks of a sample's rows, 3 C): sums of dx in one tensor; null: not wanted
+  compute_t<T>* partials = nullptr;
+
+  /// Those of a block of a pair's rows, of its queries, keys or values.
+  __device__ compute_t<T>* partials_of(std::int64_t pair, std::int64_t row, int which) const {
+    constexpr std::int64_t rows = ops::attention_block_rows;
+    std::int64_t const block = pair / at.heads * ((at.sequence + rows - 1) / rows) + row / rows;
+    return partials + (3 * block + which) * at.channels + pair % at.heads * at.head;
+  }
 };
 
 /// dots = dout . out for each row: the softmax's share of its gradient. A warp a row, lanes in steps of 32

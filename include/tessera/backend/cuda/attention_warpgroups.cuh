@@ -319,6 +319,8 @@ __global__ __launch_bounds__(Cut::threads,
   float const factors[2] = {g.scale, g.scale};
   Rows::store(sums, factors, queries, g.dx.q + at.first(pair, g.dx.q_stride) + row * g.dx.q_stride,
               g.dx.q_stride, at.sequence - row, head);
+  if (g.partials && row < at.sequence)
+    Rows::sum_stored(queries, at.sequence - row, head, own.group, g.partials_of(pair, row, 0));
 #endif
 }
 
@@ -451,6 +453,10 @@ __global__ __launch_bounds__(Cut::threads,
   std::int64_t const to_stride = g.dx.kv_stride, to = at.first_key(pair, to_stride) + row * to_stride;
   Rows::store(dkeys, factors, keys, g.dx.k + to, to_stride, existing, head);
   Rows::store(dvalues, ones, values, g.dx.v + to, to_stride, existing, head);
+  if (g.partials && existing > 0) {
+    Rows::sum_stored(keys, existing, head, group, g.partials_of(pair, row, 1));
+    Rows::sum_stored(values, existing, head, group, g.partials_of(pair, row, 2));
+  }
 #endif
 }
 

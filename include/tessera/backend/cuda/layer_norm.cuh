@@ -129,7 +129,8 @@ __global__ __launch_bounds__(norm_row_threads) void layer_norm_forward_kernel(
 
 // ---- backward -------------------------------------------------------------------------------------------
 
-/// The operands of the backward pass; `residual` may be null, and so may `dx`, which is not wanted then.
+/// The operands of the backward pass; `residual` may be null, and so may `dx` and the sums over blocks of
+/// rows of both (blocks,columns), which are not wanted then.
 template <class T>
 struct NormGradient {
   std::int64_t rows, columns;
@@ -137,6 +138,7 @@ struct NormGradient {
   compute_t<T> const *mean, *rstd;
   T const* residual;
   T* dx;
+  compute_t<T>*residual_sums, *dx_sums;
 };
 
 /// dx of one value, from the row's means of dy gamma and of -dy gamma times the normalised value.
@@ -154,13 +156,17 @@ __device__ __forceinline__ void reduce_norm_sums(S (&sums)[2]) {
     sums[1] = reduce_row<Sum>(sums[1]);
 }
 
+/// The most threads of a block whose sums of rows stay in registers too.
+template <bool Sums>
+inline constexpr int norm_backward_threads = Sums ? 256 : norm_row_threads;
+
 /// Blocks of rows in one read: dx, and the block's shares of dgamma and, where it is centered, dbeta, of
 /// which partials (2 or 1,blocks,columns), unless null, receive one row each. A row is one threadIdx.y's and
-/// stays in registers; each threadIdx.y adds its rows in order, then those sums are added in order.
-template <class T, bool Whole, bool Centered>
-__global__ __launch_bounds__(norm_row_threads) void layer_norm_backward_kernel(NormGradient<T> g,
-                                                                               std::int64_t rows_of_block,
-                                                                               compute_t<T>* partials) {
+/// stays in registers; each threadIdx.y adds its rows in order, then those sums are added in order. With Sums
+/// those of the residual and of dx go the same way into `sum_blocks` rows, of which some may be zeros.
+template <class T, bool Whole, bool Centered, bool Sums>
+__global__ __launch_bounds__(norm_backward_threads<Sums>, Sums && sizeof(T) == 2 ? 2 : 1) void layer_norm_backward_kernel(
+    NormGradient<T> g, std::int64_t rows_of_block, compute_t<T>* partials, int sum_blocks) {
   using S = compute_t<T>;
   constexpr int n = pack_width<T>, packs = norm_backward_packs<T>;
   constexpr int shared_threads = 256;  // of blocks with several rows at once
@@ -170,7 +176,7 @@ __global__ __launch_bounds__(norm_row_threads) void layer_norm_backward_kernel(N
   Pack<T, n> gammas[packs];
 #pragma unroll
   for (int p = 0; p < packs; ++p) gammas[p] = load_of_row<n, Whole>(g.gamma, position(p), columns);
-  S dgamma[packs][n] = {}, dbeta[packs][n] = {};
+  S dgamma[packs][n] = {}, dbeta[packs][n] = {}, residual_sums[packs][n] = {}, dx_sums[packs][n] = {};
 
   // While a row is used, the packs of the next are on their way to shared memory: each thread's own, two rows
   // of three arrays.
@@ -242,11 +248,15 @@ __global__ __launch_bounds__(norm_row_threads) void layer_norm_backward_kernel(N
         S value = norm_slope(scaled, normal, sum_mean, minus_dot_mean, scale);
         if (g.residual) value += get<S>(residuals[p].value[k]);
         result.value[k] = put<T>(value);
+        if constexpr (Sums) {
+          // what is absent is zero, but not what is made of it
+          if (g.residual) residual_sums[p][k] += get<S>(residuals[p].value[k]);
+          if (position(p) + (Whole ? 0 : k) < here) dx_sums[p][k] += get<S>(result.value[k]);
+        }
       }
       if (g.dx) store_of_row<n, Whole>(g.dx + at, result, position(p), here);
     }
   }
-  if (!partials) return;
 
   auto const finish = [&](S const(&sums)[packs][n], S* to) {
     __syncthreads();
@@ -269,8 +279,20 @@ __global__ __launch_bounds__(norm_row_threads) void layer_norm_backward_kernel(N
       to[column] = sum;
     }
   };
-  finish(dgamma, partials + blockIdx.x * g.columns);
-  if constexpr (Centered) finish(dbeta, partials + (gridDim.x + blockIdx.x) * g.columns);
+  if (partials) {
+    finish(dgamma, partials + blockIdx.x * g.columns);
+    if constexpr (Centered) finish(dbeta, partials + (gridDim.x + blockIdx.x) * g.columns);
+  }
+  if constexpr (Sums) {
+    auto const leave = [&](S const(&sums)[packs][n], S* to) {
+      if (!to) return;
+      finish(sums, to + blockIdx.x * g.columns);
+      for (std::int64_t block = gridDim.x + blockIdx.x; block < sum_blocks; block += gridDim.x)
+        for (int column = thread; column < columns; column += threads) to[block * g.columns + column] = S(0);
+    };
+    leave(residual_sums, g.residual_sums);
+    leave(dx_sums, g.dx_sums);
+  }
 }
 
 // ---- backward of rows that do not fit into registers ----------------------------------------------------
@@ -374,25 +396,47 @@ struct RowNorm {
   static void backward_input(Context<Cuda>& context, Tensor<T const, Cuda> dy, Tensor<T const, Cuda> x,
                              Tensor<T const, Cuda> gamma, Tensor<compute_t<T> const, Cuda> mean,
                              Tensor<compute_t<T> const, Cuda> rstd, Tensor<T const, Cuda> residual_gradient,
-                             Tensor<T, Cuda> dx, Tensor<compute_t<T>, Cuda> partials) {
-    constexpr int n = pack_width<T>;
-    NormGradient<T> const g{x.shape().rows(), x.shape().columns(), dy.data(),   x.data(),
-                            gamma.data(),     mean.data(),         rstd.data(), residual_gradient.data(),
-                            dx.data()};
+                             Tensor<T, Cuda> dx, Tensor<compute_t<T>, Cuda> partials,
+                             ops::NormSums<compute_t<T>, Cuda> const& sums = {}) {
+    NormGradient<T> const g{x.shape().rows(), x.shape().columns(),
+                            dy.data(),        x.data(),
+                            gamma.data(),     mean.data(),
+                            rstd.data(),      residual_gradient.data(),
+                            dx.data(),        sums.residual_gradient.data(),
+                            sums.dx.data()};
     NormBlocks<T> const blocks(g.rows, g.columns);
     if (g.columns == 0) return;
+    if constexpr (Centered)
+      if ((g.residual_sums || g.dx_sums) && !blocks.long_rows && blocks.count > 0 &&
+          static_cast<int>(blocks.threads.x * blocks.threads.y) <= norm_backward_threads<true>)
+        return run_backward<T, true>(context, g, blocks, partials.data());
+    std::int64_t const count = ops::layer_norm_partial_rows(g.rows);
+    auto const sum = [&](T const* of, compute_t<T>* to) {
+      if (to)
+        run_row_block_sums(context.stream(), of, g.rows, g.columns, (g.rows + count - 1) / count, count, 0,
+                           g.columns, to);
+    };
+    sum(g.residual, g.residual_sums);  // dx may take its place
+    run_backward<T, false>(context, g, blocks, partials.data());
+    sum(g.dx, g.dx_sums);
+  }
+
+  template <class T, bool Sums>
+  static void run_backward(Context<Cuda>& context, NormGradient<T> const& g, NormBlocks<T> const& blocks,
+                           compute_t<T>* partials) {
+    constexpr int n = pack_width<T>;
     if (blocks.long_rows) {
       if (partials)
         long_norm_scale_gradient_kernel<Centered>
-            <<<blocks_for(g.columns, 32), dim3(32, 16), 0, context.stream()>>>(g, partials.data());
+            <<<blocks_for(g.columns, 32), dim3(32, 16), 0, context.stream()>>>(g, partials);
       if (g.dx && g.rows > 0)
         long_norm_input_gradient_kernel<Centered>
             <<<static_cast<unsigned>(g.rows), norm_row_threads, 0, context.stream()>>>(g);
     } else if (blocks.count > 0) {
-      auto* kernel = &layer_norm_backward_kernel<T, false, Centered>;
+      auto* kernel = &layer_norm_backward_kernel<T, false, Centered, Sums>;
       int bytes = 0;
       if (g.columns % n == 0 && takes_packs<n>(g.dy, g.x, g.gamma, g.residual, g.dx)) {
-        auto* const whole = &layer_norm_backward_kernel<T, true, Centered>;
+        auto* const whole = &layer_norm_backward_kernel<T, true, Centered, Sums>;
         int const packs = 2 * 3 * norm_backward_packs<T>;  // that are on their way to a thread
         int const room = 16 * packs * static_cast<int>(blocks.threads.x * blocks.threads.y);
         // GPUs of 8.0 to 8.9 have less shared memory than those of 9.0. The limit is the kernel's, whoever
@@ -411,7 +455,8 @@ struct RowNorm {
           bytes = room;
         }
       }
-      kernel<<<blocks.count, blocks.threads, bytes, context.stream()>>>(g, blocks.rows_each, partials.data());
+      kernel<<<blocks.count, blocks.threads, bytes, context.stream()>>>(
+          g, blocks.rows_each, partials, static_cast<int>(ops::layer_norm_partial_rows(g.rows)));
     }
   }
 

@@ -102,15 +102,6 @@ __device__ __forceinline__ void* tiles_of_strip(unsigned char* strip, int n) {
   return strip + row * 128 + ((chunk ^ row % 8) * 16);
 }
 
-/// The pair of values that `pack` packed.
-template <class T>
-__device__ __forceinline__ float2 unpack(unsigned bits) {
-  if constexpr (std::is_same_v<T, half>)
-    return __half22float2(*reinterpret_cast<__half2*>(&bits));
-  else
-    return {__uint_as_float(bits << 16), __uint_as_float(bits & 0xFFFF0000u)};
-}
-
 /// By a warp whose lane l has sums of columns 8 n + 2 (l % 4) and the next one, n below N: those of all lanes
 /// together, of 8 tiles of columns 2 l and 2 l + 1; of 4, halves of them, which lanes l and l ^ 4 have.
 template <int N>

@@ -86,6 +86,15 @@ __device__ __forceinline__ unsigned pack(float low, float high) {
   return bits;
 }
 
+/// The pair of values that `pack` packed.
+template <class T>
+__device__ __forceinline__ float2 unpack(unsigned bits) {
+  if constexpr (std::is_same_v<T, half>)
+    return __half22float2(*reinterpret_cast<__half2*>(&bits));
+  else
+    return {__uint_as_float(bits << 16), __uint_as_float(bits & 0xFFFF0000u)};
+}
+
 /// 2^x within two units of the last place; results below 2^-126 are 0.
 __device__ __forceinline__ float exponential_of_2(float x) {
   float result;

@@ -207,6 +207,44 @@ struct WarpgroupRows {
     }
   }
 
+  /// By a warpgroup, after `store`: the sums of each channel over the rows that exist, as stored, a warp's
+  /// rows and then the warps in order.
+  static __device__ __forceinline__ void sum_stored(unsigned char* block, std::int64_t existing, int channels,
+                                                    int group, float* to) {
+    int const lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, first = 16 * warp;
+    int const rows = static_cast<int>(min(existing, std::int64_t{64}));
+    float2 sums[panels];
+#pragma unroll
+    for (int panel = 0; panel < panels; ++panel) {
+      sums[panel] = {0, 0};
+#pragma unroll
+      for (int row = first; row < first + 16; ++row)
+        if (row < rows && 2 * lane < width(panel)) {
+          float2 const values = unpack<T>(*reinterpret_cast<unsigned const*>(
+              chunk_at(block, row, 8 * panel + lane / 4) + lane % 4 * 4));
+          sums[panel] = {__fadd_rn(sums[panel].x, values.x), __fadd_rn(sums[panel].y, values.y)};
+        }
+    }
+    __syncwarp();  // all of the warp's rows are read
+#pragma unroll
+    for (int panel = 0; panel < panels; ++panel)
+      *reinterpret_cast<float2*>(block + panel * panel_bytes + first * 128 + lane * 8) = sums[panel];
+    sync_warpgroup(group);
+#pragma unroll
+    for (int panel = 0; panel < panels; ++panel) {
+      int const column = 64 * panel + 2 * lane;
+      if (warp != panel % 4 || column >= channels) continue;
+      float2 sum = sums[panel];
+#pragma unroll
+      for (int other = 0; other < 4; ++other) {
+        auto const more =
+            *reinterpret_cast<float2 const*>(block + panel * panel_bytes + other * 16 * 128 + lane * 8);
+        sum = other == 0 ? more : float2{__fadd_rn(sum.x, more.x), __fadd_rn(sum.y, more.y)};
+      }
+      *reinterpret_cast<float2*>(to + column) = sum;
+    }
+  }
+
  private:
   template <class Byte>
   static __device__ __forceinline__ Byte* chunk_at(Byte* block, int row, int chunk) {
