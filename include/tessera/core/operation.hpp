@@ -42,11 +42,14 @@ constexpr std::string_view name_of(Lane lane) {
 }
 
 /// What an operation is about to do: its name, its floating-point operations, and the bytes it reads and
-/// writes at least once. `name` outlives the program's operations (a string literal).
+/// writes at least once. `name` outlives the program's operations (a string literal). `only_gradients`: it
+/// writes gradients of parameters alone, which no other such operation touches; a place may put parts of it
+/// off until one of another kind comes, or the entry of a step ends.
 struct Operation {
   char const* name = "";
   double flops = 0;
   double bytes = 0;
+  bool only_gradients = false;
 };
 
 /// Listens to a context. A context with a recorder reports each operation and does not run it; a call that a

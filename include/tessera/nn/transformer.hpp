@@ -96,12 +96,11 @@ struct TransformerBlock {
  private:
   static BackwardStatistic row_sums(Unit& unit, char const* name, std::int64_t channels, Weight bias) {
     if (bias.index < 0) return {};
-    return unit.backward_statistic(
-        name,
-        [channels](MicroBatch of) {
-          return Shape{ops::layer_norm_partial_rows(of.tokens()), channels};
-        },
-        /*roomy=*/true, {bias});
+    return unit.backward_statistic(name,
+                                   [channels](MicroBatch of) {
+                                     return Shape{ops::layer_norm_partial_rows(of.tokens()), channels};
+                                   },
+                                   /*roomy=*/true, {bias});
   }
 };
 

@@ -105,20 +105,19 @@ void run_attention_backward(Context<P>& context, In<T, P> dout, HeadColumns<T co
       detail::expect_attention("attention_backward", x, heads, out.shape(), logsumexp.shape(), first_query);
   detail::expect_attention("attention_backward", HeadColumns<T const, P>(dx), heads, out.shape(),
                            logsumexp.shape(), first_query);
-  detail::expect(dout.shape().rows() == out.shape().rows() &&
-                     dout.shape().columns() == out.shape().columns() && dx.k.shape() == x.k.shape() &&
-                     (!partials || partials.shape().elements() ==
-                                       attention_partial_rows(sizes.samples, sizes.queries) * 3 *
-                                           out.shape().columns()),
-                 "attention_backward",
-                 "dout like out (B,T,C), dk like k, partials (attention_partial_rows(B,T),3C)", dout.shape(),
-                 out.shape(), x.k.shape(), dx.k.shape(), partials.shape());
+  detail::expect(
+      dout.shape().rows() == out.shape().rows() && dout.shape().columns() == out.shape().columns() &&
+          dx.k.shape() == x.k.shape() &&
+          (!partials || partials.shape().elements() ==
+                            attention_partial_rows(sizes.samples, sizes.queries) * 3 * out.shape().columns()),
+      "attention_backward", "dout like out (B,T,C), dk like k, partials (attention_partial_rows(B,T),3C)",
+      dout.shape(), out.shape(), x.k.shape(), dx.k.shape(), partials.shape());
   Operation const operation{"attention_backward", detail::attention_flops(sizes, 5),
                             detail::bytes_of(dout, x.q, x.k, x.v, out, logsumexp, dx.q, dx.k, dx.v)};
   AttentionKind const kind = detail::attention_to_run<P>(context.math().attention);
-  context.enqueue(
-      operation,
-      [&] { backend::Attention<P>::backward(context, kind, dout, x, out, logsumexp, sizes, dx, partials); });
+  context.enqueue(operation, [&] {
+    backend::Attention<P>::backward(context, kind, dout, x, out, logsumexp, sizes, dx, partials);
+  });
 }
 
 }  // namespace detail

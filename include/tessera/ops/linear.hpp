@@ -94,8 +94,8 @@ void linear_backward_input(Context<P>& context, In<T, P> dy, std::type_identity_
 }
 
 /// dw = x^T dy, like w, of T, or of compute_t<T> where another gradient is still to be added; dbias = the sum
-/// of dy over rows, from `partials` where the place leaves some. x (M,K), dy (M,N). Rows in order. Of the two,
-/// one that is empty is not computed; x is read for dw alone.
+/// of dy over rows, from `partials` where the place leaves some. x (M,K), dy (M,N). Rows in order. Of the
+/// two, one that is empty is not computed; x is read for dw alone.
 template <class T, class G, class P>
 void linear_backward_weight(
     Context<P>& context, Tensor<T, P> x, In<std::remove_const_t<T>, P> dy, Tensor<G, P> dw,
@@ -113,7 +113,8 @@ void linear_backward_weight(
                             (!with.partials || with.partials.shape().columns() == out),
                         with.dbias.shape(), with.partials.shape());
   Operation const operation{"linear_backward_weight", dw ? detail::multiply_adds(in, out, read.rows()) : 0.0,
-                            detail::bytes_of(dy, dw, with.dbias) + (dw ? detail::bytes_of(x) : 0.0)};
+                            detail::bytes_of(dy, dw, with.dbias) + (dw ? detail::bytes_of(x) : 0.0),
+                            /*only_gradients=*/true};
   context.enqueue(operation,
                   [&] { backend::Linear<P>::backward_weight(context, In<V, P>(x), dy, dw, with); });
 }

@@ -176,10 +176,10 @@ struct Attention {
                        Tensor<compute_t<T> const, Cuda> logsumexp, ops::AttentionSizes const& sizes,
                        ops::HeadColumns<T, Cuda> const& dx, Tensor<compute_t<T>, Cuda> partials = {}) {
     if (out.elements() == 0) return;
-    AttentionForm const form = attention_form<T>(
-        kind, HeadLayout(sizes),
-        has_whole_packs(Heads<T const>(x)) && has_whole_packs(Heads<T>(dx)) &&
-            takes_packs<pack_width<T>>(out.data(), dout.data()));
+    AttentionForm const form =
+        attention_form<T>(kind, HeadLayout(sizes),
+                          has_whole_packs(Heads<T const>(x)) && has_whole_packs(Heads<T>(dx)) &&
+                              takes_packs<pack_width<T>>(out.data(), dout.data()));
     bool const sums = partials && form == AttentionForm::warpgroups && kind != AttentionKind::cudnn &&
                       sizes.queries >= ops::attention_block_rows && takes_packs<2>(partials.data());
     run_backward(context, kind, form, dout, x, out, logsumexp, sizes, dx, sums ? partials.data() : nullptr);

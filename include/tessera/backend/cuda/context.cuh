@@ -28,6 +28,7 @@
 #include "tessera/backend/cuda/handles.cuh"
 #include "tessera/backend/cuda/host_worker.hpp"
 #include "tessera/backend/cuda/memory.cuh"
+#include "tessera/backend/cuda/put_off_sums.hpp"
 #include "tessera/backend/cuda/stream_memory.cuh"
 #include "tessera/backend/math.hpp"
 #include "tessera/core/error.hpp"
@@ -114,8 +115,18 @@ class Context<Cuda> : public MathChannel {
       return;
     }
     if (failure_) return;
+    if (!operation.only_gradients) run_sums();
     std::forward<F>(body)();
     check(cudaGetLastError(), operation.name);
+  }
+
+  /// By an operation that writes gradients alone: a sum that `run` launches, with others that are put off, at
+  /// the entry's end or before an operation of another kind. Outside of entries at once.
+  void put_off(cuda::RowSum const& sum, decltype(cuda::RowSums::run) run) noexcept {
+    if (sums_.size == cuda::RowSums::most || sums_.run != run) run_sums();
+    sums_.run = run;
+    sums_.each[sums_.size++] = sum;
+    if (!in_entry_) run_sums();
   }
 
   /// Keeps the first failure. `what` is a string literal.
@@ -135,6 +146,8 @@ class Context<Cuda> : public MathChannel {
   void begin(int entry, Lane lane, std::span<int const> waits) noexcept {
     if (recorder_) return;
     lane_ = static_cast<std::size_t>(lane);
+    in_entry_ = true;
+    sums_.size = 0;  // of an entry that threw
     for (int const other : waits)
       check(cudaStreamWaitEvent(stream(), marks_[static_cast<std::size_t>(other)].get(), 0),
             "cudaStreamWaitEvent");
@@ -142,6 +155,8 @@ class Context<Cuda> : public MathChannel {
   }
   void end(int entry, bool signals) noexcept {
     if (recorder_) return;
+    run_sums();
+    in_entry_ = false;
     if (timer_) check(times_.end(stream(), recording_), "cudaEventRecord");
     if (signals)
       check(cudaEventRecord(marks_[static_cast<std::size_t>(entry)].get(), stream()), "cudaEventRecord");
@@ -366,6 +381,13 @@ class Context<Cuda> : public MathChannel {
   }
 
  private:
+  void run_sums() noexcept {
+    if (sums_.size == 0) return;
+    if (!failure_) sums_.run(stream(), sums_);
+    sums_.size = 0;
+    check(cudaGetLastError(), "the sums of row sums");
+  }
+
   /// One result of a step on its way to the host.
   struct Arrival {
     cuda::Event begun;
@@ -473,6 +495,8 @@ class Context<Cuda> : public MathChannel {
   std::array<cuda::Stream, lane_count> lanes_;
   std::array<cuda::Event, lane_count> joins_;  // 0: the fork
   std::size_t lane_ = 0;
+  bool in_entry_ = false;
+  cuda::RowSums sums_;  // put off
   cuda::Blas blas_;
   cuda::BlasPlans plans_;
   std::unique_ptr<cuda::CudnnAttention> cudnn_attention_;

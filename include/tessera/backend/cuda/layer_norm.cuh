@@ -165,8 +165,13 @@ inline constexpr int norm_backward_threads = Sums ? 256 : norm_row_threads;
 /// stays in registers; each threadIdx.y adds its rows in order, then those sums are added in order. With Sums
 /// those of the residual and of dx go the same way into `sum_blocks` rows, of which some may be zeros.
 template <class T, bool Whole, bool Centered, bool Sums>
-__global__ __launch_bounds__(norm_backward_threads<Sums>, Sums && sizeof(T) == 2 ? 2 : 1) void layer_norm_backward_kernel(
-    NormGradient<T> g, std::int64_t rows_of_block, compute_t<T>* partials, int sum_blocks) {
+__global__ __launch_bounds__(norm_backward_threads<Sums>,
+                             Sums && sizeof(T) == 2
+                                 ? 2
+                                 : 1) void layer_norm_backward_kernel(NormGradient<T> g,
+                                                                      std::int64_t rows_of_block,
+                                                                      compute_t<T>* partials,
+                                                                      int sum_blocks) {
   using S = compute_t<T>;
   constexpr int n = pack_width<T>, packs = norm_backward_packs<T>;
   constexpr int shared_threads = 256;  // of blocks with several rows at once
@@ -464,9 +469,9 @@ struct RowNorm {
   static void backward_weight(Context<Cuda>& context, Tensor<compute_t<T> const, Cuda> partials,
                               std::int64_t rows, Tensor<T, Cuda> dgamma, Tensor<T, Cuda> dbeta) {
     std::int64_t const columns = partials.shape().columns();
-    if (columns > 0)
-      run_sum_partials(context.stream(), partials.data(), NormBlocks<T>(rows, columns).count, columns,
-                       dgamma.data(), dbeta.data());
+    std::int64_t const count = NormBlocks<T>(rows, columns).count;
+    if (dgamma) put_off_sum(context, partials.data(), count, columns, dgamma.data());
+    if (dbeta) put_off_sum(context, partials.data() + count * columns, count, columns, dbeta.data());
   }
 };
 

@@ -7,6 +7,7 @@
 
 #include "tessera/backend/cuda/context.cuh"
 #include "tessera/backend/cuda/kernel.cuh"
+#include "tessera/backend/cuda/put_off_sums.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -56,35 +57,42 @@ __global__ __launch_bounds__(256) void sum_row_blocks(T const* x, std::int64_t r
   }
 }
 
-/// sums[blockIdx.y] (columns) = the sums of partial[blockIdx.y] (count, columns) over rows, rounded once:
-/// each 32nd row in order, then those 32 sums in order.
+/// Sum blockIdx.y of partial sums (of compute_t<T>), rounded once: each 32nd row in order, then those 32 sums
+/// in order.
 template <class T>
-__global__ __launch_bounds__(1024) void sum_partials_kernel(compute_t<T> const* partial, std::int64_t count,
-                                                            std::int64_t columns, T* first, T* second) {
+__global__ __launch_bounds__(1024) void sum_partials_kernel(RowSums sums) {
   using S = compute_t<T>;
   __shared__ S shared[32][33];
+  RowSum const& own = sums.each[blockIdx.y];
   std::int64_t const column = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x;
-  T* const to = blockIdx.y == 0 ? first : second;
-  if (!to) return;
-  S const* const from = partial + blockIdx.y * count * columns;
+  if (column - threadIdx.x >= own.columns) return;
+  S const* const from = static_cast<S const*>(own.from) + column;
   S sum(0);
-  if (column < columns)
-    for (std::int64_t row = threadIdx.y; row < count; row += 32) sum += from[row * columns + column];
+  if (column < own.columns)
+#pragma unroll 4
+    for (std::int64_t row = threadIdx.y; row < own.count; row += 32) sum += from[row * own.columns];
   shared[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
-  if (threadIdx.y != 0 || column >= columns) return;
+  if (threadIdx.y != 0 || column >= own.columns) return;
   sum = S(0);
 #pragma unroll
   for (int row = 0; row < 32; ++row) sum += shared[row][threadIdx.x];
-  to[column] = put<T>(sum);
+  static_cast<T*>(own.to)[column] = put<T>(sum);
 }
 
-/// The sums over rows of one array of partial sums, or of two that lie one after the other; null: not wanted.
 template <class T>
-void run_sum_partials(cudaStream_t stream, compute_t<T> const* partial, std::int64_t count,
-                      std::int64_t columns, T* first, T* second = nullptr) {
-  sum_partials_kernel<<<dim3(blocks_for(columns, 32), second ? 2 : 1), dim3(32, 32), 0, stream>>>(
-      partial, count, columns, first, second);
+void run_sum_partials(cudaStream_t stream, RowSums const& sums) {
+  std::int64_t columns = 0;
+  for (int i = 0; i < sums.size; ++i) columns = std::max(columns, sums.each[i].columns);
+  sum_partials_kernel<T>
+      <<<dim3(blocks_for(columns, 32), static_cast<unsigned>(sums.size)), dim3(32, 32), 0, stream>>>(sums);
+}
+
+/// to (columns) = the sums of partial sums (count, columns) over rows, put off.
+template <class T>
+void put_off_sum(Context<Cuda>& context, compute_t<T> const* partial, std::int64_t count,
+                 std::int64_t columns, T* to) {
+  if (columns > 0) context.put_off({partial, count, columns, to}, &run_sum_partials<T>);
 }
 
 /// partial (count, end - first) = the sums over so many blocks of rows, of columns from `first` to `end`.
@@ -115,7 +123,9 @@ void run_column_sums(Context<Cuda>& context, T const* x, std::int64_t rows, std:
     std::int64_t const end = std::min(columns, first + piece);
     run_row_block_sums(context.stream(), x, rows, columns, blocks.rows_each, blocks.count, first, end,
                        partial);
-    run_sum_partials(context.stream(), partial, blocks.count, end - first, sums + first);
+    RowSums of_piece{.size = 1};
+    of_piece.each[0] = {partial, blocks.count, end - first, sums + first};
+    run_sum_partials<T>(context.stream(), of_piece);
   }
 }
 

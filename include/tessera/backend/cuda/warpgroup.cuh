@@ -220,8 +220,8 @@ struct WarpgroupRows {
 #pragma unroll
       for (int row = first; row < first + 16; ++row)
         if (row < rows && 2 * lane < width(panel)) {
-          float2 const values = unpack<T>(*reinterpret_cast<unsigned const*>(
-              chunk_at(block, row, 8 * panel + lane / 4) + lane % 4 * 4));
+          float2 const values = unpack<T>(
+              *reinterpret_cast<unsigned const*>(chunk_at(block, row, 8 * panel + lane / 4) + lane % 4 * 4));
           sums[panel] = {__fadd_rn(sums[panel].x, values.x), __fadd_rn(sums[panel].y, values.y)};
         }
     }
