@@ -81,9 +81,10 @@ def tessera_step(shape, precision, options):
     layers, heads, channels, batch, sequence, vocabulary, steps = shape
     with tempfile.TemporaryDirectory() as folder:
         log = os.path.join(folder, "log.jsonl")
-        subprocess.run([options.train, "--model", f"layers={layers},heads={heads},channels={channels}", "--vocabulary",
-                        str(vocabulary), "--batch", str(batch), "--sequence", str(sequence), "--steps", str(steps + 2),
-                        "--clip", "1", "--precision", precision, "--threads", str(options.threads), "--log", log, "--quiet"],
+        subprocess.run([options.train, "--device", "cpu", "--model", f"layers={layers},heads={heads},channels={channels}",
+                        "--vocabulary", str(vocabulary), "--batch", str(batch), "--sequence", str(sequence), "--steps",
+                        str(steps + 2), "--clip", "1", "--precision", precision, "--threads", str(options.threads),
+                        "--log", log, "--quiet"],
                        check=True)
         with open(log) as lines:
             records = [json.loads(line) for line in lines]
