@@ -93,25 +93,34 @@ void attention_forward(Context<P>& context, In<T, P> qkv, int heads, Tensor<T, P
   attention_forward(context, HeadColumns<T const, P>(qkv), heads, out, logsumexp);
 }
 
-namespace detail {
-
-/// attention_backward; `partials` are empty where q, k and v are not one tensor.
+/// dx, the gradients of q, k and v, from dout (B,T,C) and what the forward pass read and wrote; those of a
+/// head of keys are summed over the heads that share it, in order. Probabilities are recomputed. `partials`
+/// (attention_partial_rows(B,T),3C), unless empty, become the sums of dx, which is then one tensor (B,T,3C),
+/// over blocks of rows as stored, for the bias of the layer whose dy it is; a place that sums them with that
+/// layer's weight gradient leaves them as they are.
 template <class T, class P>
-void run_attention_backward(Context<P>& context, In<T, P> dout, HeadColumns<T const, P> const& x,
-                            In<T, P> out, In<compute_t<T>, P> logsumexp, int heads,
-                            HeadColumns<T, P> const& dx, std::int64_t first_query,
-                            Tensor<compute_t<T>, P> partials) {
+void attention_backward(Context<P>& context, In<T, P> dout,
+                        std::type_identity_t<HeadColumns<T const, P>> const& x, In<T, P> out,
+                        In<compute_t<T>, P> logsumexp, int heads, HeadColumns<T, P> const& dx,
+                        std::int64_t first_query = 0, Out<compute_t<T>, P> partials = {}) {
   AttentionSizes const sizes =
       detail::expect_attention("attention_backward", x, heads, out.shape(), logsumexp.shape(), first_query);
   detail::expect_attention("attention_backward", HeadColumns<T const, P>(dx), heads, out.shape(),
                            logsumexp.shape(), first_query);
-  detail::expect(
-      dout.shape().rows() == out.shape().rows() && dout.shape().columns() == out.shape().columns() &&
-          dx.k.shape() == x.k.shape() &&
-          (!partials || partials.shape().elements() ==
-                            attention_partial_rows(sizes.samples, sizes.queries) * 3 * out.shape().columns()),
-      "attention_backward", "dout like out (B,T,C), dk like k, partials (attention_partial_rows(B,T),3C)",
-      dout.shape(), out.shape(), x.k.shape(), dx.k.shape(), partials.shape());
+  std::int64_t const channels = out.shape().columns();
+  auto const one_tensor = [&] {
+    return dx.q.stride == 3 * channels && dx.k.stride == dx.q.stride && dx.k.data == dx.q.data + channels &&
+           dx.v.data == dx.k.data + channels;
+  };
+  detail::expect(dout.shape().rows() == out.shape().rows() && dout.shape().columns() == channels &&
+                     dx.k.shape() == x.k.shape() &&
+                     (!partials || (one_tensor() && first_query == 0 && sizes.keys == sizes.queries &&
+                                    partials.shape().elements() ==
+                                        attention_partial_rows(sizes.samples, sizes.queries) * 3 * channels)),
+                 "attention_backward",
+                 "dout like out (B,T,C), dk like k, partials (attention_partial_rows(B,T),3C) of dx in one "
+                 "tensor (B,T,3C)",
+                 dout.shape(), out.shape(), x.k.shape(), dx.k.shape(), partials.shape());
   Operation const operation{"attention_backward", detail::attention_flops(sizes, 5),
                             detail::bytes_of(dout, x.q, x.k, x.v, out, logsumexp, dx.q, dx.k, dx.v)};
   AttentionKind const kind = detail::attention_to_run<P>(context.math().attention);
@@ -120,27 +129,13 @@ void run_attention_backward(Context<P>& context, In<T, P> dout, HeadColumns<T co
   });
 }
 
-}  // namespace detail
-
-/// dx, the gradients of q, k and v, from dout (B,T,C) and what the forward pass read and wrote; those of a
-/// head of keys are summed over the heads that share it, in order. Probabilities are recomputed.
-template <class T, class P>
-void attention_backward(Context<P>& context, In<T, P> dout,
-                        std::type_identity_t<HeadColumns<T const, P>> const& x, In<T, P> out,
-                        In<compute_t<T>, P> logsumexp, int heads, HeadColumns<T, P> const& dx,
-                        std::int64_t first_query = 0) {
-  detail::run_attention_backward<T, P>(context, dout, x, out, logsumexp, heads, dx, first_query, {});
-}
-
-/// The same into one tensor dqkv (B,T,3C). `partials` (attention_partial_rows(B,T),3C), unless empty, become
-/// its sums over blocks of rows as stored, for the bias of the layer whose dy it is; a place that sums them
-/// with that layer's weight gradient leaves them as they are.
+/// The same into one tensor dqkv (B,T,3C).
 template <class T, class P>
 void attention_backward(Context<P>& context, In<T, P> dout, In<T, P> qkv, In<T, P> out,
                         In<compute_t<T>, P> logsumexp, int heads, Tensor<T, P> dqkv,
                         Out<compute_t<T>, P> partials = {}) {
-  detail::run_attention_backward<T, P>(context, dout, HeadColumns<T const, P>(qkv), out, logsumexp, heads,
-                                       HeadColumns<T, P>(dqkv), 0, partials);
+  attention_backward(context, dout, HeadColumns<T const, P>(qkv), out, logsumexp, heads,
+                     HeadColumns<T, P>(dqkv), 0, partials);
 }
 
 }  // namespace ops

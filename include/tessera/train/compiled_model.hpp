@@ -29,7 +29,7 @@ inline namespace v0 {
                                          Tensor<compute_t<T>, P>, std::int64_t);                             \
   prefix template void attention_backward(Context<P>&, Tensor<T const, P>, HeadColumns<T const, P> const&,   \
                                           Tensor<T const, P>, Tensor<compute_t<T> const, P>, int,            \
-                                          HeadColumns<T, P> const&, std::int64_t);                           \
+                                          HeadColumns<T, P> const&, std::int64_t, Tensor<compute_t<T>, P>);  \
   prefix template decltype(activate<T, P>) activate<T, P>;                                                   \
   prefix template decltype(embedding_forward<T, P>) embedding_forward<T, P>;                                 \
   prefix template decltype(embedding_backward<T, P>) embedding_backward<T, P>;                               \
