@@ -48,9 +48,10 @@ struct Measuring {
   std::filesystem::path nvme_path;         ///< where state lies on a disk; empty: disks are not measured
 };
 
-/// A model of two layers, and what a step of it takes.
+/// A model of a few layers, and what a step of it takes.
 struct Size {
   std::string model;
+  int layers = 0;  ///< 0: as the model says
   std::int64_t batch = 1, sequence = 128, vocabulary = 256;
 };
 
@@ -76,7 +77,7 @@ struct Probe {
 std::vector<Probe> probes_of(Measuring const& what) {
   auto const size = [](int heads, int channels, std::int64_t batch, std::int64_t sequence,
                        std::int64_t vocabulary = 256) {
-    return Size{"layers=2,heads=" + std::to_string(heads) + ",channels=" + std::to_string(channels), batch,
+    return Size{"heads=" + std::to_string(heads) + ",channels=" + std::to_string(channels), 2, batch,
                 sequence, vocabulary};
   };
   constexpr std::int64_t large = 50257;
@@ -90,7 +91,7 @@ std::vector<Probe> probes_of(Measuring const& what) {
              size(20, 1280, 2, 128, large),  size(12, 768, 4, 4096, large),
              size(32, 2048, 4, 512, large),  size(4, 128, 8, 128)};
   std::vector<Probe> probes;
-  if (what.model) probes.push_back({{what.model->name, what.batch, what.sequence}, plain});
+  if (what.model) probes.push_back({{what.model->name, 0, what.batch, what.sequence}, plain});
   if (!what.nvme_path.empty()) probes.push_back({sizes[0], {"zero3", "nvme", "none"}});
   probes.push_back({sizes[0], plain});
   probes.push_back({sizes[1], plain});
@@ -99,6 +100,10 @@ std::vector<Probe> probes_of(Measuring const& what) {
   probes.push_back({sizes[2], with_all_on_host});
   if (!what.nvme_path.empty()) probes.push_back({sizes[2], {"zero3", "nvme", "none"}});
   for (std::size_t at = 3; at < sizes.size(); ++at) probes.push_back({sizes[at], plain});
+  // The host's first work in a step takes longer than what comes then, and most models have more layers.
+  if (what.device != Cpu::name)
+    for (Probe& probe : probes)
+      if (probe.kind.offload.starts_with("cpu")) probe.size.layers = 6;
   return probes;
 }
 
@@ -204,10 +209,12 @@ void run(Probe const& probe, Measuring const& what, std::string_view precision, 
                                            .offload = probe.kind.offload,
                                            .recompute = probe.kind.recompute});
   if (broken_rule(recipe) || unavailable_reason(recipe)) return;
-  bool const own = what.model && probe.size.model == what.model->name;
+  bool const own = probe.size.layers == 0;
   cli::ModelChoice const model =
-      cli::with_sizes(own ? *what.model : cli::model_choice("--model", probe.size.model), probe.size.sequence,
-                      own && what.model->named ? 0 : probe.size.vocabulary);
+      cli::with_sizes(own ? *what.model
+                          : cli::model_choice("--model", "layers=" + std::to_string(probe.size.layers) + "," +
+                                                             probe.size.model),
+                      probe.size.sequence, own && what.model->named ? 0 : probe.size.vocabulary);
   TrainerOptions options;
   options.batch = static_cast<int>(probe.size.batch);
   options.sequence = static_cast<int>(probe.size.sequence);
