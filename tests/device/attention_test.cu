@@ -462,19 +462,29 @@ TEST_CASE_TEMPLATE("on a GPU, attention's gradient has the same bits in a small 
   TESSERA_NEEDS_GPU();
   for (DType const product : products<T>()) {
     CAPTURE(name_of(product));
-    Gpu gpu(1 << 16, {.product = product});
-    Size const size{3, 129, 3, 32};
-    std::int64_t const c = size.channels(), t = size.sequence;
-    Array<T> const qkv = reference::random<T>({3, t, 3 * c}, 1), dout = reference::random<T>({3, t, c}, 2);
-    Attended<T> const whole = attend(gpu, size, qkv, dout);
-    OnGpu<T> gqkv(qkv), gdout(dout), out(whole.out), dqkv(poison<T>({3, t, 3 * c}));
-    OnGpu<S> logsumexp(whole.logsumexp);
-    Context<Cuda> small(1, gpu.workspace.span().first(static_cast<std::size_t>(4 * t) * sizeof(S)), nullptr,
-                        {.product = product});
-    ops::attention_backward(small, gdout.cview(), gqkv.cview(), out.cview(), logsumexp.cview(), size.heads,
-                            dqkv.view());
-    small.synchronize();
-    small.raise();
-    CHECK(reference::same_bits(dqkv.back().values, whole.dqkv.values));
+    for (std::int64_t const head : {32, 64}) {
+      CAPTURE(head);
+      Gpu gpu(1 << 16, {.product = product});
+      Size const size{3, 129, 3, head};
+      std::int64_t const c = size.channels(), t = size.sequence;
+      Array<T> const qkv = reference::random<T>({3, t, 3 * c}, 1), dout = reference::random<T>({3, t, c}, 2);
+      Attended<T> const whole = attend(gpu, size, qkv, dout);
+      OnGpu<T> gqkv(qkv), gdout(dout), out(whole.out), dqkv(poison<T>({3, t, 3 * c}));
+      OnGpu<S> logsumexp(whole.logsumexp);
+      auto const sums_by = [&](Context<Cuda>& context) {
+        OnGpu<S> partials(poison<S>({ops::attention_partial_rows(3, t), 3 * c}));
+        ops::attention_backward(context, gdout.cview(), gqkv.cview(), out.cview(), logsumexp.cview(),
+                                size.heads, dqkv.view(), partials.view());
+        context.synchronize();
+        context.raise();
+        CHECK(reference::same_bits(dqkv.back().values, whole.dqkv.values));
+        return partials.back();
+      };
+      Context<Cuda> small(1, gpu.workspace.span().first(static_cast<std::size_t>(4 * t) * sizeof(S)), nullptr,
+                          {.product = product});
+      Array<S> const want = sums_by(gpu.context), got = sums_by(small);
+      CHECK(adds_up(want, whole.dqkv));
+      CHECK(reference::same_bits(got.values, want.values));
+    }
   }
 }

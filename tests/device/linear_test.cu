@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 
 #include "tessera/backend/cuda/linear.cuh"
 #include "tessera/ops/activation.hpp"
+#include "tessera/ops/convert.hpp"
 #include "tessera/ops/linear.hpp"
 
 #include "device/device.hpp"
@@ -468,4 +470,57 @@ TEST_CASE_TEMPLATE("on a GPU, GELU keeps NaN and has its limits", T, float, doub
   CHECK(std::fabs(slope[4] - reference::gelu_derivative(-1.0)) < limit);
   CHECK(y[5] == x[5]);
   CHECK(slope[5] == 1.0);
+}
+
+namespace {
+
+/// A bias's gradient from sums that another operation left.
+template <class T>
+struct PutOff {
+  PutOff(std::int64_t blocks, std::int64_t columns)
+      : partials(reference::random<compute_t<T>>({blocks, columns}, static_cast<std::uint32_t>(blocks))),
+        dy(poison<T>({7, columns})),
+        dbias(poison<T>({columns})) {}
+  void enqueue(Context<Cuda>& context) {
+    ops::linear_backward_weight(context, Tensor<T, Cuda>(), dy.cview(), Tensor<T, Cuda>(),
+                                {.dbias = dbias.view(), .partials = partials.cview()});
+  }
+  OnGpu<compute_t<T>> partials;
+  OnGpu<T> dy, dbias;
+};
+
+/// Results of the same sums, in an entry of a step or one by one. In the entry an operation of another kind
+/// overwrites what the first of them read.
+std::vector<Array<bfloat16>> sums_of_many(Gpu& gpu, bool in_entry, Array<float>& of_floats) {
+  std::vector<std::unique_ptr<PutOff<bfloat16>>> sums;
+  for (std::int64_t i = 0; i < 11; ++i)
+    sums.push_back(std::make_unique<PutOff<bfloat16>>(1 + 37 * i, 8 + 61 * (i % 5)));
+  PutOff<float> floats(40, 100);
+  if (in_entry) gpu.context.begin(0, Lane::compute, {});
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    sums[i]->enqueue(gpu.context);
+    if (i == 3) floats.enqueue(gpu.context);
+    if (i == 5) ops::fill(gpu.context, sums[4]->partials.view(), 1e30f);
+  }
+  if (in_entry) gpu.context.end(0, false);
+  gpu.finish();
+  of_floats = floats.dbias.back();
+  std::vector<Array<bfloat16>> results;
+  for (auto const& sum : sums) results.push_back(sum->dbias.back());
+  return results;
+}
+
+}  // namespace
+
+TEST_CASE("GPU: sums that an entry puts off have the bits of sums that run one by one") {
+  TESSERA_NEEDS_GPU();
+  Gpu gpu;
+  Array<float> want_floats({1}), got_floats({1});
+  auto const want = sums_of_many(gpu, false, want_floats), got = sums_of_many(gpu, true, got_floats);
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    CAPTURE(i);
+    CHECK(reference::same_bits(got[i].values, want[i].values));
+    for (bfloat16 const value : want[i].values) CHECK(std::fabs(static_cast<float>(value)) < 1e6f);
+  }
+  CHECK(reference::same_bits(got_floats.values, want_floats.values));
 }

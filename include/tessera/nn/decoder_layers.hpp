@@ -70,6 +70,7 @@ struct AttentionSpec {
 /// y = causal attention of each head over x, projected, plus a residual. Queries and keys are turned in
 /// place: only what attention saw is kept.
 struct ProjectedAttention {
+  static constexpr bool takes_row_sums = true;  ///< of dy, which is that of `proj`, in backward_weight
   int heads;
   ops::RotaryFrequencies frequencies;  // without pairs: positions turn nothing
   Linear query, key, value, proj;

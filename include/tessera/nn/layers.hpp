@@ -130,6 +130,7 @@ struct Linear {
 
 /// y = causal attention of each head over x, projected, plus a residual.
 struct CausalAttention {
+  static constexpr bool takes_row_sums = true;  ///< of dy, which is that of `proj`, in backward_weight
   int heads;
   Linear qkv, proj;
   Saved packed, mixed;  // (B,T,3C), (B,T,C)
@@ -190,6 +191,7 @@ struct CausalAttention {
 
 /// y = activation(x w + b) w' + b', plus a residual.
 struct Mlp {
+  static constexpr bool takes_row_sums = true;  ///< of dy, which is that of `proj`, in backward_weight
   Activation activation;
   Linear fc, proj;
   Saved pre, post;  // (B,T,H); the second can be made from the first again

@@ -35,18 +35,19 @@ inline ParameterSpec token_table(std::string name, std::int64_t words, std::int6
 /// y = x + attention(norm(x)), then y + mlp(norm(y)).
 template <class Layers>
 struct TransformerBlock {
+  /// Whether norm_2 sums rows for both of the layers beside it.
+  static constexpr bool sums_rows = std::is_same_v<typename Layers::Norm, LayerNorm> && requires {
+    Layers::Attention::takes_row_sums;
+    Layers::Mlp::takes_row_sums;
+  };
   typename Layers::Norm norm_1;
   typename Layers::Attention attention;
   Saved middle;  // (B,T,C): the residual stream between the halves
   typename Layers::Norm norm_2;
   typename Layers::Mlp mlp;
   Backward d_norm, d_middle;
-  // Of the gradients of the output and of `middle`, which norm_2's backward pass has at hand, for the biases
-  // of the layers that added to them.
-  static constexpr bool sums_rows = std::is_same_v<decltype(norm_2), LayerNorm> && requires {
-    attention.proj.bias;
-    mlp.proj.bias;
-  };
+  // Sums over rows of the gradients of the output and of `middle`, which norm_2's backward pass has at hand,
+  // for the biases of the layers that added to them.
   BackwardStatistic output_sums, middle_sums;
 
   TESSERA_COLD TransformerBlock(Unit& unit, Layers const& layers)

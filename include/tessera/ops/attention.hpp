@@ -114,7 +114,7 @@ void attention_backward(Context<P>& context, In<T, P> dout,
   };
   detail::expect(dout.shape().rows() == out.shape().rows() && dout.shape().columns() == channels &&
                      dx.k.shape() == x.k.shape() &&
-                     (!partials || (one_tensor() && first_query == 0 && sizes.keys == sizes.queries &&
+                     (!partials || (one_tensor() && sizes.group == 1 && sizes.keys == sizes.queries &&
                                     partials.shape().elements() ==
                                         attention_partial_rows(sizes.samples, sizes.queries) * 3 * channels)),
                  "attention_backward",

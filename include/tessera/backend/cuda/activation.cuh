@@ -30,9 +30,9 @@ __device__ __forceinline__ S gelu_sigmoid(S x) {
   return S(1) / add(S(1), exponential(-twice));
 }
 
-/// The same for values that are stored in 16 bits, within 2^-21 of 1: the values
-/// are rounded to 2^-9 or 2^-12 of themselves.
-__device__ __forceinline__ float gelu_power_for_16_bits(float x) {  // e^(-2u)
+/// e^(-2u), 1 / x and s of values that are stored in 16 bits, within 2^-21 of themselves: those are rounded
+/// to 2^-9 or 2^-12.
+__device__ __forceinline__ float gelu_power_for_16_bits(float x) {
   constexpr float log2_e = 1.4426950408889634f, root = -log2_e * cpu::detail::gelu_twice_root<float>,
                   bend = root * cpu::detail::gelu_cubic<float>;
   return exponential_of_2(multiply(x, multiply_add(multiply(x, x), bend, root)));
@@ -62,7 +62,7 @@ __device__ __forceinline__ S gelu(S x) {
 }
 
 /// d gelu(x) / dx = s + x s (1 - s) 2u', 2u' = 2 sqrt(2/pi) (1 + 3 * 0.044715 x^2), from x and s. Where 2u'
-/// would be infinite s (1 - s) has long vanished, so x^2 is cut before.
+/// would be infinite s (1 - s) has long vanished, so x^2 is cut before; of an infinite x it is NaN.
 template <class S>
 __device__ __forceinline__ S gelu_derivative_from(S x, S s) {
   constexpr S root = cpu::detail::gelu_twice_root<S>, bend = S(3) * root * cpu::detail::gelu_cubic<S>;

@@ -28,7 +28,7 @@
 #include "tessera/backend/cuda/handles.cuh"
 #include "tessera/backend/cuda/host_worker.hpp"
 #include "tessera/backend/cuda/memory.cuh"
-#include "tessera/backend/cuda/put_off_sums.hpp"
+#include "tessera/backend/cuda/put_off_sums.cuh"
 #include "tessera/backend/cuda/stream_memory.cuh"
 #include "tessera/backend/math.hpp"
 #include "tessera/core/error.hpp"
@@ -147,7 +147,6 @@ class Context<Cuda> : public MathChannel {
     if (recorder_) return;
     lane_ = static_cast<std::size_t>(lane);
     in_entry_ = true;
-    sums_.size = 0;  // of an entry that threw
     for (int const other : waits)
       check(cudaStreamWaitEvent(stream(), marks_[static_cast<std::size_t>(other)].get(), 0),
             "cudaStreamWaitEvent");
@@ -178,6 +177,11 @@ class Context<Cuda> : public MathChannel {
   /// body must then enqueue the same every time. Says whether the body ran.
   template <class F>
   bool replay(std::size_t program, bool graph, F&& body) {
+    // What an entry that throws has put off is not done.
+    struct OutOfEntries {
+      Context& context;
+      ~OutOfEntries() { context.in_entry_ = false, context.sums_.size = 0; }
+    } const out_of_entries{*this};
     if (!graph || recorder_) {
       fork();
       body();
@@ -385,7 +389,7 @@ class Context<Cuda> : public MathChannel {
     if (sums_.size == 0) return;
     if (!failure_) sums_.run(stream(), sums_);
     sums_.size = 0;
-    check(cudaGetLastError(), "the sums of row sums");
+    check(cudaGetLastError(), "sums of rows");
   }
 
   /// One result of a step on its way to the host.

@@ -7,7 +7,7 @@
 
 #include "tessera/backend/cuda/context.cuh"
 #include "tessera/backend/cuda/kernel.cuh"
-#include "tessera/backend/cuda/put_off_sums.hpp"
+#include "tessera/backend/cuda/put_off_sums.cuh"
 
 namespace tessera {
 inline namespace v0 {

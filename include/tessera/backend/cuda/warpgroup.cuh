@@ -234,12 +234,14 @@ struct WarpgroupRows {
     for (int panel = 0; panel < panels; ++panel) {
       int const column = 64 * panel + 2 * lane;
       if (warp != panel % 4 || column >= channels) continue;
-      float2 sum = sums[panel];
+      auto const of_warp = [&](int other) {
+        return *reinterpret_cast<float2 const*>(block + panel * panel_bytes + other * 16 * 128 + lane * 8);
+      };
+      float2 sum = of_warp(0);
 #pragma unroll
-      for (int other = 0; other < 4; ++other) {
-        auto const more =
-            *reinterpret_cast<float2 const*>(block + panel * panel_bytes + other * 16 * 128 + lane * 8);
-        sum = other == 0 ? more : float2{__fadd_rn(sum.x, more.x), __fadd_rn(sum.y, more.y)};
+      for (int other = 1; other < 4; ++other) {
+        float2 const more = of_warp(other);
+        sum = {__fadd_rn(sum.x, more.x), __fadd_rn(sum.y, more.y)};
       }
       *reinterpret_cast<float2*>(to + column) = sum;
     }

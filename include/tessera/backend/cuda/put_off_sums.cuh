@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <cuda_runtime_api.h>
+#include <cuda_runtime.h>
 
 #include "tessera/config.hpp"
 
