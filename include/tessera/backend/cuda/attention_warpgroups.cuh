@@ -393,56 +393,56 @@ __global__ __launch_bounds__(Cut::threads,
   float dkeys[D / 8][4] = {}, dvalues[D / 8][4] = {}, scores[8][4], slopes[8][4];
   unsigned probabilities[4][4], gradients[4][4];
   auto const multiply = [&](int turn) {
+    begin_products();
     Rows::scores(own_keys, Rows::further(first_stage, stage(turn)), scores);
     commit_products();
+    wait_for_products<1>(dkeys);
+    wait_for_products<1>(dvalues);  // their operands' registers are free for more
+    begin_products();
     Rows::scores(own_values, Rows::further(first_stage, stage(turn) + 1), slopes);
     commit_products();
   };
-  auto const slope = [&](int turn) {
+  // Leaves the products of both gradients on their way.
+  auto const add = [&](int turn) {
     std::int64_t const seen = at.offset + start + 64 * static_cast<std::int64_t>(turn % blocks);
     float const* const lse = statistics_of(turn);
     wait_for_products<1>(scores);
 #pragma unroll
-    for (int n = 0; n < 8; ++n)
+    for (int n = 0; n < 8; ++n) {
+      float2 const two = *reinterpret_cast<float2 const*>(lse + 8 * n + lane % 4 * 2);
+      float const shifts[2] = {two.x * log2_of_e, two.y * log2_of_e};
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        float const shift = lse[8 * n + lane % 4 * 2 + i] * log2_of_e;
-#pragma unroll
-        for (int side = 0; side < 2; ++side) {
-          float& score = scores[n][2 * side + i];
-          score = exponential_of_2(__fmaf_rn(score, scale_of_2, -shift));
-        }
-      }
+      for (int i = 0; i < 4; ++i)
+        scores[n][i] = exponential_of_2(__fmaf_rn(scores[n][i], scale_of_2, -shifts[i % 2]));
+    }
     if (seen < row + 63) mask_rows<true>(scores, seen - row, 0);
     stay_before_wait(scores[7][3]);
     wait_for_products<0>(slopes);
     Rows::round(scores, probabilities);
 #pragma unroll
-    for (int n = 0; n < 8; ++n)
+    for (int n = 0; n < 8; ++n) {
+      float2 const two = *reinterpret_cast<float2 const*>(lse + 64 + 8 * n + lane % 4 * 2);
+      float const dots[2] = {two.x, two.y};
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        float const dot = lse[64 + 8 * n + lane % 4 * 2 + i];
-#pragma unroll
-        for (int side = 0; side < 2; ++side) {
-          float& value = slopes[n][2 * side + i];
-          value = scores[n][2 * side + i] * (value - dot);
-        }
-      }
+      for (int i = 0; i < 4; ++i) slopes[n][i] = scores[n][i] * (slopes[n][i] - dots[i % 2]);
+    }
     Rows::round(slopes, gradients);
-  };
-  for (int turn = 0; turn < turns; ++turn) {
-    advance(turn);
-    if (turn % blocks < hidden) continue;
-    begin_products();
-    multiply(turn);
-    slope(turn);
     begin_products();
     Rows::multiply_rows(probabilities, Rows::further(first_stage, stage(turn) + 1), dvalues);
     Rows::multiply_rows(gradients, Rows::further(first_stage, stage(turn)), dkeys);
     commit_products();
-    wait_for_products<0>(dkeys);
-    wait_for_products<0>(dvalues);
+  };
+  for (int turn = 0; turn < turns; ++turn) {
+    advance(turn);
+    if (turn % blocks < hidden) {
+      wait_for_products<0>(dkeys);  // before the stage that they read is written again
+      continue;
+    }
+    multiply(turn);
+    add(turn);
   }
+  wait_for_products<0>(dkeys);
+  wait_for_products<0>(dvalues);
   if (turns == 0) {  // no query sees these keys: the copies have not been waited for
     wait_for_copies<0>();
     __syncthreads();

@@ -39,11 +39,14 @@ __device__ __forceinline__ void store_of_row(T* row, Pack<T, N> const& pack, std
   if (!Whole || position < columns) store<N, Whole>(row + position, pack, columns - position);
 }
 
-/// The most threads of a row, and the packs that each keeps in registers.
+/// The most threads of a row, and the packs that each keeps in registers; backward more where a warp then has
+/// a row to itself.
 inline constexpr int norm_row_threads = 512;
 inline constexpr int norm_forward_packs = 4;
 template <class T>
 inline constexpr int norm_backward_packs = sizeof(T) == 4 ? 4 : 2;
+template <class T>
+inline constexpr int norm_warp_packs = sizeof(T) == 4 ? 6 : sizeof(T) == 2 ? 3 : 2;
 
 /// How many warps share a row of so many columns, and how many rows a block of `threads` then takes.
 template <class T>
@@ -156,31 +159,27 @@ __device__ __forceinline__ void reduce_norm_sums(S (&sums)[2]) {
     sums[1] = reduce_row<Sum>(sums[1]);
 }
 
-/// The most threads of a block whose sums of rows stay in registers too.
+/// The most threads of a block, fewer where its sums of rows stay in registers too, and of one whose warps
+/// have a row each.
 template <bool Sums>
 inline constexpr int norm_backward_threads = Sums ? 256 : norm_row_threads;
+inline constexpr int norm_warp_threads = 128;
 
 /// Blocks of rows in one read: dx, and the block's shares of dgamma and, where it is centered, dbeta, of
 /// which partials (2 or 1,blocks,columns), unless null, receive one row each. A row is one threadIdx.y's and
 /// stays in registers; each threadIdx.y adds its rows in order, then those sums are added in order. With Sums
 /// those of the residual and of dx go the same way into `sum_blocks` rows, of which some may be zeros.
-template <class T, bool Whole, bool Centered, bool Sums>
-__global__ __launch_bounds__(norm_backward_threads<Sums>,
-                             Sums && sizeof(T) == 2
-                                 ? 2
-                                 : 1) void layer_norm_backward_kernel(NormGradient<T> g,
-                                                                      std::int64_t rows_of_block,
-                                                                      compute_t<T>* partials,
-                                                                      int sum_blocks) {
+template <class T, int Packs, int Threads, int Blocks, bool Whole, bool Centered, bool Sums>
+__global__ __launch_bounds__(Threads, Blocks) void layer_norm_backward_kernel(NormGradient<T> g,
+                                                                              std::int64_t rows_of_block,
+                                                                              compute_t<T>* partials,
+                                                                              int sum_blocks) {
   using S = compute_t<T>;
-  constexpr int n = pack_width<T>, packs = norm_backward_packs<T>;
-  constexpr int shared_threads = 256;  // of blocks with several rows at once
+  constexpr int n = pack_width<T>, packs = Packs;
+  constexpr int shared_threads = Threads < 256 ? Threads : 256;  // of blocks with several rows at once
   __shared__ S shared[shared_threads * packs * n];
   int const columns = static_cast<int>(g.columns), span = static_cast<int>(blockDim.x) * packs * n;
   auto const position = [](int p) { return static_cast<int>((p * blockDim.x + threadIdx.x) * n); };
-  Pack<T, n> gammas[packs];
-#pragma unroll
-  for (int p = 0; p < packs; ++p) gammas[p] = load_of_row<n, Whole>(g.gamma, position(p), columns);
   S dgamma[packs][n] = {}, dbeta[packs][n] = {}, residual_sums[packs][n] = {}, dx_sums[packs][n] = {};
 
   // While a row is used, the packs of the next are on their way to shared memory: each thread's own, two rows
@@ -203,18 +202,27 @@ __global__ __launch_bounds__(norm_backward_threads<Sums>,
     commit_copies();
   };
   if constexpr (Whole) send_for(first + threadIdx.y, 0);
+  S next_center(0), next_scale(0);
+  auto const load_statistics = [&](std::int64_t row) {
+    if constexpr (Centered) next_center = row < end ? g.mean[row] : S(0);
+    next_scale = row < end ? g.rstd[row] : S(0);
+  };
+  load_statistics(first + threadIdx.y);
   int which = 0;
   for (std::int64_t base = first; base < end; base += blockDim.y, which ^= 1) {
     std::int64_t const row = base + threadIdx.y;
     bool const present = row < end;  // an absent row has no columns and adds zeros
     int const here = present ? columns : 0;
     std::int64_t const at = row * g.columns;
-    S const center = Centered && present ? g.mean[row] : S(0), scale = present ? g.rstd[row] : S(0);
-    Pack<T, n> slopes[packs], inputs[packs], residuals[packs];
+    S const center = next_center, scale = next_scale;
+    load_statistics(row + blockDim.y);
+    Pack<T, n> gammas[packs], slopes[packs], inputs[packs], residuals[packs];
     if constexpr (Whole) {
       send_for(row + blockDim.y, which ^ 1);
       wait_for_copies<1>();
     }
+#pragma unroll  // each row anew: kept over rows they would be kept in fp32, for which registers are short
+    for (int p = 0; p < packs; ++p) gammas[p] = load_of_row<n, Whole>(g.gamma, position(p), columns);
 #pragma unroll
     for (int p = 0; p < packs; ++p) {
       if constexpr (Whole) {
@@ -360,14 +368,17 @@ __global__ __launch_bounds__(norm_row_threads) void long_norm_input_gradient_ker
 /// leaves a row of partial sums; long rows leave one. A function of shape and type.
 template <class T>
 struct NormBlocks {
-  bool long_rows;
+  bool long_rows, warps;  ///< too long for registers; a warp a row, of norm_warp_packs
   dim3 threads;
   std::int64_t rows_each = 0;
   unsigned count = 1;
 
   NormBlocks(std::int64_t rows, std::int64_t columns)
       : long_rows(columns > std::int64_t{norm_row_threads} * norm_backward_packs<T> * pack_width<T>),
-        threads(norm_block_shape<T>(columns, norm_backward_packs<T>, 256)) {
+        warps(columns > 32 * norm_backward_packs<T> * pack_width<T> &&
+              columns <= 32 * norm_warp_packs<T> * pack_width<T>),
+        threads(warps ? norm_block_shape<T>(columns, norm_warp_packs<T>, norm_warp_threads)
+                      : norm_block_shape<T>(columns, norm_backward_packs<T>, 256)) {
     if (long_rows) return;
     std::int64_t const groups = threads.y, most = groups * ops::layer_norm_partial_rows(rows);
     rows_each = std::max<std::int64_t>(1, (rows + most - 1) / most) * groups;
@@ -414,7 +425,7 @@ struct RowNorm {
     if constexpr (Centered)
       if ((g.residual_sums || g.dx_sums) && !blocks.long_rows && blocks.count > 0 &&
           static_cast<int>(blocks.threads.x * blocks.threads.y) <= norm_backward_threads<true>)
-        return run_backward<T, true>(context, g, blocks, partials.data());
+        return run_backward<true>(context, g, blocks, partials.data());
     std::int64_t const count = ops::layer_norm_partial_rows(g.rows);
     auto const sum = [&](T const* of, compute_t<T>* to) {
       if (to)
@@ -422,14 +433,13 @@ struct RowNorm {
                            g.columns, to);
     };
     sum(g.residual, g.residual_sums);  // dx may take its place
-    run_backward<T, false>(context, g, blocks, partials.data());
+    run_backward<false>(context, g, blocks, partials.data());
     sum(g.dx, g.dx_sums);
   }
 
-  template <class T, bool Sums>
+  template <bool Sums, class T>
   static void run_backward(Context<Cuda>& context, NormGradient<T> const& g, NormBlocks<T> const& blocks,
                            compute_t<T>* partials) {
-    constexpr int n = pack_width<T>;
     if (blocks.long_rows) {
       if (partials)
         long_norm_scale_gradient_kernel<Centered>
@@ -438,31 +448,42 @@ struct RowNorm {
         long_norm_input_gradient_kernel<Centered>
             <<<static_cast<unsigned>(g.rows), norm_row_threads, 0, context.stream()>>>(g);
     } else if (blocks.count > 0) {
-      auto* kernel = &layer_norm_backward_kernel<T, false, Centered, Sums>;
-      int bytes = 0;
-      if (g.columns % n == 0 && takes_packs<n>(g.dy, g.x, g.gamma, g.residual, g.dx)) {
-        auto* const whole = &layer_norm_backward_kernel<T, true, Centered, Sums>;
-        int const packs = 2 * 3 * norm_backward_packs<T>;  // that are on their way to a thread
-        int const room = 16 * packs * static_cast<int>(blocks.threads.x * blocks.threads.y);
-        // GPUs of 8.0 to 8.9 have less shared memory than those of 9.0. The limit is the kernel's, whoever
-        // launches it, so it is always all there is.
-        int device = 0, most = 0;
-        cudaFuncAttributes its{};
-        context.check(cudaGetDevice(&device), "cudaGetDevice");
-        context.check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-                      "cudaDeviceGetAttribute");
-        context.check(cudaFuncGetAttributes(&its, whole), "cudaFuncGetAttributes");
-        most -= static_cast<int>(its.sharedSizeBytes);
-        if (room <= most) {
-          context.check(cudaFuncSetAttribute(whole, cudaFuncAttributeMaxDynamicSharedMemorySize, most),
-                        "cudaFuncSetAttribute");
-          kernel = whole;
-          bytes = room;
-        }
-      }
-      kernel<<<blocks.count, blocks.threads, bytes, context.stream()>>>(
-          g, blocks.rows_each, partials, static_cast<int>(ops::layer_norm_partial_rows(g.rows)));
+      if constexpr (norm_warp_packs<T> != norm_backward_packs<T>)
+        if (blocks.warps)
+          return run_blocks<norm_warp_packs<T>, norm_warp_threads, 2, Sums>(context, g, blocks, partials);
+      run_blocks<norm_backward_packs<T>, norm_backward_threads<Sums>, Sums && sizeof(T) == 2 ? 2 : 1, Sums>(
+          context, g, blocks, partials);
     }
+  }
+
+  template <int Packs, int Threads, int Blocks, bool Sums, class T>
+  static void run_blocks(Context<Cuda>& context, NormGradient<T> const& g, NormBlocks<T> const& blocks,
+                         compute_t<T>* partials) {
+    constexpr int n = pack_width<T>;
+    auto* kernel = &layer_norm_backward_kernel<T, Packs, Threads, Blocks, false, Centered, Sums>;
+    int bytes = 0;
+    if (g.columns % n == 0 && takes_packs<n>(g.dy, g.x, g.gamma, g.residual, g.dx)) {
+      auto* const whole = &layer_norm_backward_kernel<T, Packs, Threads, Blocks, true, Centered, Sums>;
+      int const packs = 2 * 3 * Packs;  // that are on their way to a thread
+      int const room = 16 * packs * static_cast<int>(blocks.threads.x * blocks.threads.y);
+      // GPUs of 8.0 to 8.9 have less shared memory than those of 9.0. The limit is the kernel's, whoever
+      // launches it, so it is always all there is.
+      int device = 0, most = 0;
+      cudaFuncAttributes its{};
+      context.check(cudaGetDevice(&device), "cudaGetDevice");
+      context.check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+                    "cudaDeviceGetAttribute");
+      context.check(cudaFuncGetAttributes(&its, whole), "cudaFuncGetAttributes");
+      most -= static_cast<int>(its.sharedSizeBytes);
+      if (room <= most) {
+        context.check(cudaFuncSetAttribute(whole, cudaFuncAttributeMaxDynamicSharedMemorySize, most),
+                      "cudaFuncSetAttribute");
+        kernel = whole;
+        bytes = room;
+      }
+    }
+    kernel<<<blocks.count, blocks.threads, bytes, context.stream()>>>(
+        g, blocks.rows_each, partials, static_cast<int>(ops::layer_norm_partial_rows(g.rows)));
   }
 
   template <class T>
