@@ -100,8 +100,7 @@ __global__ __launch_bounds__(1024) void cross_entropy_kernel(std::int64_t column
       if (int const p = first + i * threads; p < packs) {
         if (p < kept) shared[p] = loaded[i];
         S x[n];
-#pragma unroll
-        for (int k = 0; k < n; ++k) x[k] = get<S>(loaded[i].value[k]);
+        read_pack(loaded[i], x);
         sum.add(x);
       }
   }
@@ -114,18 +113,20 @@ __global__ __launch_bounds__(1024) void cross_entropy_kernel(std::int64_t column
 
   __syncthreads();  // the chosen value has been read
   S const scale = *gradient_scale, factor = scale / sum.total;
-  auto const softmax = [&](S x) { return put<T>(power_of_two(sum.exponent(x)) * factor); };
-  auto const finish = [&](int p, Pack<T, n> pack) {
+  auto const softmax = [&](S x) { return power_of_two(sum.exponent(x)) * factor; };
+  auto const finish = [&](int p, Pack<T, n> const& pack) {
+    S x[n];
+    read_pack(pack, x);
 #pragma unroll
-    for (int k = 0; k < n; ++k) pack.value[k] = softmax(get<S>(pack.value[k]));
-    store<n, Whole>(body + std::int64_t{p} * n, pack, n);
+    for (int k = 0; k < n; ++k) x[k] = softmax(x[k]);
+    store<n, Whole>(body + std::int64_t{p} * n, make_pack<T>(x), n);
   };
   int p = thread;
 #pragma unroll 4
   for (; p < min(kept, packs); p += threads) finish(p, shared[p]);
 #pragma unroll 4
   for (; p < packs; p += threads) finish(p, load<n, Whole>(body + std::int64_t{p} * n, n));
-  if (single) *alone = softmax(lone[0]);
+  if (single) *alone = put<T>(softmax(lone[0]));
   // The thread that wrote the target's softmax writes its gradient over it.
   int const writer = target < head             ? target
                      : target < columns - tail ? (target - head) / n % threads

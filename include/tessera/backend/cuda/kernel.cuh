@@ -9,6 +9,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "tessera/backend/cuda/pairs.cuh"
 #include "tessera/core/dtype.hpp"
 
 #include <cuda_bf16.h>
@@ -91,6 +92,42 @@ template <class T, int N>
 struct alignas(N * sizeof(T)) Pack {
   T value[N];
 };
+
+/// Whether conversions between a stored and a computing type take values in pairs.
+template <class T, class S, int N>
+inline constexpr bool in_pairs = sizeof(T) == 2 && std::is_same_v<S, float> && N % 2 == 0;
+
+/// `get` of a pack's values.
+template <class S, class T, int N>
+__device__ __forceinline__ void read_pack(Pack<T, N> const& pack, S (&to)[N]) {
+  if constexpr (in_pairs<T, S, N>) {
+    unsigned const* const pairs = reinterpret_cast<unsigned const*>(pack.value);
+#pragma unroll
+    for (int k = 0; k < N; k += 2) {
+      float2 const two = unpack<T>(pairs[k / 2]);
+      to[k] = two.x;
+      to[k + 1] = two.y;
+    }
+  } else {
+#pragma unroll
+    for (int k = 0; k < N; ++k) to[k] = get<S>(pack.value[k]);
+  }
+}
+
+/// A pack of `put` of each.
+template <class T, int N, class S>
+__device__ __forceinline__ Pack<T, N> make_pack(S const (&values)[N]) {
+  Pack<T, N> result;
+  if constexpr (in_pairs<T, S, N>) {
+    unsigned* const pairs = reinterpret_cast<unsigned*>(result.value);
+#pragma unroll
+    for (int k = 0; k < N; k += 2) pairs[k / 2] = cuda::pack<T>(values[k], values[k + 1]);
+  } else {
+#pragma unroll
+    for (int k = 0; k < N; ++k) result.value[k] = put<T>(values[k]);
+  }
+  return result;
+}
 
 /// How many values of the widest of some types fill 16 bytes.
 template <class... T>

@@ -25,17 +25,20 @@ namespace cuda {
 // blockDim.x + threadIdx.x of the row. The shape alone decides how, so that the sums do not depend on
 // addresses; `Whole` says that rows consist of packs and start where packs may.
 
-/// The pack at a position of a row; what lies beyond the row is zero.
+/// The pack at a position of a row; what lies beyond the row is zero, put there by words, not by values.
 template <int N, bool Whole, class T>
-__device__ __forceinline__ Pack<T, N> load_of_row(T const* row, std::int64_t position, std::int64_t columns) {
-  if constexpr (Whole)
-    return position < columns ? load<N, true>(row + position, N) : Pack<T, N>{};
-  else
+__device__ __forceinline__ Pack<T, N> load_of_row(T const* row, int position, int columns) {
+  if constexpr (Whole) {
+    using Bits = Word<sizeof(Pack<T, N>)>;
+    Bits bits{};
+    if (position < columns) bits = *reinterpret_cast<Bits const*>(row + position);
+    return *reinterpret_cast<Pack<T, N> const*>(&bits);
+  } else {
     return load<N, false>(row + position, columns - position);
+  }
 }
 template <int N, bool Whole, class T>
-__device__ __forceinline__ void store_of_row(T* row, Pack<T, N> const& pack, std::int64_t position,
-                                             std::int64_t columns) {
+__device__ __forceinline__ void store_of_row(T* row, Pack<T, N> const& pack, int position, int columns) {
   if (!Whole || position < columns) store<N, Whole>(row + position, pack, columns - position);
 }
 
@@ -62,30 +65,30 @@ dim3 norm_block_shape(std::int64_t columns, int packs, int threads) {
 /// A row for each threadIdx.y. Rows that fit stay in registers; longer ones are read three times. One that is
 /// not centered has neither beta nor mean.
 template <class T, bool Whole, bool Centered>
-__global__ __launch_bounds__(norm_row_threads) void layer_norm_forward_kernel(
-    std::int64_t rows, std::int64_t columns, T const* x, T const* gamma, T const* beta, compute_t<T> epsilon,
-    T* y, compute_t<T>* mean, compute_t<T>* rstd) {
+__global__ __launch_bounds__(norm_row_threads, sizeof(T) == 8 ? 1 : 2) void layer_norm_forward_kernel(
+    std::int64_t rows, int columns, T const* x, T const* gamma, T const* beta, compute_t<T> epsilon, T* y,
+    compute_t<T>* mean, compute_t<T>* rstd) {
   using S = compute_t<T>;
   constexpr int n = pack_width<T>, packs = norm_forward_packs;
   std::int64_t const own = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   std::int64_t const row = own < rows ? own : rows - 1;  // absent rows repeat the last one and write nothing
-  std::int64_t const span = static_cast<std::int64_t>(blockDim.x) * packs * n;
+  int const span = static_cast<int>(blockDim.x) * packs * n;
+  auto const position_of = [](int begin, int p) {
+    return begin + static_cast<int>(p * blockDim.x + threadIdx.x) * n;
+  };
   T const* const from = x + row * columns;
   S values[packs][n];
-  std::int64_t loaded = -1;
+  int loaded = -1;
   // work(begin) with the values of [begin, begin + span) at hand.
   auto const for_spans = [&](auto const& work) {
-    for (std::int64_t begin = 0; begin < columns; begin += span) {
+    for (int begin = 0; begin < columns; begin += span) {
       if (begin != loaded) {
         Pack<T, n> stored[packs];
 #pragma unroll
         for (int p = 0; p < packs; ++p)
-          stored[p] = load_of_row<n, Whole>(
-              from, begin + (static_cast<std::int64_t>(p) * blockDim.x + threadIdx.x) * n, columns);
+          stored[p] = load_of_row<n, Whole>(from, position_of(begin, p), columns);
 #pragma unroll
-        for (int p = 0; p < packs; ++p)
-#pragma unroll
-          for (int k = 0; k < n; ++k) values[p][k] = get<S>(stored[p].value[k]);
+        for (int p = 0; p < packs; ++p) read_pack(stored[p], values[p]);
         loaded = begin;
       }
       work(begin);
@@ -93,13 +96,14 @@ __global__ __launch_bounds__(norm_row_threads) void layer_norm_forward_kernel(
   };
   auto const sum_over_row = [&](auto const& add) {
     S sum(0);
-    for_spans([&](std::int64_t begin) {
+    for_spans([&](int begin) {
 #pragma unroll
       for (int p = 0; p < packs; ++p) {
-        std::int64_t const position = begin + (static_cast<std::int64_t>(p) * blockDim.x + threadIdx.x) * n;
+        int const position = position_of(begin, p);
+        if (position >= columns) break;
 #pragma unroll
         for (int k = 0; k < n; ++k)
-          if (position + (Whole ? 0 : k) < columns) sum = add(sum, values[p][k]);
+          if (Whole || position + k < columns) sum = add(sum, values[p][k]);
       }
     });
     return reduce_row<Sum>(sum);
@@ -114,18 +118,19 @@ __global__ __launch_bounds__(norm_row_threads) void layer_norm_forward_kernel(
     if constexpr (Centered) mean[row] = average;
     rstd[row] = scale;
   }
-  for_spans([&](std::int64_t begin) {
+  for_spans([&](int begin) {
 #pragma unroll
     for (int p = 0; p < packs; ++p) {
-      std::int64_t const position = begin + (static_cast<std::int64_t>(p) * blockDim.x + threadIdx.x) * n;
-      Pack<T, n> const gammas = load_of_row<n, Whole>(gamma, position, columns);
-      Pack<T, n> betas{}, result;
-      if constexpr (Centered) betas = load_of_row<n, Whole>(beta, position, columns);
+      int const position = position_of(begin, p);
+      if (position >= columns) break;
+      S gammas[n], betas[n] = {}, result[n];
+      read_pack(load_of_row<n, Whole>(gamma, position, columns), gammas);
+      if constexpr (Centered) read_pack(load_of_row<n, Whole>(beta, position, columns), betas);
 #pragma unroll
       for (int k = 0; k < n; ++k)
-        result.value[k] = put<T>(detail::multiply_add(detail::multiply(values[p][k] - average, scale),
-                                                      get<S>(gammas.value[k]), get<S>(betas.value[k])));
-      store_of_row<n, Whole>(y + row * columns, result, position, columns);
+        result[k] =
+            detail::multiply_add(detail::multiply(values[p][k] - average, scale), gammas[k], betas[k]);
+      store_of_row<n, Whole>(y + row * columns, make_pack<T>(result), position, columns);
     }
   });
 }
@@ -237,34 +242,42 @@ __global__ __launch_bounds__(Threads, Blocks) void layer_norm_backward_kernel(No
     }
 
     S sums[2] = {S(0), S(0)};  // of dy gamma, and of that times the normalised value
+    // What a pack's values give: work(k, dy, dy gamma, the normalised value).
+    auto const for_values = [&](int p, auto const& work) {
+      S slope[n], factor[n], input[n];
+      read_pack(slopes[p], slope);
+      read_pack(gammas[p], factor);
+      read_pack(inputs[p], input);
+#pragma unroll
+      for (int k = 0; k < n; ++k)
+        work(k, slope[k], detail::multiply(slope[k], factor[k]), detail::multiply(input[k] - center, scale));
+    };
 #pragma unroll
     for (int p = 0; p < packs; ++p)
-#pragma unroll
-      for (int k = 0; k < n; ++k) {
-        S const slope = get<S>(slopes[p].value[k]);
-        S const scaled = detail::multiply(slope, get<S>(gammas[p].value[k]));
-        S const normal = detail::multiply(get<S>(inputs[p].value[k]) - center, scale);
+      for_values(p, [&](int k, S slope, S scaled, S normal) {
         if constexpr (Centered) sums[0] += scaled;
         sums[1] = detail::multiply_add(scaled, normal, sums[1]);
         dgamma[p][k] = detail::multiply_add(slope, normal, dgamma[p][k]);
         if constexpr (Centered) dbeta[p][k] += slope;
-      }
+      });
     reduce_norm_sums<Centered>(sums);
     S const sum_mean = sums[0] / S(columns), minus_dot_mean = -sums[1] / S(columns);
 #pragma unroll
     for (int p = 0; p < packs; ++p) {
-      Pack<T, n> result;
+      S values[n], residual[n] = {};
+      if (g.residual) read_pack(residuals[p], residual);
+      for_values(p, [&](int k, S, S scaled, S normal) {
+        values[k] = norm_slope(scaled, normal, sum_mean, minus_dot_mean, scale);
+        if (g.residual) values[k] += residual[k];
+      });
+      Pack<T, n> const result = make_pack<T>(values);
+      if constexpr (Sums) {
+        read_pack(result, values);  // as stored
 #pragma unroll
-      for (int k = 0; k < n; ++k) {
-        S const scaled = detail::multiply(get<S>(slopes[p].value[k]), get<S>(gammas[p].value[k]));
-        S const normal = detail::multiply(get<S>(inputs[p].value[k]) - center, scale);
-        S value = norm_slope(scaled, normal, sum_mean, minus_dot_mean, scale);
-        if (g.residual) value += get<S>(residuals[p].value[k]);
-        result.value[k] = put<T>(value);
-        if constexpr (Sums) {
+        for (int k = 0; k < n; ++k) {
           // what is absent is zero, but not what is made of it
-          if (g.residual) residual_sums[p][k] += get<S>(residuals[p].value[k]);
-          if (position(p) + (Whole ? 0 : k) < here) dx_sums[p][k] += get<S>(result.value[k]);
+          if (g.residual) residual_sums[p][k] += residual[k];
+          if (position(p) + (Whole ? 0 : k) < here) dx_sums[p][k] += values[k];
         }
       }
       if (g.dx) store_of_row<n, Whole>(g.dx + at, result, position(p), here);
@@ -398,13 +411,15 @@ struct RowNorm {
     constexpr int n = pack_width<T>;
     std::int64_t const rows = x.shape().rows(), columns = x.shape().columns();
     if (rows == 0) return;
+    if (columns > 1 << 30)
+      return context.check(cudaErrorInvalidValue, "the forward pass of a norm of more than 2^30 channels");
     dim3 const block = norm_block_shape<T>(columns, norm_forward_packs, 128);
     bool const whole = columns % n == 0 && takes_packs<n>(x.data(), gamma.data(), beta.data(), y.data());
     auto* const kernel = whole ? &layer_norm_forward_kernel<T, true, Centered>
                                : &layer_norm_forward_kernel<T, false, Centered>;
     kernel<<<blocks_for(rows, block.y), block, 0, context.stream()>>>(
-        rows, columns, x.data(), gamma.data(), beta.data(), static_cast<compute_t<T>>(epsilon), y.data(),
-        mean.data(), rstd.data());
+        rows, static_cast<int>(columns), x.data(), gamma.data(), beta.data(),
+        static_cast<compute_t<T>>(epsilon), y.data(), mean.data(), rstd.data());
   }
 
   /// Rows of up to 8192 channels (2048 in fp64) are read once, longer ones three times.

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "tessera/backend/cuda/pairs.cuh"
 #include "tessera/core/dtype.hpp"
 
 #include <cuda_bf16.h>
@@ -73,26 +74,6 @@ __device__ __forceinline__ void multiply_tf32_tile(float (&sums)[4], unsigned co
       "{%0, %1, %2, %3};"
       : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-/// Two values rounded to T, the first in the low half.
-template <class T>
-__device__ __forceinline__ unsigned pack(float low, float high) {
-  unsigned bits;
-  if constexpr (std::is_same_v<T, half>)
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
-  else
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
-  return bits;
-}
-
-/// The pair of values that `pack` packed.
-template <class T>
-__device__ __forceinline__ float2 unpack(unsigned bits) {
-  if constexpr (std::is_same_v<T, half>)
-    return __half22float2(*reinterpret_cast<__half2*>(&bits));
-  else
-    return {__uint_as_float(bits << 16), __uint_as_float(bits & 0xFFFF0000u)};
 }
 
 /// 2^x within two units of the last place; results below 2^-126 are 0.
