@@ -95,7 +95,7 @@ struct alignas(N * sizeof(T)) Pack {
 
 /// Whether conversions between a stored and a computing type take values in pairs.
 template <class T, class S, int N>
-inline constexpr bool in_pairs = sizeof(T) == 2 && std::is_same_v<S, float> && N % 2 == 0;
+inline constexpr bool in_pairs = N % 2 == 0 && sizeof(T) == 2 && std::is_same_v<S, float>;
 
 /// `get` of a pack's values.
 template <class S, class T, int N>

@@ -49,7 +49,9 @@ inline constexpr int norm_forward_packs = 4;
 template <class T>
 inline constexpr int norm_backward_packs = sizeof(T) == 4 ? 4 : 2;
 template <class T>
-inline constexpr int norm_warp_packs = sizeof(T) == 4 ? 6 : sizeof(T) == 2 ? 3 : 2;
+inline constexpr int norm_warp_packs = sizeof(T) == 4   ? 6
+                                       : sizeof(T) == 2 ? 3
+                                                        : 2;
 
 /// How many warps share a row of so many columns, and how many rows a block of `threads` then takes.
 template <class T>
