@@ -55,7 +55,9 @@ struct Attended {
                                                   sums.data(),
                                                   reinterpret_cast<S*>(on.workspace().data()),
                                                   ts::cuda::Heads<T>(dx)};
-    on.check(run_attention_gradient(on.stream(), kind, product, gradient, sizes.samples * sizes.heads),
+    bool const whole_packs = sizes.head % ts::cuda::pack_width<T> == 0;
+    on.check(run_attention_gradient(on.stream(), ts::cuda::attention_form<T>(kind, gradient.at, whole_packs),
+                                    product, gradient, sizes.samples * sizes.heads),
              "attention_backward");
   }
 };
