@@ -130,6 +130,7 @@ void declare(cli::CommandLine& line, Settings& settings) {
   line.choice("--samples-are", {"tokens", "lines", "records"}, unused.text, "what a sample is");
   line.whole("--repeat", unused.number, "runs of a row", 1, 1000);
   line.real("--min-time", unused.real, "seconds of timed steps", cli::at_least(0.0));
+  line.real("--learning-rate,--lr", unused.real, "of the optimizer", cli::at_least(0.0));
   line.text("--output-dir", "FOLDER", unused.text, "of the files of compare");
   line.toggle("--timestamp", unused.said, "in their names");
   line.list("--published", "NAME,...", "", "figures to hold rows against",

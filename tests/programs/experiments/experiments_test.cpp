@@ -42,7 +42,7 @@ std::vector<RecipeTable> rows_of(std::string const& experiment, std::string cons
   cli::CommandLine line("compare", "Reads the flags of an experiment.", "");
   cli::add_matrix_flags(line, flags);
   int steps = 0, warmup = 0, repeat = 0, epochs = 0, samples = 0;
-  double min_time = 0.0;
+  double min_time = 0.0, learning_rate = 0.0;
   std::string samples_are, published;
   line.whole("--steps", steps, "");
   line.whole("--epochs", epochs, "");
@@ -52,6 +52,7 @@ std::vector<RecipeTable> rows_of(std::string const& experiment, std::string cons
   line.whole("--warmup", warmup, "");
   line.whole("--repeat", repeat, "");
   line.real("--min-time", min_time, "");
+  line.real("--learning-rate", learning_rate, "");
   REQUIRE(line.parse(static_cast<int>(argv.size()), argv.data()));
   std::vector<RecipeTable> recipes;
   for (cli::Point const& point : cli::make_matrix(flags, 0))
