@@ -18,8 +18,8 @@ function(resolves wanted)
 endfunction()
 
 set(sweep "--defaults stage-sweep|spelled --batch-size" "--ranks 1|stage-sweep" "--sequence 512|stage-sweep"
-    "--accumulation 1|stage-sweep" "--learning-rate 1e-4|stage-sweep" "--precisions fp16|stage-sweep" "--offloads none|stage-sweep" "--warmup 5|stage-sweep"
-    "--format flat|stage-sweep" "--timestamp|stage-sweep")
+    "--accumulation 1|stage-sweep" "--learning-rate 1e-4|stage-sweep" "--precisions fp16|stage-sweep"
+    "--offloads none|stage-sweep" "--warmup 5|stage-sweep" "--format flat|stage-sweep" "--timestamp|stage-sweep")
 set(stages "--stages 0 1 2 3|stage-sweep")
 set(steps "--steps 20|stage-sweep")
 resolves("${sweep};${stages};${steps};--models gpt2|flag;--batch 4|flag" --model gpt2 --batch-size 4)
@@ -33,7 +33,8 @@ resolves("--defaults stage-sweep|spelled --warmup-steps;--warmup 10|flag;--steps
          --warmup-steps 10 --num-steps 50)
 resolves("--defaults stage-sweep|spelled --grad-accum;--accumulation 2|flag;${stages};${steps}" --grad-accum 2)
 set(offloads "--defaults offload-sweep|spelled --batch-size" "--stages 3|offload-sweep" "--sequence 512|offload-sweep"
-    "--steps 20|offload-sweep" "--learning-rate 1e-4|offload-sweep" "--precisions fp16|offload-sweep" "# --global-batch|default")
+    "--steps 20|offload-sweep" "--learning-rate 1e-4|offload-sweep" "--precisions fp16|offload-sweep"
+    "# --global-batch|default")
 resolves("${offloads};--strategies none cpu_optimizer cpu_full|flag" --model gpt2 --batch-size 4
          --strategies none cpu_optimizer cpu_full)
 resolves("${offloads};--strategies none cpu_optimizer cpu_full nvme|flag;--nvme-path nvme|flag" --model meta-llama/Llama-2-7b-hf

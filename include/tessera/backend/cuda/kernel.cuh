@@ -121,7 +121,7 @@ __device__ __forceinline__ Pack<T, N> make_pack(S const (&values)[N]) {
   if constexpr (in_pairs<T, S, N>) {
     unsigned* const pairs = reinterpret_cast<unsigned*>(result.value);
 #pragma unroll
-    for (int k = 0; k < N; k += 2) pairs[k / 2] = cuda::pack<T>(values[k], values[k + 1]);
+    for (int k = 0; k < N; k += 2) pairs[k / 2] = pack<T>(values[k], values[k + 1]);
   } else {
 #pragma unroll
     for (int k = 0; k < N; ++k) result.value[k] = put<T>(values[k]);
