@@ -275,7 +275,9 @@ std::optional<PredictedStep> MachineTimes::step(StepPlan const& plan, std::vecto
   std::vector<double> done(took.size());
   for (std::int64_t at = 0; at < schedule.turns(); ++at) {
     Turn const turn = schedule.turn(at);
-    double& lane = free[one_lane ? 0 : static_cast<std::size_t>(turn.entry.lane)];
+    // Lanes that compute share the device.
+    bool const with_all = one_lane || turn.entry.lane == Lane::gradients;
+    double& lane = free[with_all ? 0 : static_cast<std::size_t>(turn.entry.lane)];
     for (int const wait : turn.waits) lane = std::max(lane, done[static_cast<std::size_t>(wait)]);
     lane += took[static_cast<std::size_t>(turn.index)];
     done[static_cast<std::size_t>(turn.index)] = lane;

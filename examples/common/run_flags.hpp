@@ -259,6 +259,8 @@ inline void add_machine_flags(CommandLine& line, TrainerOptions& options) {
              std::int64_t{1} << 50);
   line.whole("--channels", options.channels,
              "2 gathers weights beside sums, on GPUs by a second communicator", 1, 2);
+  line.whole("--weight-lag", options.weight_lag,
+             "units that gradients of weights run behind those of inputs, beside them; 0: in turn", 0, 1024);
   add_host_memory_flag(line, options.host_memory_limit);
 }
 

@@ -43,6 +43,23 @@ std::vector<TimeSpan> busy(RankTimes const& times, TimedStep const& step, Lane l
   return ran;
 }
 
+/// When either lane that computes ran something, in order and apart.
+std::vector<TimeSpan> computing_in(RankTimes const& times, TimedStep const& step) {
+  std::vector<TimeSpan> all = busy(times, step, Lane::compute);
+  std::vector<TimeSpan> const gradients = busy(times, step, Lane::gradients);
+  if (gradients.empty()) return all;
+  all.insert(all.end(), gradients.begin(), gradients.end());
+  std::sort(all.begin(), all.end(),
+            [](TimeSpan const& one, TimeSpan const& other) { return one.begin < other.begin; });
+  std::vector<TimeSpan> apart;
+  for (TimeSpan const& each : all)
+    if (!apart.empty() && each.begin <= apart.back().end)
+      apart.back().end = std::max(apart.back().end, each.end);
+    else
+      apart.push_back(each);
+  return apart;
+}
+
 /// What of the step lies before, between and behind these.
 std::int64_t gaps(TimeSpan const& whole, std::vector<TimeSpan> const& ran) {
   std::int64_t sum = 0, end = whole.begin;
@@ -182,7 +199,7 @@ Profile profile_of(RankTimes const& times) {
       lanes[index].lane = static_cast<Lane>(index);
       lanes[index].idle += seconds(gaps(step.whole, busy(times, step, lanes[index].lane))) * each;
     }
-    std::vector<TimeSpan> const computing = busy(times, step, Lane::compute);
+    std::vector<TimeSpan> const computing = computing_in(times, step);
     for (TimedTurn const& turn : step.turns) {
       TimedEntry const& entry = times.entries[static_cast<std::size_t>(turn.entry)];
       LaneTimes& lane = lanes[static_cast<std::size_t>(entry.lane)];

@@ -147,6 +147,36 @@ TEST_CASE("two channels of two GPUs have the bits of one") {
   }
 }
 
+TEST_CASE("gradients of weights beside those of inputs have the bits of those in turn") {
+  TESSERA_NEEDS_GPU();
+  for (std::string_view const precision : {"fp32", "bf16", "fp16", "bf16x6"})
+    for (std::string_view const capture : {"graph", "eager"})
+      for (std::string_view const recompute : {"none", "gelu", "block"}) {
+        Run run = some_run(2);
+        Outcome const in_turn = trained(on_gpu(precision, capture, "none", recompute), run);
+        for (run.options.weight_lag = 1; run.options.weight_lag < 4; ++run.options.weight_lag) {
+          INFO(std::string(precision), " ", std::string(capture), " ", std::string(recompute), " ",
+               run.options.weight_lag);
+          CHECK(in_turn == trained(on_gpu(precision, capture, "none", recompute), run));
+        }
+      }
+}
+
+TEST_CASE("gradients of weights beside those of inputs of two GPUs have the bits of one") {
+  TESSERA_NEEDS_GPUS(2);
+  for (std::string_view const precision : {"fp32", "bf16"}) {
+    Run run = some_run(4);
+    Outcome const alone = trained(on_gpu(precision), run);
+    run.split = {2, 2};
+    run.options.weight_lag = 1;
+    for (std::string_view const sharding : shardings)
+      for (std::string_view const offload : {"none", "cpu_optimizer"}) {
+        INFO(std::string(precision), " ", std::string(sharding), " ", std::string(offload));
+        CHECK(alone == trained(on_gpu(precision, "graph", offload, "none", sharding), run));
+      }
+  }
+}
+
 TEST_CASE("four GPUs as two rows of two have the bits of one") {
   TESSERA_NEEDS_GPUS(4);
   for (std::string_view const precision : {"fp32", "bf16"}) {

@@ -115,6 +115,7 @@ TEST_CASE("placements that no policy has change no bit when ordered and stay clo
       run.split = roll(2) == 0 ? Spread{4, 1} : Spread{2, 2};
       run.options.replicas = run.split.ranks == 4 && roll(2) == 0 ? 2 : 1;
       run.options.prefetch = static_cast<int>(roll(3));
+      run.options.weight_lag = static_cast<int>(roll(3));
       std::string text;
       for (Placement const* row : {&rows.parameters, &rows.gradients, &rows.master, &rows.moments})
         text += std::string(name_of(row->over)) + " " + std::string(name_of(row->tier)) + ", ";

@@ -20,7 +20,7 @@ struct Setting {
   int world = 1, accumulation = 1, rank = 0, every = 1;
   std::int64_t bucket = 0;
   bool tied_model = false;
-  int prefetch = 1, replicas = 1, channels = 1;
+  int prefetch = 1, replicas = 1, channels = 1, weight_lag = 0;
 };
 
 inline StepPlan plan_of(Setting const& by, PlacementTable const* placement = nullptr) {
@@ -35,6 +35,7 @@ inline StepPlan plan_of(Setting const& by, PlacementTable const* placement = nul
   shape.prefetch = by.prefetch;
   shape.replicas = by.replicas;
   shape.channels = by.channels;
+  shape.weight_lag = by.weight_lag;
   shape.workspace_bytes = 1000;
   MicroBatch const micro{shape.batch, shape.sequence};
   Gpt2Options deep = tiny;

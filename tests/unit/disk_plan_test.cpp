@@ -100,6 +100,7 @@ TEST_CASE("every list of random placements on three tiers is sound") {
     shape.world = shape.replicas * (1 + roll(3));
     shape.rank = roll(shape.world);
     shape.prefetch = roll(4);
+    shape.weight_lag = roll(3);
     shape.channels = 1 + roll(2);
     shape.recompute_every = 1 + roll(3);
     StepPlan const plan =

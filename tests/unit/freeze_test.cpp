@@ -259,6 +259,7 @@ TEST_CASE("every random choice of names gives a list without a mistake") {
     int const world = 1 + static_cast<int>(roll(4));
     StepShape shape = shape_of(world, static_cast<int>(roll(static_cast<std::uint32_t>(world))));
     shape.prefetch = static_cast<int>(roll(3));
+    shape.weight_lag = static_cast<int>(roll(3));
     shape.bucket_bytes = roll(2) ? 0 : 100000;
     shape.recompute_every = 1 + static_cast<int>(roll(3));
     RecipeTable const table =

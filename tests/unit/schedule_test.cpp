@@ -97,7 +97,7 @@ std::string lives_are_apart(StepPlan const& plan, Program const& program) {
 void check_all(Setting const& by, PlacementTable const* placement = nullptr) {
   StepPlan const plan = plan_of(by, placement);
   INFO(to_string(plan.recipe), ", world ", by.world, ", accumulation ", by.accumulation, ", bucket ",
-       by.bucket, ", rank ", by.rank, ", prefetch ", by.prefetch);
+       by.bucket, ", rank ", by.rank, ", prefetch ", by.prefetch, ", lag ", by.weight_lag);
   for (Program const* program : {&plan.train, &plan.evaluate}) {
     CHECK(acquisitions_are_sound(plan, *program) == "");
     CHECK(mistake_in(plan, *program) == "");
@@ -237,7 +237,8 @@ TEST_CASE("every list of random placements is sound") {
                .tied_model = dice(3) == 0,
                .prefetch = dice(4),
                .replicas = replicas,
-               .channels = 1 + dice(2)},
+               .channels = 1 + dice(2),
+               .weight_lag = dice(3)},
               &placement);
   }
 }
@@ -246,14 +247,16 @@ TEST_CASE("every list of many micro-batches is sound and no longer than that of 
   for (std::string_view const sharding : shardings)
     for (std::string_view const offload : {"none", "cpu_optimizer", "cpu_full"})
       for (std::string_view const reduction : {"ordered", "fast"})
-        for (int const prefetch : {0, 1, 3}) {
+        for (auto const& [prefetch, lag] :
+             {std::pair(0, 0), std::pair(1, 0), std::pair(3, 0), std::pair(0, 1), std::pair(1, 2)}) {
           Setting by{.sharding = sharding,
                      .precision = "bf16",
                      .offload = offload,
                      .reduction = reduction,
                      .world = 3,
                      .accumulation = 2,
-                     .prefetch = prefetch};
+                     .prefetch = prefetch,
+                     .weight_lag = lag};
           StepPlan const two = plan_of(by);
           for (by.accumulation = 3; by.accumulation <= 8; ++by.accumulation) {
             check_all(by);
@@ -391,6 +394,13 @@ TEST_CASE("no wait can be left out") {
                                  .accumulation = accumulation,
                                  .prefetch = prefetch,
                                  .channels = 1 + prefetch}));
+          left_out.take(plan_of({.sharding = sharding,
+                                 .precision = "bf16",
+                                 .offload = offload,
+                                 .reduction = reduction,
+                                 .accumulation = accumulation,
+                                 .prefetch = prefetch,
+                                 .weight_lag = 1}));
         }
   CHECK(left_out.waits > 1000);
   CHECK(left_out.found == left_out.waits);
@@ -420,6 +430,45 @@ TEST_CASE("overlap changes when entries run and nothing else") {
           // One rank without offload moves nothing, so there is nothing to run beside its units.
           bool const same = hash_of(ahead.train.schedule) == hash_of(plain.train.schedule);
           CHECK(same == (world == 1 && offload == "none"));
+        }
+      }
+}
+
+TEST_CASE("gradients of weights that lag run beside those of inputs and nothing else changes") {
+  auto const lines = [](StepPlan const& plan) {
+    std::multiset<Line> all;
+    for (Entry entry : plan.train.schedule.entries) {
+      if (entry.lane == Lane::gradients) entry.lane = Lane::compute;
+      Line of = line(plan.train, entry);
+      for (auto& [kind, unit, index] : std::get<5>(of))
+        if (kind == BufferKind::workspace) index = 0;
+      all.insert(std::move(of));
+    }
+    return all;
+  };
+  for (std::string_view const recompute : {"none", "gelu", "block"})
+    for (int const world : {1, 3})
+      for (int const accumulation : {1, 2}) {
+        Setting by{.precision = "bf16", .recompute = recompute, .world = world, .accumulation = accumulation};
+        INFO(std::string(recompute), " ", world, " ", accumulation);
+        StepPlan const in_turn = plan_of(by);
+        for (by.weight_lag = 1; by.weight_lag < 4; ++by.weight_lag) {
+          StepPlan const beside = plan_of(by);
+          check_all(by);
+          CHECK(lines(beside) == lines(in_turn));
+          CHECK(beside.arena_bytes[0] > in_turn.arena_bytes[0]);
+          // Before the last unit's gradients of weights the one below is begun.
+          auto const& entries = beside.train.schedule.entries;
+          int const last = beside.units_count() - 1;
+          bool passed = false, apart = true;
+          for (Entry const& entry : entries) {
+            if (entry.micro_batch != 0) continue;
+            bool const weights = entry.verb == Verb::backward_weight;
+            apart = apart && (weights == (entry.lane == Lane::gradients) || entry.verb == Verb::fold);
+            passed = passed || (entry.verb > Verb::forward && entry.unit == last - 1);
+            if (weights && entry.unit == last) CHECK(passed);
+          }
+          CHECK(apart);
         }
       }
 }

@@ -22,13 +22,15 @@ constexpr Boundary::Side whole{};
 constexpr Boundary::Side summands{Sharding::partial, Sharding::replicated};
 constexpr Boundary::Side whole_used_in_parts{Sharding::replicated, Sharding::partial};
 
-StepPlan plan_of(SegmentedGpt2 const& model, RecipeTable const& table, int world = 1, int prefetch = 0) {
+StepPlan plan_of(SegmentedGpt2 const& model, RecipeTable const& table, int world = 1, int prefetch = 0,
+                 int weight_lag = 0) {
   StepShape shape;
   shape.batch = 2;
   shape.sequence = 13;
   shape.accumulation = 2;
   shape.world = world;
   shape.prefetch = prefetch;
+  shape.weight_lag = weight_lag;
   shape.workspace_bytes = 1000;
   return make_plan(model.units({shape.batch, shape.sequence}), table, shape);
 }
@@ -68,8 +70,9 @@ TEST_CASE("the lists of units in segments hold for every recipe") {
         for (std::string_view const recompute : recomputes)
           for (int const world : {1, 3})
             for (int const prefetch : {0, 1, 2}) {
+              int const lag = world == 3 ? 2 - prefetch : 0;
               StepPlan const plan =
-                  plan_of(model, recipe(sharding, "bf16", offload, recompute), world, prefetch);
+                  plan_of(model, recipe(sharding, "bf16", offload, recompute), world, prefetch, lag);
               INFO(to_string(plan.recipe), ", world ", world, ", prefetch ", prefetch);
               CHECK(mistake_in(plan, plan.train) == "");
               CHECK(mistake_in(plan, plan.evaluate) == "");

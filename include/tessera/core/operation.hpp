@@ -17,9 +17,10 @@ enum class Lane : std::uint8_t {
   upload,    ///< and back: a link carries both ways at once
   host,
   gathering,  ///< communication in a channel of its own: what comes ahead of use
-  disk        ///< reads and writes of files
+  disk,       ///< reads and writes of files
+  gradients   ///< of parameters, beside what else computes
 };
-inline constexpr std::size_t lane_count = 7;
+inline constexpr std::size_t lane_count = 8;
 
 constexpr std::string_view name_of(Lane lane) {
   switch (lane) {
@@ -37,6 +38,8 @@ constexpr std::string_view name_of(Lane lane) {
       return "gathering";
     case Lane::disk:
       return "disk";
+    case Lane::gradients:
+      return "gradients";
   }
   return "?";
 }

@@ -17,13 +17,14 @@ inline namespace v0 {
 namespace detail {
 
 /// Where an entry stands to the works around it: what brings something for the next work, or fetches it for
-/// what brings it, a part of a work (its first one begins it), or what carries on from the one before.
-enum class Part { fetches, brings, begins, belongs, carries_on };
+/// what brings it, a part of a work (its first one begins it), what of it may run behind, or what carries on
+/// from the one before.
+enum class Part { fetches, brings, begins, belongs, lags, carries_on };
 
 /// Reorders the entries [begin, end): what brings something for work j comes before work j - k, what fetches
-/// it before what work j - 2k waits for, what carries on from it after work j + k. Works stay in order, and
-/// so do the entries of a kind between two of them.
-TESSERA_COLD inline void skew(std::vector<Entry>& entries, std::size_t begin, std::size_t end, int k,
+/// it before what work j - 2k waits for, what lags after work j + lag, and what carries on from it after work
+/// j + lag + k. Works stay in order, and so do the entries of a kind between two of them.
+TESSERA_COLD inline void skew(std::vector<Entry>& entries, std::size_t begin, std::size_t end, int k, int lag,
                               Part (*part_of)(Entry const&)) {
   int works = 0;
   for (std::size_t at = begin; at < end; ++at) works += part_of(entries[at]) == Part::begins;
@@ -32,10 +33,11 @@ TESSERA_COLD inline void skew(std::vector<Entry>& entries, std::size_t begin, st
   for (std::size_t at = begin; at < end; ++at) {
     Part const part = part_of(entries[at]);
     work += part == Part::begins;
-    places.push_back(part == Part::fetches      ? 4 * std::max(work + 1 - 2 * k, 0)
-                     : part == Part::brings     ? 4 * std::max(work + 1 - k, 0) + 1
-                     : part == Part::carries_on ? 4 * std::min(work + k, works - 1) + 3
-                                                : 4 * work + 2);
+    places.push_back(part == Part::fetches           ? 4 * std::max(work + 1 - 2 * k, 0)
+                     : part == Part::brings          ? 4 * std::max(work + 1 - k, 0) + 1
+                     : part == Part::carries_on      ? 4 * std::min(work + lag + k, works - 1) + 3
+                     : part == Part::lags && lag > 0 ? 4 * std::min(work + lag, works - 1) + 3
+                                                     : 4 * work + 2);
   }
   std::vector<Entry> sorted;
   for (std::size_t const at :
@@ -54,9 +56,10 @@ TESSERA_COLD inline Part part_in_micro_batch(Entry const& entry) {
       return Part::begins;
     case Verb::restore:
     case Verb::cross:
-    case Verb::backward_weight:
     case Verb::release:
       return Part::belongs;
+    case Verb::backward_weight:
+      return Part::lags;
     case Verb::reduce:
     case Verb::fold:
     case Verb::norm:
@@ -84,13 +87,16 @@ inline Part part_in_update(Entry const& entry) {
 /// gradients of the units after them come and the weights of those before them go. Because an entry's place
 /// in the list decides how long its buffers live, what runs together gets bytes of its own: about `prefetch`
 /// units more of weights, contributions and the optimizer's transients. What an acquisition reads from a disk
-/// comes as many units earlier still. Entries stay in their micro-batch, and the values do not change. 0: the
-/// list as it is; without moves, too.
-TESSERA_COLD inline void overlap(Schedule& schedule, int prefetch) {
+/// comes as many units earlier still. `weight_lag`: gradients of weights, which nothing waits for but their
+/// sums, run that many units behind those of inputs, in the lane of gradients, where they fill what those
+/// leave of the device; about as many units more of what backward passes keep. Entries stay in their
+/// micro-batch, and the values do not change. Both 0: the list as it is; prefetch without moves, too.
+TESSERA_COLD inline void overlap(Schedule& schedule, int prefetch, int weight_lag) {
   auto& entries = schedule.entries;
   bool moves = false;
   for (Entry const& entry : entries) moves = moves || (entry.move != Move::none && entry.unit >= 0);
-  if (prefetch <= 0 || !moves) return;
+  if (!moves || prefetch < 0) prefetch = 0;
+  if (prefetch == 0 && weight_lag == 0) return;
   auto const is_update = [](Verb verb) {
     return verb == Verb::stream || verb == Verb::update || verb == Verb::publish;
   };
@@ -101,16 +107,19 @@ TESSERA_COLD inline void overlap(Schedule& schedule, int prefetch) {
     while (end < entries.size() && entries[end].micro_batch == entries[begin].micro_batch &&
            is_update(entries[end].verb) == updates)
       ++end;
-    if (updates) detail::skew(entries, begin, end, prefetch, detail::part_in_update);
+    if (updates) detail::skew(entries, begin, end, prefetch, 0, detail::part_in_update);
     if (entries[begin].micro_batch >= 0) {
       std::vector<int> arrived;
       for (std::size_t at = begin; at < end; ++at) {
         Entry& entry = entries[at];
         if (entry.verb == Verb::reduce) arrived.push_back(entry.to);
-        if (entry.verb == Verb::fold && entry.lane == Lane::compute && detail::contains(arrived, entry.from))
+        if (entry.verb != Verb::fold || entry.lane != Lane::compute) continue;
+        if (prefetch > 0 && detail::contains(arrived, entry.from))
           entry.lane = Lane::communication;
+        else if (weight_lag > 0)
+          entry.lane = Lane::gradients;
       }
-      detail::skew(entries, begin, end, prefetch, detail::part_in_micro_batch);
+      detail::skew(entries, begin, end, prefetch, weight_lag, detail::part_in_micro_batch);
     }
     begin = end;
   }

@@ -55,7 +55,7 @@ class Generator {
       norms();
       for (Flat const of : plan_.trainable()) update(of);
     }
-    overlap(schedule, plan_.shape.prefetch);
+    overlap(schedule, plan_.shape.prefetch, plan_.shape.weight_lag);
     place_buffers(program_);
     if (whole) connect(schedule, sharing_of(program_));
     return std::move(program_);
@@ -246,8 +246,10 @@ class Generator {
     bool const backward = work.verb == Verb::backward_input || work.verb == Verb::backward_weight;
     bool const forward = work.verb == Verb::forward;
     bool const again = work.verb == Verb::recompute || work.verb == Verb::restore;
-    List reads{buffers_.batch(), buffers_.state()}, writes{buffers_.workspace()};
-    for (Flat const owner : read) add(reads, weights(owner));
+    bool const apart = work.verb == Verb::backward_weight && plan_.shape.weight_lag > 0;
+    List reads{buffers_.batch(), buffers_.state()}, writes{buffers_.workspace(apart)};
+    if (!apart)  // between segments they are kept for the next one, which may not wait for this
+      for (Flat const owner : read) add(reads, weights(owner));
     if (unit > 0) add(reads, forward ? buffers_.output(unit - 1) : input_again(unit));
     for (int index = 0; index < static_cast<int>(spec.saved.size()); ++index) {
       ActivationSpec const& kept = spec.saved[static_cast<std::size_t>(index)];
@@ -290,7 +292,8 @@ class Generator {
         for (int buffer : buffers_.lent_to_me(unit)) add(reads, buffer);
       }
     }
-    emit(work.verb, unit, Lane::compute, std::move(reads), std::move(writes)).segment = segment;
+    emit(work.verb, unit, apart ? Lane::gradients : Lane::compute, std::move(reads), std::move(writes))
+        .segment = segment;
     if ((forward || work.verb == Verb::recompute) && !last_segment) {
       int const index = spec.boundary(segment).activation;
       bool const dropped = forward && order_.drops(unit, static_cast<std::size_t>(index));

@@ -68,7 +68,8 @@ class StepBuffers {
   int shares() { return program_.find(Kind::shares, -1); }
   int batch() { return program_.find(Kind::batch, -1); }
   int losses() { return program_.find(Kind::losses, -1); }
-  int workspace() { return program_.find(Kind::workspace, -1); }
+  /// Each lane that computes has its own; 1: that of gradients.
+  int workspace(int index = 0) { return program_.find(Kind::workspace, -1, index); }
 
   // ---- activations ----------------------------------------------------------------------------------------
 
@@ -145,9 +146,13 @@ class StepBuffers {
 
   void keep(int buffer) { program_.buffers[static_cast<std::size_t>(buffer)].persistent = true; }
   /// Bytes that are no unit's, in elements of a type.
-  void keep_bytes(Kind kind, DType type, std::int64_t bytes, Tier tier = Tier::device) {
-    keep(program_.add(
-        {.kind = kind, .bytes = bytes, .tier = tier, .type = type, .range = {0, bytes / size(type)}}));
+  void keep_bytes(Kind kind, DType type, std::int64_t bytes, Tier tier = Tier::device, int index = 0) {
+    keep(program_.add({.kind = kind,
+                       .index = index,
+                       .bytes = bytes,
+                       .tier = tier,
+                       .type = type,
+                       .range = {0, bytes / size(type)}}));
   }
 
   /// These come first and are the same in both programs, so they get the same offsets.
@@ -177,6 +182,7 @@ class StepBuffers {
     keep_bytes(Kind::batch, DType::f32, 2 * 4 * shape.accumulation * shape.batch * shape.sequence);
     keep_bytes(Kind::losses, types.accumulator, shape.batch * shape.sequence * size(types.accumulator));
     keep_bytes(Kind::workspace, DType::f32, shape.workspace_bytes);
+    if (shape.weight_lag > 0) keep_bytes(Kind::workspace, DType::f32, shape.workspace_bytes, Tier::device, 1);
     add_checkpoint_memory();
   }
 

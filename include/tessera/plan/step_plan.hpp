@@ -36,6 +36,7 @@ struct StepShape {
   int recompute_every = 1;  ///< blocks rebuilt together under Recompute<Every>
   int prefetch = 0;         ///< units that weights come ahead of use and sums travel behind it (overlap.hpp)
   int channels = 1;         ///< 2: weights are gathered in a channel of their own, beside all else
+  int weight_lag = 0;       ///< units that gradients of weights run behind those of inputs (overlap.hpp)
   std::int64_t workspace_bytes = 0;  ///< what the device's operations need (Context::workspace_bytes)
   bool own_memory = false;           ///< the device's memory is not the host's: each rank has one of its own
   CheckpointMemory checkpoints = CheckpointMemory::none;

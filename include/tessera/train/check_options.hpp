@@ -68,6 +68,7 @@ TESSERA_COLD inline void check_options(TrainerOptions const& options, std::int64
   count("prefetch", options.prefetch, 0);
   count("replicas", options.replicas, 1);
   count("channels", options.channels, 1);
+  count("weight_lag", options.weight_lag, 0);
   if (options.channels > 2)
     fail({"channels is ", options.channels, "; there are 2 at most: one for gathers, one for all else"});
   if (options.accumulation > most_accumulation)

@@ -212,6 +212,8 @@ Engine<Place, T>::Engine(ErasedModel<Place, T> model, RecipeTable const& recipe,
       evaluate_(plan_, plan_.evaluate, memory_, model_.functions, model_.object.get()) {
   comm::agree(transport_, detail::hash_of_numbers(options, plan_),
               "numbers of the run (model sizes, batch, optimizer, seed)");
+  if constexpr (requires { context_.set_gradients_workspace({}); })
+    context_.set_gradients_workspace(detail::workspace_of(plan_, memory_, 1));
   context_.reserve(
       std::max(plan_.train.schedule.entries.size(), plan_.evaluate.schedule.entries.size()),
       static_cast<std::size_t>(plan_.train.at(plan_.train.find(BufferKind::batch, -1)).bytes / 2));

@@ -52,6 +52,7 @@ struct TrainerOptions {
   int prefetch = 1;  ///< units that weights come ahead of use and sums travel behind it; 0: none
   int channels =
       1;  ///< of communication; 2: weights are gathered beside sums, on GPUs by a second communicator
+  int weight_lag = 0;  ///< units that gradients of weights run behind those of inputs, in a lane of their own
   std::int64_t memory_limit = 0;  ///< bytes that may be planned: on the CPU by all ranks of this process,
                                   ///< on GPUs by each rank on its own; 0: what is available
   std::int64_t host_memory_limit = 0;  ///< the same of host memory, by all ranks of this process

@@ -57,6 +57,7 @@ StepShape step_shape(TrainerOptions const& options, int rank, int world, DType p
   shape.recompute_every = std::max(1, options.recompute_every);
   shape.prefetch = options.prefetch;
   shape.channels = options.channels;
+  shape.weight_lag = options.weight_lag;
   shape.replicas = options.replicas;
   shape.workspace_bytes = static_cast<std::int64_t>(Context<Place>::workspace_bytes(
       threads_of_rank(options.threads, world), shape.batch * shape.sequence, product));
@@ -175,9 +176,11 @@ inline std::unique_ptr<StateFile> file_of(StepPlan const& plan, TrainerOptions c
   return open(options.nvme_directory, transport.rank(), plan.file_bytes());
 }
 
+/// Of the lanes that compute; index 1: of Lane::gradients, empty where nothing runs in it.
 template <class Place>
-std::span<std::byte> workspace_of(StepPlan const& plan, StepMemory<Place> const& memory) {
-  int const buffer = plan.train.find(BufferKind::workspace, -1);
+std::span<std::byte> workspace_of(StepPlan const& plan, StepMemory<Place> const& memory, int index = 0) {
+  int const buffer = plan.train.find(BufferKind::workspace, -1, index);
+  if (buffer < 0) return {};
   return {memory.train(buffer), static_cast<std::size_t>(plan.train.at(buffer).bytes)};
 }
 

@@ -57,9 +57,11 @@ class Context<Cuda> : public MathChannel {
   /// `workspace` is device memory that stays the caller's; `threads` work on host tasks. With a recorder
   /// nothing is enqueued and the workspace may be empty.
   Context(int threads, std::span<std::byte> workspace, Recorder* recorder = nullptr, Math const& math = {})
-      : MathChannel(math), recorder_(recorder), workspace_(workspace), host_(threads, {}) {
+      : MathChannel(math), recorder_(recorder), host_(threads, {}) {
     if (recorder) return;
-    for (cuda::Stream& lane : lanes_) lane = cuda::make_stream();
+    // What others wait for goes first where both want the device.
+    for (std::size_t lane = 0; lane < lane_count; ++lane)
+      lanes_[lane] = cuda::make_stream(lane == static_cast<std::size_t>(Lane::gradients) ? 0 : -1);
     for (cuda::Event& event : joins_) event = cuda::make_event();
     for (Arrival& arrival : arrivals_) {
       arrival.begun = cuda::make_event(cudaEventDefault);
@@ -75,12 +77,16 @@ class Context<Cuda> : public MathChannel {
     cuda::require(cublasLtCreate(&blas), "cublasLtCreate");
     blas_ = cuda::Blas(blas);
     plans_ = cuda::BlasPlans(blas, blas_bytes < workspace.size() ? blas_bytes : workspace.size());
-    if (piece_terms(math.product) == 0 || workspace.size() < blas_bytes) return;
-    workspace_ = workspace.first(blas_bytes);
-    pieces_ = workspace.subspan(blas_bytes);
+    workspaces_[0] = parts_of(workspace);
   }
   Context(Context const&) = delete;
   Context& operator=(Context const&) = delete;
+
+  /// A workspace of its own for Lane::gradients, of the size of the other one: its operations run beside
+  /// those of the compute lane.
+  void set_gradients_workspace(std::span<std::byte> workspace) noexcept {
+    workspaces_[1] = parts_of(workspace);
+  }
 
   /// Takes at once what steps of so many entries, with uploads of so many bytes, would take one by one.
   void reserve(std::size_t entries, std::size_t upload_bytes) {
@@ -100,10 +106,10 @@ class Context<Cuda> : public MathChannel {
     return cudnn_attention_.get();
   }
   /// Device memory, aligned to 256 bytes, whose content lasts until the operation ends. For operations of the
-  /// compute lane only.
-  std::span<std::byte> workspace() const noexcept { return workspace_; }
+  /// lanes of computation and of gradients only, which have one each.
+  std::span<std::byte> workspace() const noexcept { return of_lane().whole; }
   /// The part of it in which products form pieces; empty where they are not by pieces.
-  std::span<std::byte> pieces() const noexcept { return pieces_; }
+  std::span<std::byte> pieces() const noexcept { return of_lane().pieces; }
   Recorder* recorder() const noexcept { return recorder_; }
 
   /// Runs a body that launches kernels or library calls on `stream()`, or reports the operation to the
@@ -385,6 +391,17 @@ class Context<Cuda> : public MathChannel {
   }
 
  private:
+  struct Workspace {
+    std::span<std::byte> whole, pieces;
+  };
+  Workspace parts_of(std::span<std::byte> bytes) const noexcept {
+    if (piece_terms(math().product) == 0 || bytes.size() < blas_bytes) return {bytes, {}};
+    return {bytes.first(blas_bytes), bytes.subspan(blas_bytes)};
+  }
+  Workspace const& of_lane() const noexcept {
+    return workspaces_[lane_ == static_cast<std::size_t>(Lane::gradients)];
+  }
+
   void run_sums() noexcept {
     if (sums_.size == 0) return;
     if (!failure_) sums_.run(stream(), sums_);
@@ -495,7 +512,7 @@ class Context<Cuda> : public MathChannel {
   }
 
   Recorder* recorder_;
-  std::span<std::byte> workspace_, pieces_;
+  std::array<Workspace, 2> workspaces_;  // 1: of Lane::gradients
   std::array<cuda::Stream, lane_count> lanes_;
   std::array<cuda::Event, lane_count> joins_;  // 0: the fork
   std::size_t lane_ = 0;

@@ -38,9 +38,11 @@ using Event = Owned<cudaEvent_t, &cudaEventDestroy>;
 using Graph = Owned<cudaGraphExec_t, &cudaGraphExecDestroy>;
 using Blas = Owned<cublasLtHandle_t, &cublasLtDestroy>;
 
-inline Stream make_stream() {
+/// Kernels of streams with a lower number go first.
+inline Stream make_stream(int priority = 0) {
   cudaStream_t stream = nullptr;
-  require(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  require(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority),
+          "cudaStreamCreateWithPriority");
   return Stream(stream);
 }
 inline Event make_event(unsigned flags = cudaEventDisableTiming) {
