@@ -11,6 +11,7 @@
 #include "tessera/backend/cuda/attention_fp32.cuh"
 #include "tessera/backend/cuda/attention_mma.cuh"
 #include "tessera/backend/cuda/attention_short.cuh"
+#include "tessera/backend/cuda/attention_short_warpgroups.cuh"
 #include "tessera/backend/cuda/attention_tiles.cuh"
 #include "tessera/backend/cuda/attention_warpgroups.cuh"
 #include "tessera/backend/cuda/context.cuh"
@@ -110,6 +111,8 @@ cudaError_t run_attention_gradient(cudaStream_t stream, AttentionForm form, DTyp
           return run_attention_gradient_fp32<as(), width()>(stream, g, pairs);
         });
     } else {
+      if (form == AttentionForm::warpgroups && is_short<T>(g.at))
+        return run_attention_short_warpgroups(stream, g, pairs);
       if (form == AttentionForm::warpgroups)
         return with_width<64, 80, 96, 128>(g.at.head, [&](auto width) {
           return run_attention_gradient_warpgroups<width()>(stream, g, pairs);

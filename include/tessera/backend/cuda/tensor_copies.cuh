@@ -143,13 +143,6 @@ __device__ __forceinline__ unsigned block_in_cluster() {
   return rank;
 }
 
-/// Four 8x8 matrices of 16-bit values, as load_matrices reads them.
-__device__ __forceinline__ void store_matrices(void* row, unsigned const (&from)[4]) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
-               "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3])
-               : "memory");
-}
-
 }  // namespace cuda
 }  // namespace v0
 }  // namespace tessera

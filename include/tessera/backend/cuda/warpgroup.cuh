@@ -50,6 +50,13 @@ __device__ __forceinline__ void sync_warps(int barrier) {
 /// Waits for a warpgroup's four.
 __device__ __forceinline__ void sync_warpgroup(int group) { sync_warps<4>(group + 1); }
 
+/// Four 8x8 matrices of 16-bit values, as load_matrices reads them. Of Hopper.
+__device__ __forceinline__ void store_matrices(void* row, unsigned const (&from)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
+               "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3])
+               : "memory");
+}
+
 #define TESSERA_TILE(n) "+f"(sums[n][0]), "+f"(sums[n][1]), "+f"(sums[n][2]), "+f"(sums[n][3])
 #define TESSERA_TILES_2(n) TESSERA_TILE(n), TESSERA_TILE(n + 1)
 #define TESSERA_TILES_4(n) TESSERA_TILES_2(n), TESSERA_TILES_2(n + 2)
@@ -61,15 +68,16 @@ __device__ __forceinline__ void sync_warpgroup(int group) { sync_warps<4>(group 
 #define TESSERA_PRODUCT(columns, type) \
   "wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." type "." type " {"
 
-/// sums (64, 64) = or += a (64, 16) b (64, 16)^T, both in shared memory, described by WarpgroupRows.
-template <class T>
+/// sums (64, 64) = or += a (64, 16) b (64, 16)^T, both in shared memory, described by WarpgroupRows; with
+/// Rows a (16, 64)^T b (16, 64).
+template <class T, bool Rows = false>
 __device__ __forceinline__ void multiply_shared(float (*sums)[4], std::uint64_t a, std::uint64_t b,
                                                 bool add) {
 #define TESSERA_MULTIPLY(type)                                                                          \
   asm volatile("{ .reg .pred add; setp.ne.b32 add, %34, 0;" TESSERA_PRODUCT("64", type) TESSERA_NAMES_8 \
-               "}, %32, %33, add, 1, 1, 0, 0; }"                                                        \
+               "}, %32, %33, add, 1, 1, %35, %35; }"                                                    \
                : TESSERA_TILES_8(0)                                                                     \
-               : "l"(a), "l"(b), "r"(static_cast<int>(add)))
+               : "l"(a), "l"(b), "r"(static_cast<int>(add)), "n"(static_cast<int>(Rows)))
   if constexpr (std::is_same_v<T, half>)
     TESSERA_MULTIPLY("f16");
   else
@@ -166,6 +174,15 @@ struct WarpgroupRows {
       multiply_registers<T, 64, false>(scores, left[k], right + channels_at(k), k > 0);
   }
 
+  /// sums (64, 64) = or += left^T right over the 64 rows of both, of heads of one panel.
+  static __device__ __forceinline__ void multiply_across(std::uint64_t left, std::uint64_t right,
+                                                         float (&sums)[8][4], bool add) {
+    static_assert(D == 64);
+#pragma unroll
+    for (int k = 0; k < 4; ++k)
+      multiply_shared<T, true>(sums, left + rows_at(k, 0), right + rows_at(k, 0), add || k > 0);
+  }
+
   /// sums (64, D) += left (64, 64) right (64, D).
   static __device__ __forceinline__ void multiply_rows(unsigned const (&left)[4][4], std::uint64_t right,
                                                        float (&sums)[D / 8][4]) {
@@ -182,6 +199,13 @@ struct WarpgroupRows {
         float const* const pair = values[2 * k + i / 2] + i % 2 * 2;
         left[k][i] = pack<T>(pair[0], pair[1]);
       }
+  }
+
+  /// Stores a left operand as the first 64 columns of the warpgroup's own block.
+  static __device__ __forceinline__ void store_left(unsigned const (&left)[4][4], unsigned char* block) {
+    int const lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane % 16;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) store_matrices(chunk_at(block, row, 2 * k + lane / 16), left[k]);
   }
 
   /// Stores a warp's sums times a factor for each row, rounded to T, by way of the warpgroup's own block,
