@@ -63,9 +63,9 @@ constexpr Kind plain{"zero0", "none", "none"};
 constexpr Kind with_all_on_host{"zero3", "cpu_full", "none"};
 constexpr Kind others[] = {with_all_on_host,
                            {"zero2", "cpu_optimizer", "gelu"},
-                           {"zero1", "none", "none"},
                            {"dp", "none", "none"},
-                           {"zero3", "none", "block"}};
+                           {"zero3", "none", "block"},
+                           {"zero1", "none", "none"}};
 
 /// A training that is timed.
 struct Probe {

@@ -114,7 +114,7 @@ void linear_backward_weight(
                         with.dbias.shape(), with.partials.shape());
   Operation const operation{"linear_backward_weight", dw ? detail::multiply_adds(in, out, read.rows()) : 0.0,
                             detail::bytes_of(dy, dw, with.dbias) + (dw ? detail::bytes_of(x) : 0.0),
-                            /*only_gradients=*/true};
+                            Joins::gradients};
   context.enqueue(operation,
                   [&] { backend::Linear<P>::backward_weight(context, In<V, P>(x), dy, dw, with); });
 }

@@ -22,8 +22,8 @@ void norm_partials(Context<P>& context, Tensor<T, P> values, Tensor<Q, P> partia
   std::int64_t const n = values.shape().elements();
   detail::expect(partials.shape().elements() == (n + 4095) / 4096, "norm_partials",
                  "values (n), partials (ceil(n/4096))", values.shape(), partials.shape());
-  Operation const operation{"norm_partials", 2.0 * static_cast<double>(n),
-                            detail::bytes_of(values, partials)};
+  Operation const operation{"norm_partials", 2.0 * static_cast<double>(n), detail::bytes_of(values, partials),
+                            Joins::norms};
   context.enqueue(operation,
                   [&] { backend::Elementwise<P>::norm_partials(context, In<V, P>(values), partials, note); });
 }

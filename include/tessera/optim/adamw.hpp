@@ -53,7 +53,7 @@ void adamw(Context<P>& context, std::int64_t elements, G const* gradient, S* mas
   bool const separate = static_cast<void*>(weights) != static_cast<void*>(master) && weights != nullptr;
   if (!separate) weights = nullptr;
   double const bytes = n * (sizeof(G) + 6.0 * sizeof(S) + (separate ? sizeof(T) : 0.0));
-  Operation const operation{"adamw", 14.0 * n, bytes};
+  Operation const operation{"adamw", 14.0 * n, bytes, Joins::updates};
   context.enqueue(operation, [&] {
     backend::AdamW<P>::update(context, elements, gradient, master, first, second, weights, factors, skip);
   });

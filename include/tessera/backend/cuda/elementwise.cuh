@@ -10,6 +10,7 @@
 #include "tessera/backend/cuda/activation.cuh"
 #include "tessera/backend/cuda/context.cuh"
 #include "tessera/backend/cuda/kernel.cuh"
+#include "tessera/backend/cuda/put_off.cuh"
 #include "tessera/backend/cuda/tensor_cores.cuh"
 #include "tessera/backend/operations.hpp"
 #include "tessera/tensor/tensor.hpp"
@@ -148,19 +149,30 @@ __device__ __noinline__ void note_bad(T const* values, std::int64_t count, std::
   atomicExch(lock, held);
 }
 
+/// The sums of one launch, and whether the values of each take packs.
+struct NormsLaunch {
+  Norms norms;
+  FirstBlocks<Norms> first_blocks;
+  bool packed[Norms::most];
+};
+static_assert(sizeof(NormsLaunch) <= 4096);  // what a kernel takes
+
 /// Sums of squares of 4096 elements each, 16 lanes to one: lane l adds the elements l modulo 16 in order, one
-/// fma each, and the lanes are added pairwise, as on the CPU.
+/// fma each, and the lanes are added pairwise, as on the CPU. A block of threads works on one array.
 template <class T, class Q>
-__global__ __launch_bounds__(norm_sums<T>* norm_lanes) void norm_partials_kernel(T const* values, bool packed,
-                                                                                 std::int64_t elements,
-                                                                                 Q* partials,
-                                                                                 ops::BadNote note) {
+__global__ __launch_bounds__(norm_sums<T>* norm_lanes) void norm_partials_kernel(
+    __grid_constant__ NormsLaunch const launch) {
   using S = compute_t<T>;
   constexpr int steps = norm_block / norm_lanes;
+  int const number = launch.first_blocks.mine(launch.norms.size);
+  Norm const& norm = launch.norms.each[number];
+  T const* const values = static_cast<T const*>(norm.values);
+  Q* const partials = static_cast<Q*>(norm.partials);
+  bool const packed = launch.packed[number];
   int const lane = static_cast<int>(threadIdx.x) % norm_lanes,
             own = static_cast<int>(threadIdx.x) / norm_lanes;
-  std::int64_t const index = static_cast<std::int64_t>(blockIdx.x) * norm_sums<T> + own;
-  std::int64_t const left = elements - index * norm_block;
+  std::int64_t const block = blockIdx.x - launch.first_blocks.of[number];
+  std::int64_t const index = block * norm_sums<T> + own, left = norm.elements - index * norm_block;
   T const* const from = values + index * norm_block;
   S sum(0);
   auto const add = [&](T const* squared) {
@@ -195,9 +207,24 @@ __global__ __launch_bounds__(norm_sums<T>* norm_lanes) void norm_partials_kernel
   if (lane == 0 && left > 0) {
     Q const partial = put<Q>(sum);
     partials[index] = partial;
-    if (note.bad && !isfinite(get<S>(partial)))  // as stored: a float's squares may overflow alone
-      note_bad(from, left < norm_block ? left : norm_block, index * norm_block, note);
+    if (norm.note.bad && !isfinite(get<S>(partial)))  // as stored: a float's squares may overflow alone
+      note_bad(from, left < norm_block ? left : norm_block, index * norm_block, norm.note);
   }
+}
+
+template <class T, class Q>
+void run_norms(cudaStream_t stream, Norms const& norms) {
+  constexpr int sums = norm_sums<T>, bytes = sums * norm_room<T>;
+  static_assert(bytes <= 48 << 10);
+  NormsLaunch launch{norms, {}, {}};
+  unsigned blocks = 0;
+  for (int number = 0; number < norms.size; ++number) {
+    Norm const& norm = norms.each[number];
+    launch.first_blocks.of[number] = blocks;
+    launch.packed[number] = takes_packs<16 / sizeof(T)>(static_cast<T const*>(norm.values));
+    blocks += blocks_for(norm.elements, std::int64_t{norm_block} * sums);
+  }
+  norm_partials_kernel<T, Q><<<blocks, sums * norm_lanes, bytes, stream>>>(launch);
 }
 
 // ---- inspection -----------------------------------------------------------------------------------------
@@ -276,13 +303,8 @@ struct Elementwise {
   template <class T, class Q>
   static void norm_partials(Context<Cuda>& context, Tensor<T const, Cuda> values, Tensor<Q, Cuda> partials,
                             ops::BadNote const& note) {
-    std::int64_t const n = values.elements();
-    if (n == 0) return;
-    constexpr int sums = norm_sums<T>, bytes = sums * norm_room<T>;
-    static_assert(bytes <= 48 << 10);
-    norm_partials_kernel<<<blocks_for(n, std::int64_t{norm_block} * sums), sums * norm_lanes, bytes,
-                           context.stream()>>>(values.data(), takes_packs<16 / sizeof(T)>(values.data()), n,
-                                               partials.data(), note);
+    if (values.elements() == 0) return;
+    context.put_off(Norm{values.data(), values.elements(), partials.data(), note}, run_norms<T, Q>);
   }
 
   /// `index` is device memory.

@@ -7,7 +7,7 @@
 
 #include "tessera/backend/cuda/context.cuh"
 #include "tessera/backend/cuda/kernel.cuh"
-#include "tessera/backend/cuda/put_off_sums.cuh"
+#include "tessera/backend/cuda/put_off.cuh"
 
 namespace tessera {
 inline namespace v0 {
