@@ -219,6 +219,7 @@ void add_measurements(Row& row, Measured const& of, Settings const& settings) {
   row["warmup"] = first.untimed;
   row["skipped_steps"] =
       std::count_if(first.log.begin(), first.log.end(), [](auto const& line) { return line.skipped; });
+  row["timed_skipped_steps"] = timed_skips(of);
   if (first.weights_hash.empty()) return;
   row["weights_hash"] = first.weights_hash;
   row["hashed_steps"] = first.hashed_after;
@@ -335,6 +336,20 @@ std::optional<bool> is_unsteady(Measured const& row) {
     time += repeat.timed.total_s;
   }
   return *spread > cli::steady_share || deviation.value_or(0.0) * steps > cli::steady_share * time;
+}
+
+std::int64_t timed_skips(Measured const& row) {
+  std::int64_t skips = 0;
+  for (Repeat const& repeat : row.repeats)
+    for (std::size_t step = static_cast<std::size_t>(repeat.untimed); step < repeat.log.size(); ++step)
+      skips += repeat.log[step].skipped;
+  return skips;
+}
+
+bool skips_much(Measured const& row) {
+  double steps = 0.0;
+  for (Repeat const& repeat : row.repeats) steps += static_cast<double>(repeat.timed.seconds.size());
+  return static_cast<double>(timed_skips(row)) > cli::steady_share * steps;
 }
 
 std::optional<double> speedup_uncertainty(Measured const& row, Measured const& base) {

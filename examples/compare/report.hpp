@@ -42,6 +42,10 @@ std::optional<double> spread_of(Measured const& row);
 std::optional<double> step_deviation(Measured const& row);
 /// Whether steps or repeats vary by more than `steady_share`; nothing where only one step was timed.
 std::optional<bool> is_unsteady(Measured const& row);
+/// Timed steps of all repeats that updated nothing, and whether these are so many that the rate is another
+/// than that of training.
+std::int64_t timed_skips(Measured const& row);
+bool skips_much(Measured const& row);
 /// By how much one row's speed over another's may be off: both spreads, times the speed or 1, whichever is
 /// more. Nothing where one of them is not known.
 std::optional<double> speedup_uncertainty(Measured const& row, Measured const& base);

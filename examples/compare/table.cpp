@@ -142,19 +142,29 @@ bool is_untold_speedup(Row const& row) {
 }
 
 /// A number that says less than its digits has a "~" before it: `footnote` explains it.
+/// skips_much of a row of the document, whose first repeat stands for all.
+bool skips_much_row(Row const& row) {
+  auto const number = [&](char const* field) {
+    return row.at(field).is_number() ? row.at(field).get<double>() : 0.0;
+  };
+  return number("timed_skipped_steps") >
+         cli::steady_share * (number("steps") - number("warmup")) * number("repeats");
+}
+
 std::string cell(Row const& row, Shown const& shown) {
   Row const& value = row.at(shown.field);
   if (!value.is_number()) return "-";
   if (shown.field == std::string_view("speedup") && is_untold_speedup(row)) return "~1.0";
   bool const rate = shown.best == Best::fastest;
-  return (rate && is_unsteady_row(row) ? "~" : "") +
+  return (rate && (is_unsteady_row(row) || skips_much_row(row)) ? "~" : "") +
          cli::fixed(value.get<double>() * shown.factor, shown.decimals);
 }
 
 std::string footnote(std::vector<Row> const& rows) {
   auto const is_ok = [](Row const& row) { return row.at("status") == "ok"; };
-  std::size_t unsteady = 0, untold = 0;
+  std::size_t unsteady = 0, skipping = 0, untold = 0;
   for (Row const& row : rows) {
+    skipping += is_ok(row) && skips_much_row(row) ? 1 : 0;
     unsteady += is_ok(row) && is_unsteady_row(row) ? 1 : 0;
     untold += is_ok(row) && is_untold_speedup(row) ? 1 : 0;
   }
@@ -162,6 +172,9 @@ std::string footnote(std::vector<Row> const& rows) {
   if (unsteady > 0)
     parts.push_back(std::to_string(unsteady) + (unsteady == 1 ? " row varies" : " rows vary") +
                     " by more than 5% from step to step or repeat to repeat");
+  if (skipping > 0)
+    parts.push_back(std::to_string(skipping) + (skipping == 1 ? " row" : " rows") +
+                    " updated nothing in more than 5% of the timed steps");
   if (untold > 0) parts.push_back("a speedup of ~1.0 is within what its row and the base vary by");
   return parts.empty() ? std::string() : "~ " + cli::joined(parts, "; ");
 }
@@ -216,6 +229,7 @@ std::vector<Measured const*> rows_that_are_ok(std::vector<Measured> const& measu
 /// A row is the fastest when it is so by more than the rows vary.
 std::string fastest_text(std::vector<Measured> const& measured) {
   std::vector<Measured const*> rows = rows_that_are_ok(measured);
+  std::erase_if(rows, [](Measured const* row) { return skips_much(*row); });
   if (rows.size() < 2) return {};
   std::stable_sort(rows.begin(), rows.end(), [](Measured const* one, Measured const* other) {
     return one->tokens_per_second() > other->tokens_per_second();
@@ -242,6 +256,22 @@ std::string smallest_text(std::vector<Measured> const& measured) {
   std::erase_if(rows, [&](Measured const* row) { return bytes(row) > least; });
   return "least device memory: " + cli::fixed(cli::mebibytes(least), 2) + " MB a rank: " + names_of(rows) +
          "\n";
+}
+
+/// Rows whose rates are not those of training.
+std::string skipped_text(std::vector<Measured> const& measured) {
+  std::string out;
+  for (Measured const& row : measured) {
+    if (!row.ok() || !skips_much(row)) continue;
+    std::size_t timed = 0;
+    for (Repeat const& repeat : row.repeats) timed += repeat.timed.seconds.size();
+    out += "skipped: " + row.point.experiment + " updated nothing in " + std::to_string(timed_skips(row)) +
+           " of its " + std::to_string(timed) +
+           " timed steps, whose gradients overflowed, so its rate is not that of training; give more "
+           "--warmup, or "
+           "a smaller --initial-loss-scale\n";
+  }
+  return out;
 }
 
 /// By how much predictions were off, where there are some.
@@ -317,7 +347,8 @@ std::string verdict(std::vector<Measured> const& measured, std::vector<Row> cons
         (inexact == 0 ? terminal.green("planned = peak to the byte in all " + std::to_string(exact) + " rows")
                       : terminal.red("planned and peak differ in " + std::to_string(inexact) + " rows")) +
         "\n";
-  out += predicted_text(measured, rows) + fastest_text(measured) + smallest_text(measured);
+  out += skipped_text(measured) + predicted_text(measured, rows) + fastest_text(measured) +
+         smallest_text(measured);
   out += "rows:";
   for (char const* status : {"ok", "oom", "refused", "failed"})
     if (counts[status] > 0) out += " " + std::to_string(counts[status]) + " " + status + ",";

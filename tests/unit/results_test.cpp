@@ -49,7 +49,7 @@ TEST_CASE("an empty row has every field in order as null") {
       "energy_j temp_start_c temp_end_c mfu_pct speedup scaling_efficiency first_loss final_loss losses "
       "grad_norms "
       "weights_hash same_program_as seed planned_host_mem_mb process_mem_mb comm_waiting_s speedup_against "
-      "steps warmup skipped_steps schedule_hash trainable_params planned_nvme_mb nvme_read_mb nvme_write_mb "
+      "steps warmup skipped_steps timed_skipped_steps schedule_hash trainable_params planned_nvme_mb nvme_read_mb nvme_write_mb "
       "nvme_engine samples_are padding_pct "
       "final_loss_with_padding epochs samples avg_epoch_time_s epoch_times_s epoch_samples_per_sec "
       "first_epoch_loss final_epoch_loss epoch_losses epoch_losses_with_padding step_to_step_std_s "

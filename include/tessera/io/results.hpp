@@ -100,6 +100,7 @@ inline constexpr auto row_fields = std::to_array<std::string_view>({
     "steps",
     "warmup",
     "skipped_steps",
+    "timed_skipped_steps",  // of those that were timed, in all repeats
     "schedule_hash",
     "trainable_params",
     "planned_nvme_mb",

@@ -299,6 +299,37 @@ TEST_CASE("a row whose steps or repeats vary by more than five per cent is marke
   CHECK(compare::result_rows(rows, settings)[0]["unsteady"].is_null());
 }
 
+TEST_CASE("a row whose timed steps updated nothing is marked and is not the fastest") {
+  compare::Settings const settings = asked(lists());
+  auto rows = measured(settings, 4);
+  auto const log_of = [&](std::size_t row, std::vector<bool> const& skipped) {
+    compare::Repeat& repeat = rows[row].repeats.back();
+    repeat.log.clear();
+    repeat.untimed = static_cast<std::int64_t>(skipped.size()) - 4;
+    for (bool const skip : skipped)
+      repeat.log.push_back({.global_step = static_cast<std::int64_t>(repeat.log.size()) + 1,
+                            .step_time_s = 0.1,
+                            .tokens_per_sec = 1.0,
+                            .loss = 5.0,
+                            .skipped = skip});
+  };
+  for (std::size_t row = 0; row < rows.size(); ++row) log_of(row, {true, true, false, false, false, false});
+  CHECK(compare::result_rows(rows, settings)[0]["timed_skipped_steps"] == 0);
+  CHECK(compare::result_rows(rows, settings)[0]["skipped_steps"] == 2);
+  CHECK_FALSE(has(table(rows, settings), "updated nothing"));
+  set_steps(rows[0], {50, 50, 50, 50});
+  std::string const fast = "fastest: " + rows[0].point.experiment;
+  CHECK(has(table(rows, settings), fast));
+  log_of(0, {true, true, true, false, false, false});
+  CHECK(compare::result_rows(rows, settings)[0]["timed_skipped_steps"] == 1);
+  std::string const text = table(rows, settings);
+  CHECK(has(squeezed(text), "\nzs0 ~40960 "));
+  CHECK(has(text, "~ 1 row updated nothing in more than 5% of the timed steps"));
+  CHECK(has(text, "skipped: " + rows[0].point.experiment + " updated nothing in 1 of its 4 timed steps"));
+  CHECK(has(text, "give more --warmup"));
+  CHECK_FALSE(has(text, fast));
+}
+
 TEST_CASE("deviations over repeats and from step to step stand apart") {
   compare::Settings const settings = asked(lists());
   auto rows = measured(settings, 2, 3);
