@@ -2,7 +2,7 @@
 # cmake -DREPORT=report -DROOT=repository -DWORK=folder [-DWRITE=ON] -P figures.cmake
 # The figures of the README are what report draws of docs/results/h200 today, and its sentences say what they are of; with
 # WRITE they become that. A figure whose files are not all there is none, and neither is its sentence. Expected there:
-#   date.txt                    the day of the run, as 2026-11-23
+#   date.txt                    the day of each figure's run, a line each, as 'stages 2026-11-23'
 #   zero-stages-gpt2.json       compare --device cuda --steps 20 @examples/experiments/zero-stages-gpt2.flags
 #   sizes_*.json, precisions.json   benchmarks/gpu_figures.sh BIN OUT sizes precisions; those that are named below
 #   rivals.json                 rows of other programs on the same kind of GPU, see docs/rivals.schema.json
@@ -117,7 +117,7 @@ endfunction()
 set(begins "<!-- from docs/results -->\n")
 set(ends "<!-- end of figures -->\n")
 set(page "")
-file(STRINGS "${results}/date.txt" date LIMIT_COUNT 1)
+file(STRINGS "${results}/date.txt" days)
 foreach(figure IN LISTS figures)
   set(svg "${ROOT}/docs/figures/${figure}.svg")
   set(given "")
@@ -160,6 +160,12 @@ foreach(figure IN LISTS figures)
     endif()
   endforeach()
   when_of(when)
+  set(date ${days})
+  list(FILTER date INCLUDE REGEX "^${figure} 20[0-9][0-9]-[0-9][0-9]-[0-9][0-9]$")
+  if(NOT date)
+    message(FATAL_ERROR "docs/results/h200/date.txt does not say on which day figure '${figure}' was measured")
+  endif()
+  string(REPLACE "${figure} " "" date "${date}")
   string(REPLACE "`" "" plain "${about_${figure}}")
   string(APPEND page "${about_${figure}}: ${machine}, ${date}, `${command_${figure}}`; ${when}.\n\n"
                      "![${plain}](docs/figures/${figure}.svg)\n\n")
