@@ -145,6 +145,15 @@ TEST_CASE("a profile adds up by lane and tells hidden collectives from exposed o
   CHECK(rank["collectives"]["hidden_ms"].get<double>() == doctest::Approx(20e-6));
 }
 
+TEST_CASE("collectives hide behind gradients of weights too, counted once where both lanes compute") {
+  cli::RankTimes times = by_hand();
+  times.entries.push_back(entry("backward_weight", Lane::gradients));
+  for (cli::TimedStep& step : times.steps) step.turns.push_back({4, 1, {1025, 1045}});
+  cli::Profile const profile = cli::profile_of(times);
+  CHECK(nanoseconds(profile.collectives) == doctest::Approx(40));
+  CHECK(nanoseconds(profile.hidden) == doctest::Approx(30));  // all of the sum, nothing of the gather
+}
+
 TEST_CASE("phases last from the first to the last of their entries, one at a time") {
   cli::RankTimes times;
   times.entries.resize(4);
