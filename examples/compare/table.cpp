@@ -180,9 +180,13 @@ std::string footnote(std::vector<Row> const& rows) {
 }
 
 /// For each row of a table whether it has the best value of a column, as far as the rows can be told apart:
-/// of speed, whether none is faster by more than they vary. No row where that is all of them.
+/// of speed, whether none is faster by more than they vary, and its steps updated something. No row where
+/// that is all of them.
 std::vector<bool> marks(Shown const& shown, TableRows const& table, std::vector<Measured> const& measured,
                         std::vector<Row> const& rows) {
+  auto const counts = [&](std::size_t row) {
+    return measured[row].ok() && !(shown.best == Best::fastest && skips_much(measured[row]));
+  };
   auto const better = [&](std::size_t one, std::size_t other) {
     if (shown.best == Best::fastest) return is_faster(measured[one], measured[other]);
     Row const &a = rows[one].at(shown.field), &b = rows[other].at(shown.field);
@@ -193,8 +197,8 @@ std::vector<bool> marks(Shown const& shown, TableRows const& table, std::vector<
   for (std::size_t const at : table) {
     bool beaten = false;
     for (std::size_t const other : table)
-      beaten = beaten || (measured[other].ok() && measured[at].ok() && better(other, at));
-    marked.push_back(measured[at].ok() && !beaten);
+      beaten = beaten || (counts(other) && counts(at) && better(other, at));
+    marked.push_back(counts(at) && !beaten);
     told = told || beaten;
   }
   return told ? marked : std::vector<bool>(table.size(), false);
