@@ -84,6 +84,56 @@ void all_shardings_and_splits(std::string_view precision) {
   }
 }
 
+void buckets_threads_channels_and_recomputation(std::string_view precision) {
+  Run alone = usual();
+  alone.split = {1, 4};
+  RecipeTable const reference = recipe("zs0", precision);
+  Outcome const want = run_with(reference, alone);
+  for (std::string_view const sharding : shardings) {
+    for (std::int64_t const bucket : {std::int64_t{0}, std::int64_t{10} << 10, std::int64_t{1} << 40})
+      for (std::string_view const offload : offloads) {
+        Run run = alone;
+        run.split = {2, 2};
+        run.options.bucket_bytes = bucket;
+        check_same(want, reference, alone, recipe(sharding, precision, offload), run);
+      }
+    for (int const threads : {2, 3}) {
+      Run run = alone;
+      run.split = {2, 2};
+      run.options.threads = threads;
+      run.options.channels = threads - 1;
+      check_same(want, reference, alone, recipe(sharding, precision), run);
+    }
+    for (std::string_view const recompute : recomputes) {
+      Run run = alone;
+      run.split = {2, 2};
+      run.options.recompute_every = 2;
+      check_same(want, reference, alone, recipe(sharding, precision, "none", recompute), run);
+    }
+  }
+}
+
+void fast_reduction(std::string_view precision) {
+  Run alone = usual();
+  alone.split = {1, 4};
+  Outcome const want = run_with(recipe("zs0", precision), alone);
+  double const tolerance = precision == "fp32" ? 1e-5 : precision == "fp16" ? 2e-3 : 2e-2;
+  for (std::string_view const sharding : shardings)
+    for (Spread const split : {Spread{4, 1}, Spread{2, 2}})
+      for (std::string_view const offload : offloads) {
+        Run run = alone;
+        run.split = split;
+        run.options.bucket_bytes = 20000;
+        Outcome const got = run_with(recipe(sharding, precision, offload, "none", "fast"), run);
+        INFO(std::string(sharding), " ", std::string(precision), " ranks ", split.ranks);
+        REQUIRE(got.losses.size() == want.losses.size());
+        for (std::size_t step = 0; step < want.losses.size(); ++step) {
+          CHECK(got.losses[step] == doctest::Approx(want.losses[step]).epsilon(tolerance));
+          CHECK(got.norms[step] == doctest::Approx(want.norms[step]).epsilon(10 * tolerance));
+        }
+      }
+}
+
 }  // namespace
 
 TEST_CASE("ordered fp32 depends on no sharding split or offload") { all_shardings_and_splits("fp32"); }
@@ -194,35 +244,14 @@ TEST_CASE("ordered fp64 agrees over shardings too") {
   }
 }
 
-TEST_CASE("buckets threads channels and recomputation change no bit") {
-  for (std::string_view const precision : {"fp32", "bf16", "fp16"}) {
-    Run alone = usual();
-    alone.split = {1, 4};
-    RecipeTable const reference = recipe("zs0", precision);
-    Outcome const want = run_with(reference, alone);
-    for (std::string_view const sharding : shardings) {
-      for (std::int64_t const bucket : {std::int64_t{0}, std::int64_t{10} << 10, std::int64_t{1} << 40})
-        for (std::string_view const offload : offloads) {
-          Run run = alone;
-          run.split = {2, 2};
-          run.options.bucket_bytes = bucket;
-          check_same(want, reference, alone, recipe(sharding, precision, offload), run);
-        }
-      for (int const threads : {2, 3}) {
-        Run run = alone;
-        run.split = {2, 2};
-        run.options.threads = threads;
-        run.options.channels = threads - 1;
-        check_same(want, reference, alone, recipe(sharding, precision), run);
-      }
-      for (std::string_view const recompute : recomputes) {
-        Run run = alone;
-        run.split = {2, 2};
-        run.options.recompute_every = 2;
-        check_same(want, reference, alone, recipe(sharding, precision, "none", recompute), run);
-      }
-    }
-  }
+TEST_CASE("buckets threads channels and recomputation change no bit in fp32") {
+  buckets_threads_channels_and_recomputation("fp32");
+}
+TEST_CASE("buckets threads channels and recomputation change no bit in fp16") {
+  buckets_threads_channels_and_recomputation("fp16");
+}
+TEST_CASE("buckets threads channels and recomputation change no bit in bf16") {
+  buckets_threads_channels_and_recomputation("bf16");
 }
 
 TEST_CASE("stretches of recomputation change no bit") {
@@ -302,28 +331,9 @@ TEST_CASE("a skipped step leaves every weight as it was") {
   CHECK(after.weights == run_with(table, none).weights);
 }
 
-TEST_CASE("the fast reduction runs under every sharding and stays close") {
-  Run alone = usual();
-  alone.split = {1, 4};
-  for (std::string_view const precision : {"fp32", "bf16", "fp16"}) {
-    Outcome const want = run_with(recipe("zs0", precision), alone);
-    double const tolerance = precision == "fp32" ? 1e-5 : precision == "fp16" ? 2e-3 : 2e-2;
-    for (std::string_view const sharding : shardings)
-      for (Spread const split : {Spread{4, 1}, Spread{2, 2}})
-        for (std::string_view const offload : offloads) {
-          Run run = alone;
-          run.split = split;
-          run.options.bucket_bytes = 20000;
-          Outcome const got = run_with(recipe(sharding, precision, offload, "none", "fast"), run);
-          INFO(std::string(sharding), " ", std::string(precision), " ranks ", split.ranks);
-          REQUIRE(got.losses.size() == want.losses.size());
-          for (std::size_t step = 0; step < want.losses.size(); ++step) {
-            CHECK(got.losses[step] == doctest::Approx(want.losses[step]).epsilon(tolerance));
-            CHECK(got.norms[step] == doctest::Approx(want.norms[step]).epsilon(10 * tolerance));
-          }
-        }
-  }
-}
+TEST_CASE("the fast reduction runs under every sharding and stays close in fp32") { fast_reduction("fp32"); }
+TEST_CASE("the fast reduction runs under every sharding and stays close in fp16") { fast_reduction("fp16"); }
+TEST_CASE("the fast reduction runs under every sharding and stays close in bf16") { fast_reduction("bf16"); }
 
 TEST_CASE("the trace names the first tensor that differs") {
   auto const traced = [](StepTrace& trace, Run run, RecipeTable const& table,
