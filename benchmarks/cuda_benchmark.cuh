@@ -11,6 +11,7 @@
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -232,10 +233,11 @@ void guarded(benchmark::State& state, F const& body) {
 
 /// Times calls of one operation. `make(pool)` gives a call on arrays of its own: as many of them are made and
 /// taken in turn as it takes until all arrays together have four times the bytes of the GPU's cache, so that
-/// what a call reads has left it. A window of calls between two events lasts 5 ms, 10000 times what the
-/// events' clock resolves.
+/// what a call reads has left it. A window of `count` calls between two events lasts 5 ms, 10000 times what
+/// the events' clock resolves; where `count` is 0, it becomes what does. Repetitions share it, since Google
+/// Benchmark requires the same number of iterations of them, and its debug build ends the program otherwise.
 template <class T, class Make>
-void measure(benchmark::State& state, Work const& work, Make const& make) {
+void measure(benchmark::State& state, Work const& work, Make const& make, std::int64_t& count) {
   guarded(state, [&] {
     Machine& on = machine();
     double const copies = copy_rate(), products = product_rate<T>();
@@ -245,9 +247,9 @@ void measure(benchmark::State& state, Work const& work, Make const& make) {
     do calls.push_back(make(pool));
     while (pool.bytes() < 4 * cache && calls.size() < 64);
     std::size_t next = 0;
-    auto const window = [&](std::int64_t count) {
+    auto const window = [&](std::int64_t calls_of_window) {
       return on.seconds([&] {
-        for (std::int64_t i = 0; i < count; ++i) {
+        for (std::int64_t i = 0; i < calls_of_window; ++i) {
           calls[next](on.context);
           next = (next + 1) % calls.size();
         }
@@ -256,7 +258,7 @@ void measure(benchmark::State& state, Work const& work, Make const& make) {
     auto const all = static_cast<std::int64_t>(calls.size());
     window(all);  // plans are made and code is loaded
     double const one = window(all) / static_cast<double>(all);
-    auto const count = std::clamp<std::int64_t>(std::llround(5e-3 / one), 1, 2000);
+    if (count == 0) count = std::clamp<std::int64_t>(std::llround(5e-3 / one), 1, 2000);
     while (state.KeepRunningBatch(count)) state.SetIterationTime(window(count));
     using benchmark::Counter;
     auto const done = static_cast<double>(state.iterations());
@@ -272,7 +274,8 @@ template <class T, class Make>
 void add(std::string const& name, std::string const& detail, Work const& work, Make const& make) {
   std::string const format(ts::name_of(ts::dtype_of<T>));
   benchmark::RegisterBenchmark((name + "/" + format + "/" + detail).c_str(),
-                               [work, make](benchmark::State& state) { measure<T>(state, work, make); })
+                               [work, make, count = std::make_shared<std::int64_t>(0)](
+                                   benchmark::State& state) { measure<T>(state, work, make, *count); })
       ->UseManualTime()
       ->Unit(benchmark::kMicrosecond);
 }
