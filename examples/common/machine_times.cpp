@@ -80,6 +80,13 @@ double at_rates(Parts const& rates, Cost const& cost) {
   return sum;
 }
 
+/// The lane in which an entry waits for others: lanes that compute share the device, and all of the CPU's are
+/// one.
+std::size_t track_of(StepPlan const& plan, Entry const& entry) {
+  bool const with_all = plan.recipe.device == Cpu::name || entry.lane == Lane::gradients;
+  return with_all ? 0 : static_cast<std::size_t>(entry.lane);
+}
+
 /// The seconds of a cost by timings of its kind: their fit, corrected by what it is off at the nearest.
 double fitted(std::vector<TimedCost const*> const& timings, Cost const& cost) {
   constexpr double near_fit = 0.1, near_correction = 0.003;  // squared distances that count as none
@@ -250,18 +257,59 @@ std::optional<Estimate> MachineTimes::seconds(Cost const& cost, std::string_view
                   guessed};
 }
 
+double on_paper(StepPlan const& plan, std::vector<double> const& took) {
+  Schedule const& schedule = plan.train.schedule;
+  std::array<double, lane_count> free{};
+  std::vector<double> done(took.size());
+  for (std::int64_t at = 0; at < schedule.turns(); ++at) {
+    Turn const turn = schedule.turn(at);
+    double& lane = free[track_of(plan, turn.entry)];
+    for (int const wait : turn.waits) lane = std::max(lane, done[static_cast<std::size_t>(wait)]);
+    lane += took[static_cast<std::size_t>(turn.index)];
+    done[static_cast<std::size_t>(turn.index)] = lane;
+  }
+  return *std::max_element(free.begin(), free.end());
+}
+
+std::vector<double> fitted_to(double seconds, StepPlan const& plan, std::vector<double> took) {
+  Schedule const& schedule = plan.train.schedule;
+  std::array<double, lane_count> busy{};
+  for (std::int64_t at = 0; at < schedule.turns(); ++at) {
+    Turn const turn = schedule.turn(at);
+    busy[track_of(plan, turn.entry)] += took[static_cast<std::size_t>(turn.index)];
+  }
+  auto const busiest = static_cast<std::size_t>(std::max_element(busy.begin(), busy.end()) - busy.begin());
+  auto const scaled = [&](double factor) {
+    std::vector<double> all = took;
+    for (std::size_t at = 0; at < all.size(); ++at)
+      if (track_of(plan, schedule.entries[at]) == busiest) all[at] *= factor;
+    return all;
+  };
+  double least = 0.5, most = 2.0;
+  if (on_paper(plan, scaled(least)) > seconds || on_paper(plan, scaled(most)) < seconds) return took;
+  constexpr int halvings = 40;
+  for (int halving = 0; halving < halvings; ++halving) {
+    double const factor = 0.5 * (least + most);
+    (on_paper(plan, scaled(factor)) < seconds ? least : most) = factor;
+  }
+  return scaled(most);
+}
+
 std::optional<PredictedStep> MachineTimes::step(StepPlan const& plan, std::vector<Cost> const& costs,
                                                 std::string* unknown) const {
   Schedule const& schedule = plan.train.schedule;
   std::string_view const precision = plan.recipe.names.precision;
   PredictedStep step;
+  std::map<std::pair<std::string_view, Parts>, std::optional<Estimate>> known;  // layers are alike
   std::vector<double> took(schedule.entries.size());
   for (std::size_t index = 0; index < took.size();) {
     // Moves of a bucket are one call.
     auto const size = static_cast<std::size_t>(bucket_size(schedule.entries, static_cast<int>(index)));
     Cost cost = costs[index];
     for (std::size_t other = index + 1; other < index + size; ++other) cost.bytes += costs[other].bytes;
-    auto const estimate = seconds(cost, precision, plan.shape.world);
+    auto const [found, is_new] = known.try_emplace({costs[index].what, parts_of(cost)});
+    if (is_new) found->second = seconds(cost, precision, plan.shape.world);
+    std::optional<Estimate> const& estimate = found->second;
     if (!estimate) {
       if (unknown) *unknown = cost.what;
       return std::nullopt;
@@ -270,19 +318,7 @@ std::optional<PredictedStep> MachineTimes::step(StepPlan const& plan, std::vecto
     if (estimate->guessed) step.guessed += estimate->seconds;
     index += size;
   }
-  bool const one_lane = plan.recipe.device == Cpu::name;
-  std::array<double, lane_count> free{};
-  std::vector<double> done(took.size());
-  for (std::int64_t at = 0; at < schedule.turns(); ++at) {
-    Turn const turn = schedule.turn(at);
-    // Lanes that compute share the device.
-    bool const with_all = one_lane || turn.entry.lane == Lane::gradients;
-    double& lane = free[with_all ? 0 : static_cast<std::size_t>(turn.entry.lane)];
-    for (int const wait : turn.waits) lane = std::max(lane, done[static_cast<std::size_t>(wait)]);
-    lane += took[static_cast<std::size_t>(turn.index)];
-    done[static_cast<std::size_t>(turn.index)] = lane;
-  }
-  step.seconds = *std::max_element(free.begin(), free.end());
+  step.seconds = on_paper(plan, took);
   return step;
 }
 

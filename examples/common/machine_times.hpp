@@ -38,6 +38,13 @@ struct PredictedStep {
   double guessed = 0;  ///< of that, in entries of kinds that were not measured
 };
 
+/// The seconds of a plan's training schedule on paper, of its entries' seconds: those of a lane one after the
+/// other, each after those that it waits for; on the CPU, whose lanes are one, all of them.
+double on_paper(StepPlan const& plan, std::vector<double> const& took);
+/// The same entries' seconds of a step that took `seconds`: those of the busiest lane times one factor from
+/// 0.5 to 2. As they were where none makes it so.
+std::vector<double> fitted_to(double seconds, StepPlan const& plan, std::vector<double> took);
+
 /// The times of one device.
 class MachineTimes {
  public:
@@ -69,9 +76,8 @@ class MachineTimes {
   /// measured ones are interpolated, and beyond them cores are shared. Nothing where no rate is known.
   std::optional<Estimate> seconds(Cost const& cost, std::string_view precision, int ranks) const;
 
-  /// Runs a plan's training schedule on paper: entries of a lane one after the other, each after those that
-  /// it waits for; on the CPU, whose lanes are one, all of them. The data's way to the device is left out.
-  /// Nothing where a time is not known, with the entry's kind in `unknown`.
+  /// Runs a plan's training schedule on paper. The data's way to the device is left out. Nothing where a time
+  /// is not known, with the entry's kind in `unknown`.
   std::optional<PredictedStep> step(StepPlan const& plan, std::vector<Cost> const& costs,
                                     std::string* unknown = nullptr) const;
 

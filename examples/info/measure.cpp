@@ -119,25 +119,32 @@ class Collected {
  public:
   /// Takes one step as a whole: where ranks share cores, an entry that was quick made another wait. It is the
   /// fastest, which something else disturbed the least, or on a GPU, whose clocks follow its power, the
-  /// median.
+  /// median. There events between entries hold up what they time, so that times are fitted to the
+  /// `undisturbed` seconds of a step without.
   void add(std::string const& precision, int ranks, std::vector<cli::Cost> const& costs,
-           cli::RankTimes const& timed, Schedule const& schedule, bool clocks_vary) {
+           cli::RankTimes const& timed, StepPlan const& plan, std::optional<double> undisturbed) {
+    bool const clocks_vary = plan.recipe.device != Cpu::name;
+    Schedule const& schedule = plan.train.schedule;
     std::vector<cli::TimedStep const*> steps;
     for (cli::TimedStep const& step : timed.steps) steps.push_back(&step);
     std::sort(steps.begin(), steps.end(), [](cli::TimedStep const* one, cli::TimedStep const* other) {
       return one->whole.size() < other->whole.size();
     });
-    std::map<Key, std::pair<double, double>> sums;  // seconds and turns
-    for (cli::TimedTurn const& turn : steps[clocks_vary ? steps.size() / 2 : 0]->turns) {
-      auto const at = static_cast<std::size_t>(turn.entry);
+    cli::TimedStep const& chosen = *steps[clocks_vary ? steps.size() / 2 : 0];
+    std::vector<double> took(schedule.entries.size());  // each in one turn, since accumulation is 1
+    for (cli::TimedTurn const& turn : chosen.turns)
+      took[static_cast<std::size_t>(turn.entry)] = static_cast<double>(turn.ran.size()) * 1e-9;
+    if (undisturbed) took = cli::fitted_to(*undisturbed, plan, took);
+    std::map<Key, std::pair<double, double>> sums;  // seconds and entries
+    for (std::size_t at = 0; at < took.size(); ++at) {
       cli::Cost const& cost = costs[at];
       if (schedule.entries[at].bucket >= 0 || cost.operations == 0) continue;  // one call of several; nothing
       Key const key{precision,  ranks,          cost.what, cost.flops, cost.attention_flops,
                     cost.bytes, cost.operations};
       all_[key].first = cost;
-      auto& [seconds, turns] = sums[key];
-      seconds += static_cast<double>(turn.ran.size()) * 1e-9;
-      ++turns;
+      auto& [seconds, entries] = sums[key];
+      seconds += took[at];
+      ++entries;
     }
     for (auto const& [key, sum] : sums) all_[key].second.push_back(sum.first / sum.second);
   }
@@ -155,19 +162,23 @@ class Collected {
 };
 
 /// Trains until the device has the clocks that its power allows in a run, not those of its first moments, and
-/// the host's part of a step its memory and its threads at hand.
-void warm_up(comm::Comm& comm, AnyTrainer& trainer, Batch const& batch) {
+/// the host's part of a step its memory and its threads at hand. The seconds of a step then: the median of
+/// the later half.
+double warm_up(comm::Comm& comm, AnyTrainer& trainer, Batch const& batch) {
   constexpr double enough_s = 0.3;
   auto const start = Clock::now();
   auto const goes_on = [&] {
     bool const over = std::chrono::duration<double>(Clock::now() - start).count() >= enough_s;
     return comm::unanimous(comm, !comm.is_root() || !over);
   };
+  std::vector<double> steps;
   do {
-    Ticket before = trainer.step(batch);
-    trainer.step(batch).get();  // two, so that the device does not wait for this loop
+    Ticket before = trainer.step(batch);  // two, so that the device does not wait for this loop
+    steps.push_back(trainer.step(batch).get().interval);
     before.get();
   } while (goes_on());
+  steps.erase(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(steps.size() / 2));
+  return cli::median(steps);
 }
 
 void time_steps(comm::Comm& comm, cli::ModelChoice const& model, RecipeTable const& recipe,
@@ -181,7 +192,8 @@ void time_steps(comm::Comm& comm, cli::ModelChoice const& model, RecipeTable con
   batch.sequence = options.sequence;
   batch.tokens = tokens_of(batch.elements(), model.sizes.vocabulary);
   batch.targets = batch.tokens;
-  if (clocks_vary && recipe.names.offload != "nvme") warm_up(comm, *trainer, batch);
+  std::optional<double> undisturbed;
+  if (clocks_vary && recipe.names.offload != "nvme") undisturbed = warm_up(comm, *trainer, batch);
   cli::StepTimer timer(*trainer, comm.rank());
   double taken = 0;
   for (int step = 0; step <= most_steps; ++step) {  // the first pays for what steps and timing make
@@ -196,7 +208,7 @@ void time_steps(comm::Comm& comm, cli::ModelChoice const& model, RecipeTable con
     trainer->record(recorder, observer);
   };
   collected.add(std::string(recipe.names.precision), comm.world(), cli::costs_of(record), timer.take(),
-                trainer->plan().train.schedule, clocks_vary);
+                trainer->plan(), undisturbed);
 }
 
 /// Trains a few steps and keeps the times of their entries; nothing where the recipe is none of this build or

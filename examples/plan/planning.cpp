@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <exception>
+#include <limits>
 #include <utility>
 
 #include "tessera/plan/listing.hpp"
@@ -68,26 +69,27 @@ void add_plan(Planned& row, Point const& point, TrainerOptions const& options, M
       over(ranks, all.nvme, " on NVMe", limit.nvme);
   }
   if (search_time == 0.0) return;
-  auto const fits_with = [&](UnitLister const& list, StepShape const& other) {
+  auto const share_with = [&](UnitLister const& list, StepShape const& other) {
     try {
-      return footprint(list, point.recipe, other).within(limit);
+      return footprint(list, point.recipe, other).share_of(limit);
     } catch (Error const&) {  // beyond what can be planned
-      return false;
+      return std::numeric_limits<double>::infinity();
     }
   };
-  auto const fits = [&](StepShape const& other) { return fits_with(units, other); };
+  auto const share_of = [&](StepShape const& other) { return share_with(units, other); };
   // The model that a run of this sequence gets: positions that nobody gave follow it.
-  auto const fits_as_run = [&](StepShape const& other) {
-    if (point.own_positions) return fits(other);
+  auto const share_as_run = [&](StepShape const& other) {
+    if (point.own_positions) return share_of(other);
     cli::ModelChoice model = point.model;
     model.sizes.positions = 0;
-    return fits_with(
+    return share_with(
         cli::trained_units(cli::with_sizes(model, other.sequence, 0).built.units(), point.recipe, options),
         other);
   };
-  row.largest_batch = largest_batch(shape, row.fits(), Deadline(search_time), fits);
+  double const share = row.footprint.share_of(limit);
+  row.largest_batch = largest_batch(shape, share, Deadline(search_time), share_of);
   std::int64_t const positions = point.own_positions ? point.model.sizes.positions : most_sequence;
-  row.longest_sequence = longest_sequence(shape, row.fits(), positions, Deadline(search_time), fits_as_run);
+  row.longest_sequence = longest_sequence(shape, share, positions, Deadline(search_time), share_as_run);
 }
 
 }  // namespace

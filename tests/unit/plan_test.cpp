@@ -439,37 +439,6 @@ TEST_CASE("the page cache of a container does not count as taken") {
   CHECK(available() == 100000);
 }
 
-TEST_CASE("searches end where the bytes, the search or the time does") {
-  StepShape shape = shape_of(1, 1, 4, 96);
-  int asked = 0;
-  auto const within = [&](std::int64_t limit) {
-    return [&asked, limit](StepShape const& other) {
-      ++asked;
-      return 10 * other.batch + other.sequence <= limit;
-    };
-  };
-  Deadline const later(3600.0), now(0.0);
-  auto const batch = [&](bool fits, std::int64_t limit) {
-    return largest_batch(shape, fits, later, within(limit));
-  };
-  CHECK(batch(true, 96 + 370).value == 37);
-  CHECK(batch(true, 96 + 379).text() == "37");
-  CHECK(batch(true, 96 + 40).value == 4);
-  CHECK(batch(false, 96 + 30).value == 3);
-  CHECK(batch(false, 96 + 9).value == 0);
-  CHECK(batch(false, 96 + 9).exact);
-  CHECK(batch(true, 1 << 30).text() == "at least 65536");
-  shape.sequence = 1 << 20;  // no micro-batch takes more than 2^28 tokens
-  CHECK(batch(true, std::int64_t{1} << 40).text() == "256");
-  shape.sequence = 96;
-  CHECK(longest_sequence(shape, true, 1024, later, within(1 << 30)).text() == "1024");
-  CHECK(longest_sequence(shape, true, 1024, later, within(40 + 700)).text() == "700");
-  CHECK(longest_sequence(shape, false, 1024, later, within(40 + 50)).text() == "50");
-  asked = 0;
-  CHECK(largest_batch(shape, true, now, within(1 << 30)).text() == "at least 4");
-  CHECK(asked == 0);
-}
-
 TEST_CASE("a plan for its bytes alone has the bytes of the whole plan") {
   for (std::string_view const sharding : {"dp", "zs0", "zs2", "zs3"})
     for (std::string_view const recompute : {"none", "block"})

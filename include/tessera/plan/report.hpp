@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <functional>
@@ -123,6 +124,15 @@ struct Footprint {
   bool within(MemoryLimit const& limit) const {
     return device <= limit.device && host <= limit.host && nvme <= limit.nvme;
   }
+  /// The largest share that it takes of a limit: above 1 where it is not within all of them.
+  double share_of(MemoryLimit const& limit) const {
+    auto const share = [](std::int64_t bytes, std::int64_t most) {
+      return static_cast<double>(bytes) / static_cast<double>(std::max<std::int64_t>(most, 1));
+    };
+    double const most =
+        std::max({share(device, limit.device), share(host, limit.host), share(nvme, limit.nvme)});
+    return within(limit) ? std::min(most, 1.0) : std::max(most, std::nextafter(1.0, 2.0));
+  }
 };
 
 /// Ranks differ only where some own flat groups: each of these, and all others alike. `root`: the plan of
@@ -176,46 +186,55 @@ struct Largest {
   std::string text() const { return detail::sentence({exact ? "" : "at least ", value}); }
 };
 
-/// Whether a shape fits; a larger one than one that does not must not.
-using FitsFunction = detail::FunctionRef<bool(StepShape const&)>;
+/// What a shape takes of what there is: up to 1 it fits. A larger one must not take less. Infinity says that
+/// it does not fit, and no more.
+using ShareFunction = detail::FunctionRef<double(StepShape const&)>;
 
-/// The largest `field` of a shape, up to `most`, that fits. `fits`: the shape itself does; else it does not.
-TESSERA_COLD inline Largest largest_that_fits(StepShape shape, std::int64_t StepShape::*field, bool fits,
+/// The largest `field` of a shape, up to `most`, that fits. `share`: what the shape itself takes. Shares grow
+/// about in proportion, so that the next to try is where the line through the last two reaches 1, and every
+/// third time the middle of what is left.
+TESSERA_COLD inline Largest largest_that_fits(StepShape shape, std::int64_t StepShape::*field, double share,
                                               std::int64_t most, Deadline const& deadline,
-                                              FitsFunction const& try_shape) {
-  Largest found{fits ? shape.*field : 0, true};
-  if (!fits) most = std::min(most, shape.*field - 1);
-  auto const goes = [&](std::int64_t value) TESSERA_COLD {
-    if (value > most || !found.exact) return false;
-    found.exact = !deadline.over();
-    shape.*field = value;
-    return found.exact && try_shape(shape);
+                                              ShareFunction const& share_of) {
+  struct Tried {
+    double value, share;
   };
-  std::int64_t step = 1;
-  for (; goes(found.value + step); step *= 2) found.value += step;
-  for (; step > 0; step /= 2)
-    if (goes(found.value + step)) found.value += step;
-  return found;
+  bool const fits = share <= 1.0;
+  std::int64_t low = fits ? shape.*field : 0, high = fits ? most + 1 : std::min(most + 1, shape.*field);
+  Tried before{}, last{static_cast<double>(shape.*field), share};
+  for (int turn = 1; high - low > 1; ++turn) {
+    if (deadline.over()) return {low, false};
+    // Doubling, until something does not fit; then halving.
+    std::int64_t next = high > most ? 2 * low + 1 : low + (high - low) / 2;
+    double const slope = (last.share - before.share) / (last.value - before.value);
+    if (turn > 1 && turn % 3 != 0 && std::isfinite(slope) && slope > 0.0)
+      next = static_cast<std::int64_t>(
+          std::clamp(last.value + (1.0 - last.share) / slope, 0.0, static_cast<double>(high)));
+    shape.*field = std::clamp(next, low + 1, high - 1);
+    before = std::exchange(last, {static_cast<double>(shape.*field), share_of(shape)});
+    (last.share <= 1.0 ? low : high) = shape.*field;
+  }
+  return {low, true};
 }
 
 /// A trainer takes up to 2^28 tokens a micro-batch.
 inline constexpr std::int64_t most_tokens = std::int64_t{1} << 28;
 
 /// The largest micro-batch of the same sequence. The search ends at 65536.
-inline Largest largest_batch(StepShape const& shape, bool fits, Deadline const& deadline,
-                             FitsFunction const& try_shape) {
+inline Largest largest_batch(StepShape const& shape, double share, Deadline const& deadline,
+                             ShareFunction const& share_of) {
   constexpr std::int64_t end = 1 << 16;
-  Largest found = largest_that_fits(shape, &StepShape::batch, fits,
-                                    std::min(end, most_tokens / shape.sequence), deadline, try_shape);
+  Largest found = largest_that_fits(shape, &StepShape::batch, share,
+                                    std::min(end, most_tokens / shape.sequence), deadline, share_of);
   found.exact = found.exact && found.value < end;
   return found;
 }
 
 /// The longest sequence of the same micro-batch.
-inline Largest longest_sequence(StepShape const& shape, bool fits, std::int64_t positions,
-                                Deadline const& deadline, FitsFunction const& try_shape) {
-  return largest_that_fits(shape, &StepShape::sequence, fits, std::min(positions, most_tokens / shape.batch),
-                           deadline, try_shape);
+inline Largest longest_sequence(StepShape const& shape, double share, std::int64_t positions,
+                                Deadline const& deadline, ShareFunction const& share_of) {
+  return largest_that_fits(shape, &StepShape::sequence, share, std::min(positions, most_tokens / shape.batch),
+                           deadline, share_of);
 }
 
 /// What would fit in place of a plan that does not.
@@ -272,19 +291,22 @@ inline Advice advise(UnitLister const& units, RecipeTable const& recipe, StepSha
       break;
     }
   }
-  auto const fits = [&](StepShape const& other) { return footprint(units, recipe, other).within(limit); };
-  advice.batch = largest_batch(shape, false, Deadline(seconds), fits);
-  advice.sequence = longest_sequence(shape, false, positions, Deadline(seconds), fits);
+  constexpr double too_big = std::numeric_limits<double>::infinity();
+  auto const share_of = [&](StepShape const& other) {
+    return footprint(units, recipe, other).share_of(limit);
+  };
+  advice.batch = largest_batch(shape, too_big, Deadline(seconds), share_of);
+  advice.sequence = longest_sequence(shape, too_big, positions, Deadline(seconds), share_of);
   if (advice.recipe || advice.batch.value > 0 || advice.sequence.value > 0) return advice;
   advice.leanest = leanest_recipe(recipe, shape.world);
-  auto const leanest_fits = [&](StepShape const& other) {
-    return footprint(units, *advice.leanest, other).within(limit);
+  auto const leanest_share = [&](StepShape const& other) {
+    return footprint(units, *advice.leanest, other).share_of(limit);
   };
-  advice.leanest_batch = largest_batch(shape, false, end, leanest_fits);
+  advice.leanest_batch = largest_batch(shape, too_big, end, leanest_share);
   if (advice.leanest_batch.value > 0) return advice;
   StepShape single = shape;
   single.batch = 1;
-  advice.leanest_sequence = longest_sequence(single, false, positions, end, leanest_fits);
+  advice.leanest_sequence = longest_sequence(single, too_big, positions, end, leanest_share);
   return advice;
 }
 

@@ -190,6 +190,33 @@ TEST_CASE("a step's time is that of its entries: one after the other on the CPU,
     }
 }
 
+TEST_CASE("times that events held up are fitted to a step without, in the lane that is busy the longest") {
+  Recorded const step = recorded(
+      parse_recipe({.device = "cuda", .sharding = "zero2", .precision = "fp32", .offload = "cpu_optimizer"}),
+      1);
+  Schedule const& schedule = step.plan->train.schedule;
+  std::vector<double> took(schedule.entries.size());
+  for (std::size_t at = 0; at < took.size(); ++at)
+    took[at] = (schedule.entries[at].lane == Lane::host ? 5e-9 : 1e-9) * step.costs[at].bytes;
+  double const before = cli::on_paper(*step.plan, took);
+  for (double const share : {0.8, 1.0, 1.25}) {
+    std::vector<double> const fitted = cli::fitted_to(share * before, *step.plan, took);
+    CHECK(cli::on_paper(*step.plan, fitted) == doctest::Approx(share * before).epsilon(1e-6));
+    double factor = 0;
+    for (std::size_t at = 0; at < took.size(); ++at) {
+      if (schedule.entries[at].lane != Lane::host) {
+        CHECK(fitted[at] == took[at]);
+      } else if (took[at] > 0) {
+        if (factor == 0) factor = fitted[at] / took[at];
+        CHECK(fitted[at] == doctest::Approx(factor * took[at]).epsilon(1e-9));
+      }
+    }
+    CHECK((share < 1 ? factor < share
+                     : factor >= doctest::Approx(share)));  // other lanes take some of the step
+  }
+  for (double const share : {0.01, 10.0}) CHECK(cli::fitted_to(share * before, *step.plan, took) == took);
+}
+
 TEST_CASE("an unknown time is no time") {
   Recorded const step = recorded(recipe("zs3", "bf16", "cpu_full"), 2);
   cli::MachineTimes times("cpu", "a machine");

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// Searches for the largest batch and the longest sequence that fit.
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include <doctest/doctest.h>
+
+#include "tessera/plan/report.hpp"
+
+namespace {
+
+using namespace tessera;
+
+StepShape const samples_of_96{.batch = 4, .sequence = 96};
+
+}  // namespace
+
+TEST_CASE("a footprint takes a share above 1 of limits that it is not within, by however little") {
+  constexpr std::int64_t most = std::int64_t{1} << 50;
+  for (std::int64_t const more : {std::int64_t{-1}, std::int64_t{0}, std::int64_t{1}}) {
+    CAPTURE(more);
+    CHECK((Footprint{.device = most + more}.share_of({.device = most}) > 1.0) == (more > 0));
+    CHECK((Footprint{.device = 1, .host = most + more}.share_of({.device = 2, .host = most}) > 1.0) ==
+          (more > 0));
+    CHECK((Footprint{.nvme = more + 1}.share_of({.nvme = 0}) > 1.0) == (more >= 0));
+  }
+  CHECK(Footprint{.device = 3, .host = 1}.share_of({.device = 4, .host = 4}) == 0.75);
+  CHECK(Footprint{.device = most}.share_of({}) < 1.0);
+}
+
+TEST_CASE("searches end where the bytes, the search or the time does") {
+  StepShape shape = samples_of_96;
+  constexpr double fits = 0.5, too_big = std::numeric_limits<double>::infinity();
+  int asked = 0;
+  auto const within = [&](std::int64_t limit) {
+    return [&asked, limit](StepShape const& other) {
+      ++asked;
+      return static_cast<double>(10 * other.batch + other.sequence) / static_cast<double>(limit);
+    };
+  };
+  Deadline const later(3600.0), now(0.0);
+  auto const batch = [&](double share, std::int64_t limit) {
+    return largest_batch(shape, share, later, within(limit));
+  };
+  CHECK(batch(fits, 96 + 370).value == 37);
+  CHECK(batch(fits, 96 + 379).text() == "37");
+  CHECK(batch(fits, 96 + 40).value == 4);
+  CHECK(batch(too_big, 96 + 30).value == 3);
+  CHECK(batch(too_big, 96 + 9).value == 0);
+  CHECK(batch(too_big, 96 + 9).exact);
+  CHECK(batch(fits, 1 << 30).text() == "at least 65536");
+  shape.sequence = 1 << 20;  // no micro-batch takes more than 2^28 tokens
+  CHECK(batch(fits, std::int64_t{1} << 40).text() == "256");
+  shape.sequence = 96;
+  CHECK(longest_sequence(shape, fits, 1024, later, within(1 << 30)).text() == "1024");
+  CHECK(longest_sequence(shape, fits, 1024, later, within(40 + 700)).text() == "700");
+  CHECK(longest_sequence(shape, too_big, 1024, later, within(40 + 50)).text() == "50");
+  asked = 0;
+  CHECK(largest_batch(shape, fits, now, within(1 << 30)).text() == "at least 4");
+  CHECK(asked == 0);
+}
+
+TEST_CASE("a search finds the last that fits, in a few tries where shares grow in proportion") {
+  StepShape const shape = samples_of_96;
+  constexpr double unknown = std::numeric_limits<double>::infinity();
+  Deadline const later(3600.0);
+  for (std::int64_t const last : {1, 3, 4, 5, 17, 1000, 65535}) {
+    double const end = static_cast<double>(last) + 0.5;
+    int asked = 0;
+    auto const search = [&](auto const& share, bool knows) {
+      asked = 0;
+      auto const share_of = [&](StepShape const& other) {
+        ++asked;
+        return static_cast<double>(share(static_cast<double>(other.batch)));
+      };
+      double const here = share(static_cast<double>(shape.batch));
+      return largest_batch(shape, here <= 1.0 || knows ? here : unknown, later, share_of).value;
+    };
+    for (bool const knows : {true, false}) {
+      CAPTURE(last);
+      CAPTURE(knows);
+      CHECK(search([&](double at) { return (3.0 + at) / (3.0 + end); }, knows) == last);
+      CHECK(asked <= 5);
+      CHECK(search([&](double at) { return at <= end ? 0.0 : 9.0; }, knows) == last);
+      CHECK(search([&](double at) { return at <= end ? 1.0 : unknown; }, knows) == last);
+      CHECK(search([&](double at) { return std::pow(at / end, 8.0); }, knows) == last);
+      CHECK(search([&](double at) { return std::pow(at / end, 0.1); }, knows) == last);
+      CHECK(asked < 60);
+    }
+  }
+}
