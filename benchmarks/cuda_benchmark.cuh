@@ -233,9 +233,10 @@ void guarded(benchmark::State& state, F const& body) {
 
 /// Times calls of one operation. `make(pool)` gives a call on arrays of its own: as many of them are made and
 /// taken in turn as it takes until all arrays together have four times the bytes of the GPU's cache, so that
-/// what a call reads has left it. A window of `count` calls between two events lasts 5 ms, 10000 times what
-/// the events' clock resolves; where `count` is 0, it becomes what does. Repetitions share it, since Google
-/// Benchmark requires the same number of iterations of them, and its debug build ends the program otherwise.
+/// what a call reads has left it. A window of `count` calls, at most 2000, between two events lasts 5 ms,
+/// 10000 times what the events' clock resolves; a `count` of 0 is set to the number that does. Repetitions
+/// share it, since Google Benchmark requires the same number of iterations of them, and its debug build ends
+/// the program otherwise.
 template <class T, class Make>
 void measure(benchmark::State& state, Work const& work, Make const& make, std::int64_t& count) {
   guarded(state, [&] {

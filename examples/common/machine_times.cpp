@@ -80,8 +80,7 @@ double at_rates(Parts const& rates, Cost const& cost) {
   return sum;
 }
 
-/// The lane in which an entry waits for others: lanes that compute share the device, and all of the CPU's are
-/// one.
+/// The lane whose time an entry takes: lanes that compute share the device, and on the CPU all are one.
 std::size_t track_of(StepPlan const& plan, Entry const& entry) {
   bool const with_all = plan.recipe.device == Cpu::name || entry.lane == Lane::gradients;
   return with_all ? 0 : static_cast<std::size_t>(entry.lane);
@@ -285,7 +284,7 @@ std::vector<double> fitted_to(double seconds, StepPlan const& plan, std::vector<
       if (track_of(plan, schedule.entries[at]) == busiest) all[at] *= factor;
     return all;
   };
-  double least = 0.5, most = 2.0;
+  double least = 0.5, most = 1.0;
   if (on_paper(plan, scaled(least)) > seconds || on_paper(plan, scaled(most)) < seconds) return took;
   constexpr int halvings = 40;
   for (int halving = 0; halving < halvings; ++halving) {

@@ -39,10 +39,10 @@ struct PredictedStep {
 };
 
 /// The seconds of a plan's training schedule on paper, of its entries' seconds: those of a lane one after the
-/// other, each after those that it waits for; on the CPU, whose lanes are one, all of them.
+/// other, on the CPU all of them, each after those that it waits for.
 double on_paper(StepPlan const& plan, std::vector<double> const& took);
-/// The same entries' seconds of a step that took `seconds`: those of the busiest lane times one factor from
-/// 0.5 to 2. As they were where none makes it so.
+/// The same entries' seconds in a step that took `seconds`, less than on paper: those of the busiest lane
+/// times one factor from 0.5 to 1. Where no such factor does, they stay as they are.
 std::vector<double> fitted_to(double seconds, StepPlan const& plan, std::vector<double> took);
 
 /// The times of one device.

@@ -163,20 +163,25 @@ class Collected {
 
 /// Trains until the device has the clocks that its power allows in a run, not those of its first moments, and
 /// the host's part of a step its memory and its threads at hand. The seconds of a step then: the median of
-/// the later half.
-double warm_up(comm::Comm& comm, AnyTrainer& trainer, Batch const& batch) {
+/// the later half of those that were not skipped; nothing where all were.
+std::optional<double> warm_up(comm::Comm& comm, AnyTrainer& trainer, Batch const& batch) {
   constexpr double enough_s = 0.3;
   auto const start = Clock::now();
   auto const goes_on = [&] {
     bool const over = std::chrono::duration<double>(Clock::now() - start).count() >= enough_s;
     return comm::unanimous(comm, !comm.is_root() || !over);
   };
+  constexpr int least_turns = 4;  // the first have memory and threads to wake
+  int turns = 0;
   std::vector<double> steps;
   do {
     Ticket before = trainer.step(batch);  // two, so that the device does not wait for this loop
-    steps.push_back(trainer.step(batch).get().interval);
+    StepReport const report = trainer.step(batch).get();
+    if (!report.skipped) steps.push_back(report.interval);
     before.get();
-  } while (goes_on());
+    ++turns;
+  } while (goes_on() || turns < least_turns);
+  if (steps.empty()) return std::nullopt;
   steps.erase(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(steps.size() / 2));
   return cli::median(steps);
 }

@@ -186,13 +186,13 @@ struct Largest {
   std::string text() const { return detail::sentence({exact ? "" : "at least ", value}); }
 };
 
-/// What a shape takes of what there is: up to 1 it fits. A larger one must not take less. Infinity says that
-/// it does not fit, and no more.
+/// What a shape takes of what there is: up to 1 it fits; a larger one than one that does not must not fit.
+/// Infinity says that it does not, and no more.
 using ShareFunction = detail::FunctionRef<double(StepShape const&)>;
 
 /// The largest `field` of a shape, up to `most`, that fits. `share`: what the shape itself takes. Shares grow
-/// about in proportion, so that the next to try is where the line through the last two reaches 1, and every
-/// third time the middle of what is left.
+/// about in proportion, so that the next to try is where the line through the last two reaches 1. Every third
+/// time, and where there is no such line, it is twice the largest that fits, or the middle once one did not.
 TESSERA_COLD inline Largest largest_that_fits(StepShape shape, std::int64_t StepShape::*field, double share,
                                               std::int64_t most, Deadline const& deadline,
                                               ShareFunction const& share_of) {
