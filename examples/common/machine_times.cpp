@@ -299,16 +299,13 @@ std::optional<PredictedStep> MachineTimes::step(StepPlan const& plan, std::vecto
   Schedule const& schedule = plan.train.schedule;
   std::string_view const precision = plan.recipe.names.precision;
   PredictedStep step;
-  std::map<std::pair<std::string_view, Parts>, std::optional<Estimate>> known;  // layers are alike
   std::vector<double> took(schedule.entries.size());
   for (std::size_t index = 0; index < took.size();) {
     // Moves of a bucket are one call.
     auto const size = static_cast<std::size_t>(bucket_size(schedule.entries, static_cast<int>(index)));
     Cost cost = costs[index];
     for (std::size_t other = index + 1; other < index + size; ++other) cost.bytes += costs[other].bytes;
-    auto const [found, is_new] = known.try_emplace({costs[index].what, parts_of(cost)});
-    if (is_new) found->second = seconds(cost, precision, plan.shape.world);
-    std::optional<Estimate> const& estimate = found->second;
+    auto const estimate = seconds(cost, precision, plan.shape.world);
     if (!estimate) {
       if (unknown) *unknown = cost.what;
       return std::nullopt;
