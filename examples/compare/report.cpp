@@ -254,7 +254,8 @@ Row row_of(Measured const& of, Measured const* base, std::vector<Measured> const
     row["predicted_step_time_s"] = *of.predicted.step_s;
     row["predicted_tokens_per_sec"] = *rate;
     row["predicted_guessed_pct"] = 100.0 * of.predicted.guessed;
-    if (of.ok()) row["prediction_error_pct"] = 100.0 * (*rate / of.tokens_per_second() - 1.0);
+    if (auto const updates = rate_of_updates(of); of.ok() && updates)
+      row["prediction_error_pct"] = 100.0 * (*rate / *updates - 1.0);
   }
   if (Measured const* twin = twin_of(of, all, settings)) row["same_program_as"] = twin->point.experiment;
   if (of.ok()) {
@@ -350,6 +351,23 @@ bool skips_much(Measured const& row) {
   double steps = 0.0;
   for (Repeat const& repeat : row.repeats) steps += static_cast<double>(repeat.timed.seconds.size());
   return static_cast<double>(timed_skips(row)) > cli::steady_share * steps;
+}
+
+std::optional<double> rate_of_updates(Measured const& row) {
+  double seconds = 0.0, steps = 0.0, updating_seconds = 0.0, updates = 0.0;
+  for (Repeat const& repeat : row.repeats)
+    for (std::size_t step = 0; step < repeat.timed.seconds.size(); ++step) {
+      double const took = repeat.timed.seconds[step];
+      seconds += took;
+      ++steps;
+      std::size_t const at = static_cast<std::size_t>(repeat.untimed) + step;
+      if (at < repeat.log.size() && repeat.log[at].skipped) continue;
+      updating_seconds += took;
+      ++updates;
+    }
+  if (updates == steps) return row.tokens_per_second();
+  if (updating_seconds <= 0.0) return std::nullopt;
+  return row.tokens_per_second() * (seconds / steps) * (updates / updating_seconds);
 }
 
 std::optional<double> speedup_uncertainty(Measured const& row, Measured const& base) {

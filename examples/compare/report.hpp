@@ -46,6 +46,8 @@ std::optional<bool> is_unsteady(Measured const& row);
 /// than that of training.
 std::int64_t timed_skips(Measured const& row);
 bool skips_much(Measured const& row);
+/// Tokens a second of the timed steps that updated, which is what a prediction is of; nothing where none did.
+std::optional<double> rate_of_updates(Measured const& row);
 /// By how much one row's speed over another's may be off: both spreads, times the speed or 1, whichever is
 /// more. Nothing where one of them is not known.
 std::optional<double> speedup_uncertainty(Measured const& row, Measured const& base);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -92,25 +93,30 @@ std::vector<Probe> probes_of(Measuring const& what) {
              size(32, 2048, 4, 512, large),  size(4, 128, 8, 128)};
   std::vector<Probe> probes;
   if (what.model) probes.push_back({{what.model->name, 0, what.batch, what.sequence}, plain});
-  if (!what.nvme_path.empty()) probes.push_back({sizes[0], {"zero3", "nvme", "none"}});
   probes.push_back({sizes[0], plain});
+  if (!what.nvme_path.empty()) probes.push_back({sizes[0], {"zero3", "nvme", "none"}});
   probes.push_back({sizes[1], plain});
   for (Kind const& kind : others) probes.push_back({sizes[0], kind});
   probes.push_back({sizes[2], plain});
   probes.push_back({sizes[2], with_all_on_host});
   if (!what.nvme_path.empty()) probes.push_back({sizes[2], {"zero3", "nvme", "none"}});
   for (std::size_t at = 3; at < sizes.size(); ++at) probes.push_back({sizes[at], plain});
-  // The host's first work in a step takes longer than what comes then, and most models have more layers.
+  // The host's first work in a step takes longer than what comes then, and a GPU's clocks follow its power,
+  // which in two layers is mostly that of the head's products; most models have more layers.
   if (what.device != Cpu::name)
     for (Probe& probe : probes)
-      if (probe.kind.offload.starts_with("cpu")) probe.size.layers = 6;
+      if (probe.size.layers > 0 && probe.kind.offload != "nvme") probe.size.layers = 6;
   return probes;
 }
 
+/// Tokens as often as words are in a text (Zipf: the n-th of them 1/n times as often as the first), on which
+/// the embedding's gradient depends.
 std::vector<std::int32_t> tokens_of(std::int64_t count, std::int64_t vocabulary) {
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(count));
-  for (std::size_t at = 0; at < tokens.size(); ++at)
-    tokens[at] = static_cast<std::int32_t>(at * 2654435761u % static_cast<std::uint64_t>(vocabulary));
+  for (std::size_t at = 0; at < tokens.size(); ++at) {
+    auto const share = static_cast<double>(at * 2654435761u % 1000003u) / 1000003.0;
+    tokens[at] = static_cast<std::int32_t>(std::pow(static_cast<double>(vocabulary), share)) - 1;
+  }
   return tokens;
 }
 
@@ -120,10 +126,12 @@ class Collected {
   /// Takes one step as a whole: where ranks share cores, an entry that was quick made another wait. It is the
   /// fastest, which something else disturbed the least, or on a GPU, whose clocks follow its power, the
   /// median. There events between entries hold up what they time, so that times are fitted to the
-  /// `undisturbed` seconds of a step without.
+  /// `undisturbed` seconds of a step without. Of a training with state on a disk only moves are taken: what
+  /// else it does waits for the disk's threads, and others time it alone.
   void add(std::string const& precision, int ranks, std::vector<cli::Cost> const& costs,
            cli::RankTimes const& timed, StepPlan const& plan, std::optional<double> undisturbed) {
     bool const clocks_vary = plan.recipe.device != Cpu::name;
+    bool const on_disk = plan.recipe.names.offload == "nvme";
     Schedule const& schedule = plan.train.schedule;
     std::vector<cli::TimedStep const*> steps;
     for (cli::TimedStep const& step : timed.steps) steps.push_back(&step);
@@ -139,6 +147,7 @@ class Collected {
     for (std::size_t at = 0; at < took.size(); ++at) {
       cli::Cost const& cost = costs[at];
       if (schedule.entries[at].bucket >= 0 || cost.operations == 0) continue;  // one call of several; nothing
+      if (on_disk && !cost.is_move) continue;
       Key const key{precision,  ranks,          cost.what, cost.flops, cost.attention_flops,
                     cost.bytes, cost.operations};
       all_[key].first = cost;
@@ -165,14 +174,15 @@ class Collected {
 /// the host's part of a step its memory and its threads at hand. The seconds of a step then: the median of
 /// the later half of those that were not skipped; nothing where all were.
 std::optional<double> warm_up(comm::Comm& comm, AnyTrainer& trainer, Batch const& batch) {
-  constexpr double enough_s = 0.3;
+  constexpr double enough_s = 0.3, most_s = 1.0;
+  constexpr int least_turns = 4;  // the first have memory and threads to wake
   auto const start = Clock::now();
+  int turns = 0;
   auto const goes_on = [&] {
-    bool const over = std::chrono::duration<double>(Clock::now() - start).count() >= enough_s;
+    double const taken = std::chrono::duration<double>(Clock::now() - start).count();
+    bool const over = taken >= (turns < least_turns ? most_s : enough_s);
     return comm::unanimous(comm, !comm.is_root() || !over);
   };
-  constexpr int least_turns = 4;  // the first have memory and threads to wake
-  int turns = 0;
   std::vector<double> steps;
   do {
     Ticket before = trainer.step(batch);  // two, so that the device does not wait for this loop
@@ -180,7 +190,7 @@ std::optional<double> warm_up(comm::Comm& comm, AnyTrainer& trainer, Batch const
     if (!report.skipped) steps.push_back(report.interval);
     before.get();
     ++turns;
-  } while (goes_on() || turns < least_turns);
+  } while (goes_on());
   if (steps.empty()) return std::nullopt;
   steps.erase(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(steps.size() / 2));
   return cli::median(steps);

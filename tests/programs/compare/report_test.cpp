@@ -328,6 +328,17 @@ TEST_CASE("a row whose timed steps updated nothing is marked and is not the fast
   CHECK(has(text, "skipped: " + rows[0].point.experiment + " updated nothing in 1 of its 4 timed steps"));
   CHECK(has(text, "give more --warmup"));
   CHECK_FALSE(has(text, fast));
+  // What was predicted is a step that updates, and such took just that long.
+  rows[0].predicted.step_s = 0.1;
+  rows[0].predicted.tokens = rows[0].point.split.global() * rows[0].point.sequence;
+  set_steps(rows[0], {20, 100, 100, 100});
+  CHECK(compare::result_rows(rows, settings)[0]["prediction_error_pct"].get<double>() ==
+        doctest::Approx(0.0).epsilon(1e-9));
+  log_of(0, {true, true, false, false, false, false});
+  CHECK(compare::result_rows(rows, settings)[0]["prediction_error_pct"].get<double>() ==
+        doctest::Approx(-20.0).epsilon(1e-9));
+  log_of(0, {true, true, true, true, true, true});
+  CHECK(compare::result_rows(rows, settings)[0]["prediction_error_pct"].is_null());
 }
 
 TEST_CASE("deviations over repeats and from step to step stand apart") {
