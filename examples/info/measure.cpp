@@ -102,7 +102,8 @@ std::vector<Probe> probes_of(Measuring const& what) {
   if (!what.nvme_path.empty()) probes.push_back({sizes[2], {"zero3", "nvme", "none"}});
   for (std::size_t at = 3; at < sizes.size(); ++at) probes.push_back({sizes[at], plain});
   // The host's first work in a step takes longer than what comes then, and a GPU's clocks follow its power,
-  // which in two layers is mostly that of the head's products; most models have more layers.
+  // which in two layers is mostly that of the head's products; most models have more layers. Of state on a
+  // disk two layers are enough: only its moves are taken.
   if (what.device != Cpu::name)
     for (Probe& probe : probes)
       if (probe.size.layers > 0 && probe.kind.offload != "nvme") probe.size.layers = 6;
@@ -131,7 +132,7 @@ class Collected {
   void add(std::string const& precision, int ranks, std::vector<cli::Cost> const& costs,
            cli::RankTimes const& timed, StepPlan const& plan, std::optional<double> undisturbed) {
     bool const clocks_vary = plan.recipe.device != Cpu::name;
-    bool const on_disk = plan.recipe.names.offload == "nvme";
+    bool const on_disk = uses_files(plan.recipe.placement);
     Schedule const& schedule = plan.train.schedule;
     std::vector<cli::TimedStep const*> steps;
     for (cli::TimedStep const& step : timed.steps) steps.push_back(&step);
@@ -208,7 +209,7 @@ void time_steps(comm::Comm& comm, cli::ModelChoice const& model, RecipeTable con
   batch.tokens = tokens_of(batch.elements(), model.sizes.vocabulary);
   batch.targets = batch.tokens;
   std::optional<double> undisturbed;
-  if (clocks_vary && recipe.names.offload != "nvme") undisturbed = warm_up(comm, *trainer, batch);
+  if (clocks_vary && !uses_files(recipe.placement)) undisturbed = warm_up(comm, *trainer, batch);
   cli::StepTimer timer(*trainer, comm.rank());
   double taken = 0;
   for (int step = 0; step <= most_steps; ++step) {  // the first pays for what steps and timing make
