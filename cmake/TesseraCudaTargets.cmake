@@ -8,7 +8,12 @@ include("${CMAKE_CURRENT_LIST_DIR}/TesseraCudaDialect.cmake")
 
 function(tessera_require_cuda target)
   target_link_libraries(${target} INTERFACE tessera::tessera CUDA::cublasLt)
-  target_compile_features(${target} INTERFACE cuda_std_20)
+  if(CMAKE_CUDA_COMPILER_LOADED AND NOT "cuda_std_20" IN_LIST CMAKE_CUDA_COMPILE_FEATURES)
+    # For CMake 3.25.1 in a project that enabled CUDA before find_package.
+    target_compile_options(${target} INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>)
+  else()
+    target_compile_features(${target} INTERFACE cuda_std_20)
+  endif()
   # Eigen's types are laid out otherwise under nvcc unless every translation unit says this.
   target_compile_definitions(${target} INTERFACE EIGEN_NO_CUDA)
   # Pragmas of g++ in the CPU's kernels, which nvcc does not know.

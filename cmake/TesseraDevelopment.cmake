@@ -96,3 +96,19 @@ function(tessera_compile_together target)
   endforeach()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
 endfunction()
+
+# tessera_build_for_long_tests(target test...): leaves the target out of the default build. The long tests (ctest
+# --preset long) first build all such targets in one go, then run the tests, which are labelled "long".
+function(tessera_build_for_long_tests target)
+  set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL ON)
+  if(NOT TARGET tessera_long_tests)
+    add_custom_target(tessera_long_tests)
+    set(built "long.programs of the long tests are built")
+    add_test(NAME "${built}"
+             COMMAND "${CMAKE_COMMAND}" --build "${PROJECT_BINARY_DIR}" --config $<CONFIG> --target tessera_long_tests)
+    set_tests_properties("${built}" PROPERTIES LABELS long TIMEOUT 1800 RUN_SERIAL ON FIXTURES_SETUP tessera_long_tests)
+  endif()
+  add_dependencies(tessera_long_tests ${target})
+  set_property(TEST ${ARGN} APPEND PROPERTY LABELS long)
+  set_property(TEST ${ARGN} PROPERTY FIXTURES_REQUIRED tessera_long_tests)
+endfunction()

@@ -10,13 +10,9 @@
 #include <string>
 #include <vector>
 
-#ifndef XXH_INLINE_ALL
-#define XXH_INLINE_ALL
-#endif
-#include <xxhash.h>
-
 #include "tessera/data/file_bytes.hpp"
 #include "tessera/data/token_file.hpp"
+#include "tessera/io/xxhash.hpp"
 
 namespace tessera {
 inline namespace v0 {

@@ -7,13 +7,9 @@
 #include <cstring>
 #include <utility>
 
-#ifndef XXH_INLINE_ALL
-#define XXH_INLINE_ALL
-#endif
-#include <xxhash.h>
-
 #include "tessera/core/error.hpp"
 #include "tessera/data/file_bytes.hpp"
+#include "tessera/io/xxhash.hpp"
 
 #include "text/unicode.hpp"
 
@@ -63,11 +59,7 @@ Bpe::Bpe(std::string name, Vocabulary vocabulary, std::vector<Merge> const& merg
     char text[8];
     std::snprintf(text, sizeof text, "<0x%02X>", byte);
     auto const token = vocabulary_.find(std::string_view(text));
-    if (token == vocabulary_.end())
-      v0::detail::throw_error(ErrorKind::data,
-                              {name_, ": model.byte_fallback is true, but the vocabulary lacks ", text,
-                               "; use a tokenizer that has all 256 bytes"});
-    fallback_[byte] = token->second;
+    fallback_[byte] = token == vocabulary_.end() ? -1 : std::int64_t{token->second};
   }
 }
 
@@ -94,9 +86,11 @@ void Bpe::symbols_of(std::string_view word, WordCache& cache) const {
       auto const found = vocabulary_.find(word.substr(begin, at - begin));
       id = found == vocabulary_.end() ? -1 : std::int64_t{found->second};
     }
-    if (id < 0 && options_.byte_fallback) {
-      for (char const letter : word.substr(begin, at - begin))
-        add(fallback_[static_cast<unsigned char>(letter)]);
+    std::string_view const character = word.substr(begin, at - begin);
+    auto const fallback = [&](char letter) { return fallback_[static_cast<unsigned char>(letter)]; };
+    if (id < 0 && options_.byte_fallback &&
+        std::all_of(character.begin(), character.end(), [&](char letter) { return fallback(letter) >= 0; })) {
+      for (char const letter : character) add(static_cast<TokenId>(fallback(letter)));
     } else if (id >= 0) {
       add(static_cast<TokenId>(id));
     } else if (options_.unknown >= 0) {

@@ -58,8 +58,9 @@ class WordCache {
 class Bpe {
  public:
   struct Options {
-    bool bytes = true;           ///< symbols are bytes; else characters
-    bool byte_fallback = false;  ///< a character that is no symbol is its bytes, <0x00> to <0xFF>
+    bool bytes = true;  ///< symbols are bytes; false: characters
+    bool byte_fallback =
+        false;  ///< unknown characters become byte tokens <0x00> to <0xFF> if all of them exist
     bool ignore_merges = false;  ///< a word of the vocabulary is that token, whatever the merges say
     bool fuse_unknown = false;   ///< neighbouring unknown characters are one token
     std::int64_t unknown = -1;   ///< the token of what is no symbol; -1: there is none
@@ -96,7 +97,7 @@ class Bpe {
   std::vector<Slot> slots_;
   std::size_t mask_ = 0;
   std::array<std::int64_t, 256> first_{};  // the symbol of a byte, or of an ASCII character
-  std::array<TokenId, 256> fallback_{};
+  std::array<std::int64_t, 256> fallback_{};
 };
 
 }  // namespace text

@@ -73,63 +73,6 @@ std::optional<std::string> bytes_of(std::string_view token) {
   return out;
 }
 
-// ---- added tokens ---------------------------------------------------------------------------------------
-
-AddedTokens::AddedTokens(std::vector<AddedToken> tokens) : tokens_(std::move(tokens)), starts_(257) {
-  auto const first = [](AddedToken const& token) { return static_cast<unsigned char>(token.content[0]); };
-  std::stable_sort(tokens_.begin(), tokens_.end(), [&](AddedToken const& a, AddedToken const& b) {
-    return first(a) != first(b) ? first(a) < first(b) : a.content.size() > b.content.size();
-  });
-  for (AddedToken const& token : tokens_) {
-    ++starts_[first(token) + std::size_t{1}];
-    longest_ = std::max(longest_, token.content.size());
-    if (first_bytes_.empty() || first_bytes_.back() != token.content[0]) first_bytes_ += token.content[0];
-  }
-  for (std::size_t byte = 1; byte < starts_.size(); ++byte) starts_[byte] += starts_[byte - 1];
-}
-
-AddedToken const* AddedTokens::longest_at(std::string_view text, std::size_t at) const {
-  auto const byte = static_cast<unsigned char>(text[at]);
-  for (std::size_t i = starts_[byte]; i < starts_[byte + std::size_t{1}]; ++i)
-    if (text.substr(at).starts_with(tokens_[i].content)) return &tokens_[i];
-  return nullptr;
-}
-
-std::optional<AddedTokens::Match> AddedTokens::find(std::string_view text, std::size_t from) const {
-  if (tokens_.empty()) return std::nullopt;
-  bool const one = first_bytes_.size() == 1;
-  for (std::size_t at = from; at < text.size(); ++at) {
-    at = one ? text.find(first_bytes_[0], at) : text.find_first_of(first_bytes_, at);
-    if (at == text.npos) break;
-    AddedToken const* const token = longest_at(text, at);
-    if (!token) continue;
-    Match match{at, at + token->content.size(), token->id};
-    while (token->left_strip && match.begin > from) {
-      std::size_t before = match.begin - 1;
-      while (before > from && (static_cast<unsigned char>(text[before]) & 0xc0) == 0x80) --before;
-      std::size_t after = before;
-      if (!is_space(next_character(text, after))) break;
-      match.begin = before;
-    }
-    while (token->right_strip && match.end < text.size()) {
-      std::size_t after = match.end;
-      if (!is_space(next_character(text, after))) break;
-      match.end = after;
-    }
-    return match;
-  }
-  return std::nullopt;
-}
-
-bool AddedTokens::touch(std::string_view text, std::size_t at) const {
-  for (std::size_t begin = at - std::min(at, longest_); begin < at; ++begin)
-    for (std::size_t i = starts_[static_cast<unsigned char>(text[begin])];
-         i < starts_[static_cast<unsigned char>(text[begin]) + std::size_t{1}]; ++i)
-      if (begin + tokens_[i].content.size() >= at && text.substr(begin).starts_with(tokens_[i].content))
-        return true;
-  return false;
-}
-
 // ---- the tokenizer --------------------------------------------------------------------------------------
 
 namespace {
@@ -268,11 +211,12 @@ class BpeEncoder final : public Encoder {
  private:
   template <class Encode>
   static void for_each_section(AddedTokens const& added, std::string_view text, Ids& out, Encode&& encode) {
-    std::size_t done = 0;
-    while (auto const match = added.find(text, done)) {
+    std::size_t done = 0, next = 0;
+    while (auto const match = added.find(text, next, done)) {
       if (match->begin > done) encode(text.substr(done, match->begin - done), done);
       out.push_back(match->id);
       done = match->end;
+      next = match->next;
     }
     if (done < text.size()) encode(text.substr(done), done);
   }

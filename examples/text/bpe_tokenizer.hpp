@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "text/added_tokens.hpp"
 #include "text/bpe.hpp"
 #include "text/split.hpp"
 #include "text/tokenizer.hpp"
@@ -19,14 +20,6 @@
 namespace tessera {
 inline namespace v0 {
 namespace text {
-
-/// Text that is a token wherever it stands.
-struct AddedToken {
-  std::string content;
-  TokenId id = 0;
-  bool left_strip = false, right_strip = false;  ///< takes the white space beside it
-  bool normalized = false;                       ///< is looked for after the normalizers
-};
 
 struct Prepend {
   std::string text;
@@ -59,37 +52,18 @@ using PreTokenizer = std::variant<ByteLevel, Split, Digits, Metaspace>;
 
 /// What a folder's files say, read and checked.
 struct BpeDescription {
-  std::string name;  ///< of the file, for messages
-  Vocabulary vocabulary;
+  std::string name;       ///< of the file, for messages
+  Vocabulary vocabulary;  ///< keyed by the bytes of tokens if symbols are bytes
+  Vocabulary spelled;     ///< the file's own spelling in that case; else empty
   std::vector<Bpe::Merge> merges;
   Bpe::Options model;
   std::vector<AddedToken> added;
   std::vector<Normalizer> normalizers;
   std::vector<PreTokenizer> pre_tokenizers;
   Ids before, behind;  ///< what the post-processor puts around a text
-};
 
-/// Finds the leftmost of several texts, of those the longest.
-class AddedTokens {
- public:
-  explicit AddedTokens(std::vector<AddedToken> tokens);
-  struct Match {
-    std::size_t begin, end;
-    TokenId id;
-  };
-  std::optional<Match> find(std::string_view text, std::size_t from) const;
-  /// Whether one of them overlaps `at` or ends there.
-  bool touch(std::string_view text, std::size_t at) const;
-  bool empty() const { return tokens_.empty(); }
-  std::size_t longest() const { return longest_; }
-
- private:
-  AddedToken const* longest_at(std::string_view text, std::size_t at) const;
-
-  std::vector<AddedToken> tokens_;   // by first byte, the longer ones first
-  std::vector<std::size_t> starts_;  // of the tokens of a first byte
-  std::string first_bytes_;
-  std::size_t longest_ = 0;
+  /// Returns the vocabulary with the spelling of the file.
+  Vocabulary const& tokens() const { return spelled.empty() ? vocabulary : spelled; }
 };
 
 class BpeTokenizer final : public Tokenizer {

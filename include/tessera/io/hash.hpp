@@ -2,9 +2,6 @@
 // The hash of a model's weights: equal hashes mean equal names, shapes and bits. Needs xxHash.
 #pragma once
 
-#ifndef XXH_INLINE_ALL
-#define XXH_INLINE_ALL
-#endif
 #include <algorithm>
 #include <bit>
 #include <cstddef>
@@ -14,13 +11,12 @@
 #include <string_view>
 #include <vector>
 
-#include <xxhash.h>
-
 #include "tessera/core/error.hpp"
 #include "tessera/core/shape.hpp"
 #include "tessera/data/file_bytes.hpp"
 #include "tessera/detail/function_ref.hpp"
 #include "tessera/io/extents.hpp"
+#include "tessera/io/xxhash.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -82,6 +78,12 @@ class WeightsHash {
                                         std::to_string(missing_) + " are missing");
     missing_ -= static_cast<std::int64_t>(values.size());
     update(values.data(), values.size_bytes());
+  }
+
+  /// Adds the next elements of a tensor. The first call for a name begins the tensor.
+  void append(std::string_view name, Shape const& shape, std::span<float const> values) {
+    if (!any_ || name != name_) begin(name, shape);
+    feed(values);
   }
 
   /// A whole tensor.
