@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // prepare: text to token files, by a tokenizer's own files.
+#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <iostream>
@@ -10,11 +12,13 @@
 #include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "tessera/core/error.hpp"
 #include "tessera/data/file_bytes.hpp"
+#include "tessera/data/token_file.hpp"
 #include "tessera/io/file.hpp"
 
 #include "common/command_line.hpp"
@@ -39,8 +43,7 @@ constexpr char examples[] =
     "  prepare corpus/*.jsonl.zst --tokenizer llama3/ --output corpus.bin --validation-share 0.001 --threads "
     "8\n"
     "  zcat dump.gz | prepare - --tokenizer opt/ --output dump.bin --data-bytes 100MB\n"
-    "Exit codes: 0 done, 1 failed, 2 wrong command line, 3 settings that cannot be, 4 inputs or tokenizer,\n"
-    "129, 130 and 143 interrupted (--resume goes on).\n";
+    "\nInterrupted, it goes on with --resume.\n";
 
 Json read_json(std::filesystem::path const& path) {
   auto const bytes = ts::FileBytes::open(path.string());
@@ -77,7 +80,11 @@ class Run {
     bar_.start("prepare", total / 1000000);
     started_ = saved_at_ = Clock::now();
     std::int64_t const before = tokens();
-    text::PipelineOptions options{p_.flags.threads, p_.flags.field, p_.flags.data_bytes, position_};
+    text::PipelineOptions options{
+        p_.flags.threads, p_.flags.field, p_.flags.data_bytes, position_,
+        text::stretch_for(
+            p_.flags.data_bytes > 0 && p_.inputs.bytes() > 0 ? std::min(total, p_.inputs.bytes()) : total,
+            p_.flags.validation_share)};
     bool stopped = false;
     text::encode_inputs(*p_.tokenizer, p_.inputs.files, options, [&](text::Encoded const& block) {
       take(block);
@@ -198,9 +205,10 @@ class Run {
       throw ts::Error(ts::ErrorKind::data,
                       "the inputs hold no text (" + cli::grouped(empty_) + " empty documents)");
     if (validation_ && validation_->tokens() == 0)
-      throw ts::Error(ts::ErrorKind::data, "--validation-share " + cli::shortest(p_.flags.validation_share) +
-                                               " of " + cli::grouped(parts_) +
-                                               " documents or stretches of text is none; raise it");
+      throw ts::Error(ts::ErrorKind::data,
+                      "--validation-share " + cli::shortest(p_.flags.validation_share) + " of " +
+                          cli::grouped(parts_) +
+                          " documents or stretches of text selects none; raise it, or give more");
     for (auto* const writer : {&training_, &validation_}) {
       if (!*writer) continue;
       (*writer)->commit();
@@ -267,7 +275,7 @@ class Run {
                   cli::shortest(p_.flags.validation_share) + " of the documents",
               "flag");
     box.add("threads", std::to_string(p_.flags.threads), p_.flags.all_cores ? "machine" : "flag");
-    return box.text();
+    return box.text(terminal_.width);
   }
 
   cli::Preparation const& p_;
@@ -279,17 +287,31 @@ class Run {
   Clock::time_point started_, saved_at_;
 };
 
-/// Compares a token file with the word of its .json.
+/// Checks the header and the tokens of a token file against its .json file.
 int check(std::filesystem::path const& path) {
+  std::string const name = ts::detail::path_text(path.string());
+  auto const fail = [&](std::string const& what) { throw ts::Error(ts::ErrorKind::data, name + what); };
   Json const json = read_json(std::filesystem::path(path) += ".json");
-  if (!json.contains("hash") || !json["hash"].is_string())
-    throw ts::Error(ts::ErrorKind::data, ts::detail::path_text(path.string()) + ".json: says no hash");
-  std::string const found = cli::hash_of_file(path, 1024);
-  if (found != json["hash"].get<std::string>())
-    throw ts::Error(ts::ErrorKind::data, ts::detail::path_text(path.string()) +
-                                             ": its tokens have the hash " + found + ", and its .json says " +
-                                             json["hash"].get<std::string>() +
-                                             "; the file is damaged, prepare it again");
+  for (char const* key : {"hash", "ids"})
+    if (!json.contains(key) || !json[key].is_string()) fail(".json: has no " + std::string(key));
+  if (!json.contains("tokens") || !json["tokens"].is_number_integer()) fail(".json: has no tokens");
+  ts::detail::FileReader const file(path.string(), true);
+  std::vector<std::byte> head(std::min(file.size(), ts::detail::token_head_bytes));
+  file.read(0, head.data(), head.size());
+  ts::detail::TokenLayout const layout = ts::detail::token_layout(head, file.size(), name);
+  std::string const again = "; the file is damaged, prepare it again";
+  if (layout.offset == 0) fail(": has no header, and prepare writes one" + again);
+  std::span<std::byte const> const rest = std::span(head).subspan(12, layout.offset - 12);
+  if (std::any_of(rest.begin(), rest.end(), [](std::byte value) { return value != std::byte{0}; }))
+    fail(": its header holds more than magic, version and number of tokens" + again);
+  if (std::string const ids = json["ids"]; ids != ts::name_of(layout.format))
+    fail(std::string(": its header says ") + ts::name_of(layout.format) + ", and its .json " +
+         ts::detail::printable(ids, 40) + again);
+  if (std::int64_t const tokens = json["tokens"]; tokens != layout.tokens)
+    fail(": its header says " + cli::grouped(layout.tokens) + " tokens, and its .json " +
+         cli::grouped(tokens) + again);
+  std::string const found = cli::hash_of_file(path, layout.offset), said = json["hash"];
+  if (found != said) fail(": its tokens have the hash " + found + ", and its .json says " + said + again);
   std::cout << path.string() << ": as it was written, " << found << "\n";
   return 0;
 }
@@ -301,7 +323,7 @@ int prepare(int argc, char const* const* argv) {
   cli::declare(line, flags);
   if (!line.parse(argc, argv)) return 0;
   if (!flags.check.empty()) return check(flags.check);
-  cli::Preparation const preparation = cli::resolve(std::move(flags));
+  cli::Preparation const preparation = cli::resolve(line, std::move(flags));
   return Run(preparation).run();
 }
 

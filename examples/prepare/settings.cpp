@@ -50,7 +50,7 @@ void declare(CommandLine& line, PrepareFlags& flags) {
   line.toggle("-q,--quiet", flags.quiet, "print errors only");
 }
 
-Preparation resolve(PrepareFlags flags) {
+Preparation resolve(CommandLine const& line, PrepareFlags flags) {
   Preparation made;
   if (flags.inputs.empty())
     refuse("no inputs; give files or folders: prepare INPUT... --tokenizer DIR --output F.bin");
@@ -84,13 +84,12 @@ Preparation resolve(PrepareFlags flags) {
   made.ids = flags.ids == "uint32" || vocabulary > 65536 ? TokenFormat::u32 : TokenFormat::u16;
   made.state = std::filesystem::path(flags.output) += ".state";
 
-  NamedPath const output("--output", flags.output),
-      validation("--validation-output", flags.validation_output);
-  check_distinct({output, validation});
-  std::vector<NamedPath> inputs;
-  for (std::string const& input : flags.inputs)
-    if (input != "-") inputs.emplace_back("--input", input);
-  check_apart({output, validation}, inputs);
+  std::vector<NamedPath> beside;
+  for (auto const& [flag, path] :
+       {std::pair("--output", flags.output), std::pair("--validation-output", flags.validation_output)})
+    for (char const* suffix : {"", ".json", ".partial", ".state"})
+      if (!path.empty()) beside.emplace_back(flag, std::filesystem::path(path) += suffix);
+  ProgramFiles(line).check(beside);
   check_writable(flags.output);
   if (!flags.validation_output.empty()) check_writable(flags.validation_output);
 

@@ -42,7 +42,7 @@ struct Preparation {
 };
 
 /// Throws Error.
-Preparation resolve(PrepareFlags flags);
+Preparation resolve(CommandLine const& line, PrepareFlags flags);
 
 }  // namespace cli
 }  // namespace v0

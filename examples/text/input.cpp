@@ -175,6 +175,29 @@ class ZstdStream final : public ByteStream {
   std::size_t left_ = 0;  // not 0: within a frame
 };
 
+/// A compressed stream whose first uncompressed bytes can be inspected.
+class PeekedStream final : public ByteStream {
+ public:
+  explicit PeekedStream(std::unique_ptr<ByteStream> stream) : stream_(std::move(stream)) {
+    fill(*stream_, head_, 4096);
+  }
+  std::string_view head() const { return head_; }
+
+  std::size_t read(char* out, std::size_t size) override {
+    std::string_view const bytes = std::string_view(head_).substr(taken_, size);
+    if (bytes.empty()) return stream_->read(out, size);
+    std::memcpy(out, bytes.data(), bytes.size());
+    taken_ += bytes.size();
+    return bytes.size();
+  }
+  std::int64_t consumed() const override { return stream_->consumed(); }
+
+ private:
+  std::unique_ptr<ByteStream> stream_;
+  std::string head_;
+  std::size_t taken_ = 0;
+};
+
 bool is_records(std::string name) {
   for (char const* packed : {".gz", ".zst"})
     if (name.ends_with(packed)) name.resize(name.size() - std::strlen(packed));
@@ -196,17 +219,23 @@ bool ByteStream::skip(std::int64_t bytes) {
 
 std::unique_ptr<ByteStream> ByteStream::open(std::string const& path) {
   RawBytes raw(path);
-  std::string_view const head = raw.head(4096);
-  if (head.starts_with("\x1f\x8b")) return std::make_unique<GzipStream>(std::move(raw));
-  if (head.starts_with("\x28\xb5\x2f\xfd")) return std::make_unique<ZstdStream>(std::move(raw));
-  char const* kind = v0::detail::foreign_kind(std::as_bytes(std::span(head)), std::size_t{1} << 62);
-  if (head.starts_with("PAR1")) kind = "a Parquet file";
-  if (head.starts_with(std::string_view("\x88\xd8\x34\x01", 4)) ||
-      head.starts_with(std::string_view("\xa1\xd9\x34\x01", 4)))
-    kind = "a token file, prepared already";
-  if (kind)
-    raw.refuse(std::string("is ") + kind + ", not text; name text, JSONL, or either packed by gzip or zstd");
-  return std::make_unique<PlainStream>(std::move(raw));
+  std::string const name = raw.name();
+  auto const check = [&](std::string_view head) {
+    auto const kind = v0::detail::foreign_to_text(std::as_bytes(std::span(head)), std::size_t{1} << 62);
+    if (kind.what != nullptr)
+      v0::detail::throw_error(ErrorKind::data, {name, ": is ", kind.what, "; ", kind.way_out});
+  };
+  std::string_view const first = raw.head(4096);
+  std::unique_ptr<ByteStream> packed;
+  if (first.starts_with("\x1f\x8b"))
+    packed = std::make_unique<GzipStream>(std::move(raw));
+  else if (first.starts_with("\x28\xb5\x2f\xfd"))
+    packed = std::make_unique<ZstdStream>(std::move(raw));
+  else
+    return check(first), std::make_unique<PlainStream>(std::move(raw));
+  auto stream = std::make_unique<PeekedStream>(std::move(packed));
+  check(stream->head());
+  return stream;
 }
 
 bool fill(ByteStream& stream, std::string& out, std::size_t size) {

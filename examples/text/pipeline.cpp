@@ -24,7 +24,6 @@ namespace text {
 
 namespace {
 
-constexpr std::size_t block_bytes = 256 * 1024;
 constexpr std::size_t most_uncut = 64 << 20, most_line = 256 << 20;
 
 std::string shown(InputFile const& file) {
@@ -43,7 +42,11 @@ struct Block {
 class BlockReader {
  public:
   BlockReader(Tokenizer const& tokenizer, std::vector<InputFile> const& files, PipelineOptions const& options)
-      : tokenizer_(tokenizer), files_(files), limit_(options.data_bytes), at_(options.start) {
+      : tokenizer_(tokenizer),
+        files_(files),
+        limit_(options.data_bytes),
+        stretch_(options.stretch),
+        at_(options.start) {
     for (std::size_t i = 0; i < at_.file && i < files.size(); ++i) packed_before_ += files[i].size;
   }
 
@@ -99,14 +102,14 @@ class BlockReader {
 
   /// Up to a place where the text may be cut. True for the last one.
   bool take_text(Block& block) {
-    for (std::size_t size = block_bytes;; size *= 2) {
+    for (std::size_t size = stretch_;; size *= 2) {
       if (!fill_carry(size)) {
         limit_reached_ = limit_ > 0 && static_cast<std::int64_t>(carry_.size()) >= limit_ - at_.bytes;
         if (limit_reached_) drop_part_of_character();
         take(block, carry_.size());
         return true;
       }
-      if (std::size_t const at = tokenizer_.cut(carry_, block_bytes / 2); at > 0) {
+      if (std::size_t const at = tokenizer_.cut(carry_, stretch_ / 2); at > 0) {
         take(block, at);
         return false;
       }
@@ -123,7 +126,7 @@ class BlockReader {
   /// Whole lines; the last line of a file needs no end. True for the last block.
   bool take_lines(Block& block) {
     bool more = true;
-    for (std::size_t size = block_bytes; more; size *= 2) {
+    for (std::size_t size = longest_stretch; more; size *= 2) {
       more = fill(*stream_, carry_, size);
       std::size_t end = carry_.rfind('\n');
       auto const left = static_cast<std::size_t>(std::max<std::int64_t>(1, limit_ - at_.bytes));
@@ -157,6 +160,7 @@ class BlockReader {
   Tokenizer const& tokenizer_;
   std::vector<InputFile> const& files_;
   std::int64_t limit_;
+  std::size_t stretch_;
   bool limit_reached_ = false;
   Position at_;
   std::int64_t packed_before_ = 0;
@@ -282,6 +286,12 @@ class Exchange {
 };
 
 }  // namespace
+
+std::size_t stretch_for(std::int64_t bytes, double share) {
+  double const held_out = static_cast<double>(bytes) * share;
+  if (held_out <= 0.0 || held_out >= static_cast<double>(longest_stretch)) return longest_stretch;
+  return std::max<std::size_t>(16, static_cast<std::size_t>(held_out / 2));
+}
 
 void encode_inputs(Tokenizer const& tokenizer, std::vector<InputFile> const& files,
                    PipelineOptions const& options, std::function<bool(Encoded const&)> const& take) {

@@ -27,12 +27,20 @@ struct Position {
   std::int64_t packed = 0;  ///< bytes of all files as they lie on the disk, for the bar
 };
 
+/// The approximate largest number of bytes of a text that are encoded together.
+inline constexpr std::size_t longest_stretch = 256 * 1024;
+
 struct PipelineOptions {
   int threads = 1;
-  std::string field = "text";   ///< of records
-  std::int64_t data_bytes = 0;  ///< so many unpacked bytes only; 0: all. The last record is whole
-  Position start{};             ///< where an earlier run ended
+  std::string field = "text";             ///< the field with the text of a record
+  std::int64_t data_bytes = 0;            ///< unpacked bytes to read; 0: all. The last record is read in full
+  Position start{};                       ///< position where an earlier run ended
+  std::size_t stretch = longest_stretch;  ///< bytes of a text that are encoded together
 };
+
+/// Returns the longest stretch for which inputs of this size (0: unknown) have enough stretches to split off
+/// a share of them.
+std::size_t stretch_for(std::int64_t bytes, double share);
 
 /// What one block gave.
 struct Encoded {

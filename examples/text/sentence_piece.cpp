@@ -36,73 +36,116 @@ bool is_cut(std::string_view bytes, std::size_t at) {
 }  // namespace
 
 struct SentencePieceTokenizer::Model {
+  std::string name;
   sentencepiece::SentencePieceProcessor processor;
+  sentencepiece::SentencePieceProcessor inside;  // adds no space in front of a text
+  bool cuts = false;
+  std::vector<AddedToken> list;
+  AddedTokens added{{}};
+  bool legacy = false, prefix = true;
 };
 
-SentencePieceTokenizer::SentencePieceTokenizer(std::string const& bytes, std::string name, bool begin)
-    : name_(std::move(name)) {
-  auto model = std::make_shared<Model>();
-  auto& processor = model->processor;
+SentencePieceTokenizer::SentencePieceTokenizer(std::string const& bytes, std::string name)
+    : name_(std::move(name)), model_(std::make_shared<Model>()) {
+  auto& processor = model_->processor;
+  model_->name = name_;
   check_sentence_piece_model(bytes, name_);
   check(processor.LoadFromSerializedProto(bytes), name_);
+  // Repeated protobuf fields are merged: this adds normalizer_spec (3) with add_dummy_prefix (3) false.
+  check(model_->inside.LoadFromSerializedProto(bytes + std::string("\x1a\x02\x18\0", 4)), name_);
   vocabulary_ = processor.GetPieceSize();
-  if (begin && processor.bos_id() >= 0) before_.push_back(static_cast<TokenId>(processor.bos_id()));
   // A text may be cut before a space when a space begins a word, for the library puts one in front of a text.
   std::vector<std::string> pieces;
   check(processor.Encode("x", &pieces), name_);
-  cuts_ = !pieces.empty() && pieces.front().starts_with(word_mark);
-  for (int id = 0; cuts_ && id < processor.GetPieceSize(); ++id) {
+  bool cuts = !pieces.empty() && pieces.front().starts_with(word_mark);
+  for (int id = 0; cuts && id < processor.GetPieceSize(); ++id) {
     std::string_view const piece = processor.IdToPiece(id);
     for (std::size_t at = piece.find(word_mark); at != piece.npos; at = piece.find(word_mark, at + 1))
-      if (at > 0 && !piece.substr(0, at).ends_with(word_mark)) cuts_ = false;
+      if (at > 0 && !piece.substr(0, at).ends_with(word_mark)) cuts = false;
   }
-  model_ = std::move(model);
+  model_->cuts = cuts;
 }
 
 SentencePieceTokenizer::~SentencePieceTokenizer() = default;
+
+void SentencePieceTokenizer::add_tokens(std::vector<AddedToken> tokens, bool legacy, bool prefix) {
+  for (AddedToken const& token : tokens) vocabulary_ = std::max(vocabulary_, std::int64_t{token.id} + 1);
+  model_->list = tokens;
+  model_->added = AddedTokens(std::move(tokens));
+  model_->legacy = legacy;
+  model_->prefix = prefix;
+}
 
 namespace {
 
 /// Encodes word by word where a text may be cut, and remembers words: the library takes its time.
 class SentencePieceEncoder final : public Encoder {
  public:
-  SentencePieceEncoder(std::shared_ptr<SentencePieceTokenizer::Model const> model, std::string name,
-                       bool cuts)
-      : model_(std::move(model)), name_(std::move(name)), cuts_(cuts) {}
+  explicit SentencePieceEncoder(std::shared_ptr<SentencePieceTokenizer::Model const> model)
+      : model_(std::move(model)) {}
 
   void encode(std::string_view text, bool begins, Ids& out) override {
-    if (!begins && text.starts_with(' ')) text.remove_prefix(1);  // the library puts it back
-    std::size_t begin = 0;
-    for (std::size_t at = cuts_ ? text.find(' ') : text.npos; at != text.npos; at = text.find(' ', at + 1))
-      if (is_cut(text, at)) {
-        word(text.substr(begin, at - begin), out);
-        begin = at + 1;
-      }
-    word(text.substr(begin), out);
+    std::size_t done = 0, next = 0;
+    auto const section = [&](std::size_t end) {
+      if (end <= done) return;
+      std::string_view part = text.substr(done, end - done);
+      bool const first = done == 0, goes_on = first && !begins;
+      if (goes_on && part.starts_with(' ')) part.remove_prefix(1);  // the library adds it again
+      words(part, goes_on || model_->legacy || (first && model_->prefix), out);
+    };
+    while (auto const match = model_->added.find(text, next, done)) {
+      section(match->begin);
+      out.push_back(match->id);
+      done = match->end;
+      next = match->next;
+    }
+    section(text.size());
   }
 
  private:
   static constexpr std::size_t longest_word = 64, most_words = 1 << 16;
 
+  /// `prefix`: the library adds a space in front.
+  void words(std::string_view text, bool prefix, Ids& out) {
+    std::size_t begin = 0;
+    auto const add = [&](std::string_view one) {
+      prefix || begin > 0 ? word(one, out) : without_prefix(one, out);
+    };
+    for (std::size_t at = model_->cuts ? text.find(' ') : text.npos; at != text.npos;
+         at = text.find(' ', at + 1))
+      if (is_cut(text, at)) {
+        add(text.substr(begin, at - begin));
+        begin = at + 1;
+      }
+    add(text.substr(begin));
+  }
   void word(std::string_view text, Ids& out) {
     if (text.empty()) return;
-    if (text.size() > longest_word) return encoded(text, out);
+    if (text.size() > longest_word) return encoded(model_->processor, text, out);
     auto found = words_.find(text);
     if (found == words_.end()) {
       if (words_.size() >= most_words) words_.clear();
       found = words_.emplace(std::string(text), Ids()).first;
-      encoded(text, found->second);
+      encoded(model_->processor, text, found->second);
     }
     out.insert(out.end(), found->second.begin(), found->second.end());
   }
-  void encoded(std::string_view text, Ids& out) {
-    check(model_->processor.Encode({text.data(), text.size()}, &ids_), name_);
+  /// Encodes the text after a marker token, since the library may strip white space at the start of a text.
+  void without_prefix(std::string_view text, Ids& out) {
+    if (!text.starts_with(' ') && !text.starts_with(word_mark)) return encoded(model_->inside, text, out);
+    std::string const mark = "<unk>";
+    Ids before, all;
+    encoded(model_->inside, mark, before);
+    encoded(model_->inside, mark + std::string(text), all);
+    out.insert(out.end(), all.begin() + static_cast<std::ptrdiff_t>(std::min(before.size(), all.size())),
+               all.end());
+  }
+  void encoded(sentencepiece::SentencePieceProcessor const& processor, std::string_view text, Ids& out) {
+    check(processor.Encode({text.data(), text.size()}, &ids_), model_->name);
     for (int const id : ids_) out.push_back(static_cast<TokenId>(id));
   }
 
   std::shared_ptr<SentencePieceTokenizer::Model const> model_;
-  std::string name_;
-  bool cuts_;
   std::vector<int> ids_;
   std::unordered_map<std::string, Ids, TextHash, std::equal_to<>> words_;
 };
@@ -110,7 +153,12 @@ class SentencePieceEncoder final : public Encoder {
 }  // namespace
 
 std::unique_ptr<Encoder> SentencePieceTokenizer::encoder() const {
-  return std::make_unique<SentencePieceEncoder>(model_, name_, cuts_);
+  return std::make_unique<SentencePieceEncoder>(model_);
+}
+
+std::optional<TokenId> SentencePieceTokenizer::begin_token() const {
+  int const id = model_->processor.bos_id();
+  return id < 0 ? std::nullopt : std::optional(static_cast<TokenId>(id));
 }
 
 std::optional<TokenId> SentencePieceTokenizer::end_token() const {
@@ -119,6 +167,8 @@ std::optional<TokenId> SentencePieceTokenizer::end_token() const {
 }
 
 std::optional<TokenId> SentencePieceTokenizer::find(std::string_view token) const {
+  for (AddedToken const& added : model_->list)
+    if (added.content == token) return added.id;
   auto const& processor = model_->processor;
   int const id = processor.PieceToId({token.data(), token.size()});
   if (id < 0 || id >= processor.GetPieceSize() || processor.IdToPiece(id) != token) return std::nullopt;
@@ -126,13 +176,20 @@ std::optional<TokenId> SentencePieceTokenizer::find(std::string_view token) cons
 }
 
 std::string SentencePieceTokenizer::token_text(TokenId id) const {
+  for (AddedToken const& added : model_->list)
+    if (added.id == id) return added.content;
   return model_->processor.IdToPiece(static_cast<int>(id));
 }
 
 std::size_t SentencePieceTokenizer::cut(std::string_view bytes, std::size_t least) const {
-  if (!cuts_ || bytes.size() < 2) return 0;
-  for (std::size_t at = bytes.size() - 2; at >= std::max<std::size_t>(least, 1); --at)
-    if (is_cut(bytes, at)) return at;
+  AddedTokens const& added = model_->added;
+  // The text after the cut must be able to hold the longest added token, so that no token is cut unnoticed.
+  std::size_t const behind = std::max<std::size_t>(2, added.longest() + 1);
+  if (!model_->cuts || bytes.size() < behind) return 0;
+  for (std::size_t at = bytes.size() - behind; at >= std::max<std::size_t>(least, 1); --at)
+    if (is_cut(bytes, at) && (added.empty() || (!added.touch(bytes, at) && !added.begin_at(bytes, at) &&
+                                                !added.begin_at(bytes, at + 1))))
+      return at;
   return 0;
 }
 

@@ -8,7 +8,9 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
+#include "text/added_tokens.hpp"
 #include "text/tokenizer.hpp"
 
 namespace tessera {
@@ -21,9 +23,8 @@ void check_sentence_piece_model(std::string_view bytes, std::string const& name)
 
 class SentencePieceTokenizer final : public Tokenizer {
  public:
-  /// Throws Error(data) that starts with `name`. With `begin` documents begin with the model's token for
-  /// that, where it has one.
-  SentencePieceTokenizer(std::string const& bytes, std::string name, bool begin);
+  /// Throws Error(data) whose text begins with `name`.
+  SentencePieceTokenizer(std::string const& bytes, std::string name);
   ~SentencePieceTokenizer() override;
 
   std::unique_ptr<Encoder> encoder() const override;
@@ -31,8 +32,13 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::string token_text(TokenId id) const override;
   std::size_t cut(std::string_view bytes, std::size_t least) const override;
 
-  /// The model's own token for the end of a text.
+  /// Sets the added tokens, which are matched anywhere in a text. `legacy`: the text after an added token
+  /// starts a new word. `prefix`: a document starts with a new word.
+  void add_tokens(std::vector<AddedToken> tokens, bool legacy, bool prefix);
+  /// Returns the model's own tokens for the start and the end of a text.
+  std::optional<TokenId> begin_token() const;
   std::optional<TokenId> end_token() const;
+  void set_before(Ids before) { before_ = std::move(before); }
   void set_end_of_text(Ids behind) { behind_ = std::move(behind); }
   void set_source(std::string description, std::string hash) {
     description_ = std::move(description);
@@ -43,8 +49,7 @@ class SentencePieceTokenizer final : public Tokenizer {
 
  private:
   std::string name_;
-  std::shared_ptr<Model const> model_;
-  bool cuts_ = false;
+  std::shared_ptr<Model> model_;
 };
 
 }  // namespace text

@@ -2,9 +2,13 @@
 #include "text/tokenizer.hpp"
 
 #include <array>
+#include <cstdint>
 #include <filesystem>
 #include <initializer_list>
+#include <map>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -12,6 +16,7 @@
 #include "tessera/data/file_bytes.hpp"
 #include "tessera/io/hash.hpp"
 
+#include "text/added_tokens.hpp"
 #include "text/bpe_tokenizer.hpp"
 #include "text/sentence_piece.hpp"
 #include "text/tokenizer_file.hpp"
@@ -41,7 +46,8 @@ struct Folder {
   Path place;
   std::string read;  // the files' names, for people
   std::string all;   // their bytes, for the hash
-  Json config, map;  // tokenizer_config.json, special_tokens_map.json; null where absent
+  Json config, map,
+      added;  // tokenizer_config.json, special_tokens_map.json, added_tokens.json; null if missing
 
   std::string take(char const* name) {
     std::string bytes = bytes_in(place / name);
@@ -57,16 +63,30 @@ struct Folder {
                   v0::detail::path_text(place / name) + ": holds no JSON object; repair or remove it");
     return json;
   }
-  /// The text of a special token, such as "eos_token"; empty where no file names it.
+  bool lists_added() const { return config.is_object() && config.contains("added_tokens_decoder"); }
+  /// Returns the entry for a special token such as "eos_token": a string, or an object with its content. Null
+  /// if no file has one. special_tokens_map.json comes first; it is ignored if tokenizer_config.json lists
+  /// added tokens.
+  Json const& named(char const* key) const {
+    static Json const none;
+    for (Json const* const json : {lists_added() ? &none : &map, &config})
+      if (json->is_object() && json->contains(key) && !json->at(key).is_null()) return json->at(key);
+    return none;
+  }
+  /// Returns the text of a special token; empty if no file names it.
   std::string special(char const* key) const {
-    for (Json const* const json : {&config, &map}) {
-      if (!json->is_object() || !json->contains(key)) continue;
-      Json const& value = json->at(key);
-      if (value.is_string()) return value.get<std::string>();
-      if (value.is_object() && value.contains("content") && value["content"].is_string())
-        return value["content"].get<std::string>();
-    }
+    Json const& value =
+        named(key).is_null() && map.is_object() && map.contains(key) ? map.at(key) : named(key);
+    if (value.is_string()) return value.get<std::string>();
+    if (value.is_object() && value.contains("content") && value["content"].is_string())
+      return value["content"].get<std::string>();
     return {};
+  }
+  /// Checks whether a file explicitly says that the token does not exist.
+  bool denies(char const* key) const {
+    for (Json const* const json : {&config, &map})
+      if (json->is_object() && json->contains(key) && json->at(key).is_null()) return named(key).is_null();
+    return false;
   }
   bool flag(char const* key, bool absent) const {
     if (!config.is_object() || !config.contains(key) || !config[key].is_boolean()) return absent;
@@ -74,41 +94,110 @@ struct Folder {
   }
 };
 
-/// The tokens that GPT-2's two files do not mark as special; the files beside them do.
-void add_special_tokens(Folder const& folder, BpeDescription& d) {
-  auto const add = [&](std::string const& content) {
-    for (AddedToken const& token : d.added)
-      if (token.content == content) return;
-    auto const found = d.vocabulary.find(content);
-    if (!content.empty() && found != d.vocabulary.end()) d.added.push_back({content, found->second});
-  };
-  if (folder.config.is_object() && folder.config.contains("added_tokens_decoder") &&
-      folder.config["added_tokens_decoder"].is_object())
-    for (auto const& [key, value] : folder.config["added_tokens_decoder"].items()) {
-      if (!value.is_object() || !value.contains("content") || !value["content"].is_string() || key.empty() ||
-          key.size() > 9 || key.find_first_not_of("0123456789") != key.npos)
-        throw Error(ErrorKind::data, v0::detail::path_text(folder.place / "tokenizer_config.json") +
-                                         ": added_tokens_decoder." + v0::detail::printable(key, 40) +
-                                         " is no token with an id");
-      if (value["content"].get_ref<std::string const&>().empty()) continue;
-      auto const flag = [&, &key = key, &value = value](char const* name) {
+/// A token that other files in the folder add to the tokenizer.
+struct SideToken {
+  AddedToken token;
+  std::string from;         ///< the file and the key that define it
+  std::int64_t given = -1;  ///< the id given there
+};
+
+/// Returns the side tokens in the order in which transformers adds them.
+std::vector<SideToken> side_tokens(Folder const& folder) {
+  std::vector<SideToken> tokens;
+  auto const file = [&](char const* name) { return v0::detail::path_text(folder.place / name); };
+  auto const add = [&](Json const& value, std::string const& from, bool special, std::int64_t given = -1) {
+    SideToken side{{}, from, given};
+    if (value.is_string()) {
+      side.token.content = value.get<std::string>();
+      side.token.normalized = !special;
+    } else {
+      side.token.content = value.value("content", std::string());
+      auto const flag = [&](char const* name, bool absent) {
         auto const found = value.find(name);
-        if (found == value.end() || found->is_null()) return false;
-        if (!found->is_boolean())
-          throw Error(ErrorKind::data, v0::detail::path_text(folder.place / "tokenizer_config.json") +
-                                           ": added_tokens_decoder." + key + "." + name +
-                                           " must be true or false");
-        return found->template get<bool>();
+        if (found == value.end() || found->is_null()) return absent;
+        if (!found->is_boolean()) throw Error(ErrorKind::data, from + "." + name + " must be true or false");
+        return found->get<bool>();
       };
-      if (flag("single_word"))
-        throw Error(ErrorKind::data, v0::detail::path_text(folder.place / "tokenizer_config.json") +
-                                         ": added_tokens_decoder." + key +
-                                         ".single_word is true, which tessera does not have; it has false");
-      d.added.push_back({value["content"].get<std::string>(), static_cast<TokenId>(std::stoul(key)),
-                         flag("lstrip"), flag("rstrip"), false});
+      side.token.left_strip = flag("lstrip", false);
+      side.token.right_strip = flag("rstrip", false);
+      side.token.single_word = flag("single_word", false);
+      side.token.normalized = flag("normalized", !special && !flag("special", false));
     }
-  for (char const* key : {"bos_token", "eos_token", "unk_token", "pad_token"}) add(folder.special(key));
-  add("<|endoftext|>");
+    if (!side.token.content.empty()) tokens.push_back(std::move(side));
+  };
+  auto const is_token = [](Json const& value) {
+    return value.is_string() ||
+           (value.is_object() && value.contains("content") && value["content"].is_string());
+  };
+  if (folder.lists_added() && folder.config["added_tokens_decoder"].is_object()) {
+    std::string const where = file("tokenizer_config.json") + ": added_tokens_decoder.";
+    std::map<std::int64_t, Json const*> by_id;
+    for (auto const& [key, value] : folder.config["added_tokens_decoder"].items()) {
+      if (!value.is_object() || !is_token(value) || key.empty() || key.size() > 9 ||
+          key.find_first_not_of("0123456789") != key.npos)
+        throw Error(ErrorKind::data, where + v0::detail::printable(key, 40) + " is no token with an id");
+      by_id[std::stol(key)] = &value;
+    }
+    for (auto const& [id, value] : by_id) add(*value, where + std::to_string(id), false, id);
+  } else if (folder.added.is_object()) {
+    std::map<std::int64_t, Json> by_id;
+    for (auto const& [content, id] : folder.added.items()) {
+      if (!id.is_number_unsigned() || id > 999999999)
+        throw Error(ErrorKind::data, file("added_tokens.json") + ": " + v0::detail::printable(content, 40) +
+                                         " has no id, a whole number");
+      by_id[id.get<std::int64_t>()] = content;
+    }
+    for (auto const& [id, content] : by_id)
+      add(content, file("added_tokens.json") + ": " + v0::detail::printable(content.get<std::string>(), 40),
+          false, id);
+  }
+  std::string const where = v0::detail::path_text(folder.place) + ": ";
+  for (char const* key :
+       {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"})
+    if (is_token(folder.named(key))) add(folder.named(key), where + key, true);
+  for (char const* key : {"additional_special_tokens", "extra_special_tokens"})
+    for (Json const& value : folder.named(key))
+      if (is_token(value)) add(value, where + key, true);
+  return tokens;
+}
+
+/// Adds the side tokens to a tokenizer's added tokens. `plain`: text is not normalized before the search.
+/// Throws Error(data) for an id that transformers would number differently.
+void add_side_tokens(Folder const& folder, AddedTokenList& list, bool plain) {
+  for (SideToken& side : side_tokens(folder)) {
+    if (plain && side.token.single_word)
+      throw Error(
+          ErrorKind::data,
+          side.from +
+              ".single_word is true, which tessera supports only in a tokenizer.json; set it to false");
+    if (plain) side.token.normalized = false;
+    if (side.given < 0 && list.contains(side.token.content)) continue;
+    std::string const content = side.token.content;
+    TokenId const id = list.add(std::move(side.token));
+    if (side.given >= 0 && side.given != std::int64_t{id})
+      throw Error(ErrorKind::data,
+                  side.from + " gives '" + v0::detail::printable(content, 60) + "' the id " +
+                      std::to_string(side.given) + ", but transformers would assign " + std::to_string(id) +
+                      "; number added tokens without gaps, or make a tokenizer.json by save_pretrained of "
+                      "transformers");
+  }
+}
+
+/// Throws for tokenizer classes whose ids differ from those of their SentencePiece model.
+void check_class(Folder const& folder) {
+  if (!folder.config.is_object() || !folder.config.contains("tokenizer_class") ||
+      !folder.config["tokenizer_class"].is_string())
+    return;
+  std::string name = folder.config["tokenizer_class"];
+  if (name.ends_with("Fast")) name.resize(name.size() - 4);
+  for (char const* shifted :
+       {"XLMRobertaTokenizer", "CamembertTokenizer", "BarthezTokenizer", "MBartTokenizer", "MBart50Tokenizer",
+        "NllbTokenizer", "XGLMTokenizer", "PLBartTokenizer", "M2M100Tokenizer", "PegasusTokenizer",
+        "Speech2TextTokenizer"})
+    if (name == shifted)
+      throw Error(ErrorKind::data, v0::detail::path_text(folder.place / "tokenizer_config.json") +
+                                       ": tokenizer_class is " + name +
+                                       ", whose ids are not those of tokenizer.model; use another tokenizer");
 }
 
 /// The token that ends a document: the one asked for, the folder's, or one of the usual names.
@@ -157,12 +246,13 @@ std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::s
   }
   bool const json = is_file(place / "tokenizer.json"), model = is_file(place / "tokenizer.model");
   bool const pair = is_file(place / "vocab.json") && is_file(place / "merges.txt");
-  Folder folder{place, {}, {}, {}, {}};
+  Folder folder{place, {}, {}, {}, {}, {}};
   std::string const where = v0::detail::path_text(place);
   auto const take_side_files = [&] {
     std::string const main = folder.read;
     folder.config = folder.take_json("tokenizer_config.json");
     folder.map = folder.take_json("special_tokens_map.json");
+    folder.added = folder.take_json("added_tokens.json");
     folder.read = main;
   };
   auto const finish = [&](auto tokenizer,
@@ -175,6 +265,8 @@ std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::s
   if (only == "tokenizer.json" || (only.empty() && json)) {
     BpeDescription d = parse_tokenizer_json(folder.take("tokenizer.json"), where + "/tokenizer.json");
     take_side_files();
+    AddedTokenList list(d.added, static_cast<std::int64_t>(d.tokens().size()), finder(d));
+    add_side_tokens(folder, list, false);
     return finish(std::make_shared<BpeTokenizer>(std::move(d)),
                   only.empty() && model  ? ", taken before tokenizer.model"
                   : only.empty() && pair ? ", taken before vocab.json and merges.txt"
@@ -188,7 +280,9 @@ std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::s
     take_side_files();
     BpeDescription d = parse_vocab_and_merges(vocab, where + "/vocab.json", merges, where + "/merges.txt",
                                               folder.flag("add_prefix_space", false));
-    add_special_tokens(folder, d);
+    AddedTokenList list(d.added, static_cast<std::int64_t>(d.tokens().size()), finder(d));
+    add_side_tokens(folder, list, true);
+    if (d.tokens().contains("<|endoftext|>")) list.add({.content = "<|endoftext|>"});
     auto tokenizer = std::make_shared<BpeTokenizer>(std::move(d));
     if (folder.flag("add_bos_token", false)) {
       std::string const begin = folder.special("bos_token");
@@ -205,9 +299,28 @@ std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::s
     std::string const name = only.empty() ? "tokenizer.model" : only;
     std::string const bytes = folder.take(name.c_str());
     take_side_files();
-    auto tokenizer = std::make_shared<SentencePieceTokenizer>(bytes, where + "/" + name,
-                                                              folder.flag("add_bos_token", true));
-    if (auto const end = tokenizer->end_token(); end && end_of_text.empty()) {
+    check_class(folder);
+    auto tokenizer = std::make_shared<SentencePieceTokenizer>(bytes, where + "/" + name);
+    bool const bare = !folder.config.is_object() && !folder.map.is_object() && !folder.added.is_object();
+    if (!bare) {
+      std::vector<AddedToken> added;
+      AddedTokenList list(added, tokenizer->vocabulary(),
+                          [&](std::string const& token) { return tokenizer->find(token); });
+      add_side_tokens(folder, list, true);
+      for (auto const& [key, usual] :
+           {std::pair("bos_token", "<s>"), {"eos_token", "</s>"}, {"unk_token", "<unk>"}})
+        if (folder.special(key).empty() && !folder.denies(key) && tokenizer->find(usual))
+          list.add({.content = usual});
+      tokenizer->add_tokens(std::move(added), folder.flag("legacy", false),
+                            folder.flag("add_prefix_space", true));
+    }
+    std::string const bos = folder.special("bos_token"), eos = folder.special("eos_token");
+    auto const begin = bos.empty() ? tokenizer->begin_token() : tokenizer->find(bos);
+    auto const end = eos.empty() ? tokenizer->end_token() : tokenizer->find(eos);
+    if (begin && folder.flag("add_bos_token", true) && !folder.denies("bos_token"))
+      tokenizer->set_before({*begin});
+    if (end && folder.flag("add_eos_token", false)) tokenizer->set_end_of_text({*end});
+    if (end && end_of_text.empty()) {
       tokenizer->set_end_of_text({*end});
       tokenizer->set_source(folder.read, hash_of(folder.all));
       return tokenizer;

@@ -67,6 +67,10 @@ class Node {
       refuse("must be a token id, a whole number from 0 to 2147483646");
     return value_.get<TokenId>();
   }
+  /// Limits the depth of recursive parts.
+  void check_depth() const {
+    if (std::count(path_.begin(), path_.end(), '[') > 32) refuse("is nested too deeply");
+  }
   /// A member that must be absent, null, false or empty.
   void no(char const* key) const {
     Node const member = (*this)[key];
@@ -98,11 +102,11 @@ Vocabulary vocabulary_of(Node const& node) {
   return vocabulary;
 }
 
-void to_bytes(Vocabulary& vocabulary) {
+void to_bytes(BpeDescription& d) {
   Vocabulary bytes;
-  for (auto const& [token, id] : vocabulary)
+  for (auto const& [token, id] : d.vocabulary)
     if (auto const made = bytes_of(token)) bytes.emplace(*made, id);
-  vocabulary = std::move(bytes);
+  d.spelled = std::exchange(d.vocabulary, std::move(bytes));
 }
 
 /// One merge of two tokens whose sum is a token too.
@@ -136,8 +140,7 @@ void read_normalizer(Node const& node, std::vector<Normalizer>& out) {
   if (type == "Sequence") {
     Node const list = node["normalizers"];
     for (std::size_t i = 0; i < list.size(); ++i) {
-      if (!list.at(i).is_null() && list.at(i)["type"].text() == "Sequence")
-        list.at(i).lacks("a Sequence in a Sequence", "one level");
+      list.at(i).check_depth();
       read_normalizer(list.at(i), out);
     }
   } else if (type == "NFC" || type == "NFD" || type == "NFKC" || type == "NFKD") {
@@ -198,8 +201,7 @@ void read_pre_tokenizer(Node const& node, std::vector<PreTokenizer>& out) {
   if (type == "Sequence") {
     Node const list = node["pretokenizers"];
     for (std::size_t i = 0; i < list.size(); ++i) {
-      if (!list.at(i).is_null() && list.at(i)["type"].text() == "Sequence")
-        list.at(i).lacks("a Sequence in a Sequence", "one level");
+      list.at(i).check_depth();
       read_pre_tokenizer(list.at(i), out);
     }
   } else if (type == "ByteLevel") {
@@ -240,10 +242,11 @@ void read_post_processor(Node const& node, Ids& before, Ids& behind) {
   if (type == "Sequence") {
     Node const list = node["processors"];
     for (std::size_t i = 0; i < list.size(); ++i) {
-      if (!list.at(i).is_null() && list.at(i)["type"].text() == "Sequence")
-        list.at(i).lacks("a Sequence in a Sequence", "one level");
+      list.at(i).check_depth();
       Ids inner_before, inner_behind;
       read_post_processor(list.at(i), inner_before, inner_behind);
+      if (!(before.empty() && behind.empty()) && !(inner_before.empty() && inner_behind.empty()))
+        list.at(i).refuse("adds tokens around a text, but an earlier part already does");
       before.insert(before.begin(), inner_before.begin(), inner_before.end());
       behind.insert(behind.end(), inner_behind.begin(), inner_behind.end());
     }
@@ -274,13 +277,25 @@ void read_post_processor(Node const& node, Ids& before, Ids& behind) {
 
 }  // namespace
 
+std::function<std::optional<TokenId>(std::string const&)> finder(BpeDescription const& d) {
+  return [&d](std::string const& token) -> std::optional<TokenId> {
+    auto const found = d.tokens().find(token);
+    return found == d.tokens().end() ? std::nullopt : std::optional(found->second);
+  };
+}
+
 BpeDescription parse_tokenizer_json(std::string_view bytes, std::string const& name) {
   Json const json = parse(bytes, name);
   Node const root(name, json);
   BpeDescription d;
   d.name = name;
+  if (Node const version = root["version"]; !version.is_null() && version.text() != "1.0")
+    version.lacks(version.text(), "1.0");
   root.no("truncation");
-  root.no("padding");
+  Node const padding = root["padding"];  // pads to the longest text of a batch, so one text needs no padding
+  if (padding.is_null() || padding["strategy"].value() != "BatchLongest" ||
+      !padding["pad_to_multiple_of"].is_null())
+    root.no("padding");
   read_normalizer(root["normalizer"], d.normalizers);
   read_pre_tokenizer(root["pre_tokenizer"], d.pre_tokenizers);
   read_post_processor(root["post_processor"], d.before, d.behind);
@@ -296,9 +311,8 @@ BpeDescription parse_tokenizer_json(std::string_view bytes, std::string const& n
   d.model.fuse_unknown = model["fuse_unk"].flag();
   d.vocabulary = vocabulary_of(model["vocab"]);
   if (Node const unknown = model["unk_token"]; !unknown.is_null()) {
-    auto const found = d.vocabulary.find(unknown.text());
-    if (found == d.vocabulary.end()) unknown.refuse("is no token of the vocabulary");
-    d.model.unknown = found->second;
+    auto const found = d.vocabulary.find(unknown.text());  // may be missing if it is never needed
+    if (found != d.vocabulary.end()) d.model.unknown = found->second;
   }
   Node const merges = model["merges"];
   d.merges.reserve(merges.size());
@@ -306,6 +320,7 @@ BpeDescription parse_tokenizer_json(std::string_view bytes, std::string const& n
     Json const& pair = merges.value()[i];
     std::string const where = name + ": model.merges[" + std::to_string(i) + "]";
     if (pair.is_string()) {
+      if (pair.get_ref<std::string const&>().starts_with("#version")) continue;
       d.merges.push_back(merge_of(d.vocabulary, pair.get_ref<std::string const&>(), where));
     } else {
       Node const both = merges.at(i);
@@ -313,7 +328,7 @@ BpeDescription parse_tokenizer_json(std::string_view bytes, std::string const& n
       d.merges.push_back(merge_of(d.vocabulary, both.at(0).text(), both.at(1).text(), where));
     }
   }
-  if (d.model.bytes) to_bytes(d.vocabulary);
+  if (d.model.bytes) to_bytes(d);
   if (d.model.bytes && d.model.byte_fallback) {
     for (int byte = 0; byte < 256; ++byte)
       if (!d.vocabulary.contains(std::string(1, static_cast<char>(byte))))
@@ -322,13 +337,17 @@ BpeDescription parse_tokenizer_json(std::string_view bytes, std::string const& n
     d.model.byte_fallback = false;  // nothing is left to fall back from
   }
 
+  AddedTokenList list(d.added, static_cast<std::int64_t>(d.tokens().size()), finder(d));
   if (Node const added = root["added_tokens"]; !added.is_null())
     for (std::size_t i = 0; i < added.size(); ++i) {
       Node const token = added.at(i);
+      (void)token["id"].id();  // only validated: the package assigns new ids
       if (token["content"].text().empty()) continue;
-      if (token["single_word"].flag()) token["single_word"].lacks("true", "false");
-      d.added.push_back({token["content"].text(), token["id"].id(), token["lstrip"].flag(),
-                         token["rstrip"].flag(), token["normalized"].flag(!token["special"].flag())});
+      list.add({.content = token["content"].text(),
+                .left_strip = token["lstrip"].flag(),
+                .right_strip = token["rstrip"].flag(),
+                .single_word = token["single_word"].flag(),
+                .normalized = token["normalized"].flag(!token["special"].flag())});
     }
   return d;
 }
@@ -350,7 +369,7 @@ BpeDescription parse_vocab_and_merges(std::string_view vocab, std::string const&
     if (text.empty() || text.starts_with("#version")) continue;
     d.merges.push_back(merge_of(d.vocabulary, text, merges_name + ": line " + std::to_string(line)));
   }
-  to_bytes(d.vocabulary);
+  to_bytes(d);
   d.pre_tokenizers.push_back(ByteLevel{prefix_space, true});
   return d;
 }

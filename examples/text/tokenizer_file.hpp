@@ -2,6 +2,8 @@
 // Reads what describes a BPE tokenizer, from bytes alone; what is not there is refused by its name.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -10,6 +12,10 @@
 namespace tessera {
 inline namespace v0 {
 namespace text {
+
+/// Returns a function that finds a token of a vocabulary by the spelling in the file. The description must
+/// outlive it.
+std::function<std::optional<TokenId>(std::string const&)> finder(BpeDescription const& description);
 
 /// A tokenizer.json. Throws Error(data) that starts with `name`.
 BpeDescription parse_tokenizer_json(std::string_view bytes, std::string const& name);

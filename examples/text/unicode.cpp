@@ -44,6 +44,15 @@ bool is_number(char32_t c) {
   return kind >= UTF8PROC_CATEGORY_ND && kind <= UTF8PROC_CATEGORY_NO;
 }
 
+bool is_word(char32_t c) {
+  if (is_letter(c) || c == 0x200c || c == 0x200d) return true;
+  if ((c >= 0x24b6 && c <= 0x24e9) || (c >= 0x1f130 && c <= 0x1f149) || (c >= 0x1f150 && c <= 0x1f169) ||
+      (c >= 0x1f170 && c <= 0x1f189))
+    return true;  // letters in circles and squares
+  auto const kind = category(c);
+  return (kind >= UTF8PROC_CATEGORY_MN && kind <= UTF8PROC_CATEGORY_NL) || kind == UTF8PROC_CATEGORY_PC;
+}
+
 bool is_space(char32_t c) {
   return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xa0 || c == 0x1680 ||
          (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f ||

@@ -37,6 +37,8 @@ using v0::detail::repaired;
 /// Categories L*, and N*.
 bool is_letter(char32_t character);
 bool is_number(char32_t character);
+/// Matches \w in Rust's regular expressions: a letter, mark, digit, connector or joiner.
+bool is_word(char32_t character);
 /// White_Space.
 bool is_space(char32_t character);
 

@@ -16,8 +16,7 @@ namespace text = tessera::text;
 
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* input, std::size_t size) {
   try {
-    text::SentencePieceTokenizer const tokenizer(std::string(fuzz::text_of(input, size)), "tokenizer.model",
-                                                 true);
+    text::SentencePieceTokenizer const tokenizer(std::string(fuzz::text_of(input, size)), "tokenizer.model");
     (void)tokenizer.end_token();
     (void)tokenizer.find("</s>");
     text::Ids ids = tokenizer.before();

@@ -148,8 +148,8 @@ inline TrainerOptions options_of(Run const& run) {
 template <class AnyKindOfTrainer>
 std::string hash_weights(AnyKindOfTrainer& trainer) {
   WeightsHash hash;
-  trainer.collect([&](ParameterSpec const& parameter, std::span<float const> values) {
-    hash.add(parameter.name, parameter.shape, values);
+  trainer.collect_pieces([&](ParameterSpec const& parameter, std::span<float const> values) {
+    hash.append(parameter.name, parameter.shape, values);
   });
   return hash.digest();
 }

@@ -57,7 +57,7 @@ TEST_CASE("text: flags of another kind in a tokenizer's folder are refused by th
 TEST_CASE("text: a SentencePiece model that its library would end the program for is refused before") {
   std::string const sound = file_support::read(TESSERA_TEXT_FIXTURES "/sentencepiece/tokenizer.model");
   auto const says = [&](std::string const& bytes) {
-    return refusal([&] { text::SentencePieceTokenizer(bytes, "m", true); });
+    return refusal([&] { text::SentencePieceTokenizer(bytes, "m"); });
   };
   REQUIRE(says(sound) == "nothing was refused");
   std::string const damaged = "; the file is damaged or no SentencePiece model";

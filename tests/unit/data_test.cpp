@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Token sources and loaders: every kind of input, every refusal with its text, batches by hand.
-#include <algorithm>
+// Tests token sources: every kind of input, and every error with its text.
 #include <cstdint>
 #include <filesystem>
 #include <numeric>
-#include <set>
 #include <string>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,10 +11,10 @@
 
 #include <doctest/doctest.h>
 
-#include "tessera/data/batch.hpp"
 #include "tessera/data/tokens.hpp"
 
 #include "file_support.hpp"
+#include "support/printing.hpp"
 
 namespace ts = tessera;
 using file_support::bytes_of;
@@ -41,12 +39,6 @@ std::vector<std::int32_t> all(ts::TokenSource const& source) {
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(source.size()));
   source.read(0, tokens);
   return tokens;
-}
-
-ts::TokenSource counting(std::uint32_t tokens) {
-  std::vector<std::uint32_t> values(tokens);
-  std::iota(values.begin(), values.end(), 0u);
-  return ts::TokenSource::from_memory(std::move(values), {.vocabulary = 1 << 30});
 }
 
 using Tokens = std::vector<std::int32_t>;
@@ -151,6 +143,95 @@ TEST_CASE("a file of another kind that is named .bin is refused by that kind") {
     ids.resize(100, '\1');
     CHECK(ts::TokenSource::open(write(path, ids), {.vocabulary = 65536}).size() == 50);
   }
+}
+
+TEST_CASE("ids of 32 and 64 bits are not read as ids of 16") {
+  TemporaryFolder folder;
+  auto const path = folder / "wide.bin";
+  auto const open = [&](std::string const& bytes) {
+    return ts::TokenSource::open(write(path, bytes), {.vocabulary = 65536});
+  };
+  std::vector<std::uint32_t> gpt2, llama3;
+  std::vector<std::uint64_t> wide;
+  std::vector<std::uint16_t> narrow;
+  for (std::uint32_t i = 0; i < 100; ++i) {
+    gpt2.push_back(i * 7919 % 50257);
+    llama3.push_back(i * 7919 * 13 % 128256);
+    wide.push_back(i * 7919 % 50257);
+    narrow.push_back(static_cast<std::uint16_t>(i % 2 == 0 ? i * 7919 % 50257 : i % 40));
+  }
+  auto const few = bytes_of(std::vector<std::uint32_t>(gpt2.begin(), gpt2.begin() + 16));
+  CHECK_ERROR(data, open(bytes_of(gpt2)), "wide.bin: holds ids that are 32-bit integers",
+              "must hold 16-bit ones", "numpy.fromfile(FILE, 'uint32').astype('uint16').tofile('ids.bin')");
+  CHECK_ERROR(data, open(bytes_of(llama3)), "ids of 32 bits", "behind the header");
+  CHECK_ERROR(data, open(bytes_of(wide)), "ids of 64 bits", "'uint64'");
+  CHECK_ERROR(data, open(few), "ids of 32 bits");
+  CHECK(open(few.substr(0, 60)).size() == 30);  // too few ids to be certain
+  CHECK(open(bytes_of(narrow)).size() == 100);  // every second id is small
+  CHECK(open(std::string(400, '\0')).size() == 200);
+}
+
+TEST_CASE("a header of llm.c with a magic that is none is no row of ids") {
+  TemporaryFolder folder;
+  std::string const sound = llmc(20240520, 1, 5, u16({1, 2, 3, 4, 5}));
+  for (std::size_t const at : {0, 1, 2, 3}) {
+    std::string damaged = sound;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
+    CHECK_ERROR(data, ts::TokenSource::open(write(folder / "h.bin", damaged)),
+                "h.bin: has llm.c's header for 5 tokens, but its magic is ", "version 1");
+  }
+}
+
+TEST_CASE("files of another kind are no text, whatever their name") {
+  TemporaryFolder folder;
+  auto const refused = [&](std::string const& bytes, std::initializer_list<char const*> parts) {
+    CAPTURE(bytes);
+    auto const said =
+        file_support::thrown_by([&] { (void)ts::TokenSource::open(write(folder / "data", bytes)); });
+    CHECK(said.kind == ts::ErrorKind::data);
+    for (char const* const part : parts) CHECK(file_support::has(said.text, part));
+  };
+  auto const start = [](auto const& text) {
+    return std::string(text, sizeof text - 1) + std::string(300, '\2');
+  };
+  refused(start("\x1f\x8b\x08\0\1\2\3\4\0\3"), {"data: is compressed with gzip", "gunzip", "prepare"});
+  refused(start("\x28\xb5\x2f\xfd"), {"compressed with zstd", "unzstd"});
+  refused(start("\xfd\x37zXZ\0"), {"compressed with xz", "unpack it"});
+  refused("BZh91AY&SY" + std::string(300, 'z'), {"compressed with bzip2"});
+  refused(start("PK\3\4\x14\0\0\0\x08\0"), {"is a zip archive"});
+  refused(start("PAR1"), {"is a Parquet file", "write its rows as JSON Lines"});
+  refused(start("ARROW1\0\0"), {"is an Arrow file"});
+  refused(start("\xff\xff\xff\xff\x10\0\0\0"), {"is an Arrow stream"});
+  refused(start("\x93NUMPY\1\0"), {"is a NumPy array", "raw uint16"});
+  refused("%PDF-1.4\n1 0 obj and only letters", {"is a PDF document"});
+  refused(start("\xff\xd8\xff\xdb"), {"is a JPEG image"});
+  refused(start("GIF89a"), {"is a GIF image"});
+  refused(start("II*\0"), {"is a TIFF image"});
+  refused(start("\x80\2}q"), {"is a Python pickle", "--init"});
+  refused(start("SQLite format 3\0"), {"is an SQLite database"});
+  refused(std::string(257, 'n') + "ustar  " + std::string(300, 'x'), {"is a tar archive"});
+  refused(bytes_of(std::uint64_t{10}) + "{\"a\":{}}  ", {"is a safetensors file"});
+  refused(llmc(20240520, 1, 3, u16({1, 2, 3})), {"is a token file of llm.c", "by a name that ends in .bin"});
+  refused(llmc(20240326, 3, 0, ""), {"is a model file"});
+  refused(start("\xff\xfeh\0i\0").substr(0, 6), {"is text in UTF-16", "iconv -f UTF-16 -t UTF-8"});
+  refused(start("\xfe\xff\0h\0i").substr(0, 6), {"is text in UTF-16"});
+  refused(start("a\0b\0c\0d\0e\0f\0g\0h\0").substr(0, 16), {"is text in UTF-16"});
+  refused(start("\xff\xfe\0\0h\0\0\0").substr(0, 8), {"is text in UTF-32", "iconv -f UTF-32"});
+  // Text that begins with the letters of such files, and text with any bytes, is still text.
+  std::string any;
+  for (int value = 255; value >= 0; --value) any += static_cast<char>(value);
+  for (std::string const& text :
+       {std::string("PAR1 begins a file of Parquet."), std::string("BZhang wrote this"),
+        std::string("ID3 tags"), std::string("%PDF-1 is a version"),
+        std::string("GIF and PK\3, \x1b[1mbold\x1b[0m"), std::string("MZ"),
+        std::string("caf\xe9 \xff\xfe \x80"), std::string("\xff\xfe\xfd caf\xe9"), std::string("a\0b", 3),
+        std::string("\x80 12"), std::string("ORC\n\t\f"), any})
+    CHECK(ts::TokenSource::open(write(folder / "data", text)).size() ==
+          static_cast<std::int64_t>(text.size()));
+  // In a folder such files are skipped.
+  write(folder / "data", "BZh91AY&SY" + std::string(300, 'z'));
+  write(folder / "text", "text");
+  CHECK(ts::TokenSource::open(folder.path()).skipped() == 1);
 }
 
 TEST_CASE("text that is named .bin is refused and ids that look a little like it are not") {
@@ -345,188 +426,4 @@ TEST_CASE("the default data is the package fortunes") {
 TEST_CASE("a control byte in a file name does not break the line") {
   TemporaryFolder folder;
   CHECK_ERROR(data, ts::TokenSource::open(folder / "two\nlines"), "two\\x0alines");
-}
-
-TEST_CASE("a batch by hand") {
-  auto const source = counting(13);  // T = 3: samples 0..3
-  ts::Loader loader(source, {.batch = 1, .sequence = 3, .accumulation = 2, .order = ts::Order::sequential});
-  CHECK(loader.samples() == 4);
-  CHECK(loader.global_batch() == 2);
-  CHECK(loader.steps_per_epoch() == 2);
-  ts::Batch const& batch = loader.load(1);
-  CHECK(batch.tokens == Tokens{6, 7, 8, 9, 10, 11});
-  CHECK(batch.targets == Tokens{7, 8, 9, 10, 11, 12});
-  CHECK(batch.first_sample == 2);
-  CHECK(batch.step == 1);
-  CHECK(batch.accumulation == 2);
-  CHECK(batch.batch == 1);
-  CHECK(batch.sequence == 3);
-  CHECK(batch.elements() == 6);
-  CHECK(batch.unmasked() == 6);
-  CHECK(Tokens(batch.micro_tokens(1).begin(), batch.micro_tokens(1).end()) == Tokens{9, 10, 11});
-  CHECK(Tokens(batch.micro_targets(0).begin(), batch.micro_targets(0).end()) == Tokens{7, 8, 9});
-  CHECK(loader.load(2).tokens == Tokens{0, 1, 2, 3, 4, 5});  // wrapped
-}
-
-TEST_CASE("a loader is checked without its memory") {
-  auto const source = counting(13);
-  ts::LoaderOptions const huge{.batch = 1 << 14, .sequence = 12, .accumulation = 8000};  // 12 GiB
-  ts::Loader::check(source, huge);
-  CHECK_ERROR(data, ts::Loader::check(source, {.batch = 1, .sequence = 13}), "too little data");
-}
-
-TEST_CASE("a masked target does not count") {
-  ts::Batch const batch{.batch = 1, .sequence = 4, .tokens = {1, 2, 3, 4}, .targets = {2, -1, -100, 0}};
-  CHECK(batch.elements() == 4);
-  CHECK(batch.unmasked() == 2);
-}
-
-TEST_CASE("ranks and accumulation share one global batch") {
-  auto const source = counting(1000);
-  for (auto const order : {ts::Order::shuffled, ts::Order::sequential}) {
-    ts::Loader whole(source, {.batch = 2, .sequence = 7, .accumulation = 4, .order = order, .seed = 5});
-    for (int const world : {2, 4}) {
-      for (std::int64_t const step : {0, 3, 17, 40}) {  // an epoch has 17 steps and a remainder
-        Tokens const expected = whole.load(step).tokens;
-        Tokens got(expected.size());
-        for (int rank = 0; rank < world; ++rank) {
-          ts::Loader part(source, {.batch = 2,
-                                   .sequence = 7,
-                                   .accumulation = 4 / world,
-                                   .rank = rank,
-                                   .world = world,
-                                   .order = order,
-                                   .seed = 5});
-          ts::Batch const& batch = part.load(step);
-          CHECK(batch.first_sample == step * 8 + rank * 2);
-          for (int a = 0; a < batch.accumulation; ++a) {
-            auto const micro = batch.micro_tokens(a);
-            std::copy(micro.begin(), micro.end(), got.begin() + (a * world + rank) * 14);
-          }
-        }
-        CHECK(got == expected);
-      }
-    }
-  }
-}
-
-TEST_CASE("an epoch holds every sample once and the next is another order") {
-  auto const source = counting(4 * 24 + 1);
-  ts::Loader loader(source, {.batch = 3, .sequence = 4, .accumulation = 2, .seed = 8});
-  auto const starts = [&](std::int64_t epoch) {
-    std::vector<std::int32_t> result;
-    for (std::int64_t s = 0; s < loader.steps_per_epoch(); ++s) {
-      ts::Batch const& batch = loader.load(epoch * loader.steps_per_epoch() + s);
-      for (std::size_t i = 0; i < batch.tokens.size(); i += 4) result.push_back(batch.tokens[i]);
-    }
-    return result;
-  };
-  CHECK(loader.steps_per_epoch() == 4);
-  auto const first = starts(0), second = starts(1);
-  CHECK(std::set<std::int32_t>(first.begin(), first.end()).size() == 24);
-  CHECK(std::set<std::int32_t>(second.begin(), second.end()).size() == 24);
-  CHECK(first != second);
-}
-
-TEST_CASE("load is pure in its step and reuses its memory") {
-  auto const source = counting(500);
-  ts::Loader loader(source, {.batch = 2, .sequence = 9, .seed = 3});
-  Tokens const tenth = loader.load(10).tokens;
-  auto const* const memory = loader.load(0).tokens.data();
-  CHECK(loader.load(10).tokens == tenth);
-  CHECK(loader.load(11).tokens != tenth);
-  CHECK(loader.load(12).tokens.data() == memory);
-}
-
-TEST_CASE("data tokens is a range over one epoch") {
-  TemporaryFolder folder;
-  auto const path = write(folder / "train.bin", u16(std::vector<std::uint16_t>(101, 4)));
-  std::vector<std::int64_t> steps;
-  for (auto const& batch : ts::data::tokens(path, {.batch = 2, .sequence = 10})) {
-    steps.push_back(batch.step);
-    CHECK(batch.tokens == Tokens(20, 4));
-  }
-  CHECK(steps == std::vector<std::int64_t>{0, 1, 2, 3, 4});
-  steps.clear();
-  for (auto const& batch : ts::data::tokens(path, {.batch = 2, .sequence = 10, .first_step = 8}))
-    steps.push_back(batch.step);
-  CHECK(steps == std::vector<std::int64_t>{8, 9});  // the rest of the second epoch
-  auto range = ts::data::tokens({path, path}, {.batch = 2, .sequence = 10});
-  CHECK(range.source().size() == 202);
-  CHECK(range.loader().steps_per_epoch() == 10);
-  static_assert(std::input_iterator<ts::Loader::Iterator>);
-}
-
-TEST_CASE("fewer samples than a global batch still give steps") {
-  auto const source = counting(9);  // two samples of four tokens
-  ts::Loader loader(source, {.batch = 5, .sequence = 4, .order = ts::Order::sequential});
-  CHECK(loader.steps_per_epoch() == 1);
-  Tokens starts;
-  for (std::size_t i = 0; i < 5; ++i) starts.push_back(loader.load(0).tokens[i * 4]);
-  CHECK(starts == Tokens{0, 4, 0, 4, 0});
-}
-
-TEST_CASE("a loader of the first samples reads them alone") {
-  auto const source = counting(41);  // ten samples of four tokens
-  ts::Loader loader(source, {.batch = 3, .sequence = 4, .order = ts::Order::shuffled, .samples = 3});
-  CHECK(loader.samples() == 3);
-  std::set<std::int32_t> starts;
-  for (std::size_t i = 0; i < 3; ++i) starts.insert(loader.load(1).tokens[i * 4]);
-  CHECK(starts == std::set<std::int32_t>{0, 4, 8});
-  CHECK(ts::Loader(source, {.sequence = 4, .samples = 10}).samples() == 10);
-  CHECK_ERROR(data, ts::Loader::check(source, {.sequence = 4, .samples = 11}), "--samples 11",
-              "the 10 samples", "--sequence 4", "41 tokens");
-  CHECK_ERROR(usage, ts::Loader::check(source, {.sequence = 4, .samples = -1}), "--samples is -1");
-}
-
-TEST_CASE("a whole epoch ends with a step of its own, filled with what does not count") {
-  auto const source = counting(21);  // five samples of four tokens
-  for (int const world : {1, 2}) {
-    Tokens seen;
-    for (int rank = 0; rank < world; ++rank) {
-      ts::Loader loader(source, {.batch = 1,
-                                 .sequence = 4,
-                                 .accumulation = 2 / world,
-                                 .rank = rank,
-                                 .world = world,
-                                 .seed = 3,
-                                 .whole_epochs = true});
-      CHECK(loader.steps_per_epoch() == 3);
-      for (std::int64_t step = 3; step < 6; ++step) {  // the second epoch
-        CHECK(loader.targets_in(step) == (step < 5 ? 8 : 4));
-        ts::Batch const& batch = loader.load(step);
-        CHECK(batch.first_sample == 5 + (step - 3) * 2 + rank);
-        for (int a = 0; a < batch.accumulation; ++a) {
-          auto const tokens = batch.micro_tokens(a), targets = batch.micro_targets(a);
-          bool const beyond = step == 5 && a * world + rank == 1;
-          CHECK(targets[0] == (beyond ? -1 : tokens[0] + 1));
-          CHECK(targets[3] == (beyond ? -1 : tokens[3] + 1));
-          if (!beyond) seen.push_back(tokens[0] / 4);
-        }
-      }
-    }
-    std::sort(seen.begin(), seen.end());
-    CHECK(seen == Tokens{0, 1, 2, 3, 4});
-  }
-}
-
-TEST_CASE("a loader refuses numbers that make no batch") {
-  auto const source = counting(10);
-  auto const load = [&](ts::LoaderOptions options) { return ts::Loader(source, options).global_batch(); };
-  CHECK_ERROR(usage, load({.batch = 0, .sequence = 2}), "--batch is 0", "1 or more");
-  CHECK_ERROR(usage, load({.sequence = -2}), "--sequence is -2");
-  CHECK_ERROR(usage, load({.sequence = 2, .accumulation = 0}), "--accumulation is 0");
-  CHECK_ERROR(usage, load({.sequence = 2, .world = 0}), "the world is 0");
-  CHECK_ERROR(usage, load({.sequence = 2, .rank = 2, .world = 2}), "rank 2", "world of 2");
-  CHECK_ERROR(usage, load({.sequence = 2, .rank = -1}), "rank -1");
-  CHECK_ERROR(usage, load({.sequence = 2, .first_step = -1}), "first step is -1");
-  CHECK_ERROR(usage, load({.batch = 1 << 30, .sequence = 4}), "1073741824 x", "more than 2147483647");
-  CHECK_ERROR(usage, load({.batch = 1 << 30, .sequence = 1, .world = 4}), "on 4 ranks");
-  CHECK_ERROR(data, load({.sequence = 10}), "memory: too little data", "10 tokens present", "11 needed",
-              "--sequence 10");
-  CHECK(load({.sequence = 9}) == 1);
-  ts::Loader loader(source, {.sequence = 9});
-  CHECK_ERROR(usage, loader.load(-1), "step -1");
-  CHECK_ERROR(usage, loader.load(std::numeric_limits<std::int64_t>::max()), "does not exist");
-  CHECK_ERROR(data, ts::TokenSource::from_memory({}), "memory", "no tokens");
 }

@@ -151,6 +151,8 @@ TEST_CASE("numbers that cannot be are refused by name") {
   CHECK(says(refused([&](TrainerOptions& o) { o.epsilon = 1e-50; }), "epsilon"));
   CHECK(says(refused([&](TrainerOptions& o) { o.weight_decay = nan; }), "weight_decay"));
   CHECK(says(refused([&](TrainerOptions& o) { o.clip = -0.5; }), "clip"));
+  CHECK(says(refused([&](TrainerOptions& o) { o.schedule = static_cast<RateShape>(9); }),
+             "schedule is the number 9, which is none of the schedules"));
   CHECK(says(refused([&](TrainerOptions& o) { o.sequence = 0; }), "sequence is 0"));
   CHECK(says(refused([&](TrainerOptions& o) { o.accumulation = 0; }), "accumulation is 0"));
   CHECK(says(refused([&](TrainerOptions& o) { o.channels = 3; }), "channels is 3"));

@@ -112,6 +112,13 @@ TEST_CASE("several launchers have an order") {
   CHECK(read(joined(open_mpi, slurm)).source == "Open MPI");
   CHECK(read(joined({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}}, slurm)).source == "PMI");
   CHECK(read(joined(slurm, {{"PMIX_RANK", "5"}})).source == "SLURM");
+  // srun --mpi=pmi2 sets both kinds of variables, and only SLURM's give the host. mpiexec in a step sets its
+  // own.
+  auto const pmi2 = read(joined({{"PMI_RANK", "5"}, {"PMI_SIZE", "11"}, {"PMI_FD", "12"}}, slurm));
+  CHECK(ts::comm::describe(pmi2) == ts::comm::describe(read(slurm)));
+  CHECK(read(joined({{"PMI_RANK", "5"}, {"PMI_SIZE", "11"}, {"MPI_LOCALRANKID", "1"}}, slurm)).source ==
+        "PMI");
+  CHECK(read(joined({{"PMI_RANK", "5"}, {"PMI_SIZE", "12"}}, slurm)).source == "PMI");
 }
 
 TEST_CASE("without a launcher there is one rank") {
@@ -127,6 +134,32 @@ TEST_CASE("without a launcher there is one rank") {
   }
   auto const one = with(with(with(torchrun, "WORLD_SIZE", "1"), "RANK", "0"), "LOCAL_WORLD_SIZE", "1");
   CHECK(ts::comm::from_environment(reader(with(one, "LOCAL_RANK", "0"))).world() == 1);
+}
+
+TEST_CASE("one process of a launcher is a world of one, whatever else it leaves unsaid") {
+  Variables const script{{"SLURM_JOB_ID", "9"}, {"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"},
+                         {"SLURM_NODEID", "0"}, {"SLURM_NNODES", "1"}, {"SLURM_TASKS_PER_NODE", "1"}};
+  Variables const shell =
+      joined({{"SLURM_STEP_ID", "4294967290"}, {"SLURM_STEP_NODELIST", "n1"}, {"SLURM_STEP_NUM_TASKS", "1"}},
+             script);
+  Variables const mpirun{{"OMPI_COMM_WORLD_RANK", "0"},
+                         {"OMPI_COMM_WORLD_SIZE", "1"},
+                         {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                         {"PMIX_RANK", "0"}};
+  for (auto const& [launcher, variables] : std::map<std::string, Variables>{
+           {"SLURM batch script: rank 0 of 1, local rank 0", script},
+           {"SLURM: rank 0 of 1, local rank 0", with(shell, "SLURM_NTASKS", "4")},  // salloc -n 4
+           {"Open MPI: rank 0 of 1, local rank 0", mpirun},
+           {"torchrun: rank 0 of 1, local rank 0", {{"RANK", "0"}, {"WORLD_SIZE", "1"}}},
+           {"PMI: rank 0 of 1, local rank 0", {{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}}}) {
+    CHECK(ts::comm::describe(read(variables)) == launcher);
+    CHECK(ts::comm::from_environment(reader(variables)).world() == 1);
+  }
+  CHECK(read(shell).world == 1);
+  CHECK(read({{"WORLD_SIZE", "1"}}).world == 1);
+  // The number of tasks of the step counts, not that of the job.
+  CHECK(holds(refusal(with(with(shell, "SLURM_STEP_NUM_TASKS", "2"), "SLURM_NTASKS", "1")),
+              "SLURM: rank 0 of 2"));
 }
 
 TEST_CASE("half a launch names the missing variable") {

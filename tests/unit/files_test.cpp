@@ -376,6 +376,22 @@ TEST_CASE("a log line is on the disk when write returns") {
                 "the disk is full");
 }
 
+TEST_CASE("a log that a run writes is no other's") {
+  TemporaryFolder folder;
+  auto const path = folder / "log.jsonl";
+  {
+    ts::JsonlLog log(path);
+    log.note({{"event", "start"}});
+    for (bool const append : {false, true})
+      CHECK_ERROR(failed, ts::JsonlLog(path, append), "log.jsonl: another run writes there", "another name");
+    CHECK_ERROR(failed, ts::check_writable(path), "log.jsonl: another run writes there");
+    CHECK(read(path) == "{\"event\":\"start\"}\n");
+  }
+  ts::check_writable(path);
+  ts::JsonlLog(path, true).note({{"event", "again"}});
+  CHECK(read(path) == "{\"event\":\"start\"}\n{\"event\":\"again\"}\n");
+}
+
 TEST_CASE("a full disk under a log leaves whole lines, and the log goes on when there is room") {
   TemporaryFolder folder;
   auto const path = folder / "log.jsonl";

@@ -52,6 +52,11 @@ TEST_CASE("chunks do not change the weights hash and everything else does") {
   std::string const whole = hash("w", shape, 5000);
   CHECK(hash("w", shape, 1) == whole);
   CHECK(hash("w", shape, 777) == whole);
+  ts::WeightsHash pieces;
+  for (std::size_t i = 0; i < values.size(); i += 777)
+    pieces.append("w", {50, 100},
+                  std::span(values).subspan(i, std::min<std::size_t>(777, values.size() - i)));
+  CHECK(pieces.digest() == whole);
   CHECK(hash("v", shape, 5000) != whole);
   CHECK(hash("w", {100, 50}, 5000) != whole);
   CHECK(hash("w", {5000}, 5000) != whole);

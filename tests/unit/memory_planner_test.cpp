@@ -12,6 +12,8 @@
 #include "tessera/detail/sort.hpp"
 #include "tessera/plan/memory.hpp"
 
+#include "support/printing.hpp"
+
 namespace {
 
 using namespace tessera;

@@ -67,6 +67,20 @@ TEST_CASE("config.json: numbers that cannot be are refused with file, key and va
         "c.json: text is \"12\"; true or false is needed");
 }
 
+TEST_CASE("config.json: a token is null or of the vocabulary, from its end too") {
+  HubConfig const config = parsed(R"({"five": 5, "last": -1, "first": -10, "none": null, "beyond": 10,
+                                      "before": -11, "part": 1.5, "text": "5"})");
+  CHECK(config.token("five", 10, 1.0) == 5.0);
+  CHECK(config.token("last", 10, 1.0) == 9.0);  // same as padding_idx of torch.nn.Embedding
+  CHECK(config.token("first", 10, 1.0) == 0.0);
+  CHECK(config.token("none", 10, 1.0) == -1.0);
+  CHECK(config.token("absent", 10, 1.0) == 1.0);
+  for (std::string const key : {"beyond", "before", "part", "text"})
+    CHECK(refusal([&] { (void)config.token(key, 10, 1.0); }) ==
+          "c.json: " + key + " is " + config.find(key)->json +
+              "; null or a token of the vocabulary is needed");
+}
+
 TEST_CASE("config.json: what is no settings file is refused") {
   CHECK(not_parsed("").find("c.json: is no JSON: ") == 0);
   CHECK(not_parsed("{\"a\": 1").find("c.json: is no JSON: ") == 0);

@@ -3,6 +3,7 @@
 // a save is whole or not at all.
 #include "tessera/io/model_weights.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -17,7 +18,10 @@
 #include <doctest/doctest.h>
 
 #include "tessera/core/dtype.hpp"
+#include "tessera/io/adapter.hpp"
 #include "tessera/nn/gpt2.hpp"
+#include "tessera/nn/lora.hpp"
+#include "tessera/nn/opt.hpp"
 
 #include "unit/file_support.hpp"
 
@@ -118,6 +122,41 @@ void check_values(std::filesystem::path const& path, std::vector<UnitSpec> const
 }
 
 }  // namespace
+
+TEST_CASE("adapters are merged to the same bits, whole or in pieces") {
+  LoraOptions lora{.rank = 3, .alpha = 5.0, .targets = "all-linear"};
+  // One of these models stores its matrices by inputs, the other by outputs.
+  for (std::vector<UnitSpec> const& units :
+       {adapted(
+            Gpt2({.layers = 1, .heads = 2, .channels = 8, .positions = 4, .vocabulary = 11}).units({1, 1}),
+            lora, {1, 1}),
+        adapted(Opt({.layers = 1, .heads = 2, .channels = 8, .positions = 4, .vocabulary = 11}).units({1, 1}),
+                lora, {1, 1})}) {
+    std::map<std::string, ParameterSpec const*> specs;  // sorted by name, like collect
+    for (UnitSpec const& unit : units)
+      for (ParameterSpec const& parameter : unit.parameters) specs[parameter.name] = &parameter;
+    auto const merged = [&](std::size_t piece) {
+      std::map<std::string, std::vector<float>> all;
+      ParameterSink const sink =
+          merging(units, [&](ParameterSpec const& parameter, std::span<float const> values) {
+            all[parameter.name].insert(all[parameter.name].end(), values.begin(), values.end());
+          });
+      float next = 0.1f;
+      for (auto const& [name, spec] : specs) {
+        std::vector<float> values(static_cast<std::size_t>(spec->shape.elements()));
+        for (float& value : values) value = next = 3.7f * next * (1.0f - next);
+        for (std::size_t at = 0; at < values.size(); at += piece)
+          sink(*spec, std::span(values).subspan(at, std::min(piece, values.size() - at)));
+      }
+      return all;
+    };
+    auto const whole = merged(1 << 20);
+    CHECK_FALSE(whole.empty());
+    for (std::size_t const piece : {1, 5, 7, 64}) CHECK(merged(piece) == whole);
+    for (auto const& [name, values] : whole)
+      CHECK(static_cast<std::int64_t>(values.size()) == specs.at(name)->shape.elements());
+  }
+}
 
 TEST_CASE("gpt2 weights are read from every float format") {
   TemporaryFolder const folder;

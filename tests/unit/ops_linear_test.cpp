@@ -260,6 +260,21 @@ TEST_CASE_TEMPLATE("activations keep NaN and have their limits", T, float, doubl
   CHECK(y[2] == x[2]);
 }
 
+TEST_CASE("a number that is no activation is refused") {
+  Machine machine(1);
+  Array<float> x({2, 4}), w({4, 4}), y({2, 4}), pre({2, 4});
+  auto const unknown = static_cast<Activation>(7);
+  char const* const refusal = "got the activation 7, which does not exist";
+  CHECK_THROWS_WITH_AS(ops::activate(machine.context, unknown, x.view(), y.view()),
+                       doctest::Contains(refusal), Error);
+  CHECK_THROWS_WITH_AS(
+      ops::linear(machine.context, x.view(), w.view(), y.view(), {.activation = unknown, .pre = pre.view()}),
+      doctest::Contains(refusal), Error);
+  CHECK_THROWS_WITH_AS(ops::linear_backward_input(machine.context, y.view(), w.view(), x.view(),
+                                                  {.activation = unknown, .pre = pre.view()}),
+                       doctest::Contains(refusal), Error);
+}
+
 TEST_CASE_TEMPLATE("a product is scaled and joins a residual before the activation", T, float, double, half,
                    bfloat16) {
   Machine machine(2);

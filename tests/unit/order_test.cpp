@@ -12,6 +12,7 @@
 #include "tessera/core/philox.hpp"
 
 #include "file_support.hpp"
+#include "support/printing.hpp"
 
 namespace ts = tessera;
 
@@ -70,6 +71,11 @@ TEST_CASE("a shuffled order depends on seed and epoch and on nothing else") {
   ts::SampleOrder const order(ts::Order::shuffled, samples, 1);
   std::vector<std::int64_t> const first = {order(0), order(1), order(2), order(3), order(1000)};
   CHECK(first == std::vector<std::int64_t>{288, 235, 648, 959, 180});
+}
+
+TEST_CASE("a number that is no order is refused") {
+  CHECK_THROWS_WITH_AS(ts::SampleOrder(static_cast<ts::Order>(7), 5, 1), "data order 7 does not exist",
+                       ts::Error);
 }
 
 TEST_CASE("a shuffled order mixes") {

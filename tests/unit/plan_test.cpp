@@ -418,6 +418,43 @@ TEST_CASE("where no recipe, batch or sequence alone fits, both are searched for 
   CHECK(refused(lean_bytes(32, 512)).find(" with recompute ") == std::string::npos);
 }
 
+TEST_CASE("where no sharding fits, the nearest offload that does is named with its flags") {
+  UnitLister const units = lister(small);
+  auto const refused = [&](RecipeTable const& table, StepShape const& shape, MemoryLimit const& limit) {
+    try {
+      refuse_if_too_big(units, make_plan(units({shape.batch, shape.sequence}), table, shape), table, limit,
+                        small.positions);
+    } catch (Error const& error) {
+      return std::string(error.what());
+    }
+    return std::string("nothing was refused");
+  };
+  StepShape shape = shape_of(1, 1, 1, 8);
+  RecipeTable const table = recipe("zs0");
+  std::string text;
+  INFO(text);
+  auto const bytes = [&](std::string_view offload, std::string_view recompute = "none") {
+    return footprint(units, recipe("zs0", "fp32", offload, recompute), shape);
+  };
+  // On the CPU, the device is host memory, so offload to the host saves nothing.
+  text = refused(table, shape, {.host = bytes("nvme_optimizer", "block").host});
+  CHECK(text.find("but offload nvme_optimizer does with sharding zs0 and recompute block (programs: "
+                  "--offload nvme_optimizer --nvme-path FOLDER)") != std::string::npos);
+  text = refused(table, shape, {.host = bytes("nvme").host});
+  CHECK(text.find("--offload nvme --nvme-path FOLDER)") != std::string::npos);
+  text = refused(table, shape, {.host = bytes("nvme").host, .nvme = 1000});
+  CHECK(text.find("no offload and no sharding or recompute fits at this batch; ") != std::string::npos);
+  // A device with its own memory needs less if state is on the host.
+  shape.own_memory = true;
+  for (std::string_view const offload : {"cpu_optimizer", "cpu_full"}) {
+    std::string const found = refused(table, shape, {.device = bytes(offload).device});
+    INFO(found);
+    CHECK(found.find("(programs: --offload " + std::string(offload) + ")") != std::string::npos);
+  }
+  text = refused(table, shape, {.device = bytes("cpu_full").device, .host = bytes("nvme").host});
+  CHECK(text.find("--offload nvme") != std::string::npos);
+}
+
 TEST_CASE("the page cache of a container does not count as taken") {
   file_support::TemporaryFolder const folder;
   auto const write = file_support::write;

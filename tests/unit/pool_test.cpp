@@ -13,6 +13,8 @@
 
 #include <doctest/doctest.h>
 
+#include "support/printing.hpp"
+
 using tessera::cpu::ThreadPool;
 
 TEST_CASE("pool runs every task exactly once") {

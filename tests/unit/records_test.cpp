@@ -13,6 +13,7 @@
 #include "tessera/data/batch.hpp"
 
 #include "file_support.hpp"
+#include "support/printing.hpp"
 
 namespace ts = tessera;
 using file_support::bytes_of;
@@ -166,6 +167,24 @@ TEST_CASE("objects of JSON Lines are records") {
         std::vector<std::string>{"mark", "last", "a\xef\xbf\xbd\xef\xbf\xbd(", "\xef\xbf\xbd x"});
   CHECK(file_support::has(odd.description(), "b.jsonl (3 x invalid UTF-8 as U+FFFD), "));
   CHECK_ERROR(data, refused("{\"text\": 12}"), "line 1", "the field 'text' is no text");
+  // The message has the reason and is valid UTF-8, whatever the line holds.
+  CHECK_ERROR(data, refused("{\"text\": \"a\"}\n{\"note\": \"a: b: c] d\", \"text\": tru}"), "line 2",
+              "at byte 35 of the line: syntax error while parsing value - invalid literal", "tru}");
+  for (char const* const line : {"{\"text\": \xff\xfe}", "{\"text\": \xc3\xa9}", "\xe6\x97\xa5"}) {
+    std::string const said = file_support::thrown_by([&] { (void)refused(line); }).text;
+    CAPTURE(said);
+    CHECK(ts::detail::first_invalid(said) == said.size());
+    CHECK(file_support::has(said, "invalid literal"));
+  }
+  std::string wide = "{\"a";
+  for (int i = 0; i < 150; ++i) wide += "\xc3\xa9";
+  std::string const said = file_support::thrown_by([&] { (void)refused(wide + "\": 1}"); }).text;
+  CHECK(ts::detail::first_invalid(said) == said.size());
+  CHECK_ERROR(data, refused(std::string("\xff\xfe{\0\"\0", 6)), "b.jsonl", "is text in UTF-16", "iconv");
+  // NaN and Infinity are accepted, since Python writes and reads them.
+  CHECK(texts(refused("{\"x\": NaN, \"y\": [-Infinity, Infinity], \"text\": \"NaN \\\" Infinity\"}")) ==
+        std::vector<std::string>{"NaN \" Infinity"});
+  CHECK_ERROR(data, refused("{\"x\": NaN, \"text\": tru}"), "line 1", "is no JSON, at byte");
   CHECK_ERROR(data, refused(std::string("{\"text\": \"a\0b\"}", 15)), "line 1", "is no JSON, at byte");
   CHECK_ERROR(data, refused("{\"text\": \"" + std::string(100'000, 'x') + "\"} x"), "line 1", "is no JSON");
   CHECK_ERROR(data, refused("{\"text\": \"\"}\n"), "b.jsonl", "no record holds any text");

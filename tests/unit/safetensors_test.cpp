@@ -18,6 +18,7 @@
 #include "tessera/core/shape.hpp"
 
 #include "file_support.hpp"
+#include "support/printing.hpp"
 
 namespace ts = tessera;
 using file_support::bytes_of;

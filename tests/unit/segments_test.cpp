@@ -11,6 +11,7 @@
 #include "tessera/plan/listing.hpp"
 #include "tessera/plan/program.hpp"
 
+#include "support/printing.hpp"
 #include "support/runs.hpp"
 #include "support/segmented_gpt2.hpp"
 

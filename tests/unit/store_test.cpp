@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The store alone, without a model's code: weights go in by fill and come out by collect under every
-// placement; gather, exchange, fold, norm and update do what the table says.
+// Tests the store without a model: weights go in by fill and come out again under every placement; gather,
+// exchange, fold, norm and update follow the table.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -14,6 +14,7 @@
 
 #include <doctest/doctest.h>
 
+#include "tessera/nn/gpt2.hpp"
 #include "tessera/store/parameter_store.hpp"
 
 #include "support/runs.hpp"
@@ -25,8 +26,9 @@ using namespace support;
 
 /// One rank's store with everything it stands on.
 struct Fixture {
-  Fixture(RecipeTable const& table, comm::Transport& transport, int accumulation = 1)
-      : plan(make_plan(TiedModel{}.units({1, 4}), table, shape(transport, accumulation))),
+  Fixture(RecipeTable const& table, comm::Transport& transport, int accumulation = 1,
+          std::vector<UnitSpec> const& units = TiedModel{}.units({1, 4}))
+      : plan(make_plan(units, table, shape(transport, accumulation))),
         memory(plan),
         context(1,
                 {memory.train(plan.train.find(BufferKind::workspace, -1)), Context<Cpu>::workspace_bytes(1)}),
@@ -132,6 +134,38 @@ TEST_CASE("weights come out in the order of names as they went in") {
           CHECK(names.size() == (comm.is_root() ? 17u : 0u));  // others hear nothing
           CHECK(std::is_sorted(names.begin(), names.end()));
         });
+}
+
+TEST_CASE("weights come out in pieces, of a parameter that is larger too") {
+  std::vector<UnitSpec> const units =
+      Gpt2({.layers = 1, .heads = 1, .channels = 64, .positions = 8, .vocabulary = 3001}).units({1, 4});
+  for (std::string_view const sharding : shardings)
+    for (int const ranks : {1, 3})
+      tessera::run(ranks, [&](comm::Comm comm) {
+        Fixture fixture(recipe(sharding), comm.transport(), 1, units);
+        fill(fixture);
+        std::int64_t elements = 0, begun = 0;
+        int pieces_of_table = 0;
+        std::string name;
+        bool right = true;
+        fixture.store.collect_pieces([&](ParameterSpec const& spec, std::span<float const> values) {
+          if (spec.name != name) begun = 0;
+          name = spec.name;
+          pieces_of_table += name == "wte.weight";
+          right &= static_cast<std::int64_t>(values.size()) <= checkpoint_chunk;
+          for (int unit = 0; unit < fixture.plan.units_count(); ++unit)
+            for (std::size_t p = 0; p < units[static_cast<std::size_t>(unit)].parameters.size(); ++p)
+              if (units[static_cast<std::size_t>(unit)].parameters[p].name == name)
+                for (std::size_t i = 0; i < values.size(); ++i)
+                  right &=
+                      values[i] == value_of(unit, static_cast<int>(p), begun + static_cast<std::int64_t>(i));
+          begun += static_cast<std::int64_t>(values.size());
+          elements += static_cast<std::int64_t>(values.size());
+        });
+        CHECK(right);
+        CHECK(elements == (comm.is_root() ? parameter_count(units) : 0));
+        CHECK((pieces_of_table > 2) == comm.is_root());
+      });
 }
 
 TEST_CASE("an acquired unit is whole and its padding stays zero") {

@@ -10,6 +10,7 @@
 
 #include "tessera/plan/program.hpp"
 
+#include "support/printing.hpp"
 #include "support/step_plans.hpp"
 
 namespace {
@@ -21,6 +22,13 @@ std::map<Verb, int> verbs(StepPlan const& plan) {
   std::map<Verb, int> count;
   for (Turn const& turn : turns_of(plan.train.schedule)) ++count[turn.entry.verb];
   return count;
+}
+
+/// Returns the counts by name, so that a failed check is readable.
+std::map<std::string, int> named(std::map<Verb, int> const& count) {
+  std::map<std::string, int> names;
+  for (auto const& [verb, times] : count) names[std::string(name_of(verb))] = times;
+  return names;
 }
 
 }  // namespace
@@ -58,8 +66,14 @@ TEST_CASE("each of the library's shardings has its verbs and no others") {
           if (streams || travels) want[Verb::publish] = units * (streams + travels);
           INFO(std::string(sharding), " ", std::string(reduction), " ", std::string(offload), " ",
                accumulation);
-          CHECK(count == want);
+          CHECK(named(count) == named(want));
         }
+}
+
+TEST_CASE("checks print lists and counts") {
+  CHECK(doctest::toString(std::map<std::string, int>{{"norm", 6}, {"update", 5}}) ==
+        doctest::String("{norm: 6, update: 5}"));
+  CHECK(doctest::toString(std::vector<int>{1, 2}) == doctest::String("[1, 2]"));
 }
 
 TEST_CASE("a gradient in host memory is not read once more for its norm") {

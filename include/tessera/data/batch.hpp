@@ -25,11 +25,11 @@ inline namespace v0 {
 /// The tokens of one optimizer step on one rank. `tokens` and `targets` are laid out (A,B,T): accumulation
 /// index, sequence, time. A negative target is masked: it counts neither in the loss nor in its mean.
 struct Batch {
-  int accumulation = 1;               ///< A, micro-batches in this step
-  int batch = 1;                      ///< B, sequences in a micro-batch
-  int sequence = 1;                   ///< T, tokens in a sequence
-  std::vector<std::int32_t> tokens;   // (A,B,T)
-  std::vector<std::int32_t> targets;  // (A,B,T)
+  int accumulation = 1;                 ///< A, micro-batches in this step
+  int batch = 1;                        ///< B, sequences in a micro-batch
+  int sequence = 1;                     ///< T, tokens in a sequence
+  std::vector<std::int32_t> tokens{};   // (A,B,T)
+  std::vector<std::int32_t> targets{};  // (A,B,T)
   /// The position in the run of sequence (0,0); (a,b) is a*W*B + b further for W ranks.
   std::int64_t first_sample = 0;
   std::int64_t step = 0;  ///< from 0
@@ -100,6 +100,9 @@ class Loader {
     current_.targets = std::vector<std::int32_t>(elements);
   }
   Loader(TokenSource&&, LoaderOptions) = delete;
+  /// Catches arguments that are not a LoaderOptions. Otherwise compilers list every constructor.
+  template <class Fields = LoaderOptions>
+  Loader(TokenSource const&, ...) = delete;  // tessera: unknown or misplaced option. See docs/trainer.md.
 
   /// Throws what the constructor throws for its arguments, and takes no memory.
   TESSERA_NOINLINE static void check(TokenSource const& source, LoaderOptions const& options) {

@@ -45,10 +45,15 @@ inline double plain(double value) {
   return value != value ? std::numeric_limits<double>::quiet_NaN() : value;
 }
 
-/// A name fit for one line of text: control bytes as \xNN, and cut after `limit` bytes.
+/// Returns a name that fits on one line: control bytes become \xNN. Cuts the name between two characters
+/// after about `limit` bytes.
 TESSERA_COLD inline std::string printable(std::string_view name, std::size_t limit = 200) {
   constexpr char digits[] = "0123456789abcdef";
   std::string text;
+  for (int back = 0; back < 3 && limit > 0 && limit < name.size() &&
+                     (static_cast<unsigned char>(name[limit]) & 0xc0) == 0x80;
+       ++back)
+    --limit;
   for (char const c : name.substr(0, limit)) {
     auto const byte = static_cast<unsigned char>(c);
     if (byte >= 0x20 && byte != 0x7f)

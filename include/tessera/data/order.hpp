@@ -19,7 +19,15 @@ inline namespace v0 {
 enum class Order : std::uint8_t { shuffled, sequential };
 
 /// "shuffled" or "sequential".
-constexpr char const* name_of(Order order) { return order == Order::shuffled ? "shuffled" : "sequential"; }
+constexpr char const* name_of(Order order) {
+  switch (order) {
+    case Order::shuffled:
+      return "shuffled";
+    case Order::sequential:
+      return "sequential";
+  }
+  return "?";
+}
 
 /// The samples of `sequence` tokens that `tokens` tokens hold. Sample i reads tokens [iT, iT+T]: inputs
 /// iT..iT+T-1 and, one further, their targets, so neighbours share one token. `sequence` is above 0.
@@ -50,11 +58,13 @@ struct BatchSplit {
 /// microsecond.
 class SampleOrder {
  public:
-  /// Throws unless there are 1 to 2^62 samples.
+  /// Throws Error(usage) unless there are 1 to 2^62 samples.
   SampleOrder(Order order, std::int64_t samples, std::uint64_t seed)
       : order_(order), samples_(samples), key_(philox_key(seed ^ purpose)) {
     if (samples < 1 || samples > maximum_samples)
       detail::throw_error(ErrorKind::usage, {"a data order needs 1 to 2^62 samples, got ", samples});
+    if (order > Order::sequential)
+      detail::throw_error(ErrorKind::usage, {"data order ", static_cast<int>(order), " does not exist"});
     auto const bits = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(samples - 1)));
     int const used = bits < minimum_bits ? minimum_bits : bits;
     right_bits_ = (used + 1) / 2;
@@ -68,7 +78,13 @@ class SampleOrder {
   /// The sample at a position of the run, 0 or above.
   std::int64_t operator()(std::int64_t position) const noexcept {
     std::int64_t const within = position % samples_;
-    if (order_ == Order::sequential || samples_ == 1) return within;
+    switch (order_) {
+      case Order::sequential:
+        return within;
+      case Order::shuffled:
+        break;
+    }
+    if (samples_ == 1) return within;
     std::uint64_t value = static_cast<std::uint64_t>(within);
     auto const epoch_number = static_cast<std::uint64_t>(epoch(position));
     do value = permuted(value, epoch_number);

@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tessera/config.hpp"
 #include "tessera/core/error.hpp"
@@ -43,13 +44,29 @@ constexpr char const* name_of(TokenFormat format) {
 }
 
 constexpr std::int64_t bytes_per_token(TokenFormat format) {
-  return format == TokenFormat::bytes ? 1 : format == TokenFormat::u16 ? 2 : 4;
+  switch (format) {
+    case TokenFormat::bytes:
+      return 1;
+    case TokenFormat::u16:
+      return 2;
+    case TokenFormat::u32:
+      return 4;
+  }
+  return 0;
 }
 
 /// The vocabulary of a source when none is given: 256 for bytes, GPT-2's 50257 for 16-bit ids, LLaMA 3's
 /// 128256 for 32-bit ids.
 constexpr std::int64_t default_vocabulary(TokenFormat format) {
-  return format == TokenFormat::bytes ? 256 : format == TokenFormat::u16 ? 50257 : 128256;
+  switch (format) {
+    case TokenFormat::bytes:
+      return 256;
+    case TokenFormat::u16:
+      return 50257;
+    case TokenFormat::u32:
+      return 128256;
+  }
+  return 0;
 }
 
 namespace detail {
@@ -79,51 +96,193 @@ constexpr char const* foreign_magic(std::int32_t magic) {
   }
 }
 
-/// The kind of file of `size` bytes that surely begins with these, or null: then they may be raw ids, which
-/// no byte tells from another file. So a kind must show at least 6 bytes for which its format leaves next to
-/// no choice. Evenly spread bytes do so once in 10^12 files (gzip) to 10^14 (NumPy) and more (the rest); ids
-/// of a text hardly ever, since these pairs of bytes are rare tokens.
-TESSERA_COLD inline char const* foreign_kind(std::span<std::byte const> bytes, std::size_t size) {
+/// A kind of file that is neither text nor token ids, and advice for the user. `what` is null for other
+/// files.
+struct ForeignKind {
+  char const* what = nullptr;
+  char const* way_out = nullptr;
+};
+
+namespace way_out {
+inline constexpr char unpack[] = "unpack it and name what it holds";
+inline constexpr char export_rows[] =
+    "write its rows as JSON Lines, in pandas by to_json(FILE, orient='records', lines=True)";
+inline constexpr char weights[] = "weights go to --model or --init; name text, JSON Lines or token files";
+inline constexpr char other[] = "name text, JSON Lines or token files";
+}  // namespace way_out
+
+/// A kind of file that has certain bytes at a fixed position.
+struct ForeignMagic {
+  std::size_t at;
+  std::string_view bytes;
+  ForeignKind kind;
+};
+
+/// Checks for bytes that text never contains: control characters other than white space and escape.
+inline bool has_control_bytes(std::span<std::byte const> bytes) {
+  return std::any_of(bytes.begin(), bytes.end(), [](std::byte value) {
+    auto const c = static_cast<unsigned char>(value);
+    return c < 0x20 && !(c >= 9 && c <= 13) && c != 0x1b;
+  });
+}
+
+/// Returns the kind of a file of `size` bytes that certainly begins with these bytes. The file may also hold
+/// raw ids, which can have any bytes. So a kind is reported only if at least 6 bytes match its format. Random
+/// bytes match by chance once in 10^12 files (gzip), once in 10^14 files (NumPy) or less often (the rest).
+/// Ids of a text hardly ever match, since these pairs of bytes are rare tokens. The exception is zstd, which
+/// has only four bytes: one of the two ids they would form is beyond GPT-2's vocabulary.
+TESSERA_COLD inline ForeignKind foreign_kind(std::span<std::byte const> bytes, std::size_t size) {
   using namespace std::string_view_literals;
   std::string_view const all(reinterpret_cast<char const*>(bytes.data()), bytes.size());
-  if (all.size() < 16) return nullptr;
+  if (all.size() < 16) return {};
   auto const byte = [&](std::size_t at) { return static_cast<unsigned char>(all[at]); };
   auto const u64 = [&](std::size_t at) {
     std::uint64_t value = 0;
     std::memcpy(&value, all.data() + at, sizeof value);
     return value;
   };
-  if (all.starts_with("\x93NUMPY"sv)) return "a NumPy array (.npy)";
-  if (all.starts_with("\x89PNG\r\n\x1a\n"sv)) return "a PNG image";
+  static constexpr ForeignMagic magics[] = {
+      {0,
+       "\x93NUMPY"sv,
+       {"a NumPy array (.npy)",
+        "write its ids as raw uint16 by numpy.load(FILE).astype('uint16').tofile('ids.bin')"}},
+      {0, "\x89PNG\r\n\x1a\n"sv, {"a PNG image", way_out::other}},
+      {0, "GIF87a"sv, {"a GIF image", way_out::other}},
+      {0, "GIF89a"sv, {"a GIF image", way_out::other}},
+      {6, "JFIF\0"sv, {"a JPEG image", way_out::other}},
+      {6, "Exif\0"sv, {"a JPEG image", way_out::other}},
+      {8, "WEBPVP8"sv, {"a WebP image", way_out::other}},
+      {8, "WAVEfmt"sv, {"a sound file (WAV)", way_out::other}},
+      {0, "OggS\0\2"sv, {"a sound file (Ogg)", way_out::other}},
+      {0, "\xfd\x37zXZ\0"sv, {"compressed with xz", way_out::unpack}},
+      {4, "1AY&SY"sv, {"compressed with bzip2", way_out::unpack}},
+      {0,
+       "\x28\xb5\x2f\xfd"sv,
+       {"compressed with zstd", "unpack it with unzstd, or make a token file of it by prepare"}},
+      {0, "\xff\6\0\0sNaPpY"sv, {"compressed with snappy", way_out::unpack}},
+      {0, "7z\xbc\xaf\x27\x1c"sv, {"a 7z archive", way_out::unpack}},
+      {0, "Rar!\x1a\7"sv, {"a RAR archive", way_out::unpack}},
+      {257, "ustar\0"sv, {"a tar archive", way_out::unpack}},
+      {257, "ustar "sv, {"a tar archive", way_out::unpack}},
+      {0, "ARROW1\0\0"sv, {"an Arrow file", way_out::export_rows}},
+      {0, "\x89HDF\r\n\x1a\n"sv, {"an HDF5 file", way_out::export_rows}},
+      {0, "SQLite format 3\0"sv, {"an SQLite database", way_out::export_rows}},
+      {0, "MMIDIDX\0\0"sv, {"an index of Megatron", "name the .bin file of ids that belongs to it"}},
+      {0, "\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"sv, {"an old Office document", way_out::other}},
+      {0,
+       "\x80\2\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"sv,
+       {"a Python pickle (an old PyTorch file)", way_out::weights}}};
+  for (ForeignMagic const& magic : magics)
+    if (all.size() > magic.at && all.substr(magic.at).starts_with(magic.bytes)) return magic.kind;
   // ELF: four bytes, then 32 or 64 bits, a byte order, version 1.
   if (all.starts_with("\x7f"
                       "ELF"sv) &&
       (byte(4) == 1 || byte(4) == 2) && (byte(5) == 1 || byte(5) == 2) && byte(6) == 1)
-    return "a program or library (ELF)";
+    return {"a program or library (ELF)", way_out::other};
   // gzip: three bytes are too few, so flags (none or a name), the level and the system must be known ones.
   if (all.starts_with("\x1f\x8b\x08"sv) && (byte(3) == 0 || byte(3) == 8) &&
       (byte(8) == 0 || byte(8) == 2 || byte(8) == 4) && (byte(9) <= 13 || byte(9) == 255))
-    return "compressed with gzip";
+    return {"compressed with gzip", "unpack it with gunzip, or make a token file of it by prepare"};
   // zip: four bytes, then a version below 6.4 and the method, stored or deflated; PyTorch and .npz are zip.
   if (all.starts_with("PK\x03\x04"sv) && byte(4) < 64 && byte(5) <= 3 && (byte(8) == 0 || byte(8) == 8) &&
       byte(9) == 0)
-    return "a zip archive (as .npz and PyTorch files are)";
+    return {"a zip archive (as .npz and PyTorch files are)", way_out::unpack};
+  // LZ4: the four magic bytes, then version 1 and zeros in the reserved bits of two bytes.
+  if (all.starts_with("\x04\x22\x4d\x18"sv) && (byte(4) & 0xc2) == 0x40 && (byte(5) & 0x8f) == 0)
+    return {"compressed with lz4", way_out::unpack};
+  // Parquet: the four magic bytes, then a page's type and the start of its size in Thrift's encoding.
+  if (all.starts_with("PAR1\x15"sv) && byte(5) <= 6 && byte(5) % 2 == 0 && byte(6) == 0x15)
+    return {"a Parquet file", way_out::export_rows};
+  if (all.starts_with("Obj\1"sv) && all.substr(0, 256).find("avro.") != all.npos)
+    return {"an Avro file", way_out::export_rows};
+  if (all.starts_with("GGUF"sv) && byte(4) >= 1 && byte(4) <= 3 && byte(5) == 0 && byte(6) == 0 &&
+      byte(7) == 0)
+    return {"a GGUF file (weights)", way_out::weights};
+  if (all.starts_with("%PDF-"sv) && byte(6) == '.' && (byte(8) == '\r' || byte(8) == '\n'))
+    return {"a PDF document", way_out::other};
   // safetensors: the length of a header that the file holds, in eight bytes, then the header, in braces as
   // far as it is seen.
   if (all.substr(8, 2) == "{\""sv && u64(0) >= 2 && u64(0) <= std::min<std::uint64_t>(size - 8, 1 << 27)) {
     std::size_t const length = static_cast<std::size_t>(u64(0));
     std::size_t const last = all.substr(8, length).find_last_not_of(' ');
     if (length > all.size() - 8 || (last != all.npos && all[8 + last] == '}'))
-      return "a safetensors file (weights)";
+      return {"a safetensors file (weights)", way_out::weights};
   }
-  // pickle: protocol 4 or 5 with a first frame that the file holds and, where it is seen, the final stop, or
-  // what torch.save once began with.
+  // pickle: protocol 4 or 5. The first frame fits in the file. The last byte, if it was read, is the stop
+  // opcode.
   if ((all.starts_with("\x80\x04\x95"sv) || all.starts_with("\x80\x05\x95"sv)) && u64(3) <= size - 11 &&
       (size > all.size() || all.back() == '.'))
-    return "a Python pickle";
-  if (all.starts_with("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"sv))
-    return "a Python pickle (an old PyTorch file)";
+    return {"a Python pickle", way_out::weights};
+  return {};
+}
+
+/// Recognizes UTF-16 and UTF-32. UTF-16 needs a byte order mark and an ASCII character, or only ASCII
+/// characters. Returns null for any other text.
+inline char const* utf16_name(std::string_view bytes) {
+  using namespace std::string_view_literals;
+  if (bytes.starts_with("\xff\xfe\0\0"sv) || bytes.starts_with("\0\0\xfe\xff"sv)) return "UTF-32";
+  std::size_t const units = std::min<std::size_t>(bytes.size() / 2, 1024);
+  for (std::size_t low = 0; low <= 1; ++low) {  // position of the low byte: little endian, then big
+    bool const marked = bytes.starts_with(low == 0 ? "\xff\xfe"sv : "\xfe\xff"sv);
+    std::size_t ascii = 0;
+    for (std::size_t unit = 0; unit < units; ++unit) {
+      char const value = bytes[2 * unit + low];
+      ascii +=
+          bytes[2 * unit + 1 - low] == 0 && (value >= ' ' || value == '\n' || value == '\r' || value == '\t');
+    }
+    if (marked ? ascii > 0 : units >= 8 && ascii == units) return "UTF-16";
+  }
   return nullptr;
+}
+
+/// Returns the kind of a file that is expected to hold text. A few bytes are then enough evidence if the file
+/// also has control characters, which text never contains.
+TESSERA_COLD inline ForeignKind foreign_to_text(std::span<std::byte const> bytes, std::size_t size) {
+  using namespace std::string_view_literals;
+  if (ForeignKind const sure = foreign_kind(bytes, size); sure.what != nullptr) return sure;
+  std::string_view const all(reinterpret_cast<char const*>(bytes.data()), bytes.size());
+  if (all.starts_with("\x88\xd8\x34\x01"sv) || all.starts_with("\xa1\xd9\x34\x01"sv))
+    return {"a token file of llm.c", "give it to --data by a name that ends in .bin"};
+  std::int32_t magic = 0;
+  if (all.size() >= sizeof magic) std::memcpy(&magic, all.data(), sizeof magic);
+  if (char const* const what = foreign_magic(magic)) return {what, way_out::weights};
+  if (char const* const encoding = utf16_name(all))
+    return encoding[4] == '3'
+               ? ForeignKind{"text in UTF-32", "make UTF-8 of it: iconv -f UTF-32 -t UTF-8 FILE > NEW"}
+               : ForeignKind{"text in UTF-16", "make UTF-8 of it: iconv -f UTF-16 -t UTF-8 FILE > NEW"};
+  if (!has_control_bytes(bytes)) return {};
+  static constexpr ForeignMagic magics[] = {
+      {0,
+       "\x1f\x8b"sv,
+       {"compressed with gzip", "unpack it with gunzip, or make a token file of it by prepare"}},
+      {0, "\x1f\x9d"sv, {"compressed with compress (.Z)", way_out::unpack}},
+      {0, "BZh"sv, {"compressed with bzip2", way_out::unpack}},
+      {0, "\x04\x22\x4d\x18"sv, {"compressed with lz4", way_out::unpack}},
+      {0, "LZIP"sv, {"compressed with lzip", way_out::unpack}},
+      {0, "\x5d\0\0"sv, {"compressed with lzma", way_out::unpack}},
+      {0, "PK\3\4"sv, {"a zip archive (as .npz and PyTorch files are)", way_out::unpack}},
+      {0, "PK\5\6"sv, {"an empty zip archive", way_out::other}},
+      {0, "PAR1"sv, {"a Parquet file", way_out::export_rows}},
+      {0, "\xff\xff\xff\xff"sv, {"an Arrow stream", way_out::export_rows}},
+      {0, "FEA1"sv, {"a Feather file", way_out::export_rows}},
+      {0, "ORC"sv, {"an ORC file", way_out::export_rows}},
+      {0, "%PDF-"sv, {"a PDF document", way_out::other}},
+      {0, "\xff\xd8\xff"sv, {"a JPEG image", way_out::other}},
+      {0, "II*\0"sv, {"a TIFF image", way_out::other}},
+      {0, "MM\0*"sv, {"a TIFF image", way_out::other}},
+      {4, "ftyp"sv, {"a film or sound file (MP4)", way_out::other}},
+      {0, "\x1a\x45\xdf\xa3"sv, {"a film (Matroska)", way_out::other}},
+      {0, "ID3"sv, {"a sound file (MP3)", way_out::other}},
+      {0, "fLaC"sv, {"a sound file (FLAC)", way_out::other}},
+      {0, "\x80\2"sv, {"a Python pickle", way_out::weights}},
+      {0, "\x80\3"sv, {"a Python pickle", way_out::weights}},
+      {0, "\x80\4"sv, {"a Python pickle", way_out::weights}},
+      {0, "\x80\5"sv, {"a Python pickle", way_out::weights}},
+      {0, "\0asm"sv, {"a program (WebAssembly)", way_out::other}},
+      {0, "MZ"sv, {"a program (Windows)", way_out::other}}};
+  for (ForeignMagic const& one : magics)
+    if (all.size() > one.at && all.substr(one.at).starts_with(one.bytes)) return one.kind;
+  return {};
 }
 
 /// Whether these bytes are surely text and not raw ids: their first 4096 are printable ASCII and white space,
@@ -142,7 +301,29 @@ inline bool is_plain_text(std::span<std::byte const> bytes) {
   return std::count(seen.begin(), seen.end(), true) >= 8;
 }
 
-/// So many first bytes of a `.bin` file say what it is.
+/// Returns the size of an id in bytes, for a headerless file that begins with these bytes. The size is 4 or 8
+/// if the upper bits of each id are almost zero and the lower 16 bits are not. Otherwise it is 2. At least 16
+/// ids are needed to decide. No text has 16-bit ids that alternate between small and large like this.
+inline std::size_t raw_id_bytes(std::span<std::byte const> bytes) {
+  for (std::size_t width = 8; width >= 4; width /= 2) {
+    std::size_t const ids = bytes.size() / width;
+    std::uint64_t most_above = 0, above_it = 0;
+    std::vector<std::uint64_t> low;
+    for (std::size_t at = 0; at < ids; ++at) {
+      std::uint64_t id = 0;
+      std::memcpy(&id, bytes.data() + at * width, width);
+      most_above = std::max(most_above, id >> 16);
+      low.push_back(id & 0xffff);
+    }
+    for (std::uint64_t const value : low) above_it += value > most_above ? 1 : 0;
+    std::sort(low.begin(), low.end());
+    auto const kinds = std::unique(low.begin(), low.end()) - low.begin();
+    if (ids >= 16 && most_above <= 15 && 2 * above_it >= ids && kinds >= 4) return width;
+  }
+  return 2;
+}
+
+/// The number of bytes at the start of a file that are enough to recognize its kind.
 inline constexpr std::size_t token_head_bytes = 64 * 1024;
 
 /// Reads the header of a `.bin` file of `file_size` bytes, of which it gets the first `token_head_bytes`, and
@@ -168,15 +349,26 @@ TESSERA_COLD inline TokenLayout token_layout(std::span<std::byte const> bytes, s
             ", not tokens; training data has magic 20240520 or 20240801, or no header"});
   bool const gpt2 = magic == 20240520;
   if (!gpt2 && magic != 20240801) {
-    if (char const* const kind = foreign_kind(bytes, file_size); kind != nullptr)
-      refuse({"is ", kind,
-              ", not tokens; write its ids as raw uint16 or with llm.c's header, or name other data"});
+    if (ForeignKind const kind = foreign_kind(bytes, file_size); kind.what != nullptr)
+      refuse({"is ", kind.what, ", not tokens; ", kind.way_out});
     if (is_plain_text(bytes))
       refuse({"is text, not tokens; rename it to .txt, then its bytes are the tokens"});
     if (file_size % 2 != 0)
       refuse({"holds ", size,
               " bytes, an odd number, but raw token files hold 2 bytes a token; the file is cut "
               "short or is no token file (text must not be named .bin)"});
+    if (bytes.size() >= 12 && bytes.size() >= std::min(file_size, header_bytes) && header(2) > 0 &&
+        (file_size == header_bytes + 2 * static_cast<std::size_t>(header(2)) ||
+         file_size == header_bytes + 4 * static_cast<std::size_t>(header(2))))
+      refuse({"has llm.c's header for ", with_commas(header(2)), " tokens, but its magic is ", magic,
+              " and version ", header(1),
+              "; training data has magic 20240520 (version 1) or 20240801 (version 7); write it again"});
+    if (std::size_t const width = raw_id_bytes(bytes); width > 2)
+      refuse({"holds ids that are ", static_cast<std::int64_t>(8 * width),
+              "-bit integers, but a file without llm.c's header must hold 16-bit ones; convert them by "
+              "numpy.fromfile(FILE, '",
+              width == 4 ? "uint32" : "uint64",
+              "').astype('uint16').tofile('ids.bin'), or, for ids beyond 65535, behind the header"});
     return {TokenFormat::u16, 0, static_cast<std::int64_t>(file_size / 2)};
   }
 

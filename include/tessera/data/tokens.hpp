@@ -43,19 +43,20 @@ struct Record {
   std::int64_t tokens = 0;
 };
 
-/// One long sequence of tokens, read-only and read from its files when it is asked for.
+/// One long, read-only sequence of tokens. Tokens are read from the files on demand.
 ///
-/// A name that ends in `.bin` is a token file: llm.c's header by its magic number (20240520 for uint16,
-/// 20240801 for uint32), else raw uint16; what is surely another kind of file, text among them, is refused.
-/// Any other named file is text and its bytes are the tokens, every value legal. A folder gives its texts:
-/// regular files, not hidden, no symbolic link, without a NUL in their first 4096 bytes, in the byte order of
-/// their paths, folders within included; the rest is counted as skipped. Several paths follow each other;
-/// text and token files do not mix.
+/// A name that ends in `.bin` is a token file. The magic number of llm.c's header gives the type (20240520
+/// for uint16, 20240801 for uint32); a file without it is raw uint16. A file that is certainly something
+/// else, such as text or wider ids, is refused. Any other named file is text: its bytes are the tokens, and
+/// every value is legal. Packed files, images, tables and UTF-16 are recognized by their first bytes and
+/// refused. A folder and its subfolders give their text files in the byte order of their paths. Hidden files,
+/// symbolic links, files of a refused kind and files with a NUL in their first 4096 bytes are skipped and
+/// counted. Several paths are concatenated; text and token files cannot be mixed.
 ///
-/// Opening checks every file and every token, so reading fails for a file alone that was cut short since.
-/// Cost: one pass over the tokens at the speed of memory, none for text with a vocabulary of 256 or more.
-/// Files up to 64 KiB are copied; of the others the first 256 stay open, and those beyond are opened for each
-/// read. Reading may happen from several threads. Move-only.
+/// Opening checks every file and every token, so a later read fails only if a file has become shorter. Cost:
+/// one pass over the tokens at memory speed; none for text with a vocabulary of 256 or more. Files up to 64
+/// KiB are copied. Of the larger files, the first 256 stay open and the rest are opened for each read.
+/// Several threads may read at the same time. Move-only.
 class TokenSource {
  public:
   /// Opens `paths`, or `default_data_path` when there are none. Throws Error(data) that names the file.
@@ -237,11 +238,13 @@ class TokenSource {
     detail::FileReader file(path, open_ < kept_open);
     if (file.size() == 0) detail::throw_error(ErrorKind::data, {name, ": the file is empty"});
     detail::TokenLayout layout{TokenFormat::bytes, 0, static_cast<std::int64_t>(file.size())};
-    if (path.ends_with(".bin")) {
-      std::vector<std::byte> head(std::min(file.size(), detail::token_head_bytes));
-      file.read(0, head.data(), head.size());
+    std::vector<std::byte> head(std::min(file.size(), detail::token_head_bytes));
+    file.read(0, head.data(), head.size());
+    if (path.ends_with(".bin"))
       layout = detail::token_layout(head, file.size(), name);
-    }
+    else if (detail::ForeignKind const kind = detail::foreign_to_text(head, file.size());
+             kind.what != nullptr)
+      detail::throw_error(ErrorKind::data, {name, ": is ", kind.what, "; ", kind.way_out});
     set_format(layout.format, name);
     append(name, std::move(file), layout.offset, layout.tokens);
   }
@@ -264,10 +267,11 @@ class TokenSource {
     for (std::size_t const index : order) {
       std::string const& path = files[index];
       detail::FileReader file(path, open_ < kept_open);
-      std::array<char, 4096> probe;
+      std::array<std::byte, 4096> probe;
       std::size_t const probed = std::min(file.size(), probe.size());
       file.read(0, probe.data(), probed);
-      if (probed == 0 || std::memchr(probe.data(), 0, probed) != nullptr) {
+      if (probed == 0 || std::memchr(probe.data(), 0, probed) != nullptr ||
+          detail::foreign_to_text(std::span(probe).first(probed), file.size()).what != nullptr) {
         ++skipped_;
         continue;
       }

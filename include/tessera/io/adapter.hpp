@@ -150,18 +150,23 @@ class AdapterWeights {
           if (parameter.inputs >= 0 && parameter.name.ends_with(detail::weight_ending))
             linear[parameter.name.substr(0, parameter.name.size() - detail::weight_ending.size())] =
                 &parameter;
-      std::vector<std::string> missing, extra, misshapen, mistyped;
+      std::vector<std::string> missing, extra, left_out, misshapen, mistyped;
       std::map<std::string, std::string> names;  // of layers in the file
+      std::string prefix;                        // what precedes the layer's name in the file
       for (SafetensorsEntry const& entry : file->tensors()) {
-        auto const [module, which] = parts_of(entry.name);
-        auto const layer =
-            std::find_if(linear.begin(), linear.end(), [&, text = std::string_view(module)](auto const& one) {
-              return detail::names_layer(text, one.first);
-            });
+        auto const parts = parts_of(entry.name);
+        std::string const& module = parts.first;
+        char const which = parts.second;
+        auto const layer = std::find_if(linear.begin(), linear.end(), [&](auto const& one) {
+          return module == one.first || module.ends_with("." + one.first);
+        });
         if (layer == linear.end()) {
           extra.push_back(detail::printable(entry.name) + " " + detail::shape_text(entry.shape));
           continue;
         }
+        prefix = module.substr(0, module.size() - layer->first.size());
+        if (!config.has(module) && names.count(layer->first) == 0)
+          left_out.push_back(detail::printable(module));
         std::string const parameter =
             layer->first + std::string(which == 'A' ? detail::lora_a : detail::lora_b);
         if (!tensors.emplace(parameter, entry.name).second)
@@ -171,24 +176,22 @@ class AdapterWeights {
         if (entry.type != "F32" && entry.type != "F16" && entry.type != "BF16" && entry.type != "F64")
           mistyped.push_back(detail::printable(entry.name) + " is " + std::string(entry.type));
       }
-      bool known = config.targets.empty();
-      for (std::string const& target : config.targets) {  // PEFT passes over those that are in no model
-        known |= target == "all-linear";
-        for (auto const& [layer, weight] : linear) {
-          if (!detail::names_layer(target, layer)) continue;
-          known = true;
-          if (!config.partly) names.try_emplace(layer, layer);
+      bool known = config.targets().empty() || config.targets().front() == "all-linear";
+      if (!known)
+        for (auto const& one : linear) {
+          std::string const module = prefix + one.first;
+          known |= config.is_target(module);  // PEFT ignores names that are not in the model
+          if (config.has(module)) names.try_emplace(one.first, module);
         }
-      }
-      if (!known) refuse_target(config, config.targets.front(), linear);
+      if (!known) refuse_target(config, config.targets().front(), linear);
       if (names.empty()) fail("the adapter has no tensor that fits a layer; " + origin(config));
       options.rank_stabilized = config.rank_stabilized;
       std::vector<LoraOptions::Layer> layers;
       for (auto const& one : names) {
         std::string const &layer = one.first, &module = one.second;
         ParameterSpec const& weight = *linear.at(layer);
-        auto const rank = static_cast<int>(detail::AdapterConfig::of(config.ranks, layer, config.rank));
-        layers.push_back({layer, rank, detail::AdapterConfig::of(config.alphas, layer, config.alpha)});
+        int const rank = config.rank_of(module);
+        layers.push_back({layer, rank, config.alpha_of(module)});
         std::int64_t const in = weight.shape[weight.inputs], out = weight.shape[1 - weight.inputs];
         auto const want = [&](std::string_view ending, std::vector<std::int64_t> const& shape) {
           auto const found = tensors.find(layer + std::string(ending));
@@ -205,6 +208,13 @@ class AdapterWeights {
         want(detail::lora_b, {out, rank});
       }
       options.layers = std::make_shared<std::vector<LoraOptions::Layer> const>(std::move(layers));
+      if (!left_out.empty()) {
+        std::string text;
+        detail::append_names(text, "", left_out);
+        fail("has tensors of layers that target_modules, layers_to_transform or exclude_modules of " +
+             std::string(detail::adapter_config) + " exclude; PEFT would not use them:" + text +
+             "correct that file, or copy the folder again");
+      }
       if (missing.empty() && extra.empty() && misshapen.empty() && mistyped.empty()) return;
       std::string text = "does not fit the model: ";
       detail::append_names(text, "of another shape:", misshapen);
@@ -262,9 +272,9 @@ inline ParameterSource source_with_adapters(std::vector<UnitSpec> units, Paramet
   };
 }
 
-/// Writes the adapters of a model as PEFT reads them, in fp32. The folder is made if it is not there; what
-/// else it holds stays. Give `sink()` to `collect` of a trainer, then `commit()`, both on rank 0. Throws
-/// Error(failed) with path and reason.
+/// Writes the adapters of a model in PEFT's format, in fp32. Creates the folder if it does not exist; other
+/// files in it stay. Pass `sink()` to a trainer's `collect_pieces` or `collect`, then call `commit()`, both
+/// on rank 0. Throws Error(failed) with the path and the reason.
 class AdapterWriter {
  public:
   /// `units` with their adapters. `prefix` stands before the names of layers in the model's own files,
@@ -358,9 +368,9 @@ class AdapterWriter {
   std::optional<AtomicFile> config_;
 };
 
-/// Folds adapters into the weights beside which they stand, w + scale (b a), and hands those on to `sink`,
-/// but no adapter: the parameters of the model alone. For `collect`, whose order of names has a layer's
-/// adapter before its weight; holds one layer's.
+/// Returns a sink that adds each adapter to the weight of its layer, w + scale (b a), and passes only the
+/// model's own parameters to `sink`. For `collect` and `collect_pieces`, which deliver a layer's adapter
+/// before its weight. Keeps one layer's adapter in memory.
 inline ParameterSink merging(std::vector<UnitSpec> const& units, ParameterSink sink) {
   struct Layer {
     double scale;
@@ -368,6 +378,8 @@ inline ParameterSink merging(std::vector<UnitSpec> const& units, ParameterSink s
   };
   struct State {
     std::map<std::string, Layer, std::less<>> layers;
+    std::string name;       // of the current parameter
+    std::size_t begun = 0;  // its elements received so far
     std::vector<float> a, b, merged;
     std::vector<double> row;
   };
@@ -378,27 +390,36 @@ inline ParameterSink merging(std::vector<UnitSpec> const& units, ParameterSink s
       state->layers[weight.name] = {adapter.scale, weight.inputs};
     }
   return [state, sink = std::move(sink)](ParameterSpec const& parameter, std::span<float const> values) {
+    if (state->name != parameter.name) {
+      state->name = parameter.name;
+      state->begun = 0;
+    }
+    std::size_t const first = std::exchange(state->begun, state->begun + values.size());
     if (!detail::layer_of(parameter.name).empty()) {
-      (parameter.name.ends_with(detail::lora_a) ? state->a : state->b).assign(values.begin(), values.end());
+      std::vector<float>& adapter = parameter.name.ends_with(detail::lora_a) ? state->a : state->b;
+      if (first == 0) adapter.clear();
+      adapter.insert(adapter.end(), values.begin(), values.end());
       return;
     }
     auto const found = state->layers.find(parameter.name);
     if (found == state->layers.end()) return sink(parameter, values);
     auto const [scale, inputs] = found->second;
-    auto const in = static_cast<std::size_t>(parameter.shape[inputs]),
-               out = static_cast<std::size_t>(parameter.shape[1 - inputs]), rank = state->a.size() / in;
+    auto const in = static_cast<std::size_t>(parameter.shape[inputs]), rank = state->a.size() / in;
+    auto const out = static_cast<std::size_t>(parameter.shape[1 - inputs]);
+    std::size_t const width = inputs == 1 ? in : out;  // length of a stored row
     state->merged.assign(values.begin(), values.end());
-    for (std::size_t o = 0; o < out; ++o) {
-      state->row.assign(in, 0.0);
-      for (std::size_t k = 0; k < rank; ++k) {
-        double const factor = scale * static_cast<double>(state->b[o * rank + k]);
-        for (std::size_t i = 0; i < in; ++i)
-          state->row[i] += factor * static_cast<double>(state->a[k * in + i]);
-      }
-      for (std::size_t i = 0; i < in; ++i) {
-        float& weight = state->merged[inputs == 1 ? o * in + i : i * out + o];
-        weight = static_cast<float>(static_cast<double>(weight) + state->row[i]);
-      }
+    for (std::size_t at = 0; at < values.size();) {
+      std::size_t const row = (first + at) / width, column = (first + at) % width;
+      std::size_t const count = std::min(width - column, values.size() - at);
+      state->row.assign(count, 0.0);
+      for (std::size_t k = 0; k < rank; ++k)
+        for (std::size_t i = 0; i < count; ++i) {
+          std::size_t const o = inputs == 1 ? row : column + i, from = inputs == 1 ? column + i : row;
+          state->row[i] += scale * static_cast<double>(state->b[o * rank + k]) *
+                           static_cast<double>(state->a[k * in + from]);
+        }
+      for (std::size_t i = 0; i < count; ++i, ++at)
+        state->merged[at] = static_cast<float>(static_cast<double>(state->merged[at]) + state->row[i]);
     }
     sink(parameter, {state->merged.data(), state->merged.size()});
   };

@@ -3,8 +3,13 @@
 #pragma once
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <iterator>
+#include <optional>
+#include <regex>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,11 +19,48 @@
 
 #include "tessera/core/error.hpp"
 #include "tessera/data/file_bytes.hpp"
-#include "tessera/nn/lora.hpp"
 
 namespace tessera {
 inline namespace v0 {
 namespace detail {
+
+/// Compiles a regular expression for layer names in Python's syntax (re). Throws Error(data), whose text
+/// begins with `what`, for syntax that std::regex reads differently.
+inline std::regex python_pattern(std::string const& text, std::string const& what) {
+  std::string why = text.size() > 1000 ? "has more than 1000 letters" : "";
+  bool in_class = false;
+  for (std::size_t at = 0; at < text.size() && why.empty(); ++at) {
+    std::string_view const rest = std::string_view(text).substr(at), next = rest.substr(1);
+    auto const next_is = [&](std::string_view letters) {
+      return !next.empty() && letters.find(next.front()) != letters.npos;
+    };
+    if (rest.front() == '\\') {
+      bool const letter = !next.empty() && std::isalnum(static_cast<unsigned char>(next.front())) != 0;
+      if (letter && !next_is(in_class ? "dDwWsS" : "dDwWsSbB"))
+        why = "has the escape \\" + std::string(next.substr(0, 1));
+      ++at;
+    } else if (in_class) {
+      in_class = rest.front() != ']';
+      if (rest.front() == '[') why = "has [ within [ ]";
+    } else if (rest.front() == '[') {
+      in_class = true;
+      if (next.starts_with("]") || next.starts_with("^]")) why = "has ] as the first of [ ]";
+    } else if (rest.starts_with("(?") && !rest.starts_with("(?:") && !rest.starts_with("(?=") &&
+               !rest.starts_with("(?!")) {
+      why = "has the group " + std::string(rest.substr(0, 3));
+    } else if (std::string_view("*+?}").find(rest.front()) != std::string_view::npos && next_is("*+{")) {
+      why = "repeats a repetition";
+    }
+  }
+  try {
+    if (why.empty()) return std::regex(text);
+  } catch (std::regex_error const&) {
+    why = "cannot be read";
+  }
+  throw Error(ErrorKind::data, what + " " + printable(text, 60) + " " + why +
+                                   ", which is not supported in regular expressions; write the names of the "
+                                   "layers instead");
+}
 
 /// An adapter_config.json, as far as it decides over what is computed.
 class AdapterConfig {
@@ -31,38 +73,53 @@ class AdapterConfig {
            "; adapters of type \"LORA\" are read");
     rank = whole(json, "r", "the rank");
     alpha = number(json, "lora_alpha", "the adapters' scale times their rank");
-    if (json.contains("use_rslora")) rank_stabilized = json["use_rslora"] == true;
-    read_pattern(json, "rank_pattern", ranks);
-    for (auto const& [layer, value] : ranks)
-      if (value != std::floor(value) || value > (1 << 20))
-        fail("rank_pattern gives " + printable(layer) + " " + std::to_string(value) +
-             "; it must be a whole number up to 2^20");
-    read_pattern(json, "alpha_pattern", alphas);
-    if (json.contains("target_modules")) read_targets(json["target_modules"]);
+    if (json.contains("use_rslora")) {
+      if (!json["use_rslora"].is_boolean() && !json["use_rslora"].is_null())
+        fail("use_rslora is " + spelled(json["use_rslora"]) + "; it must be true or false");
+      rank_stabilized = json["use_rslora"] == true;
+    }
+    read_pattern(json, "rank_pattern", ranks_, 1 << 20);
+    read_pattern(json, "alpha_pattern", alphas_, 0);
+    if (json.contains("target_modules")) read_names(json["target_modules"], "target_modules", targets_);
+    if (json.contains("exclude_modules")) read_names(json["exclude_modules"], "exclude_modules", excluded_);
+    read_layers(json);
     if (json.contains("base_model_name_or_path") && json["base_model_name_or_path"].is_string())
       base = json["base_model_name_or_path"].get<std::string>();
     if (json.contains("lora_dropout") && json["lora_dropout"].is_number())
       dropout = json["lora_dropout"].get<double>();
     for (auto const& [key, value] : json.items()) {
-      if (!std::count(std::begin(without_effect), std::end(without_effect), key)) refuse_unknown(key, value);
-      partly |= (key == "layers_to_transform" || key == "exclude_modules") && !neutral(value);
+      if (!std::count(std::begin(known), std::end(known), key)) refuse_unknown(key, value);
     }
   }
 
   int rank = 0;
   double alpha = 0.0, dropout = 0.0;
   bool rank_stabilized = false;
-  std::vector<std::pair<std::string, double>> ranks, alphas;  ///< of layers that differ, by the ends of names
-  std::vector<std::string> targets;                           ///< empty: a pattern, the tensors say which
-  bool partly = false;                                        ///< not every layer that a target names has one
-  std::string base;                                           ///< the model that it was made for
+  std::string base;  ///< the model the adapter was trained for
 
-  /// The first pattern's number that names a layer, else `standard`.
-  static double of(std::vector<std::pair<std::string, double>> const& pattern, std::string_view layer,
-                   double standard) {
-    for (auto const& [key, value] : pattern)
-      if (names_layer(key, layer)) return value;
-    return standard;
+  // `module` is a layer's full name in the model's own files, for example "transformer.h.0.attn.c_attn".
+
+  int rank_of(std::string const& module) const { return static_cast<int>(of(ranks_, module).value_or(rank)); }
+  double alpha_of(std::string const& module) const { return of(alphas_, module).value_or(alpha); }
+  /// Returns the names in target_modules. Empty if it is a pattern or missing.
+  std::vector<std::string> const& targets() const { return targets_.names; }
+  bool is_target(std::string const& module) const { return targets_.hold(module); }
+  /// Checks whether PEFT gives the layer an adapter.
+  bool has(std::string const& module) const {
+    if (excluded_.hold(module)) return false;
+    if (!targets_.pattern && (targets_.names.empty() || targets_.names.front() == "all-linear")) return true;
+    if (!is_target(module)) return false;
+    bool const whole =
+        std::find(targets_.names.begin(), targets_.names.end(), module) != targets_.names.end();
+    if (!layers_ || whole) return true;  // PEFT checks the layer number only for names that match as a suffix
+    for (std::regex const& pattern : layers_patterns_) {
+      std::smatch found;
+      if (!std::regex_search(module, found, pattern, std::regex_constants::match_continuous)) continue;
+      std::string const index = found[found.size() - 1];
+      return std::any_of(layers_->begin(), layers_->end(),
+                         [&](std::int64_t layer) { return std::to_string(layer) == index; });
+    }
+    return false;
   }
   [[noreturn]] void fail(std::string const& text) const { throw Error(ErrorKind::data, name_ + ": " + text); }
 
@@ -86,28 +143,83 @@ class AdapterConfig {
       fail(std::string(key) + " is " + spelled(json[key]) + "; it must be a whole number up to 2^20");
     return static_cast<int>(value);
   }
-  void read_pattern(Json const& json, char const* key, std::vector<std::pair<std::string, double>>& into) {
+  struct Pattern {
+    std::regex key;
+    double value;
+  };
+  /// A list of names, or one pattern for full names. A name matches a layer's full name or its end after a
+  /// dot.
+  struct Modules {
+    std::vector<std::string> names;
+    std::optional<std::regex> pattern;
+
+    bool hold(std::string const& module) const {
+      if (pattern) return std::regex_match(module, *pattern);
+      return std::any_of(names.begin(), names.end(), [&](std::string const& name) {
+        return module == name || module.ends_with("." + name);
+      });
+    }
+  };
+  /// Returns the value of the first key that matches the full name or its end after a dot.
+  static std::optional<double> of(std::vector<Pattern> const& patterns, std::string const& module) {
+    for (auto const& [key, value] : patterns)
+      if (std::regex_search(module, key, std::regex_constants::match_continuous)) return value;
+    return std::nullopt;
+  }
+  /// Reads a pattern of numbers. `most`: the largest whole number allowed; 0 allows any number above 0.
+  void read_pattern(Json const& json, char const* key, std::vector<Pattern>& into, int most) const {
     if (!json.contains(key) || neutral(json[key])) return;
     if (!json[key].is_object())
       fail(std::string(key) + " is " + spelled(json[key]) + "; it must be an object");
     for (auto const& [layer, value] : json[key].items()) {
-      std::string const name = layer.starts_with('^') ? layer.substr(1) : layer;
-      if (name.find_first_of("*+?()[]{}|\\^$") != name.npos)
-        fail(std::string(key) + " has the regular expression " + printable(layer) +
-             "; write the names of the layers instead");
-      if (!value.is_number() || !(value.get<double>() > 0.0))
-        fail(std::string(key) + " gives " + printable(layer) + " " + spelled(value) + "; it must be above 0");
-      into.emplace_back(name, value.get<double>());
+      std::string const gives = std::string(key) + " gives " + printable(layer) + " ";
+      double const number = value.is_number() ? value.get<double>() : 0.0;
+      if (!(number > 0.0)) fail(gives + spelled(value) + "; it must be above 0");
+      if (most > 0 && (number != std::floor(number) || number > most))
+        fail(gives + std::to_string(number) + "; it must be a whole number up to 2^20");
+      (void)python_pattern(layer, name_ + ": " + key);
+      into.push_back({python_pattern("(.*\\.)?(" + layer + ")$", name_ + ": " + key), number});
     }
   }
-  void read_targets(Json const& value) {
-    if (value.is_string() && value == "all-linear") targets = {"all-linear"};
-    if (!value.is_array()) return;
-    for (auto const& target : value) {
-      if (!target.is_string())
-        fail("target_modules holds " + spelled(target) + "; it must hold names of layers");
-      targets.push_back(target.get<std::string>());
+  void read_names(Json const& value, char const* key, Modules& into) const {
+    if (value == "all-linear" && &into == &targets_) {
+      into.names = {"all-linear"};
+    } else if (value.is_string()) {
+      into.pattern = python_pattern(value.get<std::string>(), name_ + ": " + key);
+    } else if (value.is_array()) {
+      for (auto const& target : value) {
+        if (!target.is_string())
+          fail(std::string(key) + " holds " + spelled(target) + "; it must hold names of layers");
+        into.names.push_back(target.get<std::string>());
+      }
+    } else if (!value.is_null()) {
+      fail(std::string(key) + " is " + spelled(value) + "; it must be a list of names, or a pattern");
     }
+  }
+  /// Reads layers_to_transform (layer numbers) and layers_pattern (the name before the number).
+  void read_layers(Json const& json) {
+    if (!json.contains("layers_to_transform") || neutral(json["layers_to_transform"])) return;
+    Json const& layers = json["layers_to_transform"];
+    if (targets_.pattern || json.value("target_modules", Json()) == "all-linear")
+      fail("layers_to_transform needs a list in target_modules; select the layers in the pattern instead");
+    layers_.emplace();
+    for (auto const& layer : layers.is_array() ? layers : Json::array({layers})) {
+      if (!layer.is_number_integer())
+        fail("layers_to_transform holds " + spelled(layer) + "; it must hold numbers of layers");
+      layers_->push_back(layer.get<std::int64_t>());
+    }
+    Modules between;
+    if (json.contains("layers_pattern")) {
+      Json const& pattern = json["layers_pattern"];
+      read_names(pattern.is_string() && pattern != "" ? Json::array({pattern})
+                 : pattern == ""                      ? Json()
+                                                      : pattern,
+                 "layers_pattern", between);
+    }
+    if (between.names.empty()) layers_patterns_.emplace_back(R"(.*?\.[^.]*\.(\d+)\.)");
+    for (std::string const& name : between.names)
+      layers_patterns_.push_back(
+          python_pattern("(?:^|.*?\\.)" + name + "\\.(\\d+)\\.", name_ + ": layers_pattern"));
   }
   /// A key that changes what is computed in a way that is not built, or may: what PEFT adds later is not
   /// passed over.
@@ -122,35 +234,39 @@ class AdapterConfig {
          "; fold the adapter into its model with PEFT (merge_and_unload) and start from that");
   }
 
-  static constexpr char const* without_effect[] = {"peft_type",
-                                                   "r",
-                                                   "lora_alpha",
-                                                   "lora_dropout",
-                                                   "use_rslora",
-                                                   "rank_pattern",
-                                                   "alpha_pattern",
-                                                   "target_modules",
-                                                   "base_model_name_or_path",
-                                                   "revision",
-                                                   "task_type",
-                                                   "inference_mode",
-                                                   "peft_version",
-                                                   "auto_mapping",
-                                                   "layers_to_transform",
-                                                   "layers_pattern",
-                                                   "exclude_modules",
-                                                   "fan_in_fan_out",
-                                                   "megatron_core",
-                                                   "eva_config",
-                                                   "corda_config",
-                                                   "loftq_config",
-                                                   "lora_ga_config",
-                                                   "arrow_config",
-                                                   "qalora_group_size",
-                                                   "runtime_config",
-                                                   "ensure_weight_tying"};
+  static constexpr char const* known[] = {"peft_type",
+                                          "r",
+                                          "lora_alpha",
+                                          "lora_dropout",
+                                          "use_rslora",
+                                          "rank_pattern",
+                                          "alpha_pattern",
+                                          "target_modules",
+                                          "base_model_name_or_path",
+                                          "revision",
+                                          "task_type",
+                                          "inference_mode",
+                                          "peft_version",
+                                          "auto_mapping",
+                                          "layers_to_transform",
+                                          "layers_pattern",
+                                          "exclude_modules",
+                                          "fan_in_fan_out",
+                                          "megatron_core",
+                                          "eva_config",
+                                          "corda_config",
+                                          "loftq_config",
+                                          "lora_ga_config",
+                                          "arrow_config",
+                                          "qalora_group_size",
+                                          "runtime_config",
+                                          "ensure_weight_tying"};
 
   std::string name_;
+  std::vector<Pattern> ranks_, alphas_;
+  Modules targets_, excluded_;
+  std::optional<std::vector<std::int64_t>> layers_;  ///< empty: all layers
+  std::vector<std::regex> layers_patterns_;          ///< the last group captures the layer number
 };
 
 }  // namespace detail

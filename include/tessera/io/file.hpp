@@ -53,6 +53,15 @@ inline void write_all(int file, void const* data, std::size_t size, std::filesys
   }
 }
 
+/// Locks an open file or folder against other runs until it is closed. Throws Error(failed) if another run
+/// holds the lock. Has no effect on a file system without locks.
+inline void lock_for_run(int file, std::filesystem::path const& path) {
+  if (::flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    throw Error(ErrorKind::failed, path_text(path) +
+                                       ": another run writes there; wait until it has ended, or "
+                                       "give another name");
+}
+
 /// Whether a file is named as `create_temporary` does.
 inline bool is_temporary_name(std::string_view name) {
   constexpr std::string_view start = ".tessera-", end = ".tmp";
@@ -156,16 +165,20 @@ inline Descriptor open_stream(std::filesystem::path const& path) {
 
 }  // namespace detail
 
-/// Throws Error(failed) that names the path unless a file can be written there now: the folder exists and
-/// takes new files, the name fits, an existing file may be replaced. Leaves nothing behind and creates no
-/// folder.
+/// Throws Error(failed), which names the path, unless a file can be written there now. The folder must exist
+/// and accept new files, the name must be valid, and an existing file must be replaceable and not locked by
+/// another run. Leaves no file behind and creates no folder.
 inline void check_writable(std::filesystem::path const& path) {
   detail::Destination const found = detail::inspect_destination(path);
   if (found.stream) return;
   auto const [file, temporary] = detail::create_temporary(detail::folder_of(found.path));
   if (!file) detail::file_error(path, "create a file in its folder", errno);
   ::unlink(temporary.c_str());
-  if (found.exists) return;
+  if (found.exists) {
+    detail::Descriptor const old(::open(found.path.c_str(), O_WRONLY | O_CLOEXEC));
+    if (old) detail::lock_for_run(old.get(), path);
+    return;
+  }
   // The name itself, which may be too long or illegal: created and removed again.
   detail::Descriptor const named(::open(found.path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (named)
@@ -202,6 +215,7 @@ struct PlannedFile {
   std::filesystem::path path;
   std::int64_t bytes = 0;
   bool in_place = false;  ///< the old file's bytes become free first; an AtomicFile's stay until the end
+  std::filesystem::path named = {};  ///< the path that messages show; empty: `path`
 };
 
 /// Throws Error(failed) with path, bytes needed and bytes free unless there is room for all of these files
@@ -226,6 +240,7 @@ inline void check_room(std::vector<PlannedFile> const& files) {
     double free = static_cast<double>(blocks) * static_cast<double>(disk.f_frsize);
     if (file.in_place && ::stat(found.path.c_str(), &old) == 0)
       free += 512.0 * static_cast<double>(old.st_blocks);
+    std::filesystem::path const& named = file.named.empty() ? file.path : file.named;
     std::int64_t needed = file.bytes;
     std::string beside;
     for (Use const& use : uses)
@@ -234,11 +249,11 @@ inline void check_room(std::vector<PlannedFile> const& files) {
         beside = ", with " + detail::path_text(use.path);
       }
     if (static_cast<double>(needed) > free)
-      throw Error(ErrorKind::failed, detail::path_text(file.path) + ": needs " + detail::with_commas(needed) +
+      throw Error(ErrorKind::failed, detail::path_text(named) + ": needs " + detail::with_commas(needed) +
                                          " bytes" + beside + ", and " +
                                          detail::with_commas(static_cast<std::int64_t>(free)) +
                                          " are free on its disk; free some space or write elsewhere");
-    uses.push_back({status.st_dev, file.bytes, file.path});
+    uses.push_back({status.st_dev, file.bytes, named});
   }
 }
 

@@ -83,23 +83,25 @@ class HubConfig {
     return value.number != 0.0;
   }
 
-  /// A token of a vocabulary, or -1 for null.
+  /// Returns a token id, or -1 for null. A negative number counts from the end of the vocabulary, as in
+  /// PyTorch.
   double token(std::string const& key, std::int64_t vocabulary, double absent) const {
     HubValue const* const value = find(key);
     if (value == nullptr) return absent;
     if (value->kind == HubValue::Kind::null) return -1.0;
-    double const at = value->number;
-    if (value->kind != HubValue::Kind::number || !(at >= 0.0 && at < static_cast<double>(vocabulary)) ||
-        at != std::floor(at))
+    double const size = static_cast<double>(vocabulary);
+    double const at = value->number < 0.0 ? size + value->number : value->number;
+    if (value->kind != HubValue::Kind::number || !(at >= 0.0 && at < size) || at != std::floor(at))
       fail(key, *value, "null or a token of the vocabulary");
     return at;
   }
 
-  /// Notes the key as a feature that is lacking unless its value is one of these. What a file leaves out is
-  /// the first of them.
+  /// Records the key as an unsupported feature unless its value is in the list. The first value is the
+  /// default for a missing key. If that is false, null counts as false.
   void support(std::string const& key, std::vector<HubValue> const& supported) {
     HubValue const* const value = find(key);
     if (value == nullptr) return;
+    if (value->kind == HubValue::Kind::null && supported.front() == HubValue(false)) return;
     for (HubValue const& one : supported)
       if (*value == one) return;
     lack(key + " " + v0::detail::printable(value->json, 60) + " instead of " + supported.front().json);

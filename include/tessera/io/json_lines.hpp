@@ -2,6 +2,7 @@
 // A line of JSON Lines: the text in one of its fields. Needs nlohmann-json.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -45,8 +46,12 @@ struct FieldReader final : nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool parse_error(std::size_t at, std::string const&, nlohmann::detail::exception const& error) override {
+    // Keeps only the reason of "[json.exception.parse_error.101] parse error at line 1, column 9: syntax
+    // error ...".
     position = at;
     message = error.what();
+    message.erase(0, message.find("] ") + 2);
+    if (message.starts_with("parse error")) message.erase(0, message.find(": ") + 2);
     return false;
   }
 
@@ -83,6 +88,24 @@ inline int hex_digits(std::string_view text) {
   return value;
 }
 
+/// Replaces NaN, Infinity and -Infinity by null. Python reads and writes these words, but they are not valid
+/// JSON.
+inline std::string with_null_for_nan(std::string_view line) {
+  std::string out;
+  bool inside = false;  // inside a string
+  for (std::size_t at = 0; at < line.size();) {
+    std::string_view const rest = line.substr(at);
+    std::size_t size = 1;
+    if (inside && rest[0] == '\\') size = std::min<std::size_t>(2, rest.size());
+    if (rest[0] == '"') inside = !inside;
+    for (std::string_view const word : {"NaN", "Infinity", "-Infinity"})
+      if (!inside && rest.starts_with(word)) size = word.size();
+    out.append(!inside && size > 1 ? "null" : rest.substr(0, size));
+    at += size;
+  }
+  return out;
+}
+
 /// Escapes of half a surrogate pair as \ufffd.
 inline std::string with_whole_pairs(std::string_view line) {
   std::string out(line);
@@ -116,13 +139,19 @@ inline std::string field_of(std::string_view line, std::string const& field, std
   if (replaced != nullptr) *replaced += count;
   if (line.find("\\ud") != line.npos || line.find("\\uD") != line.npos)
     line = mended = detail::with_whole_pairs(line);
-  detail::FieldReader reader(field);
-  if (!nlohmann::json::sax_parse(line.begin(), line.end(), &reader)) {
-    std::size_t const colon = reader.message.rfind(": ");
-    detail::throw_error(ErrorKind::data, {where, ": is no JSON, at byte ", reader.position, " of the line",
-                                          colon == std::string::npos ? "" : reader.message.substr(colon),
+  auto const parse = [&](std::string_view text, detail::FieldReader& into) {
+    return nlohmann::json::sax_parse(text.begin(), text.end(), &into);
+  };
+  detail::FieldReader first(field), second(field);
+  bool const parsed = parse(line, first);
+  if (!parsed && ((line.find("NaN") == line.npos && line.find("Infinity") == line.npos) ||
+                  !parse(detail::with_null_for_nan(line), second))) {
+    std::string storage;
+    detail::throw_error(ErrorKind::data, {where, ": is no JSON, at byte ", first.position, " of the line: ",
+                                          detail::printable(detail::repaired(first.message, storage), 300),
                                           "; each line must be one object", otherwise});
   }
+  detail::FieldReader& reader = parsed ? first : second;
   if (!reader.object)
     detail::throw_error(ErrorKind::data,
                         {where, ": is JSON, but no object; each line must be one", otherwise});

@@ -106,7 +106,8 @@ class LlmcFile {
     if (kind == 20240327)
       fail("is a debug state of llm.c, with no weights; name a file such as gpt2_124M.bin");
     if (kind == 20240328) fail("is a tokenizer of llm.c, with no weights; name a file such as gpt2_124M.bin");
-    if (kind == 20240520) fail("are tokens of llm.c, with no weights; give them to --data");
+    if (kind == 20240520 || kind == 20240801)
+      fail("are tokens of llm.c, with no weights; give them to --data");
     if (kind != magic)
       fail("begins with " + std::to_string(kind) + ", weights of llm.c with " + std::to_string(magic));
     if (size < header.size())

@@ -20,6 +20,7 @@
 #include "tessera/data/file_bytes.hpp"
 #include "tessera/io/file.hpp"
 #include "tessera/io/hub_config.hpp"
+#include "tessera/io/json_lines.hpp"
 #include "tessera/io/model_weights.hpp"
 
 namespace tessera {
@@ -27,8 +28,10 @@ inline namespace v0 {
 
 namespace detail {
 
-/// Parses a JSON object in which no key stands twice. Throws Error(data) that names the file.
-inline nlohmann::ordered_json parse_object(std::string_view text, std::string const& name) {
+/// Parses a JSON object. NaN and Infinity become null. Throws Error(data), which names the file, if a key
+/// occurs twice.
+inline nlohmann::ordered_json parse_object(std::string_view bytes, std::string const& name) {
+  std::string const text = with_null_for_nan(bytes);
   auto const fail = [&](std::string const& what) { throw Error(ErrorKind::data, name + ": " + what); };
   using Json = nlohmann::ordered_json;
   std::vector<std::set<std::string>> keys;

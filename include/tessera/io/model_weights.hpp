@@ -344,10 +344,10 @@ class ModelWeights {
   std::shared_ptr<State const> state_;
 };
 
-/// Writes a model's parameters, fp32 at their logical shapes under their own names, a tied head once: what
-/// ModelWeights and Hugging Face read. The file appears whole or not at all; the old one stays until then.
-/// One parameter is in memory at a time. Give `sink()` to `collect` of a trainer, then `commit()`, both on
-/// rank 0. Throws Error(failed) with path and reason.
+/// Writes a model's parameters in fp32 with their logical shapes and their own names; a tied head is written
+/// once. ModelWeights and Hugging Face can read the file. The old file is replaced only when the new one is
+/// complete. Pass `sink()` to a trainer's `collect_pieces` or `collect`, then call `commit()`, both on rank
+/// 0. Throws Error(failed) with the path and the reason.
 class WeightsWriter {
  public:
   WeightsWriter(std::filesystem::path const& path, std::vector<UnitSpec> const& units)

@@ -33,7 +33,7 @@ inline namespace v0 {
 
 /// Where the file of a rank lies, and how it is read and written.
 struct NvmeOptions {
-  std::string directory;  ///< an existing folder that takes new files
+  std::string directory{};  ///< an existing folder that accepts new files
   std::int64_t request_bytes =
       0;                          ///< of one read or write, a multiple of 4096; 0: what a short trial favours
   int depth = 0;                  ///< requests under way at once; 0: likewise

@@ -132,6 +132,8 @@ inline constexpr auto row_fields = std::to_array<std::string_view>({
     "predicted_tokens_per_sec",
     "predicted_guessed_pct",  // of that time, in kinds of work that were not measured
     "prediction_error_pct",   // the predicted rate's, of the measured one
+    "other_cpu_util_pct",     // CPU use of other programs while the row was timed
+    "disturbed",              // the CPU use was too high for the rate to be ranked
 });
 
 /// A row with every field of `row_fields` as null.

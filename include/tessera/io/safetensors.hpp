@@ -170,8 +170,8 @@ class SafetensorsFile {
 
 /// A tensor to write. `{"wte.weight", extents_of(shape)}`.
 struct SafetensorsSpec {
-  std::string name;
-  std::vector<std::int64_t> shape;
+  std::string name{};
+  std::vector<std::int64_t> shape{};
   DType type = DType::f32;
 };
 

@@ -85,9 +85,13 @@ constexpr char const* safetensors_name(DType type) {
       return "BF16";
     case DType::u8:
       return "U8";
-    default:
-      return "F32";
+    case DType::f32:
+    case DType::tf32:
+    case DType::bf16x6:
+    case DType::bf16x3:
+      break;
   }
+  return "F32";
 }
 
 /// "[2, 3]"; of more than 8 dims the first ones and their number, "[1, 2, 3, 4, 5, 6, 7, 8, ... 300,000

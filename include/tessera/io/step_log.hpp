@@ -34,19 +34,22 @@ struct StepRecord {
   std::optional<double> loss_with_padding = std::nullopt;  ///< none where every token counted
 };
 
-/// A JSON Lines file. Every line is one write to the file, so a reader never sees half a line and a crash
-/// loses none that was logged. A line that cannot be written whole, as on a full disk, is cut off again
-/// before the error is thrown: the file ends after its last whole line, and the log can be used further.
-/// Numbers have the digits that read back to the same double; a number that is not finite is null. Errors
-/// are Error(failed) with path and reason. One thread at a time.
+/// A JSON Lines log. Each line is one write to the file, so a reader never sees half a line and a crash loses
+/// no logged line. If a line cannot be written completely (full disk), the partial line is removed before the
+/// error is thrown, so the log stays usable. Numbers have enough digits to read back the same double; a
+/// number that is not finite becomes null. Throws Error(failed) with the path and the reason. Not
+/// thread-safe. The file is locked against other runs while the log is open.
 class JsonlLog {
  public:
   /// Starts the file anew, or goes on after its lines with `append`.
   explicit JsonlLog(std::filesystem::path path, bool append = false) : path_(std::move(path)) {
     bool const stream = detail::inspect_destination(path_).stream;
-    int const flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (append ? 0 : O_TRUNC);
+    int const flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
     file_ = stream ? detail::open_stream(path_) : detail::Descriptor(::open(path_.c_str(), flags, 0666));
     if (!file_) detail::file_error(path_, "open the log", errno);
+    if (stream) return;
+    detail::lock_for_run(file_.get(), path_);
+    if (!append && ::ftruncate(file_.get(), 0) != 0) detail::file_error(path_, "empty the log", errno);
   }
 
   std::filesystem::path const& path() const noexcept { return path_; }

@@ -65,7 +65,7 @@ inline WeightNames opt_weight_names() {
 inline WeightNames llama_weight_names() {
   std::string const tokens = "model.embed_tokens.weight";
   return {.base = "model.",
-          .buffers = {"model.layers.*.self_attn.rotary_emb.inv_freq"},
+          .buffers = {"model.layers.*.self_attn.rotary_emb.inv_freq", "model.rotary_emb.inv_freq"},
           .tied_to = tokens,
           .layers = "model.layers.",
           .extents = {{"channels", tokens, 1},

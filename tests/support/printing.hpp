@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Prints vectors and maps in failed checks, where doctest would print {?}.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+namespace doctest {
+
+template <class T>
+struct StringMaker<std::vector<T>> {
+  static String convert(std::vector<T> const& values) {
+    String text = "[";
+    for (auto const& value : values) text += (text.size() > 1 ? ", " : "") + toString(T(value));
+    return text + "]";
+  }
+};
+
+template <class Key, class Value>
+struct StringMaker<std::map<Key, Value>> {
+  static String convert(std::map<Key, Value> const& values) {
+    String text = "{";
+    for (auto const& [key, value] : values)
+      text += (text.size() > 1 ? ", " : "") + toString(key) + ": " + toString(value);
+    return text + "}";
+  }
+};
+
+}  // namespace doctest

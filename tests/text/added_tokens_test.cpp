@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tests added tokens against the ids and flags of the packages tokenizers 0.23 and transformers 5.
+#include <cstddef>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include "tessera/core/error.hpp"
+
+#include "text/bpe_tokenizer.hpp"
+#include "text/pipeline.hpp"
+#include "text/support.hpp"
+#include "text/tokenizer.hpp"
+#include "text/tokenizer_file.hpp"
+#include "unit/file_support.hpp"
+
+namespace text = tessera::text;
+using file_support::TemporaryFolder;
+using text_support::fixtures, text_support::refusal;
+using Json = nlohmann::json;
+
+namespace {
+
+Json token(char const* content, int id, std::initializer_list<char const*> flags = {}, bool special = true) {
+  Json json = {{"id", id}, {"content", content}, {"special", special}, {"normalized", false}};
+  for (char const* flag : {"lstrip", "rstrip", "single_word"}) json[flag] = false;
+  for (char const* flag : flags) json[flag] = true;
+  return json;
+}
+
+/// Returns the tokenizer of the fixture gpt2 with only these added tokens.
+text::BpeTokenizer gpt2_with(Json const& added) {
+  Json json = Json::parse(file_support::read(fixtures + "/gpt2/tokenizer.json"));
+  json["added_tokens"] = added;
+  return text::BpeTokenizer(text::parse_tokenizer_json(json.dump(), "t.json"));
+}
+
+std::size_t gpt2_size() {
+  return Json::parse(file_support::read(fixtures + "/gpt2/tokenizer.json"))["model"]["vocab"].size();
+}
+
+void check_has(std::string const& message, std::initializer_list<char const*> parts) {
+  CAPTURE(message);
+  for (char const* const part : parts) CHECK(message.find(part) != message.npos);
+}
+
+/// A folder with the fixture's SentencePiece model.
+struct SentencePieceFolder {
+  TemporaryFolder folder;
+  SentencePieceFolder() {
+    file_support::write(folder / "tokenizer.model",
+                        file_support::read(fixtures + "/sentencepiece/tokenizer.model"));
+  }
+  void write(char const* name, Json const& json) const { file_support::write(folder / name, json.dump()); }
+  std::shared_ptr<text::Tokenizer const> open(std::string const& end = {}) const {
+    return text::Tokenizer::open(folder.path().string(), end);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("text: the package's ids of added tokens count, not those of the file") {
+  auto const size = static_cast<text::TokenId>(gpt2_size());
+  // The tokens have a gap in the ids, a token of the vocabulary, and the same text twice.
+  auto const tokenizer =
+      gpt2_with({token("<|a|>", 900), token("q", 950), token("<|b|>", 7), token("<|a|>", 901)});
+  text::TokenId const q = text::encode(*text::Tokenizer::open(fixtures + "/gpt2", "none"), "q").front();
+  CHECK(text::encode(tokenizer, "<|b|>q<|a|>") == text::Ids{size + 1, q, size});
+  CHECK(tokenizer.vocabulary() == size + 2);
+  CHECK(tokenizer.find("<|b|>") == size + 1);
+}
+
+TEST_CASE("text: flags of added tokens mean what they mean in the package") {
+  auto const size = static_cast<text::TokenId>(gpt2_size());
+  auto const ids = [&](Json const& added, std::string_view bytes) {
+    return text::encode(gpt2_with(added), bytes);
+  };
+  auto const plain = [](std::string_view bytes) {
+    return text::encode(*text::Tokenizer::open(fixtures + "/gpt2", "none"), bytes);
+  };
+  auto const joined = [](std::initializer_list<text::Ids> parts) {
+    text::Ids all;
+    for (text::Ids const& part : parts) all.insert(all.end(), part.begin(), part.end());
+    return all;
+  };
+  text::Ids const x{size};
+  CHECK(ids(Json::array({token("xx", 0)}), "a xx b") == joined({plain("a "), x, plain(" b")}));
+  CHECK(ids(Json::array({token("xx", 0, {"lstrip"})}), "a \t xx b") == joined({plain("a"), x, plain(" b")}));
+  CHECK(ids(Json::array({token("xx", 0, {"rstrip"})}), "a xx \n b") == joined({plain("a "), x, plain("b")}));
+  CHECK(ids(Json::array({token("xx", 0, {"lstrip", "rstrip"})}), "xx  xx") == joined({x, x}));
+  // Letters, marks, digits and connectors next to a token make it part of a word.
+  Json const word = Json::array({token("xx", 0, {"single_word"})});
+  for (char const* apart : {" xx", "xx-", "xx\xe2\x80\x99", ".xx."}) {
+    std::string const whole = apart;
+    std::size_t const at = whole.find("xx");
+    CHECK(ids(word, whole) == joined({plain(whole.substr(0, at)), x, plain(whole.substr(at + 2))}));
+  }
+  for (char const* within : {"axx", "xx1", "xx_", "xx\xcc\x81", "\xe6\x97\xa5xx"})
+    CHECK(ids(word, within) == plain(within));
+  // If a text occurs twice, the flags of the last token count, with the id of the first.
+  CHECK(ids(Json::array({token("xx", 0, {"single_word"}), token("yy", 0), token("xx", 0)}), "axx") ==
+        joined({plain("a"), x}));
+  CHECK(ids(Json::array({token("xx", 0), token("xx", 0, {"single_word"})}), "axx") == plain("axx"));
+  // White space that a token took is searched again for tokens. A token with no characters left does not
+  // match.
+  CHECK(ids(Json::array({token(" xx", 0, {"rstrip"})}), " xx  xxz") == joined({x, x, plain("z")}));
+  CHECK(ids(Json::array({token("~ ", 0), token(" ", 0, {"lstrip", "rstrip"})}), "a   b").size() == 3);
+}
+
+TEST_CASE("text: a vocab.json with its merges.txt takes added tokens of the files beside it") {
+  TemporaryFolder const folder;
+  file_support::write(folder / "vocab.json", R"({"a": 0, "b": 1, "ab": 2, "<e>": 3, "\u0120": 4})");
+  file_support::write(folder / "merges.txt", "#version: 0.2\r\na b\r\n");
+  auto const open = [&] { return text::Tokenizer::open(folder.path().string()); };
+  file_support::write(folder / "added_tokens.json", R"({"<y>": 6, "<x>": 5})");
+  file_support::write(folder / "special_tokens_map.json",
+                      R"({"eos_token": {"content": "<e>", "rstrip": true}, "pad_token": "<p>"})");
+  CHECK(text::encode(*open(), "ab<x>a<e> b<y><p>", true) == text::Ids{2, 5, 0, 3, 1, 6, 7, 3});
+  CHECK(open()->vocabulary() == 8);
+  // A list in tokenizer_config.json replaces the other two files.
+  file_support::write(
+      folder / "tokenizer_config.json",
+      R"({"eos_token": "<e>", "added_tokens_decoder": {"5": {"content": "<z>", "lstrip": true}}})");
+  CHECK(text::encode(*open(), "a <z>b", true) == text::Ids{0, 5, 1, 3});
+  auto const refused = [&](std::string const& decoder) {
+    file_support::write(folder / "tokenizer_config.json",
+                        R"({"eos_token": "<e>", "added_tokens_decoder": )" + decoder + "}");
+    return refusal([&] { (void)open(); });
+  };
+  check_has(refused(R"({"8": {"content": "<z>"}})"), {"tokenizer_config.json: added_tokens_decoder.8 gives "
+                                                      "'<z>' the id 8, but transformers would assign 5"});
+  check_has(refused(R"({"5": {"content": "ab"}})"), {"gives 'ab' the id 5, but transformers would assign 2"});
+  check_has(refused(R"({"5": {"content": "<z>", "single_word": true}})"),
+            {"added_tokens_decoder.5.single_word is true", "set it to false"});
+  check_has(refused(R"({"x": {"content": "<z>"}})"), {"added_tokens_decoder.x is no token with an id"});
+  std::filesystem::remove(folder / "tokenizer_config.json");
+  file_support::write(folder / "added_tokens.json", R"({"<x>": "5"})");
+  check_has(refusal([&] { (void)open(); }), {"added_tokens.json: <x> has no id"});
+}
+
+TEST_CASE("text: a tokenizer.json takes added tokens of tokenizer_config.json") {
+  TemporaryFolder const folder;
+  file_support::write(folder / "tokenizer.json",
+                      R"({"model": {"vocab": {"a": 0, "b": 1}, "merges": []},
+                          "added_tokens": [{"id": 2, "content": "<x>", "special": true}]})");
+  file_support::write(
+      folder / "tokenizer_config.json",
+      R"({"eos_token": "<e>", "added_tokens_decoder": {"2": {"content": "<x>", "special": true},
+                          "3": {"content": "<e>", "special": true}}, "additional_special_tokens": ["<x>", "<y>"]})");
+  auto const tokenizer = text::Tokenizer::open(folder.path().string());
+  CHECK(text::encode(*tokenizer, "a<y><x>b", true) == text::Ids{0, 4, 2, 1, 3});
+}
+
+TEST_CASE("text: a SentencePiece model takes added tokens of the files beside it") {
+  SentencePieceFolder const folder;
+  Json const im = {{"600", {{"content", "<|im|>"}, {"special", true}}}};
+  Json config = {{"legacy", false}, {"bos_token", "<s>"}, {"added_tokens_decoder", im}};
+  auto const ids = [&](char const* bytes) {
+    folder.write("tokenizer_config.json", config);
+    return text::encode(*folder.open(), bytes);
+  };
+  CHECK(ids("the end<|im|>the") == text::Ids{264, 292, 263, 600, 446, 262});
+  CHECK(ids("<|im|>the") == text::Ids{600, 446, 262});
+  CHECK(ids("the <|im|> end") == text::Ids{264, 443, 600, 292, 263});
+  CHECK(ids("<s>the</s> end") == text::Ids{1, 446, 262, 2, 292, 263});
+  CHECK(folder.open()->vocabulary() == 601);
+  config["legacy"] = true;
+  CHECK(ids("the end<|im|>the") == text::Ids{264, 292, 263, 600, 264});
+  config.erase("legacy");
+  config["added_tokens_decoder"]["600"]["lstrip"] = config["added_tokens_decoder"]["600"]["rstrip"] = true;
+  CHECK(ids("the <|im|> end") == text::Ids{264, 600, 444, 263});
+  config["added_tokens_decoder"] = {{"601", {{"content", "<|im|>"}}}};
+  check_has(refusal([&] { (void)ids("x"); }),
+            {"added_tokens_decoder.601", "the id 601, but transformers would assign 600"});
+  config.erase("added_tokens_decoder");
+  folder.write("added_tokens.json", {{"<|im|>", 600}});
+  CHECK(ids("the end<|im|>the") == text::Ids{264, 292, 263, 600, 446, 262});
+  config["tokenizer_class"] = "XLMRobertaTokenizerFast";
+  check_has(refusal([&] { (void)ids("x"); }), {"tokenizer_class is XLMRobertaTokenizer"});
+}
+
+TEST_CASE("text: the folder's own tokens end and begin documents of a SentencePiece model") {
+  SentencePieceFolder const folder;
+  CHECK(folder.open()->document_form() == "<s> TEXT </s>");
+  folder.write("tokenizer_config.json", {{"eos_token", "\xe2\x96\x81the"}});
+  CHECK(folder.open()->behind() == text::Ids{264});
+  CHECK(folder.open("</s>")->document_form() == "<s> TEXT </s>");
+  folder.write("tokenizer_config.json", {{"eos_token", {{"content", "<unk>"}}}, {"bos_token", nullptr}});
+  CHECK(folder.open()->document_form() == "TEXT <unk>");
+  folder.write("tokenizer_config.json", {{"add_eos_token", true}, {"add_bos_token", false}});
+  CHECK(folder.open("none")->document_form() == "TEXT </s>");
+}
+
+TEST_CASE("text: stretches of a text with added tokens have the tokens of the whole") {
+  SentencePieceFolder const folder;
+  folder.write("tokenizer_config.json",
+               {{"added_tokens_decoder",
+                 {{"600", {{"content", "the"}, {"lstrip", true}}}, {"601", {{"content", " end"}}}}}});
+  std::string bytes;
+  for (int i = 0; i < 40; ++i) bytes += "of the end and the " + std::to_string(i * i) + " words end then ";
+  auto const path = file_support::write(folder.folder / "t.txt", bytes);
+  auto const tokenizer = folder.open("none");
+  text::Inputs const inputs = text::find_inputs({path.string()}, text::InputFormat::text);
+  text::PipelineOptions options;
+  options.stretch = 16;
+  text::Ids ids;
+  std::size_t parts = 0;
+  text::encode_inputs(*tokenizer, inputs.files, options, [&](text::Encoded const& block) {
+    ids.insert(ids.end(), block.ids.begin(), block.ids.end());
+    parts += block.ends.size();
+    return true;
+  });
+  CHECK(ids == text::encode(*tokenizer, bytes, true));
+  CHECK(parts > 20);
+}
+
+TEST_CASE("text: a share of a few bytes is of short stretches") {
+  CHECK(text::stretch_for(0, 0.5) == text::longest_stretch);
+  CHECK(text::stretch_for(1'000'000, 0.0) == text::longest_stretch);
+  CHECK(text::stretch_for(100'000'000, 0.01) == text::longest_stretch);
+  CHECK(text::stretch_for(426'000, 0.02) == 4260);
+  CHECK(text::stretch_for(100, 0.001) == 16);
+}
