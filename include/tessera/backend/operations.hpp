@@ -21,6 +21,18 @@ struct BadElement {
 /// What may follow a linear layer, value by value.
 enum class Activation : std::uint8_t { none, gelu, relu };
 
+/// Checks whether `activation` is one of the enumerators. Add a new enumerator here and in each switch that
+/// the compiler then warns about (-Wswitch).
+constexpr bool is_known(Activation activation) {
+  switch (activation) {
+    case Activation::none:
+    case Activation::gelu:
+    case Activation::relu:
+      return true;
+  }
+  return false;
+}
+
 namespace ops {
 
 /// Columns of a row-major matrix, side by side: rows lie `stride` values apart.

@@ -24,7 +24,7 @@ struct LaunchEnvironment {
   int world = 1;
   int local_rank = 0;
   int local_world = 0;
-  std::string master_address;
+  std::string master_address{};
   int master_port = 0;
   bool master_port_taken = false;  ///< the launcher's agent listens there already: bind another one
 };
@@ -116,8 +116,9 @@ class LaunchReader {
 
 inline constexpr int most_ranks = 1 << 24;
 
-/// The names that one launcher uses. Rank and world must both be set once either is, and the local rank too
-/// unless it is `optional`; then SLURM_LOCALID may stand in for it.
+/// The names of one launcher's variables. If the rank or the world size is set, both must be set, and so must
+/// the local rank. If `optional` is true, the local rank may be unset or come from SLURM_LOCALID. A world of
+/// one process needs only the world size.
 struct LauncherNames {
   char const* source;
   char const* rank;
@@ -131,12 +132,14 @@ inline LaunchEnvironment read_ranks(LaunchReader const& read, LauncherNames cons
   LaunchEnvironment launch;
   launch.source = names.source;
   launch.world = read.need(names.world, 1, most_ranks, names.source, seen);
+  if (launch.world == 1 && !read.has(names.rank)) return launch;  // the rank can only be 0
   launch.rank = read.need(names.rank, 0, most_ranks, names.source, seen);
   if (launch.rank >= launch.world)
     v0::detail::throw_error(ErrorKind::config, {names.rank, " is ", launch.rank, " but ", names.world, " is ",
                                                 launch.world, "; ranks run from 0 to ", launch.world - 1});
   char const* local_rank = names.local_rank;
   if (names.optional && !read.has(local_rank)) local_rank = "SLURM_LOCALID";
+  if (launch.world == 1 && !read.has(local_rank)) return launch;
   if (names.optional && !read.has(local_rank)) {
     launch.local_rank = -1;
     return launch;
@@ -185,12 +188,30 @@ inline int tasks_on_node(std::string_view list, int node) {
   return 0;
 }
 
+/// Returns the name of the variable that holds the number of tasks of the SLURM step. The job's own number
+/// may differ: salloc -n 4 starts one shell.
+inline char const* slurm_tasks(LaunchReader const& read) {
+  return read.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
+}
+
+/// Checks whether the PMI variables were set by srun --mpi=pmi2. They then give the rank and the world size
+/// but nothing about the host, so the variables of SLURM are read instead. mpiexec inside a step sets its own
+/// numbers and a local rank.
+inline bool pmi_of_slurm(LaunchReader const& read) {
+  auto const same = [&](char const* one, char const* other) {
+    return read.has(one) && read.has(other) && std::string_view(read.text(one)) == read.text(other);
+  };
+  return !read.has("MPI_LOCALRANKID") && same("PMI_RANK", "SLURM_PROCID") &&
+         same("PMI_SIZE", slurm_tasks(read));
+}
+
 }  // namespace detail
 
-/// What the launcher said, read through `get`; `source` is "none" without one. Looks for, in this order: RANK
-/// and WORLD_SIZE (torchrun, deepspeed), Open MPI, PMI (MPICH, Intel MPI), MVAPICH, SLURM (SLURM_PROCID; a
-/// job id alone is no launch). Throws Error(config) when a launcher's variables are incomplete, not numbers,
-/// or contradict each other, naming the variable.
+/// Returns the launcher's settings, read through `get`. `source` is "none" if there is no launcher. The
+/// launchers are tried in this order: RANK and WORLD_SIZE (torchrun, deepspeed), Open MPI, PMI (MPICH, Intel
+/// MPI), MVAPICH, SLURM (SLURM_PROCID). PMI variables set by srun --mpi=pmi2 count as SLURM. A SLURM job id
+/// alone does not count as a launch. Throws Error(config), which names the variable, if a launcher's
+/// variables are incomplete, are not numbers or contradict each other.
 inline LaunchEnvironment launch_environment(GetEnvironment const& get) {
   detail::LaunchReader const read(get);
   constexpr detail::LauncherNames launchers[] = {
@@ -206,7 +227,7 @@ inline LaunchEnvironment launch_environment(GetEnvironment const& get) {
     char const* seen = nullptr;
     for (char const* name : {names.rank, names.world, names.optional ? names.rank : names.local_rank})
       if (!seen && read.has(name)) seen = name;
-    if (!seen) continue;
+    if (!seen || (std::string_view(names.source) == "PMI" && detail::pmi_of_slurm(read))) continue;
     bool const agent = read.has("TORCHELASTIC_RUN_ID") || read.has("TORCHELASTIC_RESTART_COUNT");
     if (torch && !agent && (read.has("CROSS_SIZE") || read.has("LOCAL_SIZE"))) {
       names.source = "deepspeed";
@@ -225,9 +246,14 @@ inline LaunchEnvironment launch_environment(GetEnvironment const& get) {
     return launch;
   }
   if (read.has("SLURM_PROCID")) {
-    LaunchEnvironment launch = detail::read_ranks(
-        read, {"SLURM", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr}, "SLURM_PROCID");
-    if (!read.has("SLURM_STEP_ID") && !read.has("SLURM_STEP_NODELIST")) launch.source = "SLURM batch script";
+    bool const step = read.has("SLURM_STEP_ID") || read.has("SLURM_STEP_NODELIST");
+    LaunchEnvironment launch;
+    if (step || read.has("SLURM_NTASKS"))
+      launch = detail::read_ranks(
+          read, {"SLURM", "SLURM_PROCID", detail::slurm_tasks(read), "SLURM_LOCALID", nullptr},
+          "SLURM_PROCID");
+    if (!step) launch.source = "SLURM batch script";
+    if (launch.world == 1) return launch;
     if (read.has("SLURM_STEP_TASKS_PER_NODE") && read.has("SLURM_NODEID"))
       launch.local_world = detail::tasks_on_node(read.text("SLURM_STEP_TASKS_PER_NODE"),
                                                  read.number("SLURM_NODEID", 0, detail::most_ranks));

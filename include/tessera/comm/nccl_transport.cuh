@@ -298,22 +298,43 @@ class Nccl final : public Transport {
       case DType::u8:
         return ncclUint8;
     }
-    return ncclFloat32;
+    throw Error(ErrorKind::usage, "NCCL sums no values of type " + std::to_string(static_cast<int>(dtype)));
   }
 
   /// Host memory in chunks through `staging_`: up, the collective, down.
   void exchange_through_gpu(Request const& request, std::byte const* send, std::byte* recv) {
     std::size_t const half = std::max(std::size_t{4} << 20, static_cast<std::size_t>(world()) * 256);
     if (!staging_) staging_ = allocate(2 * half);
-    bool const in_place =
-        request.collective == Collective::broadcast || request.collective == Collective::all_reduce;
-    bool const all = request.collective == Collective::all_to_all;
     int const count = request.peers.count, own = request.peers.index_of(rank());
-    int up = all || request.collective == Collective::reduce_scatter ? count : 1;
-    int down = all || request.collective == Collective::all_gather ? count : 1;
-    if (request.collective == Collective::gather) down = own == request.root ? count : 0;
-    if (request.collective == Collective::send) down = 0;
-    if (request.collective == Collective::receive) up = 0;
+    int up = 1, down = 1;  // in pieces, one per peer
+    bool in_place = false;
+    switch (request.collective) {
+      case Collective::all_to_all:
+        up = down = count;
+        break;
+      case Collective::reduce_scatter:
+        up = count;
+        break;
+      case Collective::all_gather:
+        down = count;
+        break;
+      case Collective::gather:
+        down = own == request.root ? count : 0;
+        break;
+      case Collective::broadcast:
+      case Collective::all_reduce:
+        in_place = true;
+        break;
+      case Collective::send:
+        down = 0;
+        break;
+      case Collective::receive:
+        up = 0;
+        break;
+      case Collective::none:
+      case Collective::barrier:
+        break;
+    }
     auto* const in = static_cast<std::byte*>(staging_.get());
     auto* const out = in_place ? in : in + half;
     cudaStream_t const stream = stream_.get();

@@ -50,6 +50,15 @@ TESSERA_COLD inline std::string text_of(std::exception_ptr const& thrown) {
   }
 }
 
+/// Checks whether the error's class derives from Error. Without RTTI the answer is always false.
+inline bool is_derived([[maybe_unused]] Error const& error) {
+#if defined(__cpp_rtti)
+  return typeid(error) != typeid(Error);
+#else
+  return false;
+#endif
+}
+
 /// The exceptions of a run, in the order they came.
 class FirstCause {
  public:
@@ -82,8 +91,10 @@ class FirstCause {
     std::string const prefix = sentence({"rank ", rank_, ": "});
     try {
       std::rethrow_exception(thrown_);
+    } catch (PeerLost const&) {
+      throw;
     } catch (Error const& error) {
-      if (error.rank() >= 0 || typeid(error) != typeid(Error)) throw;
+      if (error.rank() >= 0 || is_derived(error)) throw;
       throw_error(error.kind(), {prefix, error.what()}, rank_, error.unit());
     } catch (std::bad_alloc const& exception) {
       std::throw_with_nested(Error(ErrorKind::out_of_memory, prefix + exception.what(), rank_));

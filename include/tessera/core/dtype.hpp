@@ -168,7 +168,20 @@ using storage_t =
 
 /// How many products of pieces stand for one product of floats; 0 where floats are multiplied whole.
 constexpr int piece_terms(DType product) {
-  return product == DType::bf16x6 ? 6 : product == DType::bf16x3 ? 3 : 0;
+  switch (product) {
+    case DType::bf16x6:
+      return 6;
+    case DType::bf16x3:
+      return 3;
+    case DType::f64:
+    case DType::f32:
+    case DType::tf32:
+    case DType::f16:
+    case DType::bf16:
+    case DType::u8:
+      break;
+  }
+  return 0;
 }
 
 /// The type that sums, statistics and the optimizer use for values of type T: double for double, float for

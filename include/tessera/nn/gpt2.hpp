@@ -54,6 +54,11 @@ struct Gpt2Layers {
 class Gpt2 : public nn::Transformer<nn::Gpt2Layers> {
  public:
   using Transformer::Transformer;
+  Gpt2() = default;
+  /// Catches arguments that are not a Gpt2Options. Otherwise compilers list every constructor. Each model
+  /// declares its own, since g++ shows less for an inherited one.
+  template <class Fields = Options>
+  explicit Gpt2(...) = delete;  // tessera: unknown or misplaced size of a model. See docs/models.md.
 };
 
 static_assert(Model<Gpt2>);

@@ -14,17 +14,16 @@ namespace cuda {
 
 /// A thread for each four elements that share a draw.
 template <class U>
-__global__ __launch_bounds__(256) void initial_values_kernel(v0::detail::InitialDraw draw, Init::Kind kind,
-                                                             std::int64_t first, U* to, std::int64_t count) {
+__global__ __launch_bounds__(256) void initial_values_kernel(v0::detail::InitialDraw draw, bool random,
+                                                             float constant, std::int64_t first, U* to,
+                                                             std::int64_t count) {
   std::int64_t const group = first / 4 + static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x;
-  bool const random = kind == Init::Kind::normal || kind == Init::Kind::uniform;
   PhiloxCounter drawn{};
   if (random) drawn = draw.words(static_cast<std::uint64_t>(group));
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     std::int64_t const at = 4 * group + i - first;
     if (at < 0 || at >= count) continue;
-    float const constant = kind == Init::Kind::ones ? 1.0f : 0.0f;
     to[at] = put<U>(random ? draw.value(drawn.word[i]) : constant);
   }
 }
@@ -37,9 +36,22 @@ struct backend::InitialValues<Cuda> {
   static bool form(Context<Cuda>& context, v0::detail::InitialDraw const& draw, Init::Kind kind,
                    std::int64_t first, U* to, std::int64_t count) {
     if (count == 0) return true;
+    bool random = false;
+    float constant = 0.0f;
+    switch (kind) {
+      case Init::Kind::zeros:
+        break;
+      case Init::Kind::ones:
+        constant = 1.0f;
+        break;
+      case Init::Kind::normal:
+      case Init::Kind::uniform:
+        random = true;
+        break;
+    }
     std::int64_t const groups = (first + count + 3) / 4 - first / 4;
     cuda::initial_values_kernel<<<cuda::blocks_for(groups, 256), 256, 0, context.stream()>>>(
-        draw, kind, first, to, count);
+        draw, random, constant, first, to, count);
     context.synchronize();
     context.raise();
     return true;

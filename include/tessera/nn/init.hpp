@@ -3,6 +3,7 @@
 // world, stage, precision, thread or place.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <span>
@@ -133,9 +134,16 @@ struct InitialValues {
 inline void initial_values(std::uint64_t seed, int unit, int parameter, Init const& init, std::int64_t offset,
                            std::span<float> out) {
   bool const uniform = init.kind == Init::Kind::uniform;
-  if (init.kind != Init::Kind::normal && !uniform) {
-    for (float& value : out) value = init.kind == Init::Kind::ones ? 1.0f : 0.0f;
-    return;
+  switch (init.kind) {
+    case Init::Kind::zeros:
+      std::fill(out.begin(), out.end(), 0.0f);
+      return;
+    case Init::Kind::ones:
+      std::fill(out.begin(), out.end(), 1.0f);
+      return;
+    case Init::Kind::normal:
+    case Init::Kind::uniform:
+      break;
   }
   detail::InitialDraw const draw(seed, unit, parameter, init);
   float const deviation = draw.deviation;

@@ -66,6 +66,11 @@ struct LlamaLayers {
 class Llama : public nn::Transformer<nn::LlamaLayers> {
  public:
   using Transformer::Transformer;
+  Llama() = default;
+  /// Catches arguments that are not a LlamaOptions. Otherwise compilers list every constructor. Each model
+  /// declares its own, since g++ shows less for an inherited one.
+  template <class Fields = Options>
+  explicit Llama(...) = delete;  // tessera: unknown or misplaced size of a model. See docs/models.md.
 };
 
 static_assert(Model<Llama>);

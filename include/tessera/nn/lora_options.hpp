@@ -21,7 +21,7 @@ struct LoraOptions {
 
   /// One layer by its whole name ("h.0.attn.c_attn"), with numbers of its own.
   struct Layer {
-    std::string name;
+    std::string name{};
     int rank = 0;
     double alpha = 0.0;
   };

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "tessera/core/place.hpp"
@@ -51,8 +52,8 @@ struct Split {
 
 /// One parameter: its file name, logical shape, start, which updates it takes, and how it lies in memory.
 struct ParameterSpec {
-  std::string name;
-  Shape shape;
+  std::string name{};
+  Shape shape{};
   Init init = Init::zeros();
   bool decay = false;     ///< takes weight decay
   bool trainable = true;  ///< false: frozen, weights alone: no gradient, no optimizer state, no update
@@ -75,8 +76,8 @@ struct Borrow {
 /// One tensor that a unit keeps. `statistic` tensors hold compute_t<T>, the others T. `cheap` tensors can be
 /// rebuilt by the unit's `recompute` from its other saved tensors (Recompute<Gelu> drops them).
 struct ActivationSpec {
-  std::string name;
-  Shape shape;
+  std::string name{};
+  Shape shape{};
   bool statistic = false;
   bool cheap = false;
   bool roomy = false;  ///< some places fill a part of it alone
@@ -107,16 +108,16 @@ struct Boundary {
 
 /// One unit: what is gathered, freed, recomputed, streamed or placed on a pipeline stage as one.
 struct UnitSpec {
-  std::string name;
-  std::vector<ParameterSpec> parameters;
-  std::vector<Borrow> borrows;
-  Shape output;                          ///< what the next unit reads; no dims for the last unit
-  std::vector<ActivationSpec> saved;     ///< written by forward, read by backward
-  std::vector<ActivationSpec> backward;  ///< written by backward_input, read by backward_weight
-  bool input_gradient = true;            ///< false for the first unit: it has no input to differentiate
-  bool backward_reads_weights = true;    ///< false where backward_input needs no weight
-  bool recomputable = true;              ///< Recompute<Block> and <Every> may rebuild its saved tensors
-  std::vector<Boundary> boundaries{};    ///< between its segments, in order
+  std::string name{};
+  std::vector<ParameterSpec> parameters{};
+  std::vector<Borrow> borrows{};
+  Shape output{};                          ///< what the next unit reads; no dims for the last unit
+  std::vector<ActivationSpec> saved{};     ///< written by forward, read by backward
+  std::vector<ActivationSpec> backward{};  ///< written by backward_input, read by backward_weight
+  bool input_gradient = true;              ///< false for the first unit: it has no input to differentiate
+  bool backward_reads_weights = true;      ///< false if backward_input needs no weights
+  bool recomputable = true;                ///< Recompute<Block> and <Every> may rebuild its saved tensors
+  std::vector<Boundary> boundaries{};      ///< between its segments, in order
   Split output_split = {};
   std::vector<nn::Adapter> adapters{};  ///< beside its linear weights
 
@@ -302,8 +303,23 @@ concept Model = std::is_void_v<model_fault_t<M>>;
 /// Writes logical elements [offset, offset + out.size()) of one parameter. Called from several threads.
 using ParameterSource =
     std::function<void(int unit, int parameter, std::int64_t offset, std::span<float> out)>;
-/// Receives one parameter's logical values, row-major.
+/// Receives one parameter's logical values in row-major order: all of them, or the next piece.
 using ParameterSink = std::function<void(ParameterSpec const& parameter, std::span<float const> values)>;
+
+/// Returns a sink that joins the pieces and passes each whole parameter to `sink`. Keeps one parameter in
+/// memory.
+inline ParameterSink whole_parameters(ParameterSink sink) {
+  return [sink = std::move(sink), whole = std::vector<float>()](ParameterSpec const& parameter,
+                                                                std::span<float const> values) mutable {
+    auto const elements = static_cast<std::size_t>(parameter.shape.elements());
+    if (whole.empty() && values.size() == elements) return sink(parameter, values);
+    whole.reserve(elements);
+    whole.insert(whole.end(), values.begin(), values.end());
+    if (whole.size() < elements) return;
+    sink(parameter, whole);
+    whole.clear();
+  };
+}
 
 /// The number of logical parameters of a unit list: borrowed ones are counted once, at their owner.
 inline std::int64_t parameter_count(std::vector<UnitSpec> const& units) {

@@ -64,6 +64,11 @@ struct OptLayers {
 class Opt : public nn::Transformer<nn::OptLayers> {
  public:
   using Transformer::Transformer;
+  Opt() = default;
+  /// Catches arguments that are not an OptOptions. Otherwise compilers list every constructor. Each model
+  /// declares its own, since g++ shows less for an inherited one.
+  template <class Fields = Options>
+  explicit Opt(...) = delete;  // tessera: unknown or misplaced size of a model. See docs/models.md.
 };
 
 static_assert(Model<Opt>);

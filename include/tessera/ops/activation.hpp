@@ -12,6 +12,7 @@ namespace ops {
 /// y = activation(pre), GELU in its tanh form: the same bits as linear's y. Any shape; y may be pre.
 template <class T, class P>
 void activate(Context<P>& context, Activation activation, In<T, P> pre, Tensor<T, P> y) {
+  detail::expect_known("activate", activation);
   detail::expect(pre.shape().elements() == y.shape().elements(), "activate", "pre and y of one shape",
                  pre.shape(), y.shape());
   Operation const operation{"activate", 8.0 * static_cast<double>(y.shape().elements()),

@@ -52,11 +52,19 @@ AttentionSizes expect_attention(char const* name, HeadColumns<T, P> const& x, in
 /// What runs in a place for the attention that a recipe asks for.
 template <class P>
 AttentionKind attention_to_run(AttentionKind asked) {
-  if (asked == AttentionKind::cudnn && !(std::is_same_v<P, Cuda> && cuda::has_cudnn_attention()))
-    throw Error(ErrorKind::unsupported,
-                "attention cudnn needs a GPU and a program that links tessera::cudnn; use auto, fused or "
-                "reference");
-  return asked == AttentionKind::automatic ? AttentionKind::fused : asked;
+  switch (asked) {
+    case AttentionKind::automatic:
+      return AttentionKind::fused;
+    case AttentionKind::reference:
+    case AttentionKind::fused:
+      return asked;
+    case AttentionKind::cudnn:
+      if (std::is_same_v<P, Cuda> && cuda::has_cudnn_attention()) return asked;
+      throw Error(ErrorKind::unsupported,
+                  "attention cudnn needs a GPU and a program that links tessera::cudnn; use auto, fused or "
+                  "reference");
+  }
+  v0::detail::throw_error(ErrorKind::usage, {"attention ", static_cast<int>(asked), " does not exist"});
 }
 
 /// The products of what queries see: of a whole sequence half of the full square's.

@@ -61,6 +61,7 @@ template <class T, class P>
 void linear(Context<P>& context, In<T, P> x, std::type_identity_t<Operand<T, P>> const& w, Tensor<T, P> y,
             std::type_identity_t<LinearOptions<T, P>> const& with = {}) {
   detail::expect_plain("linear", w);
+  detail::expect_known("linear", with.activation);
   bool const activates = with.activation != Activation::none;
   detail::expect_linear("linear", x.shape(), w.values.shape(), y.shape(), with.transposed,
                         (!with.bias || detail::is_vector(with.bias.shape(), y.shape().columns())) &&
@@ -81,6 +82,7 @@ void linear_backward_input(Context<P>& context, In<T, P> dy, std::type_identity_
   if (!dx) return;
   bool const activated = with.activation != Activation::none;
   detail::expect_plain("linear_backward_input", w);
+  detail::expect_known("linear_backward_input", with.activation);
   detail::expect_linear("linear_backward_input", dx.shape(), w.values.shape(), dy.shape(), with.transposed,
                         (!activated || with.pre.shape().elements() == dx.shape().elements()) &&
                             (!with.residual || with.residual.shape().elements() == dx.shape().elements()) &&

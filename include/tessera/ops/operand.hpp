@@ -7,6 +7,7 @@
 #include <string>
 #include <type_traits>
 
+#include "tessera/backend/operations.hpp"
 #include "tessera/config.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/operation.hpp"
@@ -28,6 +29,12 @@ template <class T, class P>
 using Out = std::type_identity_t<Tensor<T, P>>;
 
 namespace detail {
+
+inline void expect_known(char const* operation, Activation activation) {
+  if (!is_known(activation))
+    v0::detail::throw_error(ErrorKind::usage, {operation, " got the activation ",
+                                               static_cast<int>(activation), ", which does not exist"});
+}
 
 /// Apart from the test, so that compilers write the sentence once and not for each operation.
 [[noreturn]] TESSERA_COLD inline void misfit(char const* operation, char const* rule,

@@ -38,6 +38,18 @@ struct StepRule {
   std::int64_t tokens = 0;  ///< G T, of the global batch, masked ones included
 };
 
+/// Checks whether overflows and successful steps change the scale.
+TESSERA_HOST_DEVICE constexpr bool changes(LossScaleKind kind) {
+  switch (kind) {
+    case LossScaleKind::dynamic:
+      return true;
+    case LossScaleKind::none:
+    case LossScaleKind::fixed:
+      break;
+  }
+  return false;
+}
+
 /// Before the first micro-batch: fixes the factor that every loss gradient of this attempt carries.
 /// `learning_rate` is that of the attempt; a schedule over applied updates is asked here, where they are
 /// known.
@@ -74,7 +86,7 @@ TESSERA_HOST_DEVICE inline void finish_step(StepState& state, StepRule const& ru
       state.stopped_at = state.attempted;
     state.good_steps = 0;
     double const lower = state.loss_scale / 2.0;
-    if (rule.loss_scale == LossScaleKind::dynamic && ++state.forgiven >= rule.scale.hysteresis) {
+    if (changes(rule.loss_scale) && ++state.forgiven >= rule.scale.hysteresis) {
       state.loss_scale = lower > rule.scale.minimum ? lower : rule.scale.minimum;
       state.forgiven = rule.scale.hysteresis - 1;  // the next one halves it too
     }
@@ -93,7 +105,7 @@ TESSERA_HOST_DEVICE inline void finish_step(StepState& state, StepRule const& ru
                                                         state.beta2_power, state.gradient_factor, group == 0);
   }
   if (rule.scale.consecutive_hysteresis) state.forgiven = 0;
-  if (rule.loss_scale == LossScaleKind::dynamic &&
+  if (changes(rule.loss_scale) &&
       ++state.good_steps >= rule.scale.growth_delay + rule.scale.growth_interval) {
     state.good_steps = rule.scale.growth_delay;
     state.forgiven = 0;

@@ -21,6 +21,21 @@ enum class RateShape : std::uint8_t {
   warmup_cosine_lr
 };
 
+/// Checks whether the rate falls after warm-up to a final value at total_steps, which must then be set.
+constexpr bool needs_end(RateShape shape) {
+  switch (shape) {
+    case RateShape::linear:
+    case RateShape::cosine:
+      return true;
+    case RateShape::constant:
+    case RateShape::warmup_lr:
+    case RateShape::warmup_decay_lr:
+    case RateShape::warmup_cosine_lr:
+      break;
+  }
+  return false;
+}
+
 /// The learning rate as a pure function of the step. `warmup_steps` rise linearly from rate / warmup_steps to
 /// the rate; then constant, or linear or half a cosine down to `final_fraction` of it at `total_steps` (which
 /// linear and cosine need).
@@ -39,23 +54,49 @@ struct RateSchedule {
   bool log_warmup = true;
 
   /// Whether a step is an attempt; else it is an applied update.
-  TESSERA_HOST_DEVICE bool counts_skipped() const { return shape < RateShape::warmup_lr; }
+  TESSERA_HOST_DEVICE bool counts_skipped() const {
+    switch (shape) {
+      case RateShape::constant:
+      case RateShape::linear:
+      case RateShape::cosine:
+        return true;
+      case RateShape::warmup_lr:
+      case RateShape::warmup_decay_lr:
+      case RateShape::warmup_cosine_lr:
+        break;
+    }
+    return false;
+  }
 
   /// The rate of a step, counted from 0.
   TESSERA_HOST_DEVICE double at(std::int64_t step) const {
     if (!counts_skipped()) return of_deepspeed(step - 1);
     if (step < warmup_steps)
       return learning_rate * static_cast<double>(step + 1) / static_cast<double>(warmup_steps);
-    if (shape == RateShape::constant || total_steps <= warmup_steps) return learning_rate;
+    if (total_steps <= warmup_steps) return learning_rate;
     double const way = std::fmin(
         1.0, static_cast<double>(step - warmup_steps) / static_cast<double>(total_steps - warmup_steps));
-    double const kept = shape == RateShape::linear ? 1.0 - way : half_cosine(way);
-    return learning_rate * (final_fraction + (1.0 - final_fraction) * kept);
+    switch (shape) {
+      case RateShape::linear:
+        return falling(1.0 - way);
+      case RateShape::cosine:
+        return falling(half_cosine(way));
+      case RateShape::constant:
+      case RateShape::warmup_lr:  // handled by of_deepspeed
+      case RateShape::warmup_decay_lr:
+      case RateShape::warmup_cosine_lr:
+        break;
+    }
+    return learning_rate;
   }
 
  private:
   TESSERA_HOST_DEVICE static double half_cosine(double way) {
     return 0.5 * (1.0 + std::cos(std::numbers::pi * way));
+  }
+  /// Returns the rate when the fraction `kept` of the total decrease is still left.
+  TESSERA_HOST_DEVICE double falling(double kept) const {
+    return learning_rate * (final_fraction + (1.0 - final_fraction) * kept);
   }
 
   /// As its scheduler has it after `last` + 1 of its own steps.
@@ -68,8 +109,7 @@ struct RateSchedule {
     if (now < warm)
       risen = log_warmup ? std::log(now + 1.0) / std::log(warm) : now / warm;
     else if (cosine)
-      return learning_rate * (final_fraction + (1.0 - final_fraction) *
-                                                   half_cosine(std::fmin(1.0, (now - warm + 1.0) / fall)));
+      return falling(half_cosine(std::fmin(1.0, (now - warm + 1.0) / fall)));
     else if (shape == RateShape::warmup_decay_lr)
       risen = std::fmax(0.0, (static_cast<double>(total_steps) - now) / fall);
     return first_rate + (learning_rate - first_rate) * risen;

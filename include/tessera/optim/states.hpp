@@ -15,7 +15,7 @@ inline namespace v0 {
 /// scale of quantized values is. It lies where the recipe's row `moments` says, in a buffer whose index is
 /// the state's place in the list, and starts at zero.
 struct OptimizerState {
-  std::string_view name;  ///< as PyTorch calls it
+  std::string_view name{};  ///< PyTorch's name for it
   DType type{};
   std::int64_t block = 1;  ///< elements that share a value; a shard holds whole blocks
 };

@@ -21,6 +21,7 @@
 #include "tessera/detail/function_ref.hpp"
 #include "tessera/nn/freeze.hpp"
 #include "tessera/plan/program.hpp"
+#include "tessera/plan/support.hpp"
 #include "tessera/policy/parse.hpp"
 #include "tessera/policy/rules.hpp"
 
@@ -77,9 +78,31 @@ inline MemoryReport memory_report(StepPlan const& plan) {
         return 6;
       case BufferKind::snapshot:
         return 7;
-      default:
-        return 5;
+      case BufferKind::output:
+      case BufferKind::saved:
+      case BufferKind::dropped:
+      case BufferKind::output_gradient:
+      case BufferKind::backward:
+      case BufferKind::spare_output:
+      case BufferKind::gathered:
+      case BufferKind::lent:
+      case BufferKind::staging:
+      case BufferKind::transit:
+      case BufferKind::landing:
+      case BufferKind::working:
+      case BufferKind::working_moments:
+      case BufferKind::updated:
+      case BufferKind::state:
+      case BufferKind::host_state:
+      case BufferKind::partials:
+      case BufferKind::host_partials:
+      case BufferKind::shares:
+      case BufferKind::norm_ranges:
+      case BufferKind::batch:
+      case BufferKind::losses:
+        break;
     }
+    return 5;
   };
   report.total = plan.arena_bytes;
   report.categories[3].bytes = plan.arena_bytes;
@@ -239,7 +262,8 @@ inline Largest longest_sequence(StepShape const& shape, double share, std::int64
 
 /// What would fit in place of a plan that does not.
 struct Advice {
-  std::optional<RecipeTable> recipe;  ///< the nearest one that fits with the same batch and sequence
+  std::optional<RecipeTable> recipe;  ///< the nearest one that fits the same batch and sequence; its
+                                      ///< offload differs only if no other change is enough
   bool tried_all = true;              ///< false: time was over before all recipes were tried
   Largest batch, sequence;            ///< the other and the recipe as they are
   /// Where none of these fits: the recipe that needs the least, its largest batch at this sequence, and where
@@ -267,30 +291,35 @@ TESSERA_COLD inline RecipeTable leanest_recipe(RecipeTable const& recipe, int wo
   return recipe;
 }
 
-/// Tries, in this order, what costs the least: rebuilding activations, then sharding more, both together;
-/// where nothing fits, the leanest recipe with a smaller batch or sequence. Takes at most about 2 s: each of
-/// its first three searches may use a third of that, the last one what they left.
+/// Finds the cheapest change that makes a plan fit. Tries recomputing activations, then more sharding, then
+/// both, then the same with each offload. If nothing fits, tries the leanest recipe with a smaller batch or
+/// sequence. Takes at most about 2 s: each of the first three searches may use a third of that, and the last
+/// one the time they left.
 inline Advice advise(UnitLister const& units, RecipeTable const& recipe, StepShape const& shape,
                      MemoryLimit const& limit, std::int64_t positions) {
   constexpr double seconds = 2.0 / 3.0;
   Advice advice;
   Deadline const deadline(seconds), end(3.0 * seconds);
-  int const own_stage = std::max(recipe.stage, 0);
-  for (int stage = own_stage; stage <= 3 && !advice.recipe; ++stage) {
-    if (shape.world == 1 && stage > own_stage) break;
-    for (std::string_view const recompute :
-         {recipe.names.recompute, std::string_view("gelu"), std::string_view("block")}) {
-      advice.tried_all = advice.tried_all && !deadline.over();
-      if (!advice.tried_all) break;
-      // Two slots alone change: the others may hold policies that have no name on the command line.
-      RecipeTable candidate = recipe;
-      if (stage != own_stage) detail::describe_known<slot::sharding>(candidate, detail::stage_names[stage]);
-      if (recompute != recipe.names.recompute) detail::describe_known<slot::recompute>(candidate, recompute);
-      if (broken_rule(candidate) || !footprint(units, candidate, shape).within(limit)) continue;
+  int const own_stage = std::max(recipe.stage, 0), last_stage = shape.world == 1 ? own_stage : 3;
+  auto const try_with = [&](std::string_view offload, int stage, std::string_view recompute) TESSERA_COLD {
+    // Changes only three slots: the others may hold policies that have no name on the command line.
+    RecipeTable candidate = recipe;
+    if (stage != own_stage) detail::describe_known<slot::sharding>(candidate, detail::stage_names[stage]);
+    if (recompute != recipe.names.recompute) detail::describe_known<slot::recompute>(candidate, recompute);
+    if (offload != recipe.names.offload) detail::describe_known<slot::offload>(candidate, offload);
+    if (!broken_rule(candidate) && !unsupported_reason(candidate) &&
+        footprint(units, candidate, shape).within(limit))
       advice.recipe = candidate;
-      break;
-    }
-  }
+  };
+  for (std::string_view const offload :
+       {recipe.names.offload, std::string_view("cpu_optimizer"), std::string_view("cpu_full"),
+        std::string_view("nvme_optimizer"), std::string_view("infinity"), std::string_view("nvme")})
+    for (int stage = own_stage; stage <= last_stage; ++stage)
+      for (std::string_view const recompute :
+           {recipe.names.recompute, std::string_view("gelu"), std::string_view("block")}) {
+        advice.tried_all = advice.tried_all && (advice.recipe || !deadline.over());
+        if (!advice.recipe && advice.tried_all) try_with(offload, stage, recompute);
+      }
   constexpr double too_big = std::numeric_limits<double>::infinity();
   auto const share_of = [&](StepShape const& other) {
     return footprint(units, recipe, other).share_of(limit);
@@ -341,12 +370,19 @@ TESSERA_COLD inline void refuse_if_too_big(UnitLister const& units, StepPlan con
                       bytes_text(category.bytes[0] + category.bytes[1] + category.bytes[2]), ","});
   text.back() = ';';
   Advice const advice = advise(units, recipe, shape, limit, positions);
-  if (advice.recipe)
+  if (advice.recipe && advice.recipe->names.offload != recipe.names.offload) {
+    SlotNames const& names = advice.recipe->names;
+    text += sentence({" no sharding or recompute fits at this batch, but offload ", names.offload,
+                      " does with sharding ", names.sharding, " and recompute ", names.recompute,
+                      " (programs: --offload ", names.offload,
+                      uses_files(advice.recipe->placement) ? " --nvme-path FOLDER)" : ")"});
+  } else if (advice.recipe) {
     text += sentence({" nearest recipe that fits: sharding ", advice.recipe->names.sharding, ", recompute ",
                       advice.recipe->names.recompute});
-  else
-    text += advice.tried_all ? " no sharding or recompute fits at this batch"
-                             : " to find a recipe that fits takes longer, the program plan does it";
+  } else {
+    text += advice.tried_all ? " no offload and no sharding or recompute fits at this batch"
+                             : " the search for a recipe that fits takes longer; run the program plan";
+  }
   auto const add = [&](char const* which, Largest const& largest, char const* none) TESSERA_COLD {
     if (largest.value > 0)
       text += sentence({which, largest.text()});

@@ -197,8 +197,16 @@ struct StepPlan {
   /// What this rank holds of values that lie so over the ranks.
   Range held(Sharding over, Flat of) const {
     FlatLayout const& all = flat(of);
-    if (over == Sharding::sharded) return all.shard_of(shape.rank % shape.shards());
-    if (over == Sharding::owned && shape.rank != owner(of)) return {};
+    switch (over) {
+      case Sharding::sharded:
+        return all.shard_of(shape.rank % shape.shards());
+      case Sharding::owned:
+        if (shape.rank != owner(of)) return {};
+        break;
+      case Sharding::replicated:
+      case Sharding::partial:
+        break;
+    }
     return {0, all.padded};
   }
   /// How complete gradients lie: as the table says, but where each rank has room for all and the optimizer

@@ -36,9 +36,15 @@ class WorkOrder {
   /// Backward ends there, and nothing below it is kept.
   int lowest() const { return lowest_; }
   TESSERA_COLD bool rebuilt(int unit) const {
-    RecomputeKind const kind = plan_.recipe.recompute;
-    return training_ && unit >= lowest_ && (kind == RecomputeKind::block || kind == RecomputeKind::every) &&
-           plan_.unit(unit).recomputable && !plan_.unit(unit).saved.empty();
+    switch (plan_.recipe.recompute) {
+      case RecomputeKind::none:
+      case RecomputeKind::gelu:
+        return false;
+      case RecomputeKind::block:
+      case RecomputeKind::every:
+        break;
+    }
+    return training_ && unit >= lowest_ && plan_.unit(unit).recomputable && !plan_.unit(unit).saved.empty();
   }
   TESSERA_COLD bool drops(int unit, std::size_t saved) const {
     if (!training_ || unit < lowest_ || rebuilt(unit)) return true;

@@ -67,13 +67,31 @@ constexpr std::string_view name_of(RecomputeKind kind) {
 }
 
 constexpr std::string_view name_of(ReductionKind kind) {
-  return kind == ReductionKind::ordered ? "ordered" : "fast";
+  switch (kind) {
+    case ReductionKind::fast:
+      return "fast";
+    case ReductionKind::ordered:
+      return "ordered";
+  }
+  return "?";
 }
 
-constexpr std::string_view name_of(CommunicationKind) { return "tuned"; }
+constexpr std::string_view name_of(CommunicationKind kind) {
+  switch (kind) {
+    case CommunicationKind::tuned:
+      return "tuned";
+  }
+  return "?";
+}
 
 constexpr std::string_view name_of(CaptureKind kind) {
-  return kind == CaptureKind::graph ? "graph" : "eager";
+  switch (kind) {
+    case CaptureKind::eager:
+      return "eager";
+    case CaptureKind::graph:
+      return "graph";
+  }
+  return "?";
 }
 
 constexpr std::string_view name_of(AttentionKind kind) {
@@ -93,7 +111,17 @@ constexpr std::string_view name_of(AttentionKind kind) {
 /// Whether this attention gives the same bits for the same inputs on every run. `automatic` picks a
 /// deterministic one whenever the recipe is ordered; cuDNN's plans are its own choice and its backward may
 /// sum atomically.
-constexpr bool is_deterministic(AttentionKind kind) { return kind != AttentionKind::cudnn; }
+constexpr bool is_deterministic(AttentionKind kind) {
+  switch (kind) {
+    case AttentionKind::automatic:
+    case AttentionKind::reference:
+    case AttentionKind::fused:
+      return true;
+    case AttentionKind::cudnn:
+      break;
+  }
+  return false;
+}
 
 /// The six formats of a recipe. `contribution` is a unit's finished gradient, `wire` what travels between
 /// ranks. tf32, bf16x6 and bf16x3 are ways to multiply fp32 values, so they never appear here.

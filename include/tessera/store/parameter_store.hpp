@@ -13,6 +13,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "tessera/comm/communicator.hpp"
@@ -27,6 +28,7 @@
 #include "tessera/optim/finish.hpp"
 #include "tessera/optim/loss_scale.hpp"
 #include "tessera/optim/step_state.hpp"
+#include "tessera/plan/checkpoint_memory.hpp"
 #include "tessera/plan/program.hpp"
 #include "tessera/store/step_memory.hpp"
 #include "tessera/tensor/arena.hpp"
@@ -37,9 +39,19 @@ inline namespace v0 {
 /// The way of a move between ranks: among all, or those of this one's row or column, in its lane's channel.
 inline comm::Peers way_of(Entry const& entry, StepShape const& shape, comm::Transport& transport) {
   int const shards = shape.shards(), rank = shape.rank, channel = entry.lane == Lane::gathering;
-  if (entry.group == Group::shards) return transport.over({rank - rank % shards, 1, shards}, channel);
-  if (entry.group == Group::replicas) return transport.over({rank % shards, shards, shape.replicas}, channel);
-  return transport.over({}, channel);
+  switch (entry.group) {
+    case Group::all:
+      return transport.over({}, channel);
+    case Group::shards:
+      return transport.over({rank - rank % shards, 1, shards}, channel);
+    case Group::replicas:
+      return transport.over({rank % shards, shards, shape.replicas}, channel);
+    case Group::next:
+    case Group::previous:
+    case Group::tensor:
+      break;
+  }
+  throw Error(ErrorKind::unsupported, "a schedule has a group of ranks that no engine runs");
 }
 
 /// Carries out the entries that move or change state: an entry says what happens, its buffers say where.
@@ -152,11 +164,11 @@ class ParameterStore {
       }
   }
 
-  /// Hands every parameter's logical values, those of its master weights, to `sink` on rank 0, in the order
-  /// of names; a frozen one's are the weights themselves. All ranks call it together; the others' sinks are
-  /// not called. Waits for everything enqueued; takes host memory for one unit and one parameter at a time,
-  /// outside the arenas.
-  void collect(ParameterSink const& sink) {
+  /// Passes every parameter's logical values to `sink` on rank 0, in consecutive pieces and sorted by name.
+  /// The values are the master weights; a frozen parameter's are the weights themselves. All ranks must call
+  /// it; the sinks of the other ranks are not called. Waits for all enqueued work. Uses SaveStaging::summed
+  /// bytes of host memory outside the arenas.
+  void collect_pieces(ParameterSink const& sink) {
     settle();
     struct Named {
       std::string const* name = nullptr;
@@ -169,37 +181,34 @@ class ParameterStore {
             {&plan_.unit(unit).parameters[static_cast<std::size_t>(parameter)].name, unit, parameter});
     auto const order = detail::sorted_indices(
         all.size(), [&](std::size_t a, std::size_t b) { return *all[a].name < *all[b].name; });
-
-    std::vector<std::vector<std::byte>> flats;  // of the unit in memory
-    std::vector<float> values;
-    int in_memory = -1;
+    HostArena const room(SaveStaging::summed);
     for (std::size_t const index : order) {
-      Named const& next = all[index];
-      if (in_memory != next.unit) {
-        flats.clear();
-        for (Flat const of : plan_.flats(next.unit)) flats.push_back(gathered(of));
-        in_memory = next.unit;
+      auto const parameter = static_cast<std::size_t>(all[index].parameter);
+      ParameterSpec const& spec = plan_.unit(all[index].unit).parameters[parameter];
+      Flat const of = plan_.flat_of(all[index].unit, all[index].parameter);
+      Buffer const& master = state(plan_.master_kind(of), of);
+      Range const lies = plan_.layout(of.unit).parameters[parameter];
+      for (Range now{lies.begin, lies.begin}; now.end < lies.end; now.begin = now.end) {
+        std::int64_t const chunk = now.begin / checkpoint_chunk, shard = now.begin / plan_.flat(of).shard;
+        bool const split = plan_.is_split(master);  // rank k of the first row has shard k
+        now.end = std::min((chunk + 1) * checkpoint_chunk, lies.end);
+        if (split) now.end = std::min(now.end, (shard + 1) * plan_.flat(of).shard);
+        std::byte const* const stored =
+            brought(master, now, split ? static_cast<int>(shard) : plan_.first_with(master), room.base());
+        if (!plan_.is_root()) continue;
+        auto* const values = reinterpret_cast<float*>(room.base() + SaveStaging::values);
+        auto const count = static_cast<std::size_t>(now.size());
+        if (master.type == dtype_of<S>)
+          sink(spec, {as_float(reinterpret_cast<S const*>(stored), count, values), count});
+        else
+          sink(spec, {as_float(reinterpret_cast<T const*>(stored), count, values), count});
+        transport_.heartbeat();
       }
-      if (!plan_.is_root()) continue;
-      Flat const of = plan_.flat_of(next.unit, next.parameter);
-      ParameterSpec const& spec = plan_.unit(next.unit).parameters[static_cast<std::size_t>(next.parameter)];
-      values.resize(static_cast<std::size_t>(spec.shape.elements()));
-      auto const widen = [&](auto const* from) {
-        for (Piece const& piece : plan_.pieces(of, {0, plan_.flat(of).padded}))
-          if (piece.parameter == next.parameter)
-            for (std::int64_t i = 0; i < piece.flat.size(); ++i)
-              values[static_cast<std::size_t>(piece.logical.begin + i)] =
-                  static_cast<float>(from[piece.flat.begin + i]);
-      };
-      std::byte const* const from = flats[static_cast<std::size_t>(of.group)].data();
-      if (state(plan_.master_kind(of), of).type == dtype_of<S>)
-        widen(reinterpret_cast<S const*>(from));
-      else
-        widen(reinterpret_cast<T const*>(from));
-      sink(spec, {values.data(), values.size()});
-      transport_.heartbeat();
     }
   }
+
+  /// Same as collect_pieces, but passes whole parameters.
+  void collect(ParameterSink const& sink) { collect_pieces(whole_parameters(sink)); }
 
   /// "h.3.mlp.c_fc.weight": the parameter that holds an element of a trainable flat group, by its number
   /// among them, or the name of the group's unit.
@@ -248,26 +257,31 @@ class ParameterStore {
     return reinterpret_cast<U*>(memory_.train(buffer) + plan_.train.at(buffer).at(part.begin));
   }
 
-  /// A flat group's weights in full, whole on rank 0; the others take part.
-  std::vector<std::byte> gathered(Flat of) {
-    Buffer const& master = state(plan_.master_kind(of), of);
-    auto const bytes = static_cast<std::size_t>(master.bytes);
-    HostArena spare;
-    std::byte const* const own = memory_.view(context_, master, spare);
-    comm::CollectiveId const by{"collect", plan_.unit(of.unit).name.c_str(), -1};
-    std::vector<std::byte> all;
-    if (plan_.is_split(master)) {  // the first row's shards come first
-      all.resize(plan_.is_root() ? bytes * static_cast<std::size_t>(plan_.shape.world) : 0);
-      transport_.gather(0, own, all.data(), master.bytes, by);
-    } else if (int const from = plan_.first_with(master); from == 0) {
-      if (plan_.is_root()) all.assign(own, own + bytes);
-    } else if (plan_.shape.rank == from) {
-      transport_.send(0, own, master.bytes, by);
-    } else if (plan_.is_root()) {
-      all.resize(static_cast<std::size_t>(plan_.flat(of).padded) * size_of(master.type));
-      transport_.receive(from, all.data(), static_cast<std::int64_t>(all.size()), by);
+  /// Returns on rank 0 the elements of a buffer that rank `from` holds, in `room` if they have to be copied.
+  /// Only these two ranks take part.
+  std::byte const* brought(Buffer const& buffer, Range now, int from, std::byte* room) {
+    if (plan_.shape.rank != from && !plan_.is_root()) return nullptr;
+    std::int64_t const bytes = buffer.bytes_of(now.size());
+    comm::CollectiveId const by{"collect", plan_.unit(buffer.unit).name.c_str(), -1};
+    if (plan_.shape.rank != from) {
+      transport_.receive(from, room, bytes, by);
+      return room;
     }
-    return all;
+    Range const part{now.begin / shard_alignment * shard_alignment, round_up(now.end, shard_alignment)};
+    std::byte const* const own =
+        memory_.view(context_, buffer, part, room) + buffer.bytes_of(now.begin - part.begin);
+    if (!plan_.is_root()) transport_.send(0, own, bytes, by);
+    return own;
+  }
+  /// Converts values to fp32 in `room`; fp32 values are returned in place.
+  template <class U>
+  static float const* as_float(U const* stored, std::size_t count, float* room) {
+    if constexpr (std::is_same_v<U, float>) {
+      return stored;
+    } else {
+      for (std::size_t i = 0; i < count; ++i) room[i] = static_cast<float>(stored[i]);
+      return room;
+    }
   }
 
   // Moves.

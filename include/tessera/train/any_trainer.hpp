@@ -41,7 +41,8 @@ class AnyTrainer {
   virtual Ticket step(Batch const& batch) = 0;
   virtual double evaluate(Batch const& batch) = 0;
   virtual void fill(ParameterSource const& source) = 0;
-  virtual void collect(ParameterSink const& sink) = 0;
+  virtual void collect_pieces(ParameterSink const& sink) = 0;
+  void collect(ParameterSink const& sink) { collect_pieces(whole_parameters(sink)); }
   virtual void settle() = 0;
   virtual void observe(StepObserver observer) = 0;
   /// Tells the timer when the entries of every later step ran, before its ticket is read; null ends that. A

@@ -55,11 +55,12 @@ TESSERA_COLD inline void check_options(TrainerOptions const& options, std::int64
   number("weight_decay", options.weight_decay, 0.0, infinity);
   number("clip", options.clip, 0.0, infinity);
   number("final_fraction", options.final_fraction, 0.0, infinity);
+  if (options.schedule > RateShape::warmup_cosine_lr)
+    fail({"schedule is the number ", static_cast<int>(options.schedule), ", which is none of the schedules"});
   count("warmup_steps", options.warmup_steps, 0);
   count("total_steps", options.total_steps, 0);
   number("first_rate", options.first_rate, 0.0, infinity);
-  if ((options.schedule == RateShape::linear || options.schedule == RateShape::cosine) &&
-      options.total_steps <= options.warmup_steps)
+  if (needs_end(options.schedule) && options.total_steps <= options.warmup_steps)
     fail({"total_steps is ", options.total_steps, " and warmup_steps is ", options.warmup_steps,
           "; a linear or cosine schedule needs total_steps beyond the warm-up"});
   count("batch", options.batch, 1);

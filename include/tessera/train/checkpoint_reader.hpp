@@ -185,20 +185,30 @@ class CheckpointReader {
   }
   void read(std::string const& parameter, std::string const& state, Range part, DType type, std::byte* to) {
     auto const count = static_cast<std::size_t>(part.size());
-    if (type == DType::f64) {
-      bool const exact = state.empty() && boxes_.contains({parameter, "master"});
-      return read(parameter, exact ? "master" : state, part,
-                  std::span<double>{reinterpret_cast<double*>(to), count});
+    auto const narrowed = [&]<class U>(U* out) {
+      values_.resize(count);
+      read(parameter, state, part, std::span<float>{values_});
+      for (std::size_t at = 0; at < count; ++at) out[at] = static_cast<U>(values_[at]);
+    };
+    switch (type) {
+      case DType::f64: {
+        bool const exact = state.empty() && boxes_.contains({parameter, "master"});
+        return read(parameter, exact ? "master" : state, part,
+                    std::span<double>{reinterpret_cast<double*>(to), count});
+      }
+      case DType::f32:
+      case DType::tf32:
+      case DType::bf16x6:
+      case DType::bf16x3:
+        return read(parameter, state, part, std::span<float>{reinterpret_cast<float*>(to), count});
+      case DType::f16:
+        return narrowed(reinterpret_cast<half*>(to));
+      case DType::bf16:
+        return narrowed(reinterpret_cast<bfloat16*>(to));
+      case DType::u8:
+        break;
     }
-    if (type == DType::f32)
-      return read(parameter, state, part, std::span<float>{reinterpret_cast<float*>(to), count});
-    values_.resize(count);
-    read(parameter, state, part, std::span<float>{values_});
-    for (std::size_t at = 0; at < count; ++at)
-      if (type == DType::f16)
-        reinterpret_cast<half*>(to)[at] = static_cast<half>(values_[at]);
-      else
-        reinterpret_cast<bfloat16*>(to)[at] = static_cast<bfloat16>(values_[at]);
+    throw Error(ErrorKind::unsupported, "checkpoints do not hold state of " + std::string(name_of(type)));
   }
   template <class U>
   void read(std::string const& parameter, std::string const& state, Range part, std::span<U> out) const {
@@ -215,7 +225,7 @@ class CheckpointReader {
   StepState scalars_of(CheckpointInfo const& info) const {
     StepState state = info.state;
     LossScaleKind const kind = plan_.recipe.loss_scale;
-    if (kind != LossScaleKind::dynamic || info.loss_scale != name_of(kind)) {
+    if (!changes(kind) || info.loss_scale != name_of(kind)) {
       state.loss_scale = kind == LossScaleKind::none ? 1.0 : state_.options().loss_scale.initial;
       state.good_steps = 0;
       state.forgiven = 0;

@@ -387,15 +387,26 @@ class CheckpointWriter {
   std::span<float> widened(DType type, std::byte const* stored, std::int64_t count) const {
     std::span<float> const out{reinterpret_cast<float*>(staging_ + SaveStaging::values),
                                static_cast<std::size_t>(count)};
-    if (type == DType::f64)
-      widen<double>(stored, out);
-    else if (type == DType::f16)
-      widen<half>(stored, out);
-    else if (type == DType::bf16)
-      widen<bfloat16>(stored, out);
-    else
-      widen<float>(stored, out);
-    return out;
+    switch (type) {
+      case DType::f64:
+        widen<double>(stored, out);
+        return out;
+      case DType::f32:
+      case DType::tf32:
+      case DType::bf16x6:
+      case DType::bf16x3:
+        widen<float>(stored, out);
+        return out;
+      case DType::f16:
+        widen<half>(stored, out);
+        return out;
+      case DType::bf16:
+        widen<bfloat16>(stored, out);
+        return out;
+      case DType::u8:
+        break;
+    }
+    throw Error(ErrorKind::unsupported, "checkpoints do not hold state of " + std::string(name_of(type)));
   }
 
   /// Reads again what was written, each file on one rank.

@@ -76,8 +76,9 @@ class Engine {
   void time_entries(EntryTimer* timer) { timer_ = timer; }
   /// Replaces all weights; moments, step count and loss scale start anew. Local: every rank must do it.
   void fill(ParameterSource const& source) { fill(source, nullptr); }
-  /// Hands all weights to rank 0's sink, in the order of names.
+  /// Passes all weights to rank 0's sink, sorted by name, as whole parameters or in pieces.
   void collect(ParameterSink const& sink) { store_.collect(sink); }
+  void collect_pieces(ParameterSink const& sink) { store_.collect_pieces(sink); }
 
   StepPlan const& plan() const { return plan_; }
   TrainerOptions const& options() const { return options_; }

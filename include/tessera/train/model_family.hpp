@@ -21,11 +21,11 @@ inline namespace v0 {
 /// What makes one model of a family, before it is built.
 struct ModelSpec {
   struct Number {
-    std::string key;  ///< "layers"
+    std::string key{};  ///< "layers"
     double value = 0.0;
   };
   /// One for each key of the family, in that order, and what else a config.json said.
-  std::vector<Number> numbers;
+  std::vector<Number> numbers{};
   std::int64_t positions = 0;   ///< 0: open; who builds the model settles it
   std::int64_t vocabulary = 0;  ///< likewise
 
@@ -53,21 +53,22 @@ struct ModelSpec {
 
 /// A number that models of a family differ in, beside positions and vocabulary, which all have.
 struct ModelKey {
-  std::string name;          ///< as in layers=12
-  std::int64_t most;         ///< the largest that can be given
+  std::string name = {};     ///< the key in layers=12
+  std::int64_t most = 0;     ///< the largest allowed value
   bool real = false;         ///< not a whole number, but any above 0
   std::string divides = {};  ///< another key whose number is a multiple of this one
   /// What it is where it is not given, by the numbers of the keys before; empty: it has to be given.
   std::function<double(ModelSpec const& before)> standard = {};
-  std::int64_t least = 1;  ///< of a whole number
+  std::int64_t least = 1;   ///< the smallest allowed whole number
+  std::string member = {};  ///< the field of the model's options, if its name differs
 };
 
 /// One of a family that has a name.
 struct NamedModel {
-  std::string name;             ///< "gpt2-medium"
-  std::string hub = {};         ///< on the Hugging Face hub; empty: nowhere
-  std::vector<double> numbers;  ///< of the family's keys, in that order
-  std::int64_t positions = 0;   ///< 0: open, as in ModelSpec
+  std::string name = {};             ///< "gpt2-medium"
+  std::string hub = {};              ///< repository on the Hugging Face hub; empty: none
+  std::vector<double> numbers = {};  ///< values of the family's keys, in the same order
+  std::int64_t positions = 0;        ///< 0: not fixed, see ModelSpec
   std::int64_t vocabulary = 0;
   std::int64_t parameters = 0;  ///< of one that cannot be made
   std::string lacking = {};     ///< why it cannot: what it has and its family lacks here; empty: it can
@@ -78,21 +79,23 @@ struct HubFormat {
   std::string model_type = {};                  ///< "gpt2"; empty: they do not
   std::vector<std::string> architectures = {};  ///< "GPT2LMHeadModel", ...; the first is written
 
-  /// A key of the file for a key of the family, for "positions" or for "vocabulary". It has to be there.
+  /// A key of the file for a key of the family, for "positions" or for "vocabulary". A file must have it,
+  /// unless `absent` gives the default of transformers.
   struct Number {
-    std::string key, number;
+    std::string key = {}, number = {};
+    double absent = 0.0;
   };
   std::vector<Number> numbers = {};
   /// What else decides over the model: a file may leave it out or give one of these, the first is written.
   struct Feature {
-    std::string key;
-    std::vector<HubValue> supported;
+    std::string key = {};
+    std::vector<HubValue> supported = {};
   };
   std::vector<Feature> features = {};
   /// What decides over its training alone, as it is here and where a file leaves it out: dropouts.
   struct Unapplied {
-    std::string key;
-    double here, absent;
+    std::string key = {};
+    double here = 0.0, absent = 0.0;
   };
   std::vector<Unapplied> unapplied = {};
   /// What the lists do not say. Numbers that no list has are the key's standard before it.
@@ -101,12 +104,12 @@ struct HubFormat {
 };
 
 struct ModelFamily {
-  std::string name;   ///< as in gpt2:layers=2,heads=2,channels=64
-  std::string title;  ///< in sentences: "GPT-2"
-  std::vector<ModelKey> keys;
-  std::vector<NamedModel> models;
+  std::string name = {};   ///< the name in gpt2:layers=2,heads=2,channels=64
+  std::string title = {};  ///< the name in messages: "GPT-2"
+  std::vector<ModelKey> keys = {};
+  std::vector<NamedModel> models = {};
   /// A model of settled sizes; throws Error(config) for those that cannot be.
-  std::function<AnyModel(ModelSpec const& sizes)> make;
+  std::function<AnyModel(ModelSpec const& sizes)> make = {};
   WeightNames weights = {};  ///< what files may hold beside the names of the parameters
   HubFormat hub = {};
 

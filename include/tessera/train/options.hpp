@@ -77,15 +77,15 @@ struct StepReport {
   double learning_rate = 0.0;
   double scale = 1.0;           ///< the loss scale of this step's gradients
   bool skipped = false;         ///< the gradient overflowed, or no token counted; nothing was updated
-  std::string overflow;         ///< the tensor in which the first value that is not finite was found
+  std::string overflow{};       ///< the first tensor found to hold a non-finite value
   std::int64_t tokens = 0;      ///< of the global batch
   std::int64_t unmasked = 0;    ///< of those, the ones that counted
   double seconds = 0.0;         ///< on this rank, from the batch to the report
   double interval = 0.0;        ///< from the end of the step before to its own, on the clock of the rank's
                                 ///< device, whenever reports are read; of the first step, `seconds`
   std::int64_t comm_bytes = 0;  ///< sent by this rank
-  std::optional<double> comm_seconds;  ///< spent in collectives; absent where the host only enqueues them
-  std::optional<double> comm_waiting;  ///< of those, waiting for other ranks
+  std::optional<double> comm_seconds{};  ///< spent in collectives; absent if the host only enqueues them
+  std::optional<double> comm_waiting{};  ///< the part of it spent waiting for other ranks
 
   double tokens_per_second() const { return seconds > 0.0 ? static_cast<double>(tokens) / seconds : 0.0; }
 };

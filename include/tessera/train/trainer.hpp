@@ -99,8 +99,11 @@ class BasicTrainer : public rules<Recipe> {
   }
   /// Takes what is no TrainerOptions: else compilers list every constructor, each with the whole type. A
   /// template, so that it is never taken for a trainer without options.
-  template <int = 0>
+  template <class Fields = TrainerOptions>
   BasicTrainer(M, comm::Comm, ...) = delete;  // tessera: unknown or misplaced option. See docs/trainer.md.
+  /// Catches calls without a communicator, or with it in the wrong place.
+  template <int = 0>
+  explicit BasicTrainer(...) = delete;  // tessera: it takes a model, a Comm, options. See docs/trainer.md.
 
   /// One optimizer step over a batch of (accumulation, batch, sequence) tokens; collective.
   Ticket step(Batch const& batch) {
@@ -118,10 +121,12 @@ class BasicTrainer : public rules<Recipe> {
   /// Replaces all weights; moments, step count and loss scale start anew. Values pass through fp32. Local:
   /// every rank must do it. Waits for the steps under way.
   void fill(ParameterSource const& source) { started().fill(source); }
-  /// Hands all weights to rank 0's sink in the order of names; collective. Waits for the steps under way;
-  /// takes host memory for one unit and one parameter at a time. Throws what the sink and the transport
+  /// Passes all weights to rank 0's sink, sorted by name, one whole parameter at a time; collective. Waits
+  /// for the steps in flight. Uses host memory for one parameter. Throws what the sink and the transport
   /// throw.
   void collect(ParameterSink const& sink) { started().collect(sink); }
+  /// Same as collect, but passes consecutive pieces of each parameter and uses less than one mebibyte.
+  void collect_pieces(ParameterSink const& sink) { started().collect_pieces(sink); }
   /// Waits until every step under way has ended.
   void settle() { started().settle(); }
   /// Calls the observer after every entry of every later step.

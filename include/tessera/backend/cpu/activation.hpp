@@ -78,11 +78,27 @@ struct AnyActivation {
 
   template <class S>
   EIGEN_STRONG_INLINE Packet<S> value(Packet<S> x) const {
-    return kind == Activation::relu ? Relu{}.value(x) : Gelu{}.value(x);
+    switch (kind) {
+      case Activation::gelu:
+        return Gelu{}.value(x);
+      case Activation::relu:
+        return Relu{}.value(x);
+      case Activation::none:
+        break;
+    }
+    return x;
   }
   template <class S>
   EIGEN_STRONG_INLINE Packet<S> derivative(Packet<S> x) const {
-    return kind == Activation::relu ? Relu{}.derivative(x) : Gelu{}.derivative(x);
+    switch (kind) {
+      case Activation::gelu:
+        return Gelu{}.derivative(x);
+      case Activation::relu:
+        return Relu{}.derivative(x);
+      case Activation::none:
+        break;
+    }
+    return Packet<S>(S(1));
   }
 };
 

@@ -63,9 +63,20 @@ cudaError_t with_product(DType product, std::int64_t head, F const& function) {
   auto const with = [&]<DType Product>(std::integral_constant<DType, Product> as) {
     return with_width<32, 64, 128>(head, [&](auto width) { return function(as, width); });
   };
-  return product == DType::tf32     ? with(std::integral_constant<DType, DType::tf32>())
-         : product == DType::bf16x3 ? with(std::integral_constant<DType, DType::bf16x3>())
-                                    : with(std::integral_constant<DType, DType::bf16x6>());
+  switch (product) {
+    case DType::tf32:
+      return with(std::integral_constant<DType, DType::tf32>());
+    case DType::bf16x3:
+      return with(std::integral_constant<DType, DType::bf16x3>());
+    case DType::bf16x6:
+    case DType::f32:
+    case DType::f64:
+    case DType::f16:
+    case DType::bf16:
+    case DType::u8:
+      break;
+  }
+  return with(std::integral_constant<DType, DType::bf16x6>());
 }
 
 template <class T>

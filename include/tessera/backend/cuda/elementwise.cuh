@@ -293,10 +293,14 @@ struct Elementwise {
   static void activate(Context<Cuda>& context, Activation activation, Tensor<T const, Cuda> pre,
                        Tensor<T, Cuda> y) {
     using S = compute_t<T>;
-    if (activation == Activation::gelu)
-      run_transform<S>(context.stream(), y.elements(), AssignGelu<T>{}, pre.data(), y.data());
-    if (activation == Activation::relu)
-      run_transform<S>(context.stream(), y.elements(), AssignRelu{}, pre.data(), y.data());
+    switch (activation) {
+      case Activation::gelu:
+        return run_transform<S>(context.stream(), y.elements(), AssignGelu<T>{}, pre.data(), y.data());
+      case Activation::relu:
+        return run_transform<S>(context.stream(), y.elements(), AssignRelu{}, pre.data(), y.data());
+      case Activation::none:
+        return;
+    }
   }
 
   /// The same bits as on the CPU.

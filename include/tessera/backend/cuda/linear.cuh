@@ -249,9 +249,15 @@ struct Linear {
     if (with.activation == Activation::gelu) p.pre = with.pre.data();
     if (with.partials && run_warpgroup_product<T>(context, p, nullptr, with.partials.data())) return;
     run_product(context, p);
-    if (with.activation == Activation::relu)  // a factor of 0 or 1 rounds nothing
-      run_transform<compute_t<T>>(context.stream(), dx.elements(), TimesReluDerivative{}, with.pre.data(),
-                                  dx.data());
+    switch (with.activation) {
+      case Activation::relu:  // multiplying by 0 or 1 is exact
+        run_transform<compute_t<T>>(context.stream(), dx.elements(), TimesReluDerivative{}, with.pre.data(),
+                                    dx.data());
+        break;
+      case Activation::gelu:  // the product has already applied it
+      case Activation::none:
+        break;
+    }
     if (with.partials) {
       std::int64_t const rows = dx.shape().rows(), columns = dx.shape().columns();
       run_row_block_sums(context.stream(), dx.data(), rows, columns, ops::linear_block_rows,

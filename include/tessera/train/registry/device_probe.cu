@@ -71,9 +71,15 @@ std::optional<double> measured_product_rate(RecipeTable const& recipe) {
       return measured_product_rate<half>(8192, math);
     case DType::bf16:
       return measured_product_rate<bfloat16>(8192, math);
-    default:
+    case DType::f32:
       return measured_product_rate<float>(4096, math);
+    case DType::tf32:
+    case DType::bf16x6:
+    case DType::bf16x3:
+    case DType::u8:
+      break;
   }
+  return std::nullopt;
 }
 
 }  // namespace

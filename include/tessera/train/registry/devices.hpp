@@ -37,9 +37,16 @@ auto in_type_of(RecipeTable const& recipe, F&& by) {
       return by(half());
     case DType::bf16:
       return by(bfloat16());
-    default:
+    case DType::f32:
       return by(float());
+    case DType::tf32:
+    case DType::bf16x6:
+    case DType::bf16x3:
+    case DType::u8:
+      break;
   }
+  throw Error(ErrorKind::unsupported,
+              "no engine computes in " + std::string(name_of(recipe.types.activation)));
 }
 
 /// The engine for the format that a recipe computes in.

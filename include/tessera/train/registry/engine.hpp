@@ -30,7 +30,7 @@ class EngineTrainer final : public AnyTrainer {
   Ticket step(Batch const& batch) override { return engine_.step(batch); }
   double evaluate(Batch const& batch) override { return engine_.evaluate(batch); }
   void fill(ParameterSource const& source) override { engine_.fill(source); }
-  void collect(ParameterSink const& sink) override { engine_.collect(sink); }
+  void collect_pieces(ParameterSink const& sink) override { engine_.collect_pieces(sink); }
   void settle() override { engine_.settle(); }
   void observe(StepObserver observer) override { engine_.observe(std::move(observer)); }
   void time_entries(EntryTimer* timer) override { engine_.time_entries(timer); }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The lists of registered recipes and of model families, and the way from a table to the engine that runs it.
 #include <algorithm>
+#include <cctype>
 #include <deque>
 
 #include "tessera/backend/cuda/budget.hpp"
@@ -76,32 +77,41 @@ namespace {
 /// ["GPT2LMHeadModel"]
 HubValue in_list(std::string const& name) { return {HubValue::Kind::other, "[\"" + name + "\"]"}; }
 
+std::string lower(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
 }  // namespace
 
 ModelSpec ModelFamily::spec(HubConfig& config) const {
-  auto const key_of = [&](std::string const& number) -> std::string const* {
+  auto const find = [&](std::string const& number) -> HubFormat::Number const* {
     for (HubFormat::Number const& one : hub.numbers)
-      if (one.number == number) return &one.key;
+      if (one.number == number) return &one;
     return nullptr;
   };
   ModelSpec sizes;
   for (ModelKey const& key : keys) {
-    std::string const* const in_file = key_of(key.name);
-    double const value = in_file        ? (key.real ? config.real(*in_file) : config.whole(*in_file))
+    HubFormat::Number const* const in_file = find(key.name);
+    bool const left_out = in_file && in_file->absent > 0.0 && !config.has(in_file->key);
+    double const value = left_out       ? in_file->absent
+                         : in_file      ? (key.real ? config.real(in_file->key) : config.whole(in_file->key))
                          : key.standard ? key.standard(sizes)
                                         : 0.0;
     if (in_file && value > static_cast<double>(key.most))
-      config.fail(*in_file, *config.find(*in_file), "a number up to " + std::to_string(key.most));
+      config.fail(in_file->key, *config.find(in_file->key), "a number up to " + std::to_string(key.most));
     sizes.numbers.push_back({key.name, value});
   }
   for (auto const& [number, size] :
        {std::pair("positions", &sizes.positions), std::pair("vocabulary", &sizes.vocabulary)})
-    if (std::string const* const in_file = key_of(number))
-      *size = static_cast<std::int64_t>(config.whole(*in_file));
-  std::vector<HubValue> architectures;
-  for (std::string const& name : hub.architectures) architectures.push_back(in_list(name));
-  architectures.emplace_back();
-  config.support("architectures", architectures);
+    if (HubFormat::Number const* const in_file = find(number))
+      *size = static_cast<std::int64_t>(config.whole(in_file->key));
+  // The list may contain one of these names, be empty or be missing. Old files spell "LLaMAForCausalLM".
+  std::string const listed = config.has("architectures") ? lower(config.find("architectures")->json) : "[]";
+  if (std::none_of(hub.architectures.begin(), hub.architectures.end(), [&](std::string const& name) {
+        return listed.find('"' + lower(name) + '"') != listed.npos;
+      }))
+    config.support("architectures", {in_list(hub.architectures.front()), {HubValue::Kind::other, "[]"}, {}});
   config.support("quantization_config", {HubValue()});
   for (HubFormat::Feature const& feature : hub.features) config.support(feature.key, feature.supported);
   for (HubFormat::Unapplied const& one : hub.unapplied) config.passed_over(one.key, one.here, one.absent);
@@ -117,7 +127,7 @@ HubEntries ModelFamily::hub_entries(ModelSpec const& sizes, bool sizes_alone) co
     add("architectures", in_list(hub.architectures.front()));
     add("model_type", hub.model_type.c_str());
   }
-  for (auto const& [key, number] : hub.numbers) {
+  for (auto const& [key, number, absent] : hub.numbers) {
     bool const real = std::any_of(keys.begin(), keys.end(), [&, &name = number](ModelKey const& one) {
       return one.name == name && one.real;
     });

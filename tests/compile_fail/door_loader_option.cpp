@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// expect: tessera: unknown or misplaced option. See docs/trainer.md.
+#include <tessera/tessera.hpp>
+
+// Misspells an option of a loader.
+namespace ts = tessera;
+
+void read(ts::TokenSource const& text) {
+#if defined(TESSERA_TWIN)
+  ts::Loader batches(text, {.batch = 4, .sequence = 64});
+  ts::Loader standard(text, {});
+  standard.load(0);
+#else
+  ts::Loader batches(text, {.batch = 4, .sequense = 64});
+#endif
+  batches.load(0);
+}
