@@ -80,7 +80,11 @@ Names flags_in(std::string const& path) {
 
 CommandLine::CommandLine(std::string program, std::string const& description, std::string const& examples)
     : app_(std::make_unique<CLI::App>(description, program)), program_(std::move(program)) {
-  app_->footer(examples);
+  app_->footer(
+      examples +
+      "\nExit codes of the programs: 0 done, 1 failed, 2 wrong command line, 3 settings that contradict "
+      "each other or are\nnot in this build, 4 data or weights, 5 out of memory, 6 a rank was lost, 7 the "
+      "loss is not finite; 129, 130 and 143\ninterrupted, 141 nothing reads the output.\n");
   app_->set_help_flag();
   app_->get_formatter()->column_width(34);
   app_->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
@@ -116,6 +120,12 @@ void CommandLine::path(std::string const& names, std::string const& type, std::f
 void CommandLine::bytes(std::string const& names, std::int64_t& value, std::string const& help) {
   custom(names, "BYTES", "", help,
          [&value](std::string const& flag, std::string const& given) { value = bytes_number(flag, given); });
+}
+
+void CommandLine::memory(std::string const& names, std::int64_t& value, std::string const& help) {
+  custom(names, "BYTES", "", help, [&value](std::string const& flag, std::string const& given) {
+    value = bytes_number(flag, given, 1024.0);
+  });
 }
 
 void CommandLine::custom(std::string const& names, std::string const& type, std::string const& shown_default,
@@ -177,6 +187,7 @@ bool CommandLine::parse(int argc, char const* const* argv) {
       continue;
     }
     listed = true;
+    flag_files_.push_back(word.substr(1));
     take(flags_in(word.substr(1)),
          word.substr(word.find_last_of('/') == word.npos ? 1 : word.find_last_of('/') + 1));
   }
@@ -232,10 +243,13 @@ Names const* CommandLine::on_line(std::string const& name) const {
   return found == given_.end() || where_.count(entry->name) > 0 ? nullptr : &found->second;
 }
 
-bool CommandLine::is_set(std::string const& name) const {
+Names const* CommandLine::values_of(std::string const& name) const {
   Entry const* const entry = find(name);
-  return entry != nullptr && given_.count(entry->option) > 0;
+  auto const found = entry == nullptr ? given_.end() : given_.find(entry->option);
+  return found == given_.end() ? nullptr : &found->second;
 }
+
+bool CommandLine::is_set(std::string const& name) const { return values_of(name) != nullptr; }
 
 std::string CommandLine::origin(std::string const& name) const {
   for (auto const* files : {&where_, &listed_})

@@ -74,8 +74,10 @@ class CommandLine {
   /// A path. An empty one means that the flag was not given.
   void path(std::string const& names, std::string const& type, std::filesystem::path& value,
             std::string const& help);
-  /// A size in bytes, with units.
+  /// A size in bytes with an optional unit. A GB is 10^9 bytes.
   void bytes(std::string const& names, std::int64_t& value, std::string const& help);
+  /// A size of device memory with an optional unit. A GB is a GiB, as in the names of GPUs.
+  void memory(std::string const& names, std::int64_t& value, std::string const& help);
   /// Anything: `accept(flag, value)` stores or throws.
   void custom(std::string const& names, std::string const& type, std::string const& shown_default,
               std::string const& help, std::function<void(std::string const&, std::string const&)> accept);
@@ -124,6 +126,10 @@ class CommandLine {
   bool knows(std::string const& name) const { return find(name) != nullptr; }
   /// The values of a flag on the command line itself, by any of its names: nothing where a file gave them.
   Names const* on_line(std::string const& name) const;
+  /// Returns the values of a flag from the command line or from a file; null if neither gives the flag.
+  Names const* values_of(std::string const& name) const;
+  /// Returns the files of flags (@FILE) that the command line names.
+  Names const& files_of_flags() const { return flag_files_; }
   /// Whether the line or a file gives a flag; in answers to `settings_file` and `otherwise`.
   bool is_set(std::string const& name) const;
   /// The flags as the line spells them; where it names files of flags, as those do.
@@ -168,7 +174,7 @@ class CommandLine {
   std::map<CLI::Option const*, Names> given_;  ///< on the line and by files
   std::map<std::string, std::string> where_;   ///< of flags that a file gave
   std::map<std::string, std::string> listed_;  ///< of flags that stand in a file of flags: its name
-  Names spelled_;
+  Names spelled_, flag_files_;
 };
 
 /// argv as one line that a shell reads back.

@@ -117,6 +117,12 @@ void add_row_flags(CommandLine& line, ConfigFile& file) {
   line.text("--row", "NAME", file.row, "of --from: the row of this experiment");
 }
 
+void check_row_flags(CommandLine const& line, ConfigFile const& file) {
+  if (line.on_line("--from") != nullptr || (!file.best && file.row.empty())) return;
+  refuse(std::string(file.best ? "--best" : "--row " + in_quotes(file.row)) +
+         " selects a row of a comparison, but no comparison is given; add --from FILE");
+}
+
 std::vector<RunKey> const run_keys = {{"learning_rate", "--learning-rate"},
                                       {"learning_rate_warmup", "--warmup-steps"},
                                       {"schedule", "--schedule"},

@@ -29,6 +29,8 @@ struct ConfigFile {
 void add_config_flags(CommandLine& line, ConfigFile& file);
 /// --from, --best and --row.
 void add_row_flags(CommandLine& line, ConfigFile& file);
+/// Throws if --best or --row is given without --from.
+void check_row_flags(CommandLine const& line, ConfigFile const& file);
 
 /// The flags of `train` that repeat a row: what the row says, and what its comparison was made with. `path`
 /// is for messages; `name` an experiment, or empty for the row with the highest rate. Throws Error(config).

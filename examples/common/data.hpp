@@ -3,7 +3,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -98,51 +100,65 @@ inline double loss_with_padding(StepReport const& report, std::int64_t positions
 /// Folds the reports of steps into epochs.
 class EpochSums {
  public:
-  /// Of the epoch in which a run goes on after `first` steps, only what is left is folded.
-  EpochSums(std::int64_t samples, std::int64_t global_batch, std::int64_t sequence, std::int64_t first = 0)
+  /// The sums of an epoch that has not ended yet.
+  struct Part {
+    std::int64_t positions = 0, unmasked = 0;
+    double seconds = 0.0, loss = 0.0;
+  };
+
+  /// If the run resumes within an epoch after step `first`, `part` holds the sums so far. Without `part`,
+  /// only the length of that epoch is reported.
+  EpochSums(std::int64_t samples, std::int64_t global_batch, std::int64_t sequence, std::int64_t first = 0,
+            std::optional<Part> part = std::nullopt)
       : samples_(samples),
         global_batch_(global_batch),
         sequence_(sequence),
-        steps_(steps_of_epoch(samples, global_batch)),
-        taken_(samples - first % steps_ * global_batch) {}
+        steps_(steps_of_epoch(samples, global_batch)) {
+    if (first % steps_ == 0) return;
+    known_ = part.has_value();
+    part_ = part.value_or(Part());
+  }
 
+  /// Returns the sums so far; nothing if the start of the epoch is unknown.
+  std::optional<Part> part() const { return known_ ? std::optional(part_) : std::nullopt; }
   /// The positions of the samples of a step, from 1: what fills up an epoch's last one is none.
   std::int64_t positions(std::int64_t step) const {
     std::int64_t const before = (step - 1) % steps_ * global_batch_;
     return std::min(global_batch_, samples_ - before) * sequence_;
   }
-  /// The epoch that ends with this step.
+  /// Adds a step. Returns the epoch's row if this step ends it; unknown values are NaN.
   std::optional<results::EpochLogRow> add(StepReport const& report) {
-    ++done_;
-    seconds_ += report.interval;
-    loss_ += report.loss * static_cast<double>(report.unmasked);
-    unmasked_ += report.unmasked;
-    positions_ += positions(report.step);
+    part_.seconds += report.interval;
+    part_.loss += report.loss * static_cast<double>(report.unmasked);
+    part_.unmasked += report.unmasked;
+    part_.positions += positions(report.step);
     if (report.step % steps_ != 0) return std::nullopt;
-    results::EpochLogRow const row{.epoch = report.step / steps_,
-                                   .steps = done_,
-                                   .samples = taken_,
-                                   .seconds = seconds_,
-                                   .samples_per_sec = static_cast<double>(taken_) / seconds_,
-                                   .loss = loss_ / static_cast<double>(unmasked_),
-                                   .loss_with_padding = loss_ / static_cast<double>(positions_)};
-    done_ = positions_ = unmasked_ = 0;
-    taken_ = samples_;
-    seconds_ = loss_ = 0.0;
-    return row;
+    Part const all = std::exchange(part_, Part());
+    double const known = std::exchange(known_, true) ? 1.0 : std::numeric_limits<double>::quiet_NaN();
+    return results::EpochLogRow{.epoch = report.step / steps_,
+                                .steps = steps_,
+                                .samples = samples_,
+                                .seconds = known * all.seconds,
+                                .samples_per_sec = known * static_cast<double>(samples_) / all.seconds,
+                                .loss = known * all.loss / static_cast<double>(all.unmasked),
+                                .loss_with_padding = known * all.loss / static_cast<double>(all.positions)};
   }
 
  private:
-  std::int64_t samples_, global_batch_, sequence_, steps_, taken_;
-  std::int64_t done_ = 0, positions_ = 0, unmasked_ = 0;
-  double seconds_ = 0.0, loss_ = 0.0;
+  std::int64_t samples_, global_batch_, sequence_, steps_;
+  bool known_ = true;
+  Part part_;
 };
 
-/// "epoch 1 | 250 steps | 52.31 s | 19.1 samples/s | loss 1.0809 | with padding 0.3143".
+/// Formats an epoch as "epoch 1 | 250 steps | 52.31 s | 19.1 samples/s | loss 1.0809 | with padding 0.3143".
+/// Unknown values print as "-".
 inline std::string epoch_text(results::EpochLogRow const& epoch) {
+  auto const number = [](double value, int digits) {
+    return std::isfinite(value) ? fixed(value, digits) : std::string("-");
+  };
   return "epoch " + grouped(epoch.epoch) + " | " + grouped(epoch.steps) +
-         (epoch.steps == 1 ? " step | " : " steps | ") + fixed(epoch.seconds, 2) + " s | " +
-         fixed(epoch.samples_per_sec, 1) + " samples/s | loss " + fixed(epoch.loss, 4) +
+         (epoch.steps == 1 ? " step | " : " steps | ") + number(epoch.seconds, 2) + " s | " +
+         number(epoch.samples_per_sec, 1) + " samples/s | loss " + number(epoch.loss, 4) +
          (epoch.loss_with_padding < epoch.loss ? " | with padding " + fixed(epoch.loss_with_padding, 4)
                                                : std::string());
 }

@@ -2,13 +2,16 @@
 #include "common/deepspeed.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -23,11 +26,62 @@ inline namespace v0 {
 namespace cli {
 namespace {
 
+/// Converts older forms that DeepSpeed still accepts: a boolean in place of the section zero_optimization,
+/// and names of stage 3 keys without the prefix "stage3_".
+Json in_todays_form(Json json) {
+  auto const found = json.find("zero_optimization");
+  if (found == json.end()) return json;
+  if (found->is_boolean()) *found = {{"stage", found->get<bool>() ? 1 : 0}};
+  if (!found->is_object()) return json;
+  Json today = Json::object();
+  for (auto const& [name, value] : found->items()) {
+    std::string const of_stage3 = "stage3_" + name;
+    bool const renamed = find_deepspeed_key("zero_optimization." + name) == nullptr &&
+                         find_deepspeed_key("zero_optimization." + of_stage3) != nullptr &&
+                         !found->contains(of_stage3);
+    today[renamed ? of_stage3 : name] = value;
+  }
+  *found = std::move(today);
+  return json;
+}
+
+/// Converts a value the way DeepSpeed does (by pydantic) in certain sections: "yes" and 1 become true if a
+/// boolean is expected, and "2" becomes 2 if a number is expected.
+Json converted(Json const& value, std::string_view path, bool truth) {
+  constexpr std::string_view sections[] = {"zero_optimization", "fp16",  "bf16",        "bfloat16",
+                                           "tensorboard",       "wandb", "csv_monitor", "flops_profiler"};
+  auto const within = [&](std::string_view section) {
+    return path.size() > section.size() && path.starts_with(section) && path[section.size()] == '.';
+  };
+  if (!std::any_of(std::begin(sections), std::end(sections), within)) return value;
+  if (!truth && value.is_string()) {
+    double number = 0;
+    std::string const text = value.get<std::string>();
+    auto const [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
+    return code == std::errc() && end == text.data() + text.size() ? Json(number) : value;
+  }
+  if (!truth || value.is_boolean()) return value;
+  Names const yes = {"1", "on", "t", "true", "y", "yes"}, no = {"0", "off", "f", "false", "n", "no"};
+  std::string const word = value.is_string()                 ? lower(value.get<std::string>())
+                           : value == 1                      ? "1"
+                           : value.is_number() && value == 0 ? "0"
+                                                             : "";
+  if (std::find(yes.begin(), yes.end(), word) != yes.end()) return true;
+  if (std::find(no.begin(), no.end(), word) != no.end()) return false;
+  return value;
+}
+
+/// Checks whether a key is a comment, judged by its name.
+bool is_comment(std::string_view name) {
+  return name.starts_with('_') || name.starts_with("//") || name.starts_with('#') ||
+         lower(name).starts_with("comment");
+}
+
 /// Reads one configuration; what is wrong with it is collected.
 class Reader {
  public:
-  Reader(Json const& json, std::string const& name, OnLine const& on_line)
-      : json_(json), name_(name), on_line_(on_line) {}
+  Reader(Json json, std::string const& name, OnLine const& on_line)
+      : json_(in_todays_form(std::move(json))), name_(name), on_line_(on_line) {}
 
   DeepSpeedRun read() {
     visit(json_, "");
@@ -57,11 +111,13 @@ class Reader {
     for (auto const& [name, value] : object.items()) {
       std::string const path = above.empty() ? name : above + "." + name;
       DeepSpeedKey const* const key = name == "*" ? nullptr : find_deepspeed_key(path);
-      if (key == nullptr)
+      if (key == nullptr && above.empty() && is_comment(name))
+        without_effect(v0::detail::printable(name), "it is not a key; DeepSpeed ignores it too");
+      else if (key == nullptr)
         unknown(path, above);
       else if (key->use == KeyUse::section && !value.is_object() && !value.is_null())
         refuse_key(path, "is " + shown(value) + "; give an object of keys");
-      else if (key->use == KeyUse::refused && !is_standard(*key, value))
+      else if (key->use == KeyUse::refused && !is_standard(*key, path, value))
         refuse_key(path, "is " + shown(value) + ", which cannot be: " + std::string(key->text));
       else if (key->use == KeyUse::none && !key->text.starts_with("of a section that is"))
         without_effect(path, std::string(key->text));
@@ -72,11 +128,11 @@ class Reader {
     }
   }
 
-  static bool is_standard(DeepSpeedKey const& key, Json const& value) {
-    if (value.is_null() || value == "auto") return true;
-    if (key.path == "data_types.grad_accum_dtype" && value == "fp32") return true;
+  static bool is_standard(DeepSpeedKey const& key, std::string const& path, Json const& given) {
+    if (given.is_null() || given == "auto") return true;
+    if (key.path == "data_types.grad_accum_dtype" && given == "fp32") return true;
     if (key.standard.empty()) return false;
-    Json const standard = Json::parse(key.standard);
+    Json const standard = Json::parse(key.standard), value = converted(given, path, standard.is_boolean());
     return value.is_number() && standard.is_number() ? value.get<double>() == standard.get<double>()
                                                      : value == standard;
   }
@@ -106,6 +162,16 @@ class Reader {
   void refuse_key(std::string const& path, std::string const& text) {
     refusals_.push_back(v0::detail::printable(path.substr(0, 200)) + " " + text);
   }
+  /// Checks whether the value is probably a misspelled "auto".
+  static bool is_like_auto(Json const& value) {
+    return value.is_string() && v0::detail::edit_distance(lower(value.get<std::string>()), "auto") <= 1;
+  }
+  void refuse_value(std::string_view path, std::string const& way_out) {
+    bool const like_auto = is_like_auto(*at(path));
+    refuse_key(std::string(path), "is " + shown(*at(path)) +
+                                      (like_auto ? ", the nearest is \"auto\", in small letters" : "") +
+                                      way_out);
+  }
   void without_effect(std::string const& path, std::string why) {
     why.erase(std::remove(why.begin(), why.end(), '`'), why.end());
     auto found = std::find_if(without_effect_.begin(), without_effect_.end(),
@@ -134,34 +200,42 @@ class Reader {
 
   bool truth(std::string_view path, bool standard = false) {
     if (!has(path)) return standard;
-    if (at(path)->is_boolean()) return at(path)->get<bool>();
-    refuse_key(std::string(path), "is " + shown(*at(path)) + "; give true or false");
+    if (Json const value = converted(*at(path), path, true); value.is_boolean()) return value.get<bool>();
+    refuse_value(path, "; give true or false");
     return standard;
   }
-  /// A number; a list of one, as schedulers take them, counts too.
+  /// Returns the value as a finite number. Also accepts a list of one number, which some schedulers use.
+  std::optional<double> finite(std::string_view path) const {
+    Json const& given = *at(path);
+    Json const value = converted(given.is_array() && given.size() == 1 ? given[0] : given, path, false);
+    if (!value.is_number() || !std::isfinite(value.get<double>())) return std::nullopt;
+    return value.get<double>();
+  }
   double number(std::string_view path, double standard, Range const& range = at_least(0.0)) {
     if (!has(path)) return standard;
-    Json const& given = *at(path);
-    Json const& value = given.is_array() && given.size() == 1 ? given[0] : given;
-    if (value.is_number() && std::isfinite(value.get<double>()) && range.holds(value.get<double>()))
-      return value.get<double>();
-    refuse_key(std::string(path), "is " + shown(given) + "; give " + range.text());
+    if (auto const value = finite(path); value && range.holds(*value)) return *value;
+    refuse_value(path, "; give " + range.text());
     return standard;
   }
   /// A whole number; 5e8 is one.
   std::int64_t whole(std::string_view path, std::int64_t standard, std::int64_t least, std::int64_t most) {
-    double const value =
-        number(path, static_cast<double>(standard), {static_cast<double>(least), static_cast<double>(most)});
-    if (value == std::floor(value)) return value >= 0x1p63 ? INT64_MAX : static_cast<std::int64_t>(value);
-    refuse_key(std::string(path), "is " + shown(*at(path)) + "; give a whole number");
+    if (!has(path)) return standard;
+    Range const range{static_cast<double>(least), static_cast<double>(most)};
+    if (auto const value = finite(path); value && range.holds(*value) && *value == std::floor(*value))
+      return *value >= 0x1p63 ? INT64_MAX : static_cast<std::int64_t>(*value);
+    refuse_value(path, "; give a whole number" +
+                           (most >= std::int64_t{1} << 40
+                                ? ", " + std::to_string(least) + " or more"
+                                : " from " + std::to_string(least) + " to " + std::to_string(most)));
     return standard;
   }
   std::string word(std::string_view path, std::string const& standard, Names const& choices) {
     if (!has(path)) return standard;
     std::string const value = at(path)->is_string() ? lower(at(path)->get<std::string>()) : std::string();
     if (std::find(choices.begin(), choices.end(), value) != choices.end()) return value;
-    refuse_key(std::string(path), "is " + shown(*at(path)) + ", the nearest is " + nearest(value, choices) +
-                                      "; choose from " + joined(choices));
+    bool const like_auto = is_like_auto(*at(path));
+    refuse_value(path, (like_auto ? std::string() : ", the nearest is " + nearest(value, choices)) +
+                           "; choose from " + joined(choices));
     return standard;
   }
   std::string text(std::string_view path, std::string const& standard) {
@@ -170,7 +244,7 @@ class Reader {
       std::string const value = at(path)->get<std::string>();
       if (value.find('\0') == value.npos) return value;
     }
-    refuse_key(std::string(path), "is " + shown(*at(path)) + "; give a text");
+    refuse_value(path, "; give a text");
     return standard;
   }
   /// Like `number`, of a scale: a power of two.
@@ -303,7 +377,7 @@ class Reader {
     std::string const first = params + (cosine ? "warmup_min_ratio" : "warmup_min_lr");
     double const lowest = number(first, 0.0);
     set("--first-rate", cosine ? lowest * rate_ : lowest, first);
-    set_whole("--warmup-steps", whole(params + "warmup_num_steps", 1000, 1, std::int64_t{1} << 40),
+    set_whole("--warmup-steps", whole(params + "warmup_num_steps", 1000, 0, std::int64_t{1} << 40),
               params + "warmup_num_steps");
     set("--warmup-type", word(params + "warmup_type", "log", {"log", "linear"}), params + "warmup_type");
     if (cosine) set("--final-fraction", number(params + "cos_min_ratio", 1e-4), params + "cos_min_ratio");
@@ -480,7 +554,7 @@ class Reader {
 
   static constexpr std::size_t most_refusals = 20;  // that are written out
 
-  Json const& json_;
+  Json const json_;
   std::string const& name_;
   OnLine const& on_line_;
   DeepSpeedRun run_;

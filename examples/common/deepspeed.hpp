@@ -33,9 +33,9 @@ struct DeepSpeedRun {
   std::int64_t persistent_elements = INT64_MAX;  ///< stage3_model_persistence_threshold
 };
 
-/// Reads the text of a configuration, JSON in which comments may stand. `name` is the file's name in
-/// messages. Absent keys have DeepSpeed's defaults, and the value "auto" what the flags say. Throws one
-/// Error(config) that lists every key that cannot be used, with the nearest key or the way out.
+/// Reads a configuration in JSON or Hjson. `name` is the file's name for messages. Missing keys get
+/// DeepSpeed's defaults, and the value "auto" takes its value from the flags. Throws one Error(config) that
+/// lists every unusable key with the nearest known key or a remedy.
 DeepSpeedRun read_deepspeed(std::string_view text, std::string const& name, OnLine const& on_line);
 
 /// What a configuration means for this model otherwise than in DeepSpeed, a line each.

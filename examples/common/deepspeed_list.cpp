@@ -136,7 +136,10 @@ std::vector<DeepSpeedKey> all_keys() {
     }
   auto const keys = deepspeed_main_keys();
   std::vector<DeepSpeedKey> all(keys.begin(), keys.end());
-  for (std::string const& path : paths) all.push_back({path, "", KeyUse::none, "of a section that is off"});
+  for (std::string const& path : paths)
+    all.push_back({path, "", KeyUse::none,
+                   path.starts_with("sparse_attention.") ? "of a section that is refused"
+                                                         : "of a section that is off"});
   auto const place = [&](DeepSpeedKey const& key) {
     return std::find_if(keys.begin(), keys.end(),
                         [&](DeepSpeedKey const& first) { return top_of(first.path) == top_of(key.path); });
@@ -168,7 +171,8 @@ std::string deepspeed_keys_page() {
       "# Every key of a DeepSpeed configuration\n\n"
       "`train --deepspeed-keys` prints this page; a test holds it to the program. *done*: the key does here "
       "what it does there. *mapped*:\n"
-      "another thing here does what it is for. *no effect*: it is reported with this reason. *refused*: any "
+      "another thing here does what it is for. *no effect*: it is reported with this reason, unless it is of "
+      "a section that is off. *refused*: any "
       "value but the default is an\n"
       "error. A `*` stands for any name. What to do with such a file: [runs from a "
       "file](how-to/run-from-a-file.md).\n\n"

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/machine.hpp"
 
+#include <cstdio>
 #include <ctime>
+#include <sched.h>
 #include <sstream>
 #include <sys/utsname.h>
 #include <vector>
@@ -136,6 +138,26 @@ Json environment(DeviceFacts const& device) {
            device.device == "cpu" ? GpuState{"not asked, the device is cpu", {}, {}, {}} : gpus_at_start(),
            device.addresses);
   return found;
+}
+
+std::optional<double> busy_core_seconds() {
+  // Format (see proc_stat(5)): "cpu0 user nice system idle iowait irq softirq steal ...", in ticks.
+  cpu_set_t mine;
+  if (::sched_getaffinity(0, sizeof mine, &mine) != 0) return std::nullopt;
+  std::ifstream file("/proc/stat");
+  double ticks = 0.0;
+  bool found = false;
+  for (std::string line; std::getline(file, line);) {
+    int core = -1;
+    double user = 0, nice = 0, system = 0, idle = 0, waiting = 0, irq = 0, soft_irq = 0, steal = 0;
+    if (std::sscanf(line.c_str(), "cpu%d %lf %lf %lf %lf %lf %lf %lf %lf", &core, &user, &nice, &system,
+                    &idle, &waiting, &irq, &soft_irq, &steal) != 9 ||
+        core < 0 || core >= CPU_SETSIZE || !CPU_ISSET(static_cast<std::size_t>(core), &mine))
+      continue;
+    ticks += user + nice + system + irq + soft_irq + steal;
+    found = true;
+  }
+  return found ? std::optional(ticks / static_cast<double>(::sysconf(_SC_CLK_TCK))) : std::nullopt;
 }
 
 std::optional<double> process_seconds() {

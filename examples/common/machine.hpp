@@ -70,6 +70,10 @@ inline double cpu_seconds() {
   return ::getrusage(RUSAGE_SELF, &usage) == 0 ? cpu_seconds(usage) : 0.0;
 }
 
+/// Returns the seconds for which the cores available to this process have been busy since boot, with a
+/// resolution of 10 ms per core. Returns nothing if the system does not report it.
+std::optional<double> busy_core_seconds();
+
 /// Seconds since the kernel started this process, to its 10 ms; nothing where the system does not say.
 std::optional<double> process_seconds();
 

@@ -113,21 +113,29 @@ Json json_of(TimedCost const& timed) {
           {"seconds", timed.seconds}};
 }
 
+/// Returns the value of a key. Throws Error(data) if it is missing or has the wrong type.
+Json const& value_in(Json const& json, char const* key, bool (Json::*is)() const noexcept, char const* type) {
+  if (!json.is_object()) throw Error(ErrorKind::data, "it is not an object");
+  auto const found = json.find(key);
+  if (found == json.end()) throw Error(ErrorKind::data, "it has no " + in_quotes(key));
+  if (!((*found).*is)()) throw Error(ErrorKind::data, in_quotes(key) + " is not " + type);
+  return *found;
+}
+
 /// A number of a file, within bounds.
 double number_in(Json const& json, char const* key, double least, double most) {
-  Json const& value = json.at(key);
-  double const number = value.is_number() ? value.get<double>() : -1.0;
+  double const number = value_in(json, key, &Json::is_number, "a number").get<double>();
   if (!(number >= least && number <= most))
     throw Error(ErrorKind::data,
-                std::string(key) + " is no number from " + shortest(least) + " to " + shortest(most));
+                in_quotes(key) + " is not a number from " + shortest(least) + " to " + shortest(most));
   return number;
 }
 
 TimedCost timed_from(Json const& json) {
   TimedCost timed;
-  timed.precision = json.at("precision").get<std::string>();
-  timed.cost.what = json.at("what").get<std::string>();
-  timed.cost.is_move = json.at("move").get<bool>();
+  timed.precision = value_in(json, "precision", &Json::is_string, "a text").get<std::string>();
+  timed.cost.what = value_in(json, "what", &Json::is_string, "a text").get<std::string>();
+  timed.cost.is_move = value_in(json, "move", &Json::is_boolean, "true or false").get<bool>();
   double const ranks = number_in(json, "ranks", 1, 65536);
   timed.ranks = static_cast<int>(ranks);
   if (timed.ranks != ranks) throw Error(ErrorKind::data, "ranks are no whole number");
@@ -176,8 +184,9 @@ MachineTimes times_from(Input&& input, std::string const& name) {
   std::size_t at = 0;
   try {
     for (; at < timings.size(); ++at) times.add(timed_from(timings[at]));
-  } catch (std::exception const& error) {
-    refuse("timing " + std::to_string(at) + " cannot be read (" + v0::detail::printable(error.what()) + ")");
+  } catch (Error const& error) {
+    refuse("timing " + std::to_string(at + 1) + " cannot be read (" + v0::detail::printable(error.what()) +
+           ")");
   }
   if (times.timings().empty()) refuse("has no timing");
   return times;

@@ -109,10 +109,10 @@ inline void add_matrix_flags(CommandLine& line, MatrixFlags& flags) {
               slot_flag<slot::device>().help, [&](std::string const& flag, std::string const& value) {
                 flags.device = slot_choice<slot::device>(flag, value);
               });
-  line.values(
-      "--models,--model", "MODEL,...", "tiny",
-      joined(model_names(/*runnable_only=*/true)) + ", a folder with a config.json, or " + model_forms(),
-      [&](std::string const& flag, Names const& values) { flags.models = model_list(flag, values); });
+  line.values("--models,--model", "MODEL,...", "tiny",
+              joined(model_names(/*runnable_only=*/true)) +
+                  ", a folder with a config.json, a file of llm.c, or " + model_forms(),
+              [&](std::string const& flag, Names const& values) { flags.models = model_list(flag, values); });
   line.whole_list("--ranks,--gpus", flags.ranks, "ranks: threads of this process, or GPUs", 1, 64);
   line.whole_list("--batch,--batch-size", flags.batches, "samples of a rank and micro-batch; 4, or derived",
                   1, 1 << 20);
@@ -342,7 +342,7 @@ inline std::vector<Point> make_matrix(
     point.recipe = parse_recipe(names);
     point.refusal.reset();
     if (auto const rule = broken_rule(point.recipe))
-      point.refusal = std::string(*rule);
+      point.refusal = in_flags(std::string(*rule));
     else if (auto const reason = missing(point.recipe))
       point.refusal = reason;
     else
@@ -363,6 +363,7 @@ inline std::vector<Point> make_matrix(
             point.sequence = sequence;
             point.own_positions = model.sizes.positions > 0;
             check_magnitude(point.model, split.batch * split.accumulation, sequence);
+            check_micro_batch(split.batch, sequence);
             for (SlotNames const& names : answers) add_recipe(names);
           }
   return points;

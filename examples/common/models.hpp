@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <iostream>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -38,11 +39,20 @@ struct ModelChoice {
   std::string config = {};            ///< the text of that
   std::string not_applied = {};       ///< what that says and training here does not do
   ParameterSource weights = {};       ///< that it starts from; none: the seed's
+  std::string hub = {};               ///< the name on the Hugging Face hub, if given
 
   /// False: it is known, and has what its family lacks.
   bool can_run() const { return lacking.empty(); }
   friend bool operator==(ModelChoice const& a, ModelChoice const& b) { return a.name == b.name; }
 };
+
+/// Returns the folders or files of the models.
+inline std::vector<std::filesystem::path> folders_of(std::vector<ModelChoice> const& models) {
+  std::vector<std::filesystem::path> folders;
+  for (ModelChoice const& model : models)
+    if (!model.folder.empty()) folders.push_back(model.folder);
+  return folders;
+}
 
 namespace detail {
 
@@ -61,10 +71,12 @@ inline std::optional<ModelChoice> find_known(std::string_view text) {
   for_each_named([&](ModelFamily const& family, NamedModel const& model) {
     std::string const hub = lower(model.hub);
     std::string const short_hub = hub.substr(hub.find('/') + 1);
+    bool const own = wanted == lower(model.name);
     bool const on_hub = !hub.empty() && (wanted == hub || wanted == short_hub || wanted == without_hf(hub));
-    if (!found && (wanted == lower(model.name) || on_hub))
-      found = ModelChoice{model.name,           &family,          family.spec(model),
-                          model.positions != 0, model.parameters, model.lacking};
+    if (found || (!own && !on_hub)) return;
+    found = ModelChoice{model.name,           &family,          family.spec(model),
+                        model.positions != 0, model.parameters, model.lacking};
+    if (!own) found->hub = model.hub;
   });
   return found;
 }
@@ -128,12 +140,18 @@ inline ModelChoice sizes_choice(std::string const& flag, std::string const& text
   std::vector<ModelKey const*> keys;
   for (ModelKey const& key : family->keys) keys.push_back(&key);
   keys.push_back(&positions);
-  Names names;
-  for (ModelKey const* key : keys) names.push_back(key->name);
+  Names names, members;
+  for (ModelKey const* key : keys) {
+    names.push_back(key->name);
+    members.push_back(key->member);
+  }
   std::vector<std::optional<double>> given(keys.size());
   for (auto const& item : split_list(flag, {list})) {
     std::size_t const equals = item.find('=');
-    std::string const name = cli::choice(flag, item.substr(0, equals), names);
+    std::string spelt = item.substr(0, equals);
+    if (auto const member = std::find(members.begin(), members.end(), lower(spelt)); member != members.end())
+      spelt = names[static_cast<std::size_t>(member - members.begin())];
+    std::string const name = cli::choice(flag, spelt, names);
     if (equals == std::string::npos)
       refuse(flag + ": " + in_quotes(item) + " has no number; write " + name + "=N");
     auto const at = static_cast<std::size_t>(std::find(names.begin(), names.end(), name) - names.begin());
@@ -214,10 +232,21 @@ inline ModelChoice model_choice(std::string const& flag, std::string const& text
   if (auto known = detail::find_known(text)) return *std::move(known);
   if (detail::is_folder(text) || detail::is_file(text)) return detail::folder_choice(flag, text);
   if (text.find('=') != std::string::npos) return detail::sizes_choice(flag, text);
-  Names all = model_names();
+  Names all = model_names(/*runnable_only=*/true);
   std::string const near = nearest(text, all);
   refuse(flag + ": " + in_quotes(text) + " is not known, the nearest is '" + near + "'; choose from " +
          joined(all) + ", name a folder with a config.json or a file of llm.c, or write " + model_forms());
+}
+
+/// Warns that nothing is downloaded if the model was named by its hub name but gets random weights.
+inline void warn_of_hub_name(std::string const& flag, ModelChoice const& model) {
+  if (model.hub.empty() || !model.can_run()) return;
+  std::cerr
+      << "warning: " << flag << " " << model.hub
+      << " gives the sizes of that model alone: nothing was downloaded, and its weights are random. For "
+         "the trained ones: huggingface-cli download "
+      << model.hub << " --local-dir " << model.name << ", then " << flag << " ./" << model.name
+      << ", or --init ./" << model.name << std::endl;
 }
 
 /// Models between commas or spaces, where "layers=2,heads=2,channels=64" is one of them.
@@ -290,6 +319,14 @@ inline void check_magnitude(ModelChoice const& model, std::int64_t batch, std::i
                                        std::to_string(sequence) + " with " + model.name +
                                        " and a vocabulary of " + std::to_string(model.sizes.vocabulary) +
                                        " is more than 10^15 values a step; lower one of them");
+}
+
+/// Throws if a micro-batch has more tokens than a trainer accepts.
+inline void check_micro_batch(std::int64_t batch, std::int64_t sequence) {
+  if (static_cast<double>(batch) * static_cast<double>(sequence) > 0x1p28)
+    throw Error(ErrorKind::config, "--batch " + std::to_string(batch) + " x --sequence " +
+                                       std::to_string(sequence) +
+                                       " is more than 2^28 tokens a micro-batch; lower one of them");
 }
 
 /// Why a model cannot be run; nothing when it can.

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Outputs against inputs: a program must not write what it reads, nor one file twice. Names do not decide
-// that: links, other spellings and folders lead to the same file.
+// Checks that a program overwrites neither its inputs nor its other outputs. Compares files and not names,
+// since links and different spellings can lead to one file. This is the only list of inputs and outputs.
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
 #include <filesystem>
 #include <string>
 #include <sys/stat.h>
@@ -12,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/values.hpp"
+#include "tessera/data/file_bytes.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -32,6 +30,7 @@ class NamedPath {
   }
 
   bool empty() const { return path_.empty(); }
+  std::string const& flag() const { return flag_; }
   bool is_folder() const { return exists_ && S_ISDIR(status_.st_mode); }
   /// "--log 'run.jsonl'".
   std::string text() const { return flag_ + " '" + v0::detail::path_text(path_) + "'"; }
@@ -42,19 +41,10 @@ class NamedPath {
     return one || place_ == other.place_;
   }
   /// Whether a file lies in this folder, or is another name of one that does.
-  bool holds(NamedPath const& file) const {
-    if (!is_folder()) return false;
-    if (std::mismatch(place_.begin(), place_.end(), file.place_.begin(), file.place_.end()).first ==
-        place_.end())
-      return true;
-    if (!file.exists_ || file.status_.st_nlink < 2) return false;
-    std::error_code code;
-    std::filesystem::recursive_directory_iterator entry(
-        place_, std::filesystem::directory_options::skip_permission_denied, code);
-    for (; !code && entry != std::filesystem::recursive_directory_iterator(); entry.increment(code))
-      if (std::filesystem::equivalent(entry->path(), file.place_, code)) return true;
-    return false;
-  }
+  bool holds(NamedPath const& file) const;
+  /// Checks whether a file is directly in this folder, or is linked to such a file, under a name that `takes`
+  /// accepts.
+  bool holds(NamedPath const& file, bool (*takes)(std::string const& name)) const;
 
  private:
   std::string flag_;
@@ -63,27 +53,37 @@ class NamedPath {
   bool exists_ = false;
 };
 
-/// Refuses an output that is an input or lies in a folder of inputs. Throws Error(usage).
-inline void check_apart(std::vector<NamedPath> const& outputs, std::vector<NamedPath> const& inputs) {
-  for (NamedPath const& output : outputs)
-    for (NamedPath const& input : inputs) {
-      if (output.empty() || input.empty()) continue;
-      if (!input.is_folder() && output.same(input))
-        refuse(output.text() + " and " + input.text() +
-               " are the same file; writing one would destroy the other, give another name");
-      if (input.holds(output))
-        refuse(output.text() + " leads into the folder that " + input.text() +
-               " reads; give a name outside that folder");
-    }
-}
+class CommandLine;
 
-/// Refuses two outputs that are one file. Throws Error(usage).
-inline void check_distinct(std::vector<NamedPath> const& outputs) {
-  for (std::size_t a = 0; a < outputs.size(); ++a)
-    for (std::size_t b = a + 1; b < outputs.size(); ++b)
-      if (!outputs[a].empty() && !outputs[b].empty() && outputs[a].same(outputs[b]))
-        refuse(outputs[a].text() + " and " + outputs[b].text() + " are the same file; give two names");
-}
+/// The files and folders that a command line reads and writes, for all programs. outputs.cpp lists the flags.
+class ProgramFiles {
+ public:
+  /// `models`: the files and folders of models, since --model may also give a name. `others`: further inputs,
+  /// such as files in folders that a flag names.
+  explicit ProgramFiles(CommandLine const& line, std::vector<std::filesystem::path> const& models = {},
+                        std::vector<NamedPath> const& others = {});
+
+  /// Throws Error(usage), which names both paths, if an output would overwrite an input or another output.
+  /// `more`: outputs whose names are derived from a flag's value.
+  void check(std::vector<NamedPath> const& more = {}) const;
+
+ private:
+  enum class Reads {
+    whole,      ///< a file, or all that a folder holds
+    model,      ///< a file, or those of a model or adapter in a folder
+    tokenizer,  ///< a file, or those of a tokenizer in a folder
+    weights     ///< as `whole`, but --save may overwrite a single file: it is replaced after the last
+                ///< step
+  };
+  struct Input {
+    NamedPath path;
+    Reads reads;
+  };
+  static bool is_read(Input const& input, NamedPath const& output);
+
+  std::vector<Input> inputs_;
+  std::vector<NamedPath> outputs_;
+};
 
 }  // namespace cli
 }  // namespace v0

@@ -10,44 +10,65 @@
 #include <cstring>
 #include <ctime>
 #include <exception>
+#include <fcntl.h>
 #include <iostream>
 #include <iterator>
 #include <new>
+#include <poll.h>
 #include <string>
 #include <string_view>
 #include <unistd.h>
 
 #include "tessera/core/error.hpp"
 #include "tessera/data/file_bytes.hpp"
+#include "tessera/io/utf8.hpp"
+
+#include "common/values.hpp"
 
 namespace tessera {
 inline namespace v0 {
 namespace cli {
 
-/// Prints "error: TEXT" as one line without control characters.
+/// Prints "error: TEXT" as a single line of UTF-8 without control characters.
 inline void print_error(std::string_view text) {
   std::cout.flush();
-  std::string line(text);
+  std::string storage, line(v0::detail::repaired(text, storage));
   for (char& c : line)
     if (c == '\n' || c == '\r') c = ' ';
   std::cerr << "error: " << v0::detail::printable(line, line.size()) << std::endl;
 }
 
-/// Runs `body`, which gives the exit code, and turns what it throws into a line and a code. Output that could
-/// not be written is a failure too.
+/// Checks whether the reader of standard output is gone, as after `| head`.
+inline bool reader_is_gone() {
+  pollfd stream{STDOUT_FILENO, 0, 0};
+  return ::poll(&stream, 1, 0) > 0 && (stream.revents & (POLLERR | POLLHUP)) != 0;
+}
+
+/// Opens closed standard streams on /dev/null, so that no later file gets their number. Using such a stream
+/// still fails.
+inline void hold_standard_streams() {
+  for (int const stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(stream, F_GETFD) < 0)
+      (void)!::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
+/// Runs `body`, which returns the exit code. Turns an exception into an error line and an exit code. Output
+/// that cannot be written is a failure, unless the reader is gone; files are still written then.
 template <class Body>
 int guarded(Body&& body) {
   ::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is then an error of its write
+  ::signal(SIGPIPE, SIG_IGN);
+  hold_standard_streams();
   try {
     int const code = body();
     std::cout.flush();
-    if (!std::cout) {
-      print_error("standard output could not be written completely; is the disk full?");
+    if (!std::cout && !reader_is_gone()) {
+      print_error("standard output could not be written completely; is it closed, or the disk full?");
       return code == 0 ? exit_code(ErrorKind::failed) : code;
     }
     return code;
   } catch (Error const& error) {
-    print_error(error.what());
+    print_error(in_flags(error.what()));
     return exit_code(error.kind());
   } catch (std::bad_alloc const&) {
     print_error("out of memory: the system gave no more; choose a smaller batch, sequence or model");
@@ -71,8 +92,6 @@ extern "C" inline void tessera_program_signal(int number) {
   ::clock_gettime(CLOCK_MONOTONIC, &time);
   std::int64_t const now = std::int64_t{time.tv_sec} * 1000 + time.tv_nsec / 1000000;
   std::int64_t first = 0;
-  // Who reads the output hangs up too, and that must not end the program before it has saved.
-  if (number == SIGHUP) ::signal(SIGPIPE, SIG_IGN);
   if (signal_caught.compare_exchange_strong(first, now * 256 + number)) {
     if (unsigned const seconds = signal_patience.load(); seconds > 0) ::alarm(seconds);
     return;

@@ -26,6 +26,7 @@ constexpr auto spellings = std::to_array<std::pair<std::string_view, std::string
     {"--steps", "--num-steps"},
     {"--warmup", "--warmup-steps"},
     {"--full", ""},  // which the published comparisons do not have
+    {"--pairs", ""},
 });
 
 /// The first flag of a line in our spelling, and the first in the published one; empty: there is none.
@@ -54,6 +55,7 @@ std::vector<FileSetting> settings_of(CommandLine const& line, std::string const&
   auto const set = [&](std::string const& flag, Names const& values = {}) {
     settings.push_back({flag, values, suite});
   };
+  set("--models", {"gpt2"});
   set("--ranks", {"1"});
   set("--sequence", {"512"});
   set("--precisions", {"fp16"});
@@ -103,8 +105,10 @@ std::vector<FileSetting> choose(CommandLine const& line) {
 
 void add_defaults_flag(CommandLine& line, std::string& chosen) {
   line.group("Published comparisons");
-  line.choice("--defaults", choices, chosen,
-              "whose hold for what is not given; else the published where a flag is spelled as there");
+  line.choice(
+      "--defaults", choices, chosen,
+      "which defaults apply to flags that are not given; without this flag the published ones if a flag is "
+      "spelled as published");
   line.otherwise([&line] { return choose(line); });
 }
 

@@ -25,7 +25,6 @@
 #include "tessera/train/planning.hpp"
 
 #include "common/command_line.hpp"
-#include "common/outputs.hpp"
 #include "common/pattern.hpp"
 #include "common/values.hpp"
 
@@ -66,32 +65,28 @@ inline void add_data_flags(CommandLine& line, DataFlags& flags) {
                                                         : SamplesAre::tokens;
               });
   line.text("--field", "NAME", flags.field, "of a JSON record: its text");
-  line.custom("--separator", "TOKEN", "", "ends a document of a token file; else 50256, of 32 bits 128000",
+  line.custom("--separator", "TOKEN", "",
+              "the token that ends a document of a token file; else 50256, or 128000 in 32-bit files",
               [&](std::string const& flag, std::string const& value) {
                 flags.separator = whole_number(flag, value, 0, (std::int64_t{1} << 31) - 1);
               });
   line.text(
       "--tokenizer", "DIR", flags.tokenizer,
       "data is text, and this folder's tokenizer.json, vocab.json or tokenizer.model makes tokens of it");
-  line.custom("--vocabulary", "N", "", "tokens of the vocabulary; else 256 for text, a named model's own",
-              [&](std::string const& flag, std::string const& value) {
-                flags.vocabulary = whole_number(flag, value, 1, (std::int64_t{1} << 31) - 1);
-              });
-}
-
-/// What is read as data.
-inline std::vector<NamedPath> data_paths(DataFlags const& flags) {
-  std::vector<NamedPath> paths;
-  for (auto const& path : flags.paths) paths.emplace_back("--data", path);
-  if (paths.empty()) paths.emplace_back("--data", default_data_path);
-  return paths;
+  line.custom(
+      "--vocabulary", "N", "",
+      "tokens of the vocabulary; else a named model's own, the --tokenizer's, 50257 for token files (128256 "
+      "if 32-bit), or 256 for text",
+      [&](std::string const& flag, std::string const& value) {
+        flags.vocabulary = whole_number(flag, value, 1, (std::int64_t{1} << 31) - 1);
+      });
 }
 
 /// The schedules, in the order of RateShape.
 inline Names schedule_names() {
   return {"constant", "linear", "cosine", "warmuplr", "warmupdecaylr", "warmupcosinelr"};
 }
-inline std::string name_of(RateShape shape) { return schedule_names()[static_cast<std::size_t>(shape)]; }
+inline std::string name_of(RateShape shape) { return schedule_names().at(static_cast<std::size_t>(shape)); }
 
 /// The optimizer's flags, straight into the options of a trainer. `warmup_name` is the flag for the steps
 /// over which the learning rate rises.
@@ -124,7 +119,7 @@ inline void add_optimizer_flags(CommandLine& line, TrainerOptions& options, std:
   line.whole("--schedule-steps", options.total_steps, "where the schedule ends; 0: with the run", 0,
              std::int64_t{1} << 40);
   line.real("--final-fraction", options.final_fraction, "of the learning rate, at the end of the schedule",
-            number);
+            {.least = 0.0, .most = 1.0});
   line.real("--first-rate", options.first_rate, "where the warm-up of DeepSpeed's schedules begins", number);
   line.custom("--warmup-type", "log|linear", "log", "how the learning rate rises in DeepSpeed's schedules",
               [&](std::string const& flag, std::string const& value) {
@@ -157,6 +152,20 @@ inline void add_loss_scale_flags(CommandLine& line, LossScaleOptions& scale) {
              1, std::int64_t{1} << 40);
   line.toggle("--consecutive-hysteresis", scale.consecutive_hysteresis,
               "a good step forgives overflows; else only growth does");
+}
+
+/// Throws if the first loss scale is outside its bounds. Names the flags and the file that set them.
+inline void check_loss_scale(CommandLine const& line, LossScaleOptions const& scale) {
+  auto const text = [&](char const* flag, double value) {
+    std::string const origin = line.origin(flag);
+    return flag + (" " + exact(value)) + (origin == "flag" ? "" : " (" + origin + ")");
+  };
+  bool const low = scale.initial < scale.minimum;
+  if (!low && scale.initial <= scale.maximum) return;
+  char const* const bound = low ? "--min-loss-scale" : "--max-loss-scale";
+  refuse(text("--initial-loss-scale", scale.initial) + (low ? " is below " : " is above ") +
+         text(bound, low ? scale.minimum : scale.maximum) + "; give " + bound + " " + exact(scale.initial) +
+         ", or another --initial-loss-scale");
 }
 
 /// `--freeze`: the pattern as it was given, and what it means in the options of a trainer.
@@ -217,7 +226,13 @@ inline void check_trained(UnitLister const& units, RecipeTable const& recipe, Tr
                           std::string const& pattern) {
   TrainerOptions adapters = options;
   adapters.freeze = {};
-  v0::detail::check_adapters(recipe, options.lora);
+  if (bool const adapts = recipe.adapters == AdapterKind::lora; adapts != bool(options.lora))
+    throw Error(ErrorKind::config,
+                adapts
+                    ? "--adapters lora needs a description of the adapters; give --lora "
+                      "rank=8,alpha=16,targets=c_attn,c_proj"
+                    : "--lora describes adapters, but --adapters none trains the model's own weights; leave "
+                      "one of them out");
   std::vector<UnitSpec> list = [&] {
     try {
       return trained_units(units, recipe, adapters)({1, 1});
@@ -256,7 +271,7 @@ inline void add_machine_flags(CommandLine& line, TrainerOptions& options) {
   line.whole("--prefetch", options.prefetch, "units that weights come ahead of use; 0 overlaps nothing", 0,
              1024);
   line.whole("--bucket-bytes", options.bucket_bytes, "gradients that travel in one call; 0: a unit's each", 0,
-             std::int64_t{1} << 50);
+             std::int64_t{1} << 40);
   line.whole("--channels", options.channels,
              "2 gathers weights beside sums, on GPUs by a second communicator", 1, 2);
   line.whole("--weight-lag", options.weight_lag,

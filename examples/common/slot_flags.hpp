@@ -68,7 +68,10 @@ SlotFlag slot_flag() {
   if constexpr (std::is_same_v<Slot, slot::recompute>)
     return {title, title, "what backward computes again", {}};
   if constexpr (std::is_same_v<Slot, slot::reduction>)
-    return {title, title, "ordered: the same bits for every stage, world and split", {}};
+    return {title,
+            title,
+            "ordered: the same bits for every stage, world and accumulation of one micro-batch",
+            {}};
   if constexpr (std::is_same_v<Slot, slot::communication>) return {title, title, "how buckets travel", {}};
   if constexpr (std::is_same_v<Slot, slot::capture>)
     return {title, title, "graph: the whole step as one CUDA graph", {}};
@@ -111,10 +114,17 @@ std::string slot_help() {
   return joined(slot_choices<Slot>()) + (help.empty() ? "" : "; " + help);
 }
 
-/// What a device's recipes have where a flag is not given.
+/// Returns a slot's default for a device. A default that depends on the precision is listed for each: "none;
+/// fp16: dynamic".
 template <class Slot>
 std::string slot_default(std::string const& device) {
-  return std::string(Slot::standard(parse_recipe({.device = device})));
+  std::string const standard(Slot::standard(parse_recipe({.device = device})));
+  std::string text = standard;
+  for (std::string const& precision : slot_choices<slot::precision>())
+    if (std::string const other(Slot::standard(parse_recipe({.device = device, .precision = precision})));
+        !std::is_same_v<Slot, slot::precision> && other != standard)
+      text += "; " + precision + ": " + other;
+  return text;
 }
 
 }  // namespace cli

@@ -49,6 +49,10 @@ inline std::optional<double> deviation_within(std::vector<std::vector<double>> c
 /// What varies by more than this share of its mean is marked.
 inline constexpr double steady_share = 0.05;
 
+/// Checks whether other programs used too much of the cores for the rate to be meaningful: over a tenth of
+/// all core time while the cores were mostly busy. Arguments are shares of the time of all cores.
+inline bool is_disturbed(double own, double others) { return others > 0.1 && own + others > 0.6; }
+
 }  // namespace cli
 }  // namespace v0
 }  // namespace tessera

@@ -22,6 +22,7 @@
 
 #include "tessera/core/error.hpp"
 #include "tessera/data/file_bytes.hpp"
+#include "tessera/io/file.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -94,10 +95,12 @@ std::uint32_t detail::crc32c(std::string_view bytes) {
   return ~crc;
 }
 
-EventFile::EventFile(std::filesystem::path const& folder) {
-  std::error_code code;
-  std::filesystem::create_directories(folder, code);
-  if (code) v0::detail::file_error(folder, "create the folder", code.value());
+EventFile::EventFile(std::filesystem::path const& folder, bool alone) : folder_(folder) {
+  make_folder(folder_);
+  if (alone) {
+    lock_ = v0::detail::Descriptor(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (lock_) v0::detail::lock_for_run(lock_.get(), folder_);
+  }
   std::array<char, 64> host{};
   if (::gethostname(host.data(), host.size() - 1) != 0) host = {'h', 'o', 's', 't'};
   std::string const start = "events.out.tfevents." +
@@ -109,7 +112,7 @@ EventFile::EventFile(std::filesystem::path const& folder) {
         ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666));
     if (!file_ && errno != EEXIST) break;
   }
-  if (!file_) v0::detail::file_error(path_, "create the event file", errno);
+  if (!file_) v0::detail::file_error(folder_, "create an event file in it", errno);
   put(Message().real(1, seconds_now()).text(3, "brain.Event:2").bytes());
 }
 
@@ -132,7 +135,13 @@ void EventFile::text(std::string const& tag, std::string const& markdown) {
 void EventFile::put(std::string const& event) {
   std::string record = little_endian(static_cast<std::uint64_t>(event.size()));
   record += little_endian(masked_crc(record)) + event + little_endian(masked_crc(event));
-  v0::detail::write_all(file_.get(), record.data(), record.size(), path_);
+  try {
+    v0::detail::write_all(file_.get(), record.data(), record.size(), folder_);
+    bytes_ += static_cast<::off_t>(record.size());
+  } catch (Error const&) {
+    (void)!::ftruncate(file_.get(), bytes_);  // keeps only complete records
+    throw;
+  }
 }
 
 }  // namespace cli

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <sys/types.h>
 #include <utility>
 #include <vector>
 
@@ -15,11 +16,13 @@ namespace tessera {
 inline namespace v0 {
 namespace cli {
 
-/// One event file of its own name in a folder, which is created. Every call is one write, so a reader sees
-/// whole records only. Errors are Error(failed) with path and reason.
+/// One event file with a unique name in a folder, which is created if needed. Each call is one write; a
+/// failed write is undone, so a reader sees complete records only. Throws Error(failed) with the folder and
+/// the reason.
 class EventFile {
  public:
-  explicit EventFile(std::filesystem::path const& folder);
+  /// `alone`: refuses a folder that another run is writing to, since their curves would mix.
+  explicit EventFile(std::filesystem::path const& folder, bool alone = false);
 
   /// Numbers of one step. What is not finite is left out.
   void scalars(std::int64_t step, std::vector<std::pair<std::string, double>> const& values);
@@ -31,8 +34,9 @@ class EventFile {
  private:
   void put(std::string const& event);
 
-  std::filesystem::path path_;
-  v0::detail::Descriptor file_;
+  std::filesystem::path folder_, path_;
+  v0::detail::Descriptor lock_, file_;
+  ::off_t bytes_ = 0;
 };
 
 namespace detail {

@@ -10,7 +10,9 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cwchar>
 #include <iostream>
+#include <locale.h>
 #include <string>
 #include <string_view>
 #include <sys/ioctl.h>
@@ -56,6 +58,69 @@ struct Terminal {
   std::string green(std::string const& text) const { return colour ? "\033[32m" + text + "\033[0m" : text; }
 };
 
+namespace detail {
+
+/// Calls `each(bytes, columns)` for every character of UTF-8 text. An invalid byte takes one column.
+template <class Each>
+void for_each_character(std::string_view text, Each&& each) {
+  static locale_t const utf8 = ::newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
+  locale_t const before = utf8 == nullptr ? nullptr : ::uselocale(utf8);
+  while (!text.empty()) {
+    std::mbstate_t state{};
+    wchar_t letter = 0;
+    std::size_t const read = std::mbrtowc(&letter, text.data(), text.size(), &state);
+    bool const is_letter = read > 0 && read <= text.size();
+    int const columns = is_letter ? ::wcwidth(letter) : 1;
+    each(text.substr(0, is_letter ? read : 1), static_cast<std::size_t>(columns < 0 ? 1 : columns));
+    text.remove_prefix(is_letter ? read : 1);
+  }
+  if (utf8 != nullptr) ::uselocale(before);
+}
+
+}  // namespace detail
+
+/// Returns the number of terminal columns that a text takes.
+inline std::size_t columns_of(std::string_view text) {
+  std::size_t sum = 0;
+  detail::for_each_character(text, [&](std::string_view, std::size_t columns) { sum += columns; });
+  return sum;
+}
+
+/// Breaks the text into lines of at most `width` columns: between words, or within a word that is too wide.
+inline Names broken(std::string_view text, std::size_t width) {
+  Names lines(1);
+  std::size_t used = 0;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    std::size_t const end = std::min(text.find(' ', begin), text.size());
+    std::string_view const word = text.substr(begin, end - begin);
+    std::size_t const columns = columns_of(word);
+    bool const fits = used + 1 + columns <= width;
+    if (begin > 0 && fits) {
+      lines.back() += ' ';
+      ++used;
+    } else if (used > 0) {
+      lines.emplace_back();
+      used = 0;
+    }
+    detail::for_each_character(word, [&](std::string_view letter, std::size_t wide) {
+      if (used > 0 && used + wide > width) {
+        lines.emplace_back();
+        used = 0;
+      }
+      lines.back() += letter;
+      used += wide;
+    });
+    begin = end + 1;
+  }
+  return lines;
+}
+
+/// Pads a text with spaces to a width, on the left if `right` is set.
+inline std::string padded(std::string const& text, std::size_t width, bool right = false) {
+  std::string const gap(width - std::min(width, columns_of(text)), ' ');
+  return right ? gap + text : text + gap;
+}
+
 /// "3 s", "2:05", "1:02:03".
 inline std::string duration_text(double seconds) {
   auto const whole = static_cast<std::int64_t>(std::max(0.0, seconds) + 0.5);
@@ -94,21 +159,25 @@ class Progress {
     if (done < total_ && now - drawn_ < std::chrono::milliseconds(100)) return;
     drawn_ = now;
     double const elapsed = std::chrono::duration<double>(now - began_).count();
-    std::string tail = " " + std::to_string(total_ > 0 ? 100 * done / total_ : 100) + "%, " +
-                       std::to_string(done) + "/" + std::to_string(total_);
+    Names parts = {std::to_string(total_ > 0 ? 100 * done / total_ : 100) + "%, " + std::to_string(done) +
+                   "/" + std::to_string(total_)};
     if (tokens_per_second > 0.0)
-      tail += " | " + grouped(static_cast<std::int64_t>(tokens_per_second)) + " tok/s";
+      parts.push_back(grouped(static_cast<std::int64_t>(tokens_per_second)) + " tok/s");
     if (done > 0)
-      tail += " | ETA " +
-              duration_text(elapsed / static_cast<double>(done) * static_cast<double>(total_ - done) + left);
-    if (!note.empty()) tail.append(" | ").append(note);
+      parts.push_back(
+          "ETA " +
+          duration_text(elapsed / static_cast<double>(done) * static_cast<double>(total_ - done) + left));
+    if (!note.empty()) parts.emplace_back(note);
+    // Parts that do not fit are left out, starting with the last.
+    auto const room_of = [&] {
+      return terminal_.width - 4 - static_cast<int>(columns_of(label_ + joined(parts, " | ")));
+    };
+    while (parts.size() > 1 && room_of() < 4) parts.pop_back();
     std::string line = label_ + " [";
-    int const room = std::clamp(terminal_.width - 1 - static_cast<int>(line.size() + tail.size()) - 1, 4, 40);
+    int const room = std::clamp(room_of() - 1, 4, 40);
     int const full = total_ > 0 ? static_cast<int>(room * done / total_) : room;
     for (int cell = 0; cell < room; ++cell) line += cell < full ? '=' : cell == full ? '>' : ' ';
-    line += "]" + tail;
-    if (static_cast<int>(line.size()) > terminal_.width - 1)
-      line.resize(static_cast<std::size_t>(std::max(1, terminal_.width - 1)));
+    line = broken(line + "] " + joined(parts, " | "), static_cast<std::size_t>(terminal_.width - 1)).front();
     out_ << '\r' << line << "\033[K" << std::flush;
     shown_ = true;
   }
@@ -140,19 +209,32 @@ class Box {
   void add(std::string name, std::string value, std::string origin) {
     lines_.push_back({std::move(name), std::move(value), std::move(origin)});
   }
-  std::string text() const {
+  /// Formats the box. Limits it to `width` columns and continues long cells on the next line; 0: no limit.
+  std::string text(int width = 0) const {
     std::size_t name = 0, value = 0, origin = 0;
     for (auto const& line : lines_) {
-      name = std::max(name, line.name.size());
-      value = std::max(value, line.value.size());
-      origin = std::max(origin, line.origin.size());
+      name = std::max(name, columns_of(line.name));
+      value = std::max(value, columns_of(line.value));
+      origin = std::max(origin, columns_of(line.origin));
     }
-    std::size_t const inner = std::max(name + value + origin + 6, title_.size() + 6);
+    constexpr std::size_t gaps = 6;
+    std::size_t inner = std::max(name + value + origin, title_.size()) + gaps;
+    if (width > 0 && inner + 2 > static_cast<std::size_t>(width)) {
+      inner = static_cast<std::size_t>(std::max(width, 20)) - 2;
+      name = std::min(name, (inner - gaps) / 3);
+      origin = std::min(origin, (inner - gaps - name) / 3);
+      value = inner - gaps - name - origin;
+    }
     std::string out = "+-- " + title_ + " " + std::string(inner - title_.size() - 4, '-') + "+\n";
     for (auto const& line : lines_) {
-      std::string row = " " + line.name + std::string(name - line.name.size() + 2, ' ') + line.value;
-      row += std::string(inner - row.size() - line.origin.size() - 1, ' ') + line.origin + " ";
-      out += "|" + row + "|\n";
+      Names names = broken(line.name, name), values = broken(line.value, value),
+            origins = broken(line.origin, origin);
+      std::size_t const rows = std::max({names.size(), values.size(), origins.size()});
+      for (Names* cells : {&names, &values, &origins}) cells->resize(rows);
+      for (std::size_t row = 0; row < rows; ++row) {
+        std::string const left = " " + padded(names[row], name) + "  " + values[row] + " ";
+        out += "|" + left + padded(origins[row], inner - columns_of(left) - 1, true) + " |\n";
+      }
     }
     return out + "+" + std::string(inner, '-') + "+\n";
   }
@@ -165,22 +247,32 @@ class Box {
   std::vector<Line> lines_;
 };
 
-/// Words in lines of at most `width` letters, where that can be; 0: one line.
+/// Wraps text at spaces to lines of at most `width` columns if possible; 0: one line.
 inline std::string wrapped(std::string const& text, int width) {
   std::string out;
   std::size_t column = 0;
   for (std::size_t begin = 0; begin < text.size();) {
     std::size_t const end = std::min(text.find(' ', begin), text.size());
+    std::size_t const columns = columns_of(std::string_view(text).substr(begin, end - begin));
     if (column > 0) {
-      bool const fits = width <= 0 || column + 1 + end - begin <= static_cast<std::size_t>(width);
+      bool const fits = width <= 0 || column + 1 + columns <= static_cast<std::size_t>(width);
       out += fits ? ' ' : '\n';
       column = fits ? column + 1 : 0;
     }
     out.append(text, begin, end - begin);
-    column += end - begin;
+    column += columns;
     begin = end + 1;
   }
   return out;
+}
+
+/// Returns a line that names the columns left out on a narrow terminal and says which output has them.
+inline std::string left_out_text(Names const& columns, Terminal const& terminal,
+                                 std::string const& elsewhere) {
+  if (columns.empty()) return {};
+  return wrapped("columns that do not fit the terminal: " + joined(columns) + "; " + elsewhere,
+                 terminal.width) +
+         "\n";
 }
 
 /// A table with aligned columns and headings between groups of rows. A column has an importance: on a
@@ -227,9 +319,8 @@ class Table {
     std::vector<bool> const shown = visible(widths, terminal.width);
     std::string out;
     auto const cell = [&](std::size_t i, std::string const& value, bool bold) {
-      std::string const gap(widths[i] - std::min(widths[i], value.size()), ' ');
-      std::string const padded = columns_[i].right ? gap + value : value + gap;
-      return (bold ? terminal.bold(padded) : padded) + " ";
+      std::string const text = padded(value, widths[i], columns_[i].right);
+      return (bold ? terminal.bold(text) : text) + " ";
     };
     auto const finish = [&](std::string line) {
       while (!line.empty() && line.back() == ' ') line.pop_back();
@@ -282,7 +373,7 @@ class Table {
       std::size_t const header = std::max(header_line(i, 0).size(), header_line(i, 1).size());
       std::size_t width = std::max(header + (columns_[i].right ? 1 : 0), columns_[i].width);
       for (auto const& line : lines_)
-        if (i < line.cells.size()) width = std::max(width, line.cells[i].size());
+        if (i < line.cells.size()) width = std::max(width, columns_of(line.cells[i]));
       widths.push_back(width);
     }
     return widths;

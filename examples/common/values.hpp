@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "tessera/core/error.hpp"
@@ -115,8 +116,9 @@ inline double real_number(std::string const& flag, std::string_view text, Range 
   return value;
 }
 
-/// Bytes: a number with an optional unit, B, KB, KiB (or K), MB, MiB (or M), GB, GiB (or G), TB, TiB (or T).
-inline std::int64_t bytes_number(std::string const& flag, std::string_view text) {
+/// Parses bytes: a number with an optional unit, B, KB, KiB (or K), MB, MiB (or M), GB, GiB (or G), TB, TiB
+/// (or T). KB to TB are powers of `thousand`: 1000, or 1024 for device memory, as GPU makers use these units.
+inline std::int64_t bytes_number(std::string const& flag, std::string_view text, double thousand = 1000.0) {
   std::string const way_out = "; give bytes such as 8589934592, 8GiB or 80GB";
   double value = 0;
   auto const [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -129,7 +131,7 @@ inline std::int64_t bytes_number(std::string const& flag, std::string_view text)
     std::string const letter(1, "kmgt"[power]);
     if (unit == letter || unit == letter + "i" || unit == letter + "ib")
       scale = std::pow(1024.0, power + 1.0);
-    if (unit == letter + "b") scale = std::pow(1000.0, power + 1.0);
+    if (unit == letter + "b") scale = std::pow(thousand, power + 1.0);
   }
   if (code != std::errc() || scale == 0) refuse(flag + ": " + in_quotes(text) + " is no size" + way_out);
   double const bytes = value * scale;
@@ -167,6 +169,37 @@ inline std::string choice(std::string const& flag, std::string const& value, Nam
   if (std::find(choices.begin(), choices.end(), name) != choices.end()) return name;
   refuse(flag + ": " + in_quotes(value) + " is not known, the nearest is '" + nearest(name, choices) +
          "'; choose from " + joined(choices));
+}
+
+/// Replaces policy names in a message of the library by flags: "Precision<half>" becomes "--precision fp16".
+inline std::string in_flags(std::string text) {
+  constexpr std::pair<std::string_view, std::string_view> words[] = {
+      {"Precision<tf32>, <bf16x6> and <bf16x3>", "--precision tf32, bf16x6 and bf16x3"},
+      {"Precision<half>", "--precision fp16"},
+      {"Precision<bfloat16>", "--precision bf16"},
+      {"Precision<float>", "--precision fp32"},
+      {"Precision<double>", "--precision fp64"},
+      {"Precision<tf32>", "--precision tf32"},
+      {"LossScale<Dynamic>", "--loss-scale dynamic"},
+      {"LossScale<Static>", "--loss-scale static"},
+      {"Drop LossScale", "Leave --loss-scale out"},
+      {"On<Cpu>", "--device cpu"},
+      {"On<Cuda>", "--device cuda"},
+      {"Capture<Graph>", "--capture graph"},
+      {"Attention<Auto>", "--attention auto"},
+      {"Attention<Fused>", "--attention fused"},
+      {"Attention<Reference>", "--attention reference"},
+      {"Attention<Cudnn>", "--attention cudnn"},
+      {"Reduction<Ordered>", "--reduction ordered"},
+      {"Reduction<Fast>", "--reduction fast"},
+      {"compute --device", "compute with --device"},
+      {"learning rate or set clip", "learning rate or give --clip"},
+      {"no nn::Linear", "no linear layer"},
+  };
+  for (auto const& [of_library, of_line] : words)
+    for (std::size_t at = 0; (at = text.find(of_library, at)) != text.npos; at += of_line.size())
+      text.replace(at, of_library.size(), of_line);
+  return text;
 }
 
 /// 1234567 as "1,234,567".

@@ -16,18 +16,30 @@ namespace tessera {
 inline namespace v0 {
 namespace cli {
 
-/// Throws Error(diverged) that names the tensor unless all its values are finite. `then`: what follows from
-/// it. The last step's loss says nothing of what its own update made of the weights.
-inline void check_finite(ParameterSpec const& parameter, std::span<float const> values,
-                         std::string const& then = {}) {
-  for (std::size_t at = 0; at < values.size(); ++at)
-    if (!std::isfinite(values[at]))
-      throw Error(ErrorKind::diverged,
-                  "the weights are not finite after the last step: " + parameter.name + " holds " +
-                      shortest(values[at]) + " at element " + std::to_string(at) +
-                      "; lower --learning-rate, or give --clip 1" + then,
-                  0, parameter.name);
-}
+/// Checks weights for values that are not finite, piece by piece. The last step's loss does not show the
+/// effect of its own update.
+class FiniteWeights {
+ public:
+  /// Throws Error(diverged), which names the tensor and the element. `then`: text for the end of the message.
+  void check(ParameterSpec const& parameter, std::span<float const> values, std::string const& then = {}) {
+    if (name_ != parameter.name) {
+      name_ = parameter.name;
+      before_ = 0;
+    }
+    for (std::size_t at = 0; at < values.size(); ++at)
+      if (!std::isfinite(values[at]))
+        throw Error(ErrorKind::diverged,
+                    "the weights are not finite after the last step: " + parameter.name + " holds " +
+                        shortest(values[at]) + " at element " + std::to_string(before_ + at) +
+                        "; lower --learning-rate, or give --clip 1" + then,
+                    0, parameter.name);
+    before_ += values.size();
+  }
+
+ private:
+  std::string name_;
+  std::size_t before_ = 0;  // elements of this parameter in earlier pieces
+};
 
 }  // namespace cli
 }  // namespace v0

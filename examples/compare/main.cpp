@@ -26,7 +26,9 @@
 #include "common/published_defaults.hpp"
 #include "common/run_flags.hpp"
 #include "common/terminal.hpp"
+#include "compare/box.hpp"
 #include "compare/measure.hpp"
+#include "compare/minute.hpp"
 #include "compare/output.hpp"
 #include "compare/published.hpp"
 #include "compare/report.hpp"
@@ -39,26 +41,30 @@ namespace compare {
 namespace {
 
 constexpr char examples[] = R"(Examples:
-  compare                                           every sharding, precision and offload, and each two of them
+  compare                                           a first minute: the ZeRO stages, and two offloads
+  compare --pairs                                   45 recipes: every sharding with every precision and every offload
   compare --full                                    all their combinations
-  compare --stages 0,1,2,3 --precisions bf16        the ZeRO stages in one precision
-  compare --ranks 1,2,4 --stages 2 --repeat 3       how ZeRO-2 scales, with a spread
-  compare --global-batch 16 --ranks 1,2,4           the same steps split differently: weights equal to the bit
-  compare --model gpt2 --stages 3 --recompute block --batch 1 --sequence 256 --steps 3 --warmup 1
+  compare --stages 0,1,2,3 --precisions bf16 --offloads none   the ZeRO stages in one precision
+  compare --ranks 1,2,4 --stages 2 --precisions bf16 --offloads none --repeat 3   how ZeRO-2 scales, with a spread
+  compare --global-batch 16 --batch 4 --ranks 1,2,4 --stages 2 --precisions bf16 --offloads none   the same steps
+                                                    split differently: weights equal to the bit
+  compare --model gpt2 --stages 3 --precisions fp32 --offloads none --recompute block --batch 1 --sequence 256
+          --steps 3 --warmup 1                      GPT-2 124M; minutes on a CPU
   compare --data book.txt --json out.json           your text; just this file is written
   compare --model gpt2 --batch-size 4 --stages 0 1 2 3 --num-steps 50      a published line, with its defaults
-  compare @examples/experiments/stage-sweep.flags   flags in a file; those of the line come before them
-  compare --samples-are lines --samples 1000 --epochs 2 --stages 1,2     seconds, samples/s and loss of every epoch
+  compare @examples/experiments/stage-sweep.flags   flags in a file, here of a sweep for a GPU; flags of the line win
+  compare --samples-are lines --samples 1000 --epochs 2 --stages 1,2 --precisions bf16 --offloads none
+                                                    seconds, samples/s and loss of every epoch
 
 Lists hold commas or spaces. A flag given twice counts the last time. Every row ends as ok, oom, refused or
-failed; the exit code is 0 when none failed. Exit codes: 1 failed, 2 usage, 3 settings or every row refused,
-4 data, 129, 130 and 143 interrupted.
+failed; the exit code is 0 when none failed, 1 when one did, and 3 when every row was refused.
 )";
 
 void declare(cli::CommandLine& line, Settings& settings) {
   cli::add_matrix_flags(line, settings.matrix);
-  line.toggle("--full", settings.full,
-              "every recipe, where without --stages, --precisions and --offloads some stand for all");
+  line.toggle("--full", settings.full, "every recipe: all combinations of the lists above");
+  line.toggle("--pairs", settings.pairs,
+              "45 of these: every sharding with every precision, and every sharding with every offload");
   line.group("Length");
   line.whole("--steps,--num-steps", settings.steps, "timed optimizer steps of a row", 1, 1 << 30);
   line.whole("--warmup,--warmup-steps", settings.warmup, "steps before them that are not timed", 0, 1 << 30);
@@ -105,10 +111,6 @@ void declare(cli::CommandLine& line, Settings& settings) {
   cli::add_config_flags(line, settings.file);
 }
 
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
 std::string length_text(Settings const& settings) {
   if (settings.epochs > 0) return "--epochs " + std::to_string(settings.epochs);
   return "--warmup " + std::to_string(settings.warmup) + " + --steps " + std::to_string(settings.steps);
@@ -117,11 +119,11 @@ std::string length_text(Settings const& settings) {
 /// Refuses a learning rate that would end before its training of `total` steps or not begin to fall in it.
 void check_schedule(Settings const& settings, std::int64_t total) {
   TrainerOptions const& trainer = settings.trainer;
-  if (trainer.schedule != RateShape::linear && trainer.schedule != RateShape::cosine) return;
+  if (!needs_end(trainer.schedule)) return;
   std::string const schedule = std::string("--schedule ") + cli::name_of(trainer.schedule);
   if (settings.min_time > 0.0)
     throw Error(ErrorKind::usage, "--min-time goes on beyond --steps, where " + schedule +
-                                      " has ended and the learning rate is 0; give --steps without "
+                                      " has ended; give --steps without "
                                       "--min-time, or --schedule constant");
   if (trainer.total_steps > 0) total = trainer.total_steps;
   if (total <= trainer.warmup_steps)
@@ -164,7 +166,6 @@ class DataSets {
   }
   /// Of the data itself: 256 for text.
   std::int64_t vocabulary() const { return first_->vocabulary(); }
-  std::string description() const { return first_->description(); }
   TokenSource const& first() const { return *first_; }
   TokenSource const& of(Point const& point) { return open(point.model.sizes.vocabulary); }
 
@@ -223,104 +224,11 @@ void open_weights(std::vector<Point>& points, std::filesystem::path const& init)
   }
 }
 
-template <class T>
-std::string numbers(std::vector<T> const& list) {
-  cli::Names items;
-  for (auto const& item : list) items.push_back(std::to_string(item));
-  return cli::joined(items, ",");
-}
-
 /// Whether some row keeps state in files.
 bool uses_files(std::vector<Point> const& points) {
   return std::any_of(points.begin(), points.end(), [](Point const& point) {
     return !point.refusal && v0::uses_files(point.recipe.placement);
   });
-}
-
-/// How many rows there are, and of how many they are a selection.
-std::string rows_text(Settings const& settings, std::size_t rows) {
-  if (!settings.matrix.selection) return std::to_string(rows);
-  auto const& slots = settings.matrix.slots;
-  std::size_t const offloads = slots.of<slot::offload>().size(),
-                    precisions = slots.of<slot::precision>().size();
-  // Without offload in all precisions, with each offload in one of them.
-  std::size_t const all = rows / (precisions + offloads - 1) * (precisions * offloads);
-  return std::to_string(rows) + " of " + std::to_string(all) +
-         ": every sharding without offload in every precision, and with each offload in one; --full trains "
-         "all";
-}
-
-std::string box_text(cli::CommandLine const& line, Settings const& settings, std::vector<Point> const& points,
-                     DataSets const& data) {
-  cli::Box box("compare");
-  auto const origin = [&](char const* flag) { return line.origin(flag); };
-  cli::Names models;
-  std::vector<std::int64_t> batches, accumulations, globals;
-  for (auto const& model : settings.matrix.models) models.push_back(model.name);
-  for (auto const& point : points) {
-    batches.push_back(point.split.batch);
-    accumulations.push_back(point.split.accumulation);
-    globals.push_back(point.split.global());
-  }
-  auto const derived = [&](char const* flag) {
-    return line.given(flag) ? line.origin(flag) : settings.matrix.global_batch ? "derived" : "default";
-  };
-  if (settings.defaults != "own")
-    box.add("defaults", settings.defaults + ", as published", origin("--defaults"));
-  box.add("models", cli::joined(models, " "), origin("--models"));
-  std::string const& device = settings.matrix.device;
-  box.add("device",
-          device + ", " + std::to_string(cli::core_count()) + " cores, ranks are threads" +
-              (device == Cpu::name ? "" : " with a device each"),
-          origin("--device"));
-  box.add("ranks", numbers(settings.matrix.ranks), origin("--ranks"));
-  box.add("batch", numbers(cli::distinct(batches)), derived("--batch"));
-  box.add("sequence", numbers(settings.matrix.sequences), origin("--sequence"));
-  box.add("accumulation", numbers(cli::distinct(accumulations)), derived("--accumulation"));
-  box.add("global batch", numbers(cli::distinct(globals)),
-          settings.matrix.global_batch ? origin("--global-batch") : "derived");
-  box.add(
-      "stages", cli::joined(settings.matrix.slots.of<slot::sharding>(), ","),
-      settings.matrix.stages_given && !line.given("--stages") ? origin("--strategies") : origin("--stages"));
-  box.add("precisions", cli::joined(settings.matrix.slots.of<slot::precision>(), ","),
-          origin("--precisions"));
-  box.add("offloads", cli::joined(settings.matrix.slots.of<slot::offload>(), ","),
-          settings.matrix.offloads_given && !line.given("--offloads") ? origin("--strategies")
-                                                                      : origin("--offloads"));
-  if (!settings.trainer.nvme_directory.empty())
-    box.add("nvme path", v0::detail::path_text(settings.trainer.nvme_directory), origin("--nvme-path"));
-  if (settings.plans)
-    box.add("product plans", v0::detail::path_text(settings.product_plans), origin("--product-plans"));
-  if (settings.epochs > 0)
-    box.add("epochs",
-            std::to_string(settings.epochs) + ", whose first " + std::to_string(settings.warmup) +
-                " steps warm up",
-            "flag");
-  else
-    box.add("steps",
-            std::to_string(settings.warmup) + " to warm up, " + std::to_string(settings.steps) + " timed",
-            origin(line.origin("--steps") == "default" ? "--warmup" : "--steps"));
-  if (settings.repeat > 1) box.add("repeats", std::to_string(settings.repeat), "flag");
-  if (settings.min_time > 0.0) box.add("least time", cli::shortest(settings.min_time) + " s", "flag");
-  box.add("learning rate",
-          cli::shortest(settings.trainer.learning_rate) + ", clip " + cli::shortest(settings.trainer.clip),
-          origin(line.given("--learning-rate") ? "--learning-rate" : "--clip"));
-  box.add("data", data.description() + ", " + name_of(settings.data.order), origin("--data"));
-  box.add("samples",
-          cli::samples_text(data.first(), settings.data, points.front().sequence, settings.samples),
-          origin(line.given("--samples") ? "--samples" : "--samples-are"));
-  if (!settings.init.empty()) box.add("weights", v0::detail::path_text(settings.init), "flag");
-  box.add("vocabulary", std::to_string(points.front().model.sizes.vocabulary),
-          settings.data.vocabulary > 0 ? "flag"
-          : points.front().model.named ? "model"
-                                       : "data");
-  for (auto const& model : settings.matrix.models)
-    if (!model.not_applied.empty())
-      box.add("not applied", model.name + ": " + model.not_applied, "config.json");
-  if (!settings.freeze.empty()) box.add("frozen", settings.freeze, "flag");
-  if (!settings.lora.empty()) box.add("adapters", settings.lora, "flag");
-  box.add("rows", rows_text(settings, points.size()), settings.full ? "flag" : "derived");
-  return box.text();
 }
 
 std::string row_line(Measured const& row, std::size_t index, std::size_t count) {
@@ -329,19 +237,26 @@ std::string row_line(Measured const& row, std::size_t index, std::size_t count) 
   if (row.status == "refused") return head + "refused";  // the table says why
   if (!row.ok()) return head + row.status + ": " + row.reason;
   Repeat const& last = row.repeats.back();
+  // The last step that every run of this length has: --min-time adds further steps, as many as the time
+  // allows.
+  auto const& end =
+      last.hashed_after > 0 ? last.log.at(static_cast<std::size_t>(last.hashed_after - 1)) : last.log.back();
   return head + "ok, " + cli::grouped(static_cast<std::int64_t>(row.tokens_per_second())) + " tok/s, loss " +
-         cli::fixed(last.log.front().loss.value_or(0.0), 4) + " -> " +
-         cli::fixed(last.log.back().loss.value_or(0.0), 4) + ", " + cli::fixed(last.total_s, 1) + " s";
+         cli::fixed(last.log.front().loss.value_or(0.0), 4) + " -> " + cli::fixed(end.loss.value_or(0.0), 4) +
+         ", " + cli::fixed(last.total_s, 1) + " s";
 }
 
-/// `finished` is told after every row that ran.
+/// Measures all rows and calls `finished` after each. Leaves out rows that would probably end after
+/// `deadline`.
 std::vector<Measured> measure_all(std::vector<Point> const& points, Settings const& settings, DataSets& data,
                                   std::ostream& log, cli::Terminal const& terminal,
+                                  std::optional<std::chrono::steady_clock::time_point> deadline,
                                   std::function<void(std::vector<Measured> const&)> const& finished) {
   cli::Progress progress(log, terminal);
   auto const began = std::chrono::steady_clock::now();
   std::vector<Measured> measured;
   std::size_t run = 0;
+  std::chrono::steady_clock::duration longest{};
   auto const runs = static_cast<std::size_t>(
       std::count_if(points.begin(), points.end(), [](Point const& point) { return !point.refusal; }));
   for (Point const& point : points) {
@@ -349,20 +264,26 @@ std::vector<Measured> measure_all(std::vector<Point> const& points, Settings con
       measured.push_back(not_run(point, settings, "not run: interrupted by " + cli::Interrupt::name()));
       continue;
     }
+    auto const row_began = std::chrono::steady_clock::now();
+    if (deadline && !measured.empty() && row_began + longest > *deadline) break;
     double const elapsed = seconds_since(began);
-    double const left = run > 0 && runs > run
-                            ? elapsed / static_cast<double>(run) * static_cast<double>(runs - run - 1)
-                            : 0.0;
+    double const more = static_cast<double>(runs - std::min(runs, run + 1));
     progress.start("[" + std::to_string(measured.size() + 1) + "/" + std::to_string(points.size()) + "] " +
                        point.experiment,
                    point.refusal ? 0 : steps_of(settings, point, data.of(point)));
     StepObserver const observer = [&](std::int64_t done, std::int64_t total, double rate, double loss) {
-      if (done <= total) progress.show(done, rate, "loss " + cli::fixed(loss, 3), left);
+      if (done > total) return;
+      double const a_row =
+          run > 0 ? elapsed / static_cast<double>(run)
+                  : seconds_since(row_began) * static_cast<double>(total) / static_cast<double>(done);
+      progress.show(done, rate, "loss " + cli::fixed(loss, 3), more * a_row);
     };
     if (point.refusal)
       measured.push_back(not_run(point, settings, {}));
     else
       measured.push_back(measure(point, settings, data.of(point), observer));
+    note_twins(measured);
+    longest = std::max(longest, std::chrono::steady_clock::now() - row_began);
     run += point.refusal ? 0 : 1;
     progress.clear();
     if (!point.refusal) finished(measured);
@@ -372,49 +293,6 @@ std::vector<Measured> measure_all(std::vector<Point> const& points, Settings con
         log << "  " << cli::epoch_text(epoch) << std::endl;
   }
   return measured;
-}
-
-cli::Json settings_json(Settings const& settings, DataSets const& data) {
-  TrainerOptions const& trainer = settings.trainer;
-  return {
-      {"steps", settings.steps},
-      {"warmup", settings.warmup},
-      {"repeat", settings.repeat},
-      {"min_time_s", settings.min_time},
-      {"data", data.description()},
-      {"data_paths", settings.data.paths},
-      {"tokenizer", cli::or_null(settings.data.tokenizer)},
-      {"samples_are", cli::name_of(settings.data.samples_are)},
-      {"field", cli::reads_fields(settings.data) ? cli::Json(settings.data.field) : cli::Json(nullptr)},
-      {"separator", settings.data.separator < 0 ? cli::Json(nullptr) : cli::Json(settings.data.separator)},
-      {"epochs", settings.epochs > 0 ? cli::Json(settings.epochs) : cli::Json(nullptr)},
-      {"samples", settings.samples > 0 ? cli::Json(settings.samples) : cli::Json(nullptr)},
-      {"vocabulary", settings.data.vocabulary > 0 ? cli::Json(settings.data.vocabulary) : cli::Json(nullptr)},
-      {"order", name_of(settings.data.order)},
-      {"learning_rate", trainer.learning_rate},
-      {"learning_rate_warmup", trainer.warmup_steps},
-      {"schedule", cli::name_of(trainer.schedule)},
-      {"schedule_steps", trainer.total_steps},
-      {"final_fraction", trainer.final_fraction},
-      {"first_rate", trainer.first_rate},
-      {"warmup_type", trainer.log_warmup ? "log" : "linear"},
-      {"optimizer", trainer.decoupled_decay ? "adamw" : "adam"},
-      {"beta1", trainer.beta1},
-      {"beta2", trainer.beta2},
-      {"epsilon", trainer.epsilon},
-      {"weight_decay", trainer.weight_decay},
-      {"clip", trainer.clip},
-      {"initial_loss_scale", trainer.loss_scale.initial},
-      {"min_loss_scale", trainer.loss_scale.minimum},
-      {"max_loss_scale", trainer.loss_scale.maximum},
-      {"loss_scale_window", trainer.loss_scale.growth_interval},
-      {"loss_scale_delay", trainer.loss_scale.growth_delay},
-      {"hysteresis", trainer.loss_scale.hysteresis},
-      {"consecutive_hysteresis", trainer.loss_scale.consecutive_hysteresis},
-      {"freeze", cli::or_null(settings.freeze)},
-      {"lora", cli::or_null(settings.lora)},
-      {"threads", trainer.threads},
-      {"seed", trainer.seed}};
 }
 
 /// What the device reaches in each precision of the rows; null on the CPU.
@@ -459,9 +337,14 @@ int run(int argc, char const* const* argv) {
   if (settings.timestamp && !(settings.json.empty() && settings.csv.empty()))
     cli::refuse(
         "--timestamp names the files of --output-dir, and --json and --csv name theirs; leave one out");
+  cli::ProgramFiles const files(line, cli::folders_of(settings.matrix.models));
+  files.check();
   check_published(line, settings);
   (void)comm::from_environment();  // refuses to run N times beside itself
   check_length(line, settings);
+  if (settings.pairs && settings.full)
+    cli::refuse("--pairs trains a selection and --full all recipes; give one of them");
+  cli::check_loss_scale(line, settings.trainer.loss_scale);
   cli::check_data_flags(line, settings.data);
   if (settings.epochs == 0) check_schedule(settings, settings.warmup + settings.steps);
   if (!settings.init.empty() && settings.matrix.models.size() > 1)
@@ -471,10 +354,17 @@ int run(int argc, char const* const* argv) {
   cli::check_nvme_path(settings.nvme_path);
   cli::check_product_plans(settings.product_plans, settings.matrix.device);
   DataSets data(settings);
-  settings.matrix.selection = !settings.full && !settings.matrix.stages_given &&
-                              !settings.matrix.offloads_given && !line.given("--precisions");
+  settings.minute = !says_rows(line, argc, argv);
+  settings.matrix.selection =
+      settings.pairs || !(settings.full || settings.minute || settings.matrix.stages_given ||
+                          settings.matrix.offloads_given || line.given("--precisions"));
   cli::choose_adapters(settings.matrix, settings.trainer.lora);
   std::vector<Point> points = cli::make_matrix(settings.matrix, settings.data.vocabulary, data.vocabulary());
+  std::size_t const all_rows = points.size();
+  if (settings.minute) {
+    points = minute_of(std::move(points), settings);
+    settings.matrix.ranks = {points.front().world()};
+  }
   if (settings.matrix.device != Cpu::name) (void)cli::gpus_at_start();  // before a context is taken
   need_device(settings.matrix.device);
   data.check(points);
@@ -500,13 +390,19 @@ int run(int argc, char const* const* argv) {
     if (!cli::reads_fields(settings.data)) settled["--field"] = "";
     if (settings.epochs > 0) settled["--steps"] = "";
     if (!settings.json.empty() || !settings.csv.empty()) settled["--output-dir"] = "";
+    // A selection of combinations cannot be written as lists, and giving the lists would select all
+    // combinations.
+    if (settings.minute || settings.matrix.selection)
+      for (char const* flag : {"--stages", "--precisions", "--offloads"}) settled[flag] = "";
+    if (settings.minute)
+      for (auto const& flag : row_flags()) settled[flag] = "";
     std::cout << line.settings_text(settled);
     cli::print_notes(std::cout, settings.file, differences);
     return 0;
   }
   settings.times = cli::known_times(settings.machine, settings.matrix.device);
   settings.plans = cli::open_product_plans(settings.product_plans, settings.matrix.device);
-  Outputs outputs(settings, points);
+  Outputs outputs(settings, points, files);
 
   bool const stdout_is_data = settings.json == "-" || settings.csv == "-";
   std::ostream& log = stdout_is_data ? std::cerr : std::cout;
@@ -515,7 +411,19 @@ int run(int argc, char const* const* argv) {
   cli::print_notes(log, settings.file, differences);
   DeviceFacts const facts = device_facts(settings.matrix.device);
   cli::warn_of_gpus(facts, std::ranges::max(settings.matrix.ranks));
-  log << box_text(line, settings, points, data);
+  if (settings.init.empty())
+    for (auto const& model : settings.matrix.models) cli::warn_of_hub_name("--models", model);
+  std::vector<Point> const wanted = points;
+  std::optional<std::chrono::steady_clock::time_point> deadline;
+  if (settings.minute) {
+    log << "measuring " << points.front().experiment << " to find out how many recipes fit into a minute"
+        << std::endl;
+    double const seconds = choose_minute(points, settings, data.of(points.front()), began);
+    deadline = began + std::chrono::seconds(static_cast<int>(minute_s) - 1);
+    log << "trains " << points.size() << " recipes for " << settings.warmup << " + " << settings.steps
+        << " steps each: about " << cli::duration_text(seconds) << std::endl;
+  }
+  log << box_text(line, settings, points, data.first(), terminal);
   if (settings.times) log << cli::times_text(*settings.times, settings.machine);
   log << std::flush;
 
@@ -524,7 +432,7 @@ int run(int argc, char const* const* argv) {
   document.environment = cli::environment(facts);
   document.environment["schedule_hash"] = nullptr;
   document.environment["plan_file_hash"] = nullptr;
-  document.environment["settings"] = settings_json(settings, data);
+  document.environment["settings"] = settings_json(settings, data.first());
   document.environment["machine_source"] = cli::machine_source(settings.times);
   document.environment["product_tflops"] = product_rates(points);
   auto const add_rows = [&](std::vector<Measured> const& measured) {
@@ -548,16 +456,22 @@ int run(int argc, char const* const* argv) {
     }
     row_began = std::chrono::steady_clock::now();
   };
-  std::vector<Measured> const measured = measure_all(points, settings, data, log, terminal, update);
+  std::vector<Measured> const measured = measure_all(points, settings, data, log, terminal, deadline, update);
   add_rows(measured);
   document.wall_s = seconds_since(began);
   log << "\n" << table_text(measured, document.rows, terminal);
   log << published_text(document.rows, settings.published, machine_text(document.environment, facts),
                         terminal);
+  if (settings.minute) log << left_out_text(settings, wanted, measured.size(), all_rows, terminal);
   for (auto const& text : outputs.finish(document, measured)) log << text << "\n";
   cli::warn_of_plans(settings.plans.get());
   log << "total " << cli::duration_text(*document.wall_s) << std::endl;
   if (cli::Interrupt::caught()) return cli::Interrupt::exit_code();
+  if (settings.minute) {
+    std::string given;
+    for (int at = 1; at < argc; ++at) given += " " + cli::in_shell(argv[at]);
+    log << next_text(settings, outputs, cli::in_shell(argv[0]), given, measured, all_rows) << std::flush;
+  }
   auto const is = [](char const* status) {
     return [status](Measured const& row) { return row.status == status; };
   };

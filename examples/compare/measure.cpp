@@ -216,6 +216,7 @@ class Training {
         read_all_but(first ? 0 : steps_read_late(point_.recipe));
       }
       read_all_but(0);
+      if (root) end_window();
       if (root && watch_) done_.gpus = watch_->sums().use();
       // Before all ranks meet once more: until then each has its trainer.
       if (root) done_.device_memory = cli::device_memory_of(point_.recipe.device, point_.world());
@@ -250,9 +251,10 @@ class Training {
   /// All ranks together, after `steps` steps.
   void add_weights(AnyTrainer& trainer, std::int64_t steps, bool root) {
     WeightsHash hash;
-    trainer.collect([&](ParameterSpec const& parameter, std::span<float const> values) {
-      cli::check_finite(parameter, values);
-      hash.add(parameter.name, parameter.shape, values);
+    cli::FiniteWeights finite;
+    trainer.collect_pieces([&](ParameterSpec const& parameter, std::span<float const> values) {
+      finite.check(parameter, values);
+      hash.append(parameter.name, parameter.shape, values);
     });
     if (!root) return;
     done_.weights_hash = hash.digest();
@@ -295,7 +297,17 @@ class Training {
   void begin_window() {
     window_ = Clock::now();
     cpu_before_ = cli::cpu_seconds();
+    busy_before_ = cli::busy_core_seconds();
     if (watch_) watch_->begin();
+  }
+
+  void end_window() {
+    constexpr double enough_s = 0.3;  // the clock ticks every 10 ms
+    double const took = seconds(window_, Clock::now());
+    auto const busy = cli::busy_core_seconds();
+    if (!busy || !busy_before_ || took < enough_s) return;
+    double const others = *busy - *busy_before_ - (cli::cpu_seconds() - cpu_before_);
+    done_.other_load = std::max(0.0, others) / (took * cli::core_count());
   }
 
   std::int64_t planned() const { return fixed_ > 0 ? fixed_ : steps_; }
@@ -325,6 +337,7 @@ class Training {
   Clock::time_point start_, window_;
   std::optional<Clock::time_point> hashed_;
   double cpu_before_ = 0.0;
+  std::optional<double> busy_before_;
   std::optional<cli::GpuWatch> watch_;
 };
 
@@ -415,7 +428,7 @@ Measured measure(Point const& point, Settings const& settings, TokenSource const
     row.status = error.kind() == ErrorKind::out_of_memory ? "oom"
                  : error.kind() == ErrorKind::unsupported ? "refused"  // more ranks than GPUs
                                                           : "failed";
-    row.reason = error.what();
+    row.reason = cli::in_flags(error.what());
   } catch (std::bad_alloc const&) {
     row.status = "oom";
     row.reason = "the system gave no more memory";

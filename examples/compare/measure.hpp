@@ -31,11 +31,13 @@ struct Repeat {
   std::vector<results::EpochLogRow> epochs;  ///< where they say how long
   std::int64_t tokens = 0, unmasked = 0;     ///< of all steps; those that counted
   double final_loss_with_padding = 0.0;
-  double first_step_s = 0.0;        ///< from the start of the row to the end of the first step
-  double total_s = 0.0;             ///< the row from its start to its hash
-  double window_s = 0.0;            ///< of the host, between its reading the reports around the timed steps
-  double cpu_seconds = 0.0;         ///< of the whole process in that time
-  std::optional<cli::GpuUse> gpus;  ///< of its GPUs in that time, where it was long enough
+  double first_step_s = 0.0;         ///< from the start of the row to the end of the first step
+  double total_s = 0.0;              ///< the row from its start to its hash
+  double window_s = 0.0;             ///< host time between the reports before and after the timed steps
+  double cpu_seconds = 0.0;          ///< CPU time of the process during window_s
+  std::optional<double> other_load;  ///< share of all core time that other programs used during window_s,
+                                     ///< if that was long enough to tell
+  std::optional<cli::GpuUse> gpus;   ///< use of its GPUs during window_s, if long enough
   std::int64_t peak_device = 0, arena_device = 0, arena_host = 0;  ///< bytes, the largest over ranks
   std::int64_t peak_nvme = 0;                                      ///< bytes of a file, likewise
   double nvme_read = 0.0, nvme_written = 0.0;                      ///< bytes of a step, likewise
@@ -64,6 +66,10 @@ struct Measured {
   std::string schedule_hash;
   cli::Prediction predicted;
   std::vector<Repeat> repeats;
+
+  // Set by note_twins for rows that are one program.
+  std::optional<std::size_t> program;  ///< index of the first row of that program; empty: no other row
+  double twins_differ = 0.0;           ///< the lead of the fastest of them over the slowest, as a share
 
   bool ok() const { return status == "ok"; }
   /// The median over repeats.

@@ -15,9 +15,7 @@
 #include <thread>
 
 #include "tessera/io/file.hpp"
-#include "tessera/io/model_weights.hpp"
 
-#include "common/outputs.hpp"
 #include "common/program.hpp"
 #include "report/pages.hpp"
 
@@ -59,6 +57,10 @@ Row flat(results::Document const& document) {
       if (!field.value().is_structured()) flat_row[field.key()] = field.value();
     list.push_back(std::move(flat_row));
   }
+  // A column has one type: "dp" is text, so the stages are text too if a row has it.
+  if (std::ranges::any_of(list, [](Row const& row) { return row.at("stage").is_string(); }))
+    for (Row& row : list)
+      if (row.at("stage").is_number()) row["stage"] = std::to_string(row.at("stage").get<int>());
   return list;
 }
 
@@ -161,17 +163,14 @@ fs::path Outputs::run_folder(Point const& point, std::size_t run) const {
   return experiment_folder(point) / ("run" + std::to_string(run));
 }
 
-Outputs::Outputs(Settings const& settings, std::vector<Point> const& points)
+Outputs::Outputs(Settings const& settings, std::vector<Point> const& points, cli::ProgramFiles const& read)
     : settings_(settings), json_(settings.json), csv_(settings.csv) {
-  std::vector<cli::NamedPath> inputs = cli::data_paths(settings.data);
-  if (!settings.init.empty())
-    for (auto const& file : weights_files(settings.init)) inputs.emplace_back("--init", file);
   if (is_named()) {
-    std::vector<cli::NamedPath> const outputs = {{"--json", json_}, {"--csv", csv_}};
-    cli::check_distinct(outputs);
-    cli::check_apart(outputs, inputs);
-    for (auto const& path : {json_, csv_})
-      if (!path.empty() && path != "-") check_writable(path);
+    for (auto const& path : {json_, csv_}) {
+      if (path.empty() || path == "-") continue;
+      check_writable(path);
+      if (!is_stream(path)) hold(path);
+    }
     return;
   }
   std::string const stem = stem_of(settings);
@@ -183,7 +182,7 @@ Outputs::Outputs(Settings const& settings, std::vector<Point> const& points)
   csv_ = name(stem, ".csv");
   report_ = name("report", ".html");
   if (settings.format == "flat" && stem != "compare") document_ = name("compare", ".json");
-  auto const check_file = [&](fs::path const& path) { cli::check_apart({{"--output-dir", path}}, inputs); };
+  auto const check_file = [&](fs::path const& path) { read.check({{"--output-dir", path}}); };
   check_writable_folder(settings.output_dir);
   std::vector<fs::path> files = {json_, csv_, report_};
   if (!document_.empty()) files.push_back(document_);
@@ -203,6 +202,12 @@ Outputs::Outputs(Settings const& settings, std::vector<Point> const& points)
   }
   make_folder(settings.output_dir);
   folder_ = locked(settings.output_dir);
+}
+
+void Outputs::hold(fs::path const& path) {
+  v0::detail::Descriptor& file = held_[path == csv_];
+  file = v0::detail::Descriptor(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  if (file) v0::detail::lock_for_run(file.get(), path);
 }
 
 bool Outputs::kept(fs::path const& path) const {
@@ -240,8 +245,13 @@ void Outputs::update(results::Document const& document, std::vector<Measured> co
   if (!found_) return;
   try {
     write_logs(measured);
-    if (!json_.empty() && !is_stream(json_)) write_file(json_, json_text(settings_, document));
-    if (!csv_.empty() && !is_stream(csv_)) write_file(csv_, csv_text(settings_, document));
+    auto const write = [&](fs::path const& path, std::string const& text) {
+      if (path.empty() || is_stream(path)) return;
+      write_file(path, text);
+      if (is_named()) hold(path);
+    };
+    write(json_, json_text(settings_, document));
+    write(csv_, csv_text(settings_, document));
     if (!document_.empty()) write_file(document_, text_of(results::to_json(document)));
   } catch (Error const& error) {
     if (error.kind() != ErrorKind::failed) throw;

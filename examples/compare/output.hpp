@@ -10,6 +10,7 @@
 #include "tessera/data/file_bytes.hpp"
 #include "tessera/io/results.hpp"
 
+#include "common/outputs.hpp"
 #include "compare/measure.hpp"
 
 namespace tessera {
@@ -20,9 +21,10 @@ namespace compare {
 /// streams get their document once, at the end.
 class Outputs {
  public:
-  /// Refuses, before anything is trained, every output that could not be written, and a folder in which
-  /// another compare is writing. Throws Error(failed or usage) that names the path.
-  Outputs(Settings const& settings, std::vector<Point> const& points);
+  /// Checks every output before training starts. Throws Error(failed or usage), which names the path, if an
+  /// output cannot be written, would overwrite an input, or is in a folder that another compare is writing
+  /// to.
+  Outputs(Settings const& settings, std::vector<Point> const& points, cli::ProgramFiles const& read);
 
   /// After a row: replaces each file by one that holds all rows so far, so that a program that is killed
   /// leaves whole files. What cannot be written is a warning, and tried again after the next row.
@@ -30,6 +32,8 @@ class Outputs {
   /// After the last row. Returns a line for each file. Throws Error(failed) that names the path; a page that
   /// cannot be made or written is a warning, when all else is written.
   std::vector<std::string> finish(results::Document const& document, std::vector<Measured> const& measured);
+  /// Returns the path of the HTML page; empty if the output files were named.
+  std::filesystem::path const& report() const { return report_; }
 
  private:
   bool is_named() const { return !settings_.json.empty() || !settings_.csv.empty(); }
@@ -40,6 +44,8 @@ class Outputs {
   /// comparison, go.
   void write_logs(std::vector<Measured> const& measured);
   std::string write_report(std::string const& command) const;
+  /// Locks a named file against other runs until it is replaced.
+  void hold(std::filesystem::path const& path);
   /// Whether a file of an earlier comparison holds more than what was measured now.
   bool kept(std::filesystem::path const& path) const;
 
@@ -47,7 +53,7 @@ class Outputs {
   std::string time_;                             // in the names; empty: it is in none
   std::filesystem::path json_, csv_, document_;  // empty: not asked for; the last is beside a flat one
   std::filesystem::path report_;                 // empty where files are named
-  v0::detail::Descriptor folder_;                // locked as long as this process lives
+  v0::detail::Descriptor folder_, held_[2];      // locked until this process ends
   bool found_ = false;                           // a row was measured to its end
   std::size_t rows_logged_ = 0, logs_ = 0;
 };

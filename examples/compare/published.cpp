@@ -33,7 +33,7 @@ struct Figure {
   enum class Epochs { any, of_samples, all } epochs = Epochs::any;  ///< which ours must have as published
 };
 
-constexpr double gibi = 1.0 / 1024.0;  // of 2^20 bytes
+constexpr double decimal_gb = 1024.0 * 1024.0 / 1e9;  // of 2^20 bytes; the published programs divide by 10^9
 constexpr auto figures = std::to_array<Figure>({
     {"tokens_per_sec", "tok/s", "median_tokens_per_sec", 1.0, 0},
     {"tokens_per_sec_per_gpu", "tok/s a rank", "tokens_per_sec_per_rank", 1.0, 0},
@@ -43,10 +43,11 @@ constexpr auto figures = std::to_array<Figure>({
     {"epoch_s", "s/epoch", "avg_epoch_time_s", 1.0, 2, nullptr, Figure::By::one, Figure::Epochs::of_samples},
     {"samples_per_sec", "samples/s", "samples_per_sec", 1.0, 2},
     {"peak_mb", "peak MB", "peak_gpu_mem_mb", 1.0, 0, "planned_gpu_mem_mb"},
-    {"peak_gb", "peak GB", "peak_gpu_mem_mb", gibi, 2, "planned_gpu_mem_mb"},
-    {"cpu_gb", "CPU GB", "process_mem_mb", gibi, 1},
+    {"peak_gb", "peak GB", "peak_gpu_mem_mb", decimal_gb, 2, "planned_gpu_mem_mb"},
+    {"cpu_gb", "CPU GB", "process_mem_mb", decimal_gb, 1},
     {"gpu_util_pct", "GPU %", "avg_gpu_util_pct", 1.0, 1},
-    {"power_w_per_gpu", "W a GPU", "avg_power_w", 1.0, 0, nullptr, Figure::By::per_rank},
+    {"peak_power_w_gpu0", "peak W, GPU 0", "peak_power_w", 1.0, 0, nullptr, Figure::By::per_rank},
+    {"peak_power_w_gpu1", "peak W, GPU 1", "peak_power_w", 1.0, 0, nullptr, Figure::By::per_rank},
     {"temp_start_c", "first C", "temp_start_c", 1.0, 0},
     {"temp_end_c", "last C", "temp_end_c", 1.0, 0},
     {"first_epoch_loss", "loss of epoch 1", "first_epoch_loss", 1.0, 4, nullptr, Figure::By::one,
@@ -123,6 +124,17 @@ std::vector<Figure const*> figures_of(Row const& of) {
   return found;
 }
 
+/// Returns a published figure with the digits that were printed, and its deviation if it has one.
+std::string published_cell(Row const& printed, Figure const& figure) {
+  Row const in_words = printed.value("printed", Row::object());
+  std::string cell = in_words.contains(figure.name) ? in_words.at(figure.name).get<std::string>()
+                                                    : cli::shortest(printed.at("figures").at(figure.name));
+  Row const deviations = printed.value("deviations", Row::object());
+  if (deviations.contains(figure.name))
+    cell += " +- " + cli::fixed(deviations.at(figure.name), figure.decimals + 1);
+  return cell;
+}
+
 /// The cells of a published row: of every figure as published, here, and the ratio.
 cli::Names cells_of(Row const& printed, Row const& row, Row const& of,
                     std::vector<Figure const*> const& known) {
@@ -133,7 +145,7 @@ cli::Names cells_of(Row const& printed, Row const& row, Row const& of,
     std::string const mine = here ? cli::fixed(*here, figure->decimals) : std::string("-");
     bool const has = fitted && printed.at("figures").contains(figure->name);
     double const theirs = has ? printed.at("figures").at(figure->name).get<double>() : 0.0;
-    cells.push_back(has ? cli::fixed(theirs, figure->decimals) : fitted ? "-" : "OOM");
+    cells.push_back(has ? published_cell(printed, *figure) : fitted ? "-" : "OOM");
     cells.push_back(ran || !here ? mine : "(" + mine + ")");
     cells.push_back(ran && here && has ? cli::fixed(*here / theirs, 2) : std::string());
   }
@@ -166,7 +178,9 @@ std::string text_of(Row const& of, std::vector<Row> const& rows, std::string con
     if (printed == nullptr) continue;
     ++repeated;
     table.row(cells_of(*printed, row, of, known));
-    planned = planned || row.at("status") != "ok";
+    planned = planned || (row.at("status") != "ok" && std::any_of(known.begin(), known.end(), [&](auto* one) {
+                            return ours(row, of, *one).has_value();
+                          }));
     threads = threads || row.at("device") == "cpu";
     if (std::any_of(known.begin(), known.end(), [&](auto* one) { return !same_epochs(row, of, *one); }))
       other_epochs = &row;
@@ -175,6 +189,7 @@ std::string text_of(Row const& of, std::vector<Row> const& rows, std::string con
   }
   if (repeated == 0) return {};
   std::string out = table.text(terminal);
+  out += cli::left_out_text(table.left_out(terminal), terminal, "the JSON has them under 'published'");
   auto const say = [&](std::string const& what, cli::Names const& list) {
     if (!list.empty()) out += cli::wrapped(what + ": " + cli::joined(list, "; "), terminal.width) + "\n";
   };
@@ -213,6 +228,7 @@ void add_published(std::vector<Row>& rows, cli::Names const& names) {
       if (printed == nullptr) continue;
       Row found = {{"comparison", name}, {"machine", of.at("machine")}};
       found["figures"] = printed->value("figures", Row::object());
+      found["deviations"] = printed->value("deviations", Row::object());
       found["ratios"] = Row::object();
       for (auto const& [key, value] : found["figures"].items())
         for (Figure const& figure : figures)

@@ -55,19 +55,6 @@ Measured const* scaling_base(Measured const& row, std::vector<Measured> const& a
   return worlds.size() > 1 ? least : nullptr;
 }
 
-/// The earlier row that runs the identical schedule over identical buffers.
-Measured const* twin_of(Measured const& row, std::vector<Measured> const& all, Settings const& settings) {
-  for (Measured const& other : all) {
-    if (&other == &row) break;
-    if (!row.schedule_hash.empty() && other.schedule_hash == row.schedule_hash &&
-        comparable(other, row, settings) && other.point.world() == row.point.world() &&
-        other.point.recipe.names.offload == row.point.recipe.names.offload &&
-        other.planned_device == row.planned_device)
-      return &other;
-  }
-  return nullptr;
-}
-
 /// Every epoch that was ended: times are medians over repeats, of which each has the same losses.
 void add_epochs(Row& row, Measured const& of) {
   std::vector<results::EpochLogRow> const& epochs = of.repeats.front().epochs;
@@ -139,7 +126,7 @@ void add_device_memory(Row& row, std::vector<Repeat> const& repeats) {
 
 void add_measurements(Row& row, Measured const& of, Settings const& settings) {
   std::vector<double> rates, steps, means, medians;
-  double train_s = 0.0, total_s = 0.0, first_s = 0.0, cpu = 0.0, window = 0.0, bytes = 0.0;
+  double train_s = 0.0, total_s = 0.0, first_s = 0.0, window = 0.0, bytes = 0.0;
   std::optional<double> comm = 0.0, exposed = 0.0, waiting = 0.0;
   double const count = static_cast<double>(of.repeats.size());
   std::int64_t peak = 0, arena = 0, host = 0, resident = -1;
@@ -153,7 +140,6 @@ void add_measurements(Row& row, Measured const& of, Settings const& settings) {
     train_s += repeat.timed.total_s;
     total_s += repeat.total_s;
     first_s += repeat.first_step_s / count;
-    cpu += repeat.cpu_seconds;
     window += repeat.window_s;
     bytes = std::max(bytes, repeat.comm_bytes);
     comm = plus(comm, repeat.comm_s);
@@ -177,7 +163,9 @@ void add_measurements(Row& row, Measured const& of, Settings const& settings) {
     row["unsteady"] = cli::or_null(is_unsteady(of));
     row["samples_per_sec"] = rate / static_cast<double>(of.point.sequence);
     row["train_time_s"] = train_s;
-    row["avg_cpu_util_pct"] = window > 0.0 ? Row(100.0 * cpu / (window * cli::core_count())) : Row(nullptr);
+    row["avg_cpu_util_pct"] = window > 0.0 ? Row(100.0 * own_load(of)) : Row(nullptr);
+    if (auto const others = other_load(of)) row["other_cpu_util_pct"] = 100.0 * *others;
+    row["disturbed"] = other_load(of) ? Row(is_disturbed(of)) : Row(nullptr);
     row["comm_bytes_per_step"] = static_cast<std::int64_t>(std::llround(bytes));
     row["comm_time_s"] = comm ? Row(*comm / count) : Row(nullptr);
     row["comm_exposed_s"] = exposed ? Row(*exposed / count) : Row(nullptr);
@@ -257,7 +245,7 @@ Row row_of(Measured const& of, Measured const* base, std::vector<Measured> const
     if (auto const updates = rate_of_updates(of); of.ok() && updates)
       row["prediction_error_pct"] = 100.0 * (*rate / *updates - 1.0);
   }
-  if (Measured const* twin = twin_of(of, all, settings)) row["same_program_as"] = twin->point.experiment;
+  if (of.program && &all[*of.program] != &of) row["same_program_as"] = all[*of.program].point.experiment;
   if (of.ok()) {
     double const rate = of.tokens_per_second();
     auto const ceiling = of.trainable && of.trainable != of.params
@@ -370,11 +358,72 @@ std::optional<double> rate_of_updates(Measured const& row) {
   return row.tokens_per_second() * (seconds / steps) * (updates / updating_seconds);
 }
 
+std::optional<double> other_load(Measured const& row) {
+  double sum = 0.0;
+  for (Repeat const& repeat : row.repeats) {
+    if (!repeat.other_load) return std::nullopt;
+    sum += *repeat.other_load;
+  }
+  return row.repeats.empty() ? std::nullopt : std::optional(sum / static_cast<double>(row.repeats.size()));
+}
+
+double own_load(Measured const& row) {
+  double cpu = 0.0, window = 0.0;
+  for (Repeat const& repeat : row.repeats) {
+    cpu += repeat.cpu_seconds;
+    window += repeat.window_s;
+  }
+  return window > 0.0 ? cpu / (window * cli::core_count()) : 0.0;
+}
+
+bool is_disturbed(Measured const& row) {
+  auto const others = other_load(row);
+  RecipeTable const& recipe = row.point.recipe;
+  bool const by_host = recipe.device == Cpu::name || recipe.names.offload != "none";
+  return others && by_host && cli::is_disturbed(own_load(row), *others);
+}
+
+bool is_ranked(Measured const& row) { return row.ok() && !skips_much(row) && !is_disturbed(row); }
+
+void note_twins(std::vector<Measured>& measured) {
+  Measured& last = measured.back();
+  auto const is_twin = [&](Measured const& other) {
+    Point const &a = last.point, &b = other.point;
+    bool same = !last.schedule_hash.empty() && other.schedule_hash == last.schedule_hash &&
+                a.model == b.model && a.sequence == b.sequence && a.split.ranks == b.split.ranks &&
+                a.split.batch == b.split.batch && a.split.accumulation == b.split.accumulation &&
+                other.planned_device == last.planned_device;
+    for_each_slot([&]<class Slot>(Slot) {
+      if (!std::is_same_v<Slot, slot::sharding>)
+        same = same && a.recipe.names.*Slot::field == b.recipe.names.*Slot::field;
+    });
+    return same;
+  };
+  std::vector<Measured*> twins;
+  for (Measured& other : measured)
+    if (&other != &last && is_twin(other)) twins.push_back(&other);
+  if (twins.empty()) return;
+  std::size_t const first = static_cast<std::size_t>(twins.front() - measured.data());
+  twins.push_back(&last);
+  double least = 0.0, most = 0.0;
+  for (Measured const* twin : twins) {
+    if (!twin->ok()) continue;
+    double const rate = twin->tokens_per_second();
+    least = least > 0.0 ? std::min(least, rate) : rate;
+    most = std::max(most, rate);
+  }
+  for (Measured* twin : twins) {
+    twin->program = first;
+    twin->twins_differ = least > 0.0 ? most / least - 1.0 : 0.0;
+  }
+}
+
 std::optional<double> speedup_uncertainty(Measured const& row, Measured const& base) {
   if (&row == &base) return 0.0;
   auto const of_row = spread_of(row), of_base = spread_of(base);
-  if (!of_row || !of_base) return std::nullopt;
-  return std::max(1.0, row.tokens_per_second() / base.tokens_per_second()) * (*of_row + *of_base);
+  if (!of_row || !of_base || is_disturbed(row) || is_disturbed(base)) return std::nullopt;
+  return std::max(1.0, row.tokens_per_second() / base.tokens_per_second()) *
+         (std::max(*of_row, row.twins_differ) + std::max(*of_base, base.twins_differ));
 }
 
 bool is_faster(Measured const& one, Measured const& other) {

@@ -48,8 +48,24 @@ std::int64_t timed_skips(Measured const& row);
 bool skips_much(Measured const& row);
 /// Tokens a second of the timed steps that updated, which is what a prediction is of; nothing where none did.
 std::optional<double> rate_of_updates(Measured const& row);
-/// By how much one row's speed over another's may be off: both spreads, times the speed or 1, whichever is
-/// more. Nothing where one of them is not known.
+/// Returns the share of all core time that this program used during a row's timed steps. other_load returns
+/// the share of other programs, or nothing if a repeat is too short to tell.
+double own_load(Measured const& row);
+std::optional<double> other_load(Measured const& row);
+/// Checks whether other programs used too much CPU time for the row's rate to be ranked. Rows on a GPU
+/// without offload are never disturbed.
+bool is_disturbed(Measured const& row);
+/// Checks whether the row's rate is compared with other rows: it succeeded, trained and was not disturbed.
+bool is_ranked(Measured const& row);
+/// Compares the last row with the others and records which rows run the identical schedule over identical
+/// buffers. They are one program.
+void note_twins(std::vector<Measured>& measured);
+inline bool are_one_program(Measured const& one, Measured const& other) {
+  return one.program && one.program == other.program;
+}
+/// Returns the uncertainty of a row's speedup over another: both spreads combined, times the larger of the
+/// speedup and 1. For rows that are one program, the spread is at least the difference between them, so that
+/// neither counts as faster. Returns nothing if a spread is unknown or one of the rows was disturbed.
 std::optional<double> speedup_uncertainty(Measured const& row, Measured const& base);
 /// Whether a row is faster than another by more than that.
 bool is_faster(Measured const& one, Measured const& other);

@@ -37,7 +37,8 @@ struct Settings {
   std::filesystem::path init;  ///< empty: a folder's weights, or the seed's
   std::filesystem::path nvme_path, product_plans;
   std::shared_ptr<ProductPlans> plans;  ///< null: the library's first choice
-  bool full = false;
+  bool full = false, pairs = false;
+  bool minute = false;  ///< no flag selects rows or their length, so the run is fitted into a minute
   std::filesystem::path output_dir = "results";
   std::filesystem::path json, csv;  ///< empty: not named
   std::string format = "rows";

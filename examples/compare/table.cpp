@@ -141,7 +141,6 @@ bool is_untold_speedup(Row const& row) {
   return !uncertainty.is_number() || std::fabs(speedup.get<double>() - 1.0) <= uncertainty.get<double>();
 }
 
-/// A number that says less than its digits has a "~" before it: `footnote` explains it.
 /// skips_much of a row of the document, whose first repeat stands for all.
 bool skips_much_row(Row const& row) {
   auto const number = [&](char const* field) {
@@ -151,21 +150,25 @@ bool skips_much_row(Row const& row) {
          cli::steady_share * (number("steps") - number("warmup")) * number("repeats");
 }
 
+bool is_disturbed_row(Row const& row) { return row.at("disturbed") == true; }
+
+/// Formats a number. "~" marks a number that is less certain than its digits suggest; see `footnote`.
 std::string cell(Row const& row, Shown const& shown) {
   Row const& value = row.at(shown.field);
   if (!value.is_number()) return "-";
   if (shown.field == std::string_view("speedup") && is_untold_speedup(row)) return "~1.0";
   bool const rate = shown.best == Best::fastest;
-  return (rate && (is_unsteady_row(row) || skips_much_row(row)) ? "~" : "") +
+  return (rate && (is_unsteady_row(row) || skips_much_row(row) || is_disturbed_row(row)) ? "~" : "") +
          cli::fixed(value.get<double>() * shown.factor, shown.decimals);
 }
 
 std::string footnote(std::vector<Row> const& rows) {
   auto const is_ok = [](Row const& row) { return row.at("status") == "ok"; };
-  std::size_t unsteady = 0, skipping = 0, untold = 0;
+  std::size_t unsteady = 0, skipping = 0, disturbed = 0, untold = 0;
   for (Row const& row : rows) {
     skipping += is_ok(row) && skips_much_row(row) ? 1 : 0;
     unsteady += is_ok(row) && is_unsteady_row(row) ? 1 : 0;
+    disturbed += is_ok(row) && is_disturbed_row(row) ? 1 : 0;
     untold += is_ok(row) && is_untold_speedup(row) ? 1 : 0;
   }
   cli::Names parts;
@@ -175,17 +178,22 @@ std::string footnote(std::vector<Row> const& rows) {
   if (skipping > 0)
     parts.push_back(std::to_string(skipping) + (skipping == 1 ? " row" : " rows") +
                     " updated nothing in more than 5% of the timed steps");
-  if (untold > 0) parts.push_back("a speedup of ~1.0 is within what its row and the base vary by");
+  if (disturbed > 0)
+    parts.push_back(std::to_string(disturbed) + (disturbed == 1 ? " row" : " rows") +
+                    " shared the processor with other programs");
+  if (untold > 0)
+    parts.push_back("a speedup of ~1.0 is within what its row and the base vary by" +
+                    std::string(disturbed > 0 ? ", or of a row that was disturbed so" : ""));
   return parts.empty() ? std::string() : "~ " + cli::joined(parts, "; ");
 }
 
-/// For each row of a table whether it has the best value of a column, as far as the rows can be told apart:
-/// of speed, whether none is faster by more than they vary, and its steps updated something. No row where
-/// that is all of them.
+/// Marks the rows of a table that are best in a column. For speed, a row is best if it trained and no row is
+/// faster by more than they vary. Rows that are one program are marked together. Marks no row if all would be
+/// marked.
 std::vector<bool> marks(Shown const& shown, TableRows const& table, std::vector<Measured> const& measured,
                         std::vector<Row> const& rows) {
   auto const counts = [&](std::size_t row) {
-    return measured[row].ok() && !(shown.best == Best::fastest && skips_much(measured[row]));
+    return shown.best == Best::fastest ? is_ranked(measured[row]) : measured[row].ok();
   };
   auto const better = [&](std::size_t one, std::size_t other) {
     if (shown.best == Best::fastest) return is_faster(measured[one], measured[other]);
@@ -199,7 +207,11 @@ std::vector<bool> marks(Shown const& shown, TableRows const& table, std::vector<
     for (std::size_t const other : table)
       beaten = beaten || (counts(other) && counts(at) && better(other, at));
     marked.push_back(counts(at) && !beaten);
-    told = told || beaten;
+  }
+  for (std::size_t line = 0; line < table.size(); ++line) {
+    for (std::size_t other = 0; other < table.size() && !marked[line]; ++other)
+      marked[line] = marked[other] && are_one_program(measured[table[line]], measured[table[other]]);
+    told = told || (counts(table[line]) && !marked[line]);
   }
   return told ? marked : std::vector<bool>(table.size(), false);
 }
@@ -214,12 +226,21 @@ std::string hash_class(Measured const& row) {
          std::to_string(point.sequence) + "/" + std::to_string(row.repeats.front().hashed_after);
 }
 
-/// The names of rows, the first three of many.
+/// Returns the names of rows, at most three of them. Rows that are one program count as one: "A = B".
 std::string names_of(std::vector<Measured const*> const& rows) {
   cli::Names names;
-  for (Measured const* row : rows)
-    if (names.size() < 3) names.push_back(row->point.experiment);
-  std::size_t const more = rows.size() - names.size();
+  std::size_t more = rows.size();
+  for (auto row = rows.begin(); row != rows.end() && names.size() < 3; ++row) {
+    auto const is_twin = [&](Measured const* other) { return are_one_program(**row, *other); };
+    if (std::any_of(rows.begin(), row, is_twin)) continue;
+    std::string& name = names.emplace_back((*row)->point.experiment);
+    --more;
+    for (auto other = row + 1; other != rows.end(); ++other)
+      if (is_twin(*other)) {
+        name += " = " + (*other)->point.experiment;
+        --more;
+      }
+  }
   return cli::joined(names) + (more > 0 ? " and " + std::to_string(more) + " more" : std::string());
 }
 
@@ -230,25 +251,53 @@ std::vector<Measured const*> rows_that_are_ok(std::vector<Measured> const& measu
   return rows;
 }
 
-/// A row is the fastest when it is so by more than the rows vary.
-std::string fastest_text(std::vector<Measured> const& measured) {
+/// Reports the rows that other programs disturbed.
+std::string disturbed_text(std::vector<Measured> const& measured) {
   std::vector<Measured const*> rows = rows_that_are_ok(measured);
-  std::erase_if(rows, [](Measured const* row) { return skips_much(*row); });
-  if (rows.size() < 2) return {};
-  std::stable_sort(rows.begin(), rows.end(), [](Measured const* one, Measured const* other) {
+  std::size_t const all = rows.size();
+  std::erase_if(rows, [](Measured const* row) { return !is_disturbed(*row); });
+  if (rows.empty()) return {};
+  double most = 0.0;
+  for (Measured const* row : rows) most = std::max(most, *other_load(*row));
+  return "busy: other programs took up to " + cli::fixed(100.0 * most, 0) + "% of the processor while " +
+         (rows.size() == all ? "every row"
+                             : std::to_string(rows.size()) + " of " + std::to_string(all) + " rows") +
+         " ran. These rows are not ranked: " + names_of(rows) +
+         "; compare again when the other programs have ended\n";
+}
+
+/// Names the fastest row, if its lead is larger than the rows vary, together with the rows of the same
+/// program.
+std::string fastest_text(std::vector<Measured> const& measured) {
+  std::vector<Measured const*> const ok = rows_that_are_ok(measured);
+  if (ok.size() < 2) return {};
+  auto const is_twin_of_first = [&](Measured const* row) { return are_one_program(*ok.front(), *row); };
+  if (std::all_of(ok.begin() + 1, ok.end(), is_twin_of_first))
+    return "fastest: none, all " + std::to_string(ok.size()) + " rows are one program: " + names_of(ok) +
+           "\n";
+  std::vector<Measured const*> ranked = ok;
+  std::erase_if(ranked, [](Measured const* row) { return !is_ranked(*row); });
+  if (ranked.size() < 2) return {};
+  std::stable_sort(ranked.begin(), ranked.end(), [](Measured const* one, Measured const* other) {
     return one->tokens_per_second() > other->tokens_per_second();
   });
-  Measured const& first = *rows.front();
+  Measured const& first = *ranked.front();
   auto const spread = spread_of(first);
   if (!spread) return "fastest: not told by one timed step a row; give more --steps, or --repeat\n";
-  std::erase_if(rows, [&](Measured const* row) { return is_faster(first, *row); });
+  std::erase_if(ranked, [&](Measured const* row) { return is_faster(first, *row); });
+  std::vector<Measured const*> fastest = ranked;
+  for (Measured const* row : ok)
+    if (std::find(fastest.begin(), fastest.end(), row) == fastest.end() &&
+        std::any_of(ranked.begin(), ranked.end(),
+                    [&](Measured const* other) { return are_one_program(*row, *other); }))
+      fastest.push_back(row);
   std::string const rate = cli::grouped(std::llround(first.tokens_per_second())) + " +- " +
                            cli::grouped(std::llround(*spread * first.tokens_per_second())) + " tok/s";
-  if (rows.size() == 1)
+  if (fastest.size() == 1)
     return "fastest: " + first.point.experiment + " with " + rate + " and " +
            cli::fixed(cli::mebibytes(first.repeats.front().peak_device), 2) + " MB a rank\n";
-  return "fastest: " + std::to_string(rows.size()) + " rows differ by less than they vary, up to " + rate +
-         ": " + names_of(rows) + "\n";
+  return "fastest: " + std::to_string(fastest.size()) + " rows differ by less than they vary, up to " + rate +
+         ": " + names_of(fastest) + "\n";
 }
 
 std::string smallest_text(std::vector<Measured> const& measured) {
@@ -351,8 +400,8 @@ std::string verdict(std::vector<Measured> const& measured, std::vector<Row> cons
         (inexact == 0 ? terminal.green("planned = peak to the byte in all " + std::to_string(exact) + " rows")
                       : terminal.red("planned and peak differ in " + std::to_string(inexact) + " rows")) +
         "\n";
-  out += skipped_text(measured) + predicted_text(measured, rows) + fastest_text(measured) +
-         smallest_text(measured);
+  out += skipped_text(measured) + disturbed_text(measured) + predicted_text(measured, rows) +
+         fastest_text(measured) + smallest_text(measured);
   out += "rows:";
   for (char const* status : {"ok", "oom", "refused", "failed"})
     if (counts[status] > 0) out += " " + std::to_string(counts[status]) + " " + status + ",";
@@ -408,10 +457,7 @@ std::string table_text(std::vector<Measured> const& measured, std::vector<Row> c
     }
   }
   std::string out = text.text(terminal);
-  if (cli::Names const left_out = text.left_out(terminal); !left_out.empty())
-    out += cli::wrapped("left out for want of width: " + cli::joined(left_out) + "; JSON and CSV have them",
-                        terminal.width) +
-           "\n";
+  out += cli::left_out_text(text.left_out(terminal), terminal, "JSON and CSV have them");
   if (std::string const note = footnote(rows); !note.empty())
     out += cli::wrapped(note, terminal.width) + "\n";
   return out + "\n" + verdict(measured, rows, terminal);

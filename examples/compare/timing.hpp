@@ -2,6 +2,7 @@
 // What the timed steps of a training took.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -32,6 +33,10 @@ struct TimedSteps {
 /// A sum that is known where all of its parts are.
 inline std::optional<double> plus(std::optional<double> sum, std::optional<double> part) {
   return sum && part ? std::optional(*sum + *part) : std::nullopt;
+}
+
+inline double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 }  // namespace compare

@@ -21,6 +21,7 @@
 #include "common/machine.hpp"
 #include "common/matrix.hpp"
 #include "common/nvme_folder.hpp"
+#include "common/outputs.hpp"
 #include "common/terminal.hpp"
 #include "common/values.hpp"
 #include "plan/limits.hpp"
@@ -218,11 +219,11 @@ cli::Json json_of(std::vector<Judged> const& rows, MemoryLimit const& limit, std
 
 constexpr char fitness_examples[] = R"(Examples:
   info --fitness --model gpt2-xl                    this machine
-  info --fitness --model gpt2-xl --device cuda --memory 80GB --ranks 4 --sequence 1024
-  info --fitness --model meta-llama/Llama-2-13b-hf --device cuda --memory 80GB --host-memory 512GB --ranks 1 --json -
+  info --fitness --model gpt2-xl --device cuda --memory 80GiB --ranks 4 --sequence 1024
+  info --fitness --model meta-llama/Llama-2-13b-hf --device cuda --memory 80GiB --host-memory 512GiB --ranks 1 --json -
 
 Every figure is planned, nothing is measured and nothing allocated; docs/programs.md has the bounds of each class.
-Exit codes: 0 when some strategy fits, 5 when none does, 2 usage, 3 settings or every strategy refused.
+The exit code is 0 when some strategy fits, 5 when none does, and 3 when every one was refused.
 )";
 
 }  // namespace
@@ -245,6 +246,7 @@ int fitness(int argc, char const* const* argv) {
   if (!line.given("--models"))
     cli::refuse("--fitness is of a model, and none is named; give --model gpt2, or sizes such as --model " +
                 std::string("layers=12,heads=12,channels=768"));
+  cli::ProgramFiles(line, cli::folders_of(matrix.models)).check();
   std::vector<cli::Point> const points = cli::make_matrix(matrix, 0, 256, &unsupported_reason);
   cli::check_nvme_path(given.nvme_path);
   if (!json.empty() && json != "-") check_writable(json);

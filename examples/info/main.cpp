@@ -23,6 +23,7 @@
 #include "common/gpus.hpp"
 #include "common/machine.hpp"
 #include "common/models.hpp"
+#include "common/outputs.hpp"
 #include "common/program.hpp"
 #include "common/terminal.hpp"
 #include "common/values.hpp"
@@ -285,8 +286,13 @@ int run(int argc, char const* const* argv) {
     });
   };
   if (asks("--fitness")) return fitness(static_cast<int>(words.size()), words.data());
-  if (asks("--measure")) return measure(static_cast<int>(words.size()), words.data());
+  if (asks("--measure")) {
+    std::vector<char const*> const help = {argv[0], "--help"};  // --measure needs no file for --help
+    std::vector<char const*> const& given = asks("--help") || asks("-h") ? help : words;
+    return measure(static_cast<int>(given.size()), given.data());
+  }
   if (!line.parse(static_cast<int>(words.size()), words.data())) return 0;
+  cli::ProgramFiles(line).check();
   if (!json.empty() && json != "-") check_writable(json);
 
   std::error_code code;

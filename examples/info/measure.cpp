@@ -27,6 +27,7 @@
 #include "common/machine_times.hpp"
 #include "common/models.hpp"
 #include "common/nvme_folder.hpp"
+#include "common/outputs.hpp"
 #include "common/statistics.hpp"
 #include "common/step_times.hpp"
 
@@ -342,17 +343,19 @@ int measure(int argc, char const* const* argv) {
     for (char const* flag : {"--batch", "--sequence"})
       if (line.given(flag))
         cli::refuse(std::string(flag) + " is of a model, and none is named; give --model");
+  if (!model.empty()) what.model = cli::model_choice("--model", model);
+  cli::ProgramFiles(line, {what.model ? what.model->folder : std::filesystem::path()}).check();
   check_writable(file);
   cli::check_nvme_path(what.nvme_path);
   need_device(what.device);
   for (std::string const& precision : what.precisions) {
     RecipeTable const recipe = parse_recipe({.device = what.device, .precision = precision});
-    if (auto const rule = broken_rule(recipe)) throw Error(ErrorKind::config, std::string(*rule));
+    if (auto const rule = broken_rule(recipe))
+      throw Error(ErrorKind::config, cli::in_flags(std::string(*rule)));
     if (auto const reason = unavailable_reason(recipe)) throw Error(ErrorKind::unsupported, *reason);
   }
   if (what.ranks.empty()) what.ranks = usual_ranks(what.device);
   if (!model.empty()) {
-    what.model = cli::model_choice("--model", model);
     if (auto const reason = cli::model_refusal(*what.model)) throw Error(ErrorKind::config, *reason);
     for (auto& [name, number] : what.model->sizes.numbers)
       if (name == "layers") number = std::min(number, 2.0);

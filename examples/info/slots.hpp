@@ -13,6 +13,8 @@
 #include "tessera/policy/rules.hpp"
 #include "tessera/policy/table.hpp"
 
+#include "common/values.hpp"
+
 namespace tessera {
 inline namespace v0 {
 namespace info {
@@ -45,7 +47,7 @@ Slot slot_report(std::string_view device, Availability const& unavailable) {
       names.*S::field = name;
       RecipeTable const recipe = parse_recipe(names);
       auto const rule = broken_rule(recipe);
-      auto const now = rule ? std::optional<std::string>(*rule) : unavailable(recipe);
+      auto const now = rule ? std::optional(cli::in_flags(std::string(*rule))) : unavailable(recipe);
       if (!reason || !now) reason = now;
       if (!now) break;
     }

@@ -26,12 +26,14 @@ class GrowingFile {
   explicit GrowingFile(std::filesystem::path path) : path_(std::move(path)) {
     attempt([&] {
       bool const standard = path_ == "-";
-      file_ = v0::detail::Descriptor(
-          standard ? ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3)
-                   : ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+      file_ = v0::detail::Descriptor(standard ? ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3)
+                                              : ::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
       if (!file_) v0::detail::file_error(path_, "write", errno);
       struct stat status {};
       stream_ = standard || ::fstat(file_.get(), &status) != 0 || !S_ISREG(status.st_mode);
+      if (stream_) return;
+      v0::detail::lock_for_run(file_.get(), path_);
+      if (::ftruncate(file_.get(), 0) != 0) v0::detail::file_error(path_, "empty the file", errno);
     });
   }
 

@@ -53,10 +53,9 @@ constexpr char examples[] =
     "  monitor --marks t.json -- train --trace t.json --trace-steps 100 --steps 110\n"
     "  monitor --pid 1234               until that process ends\n"
     "  monitor --seconds 60 --csv -     for a minute, rows on standard output\n"
-    "The exit code is the command's, 128 + N where signal N ended it; without a command 0, and 129, 130 or "
-    "143\n"
-    "when interrupted. 1: a file could not be written; 2: wrong command line, or no such command or "
-    "process; 4: marks that say nothing of this run.\n";
+    "\nThe exit code is the command's, 128 + N where signal N ended it. Of monitor itself 2 is also no such "
+    "command "
+    "or\nprocess, and 4 marks that say nothing of this run.\n";
 
 struct Settings {
   double interval_ms = 10.0, cpu_interval_ms = 100.0, seconds = 0.0;
@@ -115,7 +114,6 @@ class Signals {
     // A shell without job control starts what runs in the background deaf to Ctrl-C, and who ignores SIGCHLD
     // is not told that a child ended.
     for (int const number : {SIGINT, SIGTERM, SIGCHLD}) ::signal(number, SIG_DFL);
-    ::signal(SIGPIPE, SIG_IGN);  // a reader that goes is then an error of the file, and the command goes on
     file_ = v0::detail::Descriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   }
   int file() const { return file_.get(); }
@@ -363,8 +361,9 @@ class Run {
                        " samples every " + cli::shortest(settings_.interval_ms) + " ms, " +
                        cli::grouped(deadlines_.late()) + " late by more than that, " +
                        cli::grouped(deadlines_.missed()) + " left out\n";
-    text += "own CPU " + cli::fixed(own, 3) + " s, " + cli::fixed(wall > 0.0 ? 100.0 * own / wall : 0.0, 1) +
-            "% of a core, " + cli::fixed(samples > 0.0 ? 1e6 * own / samples : 0.0, 0) + " us a sample\n";
+    text += "own CPU " + cli::fixed(own, 3) + " s, " +
+            (wall > 0.0 ? cli::fixed(100.0 * own / wall, 1) : std::string("-")) + "% of a core, " +
+            (samples > 0.0 ? cli::fixed(1e6 * own / samples, 0) : std::string("-")) + " us a sample\n";
     if (!gpus_) text += "no GPUs: " + v0::detail::printable(gpus_.reason(), gpus_.reason().size()) + "\n";
     std::cerr << text << sampler_.table(terminal_.width) << phases_text_ << std::flush;
   }
@@ -440,7 +439,7 @@ int run(int argc, char** argv) {
                   " a file");
   if (settings.marks.empty() && line.given("--marks-rank"))
     cli::refuse("--marks-rank says whose marks are read, and none are; give --marks FILE");
-  cli::check_distinct({{"--csv", settings.csv}, {"--json", settings.json}, {"--marks", settings.marks}});
+  cli::ProgramFiles(line).check();
   for (auto const* const file : {&settings.csv, &settings.json}) {
     if (file->empty()) continue;
     std::error_code code;

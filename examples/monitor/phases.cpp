@@ -171,7 +171,8 @@ std::string PhaseFigures::table(int width) const {
   }
   cli::Terminal terminal;
   terminal.width = width;
-  return text + table.text(terminal);
+  return text + table.text(terminal) +
+         cli::left_out_text(table.left_out(terminal), terminal, "what --json writes has them");
 }
 
 void check_overlap(std::string const& path, cli::Marks const& marks, std::int64_t begin, std::int64_t end) {

@@ -104,6 +104,12 @@ Planned const* pick(std::vector<Planned> const& rows, std::string const& of, Pre
   return best;
 }
 
+Planned const* pick_by_what_is_known(std::vector<Planned> const& rows, std::string const& of,
+                                     Preference preferred) {
+  if (Planned const* best = pick(rows, of, preferred)) return best;
+  return pick(rows, of, preferred == Preference::efficiency ? Preference::memory : Preference::simple);
+}
+
 std::string picked_text(Planned const& row) {
   auto const there = [&](Tier tier, char const* where) {
     return row.on(tier) > 0 ? " and " + bytes_text(row.on(tier)) + where : std::string();
@@ -118,6 +124,8 @@ std::string picked_text(Planned const& row) {
 std::string advice_text(std::vector<Planned> const& rows, Planned const& picked, Preference preferred) {
   if (preferred == Preference::simple) return {};
   std::string out;
+  if (preferred != Preference::memory && !picked.predicted.tokens_per_second())
+    out += "  picked by bytes: no row that fits has a predicted step, " + picked.predicted.reason + "\n";
   std::string const of = family(picked.point);
   std::set<int> stages;
   Planned const *lowest = nullptr, *offloaded = nullptr;
@@ -135,7 +143,7 @@ std::string advice_text(std::vector<Planned> const& rows, Planned const& picked,
     add_pattern(out, "speed is critical: the lowest stage that fits", lowest, picked);
   if (preferred == Preference::memory)
     add_pattern(out, "memory is critical: ZeRO-3 with offload", offloaded, picked);
-  if (preferred == Preference::efficiency)
+  if (preferred == Preference::efficiency && picked.predicted.tokens_per_second())
     out += "  follows the pattern 'the most tokens a second for each GB of peak memory'\n";
   if (Planned const* fastest = pick(rows, of, Preference::speed); fastest && fastest != &picked) {
     if (!picked.predicted.step_s) {

@@ -28,6 +28,11 @@ inline constexpr double equal_share = 0.1;
 /// takes the least elsewhere. Nothing when none fits, or no step is predicted where that matters.
 Planned const* pick(std::vector<Planned> const& rows, std::string const& family, Preference preferred);
 
+/// Same as `pick`. If no fitting row has a predicted step, decides by bytes: for speed it returns the
+/// simplest row that fits, for efficiency the one with the fewest bytes.
+Planned const* pick_by_what_is_known(std::vector<Planned> const& rows, std::string const& family,
+                                     Preference preferred);
+
 /// "zs2_bf16_ranks2_bs4_sl128, 23.1 MiB a rank and ..., 12,345 tok/s predicted".
 std::string picked_text(Planned const& row);
 

@@ -16,7 +16,8 @@ namespace planning {
 
 void add_limit_flags(cli::CommandLine& line, LimitFlags& flags) {
   line.group("Limits");
-  line.bytes("--memory,--memory-per-rank", flags.memory, "what the device of each rank holds, such as 24GB");
+  line.memory("--memory,--memory-per-rank", flags.memory,
+              "what the device of each rank holds, such as 24GiB or 24GB, which are the same");
   cli::add_host_memory_flag(line, flags.host_memory);
   line.bytes("--nvme-memory", flags.nvme_memory,
              "what all ranks together may take of a disk for state on NVMe, such as 2TB");
@@ -38,7 +39,7 @@ Limits limits_of(std::string_view device, LimitFlags const& flags) {
     if (here.device <= 0)
       throw Error(ErrorKind::usage,
                   "this build or this machine has no GPU to ask; say how much memory each has, such as "
-                  "--memory 24GB");
+                  "--memory 24GiB");
     limits.bytes.device = here.device;
     say(bytes_text(here.device) + " for each rank's device" + available);
   }

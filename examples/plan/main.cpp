@@ -2,8 +2,10 @@
 // plan: the bytes of every recipe before anything is allocated, what fits, and what to pick.
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -16,10 +18,12 @@
 #include "common/machine.hpp"
 #include "common/matrix.hpp"
 #include "common/nvme_folder.hpp"
+#include "common/outputs.hpp"
 #include "common/program.hpp"
 #include "common/published_defaults.hpp"
 #include "common/run_flags.hpp"
 #include "common/terminal.hpp"
+#include "compare/published.hpp"
 #include "plan/advice.hpp"
 #include "plan/limits.hpp"
 #include "plan/planning.hpp"
@@ -34,25 +38,28 @@ using cli::Json;
 
 constexpr char examples[] = R"(Examples:
   plan                                              what compare --full needs
-  plan --device cuda --model gpt2-large --ranks 2 --sequence 1024 --memory 24GB
-  plan --device cuda --model gpt2-xl --ranks 8 --memory 40GB --host-memory 512GiB
+  plan --device cuda --model gpt2-large --ranks 2 --sequence 1024 --memory 24GiB
+  plan --device cuda --model gpt2-xl --ranks 8 --memory 40GiB --host-memory 512GiB
   plan --model gpt2 --stages 3 --recompute none,gelu,block --host-memory 64GiB
   plan --model gpt2-medium --precisions bf16 --json plan.json
   plan --model gpt2 --machine machine.json --prefer speed   times of info --measure machine.json
-  plan --model gpt2 --device cuda --memory 24GB --precisions bf16 --machine l4    times of that GPU, scaled
+  plan --model gpt2 --device cuda --memory 24GiB --precisions bf16 --machine l4   times of that GPU, scaled
+  plan --model gpt2 --machine machine.json --samples 1000 --epochs 2           how long two epochs take
   plan --model gpt2 --freeze 'wte|wpe|h\.[0-5]\.'      what training the upper half needs
   plan --model layers=2,heads=2,channels=64 --stages 3 --precisions bf16 --offloads none --schedule
 
 Nothing is allocated, and neither this machine nor this build need have the device. Without --memory and
 --host-memory the limits are what this machine has available; with --memory alone the host and the disk of
 state on NVMe are not limited, which --nvme-memory and --nvme-path say.
-On the CPU the ranks' devices are host memory too.
+On the CPU the ranks' devices are host memory too. Of --memory a GB is a GiB, 2^30 bytes, as in the names of
+GPUs; of the other sizes it is 10^9 bytes. On one rank all stages are one program, so without --stages they
+have one row.
 A + behind the largest batch or sequence: more may fit; ?: a search that took too long.
-Exit codes: 0 when some recipe fits, 5 when none does, 1 when a row could not be planned, 2 usage,
-3 settings or no recipe of this build.
+The exit code is 0 when some recipe fits, 5 when none does, 1 when a row could not be planned, and 3 when every
+recipe was refused.
 )";
 
-/// Flags of compare that change no byte.
+/// Values of flags that compare has and that affect neither memory nor time.
 struct Unused {
   std::int64_t number = 0;
   double real = 0.0;
@@ -64,6 +71,7 @@ struct Settings {
   cli::MatrixFlags matrix;
   std::string defaults = "own";  ///< or the published comparison that they are of
   Unused unused;
+  std::int64_t epochs = 0, samples = 0;  ///< 0: not given
   TrainerOptions trainer;
   std::int64_t vocabulary = 0;
   std::string freeze, lora;  ///< as given; the trainer has what they mean
@@ -93,7 +101,8 @@ Preference preference_of(Settings const& settings) {
 
 void declare(cli::CommandLine& line, Settings& settings) {
   cli::add_matrix_flags(line, settings.matrix);
-  line.custom("--vocabulary", "N", "", "tokens of the vocabulary; else 256, or a named model's own",
+  line.custom("--vocabulary", "N", "",
+              "tokens of the vocabulary; else a named model's own, or 256, that of text",
               [&](std::string const& flag, std::string const& value) {
                 settings.vocabulary = cli::whole_number(flag, value, 1, (std::int64_t{1} << 31) - 1);
               });
@@ -110,6 +119,9 @@ void declare(cli::CommandLine& line, Settings& settings) {
               [&](std::string const& flag, std::string const& value) {
                 settings.prefer = cli::choice(flag, value, preferences);
               });
+  line.whole("--samples", settings.samples, "print the steps and the time of a pass over N samples", 1,
+             (std::int64_t{1} << 31) - 1);
+  line.whole("--epochs", settings.epochs, "and so many passes over them", 1, 1 << 30);
   line.group("Output");
   line.path("--json", "FILE", settings.json, "write the plans here; - is stdout");
   line.toggle("--schedule", settings.schedule,
@@ -121,12 +133,10 @@ void declare(cli::CommandLine& line, Settings& settings) {
             {.least = 0.0, .most = 86400.0, .open_below = true});
   cli::add_defaults_flag(line, settings.defaults);
   cli::add_config_flags(line, settings.file);
-  line.group("Of compare, so that its lines are lines of plan: they change no byte");
+  line.group("Flags of compare, accepted here without effect on memory or time");
   Unused& unused = settings.unused;
   line.whole("--steps,--num-steps", unused.number, "timed steps", 1, 1 << 30);
   line.whole("--warmup,--warmup-steps", unused.number, "steps before them", 0, 1 << 30);
-  line.whole("--epochs", unused.number, "passes over the samples", 1, 1 << 30);
-  line.whole("--samples", unused.number, "of the data", 1, (std::int64_t{1} << 31) - 1);
   line.choice("--samples-are", {"tokens", "lines", "records"}, unused.text, "what a sample is");
   line.whole("--repeat", unused.number, "runs of a row", 1, 1000);
   line.real("--min-time", unused.real, "seconds of timed steps", cli::at_least(0.0));
@@ -134,7 +144,9 @@ void declare(cli::CommandLine& line, Settings& settings) {
   line.text("--output-dir", "FOLDER", unused.text, "of the files of compare");
   line.toggle("--timestamp", unused.said, "in their names");
   line.list("--published", "NAME,...", "", "figures to hold rows against",
-            [](std::string const&, cli::Names const&) {});
+            [](std::string const& flag, cli::Names const& items) {
+              for (auto const& item : items) cli::choice(flag, item, compare::published_names());
+            });
 }
 
 Json limit_json(std::int64_t bytes) { return bytes == MemoryLimit::none ? Json(nullptr) : Json(bytes); }
@@ -150,6 +162,7 @@ Json to_json(Planned const& row, MemoryLimit const& limit, Planned const* picked
   json["limit_host_bytes"] = limit_json(limit.host);
   json["limit_nvme_bytes"] = limit_json(limit.nvme);
   json["picked"] = picked == &row;
+  json["same_program_as"] = cli::or_null(row.same_program_as);
   if (!row.is_planned()) return json;
   json["planned_gpu_mem_mb"] = cli::mebibytes(row.on(Tier::device));
   json["planned_host_mem_mb"] = cli::mebibytes(row.on(Tier::host));
@@ -192,10 +205,10 @@ std::string count_text(Largest const& found) {
   return std::to_string(found.value) + (found.exact ? "" : "+");
 }
 
-/// The lines of one row, under its group's heading where it is the first. Rows are shown as they come, so the
-/// widths do not depend on the others.
-std::string row_text(Planned const& row, bool first, Settings const& settings,
-                     cli::Terminal const& terminal) {
+/// Formats one row, with its group's heading if it is the first. Rows are printed as they are planned, so
+/// column widths do not depend on other rows. Appends the columns that do not fit the terminal to `left_out`.
+std::string row_text(Planned const& row, bool first, Settings const& settings, cli::Terminal const& terminal,
+                     cli::Names& left_out) {
   constexpr std::size_t size = 11;  // "1023.5 MiB "
   std::vector<cli::Table::Column> columns = {
       {"stage", false, 100}, {"offload", false, 100, 13}, {"place", false, 9, 6}};
@@ -246,6 +259,8 @@ std::string row_text(Planned const& row, bool first, Settings const& settings,
     }
     table.row(std::move(cells));
   }
+  for (auto const& name : table.left_out(terminal)) left_out.push_back(name);
+  left_out = cli::distinct(left_out);
   return table.text(terminal, first);
 }
 
@@ -291,7 +306,47 @@ std::string predictions_text(std::vector<Planned> const& rows) {
                     : "");
 }
 
-std::string picks_text(std::vector<Planned> const& rows, MemoryLimit const& limit, Preference preferred) {
+/// Returns a line with the duration of --samples and --epochs; empty without them.
+std::string epochs_text(Planned const& row, Settings const& settings) {
+  if (settings.samples == 0)
+    return settings.epochs > 0 ? "  how long an epoch takes: give --samples, the samples of one\n" : "";
+  std::int64_t const batch = row.point.split.global(), epochs = std::max<std::int64_t>(1, settings.epochs);
+  auto const steps = [&](std::int64_t samples) { return (samples + batch - 1) / batch; };
+  auto const length = [&](std::int64_t count) {
+    return cli::grouped(count) + (count == 1 ? " step" : " steps") +
+           (row.predicted.step_s
+                ? ", " + cli::duration_text(static_cast<double>(count) * *row.predicted.step_s) + " predicted"
+                : "");
+  };
+  std::string out =
+      "  an epoch of " + cli::grouped(settings.samples) + " samples: " + length(steps(settings.samples));
+  if (epochs > 1)  // the rest of an epoch starts the next step
+    out += "; " + cli::grouped(epochs) + " epochs: " + length(steps(settings.samples * epochs));
+  if (!row.predicted.step_s)
+    out += settings.times ? "; their time is not known: " + row.predicted.reason
+                          : "; give --machine FILE or NAME for their time";
+  return out + "\n";
+}
+
+/// Returns the row of stage 0 that plans the same program on one rank. Returns null if there is none, or if
+/// --stages was given, so that each stage gets a row.
+Point const* same_without_ranks(Point const& point, std::vector<Point> const& points,
+                                Settings const& settings) {
+  if (settings.matrix.stages_given || point.world() > 1 || point.recipe.stage == 0) return nullptr;
+  auto const found = std::find_if(points.begin(), points.end(), [&](Point const& other) {
+    return other.recipe.stage == 0 && other.group() == point.group() &&
+           other.recipe.names.offload == point.recipe.names.offload;
+  });
+  return found == points.end() ? nullptr : &*found;
+}
+
+bool same_plan(Planned const& one, Planned const& other) {
+  return one.status == other.status && one.reason == other.reason &&
+         one.schedule_hash == other.schedule_hash && one.memory.total == other.memory.total;
+}
+
+std::string picks_text(std::vector<Planned> const& rows, MemoryLimit const& limit, Settings const& settings,
+                       Preference preferred) {
   std::string out;
   cli::Names seen;
   for (Planned const& row : rows) {
@@ -303,16 +358,9 @@ std::string picks_text(std::vector<Planned> const& rows, MemoryLimit const& limi
                               (row.point.split.ranks == 1 ? " rank" : " ranks") + ", batch " +
                               std::to_string(row.point.split.batch) + ", sequence " +
                               std::to_string(row.point.sequence);
-    if (Planned const* best = pick(rows, name, preferred)) {
-      out += "pick for " + label + ": " + picked_text(*best) + "\n" + advice_text(rows, *best, preferred);
-      continue;
-    }
-    if (auto const fits =
-            std::find_if(rows.begin(), rows.end(),
-                         [&](Planned const& other) { return other.fits() && family(other.point) == name; });
-        fits != rows.end()) {
-      out += "no pick for " + label + ": no step of the rows that fit is predicted (" +
-             fits->predicted.reason + ")\n";
+    if (Planned const* best = pick_by_what_is_known(rows, name, preferred)) {
+      out += "pick for " + label + ": " + picked_text(*best) + "\n" + advice_text(rows, *best, preferred) +
+             epochs_text(*best, settings);
       continue;
     }
     auto const excess = [&](Planned const& other) {  // bytes over the limits
@@ -360,7 +408,10 @@ int run(int argc, char const* const* argv) {
                         examples);
   declare(line, settings);
   if (!line.parse(argc, argv)) return 0;
+  if (line.given("--steps") && line.given("--epochs"))
+    cli::refuse("--steps and --epochs both say how long to train; give one of them");
   Preference const preferred = preference_of(settings);
+  cli::ProgramFiles(line, cli::folders_of(settings.matrix.models)).check();
   settings.times = cli::known_times(settings.machine, settings.matrix.device);
   cli::choose_adapters(settings.matrix, settings.trainer.lora);
   if (settings.checkpoint_async) settings.trainer.checkpoints = CheckpointMemory::snapshot;
@@ -390,20 +441,47 @@ int run(int argc, char const* const* argv) {
   log << "limits: " << limit_text << "; bytes are of one rank, the largest\n";
   if (settings.times) log << cli::times_text(*settings.times, settings.machine);
   std::vector<Planned> rows;
+  std::map<Point const*, Planned> planned;
+  auto const plan_row = [&](Point const& point) -> Planned const& {
+    auto const [found, is_new] = planned.try_emplace(&point);
+    if (!is_new) return found->second;
+    Planned& row = found->second;
+    row = plan_point(point, settings.trainer, limit, settings.no_search ? 0.0 : settings.search_time);
+    if (settings.times && row.is_planned())
+      row.predicted = cli::predict(point, settings.trainer, *settings.times);
+    return row;
+  };
+  std::string group;  // group of the last printed row
+  cli::Names same;    // shardings that are not printed as rows
+  cli::Names left_out;
   for (Point const& point : points) {
-    bool const first = rows.empty() || rows.back().point.group() != point.group();
-    rows.push_back(
-        plan_point(point, settings.trainer, limit, settings.no_search ? 0.0 : settings.search_time));
-    if (settings.times && rows.back().is_planned())
-      rows.back().predicted = cli::predict(point, settings.trainer, *settings.times);
+    if (settings.json.empty() && !std::cout && cli::reader_is_gone()) return 128 + SIGPIPE;
+    if (Point const* const twin = same_without_ranks(point, points, settings)) {
+      Planned const& row = plan_row(*twin);
+      if (same_plan(plan_point(point, settings.trainer, limit, 0.0), row)) {
+        rows.push_back(row);
+        rows.back().point = point;
+        rows.back().same_program_as = twin->experiment;
+        same.emplace_back(point.recipe.names.sharding);
+        continue;
+      }
+    }
+    rows.push_back(plan_row(point));
+    bool const first = group != point.group();
+    group = point.group();
     if (first && (settings.trainer.freeze || settings.trainer.lora) && rows.back().params > 0)
       log << "\n" << frozen_text(rows.back());
-    log << (first ? "\n" : "") << row_text(rows.back(), first, settings, terminal) << std::flush;
+    log << (first ? "\n" : "") << row_text(rows.back(), first, settings, terminal, left_out) << std::flush;
     if (settings.schedule && rows.back().is_planned())
       log << "\nthe step of " << point.experiment << ":\n"
           << schedule_text(point, settings.trainer) << std::flush;
   }
-  log << "\n" << predictions_text(rows) << picks_text(rows, limit, preferred) << warnings_text(rows);
+  if (!same.empty())
+    log << "\non one rank " << cli::joined(cli::distinct(same))
+        << " run the same program as zs0 and get no row; --stages prints the rows that it names\n";
+  log << "\n"
+      << cli::left_out_text(left_out, terminal, "what --json writes has them") << predictions_text(rows)
+      << picks_text(rows, limit, settings, preferred) << warnings_text(rows);
   if (!settings.json.empty()) {
     Json document = Json::object();
     document["schema_version"] = results::schema_version;
@@ -412,7 +490,7 @@ int run(int argc, char const* const* argv) {
     document["environment"]["machine_source"] = cli::machine_source(settings.times);
     Json list = Json::array();
     for (Planned const& row : rows)
-      list.push_back(to_json(row, limit, pick(rows, family(row.point), preferred)));
+      list.push_back(to_json(row, limit, pick_by_what_is_known(rows, family(row.point), preferred)));
     document["rows"] = std::move(list);
     std::string const text = document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
     if (stdout_is_data) {

@@ -102,7 +102,7 @@ Planned plan_point(Point const& point, TrainerOptions const& options, MemoryLimi
     add_plan(row, point, options, limit, search_time);
   } catch (std::exception const& error) {
     row.status = "failed";
-    row.reason = error.what();
+    row.reason = cli::in_flags(error.what());
   }
   return row;
 }

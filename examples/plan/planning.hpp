@@ -32,6 +32,7 @@ struct Planned {
   Largest largest_batch;     ///< that fits with the same recipe and sequence
   Largest longest_sequence;  ///< that fits with the same recipe and batch
   std::string schedule_hash;
+  std::string same_program_as;  ///< the experiment with the same program, whose row is used; empty: none
   cli::Prediction predicted;
 
   bool fits() const { return status == "fits"; }

@@ -186,7 +186,7 @@ void add_scaling_figure(Material const& material, Figures& figures) {
   std::string note =
       std::string(strong ? "The global batch stays" : "The batch of a rank stays") +
       "; the rate on the fewest ranks of a line counts as ideal there. Whiskers are the deviations of "
-      "both rates, hollow marks vary by more than 5%." +
+      "both rates, hollow marks vary by more than 5% or were disturbed." +
       of_text(groups.size(), all, "recipes and shapes, those of most rank counts, then of the largest shape");
   figures.drawn.push_back({"scaling", title, std::move(note), {draw(chart)}});
 }
@@ -240,7 +240,7 @@ void add_latency_figures(Material const& material, Figures& figures) {
   figures.drawn.push_back(
       {"latency",
        title,
-       recipe + which + " Whiskers are one deviation, hollow marks vary by more than 5%." +
+       recipe + which + " Whiskers are one deviation, hollow marks vary by more than 5% or were disturbed." +
            of_text(lines.size(), all, over_batch ? "sequences, the longest" : "batches, the largest"),
        {draw(chart)}});
   auto const both = [](RowList const& list) {
@@ -320,7 +320,7 @@ void add_trade_off_figures(Material const& material, Figures& figures) {
     }
     std::string note =
         "The line is the frontier: each step to more memory is faster by more than the rows vary. "
-        "Hollow marks vary by more than 5%.";
+        "Hollow marks vary by more than 5% or were disturbed.";
     if (chart.points.size() < group.size())
       note += " " + cli::grouped(static_cast<std::int64_t>(group.size())) + " rows lie on " +
               cli::grouped(static_cast<std::int64_t>(chart.points.size())) + " spots.";

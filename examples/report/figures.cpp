@@ -62,7 +62,7 @@ void add(Bars const& bars, std::vector<Row> const& all, bool only_ok, Material c
     }
     chart.groups.push_back(std::move(group));
   }
-  if (unsteady) note += " Pale bars with ~ vary by more than 5%.";
+  if (unsteady) note += " Pale bars with ~ vary by more than 5% or were disturbed.";
   figures.drawn.push_back({bars.name, bars.title, std::move(note), draw(chart)});
 }
 

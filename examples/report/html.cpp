@@ -151,7 +151,8 @@ std::string html_page(Report const& report) {
   out += section(results, false) + section(plans, false) + section(rivals, false) + section(sources, false) +
          section(environment, false) + section(repeat, repeat.cells.size() > 8);
   out +=
-      "<footer><p>MB are 2^20 bytes. - was not measured. ~ varies by more than 5% from step to step or "
+      "<footer><p>MB are 2^20 bytes. - was not measured. ~ was disturbed by other programs, or varies by "
+      "more than 5% from step to step or "
       "repeat to repeat, "
       "and its row is shaded. * is the best of its model, as far as rows can be told apart by what they "
       "vary. Made by "

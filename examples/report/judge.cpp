@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 
 #include "common/values.hpp"
@@ -15,13 +16,29 @@ namespace reporting {
 
 namespace {
 
-/// The names of rows, the first three of many.
+/// Returns the names of rows, at most three of them. Rows that are one program count as one: "A = B".
 std::string names_of(RowList const& rows, Labels const& labels) {
   cli::Names names;
-  for (Row const* row : rows)
-    if (names.size() < 3) names.push_back(labels.of(*row));
-  std::size_t const more = rows.size() - names.size();
+  std::size_t more = rows.size();
+  for (auto row = rows.begin(); row != rows.end() && names.size() < 3; ++row) {
+    auto const is_twin = [&](Row const* other) { return are_one_program(**row, *other); };
+    if (std::any_of(rows.begin(), row, is_twin)) continue;
+    std::string& name = names.emplace_back(labels.of(**row));
+    --more;
+    for (auto other = row + 1; other != rows.end(); ++other)
+      if (is_twin(*other)) {
+        name += " = " + labels.of(**other);
+        --more;
+      }
+  }
   return cli::joined(names) + (more > 0 ? " and " + std::to_string(more) + " more" : std::string());
+}
+
+/// Returns the rows whose rates can be compared.
+RowList ranked(RowList rows) {
+  std::erase_if(
+      rows, [](Row const* row) { return !(*row)[Number::tokens_per_sec] || row->disturbed.value_or(false); });
+  return rows;
 }
 
 Row const* nominally_fastest(RowList const& rows) {
@@ -30,10 +47,14 @@ Row const* nominally_fastest(RowList const& rows) {
   });
 }
 
-std::string fastest(RowList rows, Labels const& labels) {
-  std::erase_if(rows, [](Row const* row) { return !(*row)[Number::tokens_per_sec]; });
+std::string fastest(RowList const& all, Labels const& labels) {
+  if (all.size() > 1 && std::all_of(all.begin() + 1, all.end(),
+                                    [&](Row const* row) { return are_one_program(*all.front(), *row); }))
+    return "Fastest: none, all " + std::to_string(all.size()) +
+           " rows are one program: " + names_of(all, labels) + ".";
+  RowList const rows = ranked(all);
   if (rows.size() < 2) return {};
-  RowList const best = fastest_of(rows);
+  RowList const best = fastest_of(all);
   if (best.empty() && !rate_deviation(*nominally_fastest(rows)))
     return "Fastest: not told by one timed step a row.";
   Row const& first = *nominally_fastest(rows);
@@ -69,7 +90,9 @@ bool is_faster(Row const& one, Row const& other) {
   auto const &a = one[Number::tokens_per_sec], &b = other[Number::tokens_per_sec];
   auto const of_one = spread_of(one), of_other = spread_of(other);
   if (!a || !b || !of_one || !of_other || !(*b > 0.0)) return false;
-  return *a / *b - 1.0 > std::max(1.0, *a / *b) * (*of_one + *of_other);
+  if (one.disturbed.value_or(false) || other.disturbed.value_or(false)) return false;
+  return *a / *b - 1.0 > std::max(1.0, *a / *b) *
+                             (std::max(*of_one, one.twins_differ) + std::max(*of_other, other.twins_differ));
 }
 
 bool is_untold_speedup(Row const& row) {
@@ -78,14 +101,21 @@ bool is_untold_speedup(Row const& row) {
   return !uncertainty || std::fabs(*speedup - 1.0) <= *uncertainty;
 }
 
-RowList fastest_of(RowList rows) {
-  std::erase_if(rows, [](Row const* row) { return !(*row)[Number::tokens_per_sec]; });
-  if (rows.size() < 2) return {};
-  Row const* const first = nominally_fastest(rows);
+RowList fastest_of(RowList all) {
+  std::erase_if(all, [](Row const* row) { return !(*row)[Number::tokens_per_sec]; });
+  RowList const candidates = ranked(all);
+  if (candidates.size() < 2) return {};
+  Row const* const first = nominally_fastest(candidates);
   if (!rate_deviation(*first)) return {};
-  std::size_t const all = rows.size();
-  std::erase_if(rows, [&](Row const* row) { return row != first && is_faster(*first, *row); });
-  if (rows.size() == all) return {};
+  RowList unbeaten = candidates;
+  std::erase_if(unbeaten, [&](Row const* row) { return row != first && is_faster(*first, *row); });
+  // Each row also brings the rows of the same program.
+  RowList rows;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(rows), [&](Row const* row) {
+    return std::any_of(unbeaten.begin(), unbeaten.end(),
+                       [&](Row const* other) { return other == row || are_one_program(*row, *other); });
+  });
+  if (rows.size() == all.size()) return {};
   std::stable_sort(rows.begin(), rows.end(), [](Row const* one, Row const* other) {
     return *(*one)[Number::tokens_per_sec] > *(*other)[Number::tokens_per_sec];
   });
@@ -118,12 +148,13 @@ RowList frontier(RowList rows) {
 std::vector<std::string> verdict(Material const& material) {
   std::vector<std::string> lines;
   std::map<std::string, std::size_t> counts;
-  std::size_t unsteady = 0, exact = 0, inexact = 0;
+  std::size_t unsteady = 0, disturbed = 0, exact = 0, inexact = 0;
   std::vector<std::pair<std::string, RowList>> models;
   for (Row const& row : material.rows) {
     ++counts[row[Word::status]];
     if (!row.ok()) continue;
     unsteady += row.is_unsteady() ? 1 : 0;
+    disturbed += row.disturbed.value_or(false) ? 1 : 0;
     auto const &peak = row[Number::peak_mb], &planned = row[Number::planned_mb];
     if (peak && planned) (*peak == *planned ? exact : inexact) += 1;
     auto found = std::find_if(models.begin(), models.end(),
@@ -159,10 +190,15 @@ std::vector<std::string> verdict(Material const& material) {
         "Other programs: " + std::to_string(material.rivals.size()) +
         (material.rivals.size() == 1 ? " row" : " rows") +
         " in a table of their own, measured by others than compare; nothing above speaks of them.");
+  if (disturbed > 0)
+    lines.push_back("Busy: other programs used the processor while " + std::to_string(disturbed) +
+                    (disturbed == 1 ? " row" : " rows") +
+                    " ran, which are not ranked; compare again when they have ended.");
   if (unsteady > 0)
     lines.push_back("~ marks " + std::to_string(unsteady) +
                     (unsteady == 1 ? " row that varies" : " rows that vary") +
-                    " by more than 5% from step to step or repeat to repeat.");
+                    " by more than 5% from step to step or repeat to repeat" +
+                    (disturbed > 0 ? ", or that other programs disturbed." : "."));
   return lines;
 }
 

@@ -31,11 +31,12 @@ constexpr char examples[] = R"(Examples:
   report results --html report.html
   report results plan.json run.json --html report.html      what compare, plan and monitor wrote
   report here/results there/results --markdown report.md --svg figures
+  report results/compare_*.json --html report.html          several comparisons of one folder, side by side
   report results rivals.json --svg figures                  beside what other programs were measured to do
   report run1.jsonl run2.jsonl --html runs.html             logs of train
   report --summarize results --csv all.csv                  the step logs of earlier runs, folded
 
-RESULTS are JSON of compare (or the folder that it wrote), logs of train, JSON of plan and of monitor, step logs,
+RESULTS are JSON of compare (or the folder that it wrote, for the newest there), logs of train, JSON of plan and of monitor, step logs,
 and rows of other programs (docs/rivals.schema.json); what a file is is seen from what it holds.
 A figure whose data is not there is left out, with a line.
 )";
@@ -73,6 +74,8 @@ void check(cli::CommandLine const& line, Settings const& settings) {
     cli::refuse("nothing to report; give RESULTS, such as results/compare.json, or --summarize DIR");
   if (settings.html.empty() && settings.svg.empty() && settings.markdown.empty() && settings.csv.empty())
     cli::refuse("no output is named; give --html FILE, --svg DIR, --markdown FILE or --csv FILE");
+  if (settings.svg == "-")
+    cli::refuse("--svg - is a folder of figures, not one stream; give the name of a folder");
   if (line.given("--warmup") && settings.folders.empty())
     cli::refuse(
         "--warmup says which steps of step logs are not timed, and none are read; give --summarize DIR");
@@ -85,11 +88,8 @@ std::vector<cli::NamedPath> named(std::vector<fs::path> const& inputs) {
 }
 
 /// The outputs that are named, checked against the files that are read.
-void check_outputs(Settings const& settings, std::vector<fs::path> const& inputs) {
-  std::vector<cli::NamedPath> const outputs = {
-      {"--html", settings.html}, {"--markdown", settings.markdown}, {"--csv", settings.csv}};
-  cli::check_distinct(outputs);
-  cli::check_apart(outputs, named(inputs));
+void check_outputs(Settings const& settings, cli::ProgramFiles const& files) {
+  files.check();
   for (auto const* const file : {&settings.html, &settings.markdown, &settings.csv})
     if (!file->empty() && *file != "-") check_writable(*file);
   if (!settings.svg.empty()) check_writable_folder(settings.svg);
@@ -106,7 +106,7 @@ void say_what_was_read(Material const& material, std::ostream& out) {
 }
 
 /// Writes each figure into the folder. Figures of an earlier report stay there, which is said.
-void write_figures(Figures const& figures, fs::path const& folder, std::vector<fs::path> const& inputs,
+void write_figures(Figures const& figures, fs::path const& folder, cli::ProgramFiles const& program_files,
                    std::ostream& out) {
   std::vector<SvgFile> files;
   std::vector<cli::NamedPath> outputs;
@@ -115,7 +115,7 @@ void write_figures(Figures const& figures, fs::path const& folder, std::vector<f
       outputs.emplace_back("--svg", folder / file.name);
       files.push_back(std::move(file));
     }
-  cli::check_apart(outputs, named(inputs));
+  program_files.check(outputs);
   make_folder(folder);
   for (SvgFile const& file : files) write_file(folder / file.name, file.text);
   out << "wrote " << files.size() << (files.size() == 1 ? " figure: " : " figures: ")
@@ -146,15 +146,29 @@ int run(int argc, char** argv) {
 
   std::vector<fs::path> inputs;
   for (fs::path const& given : settings.results) inputs.push_back(file_of(given));
+  // The CSV of a comparison in a folder is a file of that comparison, and so must not be overwritten.
+  std::vector<fs::path> kept = inputs;
+  for (std::size_t at = 0; at < inputs.size(); ++at)
+    if (inputs[at] != settings.results[at]) kept.push_back(fs::path(inputs[at]).replace_extension(".csv"));
   std::vector<std::vector<fs::path>> logs;
   for (fs::path const& folder : settings.folders) {
     logs.push_back(step_logs_below(folder));
-    inputs.insert(inputs.end(), logs.back().begin(), logs.back().end());
+    kept.insert(kept.end(), logs.back().begin(), logs.back().end());
   }
-  check_outputs(settings, inputs);
+  cli::ProgramFiles const program_files(line, {}, named(kept));
+  check_outputs(settings, program_files);
 
   Material material;
-  for (std::size_t at = 0; at < settings.results.size(); ++at) read_file(inputs[at], material);
+  for (std::size_t at = 0; at < settings.results.size(); ++at) {
+    read_file(inputs[at], material);
+    if (inputs[at] == settings.results[at]) continue;
+    cli::Names others;
+    for (fs::path const& file : comparisons_in(settings.results[at]))
+      if (file != inputs[at]) others.push_back(v0::detail::path_text(file));
+    if (!others.empty())
+      material.sources.back().notes.push_back(
+          "the newest comparison of its folder; give the others by name: " + cli::joined(others, " "));
+  }
   for (std::size_t at = 0; at < settings.folders.size(); ++at)
     read_step_logs(settings.folders[at], logs[at], static_cast<std::size_t>(settings.warmup), material);
   name_sources(material.sources);
@@ -175,7 +189,7 @@ int run(int argc, char** argv) {
     out << "wrote " << v0::detail::path_text(path) << '\n';
   };
   Report const report{settings.title, cli::command_text(argc, argv), material, figures};
-  if (!settings.svg.empty()) write_figures(figures, settings.svg, inputs, out);
+  if (!settings.svg.empty()) write_figures(figures, settings.svg, program_files, out);
   if (!settings.html.empty()) write(settings.html, html_page(report));
   if (!settings.markdown.empty())
     write(settings.markdown, markdown_page(report, settings.markdown, settings.svg));

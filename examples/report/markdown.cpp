@@ -136,7 +136,8 @@ std::string markdown_page(Report const& report, std::filesystem::path const& bes
          section(sources_table(material)) + section(environment_table(material)) +
          section(repeat_table(material));
   return out + "MB are 2^20 bytes. - was not measured. " + plain("~") +
-         " varies by more than 5% from step to step or repeat to repeat. Bold is the best of its model, as "
+         " was disturbed by other programs, or varies by more than 5% from step to step or repeat to repeat. "
+         "Bold is the best of its model, as "
          "far as rows can be "
          "told apart by what they vary. Made by tessera " +
          version + ": " + code(report.command) + "\n";

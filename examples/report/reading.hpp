@@ -13,7 +13,9 @@ namespace tessera {
 inline namespace v0 {
 namespace reporting {
 
-/// The file that a given path means: of a folder its compare.json. Throws Error(data).
+/// Returns the comparisons in a folder, newest first: compare.json, and files with a time in their names.
+std::vector<std::filesystem::path> comparisons_in(std::filesystem::path const& folder);
+/// Returns the file for a path; for a folder, its newest comparison. Throws Error(data).
 std::filesystem::path file_of(std::filesystem::path const& given);
 
 /// Adds a file: rows of compare (whole or flat), the log of train, a plan, a recording of monitor, rows of
@@ -26,8 +28,10 @@ std::string fault_of(Rival const& rival);
 
 /// The step logs below a folder, by name. Throws Error(data) when there are none.
 std::vector<std::filesystem::path> step_logs_below(std::filesystem::path const& folder);
-/// Adds a row for each experiment of step logs: its repeats are its runs. The first `warmup` steps of each
-/// run are not timed. Throws Error(data).
+/// Adds one row for each experiment in the step logs; its runs become the repeats. Two runs are one
+/// experiment if their comparisons describe it equally, from the model to the learning rate. Without a
+/// comparison, the name and the memory decide. The first `warmup` steps of each run are not timed. Throws
+/// Error(data).
 void read_step_logs(std::filesystem::path const& folder, std::vector<std::filesystem::path> const& logs,
                     std::size_t warmup, Material& material);
 

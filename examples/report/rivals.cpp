@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What rows of other programs may say.
+// Defines and reads rows of other programs.
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <string>
 #include <string_view>
+#include <utility>
 
+#include "tessera/core/error.hpp"
+
+#include "common/statistics.hpp"
 #include "common/values.hpp"
+#include "report/json_files.hpp"
 #include "report/reading.hpp"
 
 namespace tessera {
@@ -50,6 +56,66 @@ bool is_plain_name(std::string_view text) {
   return true;
 }
 
+/// The keys of a row: texts of its own, and texts and numbers with the same names as in result files.
+constexpr std::pair<char const*, std::string Rival::*> rival_texts[] = {{"program", &Rival::program},
+                                                                        {"version", &Rival::version},
+                                                                        {"date", &Rival::date},
+                                                                        {"machine", &Rival::machine},
+                                                                        {"note", &Rival::note}};
+constexpr Word rival_words[] = {Word::model, Word::precision, Word::sharding, Word::offload, Word::recompute};
+constexpr Number rival_numbers[] = {Number::params,     Number::batch,          Number::sequence,
+                                    Number::world,      Number::accumulation,   Number::repeats,
+                                    Number::steps,      Number::tokens_per_sec, Number::std_tokens_per_sec,
+                                    Number::spread_pct, Number::peak_mb};
+
+cli::Names rival_keys() {
+  cli::Names keys;
+  for (auto const& [key, text] : rival_texts) keys.emplace_back(key);
+  for (Word const word : rival_words) keys.emplace_back(field(word).key);
+  for (Number const number : rival_numbers) keys.emplace_back(field(number).key);
+  return keys;
+}
+
+Rival rival_of(std::string const& name, std::string const& place, Json const& json) {
+  auto const fail = [&](std::string const& text) {
+    throw Error(ErrorKind::data, name + ": " + place + text);
+  };
+  if (!json.is_object()) fail("is no object; a row of another program is one, see docs/rivals.schema.json");
+  cli::Names const keys = rival_keys();
+  for (auto const& entry : json.items())
+    if (std::find(keys.begin(), keys.end(), entry.key()) == keys.end())
+      fail("has a key " + cli::in_quotes(entry.key()) +
+           ", which rows of other programs do not have; theirs are " + cli::joined(keys));
+  Reader const reader(name, place, json);
+  auto const text_of = [&](char const* key) {
+    if (Json const* const value = reader.find(key); value && !value->is_string())
+      fail(cli::in_quotes(key) + " is no text");
+    return reader.text(key);
+  };
+  Rival rival;
+  for (auto const& [key, text] : rival_texts) rival.*text = text_of(key);
+  for (Word const word : rival_words) rival.row[word] = text_of(field(word).key);
+  for (Number const number : rival_numbers) rival.row[number] = reader.number(field(number).key);
+  for (char const* key : {"program", "model", "precision", "machine"})
+    if (reader.text(key).empty())
+      fail("lacks " + cli::in_quotes(key) + "; a row of another program must have it");
+  for (Number const number : {Number::batch, Number::sequence, Number::tokens_per_sec})
+    if (!rival.row[number])
+      fail("lacks " + cli::in_quotes(field(number).key) + "; a row of another program must have it");
+  for (char const* key : {"date", "sharding"})
+    if (reader.find(key) && reader.text(key).empty()) fail(cli::in_quotes(key) + " is empty; leave it out");
+  if (std::string const fault = fault_of(rival); !fault.empty()) fail(fault);
+  Row& row = rival.row;
+  row[Word::experiment] = rival.program;
+  row[Word::status] = "ok";
+  if (!row[Number::world]) row[Number::world] = 1.0;
+  if (!row[Number::accumulation]) row[Number::accumulation] = 1.0;
+  for (Word const word : {Word::offload, Word::recompute})
+    if (row[word].empty()) row[word] = "none";
+  if (auto const spread = spread_of(row)) row.unsteady = *spread > cli::steady_share;
+  return rival;
+}
+
 }  // namespace
 
 std::string fault_of(Rival const& rival) {
@@ -77,6 +143,30 @@ std::string fault_of(Rival const& rival) {
   if (std::find(std::begin(own_programs), std::end(own_programs), lower) != std::end(own_programs))
     return "is named " + cli::in_quotes(rival.program) + ", as a program of Tessera; give it another name";
   return {};
+}
+
+void read_rivals(std::string const& name, Json const& json, Source source, Material& material) {
+  source.kind = Kind::rivals;
+  source.version = version_of(name, json, 1);
+  for (auto const& entry : json.items())
+    if (entry.key() != "schema_version" && entry.key() != "rivals" && entry.key() != "note")
+      throw Error(ErrorKind::data, name + ": has a key " + cli::in_quotes(entry.key()) +
+                                       ", which a file of rows of other programs does not have; its keys are "
+                                       "schema_version, rivals and note");
+  if (std::string note = Reader(name, "", json).text("note"); !note.empty())
+    source.notes.push_back(std::move(note));
+  Json const& rows = json["rivals"];
+  if (!rows.is_array())
+    throw Error(ErrorKind::data,
+                name + ": 'rivals' is no list of rows; write [{...}, ...], see docs/rivals.schema.json");
+  if (rows.empty())
+    throw Error(ErrorKind::data, name + ": 'rivals' holds no row; add one, or leave the file out");
+  source.rows = rows.size();
+  for (std::size_t at = 0; at < rows.size(); ++at) {
+    material.rivals.push_back(rival_of(name, "row " + std::to_string(at + 1) + ": ", rows[at]));
+    material.rivals.back().row.source = material.sources.size();
+  }
+  material.sources.push_back(std::move(source));
 }
 
 }  // namespace reporting

@@ -122,7 +122,9 @@ struct Row {
   std::size_t source = 0;  ///< index into Material::sources
   std::array<std::string, static_cast<std::size_t>(Word::count)> words;
   std::array<std::optional<double>, static_cast<std::size_t>(Number::count)> numbers;
-  std::optional<bool> unsteady;
+  std::optional<bool> unsteady, disturbed;
+  std::string program;        ///< first row of the source that is the same program; empty: no other row is
+  double twins_differ = 0.0;  ///< the lead of the fastest of them over the slowest, as a share
   std::vector<std::optional<double>> losses;  ///< from the first step on
   Categories categories;                      ///< of the device, where it is a plan
 
@@ -134,7 +136,8 @@ struct Row {
   }
 
   bool ok() const { return (*this)[Word::status] == "ok"; }
-  bool is_unsteady() const { return unsteady.value_or(false); }
+  /// Checks whether its rate is marked with "~".
+  bool is_unsteady() const { return unsteady.value_or(false) || disturbed.value_or(false); }
   /// Of seconds a step: the median, or what there is.
   std::optional<double> step_seconds() const;
 };
@@ -220,6 +223,11 @@ std::vector<std::size_t> varying_dimensions(RowList const& rows, Material const&
 /// What the rows of a group have in common, of the dimensions by which rows vary.
 std::string common_label(RowList const& group, std::vector<std::size_t> const& varying,
                          Material const& material);
+
+/// Checks whether two rows ran the identical schedule over identical buffers, so that neither is faster.
+inline bool are_one_program(Row const& one, Row const& other) {
+  return !one.program.empty() && one.source == other.source && one.program == other.program;
+}
 
 /// By what share of it a row's rate varies; nothing where that is not known.
 std::optional<double> spread_of(Row const& row);

@@ -144,7 +144,7 @@ std::string unsteady_note(SideChart const& chart) {
   for (SideGroup const& group : chart.groups)
     for (SideBar const& bar : group.bars)
       for (auto const& value : bar.values)
-        if (value && value->unsteady) return " Pale bars with ~ vary by more than 5%.";
+        if (value && value->unsteady) return " Pale bars with ~ vary by more than 5% or were disturbed.";
   return {};
 }
 

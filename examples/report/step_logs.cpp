@@ -102,11 +102,79 @@ Log read_log(fs::path const& file, std::size_t warmup) {
   return log;
 }
 
-Row folded(std::string const& experiment, std::vector<Log> const& runs, std::size_t warmup) {
+/// An experiment as described by its comparison.
+struct Described {
+  Row row;               ///< holds only its settings
+  std::string knows_as;  ///< its settings and the comparison's settings as text
+};
+
+/// Returns the settings of a comparison as text, without the ones that set the length of its rows.
+std::string settings_in(Source const& source) {
+  for (auto const& [key, words] : source.environment) {
+    if (key != "settings") continue;
+    std::string kept;
+    for (std::size_t begin = 0; begin < words.size();) {
+      std::size_t const end = std::min(words.find(", ", begin), words.size());
+      std::string_view const item = std::string_view(words).substr(begin, end - begin);
+      begin = end + 2;
+      if (!item.starts_with("steps ") && !item.starts_with("warmup ") && !item.starts_with("repeat ") &&
+          !item.starts_with("min_time_s "))
+        kept.append(item).append(";");
+    }
+    return kept;
+  }
+  return {};
+}
+
+/// Returns the experiments, by name, of the comparison that wrote step logs into a folder. Empty if its file
+/// is missing or cannot be read.
+std::map<std::string, Described> described_in(fs::path const& folder) {
+  std::map<std::string, Described> found;
+  std::error_code code;
+  fs::path file = folder / "compare.json";
+  for (char const* stem : {"compare_", "zero_comparison_", "offload_comparison_"})
+    if (!fs::exists(file, code)) file = folder.parent_path() / (stem + folder.filename().string() + ".json");
+  if (!fs::exists(file, code)) return found;
+  Material material;
+  try {
+    read_file(file, material);
+  } catch (Error const&) {
+    return found;
+  }
+  for (Row const& of : material.rows) {
+    Described one;
+    for (Word const word : {Word::model, Word::device, Word::sharding, Word::precision, Word::offload,
+                            Word::recompute, Word::reduction, Word::communication, Word::capture,
+                            Word::attention, Word::loss_scale, Word::parallel, Word::adapters, Word::mesh}) {
+      one.row[word] = of[word];
+      one.knows_as += of[word] + ";";
+    }
+    for (Number const number : {Number::params, Number::trainable_params, Number::world, Number::batch,
+                                Number::sequence, Number::accumulation, Number::global_batch, Number::seed}) {
+      one.row[number] = of[number];
+      one.knows_as += (of[number] ? cli::exact(*of[number]) : std::string()) + ";";
+    }
+    one.knows_as += settings_in(material.sources.front());
+    found.emplace(of[Word::experiment], std::move(one));
+  }
+  return found;
+}
+
+/// An experiment and its runs.
+struct Experiment {
+  std::string name;
+  fs::path folder;                   ///< the folder that holds the first run's experiment
+  Described const* known = nullptr;  ///< null: only the name is known
+  std::vector<Log> runs;
+};
+
+Row folded(Experiment const& experiment, std::size_t warmup) {
+  std::vector<Log> const& runs = experiment.runs;
   Row row;
-  row[Word::experiment] = experiment;
+  if (experiment.known != nullptr) row = experiment.known->row;
+  row[Word::experiment] = experiment.name;
   row[Word::status] = "ok";
-  describe_by_name(row);
+  if (experiment.known == nullptr) describe_by_name(row);
   std::vector<double> rates, means, medians;
   std::vector<std::vector<double>> steps;
   double time = 0.0, timed = 0.0;
@@ -229,11 +297,25 @@ std::vector<fs::path> step_logs_below(fs::path const& folder) {
 
 void read_step_logs(fs::path const& folder, std::vector<fs::path> const& logs, std::size_t warmup,
                     Material& material) {
-  std::map<std::string, std::vector<Log>> experiments;
+  std::map<fs::path, std::map<std::string, Described>> described;
+  std::map<std::pair<std::string, std::string>, Experiment> experiments;
+  std::map<std::string, std::size_t> named;
   for (fs::path const& log : logs) {
     fs::path above = fs::absolute(log).lexically_normal().parent_path();
     if (is_run(above.filename().string())) above = above.parent_path();
-    experiments[above.filename().string()].push_back(read_log(log, warmup));
+    std::string const name = above.filename().string();
+    fs::path const where = above.parent_path();
+    if (!described.contains(where)) described.emplace(where, described_in(where));
+    auto const known = described[where].find(name);
+    bool const is_known = known != described[where].end();
+    Log run = read_log(log, warmup);
+    std::string const key = is_known ? known->second.knows_as : run.memory ? cli::exact(*run.memory) : "";
+    auto const [found, is_new] = experiments.try_emplace({name, key});
+    if (is_new) {
+      found->second = {name, where, is_known ? &known->second : nullptr, {}};
+      ++named[name];
+    }
+    found->second.runs.push_back(std::move(run));
   }
   Source source;
   source.kind = Kind::step_logs;
@@ -242,8 +324,10 @@ void read_step_logs(fs::path const& folder, std::vector<fs::path> const& logs, s
   source.notes.push_back(std::to_string(logs.size()) + (logs.size() == 1 ? " run" : " runs") +
                          ", of each of which the first " + std::to_string(warmup) +
                          (warmup == 1 ? " step was" : " steps were") + " not timed");
-  for (auto const& [experiment, runs] : experiments) {
-    Row row = folded(experiment, runs, warmup);
+  for (auto& [key, experiment] : experiments) {
+    if (named[experiment.name] > 1)  // for example, others with this name have another model
+      experiment.name += " in " + v0::detail::path_text(experiment.folder.filename());
+    Row row = folded(experiment, warmup);
     row.source = material.sources.size();
     material.rows.push_back(std::move(row));
   }

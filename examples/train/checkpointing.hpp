@@ -23,6 +23,7 @@
 #include "tessera/io/weights_format.hpp"
 
 #include "common/command_line.hpp"
+#include "common/data.hpp"
 #include "common/values.hpp"
 
 namespace tessera {
@@ -48,7 +49,25 @@ struct CheckpointSettings {
     return async ? CheckpointMemory::snapshot : CheckpointMemory::staging;
   }
   std::int64_t first_step() const { return from ? from->step : 0; }
+  /// Returns the sums of the epoch in which the run resumes; nothing if the checkpoint does not have them.
+  std::optional<EpochSums::Part> epoch() const {
+    if (!from || !from->notes.is_object()) return std::nullopt;
+    auto const part = from->notes.find("epoch");
+    if (part == from->notes.end() || !part->is_object()) return std::nullopt;
+    for (char const* field : {"positions", "unmasked", "seconds", "loss"})
+      if (!part->contains(field) || !(*part)[field].is_number()) return std::nullopt;
+    return EpochSums::Part{(*part)["positions"], (*part)["unmasked"], (*part)["seconds"], (*part)["loss"]};
+  }
 };
+
+/// Returns the sums of the current epoch as JSON for a checkpoint, to be read by `epoch()`.
+inline nlohmann::ordered_json part_json(std::optional<EpochSums::Part> const& part) {
+  if (!part) return nullptr;
+  return {{"positions", part->positions},
+          {"unmasked", part->unmasked},
+          {"seconds", part->seconds},
+          {"loss", part->loss}};
+}
 
 inline void add_checkpoint_flags(CommandLine& line, CheckpointSettings& flags) {
   line.group("Checkpoints");
@@ -182,7 +201,9 @@ inline void check_room_for_checkpoints(CheckpointSettings const& settings, std::
   while (!std::filesystem::is_directory(nearest, code) && nearest.has_relative_path())
     nearest = nearest.parent_path();
   double const bytes = static_cast<double>(count) * static_cast<double>(4 * parameters + 8 * trained);
-  check_room({{nearest / "checkpoints", static_cast<std::int64_t>(std::min(bytes, 0x1p62))}});
+  check_room({{.path = nearest / "checkpoints",
+               .bytes = static_cast<std::int64_t>(std::min(bytes, 0x1p62)),
+               .named = settings.folder}});
 }
 
 }  // namespace cli

@@ -28,10 +28,9 @@ constexpr char examples[] =
     "  train --config ds_config.json --ranks 4     a DeepSpeed configuration; --print-config shows its "
     "meaning\n"
     "  train --from compare.json --best            the fastest row of a comparison, once more\n"
-    "Exit codes: 0 done, 1 failed, 2 wrong command line, 3 settings that cannot be, 4 data or weights, 5 out "
-    "of\n"
-    "memory, 6 a rank was lost, 7 the loss is not finite, 129, 130 and 143 interrupted (after the step, and\n"
-    "saved).\n";
+    "Interrupted, it ends after the step, and saves. If the reader of its output is gone and it writes no "
+    "file, it ends\n"
+    "after the step with exit code 141.\n";
 
 int train(int argc, char const* const* argv) {
   cli::CommandLine line("train", "Trains one model under one recipe.", examples);
@@ -47,16 +46,21 @@ int train(int argc, char const* const* argv) {
   cli::Names const differences = line.given("--config")
                                      ? cli::deepspeed_differences(flags.file.deepspeed, settings.units())
                                      : cli::Names();
-  if (flags.file.print || (flags.file.deepspeed.prints_settings && !settings.quiet))
-    std::cout << line.settings_text(cli::settled_flags(settings));
+  if (flags.file.print || (flags.file.deepspeed.prints_settings && !settings.quiet)) {
+    auto settled = cli::settled_flags(settings);
+    if (line.given("--bf16") || line.given("--fp16")) settled["--precision"] = "";  // these flags give it
+    std::cout << line.settings_text(settled);
+  }
   if (flags.file.print || !settings.quiet) cli::print_notes(std::cout, flags.file, differences);
   if (flags.file.print) return 0;
   cli::NvmeFolder const nvme_folder(settings.nvme_path, tessera::uses_files(settings.recipe.placement));
   settings.options.nvme_directory = nvme_folder.path();
   cli::check_room_for(settings);
   cli::warn_of_gpus(tessera::device_facts(settings.recipe.device), settings.relation.ranks);
+  if (settings.init.empty() && !settings.checkpoints.from) cli::warn_of_hub_name("--model", settings.model);
   settings.plans = cli::open_product_plans(settings.product_plans, settings.recipe.device);
-  if (!settings.quiet) std::cout << cli::box_of(settings, line).text() << std::flush;
+  if (!settings.quiet)
+    std::cout << cli::box_of(settings, line).text(cli::Terminal::of(STDOUT_FILENO).width) << std::flush;
   int const code = cli::Training(settings, cli::command_text(argc, argv)).run();
   cli::warn_of_plans(settings.plans.get());
   return code;

@@ -63,8 +63,9 @@ class RunRates {
     summary["spread_pct"] = spread() ? Json(100.0 * *spread()) : Json(nullptr);
     summary["unsteady"] = or_null(unsteady());
   }
-  /// "5,626 tok/s", "~5,626 tok/s, steps vary by 31%".
+  /// Formats the rate: "5,626 tok/s", "~5,626 tok/s, steps vary by 31%" or "- tok/s".
   std::string text() const {
+    if (steps_ == 0) return "- tok/s";  // no step was timed
     std::string const rate_text = grouped(std::llround(rate())) + " tok/s";
     if (!unsteady().value_or(false)) return rate_text;
     return "~" + rate_text + ", steps vary by " + fixed(100.0 * *spread(), 0) + "%";

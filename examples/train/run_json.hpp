@@ -60,6 +60,10 @@ inline Json config_json(Settings const& settings) {
   config["optimizer"] = options.decoupled_decay ? "adamw" : "adam";
   config["schedule"] = name_of(options.schedule);
   config["warmup_steps"] = options.warmup_steps;
+  config["schedule_steps"] = options.total_steps;
+  config["final_fraction"] = options.final_fraction;
+  config["first_rate"] = options.first_rate;
+  config["warmup_type"] = options.log_warmup ? "log" : "linear";
   config["init"] = settings.init.empty() ? Json(nullptr) : Json(settings.init.string());
   config["save"] = settings.save.empty() ? Json(nullptr) : Json(settings.save.string());
   config["save_adapter"] = or_null(settings.adapters.save.string());

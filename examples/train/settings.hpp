@@ -72,7 +72,8 @@ struct TrainFlags {
 inline void declare(CommandLine& line, TrainFlags& flags) {
   line.group("Model");
   line.text("--model", "NAME", flags.model,
-            joined(model_names()) + ", a folder with a config.json, or " + model_forms());
+            joined(model_names(/*runnable_only=*/true)) +
+                ", a folder with a config.json, a file of llm.c, or " + model_forms());
   line.path("--init", "PATH", flags.init,
             "start from these weights: safetensors, an index of parts, or a folder; else those of --model's "
             "folder, or the seed's");
@@ -115,7 +116,8 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
              "steps between validations; 0: after the last step only", 0, std::int64_t{1} << 40);
 
   line.group("Length");
-  line.whole("--steps,--num-steps", flags.steps, "optimizer steps; 0 writes --save and trains nothing", 0,
+  line.whole("--steps,--num-steps", flags.steps,
+             "optimizer steps; 0 trains nothing, and writes --save and measures --validation", 0,
              std::int64_t{1} << 40);
   line.custom("--epochs", "N", "",
               "passes over the samples, instead of --steps; the last step of each may be filled up",
@@ -143,8 +145,9 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
   line.group("Reports");
   line.path("--log", "FILE", flags.log, "one JSON object a line: the settings, then every step");
   line.path("--tensorboard", "FOLDER", flags.tensorboard, "write event files for TensorBoard here");
-  line.whole("--print-every", flags.print_every, "steps between two printed ones; 0: a hundred lines in all",
-             0, std::int64_t{1} << 40);
+  line.whole("--print-every", flags.print_every,
+             "steps between two printed lines; 0: the first ten steps, then about a hundred lines in all", 0,
+             std::int64_t{1} << 40);
   add_trace_flags(line, flags.trace);
   line.toggle("-q,--quiet", flags.quiet, "print errors only");
   add_config_flags(line, flags.file);
@@ -227,42 +230,28 @@ inline RecipeTable recipe_of(TrainFlags const& flags) {
   if (flags.bf16 || flags.fp16) names.precision = flags.bf16 ? "bf16" : "fp16";
   if (names.adapters.empty() && (flags.options.lora || !flags.adapters.from.empty())) names.adapters = "lora";
   RecipeTable const recipe = parse_recipe(names);
-  if (auto const rule = broken_rule(recipe)) throw Error(ErrorKind::config, std::string(*rule));
+  if (auto const rule = broken_rule(recipe)) throw Error(ErrorKind::config, in_flags(std::string(*rule)));
   if (auto const reason = unavailable_reason(recipe)) throw Error(ErrorKind::unsupported, *reason);
   return recipe;
 }
 
 /// Refuses an output that is one of the inputs, or another output, or "-".
-inline void check_outputs(CommandLine const& line, Settings const& settings, TrainFlags const& flags) {
-  if (settings.log == "-")
-    refuse("--log '-' names no file; give --log /dev/stdout with --quiet, or the name of a file");
-  if (settings.save == "-")
-    refuse("--save '-' names no file; give --save /dev/stdout with --quiet, or the name of a file");
-  if (settings.trace.file == "-")
-    refuse("--trace '-' names no file; give --trace /dev/stdout with --quiet, or the name of a file");
+inline void check_outputs(CommandLine const& line, Settings const& settings) {
+  for (auto const& [flag, path] : {std::pair("--log", settings.log), std::pair("--save", settings.save),
+                                   std::pair("--trace", settings.trace.file)})
+    if (path == "-")
+      refuse(std::string(flag) + " '-' names no file; give " + flag +
+             " /dev/stdout with --quiet, or the name of a file");
   std::error_code code;
   if (!settings.tensorboard.empty() && std::filesystem::exists(settings.tensorboard, code) &&
       !std::filesystem::is_directory(settings.tensorboard, code))
     refuse("--tensorboard " + v0::detail::path_text(settings.tensorboard) +
            " is a file; name a folder, which is created where there is none");
-  NamedPath const log("--log", settings.log), save("--save", settings.save),
-      checkpoint("--checkpoint", settings.checkpoints.folder),
-      adapter("--save-adapter", settings.adapters.save), trace("--trace", settings.trace.file);
-  check_distinct({log, save, checkpoint, adapter, trace});
-  std::vector<NamedPath> const outputs{log, save, checkpoint, trace};
-  check_apart(outputs, data_paths(flags.data));
-  if (!flags.validation.empty()) check_apart(outputs, {{"--validation", flags.validation}});
-  for (char const* file : {"--config", "--from"})
-    if (Names const* const path = line.on_line(file)) check_apart(outputs, {{file, path->back()}});
-  if (!settings.model.folder.empty()) check_apart(outputs, {{"--model", settings.model.folder}});
-  if (settings.init.empty()) return;
-  NamedPath const init("--init", settings.init);
-  std::vector<NamedPath> weights{init};
-  if (!init.is_folder())
-    for (auto const& file : weights_files(settings.init)) weights.emplace_back("--init", file);
-  // One file of weights may be saved over: it is replaced whole, after the last step.
-  check_apart({log, trace}, weights);
-  if (init.is_folder() || weights.size() > 2) check_apart({save}, weights);
+  ProgramFiles const files(line, {settings.model.folder});
+  files.check();
+  if (!is_model_folder(settings.save)) return;
+  files.check({{"--save", settings.save / ModelFolderWriter::weights_name},
+               {"--save", settings.save / ModelFolderWriter::config_name}});
 }
 
 /// Refuses outputs that would fill their disk before the last step, beside the state that lies there until
@@ -277,30 +266,26 @@ inline void check_room_for(Settings const& settings) {
         footprint(settings.lister(), settings.recipe, step_shape(settings.recipe, options, 0, ranks)).nvme;
     // Too much by itself is refused with the plan, which says what would fit.
     if (state <= v0::detail::free_bytes(options.nvme_directory))
-      files.push_back({std::filesystem::path(options.nvme_directory) / "tessera-scratch", state});
+      files.push_back({.path = std::filesystem::path(options.nvme_directory) / "tessera-scratch",
+                       .bytes = state,
+                       .named = options.nvme_directory});
   }
   if (!settings.save.empty())
-    files.push_back({settings.save_config.empty() ? settings.save : weights_file_in(settings.save),
-                     4 * settings.model.built.parameters()});
+    files.push_back({.path = settings.save_config.empty() ? settings.save : weights_file_in(settings.save),
+                     .bytes = 4 * settings.model.built.parameters(),
+                     .named = settings.save});
   if (!settings.log.empty())
     files.push_back({settings.log, line_bytes * std::min(settings.steps, most_steps), true});
   check_room(files);
 }
 
-/// Refuses a folder that cannot be written, that this model cannot have, or whose files are an input or the
-/// log.
-inline void check_folder_to_save(Settings const& settings, TrainFlags const& flags) {
+/// Throws if the folder cannot be written, or if this model cannot be saved as a folder.
+inline void check_folder_to_save(Settings const& settings) {
   if (settings.model.family->hub.model_type.empty())
     throw Error(ErrorKind::unsupported,
                 "--save '" + v0::detail::path_text(settings.save) + "' is a folder, and " +
                     settings.model.family->title +
                     " models have no config.json; give a name that ends in .safetensors");
-  for (char const* file : {ModelFolderWriter::weights_name, ModelFolderWriter::config_name}) {
-    NamedPath const written("--save", settings.save / file);
-    check_distinct({{"--log", settings.log}, written});
-    check_apart({written}, data_paths(flags.data));
-    if (!flags.validation.empty()) check_apart({written}, {{"--validation", flags.validation}});
-  }
   ModelFolderWriter::check(settings.save);
 }
 
@@ -309,8 +294,7 @@ inline void check_folder_to_save(Settings const& settings, TrainFlags const& fla
 inline void check_schedule(Settings& settings) {
   TrainerOptions& options = settings.options;
   if (options.total_steps == 0) options.total_steps = settings.steps;
-  bool const falls = options.schedule == RateShape::linear || options.schedule == RateShape::cosine;
-  if (!falls || options.total_steps > options.warmup_steps) return;
+  if (!needs_end(options.schedule) || options.total_steps > options.warmup_steps) return;
   std::string const schedule = std::string("--schedule ") + name_of(options.schedule);
   if (settings.steps > 0)
     throw Error(ErrorKind::config,
@@ -326,7 +310,7 @@ inline void check_schedule(Settings& settings) {
 inline void resolve_min_time(CommandLine const& line, TrainFlags const& flags, Settings& settings) {
   constexpr double seconds_on_gpus = 3.0;
   TrainerOptions const& options = settings.options;
-  bool const falls = options.schedule == RateShape::linear || options.schedule == RateShape::cosine;
+  bool const falls = needs_end(options.schedule);
   bool const told = line.given("--steps") || settings.epochs > 0;
   bool const leaves = !settings.save.empty() || !settings.adapters.save.empty() ||
                       !settings.checkpoints.folder.empty() || settings.validation;
@@ -339,7 +323,7 @@ inline void resolve_min_time(CommandLine const& line, TrainFlags const& flags, S
   if (settings.steps == 0) refuse("--min-time times steps, and --steps 0 trains nothing; leave it out");
   if (falls)
     refuse(std::string("--min-time goes on beyond --steps, where --schedule ") + name_of(options.schedule) +
-           " has ended and the learning rate is 0; give --steps without --min-time, or --schedule constant");
+           " has ended; give --steps without --min-time, or --schedule constant");
   if (!settings.checkpoints.folder.empty())
     refuse(
         "--min-time goes on beyond --steps, which are all steps of a run with --checkpoint; leave one out");
@@ -365,6 +349,8 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   settings.trace = flags.trace;
   settings.quiet = flags.quiet;
 
+  check_row_flags(line, flags.file);
+  check_loss_scale(line, flags.options.loss_scale);
   check_data_flags(line, flags.data);
   auto const if_given = [&](char const* flag, std::int64_t value) {
     return line.given(flag) ? std::optional(value) : std::nullopt;
@@ -392,12 +378,12 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   settings.options.replicas = flags.mesh.replicas;
   check_mesh(flags.mesh, settings.relation.ranks);
   bool const trains = !(line.given("--steps") && flags.steps == 0);
-  check_outputs(line, settings, flags);
+  check_outputs(line, settings);
   resolve_checkpoints(line, settings.checkpoints);
   settings.options.checkpoints = settings.checkpoints.memory();
   bool const saves_folder = is_model_folder(settings.save);
   if (saves_folder)
-    check_folder_to_save(settings, flags);
+    check_folder_to_save(settings);
   else if (!settings.save.empty())
     check_writable(settings.save);
   if (!settings.log.empty()) {
@@ -428,6 +414,7 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   if (saves_folder) settings.save_config = settings.checkpoints.config;
   if (settings.init.empty() && holds_weights(settings.model.folder)) settings.init = settings.model.folder;
   check_magnitude(settings.model, settings.options.batch, settings.options.sequence);
+  check_micro_batch(settings.options.batch, settings.options.sequence);
   open_adapter(settings.adapters, settings.options.lora, settings.model.built.units({1, 1}), trains);
   check_trained(settings.model.built.units(), settings.recipe, settings.options, settings.freeze);
   if (!flags.validation.empty())
@@ -499,8 +486,10 @@ inline Box box_of(Settings const& settings, CommandLine const& line) {
                                      : "data");
   box.add("weights",
           settings.checkpoints.from ? v0::detail::path_text(settings.checkpoints.from->folder)
-          : settings.init.empty()   ? "seed " + std::to_string(options.seed)
-                                    : v0::detail::path_text(settings.init),
+          : !settings.init.empty()
+              ? v0::detail::path_text(settings.init)
+              : "seed " + std::to_string(options.seed) +
+                    (settings.model.hub.empty() ? "" : ", random: nothing was downloaded"),
           origin(settings.checkpoints.from ? "--resume"
                  : settings.init.empty()   ? "--seed"
                  : line.given("--init")    ? "--init"

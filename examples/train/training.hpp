@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstdint>
 #include <deque>
 #include <iostream>
@@ -65,7 +66,7 @@ class Training {
     if (grace > 0)
       interrupt.emplace(grace,
                         "error: interrupted, and --grace-period ended before the run did; the newest "
-                        "checkpoint is whole\n");
+                        "checkpoint, if there is one, is whole\n");
     else
       interrupt.emplace(saves() ? 0 : seconds_to_end);
     if (checkpoints()) {
@@ -94,7 +95,12 @@ class Training {
                                              : "; the weights after step " + std::to_string(done_) +
                                                    " are in " + v0::detail::path_text(settings_.save)),
                   data_error_->rank());
-    int code = interrupted() ? Interrupt::exit_code() : 0;
+    int code = !interrupted() ? 0 : unread_ ? 128 + SIGPIPE : Interrupt::exit_code();
+    if (events_cut_) {
+      print_error(v0::detail::path_text(settings_.tensorboard) +
+                  ": the event file is incomplete; the training and its weights are not affected");
+      if (code == 0) code = tessera::exit_code(ErrorKind::failed);
+    }
     if (trace_lost_) {
       print_error(v0::detail::path_text(settings_.trace.file) +
                   ": the trace was not written; the training and its weights are not affected");
@@ -113,6 +119,11 @@ class Training {
 
   bool checkpoints() const { return !settings_.checkpoints.folder.empty(); }
   bool saves() const { return checkpoints() || !settings_.save.empty() || !settings_.adapters.save.empty(); }
+  /// Checks whether standard output is the run's only output and its reader is gone.
+  bool unread() const {
+    return !std::cout && !saves() && settings_.log.empty() && settings_.tensorboard.empty() &&
+           settings_.trace.file.empty() && reader_is_gone();
+  }
 
   // ---- on every rank ------------------------------------------------------------------------------------
 
@@ -132,7 +143,7 @@ class Training {
       validation.emplace(*settings_.validation, settings_.validation_loader(comm.rank()));
     if (root && settings_.epochs > 0)
       epoch_.emplace(loader->samples(), loader->global_batch(), settings_.options.sequence,
-                     settings_.checkpoints.first_step());
+                     settings_.checkpoints.first_step(), settings_.checkpoints.epoch());
 
     std::deque<Ticket> under_way;
     double seconds = 0;  // of the step that was read last
@@ -153,7 +164,8 @@ class Training {
       if (step == settings_.steps && settings_.min_time > 0.0) read_all_but(0);  // for what they took
       if (!goes(comm, step)) break;
       Batch const* const batch = load(*loader, step + settings_.checkpoints.data_shift);
-      bool const stopped = root && step > 0 && (Interrupt::caught() || validation_cut_);
+      if (root) unread_ = unread_ || unread();
+      bool const stopped = root && step > 0 && (Interrupt::caught() || validation_cut_ || unread_);
       if (!comm::unanimous(comm, batch != nullptr && !stopped && !beside.failed())) {
         cut = true;
         break;
@@ -181,7 +193,7 @@ class Training {
     }
     read_all_but(0);
     if (root) figures_.end();
-    if (validation && !cut && step > first && validated != step) validate(*trainer, *validation, comm, step);
+    if (validation && !cut && validated != step) validate(*trainer, *validation, comm, step);
     if (traced.wants(step)) hand_in(traced.take(), comm);
     if (settings_.checkpoints.grace == 0) Interrupt::heed();
     beside.wait();
@@ -222,6 +234,7 @@ class Training {
     CheckpointOptions options{.config = settings_.checkpoints.config};
     options.notes["samples"] = settings_.samples_after(step);
     options.notes["data"] = settings_.data_identity().json();
+    if (root && epoch_) options.notes["epoch"] = part_json(epoch_->part());
     options.notes["config"] = config_json(settings_);
     std::filesystem::path const folder =
         beside ? checkpoints_.save(trainer, *beside, options) : checkpoints_.save(trainer, options);
@@ -295,11 +308,13 @@ class Training {
                   0);
   }
 
-  /// Collects the weights once, for the file and for the hash. Weights that are not finite end the run.
+  /// Collects the weights once, in pieces, for both the file and the hash. Needs no more memory than the
+  /// steps did. Weights that are not finite end the run with an error.
   void finish(AnyTrainer& trainer, bool root) {
     if (root) bar_.clear();
-    if (!root) return trainer.collect([](ParameterSpec const&, std::span<float const>) {});
+    if (!root) return trainer.collect_pieces([](ParameterSpec const&, std::span<float const>) {});
     WeightsHash hash;
+    FiniteWeights finite;
     std::optional<WeightsOutput> writer;
     if (!settings_.save.empty()) writer.emplace(settings_.save, units_, settings_.save_config);
     ParameterSink sink = writer ? writer->sink() : ParameterSink();
@@ -311,11 +326,11 @@ class Training {
           settings_.adapters.save, units, settings_.options.lora, settings_.model.family->weights.prefix,
           settings_.model.folder.empty() ? settings_.model.name : settings_.model.folder.string());
     ParameterSink const adapter_sink = adapter ? adapter->sink() : ParameterSink();
-    trainer.collect([&](ParameterSpec const& parameter, std::span<float const> values) {
-      check_finite(parameter, values, settings_.save.empty() && !adapter ? "" : "; nothing was saved");
-      hash.add(parameter.name, parameter.shape, values);
+    trainer.collect_pieces([&](ParameterSpec const& parameter, std::span<float const> values) {
+      finite.check(parameter, values, settings_.save.empty() && !adapter ? "" : "; nothing was saved");
       if (sink) sink(parameter, values);
       if (adapter_sink) adapter_sink(parameter, values);
+      hash.append(parameter.name, parameter.shape, values);
     });
     if (writer) writer->commit();
     if (adapter) adapter->commit();
@@ -363,9 +378,11 @@ class Training {
       write(*events_);
     } catch (Error const& error) {
       events_.reset();
+      events_cut_ = true;
       bar_.clear();
       std::cout.flush();
-      std::cerr << "warning: " << error.what() << "; the run goes on without its event file" << std::endl;
+      std::cerr << "warning: --tensorboard " << error.what() << "; the run goes on without its event file"
+                << std::endl;
     }
   }
 
@@ -381,12 +398,13 @@ class Training {
     if (first > 0)
       say("resumed " + v0::detail::path_text(settings_.checkpoints.from->folder) + " after step " +
           std::to_string(first));
-    else if (settings_.checkpoints.resume)
+    warn_of_split();
+    if (first == 0 && settings_.checkpoints.resume)
       say("no checkpoint in " + v0::detail::path_text(settings_.checkpoints.folder) + ", so from step 1");
     if (!settings_.log.empty()) {
       std::optional<std::uintmax_t> const end = first > 0 ? end_of_log(settings_.log, first) : std::nullopt;
-      if (end) std::filesystem::resize_file(settings_.log, *end);
       log_.emplace(settings_.log, end.has_value());
+      if (end) std::filesystem::resize_file(settings_.log, *end);
       log_->note({{"schema_version", 1},
                   {"after_step", first},
                   {"command", command_},
@@ -397,7 +415,9 @@ class Training {
     }
     if (!settings_.tensorboard.empty()) {
       trainer_ = &trainer;
-      events_.emplace(settings_.tensorboard);
+      std::error_code code;  // the folder of checkpoints is already locked
+      events_.emplace(settings_.tensorboard, !std::filesystem::equivalent(
+                                                 settings_.tensorboard, settings_.checkpoints.folder, code));
       std::string table = "| setting | value |\n|---|---|\n";
       Json const config = config_json(settings_);
       for (auto const& [name, value] : config.items())
@@ -410,6 +430,20 @@ class Training {
     bar_.start("train", settings_.steps);
   }
 
+  /// Warns that another micro-batch size changes the order of sums.
+  void warn_of_split() {
+    CheckpointSettings const& saved = settings_.checkpoints;
+    if (!saved.from || settings_.recipe.reduction != ReductionKind::ordered) return;
+    std::int64_t const before = saved.from->json.value("batch", std::int64_t{0});
+    if (before == 0 || before == settings_.relation.batch) return;
+    bar_.clear();
+    std::cout.flush();
+    std::cerr << "warning: the micro-batch was " << before << " in "
+              << v0::detail::path_text(saved.from->folder) << " and is " << settings_.relation.batch
+              << " now: from here on the weights will not equal those of a run with --batch " << before
+              << " to the bit; give --batch " << before << " for that" << std::endl;
+  }
+
   void record(StepReport const& report) {
     done_ = report.step;
     double const rate = report.tokens_per_second();
@@ -419,7 +453,7 @@ class Training {
       figures_.first_step();
     }
     last_loss_ = report.loss;
-    bool const only = settings_.steps == 1 && settings_.min_time == 0.0;
+    bool const only = settings_.steps - settings_.checkpoints.first_step() == 1 && settings_.min_time == 0.0;
     if (taken == 1 && !only)  // it warms caches up
       figures_.begin();
     else if (settings_.trace.warms_up(taken))
@@ -496,7 +530,7 @@ class Training {
       summary["weights_hash"] = weights_hash;
       log.note({{"summary", std::move(summary)}});
     });
-    if (interrupted() && !data_error_)
+    if (interrupted() && !data_error_ && !unread_)
       say("interrupted by " + Interrupt::name() + " after step " + std::to_string(done_) + " of " +
           std::to_string(settings_.steps) +
           (validation_cut_ ? ", within its validation: there is no validation loss" : ""));
@@ -529,7 +563,8 @@ class Training {
   std::optional<JsonlLog> log_;
   std::optional<EventFile> events_;
   AnyTrainer const* trainer_ = nullptr;  // of rank 0, while it trains; for the event file
-  bool log_cut_ = false, trace_lost_ = false, validation_cut_ = false;
+  bool log_cut_ = false, trace_lost_ = false, events_cut_ = false, validation_cut_ = false;
+  bool unread_ = false;
   std::int64_t done_, logged_;
   RunFigures figures_;
   Clock::time_point line_printed_ = Clock::now();

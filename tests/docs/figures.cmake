@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DREPORT=report -DROOT=repository -DWORK=folder [-DWRITE=ON] -P figures.cmake
-# The figures of the README are what report draws of docs/results/h200 today, and its sentences say what they are of; with
-# WRITE they become that. A figure whose files are not all there is none, and neither is its sentence. Expected there:
+# Checks that the figures in docs/figures are what report draws from docs/results/h200, and that their captions in README.md
+# and docs/performance.md match; with WRITE it writes both. A figure with a missing result file is left out. Expected files:
 #   date.txt                    the day of each figure's run, a line each, as 'stages 2026-11-23'
 #   zero-stages-gpt2.json       compare --device cuda --steps 20 @examples/experiments/zero-stages-gpt2.flags
 #   sizes_*.json, precisions.json   benchmarks/gpu_figures.sh BIN OUT sizes precisions; those that are named below
@@ -18,8 +18,9 @@ set(files_stages zero-stages-gpt2 rivals)
 set(files_rivals sizes_64x1024 sizes_32x1024 sizes_8x1024 sizes_medium sizes_large sizes_xl precisions rivals)
 set(command_stages "compare --device cuda --steps 20 @examples/experiments/zero-stages-gpt2.flags")
 set(command_rivals "benchmarks/gpu_figures.sh build/cuda/bin OUT sizes precisions")
-set(about_stages "What each ZeRO stage takes of one GPU, beside DeepSpeed's stages, GPT-2 124M of 32 x 128 tokens")
-set(about_rivals "Throughput beside llm.c, `torch.compile`, PyTorch eager and DeepSpeed, GPT-2 from 124M to 1.5B on one GPU")
+set(about_stages "Throughput and memory of each ZeRO stage on one GPU, compared with DeepSpeed, GPT-2 124M, 32 x 128 tokens")
+set(about_rivals "Throughput on one GPU compared with llm.c, `torch.compile`, PyTorch eager and DeepSpeed, GPT-2 from 124M to 1.5B")
+set(in_readme rivals)  # figures with a one-line caption; docs/performance.md has every figure, with commands and dates
 set(named_stages DeepSpeed)
 set(named_rivals llm.c torch.compile "PyTorch eager" DeepSpeed)
 
@@ -43,7 +44,7 @@ function(when_of result)
     string(JSON machine GET "${json}" rivals ${index} machine)
     string(JSON date ERROR_VARIABLE missing GET "${json}" rivals ${index} date)
     if(missing OR NOT date)
-      set(date "a day that was not recorded")
+      set(date "date unknown")
     endif()
     string(MD5 key "${machine}")
     if(NOT key IN_LIST keys)
@@ -59,12 +60,12 @@ function(when_of result)
       string(APPEND all "; and on ")
     endif()
     list(REMOVE_DUPLICATES dates_${key})
-    list(SORT dates_${key})  # those that were not recorded come last
+    list(SORT dates_${key})  # unknown dates come last
     list(JOIN dates_${key} ", " dates)
     string(REGEX REPLACE ", ([^,]*)$" " and \\1" dates "${dates}")
     string(APPEND all "${said_${key}}, ${dates}")
   endforeach()
-  set(${result} "the others on ${all}" PARENT_SCOPE)
+  set(${result} "the other programs on ${all}" PARENT_SCOPE)
 endfunction()
 
 # check_programs(figure svg): the sentence of a figure names the programs that it shows, and no other. One that begins with a
@@ -119,6 +120,7 @@ endfunction()
 set(begins "<!-- from docs/results -->\n")
 set(ends "<!-- end of figures -->\n")
 set(page "")
+set(readme "")
 file(STRINGS "${results}/date.txt" days)
 foreach(figure IN LISTS figures)
   set(svg "${ROOT}/docs/figures/${figure}.svg")
@@ -169,21 +171,30 @@ foreach(figure IN LISTS figures)
   endif()
   string(REPLACE "${figure} " "" date "${date}")
   string(REPLACE "`" "" plain "${about_${figure}}")
-  string(APPEND page "${about_${figure}}: ${machine}, ${date}, `${command_${figure}}`; ${when}.\n\n"
-                     "![${plain}](docs/figures/${figure}.svg)\n\n")
+  string(APPEND page "![${plain}](figures/${figure}.svg)\n\n"
+                     "${about_${figure}}. ${machine}, ${date}, `${command_${figure}}`; ${when}.\n\n")
+  if(figure IN_LIST in_readme)
+    string(APPEND readme "![${plain}](docs/figures/${figure}.svg)\n\n"
+                         "${about_${figure}}. ${machine}, ${date}.\n\n")
+  endif()
 endforeach()
 
-file(READ "${ROOT}/README.md" text)
-string(FIND "${text}" "${begins}" begin)
-string(FIND "${text}" "${ends}" end)
-if(begin EQUAL -1 OR end EQUAL -1)
-  message(FATAL_ERROR "README.md has no lines '<!-- from docs/results -->' and '<!-- end of figures -->'")
-endif()
-string(LENGTH "${begins}" length)
-math(EXPR begin "${begin} + ${length}")
-string(SUBSTRING "${text}" 0 ${begin} head)
-string(SUBSTRING "${text}" ${end} -1 tail)
-keep("${ROOT}/README.md" "${head}\n${page}${tail}")
+# put_between_marks(file figures): the file has these lines between its two marks.
+macro(put_between_marks file figures)
+  file(READ "${ROOT}/${file}" text)
+  string(FIND "${text}" "${begins}" begin)
+  string(FIND "${text}" "${ends}" end)
+  if(begin EQUAL -1 OR end EQUAL -1)
+    message(FATAL_ERROR "${file} has no lines '<!-- from docs/results -->' and '<!-- end of figures -->'")
+  endif()
+  string(LENGTH "${begins}" length)
+  math(EXPR begin "${begin} + ${length}")
+  string(SUBSTRING "${text}" 0 ${begin} head)
+  string(SUBSTRING "${text}" ${end} -1 tail)
+  keep("${ROOT}/${file}" "${head}\n${figures}${tail}")
+endmacro()
+put_between_marks(README.md "${readme}")
+put_between_marks(docs/performance.md "${page}")
 if(complaints)
   message(FATAL_ERROR "figures:${complaints}\n  or make them so: cmake -DREPORT=${REPORT} -DROOT=${ROOT} -DWORK=${WORK} -DWRITE=ON -P ${CMAKE_CURRENT_LIST_FILE}")
 endif()

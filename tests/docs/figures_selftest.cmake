@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DREPORT=report -DROOT=repository -DWORK=folder -P figures_selftest.cmake
-# What figures.cmake says of other data: of each machine its days, and no programs but those that a figure shows.
+# Runs figures.cmake on other data: captions list each machine with its dates, and name exactly the programs that a figure shows.
 cmake_minimum_required(VERSION 3.25)
 file(REMOVE_RECURSE "${WORK}")
 file(MAKE_DIRECTORY "${WORK}/root/docs/figures" "${WORK}/root/docs/results")
 file(COPY "${ROOT}/docs/results/h200" DESTINATION "${WORK}/root/docs/results")
 file(COPY "${ROOT}/README.md" DESTINATION "${WORK}/root")
+file(COPY "${ROOT}/docs/performance.md" DESTINATION "${WORK}/root/docs")
 set(rivals "${WORK}/root/docs/results/h200/rivals.json")
 file(READ "${rivals}" before)
 # draw(json): figures of these rows of other programs; sets code and output.
@@ -45,8 +46,8 @@ foreach(index RANGE ${last})
   endif()
 endforeach()
 draw("${dated}")
-file(READ "${WORK}/root/README.md" page)
-string(FIND "${page}" "the others on One; [a, 2026-02-01 and 2026-02-02; and on Other, 2026-02-01 and 2026-02-03." at)
+file(READ "${WORK}/root/docs/performance.md" page)
+string(FIND "${page}" "the other programs on One; [a, 2026-02-01 and 2026-02-02; and on Other, 2026-02-01 and 2026-02-03." at)
 if(NOT code STREQUAL "0" OR at EQUAL -1)
   message(SEND_ERROR "days and machines: ${code}, ${output}")
 endif()

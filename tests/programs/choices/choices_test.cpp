@@ -83,6 +83,24 @@ TEST_CASE("every choice of every slot is a value of the command line and has a n
   });
 }
 
+TEST_CASE("every rule is said in the words of command lines too") {
+  auto const check = []<class... All>(detail::list<All...>) {
+    for (std::string_view const sentence : {All::sentence...}) {
+      std::string const said = cli::in_flags(std::string(sentence));
+      INFO(said);
+      CHECK(said.find('<') == std::string::npos);
+      CHECK(said.find("LossScale") == std::string::npos);
+      CHECK(said.find("--") != std::string::npos);
+    }
+  };
+  check(detail::Rules{});
+}
+
+TEST_CASE("a default that depends on the precision is shown for each") {
+  CHECK(cli::slot_default<slot::loss_scale>("cpu") == "none; fp16: dynamic");
+  CHECK(cli::slot_default<slot::reduction>("cpu") == "ordered");
+}
+
 TEST_CASE("the registry has every combination that engines run without a disk") {
   std::set<std::string> registered;
   for (RecipeTable const& table : registered_recipes()) CHECK(registered.insert(to_string(table)).second);

@@ -8,7 +8,7 @@ set(one ${brief} --ranks 1 --precisions fp32 --offloads none)
 execute_process(
   COMMAND sh -c "program=$1; shift
                  \"$program\" \"$@\" --min-time 60 > first.txt & pid=$!; tries=0
-                 until grep -q ' rows ' first.txt; do
+                 until grep -qs ' rows ' first.txt; do
                    tries=$((tries + 1)); [ $tries -lt 600 ] || { kill -9 $pid; exit 99; }; sleep 0.05
                  done
                  \"$program\" \"$@\" 2> second.txt > /dev/null; second=$?
@@ -22,6 +22,21 @@ file(READ "${WORK}/second.txt" errors)
 expect("the error of a second comparison"
        "error: results: another compare is writing its files there; wait until it has ended, or give another --output-dir\n"
        "${errors}")
+# Tests the same with a named output file.
+execute_process(
+  COMMAND sh -c "program=$1; shift; rm first.txt; echo kept > rows.json
+                 \"$program\" \"$@\" --min-time 60 --json rows.json > first.txt & pid=$!; tries=0
+                 until grep -qs ' rows ' first.txt; do
+                   tries=$((tries + 1)); [ $tries -lt 600 ] || { kill -9 $pid; exit 99; }; sleep 0.05
+                 done
+                 \"$program\" \"$@\" --json rows.json 2> second.txt > /dev/null; second=$?
+                 kill -9 $pid; wait $pid
+                 exit $second"
+          sh "${PROGRAM}" ${one} --stages 0
+  WORKING_DIRECTORY "${WORK}" RESULT_VARIABLE code ERROR_QUIET)
+file(READ "${WORK}/second.txt" errors)
+expect("a second comparison into one file" "1 error: rows.json: another run writes there; wait until it has ended, or give another name\n"
+       "${code} ${errors}")
 passes(${one} --stages 0,1 --repeat 3)
 
 # The next one leaves its own runs alone in the folders of its rows, nothing of others, and no file that is not its own.

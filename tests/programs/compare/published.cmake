@@ -45,7 +45,7 @@ endforeach()
 # Where rows do not fit: the plan in brackets, what was published, and what cannot be.
 passes(@${ROOT}/examples/experiments/large-models.flags --data text.txt --device cpu --host-memory 64GiB --offloads none,cpu_optimizer
        --json large.json)
-foreach(text "published, large-models: ZeRO-2 and ZeRO-3" "zs3, fp16, 8 ranks +3000 +- +680.0 +- +72.00 +\\([0-9.]+\\) +- +- +oom +optimal"
+foreach(text "published, large-models: ZeRO-2 and ZeRO-3" "zs3, fp16, 8 ranks +3000 +- +680 +- +72 +\\([0-9.]+\\) +- +- +oom +optimal"
         "zs2, fp16, 8 ranks +OOM" "\\(in brackets\\): planned for a row that did not run here" "published on: eight A100 80 GB"
         "here on: [^\n]+, ranks as threads of the processor" "assumed: fp16" "not equal: its tokens/s are batch x sequence"
         "cannot be: zs3, fp16, 8 ranks: 72 GB on each of eight" "not repeated here: 1 of the 4 rows" "rows: 4 oom")

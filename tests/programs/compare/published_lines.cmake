@@ -29,7 +29,7 @@ resolves("${sweep};${stages};${steps};--models meta-llama/Llama-2-7b-hf|flag;--b
 list(REMOVE_ITEM sweep "--sequence 512|stage-sweep")
 resolves("${sweep};--models facebook/opt-1.3b|flag;--batch 8|flag;--sequence 512|flag;--steps 50|flag" --model facebook/opt-1.3b
          --batch-size 8 --seq-length 512 --num-steps 50 --stages 0,1,2,3)
-resolves("--defaults stage-sweep|spelled --warmup-steps;--warmup 10|flag;--steps 50|flag;--batch 4|stage-sweep;${stages}"
+resolves("--defaults stage-sweep|spelled --warmup-steps;--models gpt2|stage-sweep;--warmup 10|flag;--steps 50|flag;--batch 4|stage-sweep;${stages}"
          --warmup-steps 10 --num-steps 50)
 resolves("--defaults stage-sweep|spelled --grad-accum;--accumulation 2|flag;${stages};${steps}" --grad-accum 2)
 set(offloads "--defaults offload-sweep|spelled --batch-size" "--stages 3|offload-sweep" "--sequence 512|offload-sweep"
@@ -46,6 +46,8 @@ foreach(model gpt2 gpt2-medium gpt2-large gpt2-xl openai-community/gpt2 facebook
 endforeach()
 
 # By name, without a flag that is spelled so; and against the spelling.
+resolves("--models gpt2|offload-sweep;--strategies none cpu_optimizer cpu_full|offload-sweep" --defaults offload-sweep)
+resolves("--models tiny|default" --defaults own --batch-size 4)
 resolves("--defaults offload-sweep|flag;--batch 4|offload-sweep;--strategies none cpu_optimizer cpu_full|offload-sweep"
          --model gpt2 --defaults offload-sweep)
 resolves("--defaults own|flag;--sequence 128|default;--format rows|default;# --global-batch|default" --model gpt2 --defaults own

@@ -50,7 +50,7 @@ TEST_CASE("a row with the shape of a published one has its figures and the ratio
   CHECK(found.at("figures").at("tokens_per_sec_per_gpu") == 45000);
   CHECK(found.at("ratios").at("tokens_per_sec_per_gpu").get<double>() == doctest::Approx(2.0));
   CHECK(found.at("ratios").at("step_ms").get<double>() == doctest::Approx(0.5));
-  CHECK(found.at("ratios").at("peak_gb").get<double>() == doctest::Approx(0.5));
+  CHECK(found.at("ratios").at("peak_gb").get<double>() == doctest::Approx(4.1984 * 1.048576 / 8.2));
   CHECK(rows[1].at("published").at("ratios").empty());
   CHECK(rows[1].at("published").at("figures").at("peak_gb") == 4.5);
   CHECK_FALSE(rows[2].contains("published"));
@@ -61,11 +61,64 @@ TEST_CASE("the closing table has what was published, what is here, and their rat
   std::string const text = compare::published_text(rows, {"stage-sweep"}, "NVIDIA H200", {});
   CHECK(holds(text, "published, stage-sweep: stages 0 to 3"));
   CHECK(holds(text, "45000  90000   2.00"));
-  CHECK(holds(text, "8.20    4.10   0.50"));
-  CHECK(holds(text, "4.50  (2.00)"));
+  CHECK(holds(text, "8.2    4.40   0.54"));
+  CHECK(holds(text, "4.5  (2.15)"));
   CHECK(holds(text, "published on: one A100 80 GB\nhere on: NVIDIA H200\n"));
   CHECK(holds(text, "not repeated here: 2 of the 4 rows"));
   CHECK(compare::published_text(rows, {}, "NVIDIA H200", {}).empty());
+}
+
+TEST_CASE("peaks of power are held against ours, temperatures are shown as the range that was printed") {
+  Row row = row_of("zs2", "ok");
+  row["world"] = 2;
+  row["batch"] = 8;
+  row["sequence"] = 1024;
+  row["avg_power_w"] = 1200.0;
+  row["peak_power_w"] = 1350.0;
+  row["temp_start_c"] = 40.0;
+  row["temp_end_c"] = 60.0;
+  std::string const text = compare::published_text({row}, {"zero2-two-h100"}, "two GPUs", {});
+  CHECK(holds(text, "529   675   1.28"));
+  CHECK(holds(text, "540   675   1.25"));
+  CHECK(holds(text, "28-29    40   1.38"));
+  CHECK(holds(text, "30-31    60   1.94"));
+  CHECK(holds(text, "529 W and 540 W, of 700, are the peaks of GPU 0 and GPU 1"));
+}
+
+TEST_CASE("published figures have the digits and the deviations that were printed") {
+  Row row = row_of("zs3", "ok");
+  row["batch"] = 32;
+  row["sequence"] = 128;
+  row["median_tokens_per_sec"] = 23845.97;
+  std::vector<Row> rows = {row, row};
+  rows[1]["sharding"] = "zs1";
+  std::string const text = compare::published_text(rows, {"zero-stages-gpt2"}, "NVIDIA H200", {});
+  CHECK(holds(text, "11923 +- 282.6  23846   2.00"));
+  CHECK(holds(text, "0.361 +- 0.0085"));
+  CHECK(holds(text, "0.200 +- 0.0002"));
+  CHECK(holds(text, "restarts its clock every ten steps only"));
+  compare::add_published(rows, {"zero-stages-gpt2"});
+  CHECK(rows[0].at("published").at("deviations").at("tokens_per_sec") == 282.62374);
+}
+
+TEST_CASE("the rate of two GPUs that was published is held against the rate of one") {
+  Row row = row_of("zs2", "ok");
+  row["world"] = 2;
+  row["batch"] = 8;
+  row["sequence"] = 1024;
+  row["median_tokens_per_sec"] = 612000.0;
+  row["tokens_per_sec_per_rank"] = 306000.0;
+  CHECK(holds(compare::published_text({row}, {"zero2-two-h100"}, "two GPUs", {}), "~153K  306000   2.00"));
+}
+
+TEST_CASE("brackets are explained where there are some") {
+  std::string const brackets = "(in brackets)";
+  CHECK(holds(compare::published_text({row_of("zs3", "oom")}, {"stage-sweep"}, "a CPU", {}), brackets));
+  Row refused = row_of("zs3", "refused");
+  refused["planned_gpu_mem_mb"] = nullptr;
+  std::string const text = compare::published_text({refused}, {"stage-sweep"}, "a CPU", {});
+  CHECK(holds(text, "published, stage-sweep"));
+  CHECK(text.find(brackets) == text.npos);
 }
 
 TEST_CASE("accumulation makes another shape") {

@@ -71,6 +71,10 @@ refuses(2 "--epsilon is 0;1.17549e-38" --epsilon 0)
 refuses(2 "--accumulation is 16385;1 to 16384" --accumulation 16385)
 refuses(2 "--beta1;below 1" --beta1 1)
 refuses(2 "--ranks;64" --ranks 65)
+refuses(2 "--initial-loss-scale 2147483648 is above --max-loss-scale" ${brief} --precisions fp32,fp16 --initial-loss-scale 2147483648)
+refuses(2 "--min-loss-scale 131072;--initial-loss-scale" ${brief} --min-loss-scale 131072)
+refuses(2 "--final-fraction is 1.5;from 0 up to 1" ${brief} --final-fraction 1.5)
+refuses(2 "--pairs;--full" --pairs --full)
 
 # The batch, with its equation and the nearest numbers.
 refuses(3 "--global-batch 6;ranks 4 x accumulation 1 = 6;--global-batch 4 and 8" --data text.txt --ranks 4
@@ -94,6 +98,8 @@ refuses(3 "contradicts batch 3 x ranks 2 x accumulation 1 = 6;--accumulation 1,3
         --data text.txt --ranks 2 --batch 3 --accumulation 1,3 --global-batch 8)
 refuses(3 "2147483647" --data text.txt --batch 1000000 --accumulation 16384)
 refuses(3 "16384 micro-batches" --data text.txt --ranks 1 --batch 1 --global-batch 16385)
+refuses(3 "--batch 1048576 x --sequence 1024;2^28 tokens" --data text.txt --model "layers=1,heads=1,channels=8" --batch 1048576
+        --sequence 1024)
 refuses(3 "10^15" --data text.txt --model gpt2-xl --batch 1000000 --sequence 1024)
 
 # A schedule that ends before its training, or never begins.

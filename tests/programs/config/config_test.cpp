@@ -225,11 +225,103 @@ TEST_CASE("what cannot be is refused with the way out, all of it at once") {
                "no key"));
   CHECK(holds(refusal("[1]"), "no JSON object"));
   CHECK(holds(refusal(R"({"a": 1, "a": 2})"), "the key 'a' is given twice"));
-  CHECK(holds(refusal(std::string(100, '[')), "deeper than any configuration"));
+  CHECK(holds(refusal(std::string(100, '[')), "is nested too deeply for a configuration"));
   CHECK(holds(
       refusal(
           R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}, "train_batch_size": 1})"),
       "give zero_optimization.offload_optimizer.device too"));
+}
+
+TEST_CASE("a configuration is read as hjson reads it") {
+  Flags const wanted =
+      flags(R"({"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true}, "optimizer": {"type": "AdamW",
+               "params": {"lr": 1e-5, "betas": [0.9, 0.95]}}, "zero_optimization": {"stage": 1}})");
+  for (char const* text : {R"({
+  # of one device
+  "train_micro_batch_size_per_gpu": 2,
+  "bf16": {
+    "enabled": true,   # a wide range
+  },
+  "optimizer": {"type": "AdamW", "params": {"lr": 1e-5, "betas": [0.9, 0.95,],}}, // a comment
+  /* and
+     another */
+  "zero_optimization": {"stage": 1},
+}
+)",
+                           R"({
+  train_micro_batch_size_per_gpu: 2
+  bf16: { enabled: true }
+  'optimizer': {
+    type: AdamW
+    params: { lr: 1e-5, betas: [0.9 # the first
+      0.95] }
+  }
+  zero_optimization: {stage: 1}
+})",
+                           R"(# without braces
+train_micro_batch_size_per_gpu: 2
+bf16: {enabled: true}
+optimizer: {type: 'AdamW', params: {lr: 1e-5, betas: [0.9, 0.95]}}
+zero_optimization: {stage: 1})"})
+    CHECK(flags(text) == wanted);
+  // An unquoted string extends to the end of its line. A number ends before a comma.
+  CHECK(holds(refusal("{train_batch_size: 8, optimizer: {type: AdamW, }\n}}"),
+              "optimizer.type is \"AdamW, }\""));
+  CHECK(holds(refusal("{train_batch_size: 08\n}"), "train_batch_size is \"08\""));
+  for (auto const& [text, what] : std::map<std::string, std::string>{
+           {"{\n \"train_batch_size\" 8}",
+            "line 2, column 21: a colon is missing behind the key 'train_batch_size'"},
+           {"{\"train_batch_size\": 8", "line 1, column 23: the end of the file, where a key"},
+           {"{\"train_batch_size\": }", "line 1, column 22: '}', where a value is expected"},
+           {"{\"a\": 1,, \"b\": 2}", "column 9: ',', where a key is expected"},
+           {"{\"a\": 1} x", "unexpected text after the end of the object"},
+           {"{a b: 1}", "the key 'a b' contains white space"},
+           {"{\"a: 1}", "column 2: a string has no closing quote on its line"},
+           {"{\"a\": \"\\q\"}", "column 7: a text with a control character or an unknown escape"},
+           {"{\"a\": '''x'''}", "a text of several lines in ''' is not read"},
+           {"{/* x", "a comment /* has no end"},
+           {"{\"a\": \"\xff\"}", "column 8: bytes that are no UTF-8"},
+           {"{a: 1, \"a\": 2}", "the key 'a' is given twice"}})
+    CHECK(holds(refusal(text), what));
+}
+
+TEST_CASE("values and keys that DeepSpeed converts, and those that it passes over") {
+  auto const with = [](std::string const& keys) { return flags(R"({"train_batch_size": 8, )" + keys + "}"); };
+  CHECK(with(R"("zero_optimization": true)").at("--stage") == "1");
+  CHECK(with(R"("zero_optimization": false)").at("--stage") == "0");
+  CHECK(with(R"("zero_optimization": {"stage": "3", "overlap_comm": "no"})").at("--stage") == "3");
+  CHECK(with(R"("zero_optimization": {"stage": 3, "overlap_comm": "no"})").at("--prefetch") == "0");
+  CHECK(with(R"("bf16": {"enabled": 1})").at("--precision") == "bf16");
+  CHECK(with(R"("fp16": {"enabled": "True", "loss_scale_window": "500"})").at("--loss-scale-window") ==
+        "500");
+  CHECK(
+      with(
+          R"("zero_optimization": {"stage": 3, "zero_quantized_weights": 0, "zero_hpz_partition_size": "1"})")
+          .at("--stage") == "3");
+  CHECK(holds(
+      notes(R"({"train_batch_size": 8, "zero_optimization": {"stage": 3, "prefetch_bucket_size": 5e7}})"),
+      "zero_optimization.stage3_prefetch_bucket_size"));
+  CHECK(holds(notes(R"({"train_batch_size": 8, "_comment": "mine", "//": {"a": 1}})"),
+              "_comment, //: no effect here, because it is not a key; DeepSpeed ignores it too"));
+  // Other values are not converted from strings, as in DeepSpeed.
+  CHECK(holds(refusal(R"({"train_batch_size": "8"})"),
+              "train_batch_size is \"8\"; give a whole number from 1 to 2147483647"));
+  CHECK(
+      holds(refusal(R"({"train_batch_size": 8, "dump_state": "no"})"), "dump_state is \"no\"; give true or"));
+  // A warm-up of fewer than 2 steps takes 2 steps, as in DeepSpeed.
+  CHECK(
+      with(R"("scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 0}})").at("--warmup-steps") ==
+      "0");
+}
+
+TEST_CASE("what was meant to be auto is told so") {
+  for (char const* text : {R"({"train_micro_batch_size_per_gpu": "Auto"})", R"({"train_batch_size": "AUTO"})",
+                           R"({"train_batch_size": 8, "fp16": {"enabled": "Auto"}})",
+                           R"({"train_batch_size": 8, "gradient_clipping": "aut"})",
+                           R"({"train_batch_size": 8, "zero_optimization": {"stage": "autto"}})",
+                           R"({"train_batch_size": 8, "optimizer": {"type": "Auto"}})"})
+    CHECK(holds(refusal(text), ", the nearest is \"auto\", in small letters; "));
+  CHECK(refusal(R"({"train_batch_size": "eight"})").find("auto") == std::string::npos);
 }
 
 TEST_CASE("a row whose fields are of other kinds is no row to repeat, and never a crash") {
@@ -313,6 +405,9 @@ TEST_CASE("event files have whole records with their sums") {
     events.scalars(7, {{"train/loss", 0.5}, {"train/none", std::nan("")}});
     cli::EventFile const other(folder / "run");  // in the same second
     CHECK(other.path() != events.path());
+    cli::EventFile const alone(folder / "run", true);
+    CHECK_THROWS_WITH_AS(cli::EventFile(folder / "run", true),
+                         doctest::Contains("run: another run writes there"), Error);
     std::string const bytes = text_of(events.path());
     std::vector<std::string> records;
     for (std::size_t at = 0; at < bytes.size();) {

@@ -101,7 +101,7 @@ endforeach()
 run(${model} ${gpu} --stages 2 --offloads none --precisions bf16,tf32 --device cpu --json)
 field(fitness "${output}" rows 1 fitness)
 field(texts "${output}" rows 1 reasons)
-if(NOT "${fitness} ${texts}" MATCHES "UNFIT.*refused: Precision<tf32>")
+if(NOT "${fitness} ${texts}" MATCHES "UNFIT.*refused: --precision tf32")
   message(SEND_ERROR "a refused recipe is ${fitness}: ${texts}")
 endif()
 

@@ -92,6 +92,25 @@ expect_code(0)
 if(NOT output MATCHES "launched by \\.+ \\[NO\\] +WORLD_SIZE is not set")
   message(SEND_ERROR "half a launch is not reported: ${output}")
 endif()
+set(ENV{WORLD_SIZE} 1)
+run()
+expect_code(0)
+if(NOT output MATCHES "launched by \\.+ \\[OKAY\\] +torchrun: rank 0 of 1, ")
+  message(SEND_ERROR "a launch of one process: ${output}")
+endif()
+unset(ENV{RANK})
+unset(ENV{WORLD_SIZE})
+
+# The command lines that --help mentions work in any order, and every help ends with the exit codes.
+foreach(line "--help" "--measure --help" "--help --measure" "--measure -h" "--measure m.json --help" "--fitness --help")
+  string(REPLACE " " ";" words "${line}")
+  run(${words})
+  expect_code(0)
+  if(NOT output MATCHES "\nExit codes of the programs: 0 done, 1 failed, 2 wrong command line, 3 [^:]+; 129, 130 and 143\ninterrupted, 141 nothing reads the output.\n+$" OR
+     (line MATCHES "measure" AND NOT output MATCHES "--measure-time"))
+    message(SEND_ERROR "info ${line}: ${output}${errors}")
+  endif()
+endforeach()
 
 # With so little memory that cuDNN, where there is one, cannot load its parts and ends the process that asks. A
 # sanitizer does not start within the limit: then not asked.

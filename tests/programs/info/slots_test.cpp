@@ -31,11 +31,11 @@ TEST_CASE("slots are judged on the device that is asked about") {
   CHECK_FALSE(reason("cuda", "precision", "fp64"));  // with the attention that it needs there
   CHECK_FALSE(reason("cuda", "device", "cpu"));
   CHECK_FALSE(reason("cpu", "device", "cuda"));
-  CHECK(reason("cpu", "capture", "graph").value_or("").find("On<Cuda>") != std::string::npos);
+  CHECK(reason("cpu", "capture", "graph").value_or("").find("--device cuda") != std::string::npos);
   CHECK_FALSE(reason("cpu", "precision", "fp64"));
   for (std::string_view const precision : {"tf32", "bf16x6", "bf16x3"}) {
     CHECK_FALSE(reason("cuda", "precision", precision));
-    CHECK(reason("cpu", "precision", precision).value_or("").find("On<Cuda>") != std::string::npos);
+    CHECK(reason("cpu", "precision", precision).value_or("").find("--device cuda") != std::string::npos);
   }
   CHECK(reason("cuda", "parallel", "data+tensor").value_or("").find("not part of this build") !=
         std::string::npos);

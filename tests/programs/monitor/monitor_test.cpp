@@ -170,6 +170,9 @@ TEST_CASE("a growing file is whole after every write") {
   Proc const folder;
   fs::path const path = folder.folder / "rows.json";
   monitor::GrowingFile file(path);
+  monitor::GrowingFile const second(path);
+  REQUIRE(second.error());
+  CHECK(std::string(second.error()->what()).find("another run writes there") != std::string::npos);
   file.add("[1");
   file.write("]\n", false);
   CHECK(text_of(path) == "[1]\n");

@@ -86,12 +86,12 @@ expect("a disk's step" "" "${seconds}")
 expect("its reason" "the machine's file has no times of 'copy disk'" "${reason}")
 
 
-# Where no row that fits is predicted there is no pick, and the reason is said once.
+# If no fitting row is predicted, the pick is by bytes, and the reason is printed once.
 passes(${small} --ranks 2 --stages 0,1 --precisions bf16 --offloads none --prefer speed --machine paper.json --no-search)
 if(NOT output MATCHES "\nnot predicted: zs0_bf16_ranks2_bs2_sl16: the machine's file has no times of '[^']+' in bf16\n" OR
-   NOT output MATCHES "\nno pick for [^\n]*bf16[^\n]*: no step of the rows that fit is predicted \\(the machine's file has no times" OR
+   NOT output MATCHES "\npick for [^\n]*bf16[^\n]*: zs0_[^\n]*\n  picked by bytes: no row that fits has a predicted step, the machine's file has no times" OR
    NOT output MATCHES "\ntimes: paper.json, measured on on paper\n")
-  message(SEND_ERROR "no prediction, and yet: ${output}")
+  message(SEND_ERROR "what is picked without a prediction: ${output}")
 endif()
 
 refuses(2 "--prefer speed compares predicted speeds;--machine FILE" ${matrix} --prefer speed)

@@ -2,6 +2,7 @@
 // Files of other programs, and of older versions, as rows.
 #include "report/reading.hpp"
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -10,6 +11,8 @@
 #include <doctest/doctest.h>
 
 #include "tessera/core/error.hpp"
+
+#include "report/judge.hpp"
 
 namespace fs = std::filesystem;
 using namespace tessera::reporting;
@@ -111,6 +114,106 @@ TEST_CASE("report: step logs are folded over their repeats, without the steps th
   read_step_logs(folder.path / "logs", logs, 3, none);
   CHECK_FALSE(none.rows[0][Number::tokens_per_sec]);
   CHECK(none.rows[0][Word::reason].find("no step was timed") != std::string::npos);
+}
+
+TEST_CASE("report: step logs of two models, or of two learning rates, are not folded") {
+  Folder const folder;
+  std::string const name = "zs0_fp32_ranks2_bs4_sl64";
+  auto const run = [&](std::string const& time, char const* model, char const* rate, double tokens,
+                       bool flat) {
+    std::string const row = R"({"schema_version": 3, "experiment": ")" + name +
+                            R"(", "status": "ok", "model": ")" + model +
+                            R"(", "sharding": "zs0", "world": 2})";
+    folder.write(
+        "results/compare_" + time + ".json",
+        flat ? "[" + row + "]"
+             : R"({"schema_version": 3, "command": "compare", "environment": {"settings": {"steps": )" +
+                   time.substr(13) + R"(, "learning_rate": )" + rate + R"(}}, "rows": [)" + row + "]}");
+    folder.write("results/" + time + "/" + name + "/run1/step_log.csv",
+                 "global_step,step_time_s,tokens_per_sec,gpu_max_mem_mb,loss\n1,1,1,8.5,5.0\n2,0.5," +
+                     std::to_string(tokens) + ",8.5,4.0\n");
+  };
+  run("20261125_100010", "tiny", "0.001", 200, false);
+  run("20261125_100011", "tiny", "0.001", 400, false);
+  run("20261125_100012", "gpt2", "0.001", 600, false);
+  run("20261125_100013", "gpt2", "0.002", 800, false);
+  run("20261125_100014", "opt", "0.002", 1000, true);
+  Material material;
+  read_step_logs(folder.path / "results", step_logs_below(folder.path / "results"), 1, material);
+  REQUIRE(material.rows.size() == 4);
+  std::string found;
+  for (Row const& row : material.rows)
+    found += row[Word::model] + " " + std::to_string(static_cast<int>(*row[Number::tokens_per_sec])) + " " +
+             std::to_string(static_cast<int>(*row[Number::repeats])) + "; ";
+  CHECK(found == "gpt2 600 1; gpt2 800 1; opt 1000 1; tiny 300 2; ");
+  CHECK(material.rows[0][Word::experiment] == name + " in 20261125_100012");
+}
+
+TEST_CASE("report: step logs without their comparison are told apart by their memory") {
+  Folder const folder;
+  for (char const* memory : {"8.5", "9.5"})
+    folder.write("logs/" + std::string(memory) + "/zs0_fp32/run1/step_log.csv",
+                 std::string("global_step,step_time_s,tokens_per_sec,gpu_max_mem_mb,loss\n1,1,1,") + memory +
+                     ",5.0\n2,0.5,200," + memory + ",4.0\n");
+  Material material;
+  read_step_logs(folder.path / "logs", step_logs_below(folder.path / "logs"), 1, material);
+  CHECK(material.rows.size() == 2);
+}
+
+TEST_CASE("report: of a folder the newest comparison is read, by whatever name") {
+  Folder const folder;
+  auto const write = [&](std::string const& name, int age) {
+    fs::last_write_time(folder.write("results/" + name, "{}"),
+                        fs::file_time_type::clock::now() - std::chrono::hours(age));
+  };
+  CHECK_THROWS_AS(file_of(folder.path), tessera::Error const&);
+  write("zero_comparison_20261125_100000.json", 5);
+  CHECK(file_of(folder.path / "results").filename() == "zero_comparison_20261125_100000.json");
+  write("compare_20261125_100000.json", 6);  // the full document of the same comparison
+  CHECK(file_of(folder.path / "results").filename() == "compare_20261125_100000.json");
+  write("compare.json", 7);
+  write("offload_comparison_20261125_110000.json", 4);
+  write("compare_notes.json", 1);
+  auto const found = comparisons_in(folder.path / "results");
+  REQUIRE(found.size() == 3);
+  CHECK(found[0].filename() == "offload_comparison_20261125_110000.json");
+  CHECK(found[1].filename() == "compare_20261125_100000.json");
+  CHECK(found[2].filename() == "compare.json");
+}
+
+TEST_CASE("report: rows that are one program are never ranked, and disturbed rows are not either") {
+  Folder const folder;
+  auto const row = [](char const* name, double rate, std::string const& more) {
+    return std::string(R"({"experiment": ")") + name + R"(", "sharding": ")" + name +
+           R"(", "model": "tiny", "status": "ok", "median_tokens_per_sec": )" + std::to_string(rate) +
+           R"(, "spread_pct": 1.0, "speedup_against": "zs0")" + more + "}";
+  };
+  auto const document = [&](std::string const& rows) {
+    return read(folder.write(
+        "rows.json",
+        R"({"schema_version": 3, "command": "compare", "environment": {}, "rows": [)" + rows + "]}"));
+  };
+  std::string const twin = R"(, "same_program_as": "zs0", "speedup": 9.6, "speedup_uncertainty": 0.1)";
+  auto const says = [](Material const& material, std::string const& part) {
+    for (std::string const& line : verdict(material))
+      if (line.find(part) != line.npos) return true;
+    return false;
+  };
+  std::string const twins = row("zs0", 100, "") + "," + row("zs3", 960, twin);
+  Material material = document(twins);
+  CHECK(says(material, "Fastest: none, all 2 rows are one program: zs0 = zs3."));
+  CHECK(is_untold_speedup(material.rows[1]));
+  CHECK_FALSE(is_faster(material.rows[1], material.rows[0]));
+  CHECK(fastest_of({&material.rows[0], &material.rows[1]}).empty());
+  CHECK(says(document(twins + "," + row("dp", 20, "")),
+             "Fastest: none; all rows differ by less than they vary"));
+  material = document(row("zs0", 100, "") + "," + row("zs3", 110, twin) + "," + row("dp", 20, ""));
+  CHECK(says(material, ": zs3 = zs0."));
+  material = document(row("zs0", 100, R"(, "disturbed": true)") + "," + row("dp", 900, "") + "," +
+                      row("zs2", 500, ""));
+  CHECK(says(material, "Fastest: dp with"));
+  CHECK(says(material, "Busy: other programs used the processor while 1 row ran"));
+  CHECK(material.rows[0].is_unsteady());
 }
 
 TEST_CASE("report: the log of a run that was cut off has what it holds") {

@@ -20,6 +20,12 @@ refuses(2 "same file" good.json --html link.html)
 file(MAKE_DIRECTORY "${WORK}/figures")
 file(CREATE_LINK "${WORK}/good.json" "${WORK}/figures/throughput.svg" SYMBOLIC)
 refuses(2 "--svg 'figures/throughput.svg';same file" good.json --svg figures)
+refuses(2 "--svg -;name of a folder" good.json --svg -)
+# The files of a comparison in a folder stay.
+file(COPY_FILE "${WORK}/good.json" "${WORK}/figures/compare.json")
+file(WRITE "${WORK}/figures/compare.csv" "experiment")
+refuses(2 "--csv 'figures/compare.csv';the input 'figures/compare.csv';same file" figures --csv figures/compare.csv)
+file(REMOVE "${WORK}/figures/compare.json" "${WORK}/figures/compare.csv")
 
 # Outputs that cannot be written, before anything is.
 refuses(1 "no/page.html" good.json --html no/page.html)
@@ -28,7 +34,7 @@ refuses(1 "text.txt" good.json --svg text.txt)
 # Files that are not there, empty, foreign, damaged, cut off, too new.
 refuses(4 "gone.json" gone.json ${page})
 file(MAKE_DIRECTORY "${WORK}/bare")
-refuses(4 "bare;holds no compare.json;--summarize" bare ${page})
+refuses(4 "bare;holds no JSON of compare;--summarize" bare ${page})
 foreach(case
     "empty.json||is empty"
     "blank.json|  \n |is empty"

@@ -140,6 +140,8 @@ foreach(case "opt opt:layers=1,heads=2,channels=8,hidden=12,positions=16"
   list(GET case 1 model)
   passes(--model "${model}" ${run} --steps 0 --seed 5 --save ${name})
   passes(--model ${name} ${run} --batch 1 --accumulation 2 --steps 2 --seed 9 --save ${name}-a.safetensors)
+  string(REPLACE kv_heads key_heads model "${model}")  # the C++ spelling
+  string(REPLACE rope_theta rotary_theta model "${model}")
   passes(--model "${model}" ${run} --steps 2 --seed 9 --ranks 2 --batch 1 --stage 3 --init ${name} --save ${name}-b.safetensors)
   expect_same(${name}-a.safetensors ${name}-b.safetensors)
 endforeach()
@@ -190,9 +192,42 @@ changed(llama wrong rope_parameters [["x"]] rope_scaling null)
 refuses(4 "rope_parameters is \"x\"; an object is needed" --model wrong ${run})
 changed(llama wrong pad_token_id 256)
 refuses(4 "pad_token_id is 256; null or a token of the vocabulary" --model wrong ${run})
+# Accepts details that transformers ignores, and a padding token that counts from the end of the vocabulary.
+changed(llama last pad_token_id 255)
+passes(--model last ${run} --batch 1 --accumulation 2 --steps 2 --seed 9 --save last.safetensors)
+changed(llama minus pad_token_id -1 architectures [=[["LLaMAForCausalLM"]]=] torch_dtype [["bfloat16"]] rope_scaling null more [[{"a": [1]}]] attention_bias null)
+file(READ "${WORK}/minus/config.json" config)
+string(REGEX REPLACE "}[ \n]*$" ", \"limit\": -Infinity}" config "${config}")
+file(WRITE "${WORK}/minus/config.json" "${config}")
+passes(--model minus ${run} --batch 1 --accumulation 2 --steps 2 --seed 9 --save minus.safetensors)
+expect_same(minus.safetensors last.safetensors)
+# A file without rms_norm_eps means the default of transformers.
+changed(llama without rms_norm_eps null)
+changed(llama with rms_norm_eps 1e-06)
+foreach(folder without with)
+  passes(--model ${folder} ${run} --batch 1 --accumulation 2 --steps 2 --seed 9 --save ${folder}.safetensors)
+endforeach()
+expect_same(without.safetensors with.safetensors)
+changed(llama wrong architectures [=[["LlamaForSequenceClassification"]]=])
+refuses(3 "architectures [\"LlamaForSequenceClassification\"] instead of" --model wrong ${run})
 changed(llama wrong num_key_value_heads 3)
 refuses(3 "3 kv_heads do not divide 4 heads" --model wrong ${run})
 changed(llama wrong tie_word_embeddings true)
 refuses(4 "lm_head.weight is not tied" --model wrong ${run})
 changed(tied wrong tie_word_embeddings false)
 refuses(4 "missing: lm_head.weight [256, 8]" --model wrong ${run})
+
+# A hub name gives the sizes of its model and random weights, with a warning. A local name, or given weights, gives
+# none.
+run(--model OpenAI-Community/gpt2 --sequence 8 --batch 1 --steps 0)
+if(NOT code EQUAL 0 OR NOT errors MATCHES "^warning: --model openai-community/gpt2 [^\n]+nothing was downloaded[^\n]+random[^\n]+huggingface-cli download openai-community/gpt2 --local-dir gpt2, then --model ./gpt2[^\n]+\n$"
+   OR NOT output MATCHES "weights +seed 1, random: nothing was downloaded")
+  message(SEND_ERROR "a name of the hub ended with ${code}: ${errors} ${output}")
+endif()
+run(--model gpt2 --sequence 8 --batch 1 --steps 0)
+if(NOT errors STREQUAL "" OR output MATCHES "random")
+  message(SEND_ERROR "--model gpt2 said ${errors} ${output}")
+endif()
+
+# An error message about invalid UTF-8 is itself valid UTF-8.
+shell("mkdir utf16; printf '\\377\\376{\\0' > utf16/config.json; ! '${PROGRAM}' --model utf16 --steps 0 2> utf16.txt; iconv -f UTF-8 -t UTF-8 utf16.txt > utf16.utf8")

@@ -60,6 +60,46 @@ endif()
 passes(${small} --steps 0 --init hung.safetensors)
 file(REMOVE "${WORK}/pid" "${WORK}/code")
 
+# If the reader goes away, a run that writes files goes on. A run without files stops after its step.
+foreach(output --save --log --checkpoint)
+  execute_process(COMMAND sh -c "{ \"$@\"; echo $? > code; } 2>&1 | head -n 1" sh "${PROGRAM}" ${small} --steps 30 --print-every 1
+                          ${output} unread${output}.safetensors
+                  WORKING_DIRECTORY "${WORK}" OUTPUT_QUIET)
+  file(STRINGS "${WORK}/code" ended)
+  if(NOT ended STREQUAL "0" OR NOT EXISTS "${WORK}/unread${output}.safetensors")
+    message(SEND_ERROR "${output} of a run whose output nobody reads: code ${ended}")
+  endif()
+endforeach()
+passes(${small} --steps 30 --save read.safetensors)
+expect_same(unread--save.safetensors read.safetensors)
+execute_process(COMMAND sh -c "{ \"$@\"; echo $? > code; } | head -n 1" sh "${PROGRAM}" ${small} --steps 100000000 --print-every 1
+                WORKING_DIRECTORY "${WORK}" OUTPUT_QUIET ERROR_VARIABLE errors TIMEOUT 60)
+file(STRINGS "${WORK}/code" ended)
+if(NOT ended STREQUAL "141" OR NOT errors STREQUAL "")
+  message(SEND_ERROR "a run without files whose output nobody reads: code ${ended}: ${errors}")
+endif()
+# If a signal ends both the reader and train, the weights are still saved.
+foreach(signal INT TERM)
+  execute_process(
+    COMMAND sh -c "( sh -c 'echo $$ > pid; exec \"$@\"' sh \"$@\"; echo $? > code ) 2>&1 | sh -c 'echo $$ > reader; exec cat > copy' &
+                   until grep -q 'step 3 ' copy; do sleep 0.05; done
+                   kill -KILL $(cat reader); kill -${signal} $(cat pid); wait"
+            sh "${PROGRAM}" ${small} --steps 10000000 --print-every 1 --save tee-${signal}.safetensors --checkpoint tee-${signal}
+    WORKING_DIRECTORY "${WORK}" OUTPUT_QUIET ERROR_QUIET TIMEOUT 60)
+  if(NOT EXISTS "${WORK}/tee-${signal}.safetensors" OR NOT EXISTS "${WORK}/tee-${signal}/latest")
+    message(SEND_ERROR "SIG${signal} to a run whose reader has gone left no weights")
+  endif()
+  file(REMOVE "${WORK}/copy" "${WORK}/pid" "${WORK}/code" "${WORK}/reader")
+endforeach()
+# If its standard streams are closed, a file of the run does not get their numbers.
+execute_process(COMMAND sh -c "\"$@\" >&- 2>&-" sh "${PROGRAM}" ${small} --steps 3 --log closed.jsonl --save closed.safetensors
+                WORKING_DIRECTORY "${WORK}" RESULT_VARIABLE code)
+file(STRINGS "${WORK}/closed.jsonl" lines)
+list(LENGTH lines count)
+expect("the code of a run without streams" 1 ${code})
+expect("the lines of its log" 5 ${count})
+passes(${small} --steps 0 --init closed.safetensors)
+
 # nohup goes before it.
 execute_process(
   COMMAND sh -c "trap '' HUP; \"$@\" > out.txt & pid=$!

@@ -69,7 +69,7 @@ if(mounts STREQUAL "0")
   too_small("small/log: needs 75,000 bytes, and 65,536 ${way_out}" ${small} --steps 500 --log small/log)
   too_small("small/log: needs 72,256 bytes, with small/w.safetensors, and 65,536 ${way_out}" ${small} --steps 400 --log small/log
             --save small/w.safetensors)
-  too_small("small/w.safetensors: needs 66,496 bytes, with small/tessera-scratch, and 65,536 ${way_out}" --sequence 8 --data text.txt
+  too_small("small/w.safetensors: needs 66,496 bytes, with small, and 65,536 ${way_out}" --sequence 8 --data text.txt
             --model "layers=1,heads=2,channels=16,positions=64" --precision bf16 --offload nvme_parameters --nvme-path small --steps 3
             --save small/w.safetensors)
   execute_process(COMMAND unshare -rm sh -euc "${on_small}" sh "${PROGRAM}" ${small} --steps 200 --log small/log

@@ -303,14 +303,14 @@ TEST_CASE("a file of times is read as it was written, and others are refused by 
   CHECK(refusal(text.substr(0, text.size() / 2)).find("is no file of machine times") != std::string::npos);
   CHECK(refusal(with("\"version\": 1", "\"version\": 9")).find("has version 9") != std::string::npos);
   CHECK(refusal(with("\"seconds\":", "\"seconds\": -"))
-            .find("timing 0 cannot be read (seconds is no number from") != std::string::npos);
-  CHECK(refusal(with("\"ranks\":1", "\"ranks\": 0")).find("ranks is no number from 1 to 65536") !=
+            .find("timing 1 cannot be read ('seconds' is not a number from") != std::string::npos);
+  CHECK(refusal(with("\"ranks\":1", "\"ranks\": 0")).find("'ranks' is not a number from 1 to 65536") !=
         std::string::npos);
-  CHECK(refusal(with("\"ranks\":1", "\"ranks\": 4294967297")).find("ranks is no number") !=
+  CHECK(refusal(with("\"ranks\":1", "\"ranks\": 4294967297")).find("'ranks' is not a number") !=
         std::string::npos);
   CHECK(refusal(with("\"ranks\":1", "\"ranks\": 1.5")).find("ranks are no whole number") !=
         std::string::npos);
-  CHECK(refusal(with("\"flops\":", "\"flops\": 1e200, \"other\": ")).find("flops is no number") !=
+  CHECK(refusal(with("\"flops\":", "\"flops\": 1e200, \"other\": ")).find("'flops' is not a number") !=
         std::string::npos);
   CHECK(refusal(with("\"version\": 1", "\"version\": " + std::string(100000, '[') + std::string(100000, ']')))
             .find("is no file of machine times") != std::string::npos);
@@ -323,8 +323,8 @@ TEST_CASE("a file of times is read as it was written, and others are refused by 
   CHECK(refusal(with("\"device\": \"cpu\"", "\"devices\": 1")).find("has no device") != std::string::npos);
   CHECK(refusal(with("\"device\": \"cpu\"", "\"device\": \"CUDA\""))
             .find("has times of device 'CUDA', and devices are cpu and cuda") != std::string::npos);
-  CHECK(refusal(with("\"what\":\"linear attention\"", "\"what\": 7")).find("timing 0 cannot be read") !=
-        std::string::npos);
+  CHECK(refusal(with("\"what\":\"linear attention\"", "\"what\": 7"))
+            .find("timing 1 cannot be read ('what' is not a text)") != std::string::npos);
   std::filesystem::remove(path);
   CHECK_THROWS_WITH_AS((void)cli::MachineTimes::read(path),
                        doctest::Contains("machine.json: is no file that can be read"), Error);

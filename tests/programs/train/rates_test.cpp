@@ -25,6 +25,7 @@ ts::StepReport step(double interval, double seconds) {
 TEST_CASE("the rate of a run is over the time from step to step, but for what lay between") {
   cli::RunRates rates;
   CHECK(rates.rate() == 0.0);
+  CHECK(rates.text() == "- tok/s");
   CHECK_FALSE(rates.unsteady());
   for (int each = 0; each < 3; ++each) rates.add(step(0.5, 0.4));  // 0.1 s each the data was late
   CHECK(rates.rate() == doctest::Approx(2000.0));

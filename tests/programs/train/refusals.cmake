@@ -83,11 +83,29 @@ refuses(3 "the nearest is --global-batch 32768\n" ${small} --global-batch 40001)
 refuses(3 "the nearest is --global-batch 2147483646\n" ${small} --batch 715827882 --ranks 3 --global-batch 2147483647)
 refuses(3 "the nearest that fit are channels=65535\n" --model "layers=1,heads=3,channels=65536")
 refuses(3 "--sequence 17;16 positions" ${small} --sequence 17)
+refuses(3 "--batch 268435457 x --sequence 2;2^28 tokens" --model "layers=1,heads=2,channels=16" --data text.txt --batch 268435457
+        --sequence 2)
 foreach(precision tf32 bf16x6 bf16x3)
-  refuses(3 "${precision};On<Cuda>" ${small} --precision ${precision})
+  refuses(3 "${precision};need --device cuda" ${small} --precision ${precision})
 endforeach()
-refuses(3 "Graph;On<Cuda>" ${small} --capture graph)
-refuses(3 "udnn;On<Cuda>" ${small} --attention cudnn)
+refuses(3 "--capture graph records;needs --device cuda" ${small} --capture graph)
+refuses(3 "--attention cudnn calls;needs --device cuda" ${small} --attention cudnn)
+refuses(3 "--precision fp16 without a loss scale;Use --loss-scale dynamic or --loss-scale static, or --precision bf16" ${small}
+        --precision fp16 --loss-scale none)
+refuses(3 "--loss-scale dynamic and --loss-scale static need --precision fp16;Leave --loss-scale out" ${small} --loss-scale static)
+refuses(3 "--adapters lora needs a description of the adapters;give --lora rank=8" ${small} --adapters lora)
+refuses(3 "--lora describes adapters;--adapters none" ${small} --adapters none --lora rank=2,alpha=4,targets=c_attn)
+# The first loss scale is outside its bounds, set by flags or by keys of a file.
+refuses(2 "--initial-loss-scale 0.5 is below --min-loss-scale 1 (default); give --min-loss-scale 0.5" ${small} --initial-loss-scale 0.5)
+refuses(2 "--initial-loss-scale 65536 (default) is above --max-loss-scale 256" ${small} --max-loss-scale 256)
+file(WRITE "${WORK}/scale.json" "{\"train_micro_batch_size_per_gpu\": 2, \"fp16\": {\"enabled\": true, \"loss_scale\": 128}}")
+refuses(2 "--initial-loss-scale 1024 is above --max-loss-scale 128 (scale.json: fp16.loss_scale)" ${small} --config scale.json
+        --initial-loss-scale 1024)
+refuses(2 "--final-fraction is 7;from 0 up to 1" ${small} --final-fraction 7)
+refuses(2 "--bucket-bytes is 1099511627777" ${small} --bucket-bytes 1099511627777)
+# --best and --row need --from.
+refuses(2 "--best;--from FILE" ${small} --best)
+refuses(2 "--row 'zs0';--from FILE" ${small} --row zs0)
 refuses(3 "model opt-350m normalises after its blocks;which OPT models lack here" --model opt-350m)
 refuses(5 "out of memory;bytes;parameters;activations;fit" --model gpt2-xl --batch 65536 --sequence 1024 --data text.txt)
 # Many ranks and layers are refused by one of them, and its advice has an end; no batch was made before.

@@ -82,6 +82,37 @@ if(first LESS 0.5 OR first GREATER took)
   message(SEND_ERROR "the first step ended ${first} s after the start of a process of at most ${took} s that slept for 0.5")
 endif()
 
+# With --steps 0 the loss of the initial weights is measured once.
+passes(${small} --steps 0 --validation text.txt --validate-every 1 --log none.jsonl)
+if(NOT output MATCHES "(^|\n)validation after step 0 \\| loss [0-9.]+ ")
+  message(SEND_ERROR "a validation without steps printed ${output}")
+endif()
+file(STRINGS "${WORK}/none.jsonl" validations REGEX "validation_loss")
+list(LENGTH validations count)
+expect("validations without steps" 1 ${count})
+# The logged settings include the whole schedule.
+passes(${small} --steps 4 --schedule warmupcosinelr --warmup-steps 2 --schedule-steps 9 --final-fraction 0.25 --first-rate 0.5
+       --warmup-type linear --log schedule.jsonl)
+expect_log(schedule.jsonl schedule=warmupcosinelr warmup_steps=2 schedule_steps=9 final_fraction=0.25 first_rate=0.5 warmup_type=linear)
+# Only one run at a time can write to a log or to a folder of event files.
+execute_process(
+  COMMAND sh -c "program=$1; shift
+                 \"$program\" \"$@\" --steps 10000000 --log one.jsonl --tensorboard one & pid=$!
+                 until grep -q '\"step\":3,' one.jsonl 2>/dev/null; do sleep 0.05; done
+                 \"$program\" \"$@\" --steps 1 --log one.jsonl 2> log.txt; echo $? >> log.txt
+                 \"$program\" \"$@\" --steps 1 --tensorboard one 2> events.txt; echo $? >> events.txt
+                 kill $pid; wait $pid; head -n 1 one.jsonl | grep -q config"
+          sh "${PROGRAM}" ${small} -q
+  WORKING_DIRECTORY "${WORK}" RESULT_VARIABLE code OUTPUT_QUIET ERROR_VARIABLE errors TIMEOUT 60)
+file(READ "${WORK}/log.txt" log)
+file(READ "${WORK}/events.txt" events)
+file(STRINGS "${WORK}/one.jsonl" configs REGEX "\"config\"")
+list(LENGTH configs count)
+if(NOT code STREQUAL "0" OR NOT count EQUAL 1 OR NOT log MATCHES "^error: one.jsonl: another run writes there; [^\n]*\n1\n$" OR
+   NOT events MATCHES "^error: one: another run writes there; [^\n]*\n1\n$")
+  message(SEND_ERROR "two runs with one log gave ${code}, ${count} settings, ${log}, ${events}: ${errors}")
+endif()
+
 # Steps beyond those that were asked for, until enough is timed; then the validation.
 passes(${small} --steps 2 --min-time 0.5 --validation text.txt --validate-every 1000000 --log long.jsonl)
 summary(long.jsonl steps_done steps)

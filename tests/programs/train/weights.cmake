@@ -158,3 +158,18 @@ foreach(output --log --save)
 endforeach()
 refuses(2 "--log 'copy.safetensors';--init;same file" ${small} --steps 1 --init copy.safetensors --log copy.safetensors)
 expect_same(start.safetensors hub/part.safetensors)
+
+# A failed write to an event file is an error, and the file holds complete records. The message has the path as given.
+execute_process(COMMAND sh -c "ulimit -f 32; exec \"$@\"" sh "${PROGRAM}" ${small} -q --steps 400 --tensorboard events
+                WORKING_DIRECTORY "${WORK}" RESULT_VARIABLE code OUTPUT_QUIET ERROR_VARIABLE errors)
+if(NOT code STREQUAL "1" OR NOT errors MATCHES "^warning: --tensorboard events: cannot write [^\n]*; the run goes on without its event file\n\
+error: events: the event file is incomplete; the training and its weights are not affected\n$")
+  message(SEND_ERROR "a cut event file gave ${code}: ${errors}")
+endif()
+# A message about missing disk space names the folder that was given.
+execute_process(COMMAND sh -c "exec \"$@\"" sh "${PROGRAM}" --model gpt2 --data text.txt --sequence 8 --steps 1000000000000
+                        --checkpoint-every 1 --checkpoint room
+                WORKING_DIRECTORY "${WORK}" RESULT_VARIABLE code OUTPUT_QUIET ERROR_VARIABLE errors)
+if(NOT code STREQUAL "1" OR NOT errors MATCHES "^error: room: needs ")
+  message(SEND_ERROR "checkpoints without room gave ${code}: ${errors}")
+endif()

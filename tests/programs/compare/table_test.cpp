@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tests the tables of rows and their verdicts.
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "common/machine.hpp"
+#include "compare/report.hpp"
+#include "row_support.hpp"
+
+namespace ts = tessera;
+namespace cli = tessera::cli;
+namespace compare = tessera::compare;
+using namespace row_support;
+
+TEST_CASE("lists that vary are columns of one table") {
+  cli::MatrixFlags matrix = lists();
+  matrix.slots.of<ts::slot::sharding>() = {"zs2"};
+  matrix.batches = {1, 2, 4, 8};
+  matrix.ranks = {1, 2};
+  compare::Settings settings = asked(matrix);
+  auto const count = [](std::string const& text, std::string const& part) {
+    std::size_t times = 0;
+    for (std::size_t at = 0; (at = text.find(part, at)) != text.npos; at += part.size()) ++times;
+    return times;
+  };
+  std::string text = table(measured(settings), settings);
+  CHECK(text.starts_with(
+      "tiny, bf16, sequence 128, accumulation 1, zs2, speedup against zs2_bf16_ranks1_bs1_sl128\n"));
+  CHECK(count(text, "speedup against") == 1);
+  CHECK(has(squeezed(text), "\nranks batch tok/s speedup "));
+  CHECK(has(squeezed(text), "\n1 1 1280 1.00 "));
+  CHECK(has(squeezed(text), "\n2 8 20480* 16.00 "));
+
+  // Each precision has its own table, unless each has only one row.
+  settings.matrix.slots.of<ts::slot::precision>() = {"fp32", "bf16"};
+  text = table(measured(settings), settings);
+  CHECK(count(text, "speedup against") == 2);
+  settings.matrix.batches = {4};
+  settings.matrix.ranks = {2};
+  text = table(measured(settings), settings);
+  CHECK(has(squeezed(text), "\nprecision tok/s "));
+  CHECK(count(text, "speedup against") == 1);
+  settings.matrix.models = cli::model_list("--models", {"tiny", "layers=2,heads=2,channels=32"});
+  settings.matrix.slots.of<ts::slot::precision>() = {"bf16"};
+  auto const rows = compare::result_rows(measured(settings), settings);
+  CHECK(rows[0]["speedup"] == 1.0);
+  CHECK(rows[1]["speedup"].is_null());  // another model gives no speedup
+
+  // Every slot that varies is a column. A default that follows from another slot is not.
+  settings = asked(lists());
+  settings.matrix.slots.of<ts::slot::precision>() = {"fp16"};
+  settings.matrix.slots.of<ts::slot::loss_scale>() = {"dynamic", "static"};
+  text = table(measured(settings), settings);
+  CHECK(has(squeezed(text), "\nloss scale stage tok/s "));
+  CHECK(has(squeezed(text), "\nstatic zs2 "));
+  settings.matrix.slots.of<ts::slot::sharding>() = {"zs0"};
+  settings.matrix.slots.of<ts::slot::precision>() = {"fp16", "fp32"};
+  settings.matrix.slots.of<ts::slot::loss_scale>() = {};
+  CHECK_FALSE(has(table(measured(settings), settings), "loss scale"));
+
+  // A single row has its settings in the heading and needs no column for them.
+  settings = asked(lists());
+  settings.matrix.slots.of<ts::slot::sharding>() = {"zs3"};
+  text = table(measured(settings), settings);
+  CHECK(
+      text.starts_with("tiny, bf16, 4 ranks, batch 4, sequence 128, accumulation 1, global batch 16, zs3\n"));
+}
+
+TEST_CASE("a table fits its terminal and says what it left out") {
+  cli::MatrixFlags matrix = lists();
+  matrix.batches = {1, 2, 4};
+  compare::Settings const settings = asked(matrix);
+  auto rows = measured(settings, 4, 3);
+  for (auto& row : rows) {
+    set_steps(row, {90, 95});
+    row.repeats[0].peak_device = row.repeats[0].arena_host = 1 << 24;
+    row.repeats[0].comm_bytes = 1e6;
+    row.repeats[0].first_step_s = row.repeats[0].window_s = row.repeats[0].cpu_seconds = 0.5;
+  }
+  std::string const wide = table(rows, settings), narrow = table(rows, settings, 60);
+  CHECK_FALSE(has(wide, "left out"));
+  CHECK(has(wide, " +- "));  // the column of the deviation over repeats
+  CHECK(has(narrow, "columns that do not fit the terminal: "));
+  std::string const above = narrow.substr(0, narrow.find("\n\n"));
+  for (std::size_t begin = 0; begin < above.size();) {
+    std::size_t const end = std::min(above.find('\n', begin), above.size());
+    INFO(above.substr(begin, end - begin));
+    CHECK(end - begin <= 60);
+    begin = end + 1;
+  }
+  // A single repeat has no deviation, so the column is left out.
+  for (auto& row : rows) row.repeats.resize(1);
+  CHECK_FALSE(has(table(rows, settings).substr(0, 300), " +- "));
+}
+
+TEST_CASE("all speedups of a table have one base") {
+  cli::MatrixFlags matrix = lists();
+  matrix.slots.of<ts::slot::sharding>() = {"zs2", "zs0"};
+  matrix.slots.of<ts::slot::offload>() = {"cpu_optimizer", "none"};
+  compare::Settings const settings = asked(matrix);
+  auto rows = measured(settings);
+  set_steps(rows[0], {200, 200});  // zs2, offloaded
+  set_steps(rows[1], {400, 400});  // zs0, offloaded
+  set_steps(rows[2], {80, 80});    // zs2
+  auto known = compare::result_rows(rows, settings);
+  for (auto const& row : known) CHECK(row["speedup_against"] == "zs0_bf16_ranks4_bs4_sl128");
+  CHECK(known[0]["speedup"] == doctest::Approx(0.5));
+  CHECK(known[1]["speedup"] == doctest::Approx(0.25));  // the cost of offload
+  CHECK(known[2]["speedup"] == doctest::Approx(1.25));
+  CHECK(known[3]["speedup"] == 1.0);
+  CHECK(has(table(rows, settings), "speedup against zs0_bf16_ranks4_bs4_sl128\n"));
+  rows[3].status = "oom";  // then the next candidate is the base
+  known = compare::result_rows(rows, settings);
+  CHECK(known[1]["speedup_against"] == "zs2_bf16_ranks4_bs4_sl128");
+  CHECK(known[3]["speedup"].is_null());
+}
+
+TEST_CASE("a difference within what rows vary by makes no winner") {
+  compare::Settings const settings = asked(lists());
+  auto rows = measured(settings);
+  set_steps(rows[0], {90, 110, 100, 100});
+  set_steps(rows[1], {88, 108, 98, 98});
+  std::string text = table(rows, settings);
+  CHECK(has(text, "fastest: 2 rows differ by less than they vary, up to 20,898 +- "));
+  CHECK(has(text, "tok/s: zs2_bf16_ranks4_bs4_sl128, zs0_bf16_ranks4_bs4_sl128\n"));
+  CHECK_FALSE(has(text, "*"));
+  set_steps(rows[1], {50, 51, 50, 51});
+  text = table(rows, settings);
+  CHECK(has(text, "fastest: zs2_bf16_ranks4_bs4_sl128 with 40,554 +- 464 tok/s and 0.00 MB a rank\n"));
+  CHECK(has(text, " 40554* "));
+  // With several repeats, the variation between repeats counts, not the variation of steps.
+  for (std::size_t row = 0; row < 2; ++row) {
+    rows[row].repeats.push_back(rows[row].repeats.back());
+    set_steps(rows[row], {row == 0 ? 10.0 : 200.0});
+  }
+  CHECK(has(table(rows, settings), "fastest: 2 rows differ"));
+  // A single step has no variation.
+  rows = measured(settings, 1);
+  set_steps(rows[1], {50});
+  text = table(rows, settings);
+  CHECK(has(text, "fastest: not told by one timed step a row"));
+  CHECK_FALSE(has(text, "*"));
+  CHECK(has(squeezed(text), "zs2 40960 ~1.0 "));
+  CHECK(compare::result_rows(rows, settings)[1]["speedup_uncertainty"].is_null());
+}
+
+TEST_CASE("a row whose steps or repeats vary by more than five per cent is marked") {
+  compare::Settings const settings = asked(lists());
+  auto rows = measured(settings, 4);
+  set_steps(rows[0], {96, 104, 96, 104});  // 4.6 % of their mean
+  auto known = compare::result_rows(rows, settings);
+  CHECK(known[0]["unsteady"] == false);
+  CHECK(known[0]["spread_pct"].get<double>() == doctest::Approx(4.6188));
+  CHECK(known[0]["step_to_step_std_s"].get<double>() == doctest::Approx(4.6188e-3));
+  CHECK(known[0]["std_step_time_s"].is_null());
+  CHECK_FALSE(has(table(rows, settings), "step to step"));
+  set_steps(rows[0], {95, 105, 95, 105});  // 5.8 %
+  known = compare::result_rows(rows, settings);
+  CHECK(known[0]["unsteady"] == true);
+  CHECK(known[1]["unsteady"] == false);
+  std::string const text = table(rows, settings);
+  CHECK(has(squeezed(text), "\nzs0 ~20480 1.00 ~100.0 "));
+  CHECK(has(squeezed(text), "\nzs2 20480 ~1.0 100.0 "));
+  CHECK(has(text,
+            "~ 1 row varies by more than 5% from step to step or repeat to repeat; a speedup of ~1.0 is"));
+  // Repeats may vary while their steps do not, and steps may vary while their repeats do not.
+  rows = measured(settings, 2, 3);
+  set_steps(rows[0], {120, 120});
+  CHECK(compare::result_rows(rows, settings)[0]["unsteady"] == true);
+  rows = measured(settings, 2, 2);
+  for (compare::Repeat& repeat : rows[0].repeats) repeat.timed = steps_of(rows[0], {80, 120});
+  known = compare::result_rows(rows, settings);
+  CHECK(known[0]["spread_pct"] == 0.0);
+  CHECK(known[0]["unsteady"] == true);
+  rows = measured(settings, 1);
+  CHECK(compare::result_rows(rows, settings)[0]["unsteady"].is_null());
+}
+
+TEST_CASE("a row whose timed steps updated nothing is marked and is not the fastest") {
+  compare::Settings const settings = asked(lists());
+  auto rows = measured(settings, 4);
+  auto const log_of = [&](std::size_t row, std::vector<bool> const& skipped) {
+    compare::Repeat& repeat = rows[row].repeats.back();
+    repeat.log.clear();
+    repeat.untimed = static_cast<std::int64_t>(skipped.size()) - 4;
+    for (bool const skip : skipped)
+      repeat.log.push_back({.global_step = static_cast<std::int64_t>(repeat.log.size()) + 1,
+                            .step_time_s = 0.1,
+                            .tokens_per_sec = 1.0,
+                            .loss = 5.0,
+                            .skipped = skip});
+  };
+  for (std::size_t row = 0; row < rows.size(); ++row) log_of(row, {true, true, false, false, false, false});
+  CHECK(compare::result_rows(rows, settings)[0]["timed_skipped_steps"] == 0);
+  CHECK(compare::result_rows(rows, settings)[0]["skipped_steps"] == 2);
+  CHECK_FALSE(has(table(rows, settings), "updated nothing"));
+  set_steps(rows[0], {50, 50, 50, 50});
+  std::string const fast = "fastest: " + rows[0].point.experiment;
+  CHECK(has(table(rows, settings), fast));
+  log_of(0, {true, true, true, false, false, false});
+  CHECK(compare::result_rows(rows, settings)[0]["timed_skipped_steps"] == 1);
+  std::string const text = table(rows, settings);
+  CHECK(has(squeezed(text), "\nzs0 ~40960 "));
+  CHECK(has(text, "~ 1 row updated nothing in more than 5% of the timed steps"));
+  CHECK(has(text, "skipped: " + rows[0].point.experiment + " updated nothing in 1 of its 4 timed steps"));
+  CHECK(has(text, "give more --warmup"));
+  CHECK_FALSE(has(text, fast));
+  // A prediction is for steps that update, and these steps took exactly the predicted time.
+  rows[0].predicted.step_s = 0.1;
+  rows[0].predicted.tokens = rows[0].point.split.global() * rows[0].point.sequence;
+  set_steps(rows[0], {20, 100, 100, 100});
+  CHECK(compare::result_rows(rows, settings)[0]["prediction_error_pct"].get<double>() ==
+        doctest::Approx(0.0).epsilon(1e-9));
+  log_of(0, {true, true, false, false, false, false});
+  CHECK(compare::result_rows(rows, settings)[0]["prediction_error_pct"].get<double>() ==
+        doctest::Approx(-20.0).epsilon(1e-9));
+  log_of(0, {true, true, true, true, true, true});
+  CHECK(compare::result_rows(rows, settings)[0]["prediction_error_pct"].is_null());
+}
+
+TEST_CASE("a speedup has an uncertainty, and within it says nothing") {
+  compare::Settings const settings = asked(lists());
+  auto rows = measured(settings);
+  // Equal rows on a shared machine: the first one ran slowly half of the time.
+  set_steps(rows[0], {300, 100, 350, 90});
+  set_steps(rows[1], {100, 90, 110, 40});
+  auto known = compare::result_rows(rows, settings);
+  double const speedup = known[1]["speedup"], off = known[1]["speedup_uncertainty"];
+  CHECK(speedup == doctest::Approx(840.0 / 340.0));
+  CHECK(off == doctest::Approx(speedup * (*compare::spread_of(rows[0]) + *compare::spread_of(rows[1]))));
+  CHECK(off > speedup - 1.0);
+  CHECK(known[0]["speedup_uncertainty"] == 0.0);
+  std::string text = table(rows, settings);
+  CHECK(has(squeezed(text), "\nzs2 ~24094 ~1.0 "));
+  CHECK(has(text, "fastest: 2 rows differ by less than they vary"));
+  // A clear difference in speed is shown with its digits.
+  set_steps(rows[0], {100, 101, 99, 100});
+  set_steps(rows[1], {104, 105, 103, 104});
+  known = compare::result_rows(rows, settings);
+  CHECK(1.0 - known[1]["speedup"].get<double>() > known[1]["speedup_uncertainty"].get<double>());
+  text = table(rows, settings);
+  CHECK(has(squeezed(text), "\nzs2 19692 0.96 "));
+  CHECK(has(text, "fastest: zs0"));
+  CHECK_FALSE(has(text, "~"));
+  set_steps(rows[1], {101, 102, 100, 101});
+  text = table(rows, settings);
+  CHECK(has(squeezed(text), "\nzs2 20277 ~1.0 "));
+  CHECK(has(text, "fastest: 2 rows"));
+}
+
+TEST_CASE("rows that are one program are never ranked against each other") {
+  cli::MatrixFlags matrix = lists();
+  matrix.ranks = {1};
+  matrix.slots.of<ts::slot::sharding>() = {"zs0", "zs1", "zs2", "zs3"};
+  matrix.slots.of<ts::slot::offload>() = {"none", "cpu_optimizer"};
+  compare::Settings const settings = asked(matrix);
+  std::vector<compare::Measured> rows;
+  // The first four rows are one program, and the first of them was disturbed. The last four are another
+  // program, half as fast.
+  std::vector<double> const each = {400, 95, 101, 100, 195, 196, 500, 194};
+  for (compare::Measured& row : measured(settings)) {
+    bool const offloaded = row.point.recipe.names.offload != "none";
+    row.schedule_hash = offloaded ? "2" : "1";
+    row.planned_device = offloaded ? 100 : 200;
+    double const ms = each[rows.size()];
+    set_steps(row, {ms, 1.01 * ms, ms, 0.99 * ms});
+    rows.push_back(row);
+    compare::note_twins(rows);
+  }
+  auto const known = compare::result_rows(rows, settings);
+  for (std::size_t at = 0; at < 8; ++at) {
+    bool const is_first = at % 4 == 0;
+    CHECK(known[at]["same_program_as"].is_null() == is_first);
+    if (!is_first) CHECK(known[at]["same_program_as"] == known[at < 4 ? 0 : 4]["experiment"]);
+    if (at >= 4) continue;
+    double const speedup = known[at]["speedup"], uncertainty = known[at]["speedup_uncertainty"];
+    CHECK(std::fabs(speedup - 1.0) <= uncertainty);
+    for (std::size_t other = 0; other < 4; ++other) CHECK_FALSE(compare::is_faster(rows[at], rows[other]));
+  }
+  std::string const twins =
+      "zs1_bf16_ranks1_bs4_sl128 = zs3_bf16_ranks1_bs4_sl128 = zs2_bf16_ranks1_bs4_sl128 = "
+      "zs0_bf16_ranks1_bs4_sl128";
+  CHECK(has(table(rows, settings), ": " + twins));
+  rows.resize(4);
+  std::string const text = table(rows, settings);
+  CHECK(has(text, "fastest: none, all 4 rows are one program: zs0_bf16_ranks1_bs4_sl128 = zs1"));
+  CHECK_FALSE(has(text, "*"));
+}
+
+TEST_CASE("a row that other programs disturbed is marked and not ranked") {
+  compare::Settings const settings = asked(lists());
+  auto rows = measured(settings);
+  set_steps(rows[0], {300, 300, 300, 300});
+  auto const use = [](compare::Measured& row, double own, double others) {
+    row.repeats[0].window_s = 1.0;
+    row.repeats[0].cpu_seconds = own * cli::core_count();
+    row.repeats[0].other_load = others;
+  };
+  use(rows[0], 0.3, 0.6);
+  use(rows[1], 0.95, 0.02);
+  auto known = compare::result_rows(rows, settings);
+  CHECK(known[0]["disturbed"] == true);
+  CHECK(known[0]["other_cpu_util_pct"].get<double>() == doctest::Approx(60.0));
+  CHECK(known[1]["disturbed"] == false);
+  CHECK(known[1]["speedup_uncertainty"].is_null());
+  std::string text = table(rows, settings);
+  CHECK(has(squeezed(text), "\nzs0 ~6827 1.00 ~300.0 "));
+  CHECK(has(squeezed(text), "\nzs2 20480 ~1.0 100.0 "));
+  CHECK(has(text, "~ 1 row shared the processor with other programs"));
+  CHECK(has(text, "busy: other programs took up to 60% of the processor while 1 of 2 rows ran"));
+  CHECK_FALSE(has(text, "fastest:"));
+  use(rows[0], 0.05, 0.3);  // mostly idle cores are enough for both
+  CHECK(compare::result_rows(rows, settings)[0]["disturbed"] == false);
+  CHECK(has(table(rows, settings), "fastest: zs2"));
+  rows[0].repeats[0].other_load.reset();
+  CHECK(compare::result_rows(rows, settings)[0]["disturbed"].is_null());
+  // Load on the CPU does not disturb a row that runs on a GPU.
+  use(rows[0], 0.3, 0.6);
+  rows[0].point.recipe.device = "cuda";
+  CHECK_FALSE(compare::is_disturbed(rows[0]));
+}
+
+TEST_CASE("boxes and tables count columns, and a box is no wider than its terminal") {
+  CHECK(cli::columns_of("caf\xC3\xA9") == 4);
+  CHECK(cli::columns_of("\xE6\x97\xA5\xE6\x9C\xAC") == 4);  // two characters of double width
+  CHECK(cli::columns_of("e\xCC\x81") == 1);                 // a combining accent
+  CHECK(cli::columns_of("\xFF\xFE") == 2);                  // invalid UTF-8
+  cli::Box box("compare");
+  box.add("data", "/home/caf\xC3\xA9/" + std::string(70, 'x') + " and 3 files, shuffled, of many", "default");
+  box.add("\xE6\x97\xA5", "none cpu_optimizer", "scale.json: train_micro_batch_size_per_gpu");
+  for (int const width : {0, 20, 40, 60, 80, 200}) {
+    INFO(width);
+    std::string const text = box.text(width);
+    std::size_t const wide = cli::columns_of(text.substr(0, text.find('\n')));
+    if (width > 0) CHECK(wide <= static_cast<std::size_t>(width));
+    for (std::size_t begin = 0; begin < text.size();) {
+      std::size_t const end = text.find('\n', begin);
+      CHECK(cli::columns_of(text.substr(begin, end - begin)) == wide);
+      begin = end + 1;
+    }
+  }
+  cli::Table names({{"name", false}, {"rate"}});
+  names.row({"caf\xC3\xA9", "1"});
+  names.row({"cafes", "2"});
+  CHECK(names.text({}) == "name  rate\ncaf\xC3\xA9     1\ncafes    2\n");
+  CHECK(has(cli::left_out_text({"CPU %", "comm"}, {}, "JSON has them"),
+            "columns that do not fit the terminal: CPU %, comm; JSON has them\n"));
+}

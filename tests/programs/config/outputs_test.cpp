@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tests that all programs refuse outputs that would overwrite inputs, by one common list.
+#include "common/outputs.hpp"
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "common/command_line.hpp"
+
+namespace fs = std::filesystem;
+namespace cli = tessera::cli;
+using tessera::Error;
+using tessera::ErrorKind;
+
+namespace {
+
+/// Changes to a temporary folder for the test.
+struct Here {
+  fs::path before = fs::current_path();
+  fs::path folder = fs::temp_directory_path() / ("tessera-outputs-" + std::to_string(::getpid()));
+  Here() {
+    fs::create_directories(folder);
+    fs::current_path(folder);
+  }
+  ~Here() {
+    fs::current_path(before);
+    fs::remove_all(folder);
+  }
+};
+
+void make(fs::path const& path) {
+  if (path.has_parent_path()) fs::create_directories(path.parent_path());
+  std::ofstream(path) << "x";
+}
+
+/// Returns the refusal of a command line of a program that has all flags; empty if there is none.
+std::string said(std::vector<std::string> const& words, std::vector<cli::NamedPath> const& more = {},
+                 fs::path const& model = {}) {
+  cli::CommandLine line("program", "", "");
+  std::vector<std::string> values(32);
+  std::size_t next = 0;
+  for (char const* flag : {"--data",         "--validation",  "--input",
+                           "--machine",      "--config",      "--from",
+                           "--marks",        "--adapter",     "--tokenizer",
+                           "--init",         "--log",         "--save",
+                           "--save-adapter", "--checkpoint",  "--trace",
+                           "--json",         "--csv",         "--html",
+                           "--markdown",     "--output",      "--validation-output",
+                           "--measure",      "--tensorboard", "--svg"})
+    line.text(flag, "PATH", values[next++], "");
+  std::vector<char const*> all{"program"};
+  for (std::string const& word : words) all.push_back(word.c_str());
+  CHECK(line.parse(static_cast<int>(all.size()), all.data()));
+  try {
+    cli::ProgramFiles(line, {model}).check(more);
+  } catch (Error const& error) {
+    CHECK(error.kind() == ErrorKind::usage);
+    return error.what();
+  }
+  return {};
+}
+
+constexpr char same[] = " are the same file; writing one would destroy the other, give another name";
+constexpr char inside[] = " reads; give a name outside that folder";
+
+}  // namespace
+
+TEST_CASE("no output is an input, by whatever spelling, in any program") {
+  Here const here;
+  make("in");
+  fs::create_hard_link("in", "hard");
+  fs::create_symlink("in", "soft");
+  fs::create_symlink(".", "again");
+  for (std::string const output :
+       {"--log", "--save", "--checkpoint", "--trace", "--json", "--csv", "--html", "--markdown", "--output",
+        "--validation-output", "--measure", "--save-adapter"})
+    for (std::string const path : {"in", "./in", "again/in", "hard", "soft"}) {
+      for (std::string const input :
+           {"--data", "--validation", "--input", "--machine", "--config", "--from", "--marks", "--init"}) {
+        INFO(output << " " << path << " " << input);
+        bool const saved_over = output == "--save" && input == "--init";  // may replace one file
+        CHECK(said({output, path, input, "in"}) ==
+              (saved_over ? "" : output + " '" + path + "' and " + input + " 'in'" + same));
+      }
+      CHECK(said({output, path}, {}, "in") == output + " '" + path + "' and --model 'in'" + same);
+    }
+  CHECK(said({"--json", "out", "--data", "in"}).empty());
+}
+
+TEST_CASE("a file of flags is an input") {
+  Here const here;
+  std::ofstream("some.flags") << "--machine other\n";
+  CHECK(said({"@some.flags", "--json", "./some.flags"}) ==
+        std::string("--json './some.flags' and @FILE 'some.flags'") + same);
+  CHECK(said({"@some.flags", "--json", "other"}) ==
+        std::string("--json 'other' and --machine 'other'") + same);
+  CHECK(said({"@some.flags", "--json", "x"}).empty());
+}
+
+TEST_CASE("folders of models, tokenizers, adapters and data keep their files") {
+  Here const here;
+  for (char const* file :
+       {"config.json", "model.safetensors", "tokenizer.json", "vocab.json", "merges.txt",
+        "adapter_config.json", "adapter_model.safetensors", "model-00001-of-00002.safetensors"})
+    make(fs::path("hf") / file);
+  fs::create_hard_link("hf/config.json", "hard");
+  for (std::string const path : {"hf/config.json", "./hf/../hf/model.safetensors", "hf/tokenizer.json",
+                                 "hard", "hf/model-00001-of-00002.safetensors"}) {
+    CHECK(said({"--json", path}, {}, "hf") ==
+          "--json '" + path + "' leads into the folder that --model 'hf'" + inside);
+    CHECK(said({"--log", path, "--adapter", "hf"}) ==
+          "--log '" + path + "' leads into the folder that --adapter 'hf'" + inside);
+  }
+  CHECK(said({"--log", "hf/merges.txt", "--tokenizer", "hf"}) ==
+        std::string("--log 'hf/merges.txt' leads into the folder that --tokenizer 'hf'") + inside);
+  CHECK(said({"--log", "hf/new", "--data", "hf"}) ==
+        std::string("--log 'hf/new' leads into the folder that --data 'hf'") + inside);
+  CHECK(said({"--tensorboard", "hf/new", "--data", "hf"}) ==
+        std::string("--tensorboard 'hf/new' leads into the folder that --data 'hf'") + inside);
+  // A model's folder may take other files, and an adapter may be saved into its own folder.
+  CHECK(said({"--log", "hf/run.jsonl", "--tokenizer", "hf"}).empty());
+  CHECK(said({"--save-adapter", "hf", "--adapter", "hf"}).empty());
+  CHECK(said({"--save-adapter", "hf/new"}, {}, "hf").empty());
+  fs::current_path("hf");  // a user who works inside the folder writes files there
+  CHECK(said({"--json", "plan.json"}, {}, ".").empty());
+  CHECK(said({"--json", "config.json"}, {}, ".") ==
+        std::string("--json 'config.json' leads into the folder that --model '.'") + inside);
+}
+
+TEST_CASE("--save may replace the one file of --init, but not the folder that the file is in") {
+  Here const here;
+  make(fs::path("hub") / "model.safetensors");
+  CHECK(said({"--save", "hub/model.safetensors", "--init", "hub/model.safetensors"}).empty());
+  CHECK(said({"--save", "hub", "--init", "hub/model.safetensors"}) ==
+        "--save 'hub' is a folder that holds --init 'hub/model.safetensors', and would replace files there; "
+        "give "
+        "another folder");
+  CHECK(said({"--save", "other", "--init", "hub/model.safetensors"}).empty());
+}
+
+TEST_CASE("two outputs are two files") {
+  Here const here;
+  CHECK(said({"--json", "x", "--csv", "./x"}) ==
+        "--json 'x' and --csv './x' are the same file; give two names");
+  CHECK(said({"--save", "x", "--log", "x/config.json"}, {{"--save", "x/config.json"}}) ==
+        "--log 'x/config.json' and --save 'x/config.json' are the same file; give two names");
+  CHECK(said({"--checkpoint", "x", "--tensorboard", "x"}).empty());
+  for (std::string const folder : {"--tensorboard", "--svg", "--save-adapter"})
+    CHECK(said({"--log", "x", folder, "./x"}) ==
+          "--log 'x' and " + folder + " './x' are the same file; give two names");
+}
