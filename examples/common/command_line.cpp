@@ -51,7 +51,21 @@ Names flags_in(std::string const& path) {
     refuse("@" + name + ": cannot be read; name a file of flags, and write ./@... for a path that begins so");
   Names words;
   std::string line;
-  for (int number = 1; std::getline(file, line); ++number) {
+  constexpr std::size_t most_bytes = 1 << 20;
+  std::size_t bytes = 0;
+  // std::getline has no limit, and a device may have no line ends.
+  auto const next_line = [&] {
+    line.clear();
+    char c = 0;
+    while (bytes <= most_bytes && file.get(c) && c != '\n') {
+      line += c;
+      ++bytes;
+    }
+    if (file.bad()) refuse("@" + name + ": cannot be read; name a file of flags that can be read");
+    if (bytes > most_bytes) refuse("@" + name + ": is longer than 1 MiB; name a file of flags");
+    return bool(file) || !line.empty();
+  };
+  for (int number = 1; next_line(); ++number) {
     std::string word;
     bool open = false;  // a word has begun
     char quote = 0;
@@ -125,6 +139,8 @@ void CommandLine::bytes(std::string const& names, std::int64_t& value, std::stri
 void CommandLine::memory(std::string const& names, std::int64_t& value, std::string const& help) {
   custom(names, "BYTES", "", help, [&value](std::string const& flag, std::string const& given) {
     value = bytes_number(flag, given, 1024.0);
+    if (value < 1024)
+      refuse(flag + " is " + std::to_string(value) + " bytes; give a unit, such as " + given + "GiB");
   });
 }
 

@@ -27,8 +27,11 @@ std::string text_of(std::string const& path) {
     throw Error(ErrorKind::config, v0::detail::path_text(path) +
                                        " is a folder; name the JSON file of a DeepSpeed configuration");
   std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file)
+  constexpr std::size_t most_bytes = 1 << 20;
+  std::string text(most_bytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (file.bad() || (text.empty() && !file.eof()))
     throw Error(ErrorKind::config, v0::detail::path_text(path) +
                                        " cannot be read; name the JSON file of a DeepSpeed configuration");
   return text;

@@ -198,9 +198,8 @@ MachineTimes MachineTimes::read(std::filesystem::path const& path) {
   std::string const name = v0::detail::path_text(path);
   std::error_code code;
   if (!std::filesystem::is_regular_file(path, code)) refuse_times(name, "is no file that can be read");
-  std::ifstream file(path);
-  if (!file) refuse_times(name, "is no file that can be read");
-  return times_from(file, name);
+  FileBytes const bytes = FileBytes::open(path);
+  return times_from(std::string_view(reinterpret_cast<char const*>(bytes.data()), bytes.size()), name);
 }
 
 std::optional<MachineTimes> MachineTimes::known(std::string_view name) {

@@ -244,7 +244,7 @@ inline void warn_of_hub_name(std::string const& flag, ModelChoice const& model) 
   std::cerr
       << "warning: " << flag << " " << model.hub
       << " gives the sizes of that model alone: nothing was downloaded, and its weights are random. For "
-         "the trained ones: huggingface-cli download "
+         "the trained ones: hf download "
       << model.hub << " --local-dir " << model.name << ", then " << flag << " ./" << model.name
       << ", or --init ./" << model.name << std::endl;
 }

@@ -92,6 +92,9 @@ ProgramFiles::ProgramFiles(CommandLine const& line, std::vector<std::filesystem:
     Names const* const values = line.values_of(flag);
     for (std::string const& value : values ? *values : Names()) {
       if (value == "-") continue;  // standard input
+      std::error_code code;        // prepare describes a token file in a file of its own
+      if (value.ends_with(".bin") && std::filesystem::exists(value + ".json", code))
+        inputs_.push_back({{flag, value + ".json"}, Reads::whole});
       inputs_.push_back({{flag, value}, how});
       if (how != Reads::weights || inputs_.back().path.is_folder()) continue;
       std::vector<std::filesystem::path> const parts = weights_files(value);

@@ -20,6 +20,7 @@
 #include "tessera/data/file_bytes.hpp"
 #include "tessera/data/token_file.hpp"
 #include "tessera/io/file.hpp"
+#include "tessera/io/json_lines.hpp"
 
 #include "common/command_line.hpp"
 #include "common/program.hpp"
@@ -48,7 +49,8 @@ constexpr char examples[] =
 Json read_json(std::filesystem::path const& path) {
   auto const bytes = ts::FileBytes::open(path.string());
   auto const* const begin = reinterpret_cast<char const*>(bytes.data());
-  Json json = Json::parse(begin, begin + bytes.size(), nullptr, false);
+  std::string_view const text(begin, bytes.size());
+  Json const json = ts::detail::nests_too_deeply(text) ? Json() : Json::parse(text, nullptr, false);
   if (!json.is_object())
     throw ts::Error(ts::ErrorKind::data,
                     ts::detail::path_text(path.string()) + ": is damaged; remove it and start anew");

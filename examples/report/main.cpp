@@ -9,6 +9,7 @@
 
 #include "tessera/core/error.hpp"
 #include "tessera/io/file.hpp"
+#include "tessera/io/utf8.hpp"
 
 #include "common/command_line.hpp"
 #include "common/outputs.hpp"
@@ -143,6 +144,9 @@ int run(int argc, char** argv) {
   declare(line, settings);
   if (!line.parse(argc, argv)) return 0;
   check(line, settings);
+  std::string storage;
+  std::int64_t replaced = 0;
+  settings.title = std::string(v0::detail::repaired(settings.title, storage, replaced));
 
   std::vector<fs::path> inputs;
   for (fs::path const& given : settings.results) inputs.push_back(file_of(given));
@@ -153,6 +157,11 @@ int run(int argc, char** argv) {
   std::vector<std::vector<fs::path>> logs;
   for (fs::path const& folder : settings.folders) {
     logs.push_back(step_logs_below(folder));
+    for (fs::path const& log : logs.back()) {
+      fs::path const comparison = comparison_of(log);
+      if (!comparison.empty() && std::find(kept.begin(), kept.end(), comparison) == kept.end())
+        kept.push_back(comparison);
+    }
     kept.insert(kept.end(), logs.back().begin(), logs.back().end());
   }
   cli::ProgramFiles const program_files(line, {}, named(kept));

@@ -10,6 +10,7 @@
 
 #include "tessera/core/error.hpp"
 #include "tessera/data/file_bytes.hpp"
+#include "tessera/io/json_lines.hpp"
 #include "tessera/io/results.hpp"
 
 #include "common/statistics.hpp"
@@ -214,6 +215,9 @@ void read_file(std::filesystem::path const& file, Material& material) {
     throw Error(ErrorKind::data, name + ": is the CSV of monitor; give what its --json wrote");
   if (text[begin] != '{' && text[begin] != '[')
     throw Error(ErrorKind::data, name + ": is no file of results; " + kinds);
+  if (v0::detail::nests_too_deeply(text))
+    throw Error(ErrorKind::data,
+                name + ": is nested more than 64 deep; the file is damaged or of another kind");
   // A log has an object a line, of which the first one ends its line.
   std::size_t const line_end = text.find('\n', begin);
   if (text[begin] == '{') {

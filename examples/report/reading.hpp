@@ -28,6 +28,10 @@ std::string fault_of(Rival const& rival);
 
 /// The step logs below a folder, by name. Throws Error(data) when there are none.
 std::vector<std::filesystem::path> step_logs_below(std::filesystem::path const& folder);
+/// Returns the folder of the experiment that a step log is of.
+std::filesystem::path experiment_of(std::filesystem::path const& log);
+/// Returns the file of the comparison that wrote a step log; empty if there is none.
+std::filesystem::path comparison_of(std::filesystem::path const& log);
 /// Adds one row for each experiment in the step logs; its runs become the repeats. Two runs are one
 /// experiment if their comparisons describe it equally, from the model to the learning rate. Without a
 /// comparison, the name and the memory decide. The first `warmup` steps of each run are not timed. Throws

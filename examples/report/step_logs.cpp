@@ -126,15 +126,21 @@ std::string settings_in(Source const& source) {
   return {};
 }
 
-/// Returns the experiments, by name, of the comparison that wrote step logs into a folder. Empty if its file
-/// is missing or cannot be read.
-std::map<std::string, Described> described_in(fs::path const& folder) {
-  std::map<std::string, Described> found;
+/// Returns the file of the comparison that wrote step logs into a folder; empty if there is none.
+fs::path comparison_in(fs::path const& folder) {
   std::error_code code;
   fs::path file = folder / "compare.json";
   for (char const* stem : {"compare_", "zero_comparison_", "offload_comparison_"})
     if (!fs::exists(file, code)) file = folder.parent_path() / (stem + folder.filename().string() + ".json");
-  if (!fs::exists(file, code)) return found;
+  return fs::exists(file, code) ? file : fs::path();
+}
+
+/// Returns the experiments, by name, of the comparison that wrote step logs into a folder. Empty if its file
+/// is missing or cannot be read.
+std::map<std::string, Described> described_in(fs::path const& folder) {
+  std::map<std::string, Described> found;
+  fs::path const file = comparison_in(folder);
+  if (file.empty()) return found;
   Material material;
   try {
     read_file(file, material);
@@ -275,6 +281,12 @@ void describe_by_name(Row& row) {
   }
 }
 
+fs::path experiment_of(fs::path const& log) {
+  fs::path const above = fs::absolute(log).lexically_normal().parent_path();
+  return is_run(above.filename().string()) ? above.parent_path() : above;
+}
+fs::path comparison_of(fs::path const& log) { return comparison_in(experiment_of(log).parent_path()); }
+
 std::vector<fs::path> step_logs_below(fs::path const& folder) {
   std::string const name = v0::detail::path_text(folder);
   std::error_code code;
@@ -301,8 +313,7 @@ void read_step_logs(fs::path const& folder, std::vector<fs::path> const& logs, s
   std::map<std::pair<std::string, std::string>, Experiment> experiments;
   std::map<std::string, std::size_t> named;
   for (fs::path const& log : logs) {
-    fs::path above = fs::absolute(log).lexically_normal().parent_path();
-    if (is_run(above.filename().string())) above = above.parent_path();
+    fs::path const above = experiment_of(log);
     std::string const name = above.filename().string();
     fs::path const where = above.parent_path();
     if (!described.contains(where)) described.emplace(where, described_in(where));

@@ -96,12 +96,17 @@ TEST_CASE("what is not built of them is refused by its key") {
       holds(refusal(R"("alpha_pattern": {"(?P<l>c)_attn": 64})"),
             "alpha_pattern (?P<l>c)_attn has the group (?P, which is not supported in regular expressions"));
   CHECK(holds(refusal(R"("rank_pattern": {"\\Ac_attn": 64})"), R"(rank_pattern \Ac_attn has the escape \A)"));
-  CHECK(holds(refusal(R"("alpha_pattern": {"(c_attn": 64})"), "alpha_pattern (c_attn cannot be read"));
+  CHECK(holds(refusal(R"("alpha_pattern": {"(c_attn": 64})"),
+              "alpha_pattern (c_attn is not a regular expression"));
   CHECK(holds(refusal(R"("target_modules": "c_attn*+")"), "target_modules c_attn*+ repeats a repetition"));
+  // std::regex would try for hours whether these match.
+  CHECK(holds(refusal(R"("target_modules": ".*.*.*.*.*x")"), "has more than four repetitions"));
+  CHECK(holds(refusal(R"("target_modules": "(.|.)*x")"), "repeats a group with | or a repetition in it"));
+  CHECK(holds(refusal(R"("target_modules": "((a+)b)*x")"), "repeats a group with | or a repetition in it"));
   CHECK(holds(refusal(R"("target_modules": [7])"), "target_modules holds 7"));
   CHECK(holds(refusal(R"("target_modules": 7)"), "target_modules is 7; it must be a list"));
   CHECK(holds(refusal(R"("target_modules": ".*", "layers_to_transform": [0])"),
-              "layers_to_transform goes with"));
+              "layers_to_transform needs a list in target_modules"));
   CHECK(holds(refusal(R"("layers_to_transform": [0.5])"), "layers_to_transform holds 0.5"));
   CHECK(holds(refusal(R"("modules_to_save": ["lm_head"])"), "modules_to_save is"));
   CHECK(holds(refusal(R"("use_rslora": 1)"), "use_rslora is 1"));

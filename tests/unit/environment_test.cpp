@@ -156,6 +156,13 @@ TEST_CASE("one process of a launcher is a world of one, whatever else it leaves 
     CHECK(ts::comm::from_environment(reader(variables)).world() == 1);
   }
   CHECK(read(shell).world == 1);
+  CHECK(read({{"SLURM_PROCID", "0"}, {"SLURM_STEP_ID", "0"}, {"SLURM_NPROCS", "1"}}).world == 1);
+  CHECK(read({{"LOCAL_RANK", "-1"}}).source == "none");
+  // One process may be bound to any GPU of its host, and know how many processes the host could hold.
+  Variables const bound{{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "3"}, {"LOCAL_WORLD_SIZE", "4"}};
+  CHECK(read(bound).world == 1);
+  CHECK(read(bound).local_rank == 3);
+  CHECK(read(with(bound, "LOCAL_RANK", "-1")).local_rank == 0);
   CHECK(read({{"WORLD_SIZE", "1"}}).world == 1);
   // The number of tasks of the step counts, not that of the job.
   CHECK(holds(refusal(with(with(shell, "SLURM_STEP_NUM_TASKS", "2"), "SLURM_NTASKS", "1")),

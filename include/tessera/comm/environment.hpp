@@ -139,7 +139,11 @@ inline LaunchEnvironment read_ranks(LaunchReader const& read, LauncherNames cons
                                                 launch.world, "; ranks run from 0 to ", launch.world - 1});
   char const* local_rank = names.local_rank;
   if (names.optional && !read.has(local_rank)) local_rank = "SLURM_LOCALID";
-  if (launch.world == 1 && !read.has(local_rank)) return launch;
+  if (launch.world == 1) {  // a local number selects this process's GPU; -1 means none
+    if (read.has(local_rank) && std::string_view(read.text(local_rank)) != "-1")
+      launch.local_rank = read.number(local_rank, 0, most_ranks);
+    return launch;
+  }
   if (names.optional && !read.has(local_rank)) {
     launch.local_rank = -1;
     return launch;
@@ -191,7 +195,8 @@ inline int tasks_on_node(std::string_view list, int node) {
 /// Returns the name of the variable that holds the number of tasks of the SLURM step. The job's own number
 /// may differ: salloc -n 4 starts one shell.
 inline char const* slurm_tasks(LaunchReader const& read) {
-  return read.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
+  if (read.has("SLURM_STEP_NUM_TASKS")) return "SLURM_STEP_NUM_TASKS";
+  return read.has("SLURM_NTASKS") || !read.has("SLURM_NPROCS") ? "SLURM_NTASKS" : "SLURM_NPROCS";
 }
 
 /// Checks whether the PMI variables were set by srun --mpi=pmi2. They then give the rank and the world size
@@ -227,6 +232,9 @@ inline LaunchEnvironment launch_environment(GetEnvironment const& get) {
     char const* seen = nullptr;
     for (char const* name : {names.rank, names.world, names.optional ? names.rank : names.local_rank})
       if (!seen && read.has(name)) seen = name;
+    // LOCAL_RANK=-1 by itself is how scripts for torch say that there is no launcher.
+    if (torch && seen && seen == std::string_view("LOCAL_RANK") && read.text(seen) == std::string_view("-1"))
+      continue;
     if (!seen || (std::string_view(names.source) == "PMI" && detail::pmi_of_slurm(read))) continue;
     bool const agent = read.has("TORCHELASTIC_RUN_ID") || read.has("TORCHELASTIC_RESTART_COUNT");
     if (torch && !agent && (read.has("CROSS_SIZE") || read.has("LOCAL_SIZE"))) {
@@ -248,7 +256,7 @@ inline LaunchEnvironment launch_environment(GetEnvironment const& get) {
   if (read.has("SLURM_PROCID")) {
     bool const step = read.has("SLURM_STEP_ID") || read.has("SLURM_STEP_NODELIST");
     LaunchEnvironment launch;
-    if (step || read.has("SLURM_NTASKS"))
+    if (step || read.has(detail::slurm_tasks(read)))
       launch = detail::read_ranks(
           read, {"SLURM", "SLURM_PROCID", detail::slurm_tasks(read), "SLURM_LOCALID", nullptr},
           "SLURM_PROCID");

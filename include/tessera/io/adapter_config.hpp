@@ -27,13 +27,33 @@ namespace detail {
 /// Compiles a regular expression for layer names in Python's syntax (re). Throws Error(data), whose text
 /// begins with `what`, for syntax that std::regex reads differently.
 inline std::regex python_pattern(std::string const& text, std::string const& what) {
+  // std::regex tries all ways to match. Four unlimited repetitions and no repetition of a choice keep that
+  // below a second for all layers of a model.
+  constexpr int most_repetitions = 4;
   std::string why = text.size() > 1000 ? "has more than 1000 letters" : "";
   bool in_class = false;
+  int repetitions = 0;
+  std::vector<bool> groups;  // of each open group: whether it has a choice or a repetition
+  bool was_choice = false;   // whether the group that has just ended has one
   for (std::size_t at = 0; at < text.size() && why.empty(); ++at) {
     std::string_view const rest = std::string_view(text).substr(at), next = rest.substr(1);
     auto const next_is = [&](std::string_view letters) {
       return !next.empty() && letters.find(next.front()) != letters.npos;
     };
+    bool const repeats = !in_class && std::string_view("*+{").find(rest.front()) != std::string_view::npos;
+    if (repeats && ++repetitions > most_repetitions) why = "has more than four repetitions";
+    if (repeats && was_choice) why = "repeats a group with | or a repetition in it";
+    was_choice = false;
+    if (rest.front() == '(' && !in_class) {
+      groups.push_back(false);
+    } else if (!groups.empty() && !in_class && (repeats || rest.front() == '|')) {
+      groups.back() = true;
+    } else if (!groups.empty() && !in_class && rest.front() == ')') {
+      was_choice = groups.back();
+      groups.pop_back();
+      if (was_choice && !groups.empty()) groups.back() = true;
+    }
+    if (!why.empty()) break;
     if (rest.front() == '\\') {
       bool const letter = !next.empty() && std::isalnum(static_cast<unsigned char>(next.front())) != 0;
       if (letter && !next_is(in_class ? "dDwWsS" : "dDwWsSbB"))
@@ -55,7 +75,9 @@ inline std::regex python_pattern(std::string const& text, std::string const& wha
   try {
     if (why.empty()) return std::regex(text);
   } catch (std::regex_error const&) {
-    why = "cannot be read";
+    throw Error(ErrorKind::data,
+                what + " " + printable(text, 60) +
+                    " is not a regular expression; correct it, or write the names of the layers");
   }
   throw Error(ErrorKind::data, what + " " + printable(text, 60) + " " + why +
                                    ", which is not supported in regular expressions; write the names of the "

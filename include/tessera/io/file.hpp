@@ -118,6 +118,22 @@ struct Destination {
   ::mode_t mode = 0;
 };
 
+/// Returns the descriptor, 1 or 2, through which this process writes to the file; -1 if neither leads there.
+inline int standard_stream_to(struct stat const& file) {
+  for (int const standard : {1, 2}) {
+    struct stat status {};
+    if (::fstat(standard, &status) == 0 && status.st_dev == file.st_dev && status.st_ino == file.st_ino)
+      return standard;
+  }
+  return -1;
+}
+
+/// Checks whether a file is the standard output or error of this process, as in `program --json /dev/stdout >
+/// file`. Such a file is written like a stream: replacing it would lose what the program prints.
+inline bool is_standard_output(struct stat const& file) {
+  return S_ISREG(file.st_mode) && standard_stream_to(file) >= 0;
+}
+
 inline Destination inspect_destination(std::filesystem::path const& path) {
   if (path.empty()) throw Error(ErrorKind::usage, "an empty output path was given; name a file");
   Destination found{path};
@@ -134,7 +150,7 @@ inline Destination inspect_destination(std::filesystem::path const& path) {
     if (S_ISFIFO(status.st_mode) && std::filesystem::exists(std::filesystem::canonical(path, code), code))
       refuse(": is a named pipe, which may never have a reader; give the name of a file");
     found.exists = true;
-    found.stream = !S_ISREG(status.st_mode);
+    found.stream = !S_ISREG(status.st_mode) || is_standard_output(status);
     found.mode = status.st_mode & 07777u;
     if (!found.stream && std::filesystem::is_symlink(path, code)) {
       found.path = std::filesystem::canonical(path, code);
@@ -158,6 +174,9 @@ inline Destination inspect_destination(std::filesystem::path const& path) {
 
 /// Opens a device or a pipe to write to, without waiting for a reader. errno holds the reason otherwise.
 inline Descriptor open_stream(std::filesystem::path const& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0 && is_standard_output(status))
+    return Descriptor(::fcntl(standard_stream_to(status), F_DUPFD_CLOEXEC, 3));  // shares its position
   Descriptor file(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
   if (file) ::fcntl(file.get(), F_SETFL, 0);  // a write may wait
   return file;

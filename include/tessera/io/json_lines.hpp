@@ -19,6 +19,24 @@ namespace tessera {
 inline namespace v0 {
 namespace detail {
 
+/// Checks whether JSON has objects and arrays nested more than 64 deep. The JSON library copies and destroys
+/// such values by recursion, so a file of 100,000 brackets would overflow the stack.
+inline bool nests_too_deeply(std::string_view json) {
+  constexpr int most_depth = 64;
+  int depth = 0;
+  bool inside = false;  // of a string
+  for (std::size_t at = 0; at < json.size(); ++at) {
+    char const c = json[at];
+    if (inside && c == '\\') ++at;
+    if (c == '"') inside = !inside;
+    if (inside) continue;
+    if (c == '{' || c == '[') ++depth;
+    if (c == '}' || c == ']') --depth;
+    if (depth > most_depth) return true;
+  }
+  return false;
+}
+
 /// Keeps one member of the outer object and builds nothing of the rest.
 struct FieldReader final : nlohmann::json_sax<nlohmann::json> {
   explicit FieldReader(std::string const& field) : field_(field) {}

@@ -20,6 +20,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/data/file_bytes.hpp"
 #include "tessera/io/file.hpp"
+#include "tessera/io/json_lines.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -245,6 +246,8 @@ inline Document read_results(std::filesystem::path const& path) {
   auto const fail = [&](std::string const& text) { throw Error(ErrorKind::data, name + ": " + text); };
   FileBytes const bytes = FileBytes::open(path);
   auto const* const text = reinterpret_cast<char const*>(bytes.data());
+  if (v0::detail::nests_too_deeply({text, bytes.size()}))
+    fail("is nested more than 64 deep; the file is damaged or of another kind");
   Row json;
   try {
     json = Row::parse(text, text + bytes.size());

@@ -115,31 +115,47 @@ inline CheckpointInfo read_checkpoint(std::filesystem::path const& folder) {
   }
   FileBytes const bytes = FileBytes::open(path);
   info.json = detail::parse_object({reinterpret_cast<char const*>(bytes.data()), bytes.size()}, name);
-  try {
-    if (int const schema = info.json.at("schema_version"); schema != detail::checkpoint_schema)
-      throw Error(ErrorKind::data, name + ": has schema_version " + std::to_string(schema) +
-                                       ", this library reads " + std::to_string(detail::checkpoint_schema) +
-                                       "; use the library that wrote it");
-    std::string const sum = info.json.at("checksum");
-    info.json.erase("checksum");
-    if (hash_of(info.json.dump()) != sum)
-      throw Error(ErrorKind::data, name + ": does not match its checksum; the file is damaged");
-    nlohmann::ordered_json const& state = info.json.at("state");
-    info.step = info.json.at("step");
-    info.state.attempted = state.at("attempted");
-    info.state.applied = state.at("applied");
-    info.state.beta1_power = state.at("beta1_power");
-    info.state.beta2_power = state.at("beta2_power");
-    info.state.loss_scale = state.at("loss_scale");
-    info.state.good_steps = state.at("good_steps");
-    info.state.forgiven = state.at("forgiven");
-    info.state.skips_in_row = state.at("skips_in_row");
-    info.loss_scale = info.json.at("recipe").at("loss_scale");
-    info.notes = info.json.at("notes");
-    for (auto const& [file, about] : info.json.at("files").items())
-      info.files[file] = {about.at("bytes"), about.at("xxh3")};
-  } catch (nlohmann::json::exception const& error) {
-    throw Error(ErrorKind::data, name + ": is no checkpoint's (" + detail::printable(error.what()) + ")");
+  using Json = nlohmann::ordered_json;
+  auto const read = [&](Json const& object, char const* key, auto& value) {
+    auto const found = object.find(key);
+    if (found == object.end())
+      throw Error(ErrorKind::data, name + ": lacks " + key + "; use the library that wrote the checkpoint");
+    try {
+      found->get_to(value);
+    } catch (Json::exception const&) {
+      throw Error(ErrorKind::data, name + ": " + key + " is " + detail::printable(found->dump(), 60) +
+                                       ", which it cannot be; use the library that wrote the checkpoint");
+    }
+  };
+  int schema = 0;
+  read(info.json, "schema_version", schema);
+  if (schema != detail::checkpoint_schema)
+    throw Error(ErrorKind::data, name + ": has schema_version " + std::to_string(schema) +
+                                     ", this library reads " + std::to_string(detail::checkpoint_schema) +
+                                     "; use the library that wrote it");
+  std::string sum;
+  read(info.json, "checksum", sum);
+  info.json.erase("checksum");
+  if (hash_of(info.json.dump()) != sum)
+    throw Error(ErrorKind::data, name + ": does not match its checksum; the file is damaged");
+  Json state, recipe, files;
+  read(info.json, "state", state);
+  read(info.json, "step", info.step);
+  read(state, "attempted", info.state.attempted);
+  read(state, "applied", info.state.applied);
+  read(state, "beta1_power", info.state.beta1_power);
+  read(state, "beta2_power", info.state.beta2_power);
+  read(state, "loss_scale", info.state.loss_scale);
+  read(state, "good_steps", info.state.good_steps);
+  read(state, "forgiven", info.state.forgiven);
+  read(state, "skips_in_row", info.state.skips_in_row);
+  read(info.json, "recipe", recipe);
+  read(recipe, "loss_scale", info.loss_scale);
+  read(info.json, "notes", info.notes);
+  read(info.json, "files", files);
+  for (auto const& [file, about] : files.items()) {
+    read(about, "bytes", info.files[file].bytes);
+    read(about, "xxh3", info.files[file].sum);
   }
   return info;
 }

@@ -140,6 +140,15 @@ foreach(index RANGE 1)
   endif()
 endforeach()
 
+# Standard output may be a file. The document is written into it, and nothing that the program prints is lost.
+execute_process(COMMAND sh -c "program=$1; shift; \"$program\" \"$@\" --json /dev/stdout > both.txt" sh "${PROGRAM}"
+                        ${one} --stages 0 --warmup 0 --steps 1
+                WORKING_DIRECTORY "${WORK}" RESULT_VARIABLE code)
+file(READ "${WORK}/both.txt" both)
+if(NOT code STREQUAL "0" OR NOT both MATCHES "\nrows: 1 ok\n" OR NOT both MATCHES "\"schema_version\": 3")
+  message(SEND_ERROR "--json /dev/stdout into a file ended with ${code}: ${both}")
+endif()
+
 # The build that results name is the one that --version names.
 file(READ "${WORK}/long.json" json)
 field(hash "${json}" environment git_hash)

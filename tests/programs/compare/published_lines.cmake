@@ -77,6 +77,7 @@ file(WRITE "${WORK}/nested.flags" "--model gpt2\n@my.flags\n")
 file(WRITE "${WORK}/open.flags" "--model gpt2\n--freeze 'wte\n")
 refuses(2 "@absent.flags: cannot be read;a file of flags" @absent.flags)
 refuses(2 "@nested.flags, line 2: '@my.flags' is another file of flags" @nested.flags)
+refuses(2 "@/dev/zero: is longer than 1 MiB" @/dev/zero)
 refuses(2 "@open.flags, line 2: a quote is not closed" @open.flags)
 
 # The lines of --print-config are a line of the same comparison.

@@ -132,6 +132,15 @@ TEST_CASE("folders of models, tokenizers, adapters and data keep their files") {
         std::string("--json 'config.json' leads into the folder that --model '.'") + inside);
 }
 
+TEST_CASE("the description of a token file is an input like the file") {
+  Here const here;
+  make("b.bin");
+  CHECK(said({"--data", "b.bin", "--log", "b.bin.json"}).empty());  // prepare did not write this file
+  make("b.bin.json");
+  CHECK(said({"--data", "b.bin", "--log", "b.bin.json"}) ==
+        std::string("--log 'b.bin.json' and --data 'b.bin.json'") + same);
+}
+
 TEST_CASE("--save may replace the one file of --init, but not the folder that the file is in") {
   Here const here;
   make(fs::path("hub") / "model.safetensors");

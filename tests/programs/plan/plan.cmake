@@ -239,6 +239,7 @@ refuses(5 "no recipe fits 1.00 GiB" ${large} --memory 1GiB)
 foreach(value 0 -1 x 4q nan inf 1e30)
   refuses(2 "--memory;${value}" --memory ${value})
 endforeach()
+refuses(2 "--memory is 24 bytes; give a unit, such as 24GiB" --memory 24)
 
 # A limit is one of a place, so what moves to the host makes room on the device: on both devices, whatever this machine
 # and this build have. A GPU's plan has the workspace of its library, and room beside the plan for the libraries.

@@ -67,6 +67,12 @@ foreach(case
   refuses(4 "${file};${texts}" ${file} ${page})
 endforeach()
 
+# The JSON library would overflow the stack on such a file.
+string(REPEAT "[" 200000 deep)
+string(REPEAT "]" 200000 end_of_deep)
+file(WRITE "${WORK}/deep.json" "{\"a\": ${deep}${end_of_deep}, \"b\": 1}")
+refuses(4 "deep.json;nested more than 64 deep" deep.json ${page})
+
 # Step logs.
 set(head "global_step,step_time_s,tokens_per_sec,gpu_max_mem_mb,loss\n")
 refuses(4 "gone: no such folder" --summarize gone ${page})

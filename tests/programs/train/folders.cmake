@@ -220,7 +220,7 @@ refuses(4 "missing: lm_head.weight [256, 8]" --model wrong ${run})
 # A hub name gives the sizes of its model and random weights, with a warning. A local name, or given weights, gives
 # none.
 run(--model OpenAI-Community/gpt2 --sequence 8 --batch 1 --steps 0)
-if(NOT code EQUAL 0 OR NOT errors MATCHES "^warning: --model openai-community/gpt2 [^\n]+nothing was downloaded[^\n]+random[^\n]+huggingface-cli download openai-community/gpt2 --local-dir gpt2, then --model ./gpt2[^\n]+\n$"
+if(NOT code EQUAL 0 OR NOT errors MATCHES "^warning: --model openai-community/gpt2 [^\n]+nothing was downloaded[^\n]+random[^\n]+hf download openai-community/gpt2 --local-dir gpt2, then --model ./gpt2[^\n]+\n$"
    OR NOT output MATCHES "weights +seed 1, random: nothing was downloaded")
   message(SEND_ERROR "a name of the hub ended with ${code}: ${errors} ${output}")
 endif()
