@@ -163,9 +163,9 @@ TEST_CASE("ids of 32 and 64 bits are not read as ids of 16") {
   auto const few = bytes_of(std::vector<std::uint32_t>(gpt2.begin(), gpt2.begin() + 16));
   CHECK_ERROR(data, open(bytes_of(gpt2)), "wide.bin: holds ids that are 32-bit integers",
               "must hold 16-bit ones", "numpy.fromfile(FILE, 'uint32').astype('uint16').tofile('ids.bin')");
-  CHECK_ERROR(data, open(bytes_of(llama3)), "ids of 32 bits", "behind the header");
-  CHECK_ERROR(data, open(bytes_of(wide)), "ids of 64 bits", "'uint64'");
-  CHECK_ERROR(data, open(few), "ids of 32 bits");
+  CHECK_ERROR(data, open(bytes_of(llama3)), "ids that are 32-bit", "behind the header");
+  CHECK_ERROR(data, open(bytes_of(wide)), "ids that are 64-bit", "'uint64'");
+  CHECK_ERROR(data, open(few), "ids that are 32-bit");
   CHECK(open(few.substr(0, 60)).size() == 30);  // too few ids to be certain
   CHECK(open(bytes_of(narrow)).size() == 100);  // every second id is small
   CHECK(open(std::string(400, '\0')).size() == 200);
