@@ -179,7 +179,7 @@ class ZstdStream final : public ByteStream {
 class PeekedStream final : public ByteStream {
  public:
   explicit PeekedStream(std::unique_ptr<ByteStream> stream) : stream_(std::move(stream)) {
-    fill(*stream_, head_, 4096);
+    fill(*stream_, head_, v0::detail::text_probe_bytes);
   }
   std::string_view head() const { return head_; }
 
@@ -221,11 +221,9 @@ std::unique_ptr<ByteStream> ByteStream::open(std::string const& path) {
   RawBytes raw(path);
   std::string const name = raw.name();
   auto const check = [&](std::string_view head) {
-    auto const kind = v0::detail::foreign_to_text(std::as_bytes(std::span(head)), std::size_t{1} << 62);
-    if (kind.what != nullptr)
-      v0::detail::throw_error(ErrorKind::data, {name, ": is ", kind.what, "; ", kind.way_out});
+    v0::detail::need_text(std::as_bytes(std::span(head)), std::size_t{1} << 62, name);
   };
-  std::string_view const first = raw.head(4096);
+  std::string_view const first = raw.head(v0::detail::text_probe_bytes);
   std::unique_ptr<ByteStream> packed;
   if (first.starts_with("\x1f\x8b"))
     packed = std::make_unique<GzipStream>(std::move(raw));
@@ -297,11 +295,11 @@ Inputs find_inputs(std::vector<std::string> const& paths, InputFormat format) {
     for (std::string const& name : found) {
       std::string head;
       try {
-        fill(*ByteStream::open(name), head, 4096);
+        fill(*ByteStream::open(name), head, 1);
       } catch (Error const&) {
         head.clear();  // of another kind, or damaged
       }
-      if (head.empty() || head.find('\0') != head.npos)
+      if (head.empty())
         ++inputs.skipped;
       else
         add(name);
