@@ -21,8 +21,9 @@ void declare(CommandLine& line, PrepareFlags& flags) {
   line.inputs("--input", "INPUT...",
               "files and folders of text or JSONL, packed by gzip or zstd or not; - is stdin",
               [&](std::string const&, Names const& values) { flags.inputs = values; });
-  line.choice("--format", {"auto", "text", "jsonl"}, flags.format,
-              "auto: JSONL by name (.jsonl, .ndjson, also .gz and .zst), else text");
+  line.choice(
+      "--format", {"auto", "text", "jsonl"}, flags.format,
+      "auto: JSONL by name (.jsonl, .ndjson, .json of one object a line, also .gz and .zst), else text");
   line.text("--field", "NAME", flags.field, "the field of a JSONL record that holds its text");
   line.bytes("--data-bytes", flags.data_bytes, "so many bytes of the inputs only, such as 100MB");
 
