@@ -51,6 +51,17 @@ void declare(CommandLine& line, PrepareFlags& flags) {
   line.toggle("-q,--quiet", flags.quiet, "print errors only");
 }
 
+void need_check_alone(CommandLine const& line, PrepareFlags const& flags) {
+  auto const no_effect = [](std::string const& what) {
+    refuse(what + " has no effect with --check; leave one of them out");
+  };
+  if (!flags.inputs.empty()) no_effect("input " + in_quotes(flags.inputs.front()));
+  for (char const* flag :
+       {"--format", "--field", "--data-bytes", "--tokenizer", "--end-of-text", "--output", "--ids",
+        "--validation-share", "--validation-output", "--resume", "--save-every", "--threads"})
+    if (line.given(flag)) no_effect(flag);
+}
+
 Preparation resolve(CommandLine const& line, PrepareFlags flags) {
   Preparation made;
   if (flags.inputs.empty())
