@@ -289,14 +289,47 @@ class Run {
   Clock::time_point started_, saved_at_;
 };
 
+template <class Id>
+std::uint32_t largest_id(ts::detail::FileReader const& file, ts::detail::TokenLayout const& layout) {
+  std::vector<Id> block(1 << 16);
+  std::uint32_t largest = 0;
+  for (std::int64_t at = 0; at < layout.tokens;) {
+    std::int64_t const some = std::min(layout.tokens - at, static_cast<std::int64_t>(block.size()));
+    file.read(layout.offset + static_cast<std::size_t>(at) * sizeof(Id), block.data(),
+              static_cast<std::size_t>(some) * sizeof(Id));
+    largest = std::max<std::uint32_t>(largest, *std::max_element(block.begin(), block.begin() + some));
+    at += some;
+  }
+  return largest;
+}
+
+std::uint32_t largest_token(ts::detail::FileReader const& file, ts::detail::TokenLayout const& layout) {
+  return layout.format == ts::TokenFormat::u16 ? largest_id<std::uint16_t>(file, layout)
+                                               : largest_id<std::uint32_t>(file, layout);
+}
+
 /// Checks the header and the tokens of a token file against its .json file.
-int check(std::filesystem::path const& path) {
+int check(cli::PrepareFlags const& flags) {
+  std::filesystem::path const& path = flags.check;
   std::string const name = ts::detail::path_text(path.string());
   auto const fail = [&](std::string const& what) { throw ts::Error(ts::ErrorKind::data, name + what); };
   Json const json = read_json(std::filesystem::path(path) += ".json");
+  if (!json.contains("schema_version")) fail(".json: has no schema_version");
+  if (Json const& version = json["schema_version"]; version != 1)
+    fail(".json: has schema_version " + ts::detail::printable(version.dump(), 40) +
+         ", and 1 is read; check it with the version of prepare that wrote it");
   for (char const* key : {"hash", "ids"})
     if (!json.contains(key) || !json[key].is_string()) fail(".json: has no " + std::string(key));
   if (!json.contains("tokens") || !json["tokens"].is_number_integer()) fail(".json: has no tokens");
+  for (char const* key : {"documents", "empty_documents", "replaced", "bytes"}) {
+    if (json.contains(key) && !json[key].is_number_unsigned())
+      fail(".json: has " + std::string(key) + " " + ts::detail::printable(json[key].dump(), 40) +
+           ", a whole number of 0 or more is needed");
+  }
+  Json const vocabulary = json.contains("tokenizer") && json["tokenizer"].is_object()
+                              ? json["tokenizer"].value("vocabulary", Json())
+                              : Json();
+  if (!vocabulary.is_number_unsigned()) fail(".json: has no tokenizer.vocabulary");
   ts::detail::FileReader const file(path.string(), true);
   std::vector<std::byte> head(std::min(file.size(), ts::detail::token_head_bytes));
   file.read(0, head.data(), head.size());
@@ -314,7 +347,10 @@ int check(std::filesystem::path const& path) {
          cli::grouped(tokens) + again);
   std::string const found = cli::hash_of_file(path, layout.offset), said = json["hash"];
   if (found != said) fail(": its tokens have the hash " + found + ", and its .json says " + said + again);
-  std::cout << path.string() << ": as it was written, " << found << "\n";
+  if (std::uint32_t const largest = largest_token(file, layout); vocabulary.get<std::uint64_t>() <= largest)
+    fail(".json: has a tokenizer.vocabulary of " + cli::grouped(vocabulary.get<std::int64_t>()) +
+         ", and the largest token is " + cli::grouped(largest) + again);
+  if (!flags.quiet) std::cout << path.string() << ": as it was written, " << found << "\n";
   return 0;
 }
 
@@ -324,7 +360,10 @@ int prepare(int argc, char const* const* argv) {
   cli::PrepareFlags flags;
   cli::declare(line, flags);
   if (!line.parse(argc, argv)) return 0;
-  if (!flags.check.empty()) return check(flags.check);
+  if (!flags.check.empty()) {
+    cli::need_check_alone(line, flags);
+    return check(flags);
+  }
   cli::Preparation const preparation = cli::resolve(line, std::move(flags));
   return Run(preparation).run();
 }

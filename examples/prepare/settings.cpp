@@ -21,8 +21,9 @@ void declare(CommandLine& line, PrepareFlags& flags) {
   line.inputs("--input", "INPUT...",
               "files and folders of text or JSONL, packed by gzip or zstd or not; - is stdin",
               [&](std::string const&, Names const& values) { flags.inputs = values; });
-  line.choice("--format", {"auto", "text", "jsonl"}, flags.format,
-              "auto: JSONL by name (.jsonl, .ndjson, also .gz and .zst), else text");
+  line.choice(
+      "--format", {"auto", "text", "jsonl"}, flags.format,
+      "auto: JSONL by name (.jsonl, .ndjson, .json of one object a line, also .gz and .zst), else text");
   line.text("--field", "NAME", flags.field, "the field of a JSONL record that holds its text");
   line.bytes("--data-bytes", flags.data_bytes, "so many bytes of the inputs only, such as 100MB");
 
@@ -48,6 +49,17 @@ void declare(CommandLine& line, PrepareFlags& flags) {
   line.group("Machine");
   line.whole("--threads", flags.threads, "threads that encode; 0: all cores", 0, 1024);
   line.toggle("-q,--quiet", flags.quiet, "print errors only");
+}
+
+void need_check_alone(CommandLine const& line, PrepareFlags const& flags) {
+  auto const no_effect = [](std::string const& what) {
+    refuse(what + " has no effect with --check; leave one of them out");
+  };
+  if (!flags.inputs.empty()) no_effect("input " + in_quotes(flags.inputs.front()));
+  for (char const* flag :
+       {"--format", "--field", "--data-bytes", "--tokenizer", "--end-of-text", "--output", "--ids",
+        "--validation-share", "--validation-output", "--resume", "--save-every", "--threads"})
+    if (line.given(flag)) no_effect(flag);
 }
 
 Preparation resolve(CommandLine const& line, PrepareFlags flags) {

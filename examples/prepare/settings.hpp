@@ -31,6 +31,9 @@ struct PrepareFlags {
 
 void declare(CommandLine& line, PrepareFlags& flags);
 
+/// Throws Error(usage) for an input or a flag beside --check that it does not read.
+void need_check_alone(CommandLine const& line, PrepareFlags const& flags);
+
 /// The flags, settled and checked.
 struct Preparation {
   PrepareFlags flags;

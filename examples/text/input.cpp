@@ -17,6 +17,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/data/file_bytes.hpp"
 #include "tessera/data/token_file.hpp"
+#include "tessera/io/json_lines.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -179,7 +180,7 @@ class ZstdStream final : public ByteStream {
 class PeekedStream final : public ByteStream {
  public:
   explicit PeekedStream(std::unique_ptr<ByteStream> stream) : stream_(std::move(stream)) {
-    fill(*stream_, head_, 4096);
+    fill(*stream_, head_, v0::detail::text_probe_bytes);
   }
   std::string_view head() const { return head_; }
 
@@ -198,10 +199,46 @@ class PeekedStream final : public ByteStream {
   std::size_t taken_ = 0;
 };
 
-bool is_records(std::string name) {
+enum class Ending { jsonl, json, other };
+
+/// What a name says, in letters of any case, packed or not.
+Ending ending_of(std::string name) {
+  for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   for (char const* packed : {".gz", ".zst"})
     if (name.ends_with(packed)) name.resize(name.size() - std::strlen(packed));
-  return name.ends_with(".jsonl") || name.ends_with(".ndjson");
+  if (name.ends_with(".jsonl") || name.ends_with(".ndjson")) return Ending::jsonl;
+  return name.ends_with(".json") ? Ending::json : Ending::other;
+}
+
+/// What a name that ends in .json stands for.
+enum class JsonKind {
+  text,     ///< no object and no array
+  objects,  ///< one object a line, of which there are several
+  object,   ///< one object on the one line
+  other     ///< an array, or an object over several lines
+};
+
+/// Reads up to the second line that is not blank.
+JsonKind json_kind(std::string const& path) {
+  constexpr std::size_t most = 256 * 1024 * 1024;
+  constexpr std::string_view blank = " \t\r\n";
+  auto const stream = ByteStream::open(path);
+  std::string bytes;
+  std::size_t begin = 0, end = 0;
+  for (bool more = true;;) {
+    if (bytes.starts_with("\xef\xbb\xbf")) begin = 3;
+    begin = std::min(bytes.find_first_not_of(blank, begin), bytes.size());
+    end = bytes.find('\n', begin);
+    if (begin < bytes.size() && bytes[begin] != '{')
+      return bytes[begin] == '[' ? JsonKind::other : JsonKind::text;
+    if (end != bytes.npos && bytes.find_first_not_of(blank, end) != bytes.npos) break;
+    if (!more || bytes.size() >= most) break;
+    more = fill(*stream, bytes, bytes.size() + std::max<std::size_t>(bytes.size(), buffer_bytes));
+  }
+  if (begin == bytes.size()) return JsonKind::text;
+  if (!v0::detail::is_object_line(std::string_view(bytes).substr(begin, end - begin))) return JsonKind::other;
+  bool const several = end != bytes.npos && bytes.find_first_not_of(blank, end) != bytes.npos;
+  return several ? JsonKind::objects : JsonKind::object;
 }
 
 }  // namespace
@@ -221,11 +258,9 @@ std::unique_ptr<ByteStream> ByteStream::open(std::string const& path) {
   RawBytes raw(path);
   std::string const name = raw.name();
   auto const check = [&](std::string_view head) {
-    auto const kind = v0::detail::foreign_to_text(std::as_bytes(std::span(head)), std::size_t{1} << 62);
-    if (kind.what != nullptr)
-      v0::detail::throw_error(ErrorKind::data, {name, ": is ", kind.what, "; ", kind.way_out});
+    v0::detail::need_text(std::as_bytes(std::span(head)), std::size_t{1} << 62, name);
   };
-  std::string_view const first = raw.head(4096);
+  std::string_view const first = raw.head(v0::detail::text_probe_bytes);
   std::unique_ptr<ByteStream> packed;
   if (first.starts_with("\x1f\x8b"))
     packed = std::make_unique<GzipStream>(std::move(raw));
@@ -258,9 +293,19 @@ std::int64_t Inputs::bytes() const {
 Inputs find_inputs(std::vector<std::string> const& paths, InputFormat format) {
   namespace fs = std::filesystem;
   Inputs inputs;
-  auto const add = [&](std::string const& path) {
+  auto const add = [&](std::string const& path, bool named) {
     InputFile file{path, format == InputFormat::records, 0, 0};
-    if (format == InputFormat::by_name) file.records = is_records(path);
+    Ending const ending = format == InputFormat::by_name ? ending_of(path) : Ending::other;
+    if (ending == Ending::jsonl) file.records = true;
+    if (ending == Ending::json) {
+      JsonKind const kind = json_kind(path);
+      // In a folder, such as one of a program's sources, a file of one value is text like its neighbours.
+      file.records = kind == JsonKind::objects || (kind == JsonKind::object && named);
+      if (kind == JsonKind::other && named)
+        throw Error(ErrorKind::data, v0::detail::path_text(path) +
+                                         ": its first line is not a whole JSON object; write JSON Lines, one "
+                                         "object a line, or name it .txt if it is text");
+    }
     struct stat status {};
     if (path != "-" && ::stat(path.c_str(), &status) == 0) {
       file.size = status.st_size;
@@ -275,7 +320,7 @@ Inputs find_inputs(std::vector<std::string> const& paths, InputFormat format) {
         throw Error(ErrorKind::data,
                     v0::detail::path_text(path) + ": is a token file by its name; name text, or rename it");
       if (path != "-") (void)ByteStream::open(path);  // refuses it now, and not after hours
-      add(path);
+      add(path, true);
       continue;
     }
     std::vector<std::string> found;
@@ -297,14 +342,14 @@ Inputs find_inputs(std::vector<std::string> const& paths, InputFormat format) {
     for (std::string const& name : found) {
       std::string head;
       try {
-        fill(*ByteStream::open(name), head, 4096);
+        fill(*ByteStream::open(name), head, 1);
       } catch (Error const&) {
         head.clear();  // of another kind, or damaged
       }
-      if (head.empty() || head.find('\0') != head.npos)
+      if (head.empty())
         ++inputs.skipped;
       else
-        add(name);
+        add(name, false);
     }
     if (inputs.files.size() == before)
       throw Error(ErrorKind::data, v0::detail::path_text(path) + ": the folder holds no text (" +

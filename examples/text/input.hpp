@@ -48,8 +48,9 @@ struct Inputs {
 };
 
 /// What `paths` name, folders opened up as `--data` does it: regular files that are not hidden, in the byte
-/// order of their paths; those with a NUL in the first 4096 bytes of their text are skipped. Throws
-/// Error(data).
+/// order of their paths; those that are no text by their first bytes are skipped. By name, JSONL is what ends
+/// in .jsonl or .ndjson, and in .json if each line is an object; a named .json of another form is refused.
+/// Throws Error(data).
 Inputs find_inputs(std::vector<std::string> const& paths, InputFormat format);
 
 }  // namespace text

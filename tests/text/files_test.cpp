@@ -253,6 +253,51 @@ TEST_CASE("text: packed files are what they were, damaged ones are named") {
   check_says(
       refusal([&] { (void)text::find_inputs({(folder / "x.bin").string()}, text::InputFormat::by_name); }),
       {"a token file by its name"});
+  for (std::string const& packed : {gzipped(std::string("a\0b", 3)), std::string("a\0b", 3)})
+    check_says(refusal([&] { (void)all_of(file_support::write(folder / "n", packed)); }),
+               {"n: holds a NUL byte at 1, so it is not text; name text, JSON Lines or token files"});
+}
+
+TEST_CASE("text: JSON Lines are known by their names in any case, and in .json by their first line") {
+  TemporaryFolder const folder;
+  auto const records = [&](char const* name, std::string const& bytes) {
+    auto const path = file_support::write(folder / "named" / name, bytes);
+    return text::find_inputs({path.string()}, text::InputFormat::by_name).files.at(0).records;
+  };
+  std::string const object = R"({"text":"one","v":[1e999,NaN],"half":"\ud800"})", two = object + "\n{}\n";
+  for (char const* const name : {"a.jsonl", "a.JSONL", "a.Jsonl", "a.NDJSON", "a.JsonL.GZ"})
+    CHECK(records(name, "anything"));
+  CHECK_FALSE(records("a.jsonl.txt", two));
+  for (char const* const name : {"a.json", "a.JSON", "a.json.gz"}) {
+    CHECK(records(name, two));
+    CHECK(records(name, "\xef\xbb\xbf\r\n \n" + object + "\r\n\r\n not JSON"));
+    CHECK(records(name, object));
+    CHECK_FALSE(records(name, "text"));
+    CHECK_FALSE(records(name, ""));
+    CHECK_FALSE(records(name, " \n\n"));
+    for (std::string const& other :
+         {"[" + object + "]", std::string("[\n"), std::string("{\n  \"text\": \"one\"\n}\n"),
+          object + "," + object, std::string("{\"text\": \"cut")})
+      check_says(refusal([&] { (void)records(name, other); }),
+                 {": its first line is not a whole JSON object; write JSON Lines"});
+  }
+  CHECK(records("packed.json", gzipped(two)));
+  CHECK(records("long.json", "{\"text\":\"" + std::string(1'000'000, 'x') + "\"}\n{}"));
+
+  // In a folder a file of one value is text, as those of a program are.
+  file_support::write(folder / "in/a.json", two);
+  file_support::write(folder / "in/b.json", object + "\n");
+  file_support::write(folder / "in/c.json", "{\n}\n");
+  file_support::write(folder / "in/d.json", "[1]");
+  auto const inputs = text::find_inputs({(folder / "in").string()}, text::InputFormat::by_name);
+  REQUIRE(inputs.files.size() == 4);
+  CHECK(inputs.skipped == 0);
+  for (std::size_t at = 0; at < 4; ++at) CHECK(inputs.files[at].records == (at == 0));
+  // A format that is given counts before the names.
+  for (auto const format : {text::InputFormat::text, text::InputFormat::records})
+    for (text::InputFile const& file : text::find_inputs({(folder / "in").string()}, format).files)
+      CHECK(file.records == (format == text::InputFormat::records));
+  CHECK(text::find_inputs({(folder / "in/d.json").string()}, text::InputFormat::text).files.size() == 1);
 }
 
 TEST_CASE("text: tokens are equal on any number of threads, from any place and of packed files") {

@@ -2,7 +2,6 @@
 // Tests token sources: every kind of input, and every error with its text.
 #include <cstdint>
 #include <filesystem>
-#include <numeric>
 #include <string>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -45,20 +44,23 @@ using Tokens = std::vector<std::int32_t>;
 
 }  // namespace
 
-TEST_CASE("a text file is its bytes and every value is legal") {
+TEST_CASE("a text file is its bytes, and a NUL is legal behind its first 4096") {
   TemporaryFolder folder;
   std::string every;
-  for (int i = 0; i < 256; ++i) every += static_cast<char>(i);
+  Tokens expected;
+  for (int i = 0; i <= 4096; ++i) expected.push_back(i == 4096 ? 0 : 1 + i % 255);
+  for (int const value : expected) every += static_cast<char>(value);
   auto const source = ts::TokenSource::open(write(folder / "every.txt", every));
-  Tokens expected(256);
-  std::iota(expected.begin(), expected.end(), 0);
   CHECK(all(source) == expected);
   CHECK(source.vocabulary() == 256);
   CHECK(source.format() == ts::TokenFormat::bytes);
-  CHECK(source.description() == (folder / "every.txt").string() + ", 256 bytes");
+  CHECK(source.description() == (folder / "every.txt").string() + ", 4,097 bytes");
   CHECK(ts::TokenSource::open(folder / "every.txt", {.vocabulary = 50257}).vocabulary() == 50257);
   CHECK_ERROR(data, ts::TokenSource::open(folder / "every.txt", {.vocabulary = 128}), "every.txt",
-              "token 128 at index 128", "vocabulary of 128", "--vocabulary 129");
+              "token 128 at index 127", "vocabulary of 128", "--vocabulary 129");
+  every[4095] = '\0';
+  CHECK_ERROR(data, ts::TokenSource::open(write(folder / "every.txt", every)),
+              "every.txt: holds a NUL byte at 4095, so it is not text; name text, JSON Lines or token files");
 }
 
 TEST_CASE("token files with and without header") {
@@ -163,9 +165,9 @@ TEST_CASE("ids of 32 and 64 bits are not read as ids of 16") {
   auto const few = bytes_of(std::vector<std::uint32_t>(gpt2.begin(), gpt2.begin() + 16));
   CHECK_ERROR(data, open(bytes_of(gpt2)), "wide.bin: holds ids that are 32-bit integers",
               "must hold 16-bit ones", "numpy.fromfile(FILE, 'uint32').astype('uint16').tofile('ids.bin')");
-  CHECK_ERROR(data, open(bytes_of(llama3)), "ids of 32 bits", "behind the header");
-  CHECK_ERROR(data, open(bytes_of(wide)), "ids of 64 bits", "'uint64'");
-  CHECK_ERROR(data, open(few), "ids of 32 bits");
+  CHECK_ERROR(data, open(bytes_of(llama3)), "ids that are 32-bit", "behind the header");
+  CHECK_ERROR(data, open(bytes_of(wide)), "ids that are 64-bit", "'uint64'");
+  CHECK_ERROR(data, open(few), "ids that are 32-bit");
   CHECK(open(few.substr(0, 60)).size() == 30);  // too few ids to be certain
   CHECK(open(bytes_of(narrow)).size() == 100);  // every second id is small
   CHECK(open(std::string(400, '\0')).size() == 200);
@@ -217,15 +219,17 @@ TEST_CASE("files of another kind are no text, whatever their name") {
   refused(start("\xfe\xff\0h\0i").substr(0, 6), {"is text in UTF-16"});
   refused(start("a\0b\0c\0d\0e\0f\0g\0h\0").substr(0, 16), {"is text in UTF-16"});
   refused(start("\xff\xfe\0\0h\0\0\0").substr(0, 8), {"is text in UTF-32", "iconv -f UTF-32"});
-  // Text that begins with the letters of such files, and text with any bytes, is still text.
+  refused(std::string("a\0b", 3), {"data: holds a NUL byte at 1, so it is not text"});
+  refused(std::string("\0", 1), {"holds a NUL byte at 0"});
+  // Text that begins with the letters of such files, and text with any other bytes, is still text.
   std::string any;
-  for (int value = 255; value >= 0; --value) any += static_cast<char>(value);
+  for (int value = 255; value > 0; --value) any += static_cast<char>(value);
   for (std::string const& text :
        {std::string("PAR1 begins a file of Parquet."), std::string("BZhang wrote this"),
         std::string("ID3 tags"), std::string("%PDF-1 is a version"),
         std::string("GIF and PK\3, \x1b[1mbold\x1b[0m"), std::string("MZ"),
-        std::string("caf\xe9 \xff\xfe \x80"), std::string("\xff\xfe\xfd caf\xe9"), std::string("a\0b", 3),
-        std::string("\x80 12"), std::string("ORC\n\t\f"), any})
+        std::string("caf\xe9 \xff\xfe \x80"), std::string("\xff\xfe\xfd caf\xe9"), std::string("\x80 12"),
+        std::string("ORC\n\t\f"), any})
     CHECK(ts::TokenSource::open(write(folder / "data", text)).size() ==
           static_cast<std::int64_t>(text.size()));
   // In a folder such files are skipped.
@@ -351,13 +355,13 @@ TEST_CASE("a source of more files than it keeps open reads them all and knows wh
   TemporaryFolder folder;
   std::vector<std::string> paths;
   for (int at = 0; at < 300; ++at) {
-    paths.push_back(write(folder / std::to_string(at), std::string(70'000, static_cast<char>(at % 100))));
+    paths.push_back(write(folder / std::to_string(at), std::string(70'000, static_cast<char>(1 + at % 100))));
   }
   auto const source = ts::TokenSource::open(paths);
   Tokens out(1);
   for (int at = 0; at < 300; ++at) {
     source.read(70'000 * at + 69'999, out);
-    CHECK(out[0] == at % 100);
+    CHECK(out[0] == 1 + at % 100);
   }
   std::filesystem::rename(write(folder / "new", std::string(70'000, 'n')), paths[299]);
   CHECK_ERROR(data, source.read(70'000 * 299, out), "/299: is another file than when it was opened");
@@ -368,7 +372,7 @@ TEST_CASE("a source of more files than it keeps open reads them all and knows wh
   for (int const at : {0, 255}) {  // kept open, so nothing is lost
     std::filesystem::remove(paths[static_cast<std::size_t>(at)]);
     source.read(70'000 * at, out);
-    CHECK(out[0] == at % 100);
+    CHECK(out[0] == 1 + at % 100);
   }
 }
 

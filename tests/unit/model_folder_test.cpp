@@ -48,6 +48,7 @@ TEST_CASE("config.json: values by key, those of an object within it behind a poi
   CHECK(config.find("f")->json == "[1,2]");
   CHECK(config.whole("g.h") == 8.0);
   CHECK(config.has("g"));
+  CHECK(parsed(R"({"a": "\ud800", "b\udc00": "\ud83d\ude00"})").find("a")->json == "\"\xef\xbf\xbd\"");
   CHECK(HubValue(50257) == *parsed(R"({"a": 50257})").find("a"));
   CHECK(HubValue(1e-5) == *parsed(R"({"a": 0.00001})").find("a"));
 }

@@ -325,9 +325,27 @@ TEST_CASE("gpt2 weights in parts are read through their index") {
               open(index([](std::size_t) { return "model-00001-of-00002.safetensors"; }, tensors.size())),
               "model-00001-of-00002.safetensors", tensors[9].name.c_str());
   CHECK_ERROR(data, open(index([](std::size_t) { return "absent.safetensors"; }, 3)), "absent.safetensors");
-  CHECK_ERROR(data, open(index([](std::size_t) { return "../outside.safetensors"; }, 3)), "h.0.ln_1.weight",
-              "same folder");
+  std::string const absolute = (folder / right(0)).string();
+  for (std::string const& out :
+       {std::string("../outside.safetensors"), std::string("sub/../../outside.safetensors"),
+        std::string(".."), std::string(), absolute})
+    CHECK_ERROR(data, open(index([&](std::size_t) { return out; }, 3)), "h.0.ln_1.weight",
+                "no file in the folder of the index");
   CHECK_ERROR(data, open(index(right, tensors.size() - 1)), tensors.back().name.c_str(), "weight_map");
+
+  // As transformers reads an index: NaN beside the map, parts in a folder of their own, and a tensor of a
+  // part that the map does not name and the model does not have.
+  auto text = file_support::read(index(right, tensors.size()));
+  text.replace(text.find("1}"), 1, "NaN, \"huge\": 1e999");
+  check_values(file_support::write(folder / "model.safetensors.index.json", text));
+  auto const below = [&](std::size_t i) { return "sub/" + right(i); };
+  auto more = second;
+  more.push_back({"h.0.attn.other", {3}});
+  write_file_of(folder / below(0), first);
+  write_file_of(folder / below(9), more);
+  check_values(index(below, tensors.size()));
+  CHECK(tessera::weights_files(index(below, tensors.size())).back() == folder / below(9));
+  std::filesystem::remove_all(folder / "sub");
 
   // What is read, for whoever must not write it.
   auto const path = index(right, tensors.size());

@@ -185,7 +185,17 @@ TEST_CASE("objects of JSON Lines are records") {
   CHECK(texts(refused("{\"x\": NaN, \"y\": [-Infinity, Infinity], \"text\": \"NaN \\\" Infinity\"}")) ==
         std::vector<std::string>{"NaN \" Infinity"});
   CHECK_ERROR(data, refused("{\"x\": NaN, \"text\": tru}"), "line 1", "is no JSON, at byte");
-  CHECK_ERROR(data, refused(std::string("{\"text\": \"a\0b\"}", 15)), "line 1", "is no JSON, at byte");
+  CHECK_ERROR(data, refused(std::string("{\"text\": \"a\0b\"}", 15)), "b.jsonl: holds a NUL byte at 11");
+  CHECK_ERROR(data, refused("{\"text\": \"" + std::string(5000, 'x') + std::string("\0\"}", 3)), "line 1",
+              "is no JSON, at byte");
+  // Python reads a number beyond those of double as Infinity. In the text's own field it is no text.
+  CHECK(texts(refused("{\"x\": [1e999, -1E+400, 7, 1" + std::string(400, '0') +
+                      "], \"text\": \"1e999 and NaN\", \"y\": NaN}")) ==
+        std::vector<std::string>{"1e999 and NaN"});
+  CHECK_ERROR(data, refused("{\"text\": 1e999}"), "line 1", "the field 'text' is no text");
+  for (char const* const number : {"1e999e", "1.e999", "01e999", "+1e999", "1e999-", "- 1e999"})
+    CHECK_ERROR(data, refused("{\"x\": " + std::string(number) + ", \"text\": \"a\"}"), "line 1",
+                "is no JSON, at byte");
   CHECK_ERROR(data, refused("{\"text\": \"" + std::string(100'000, 'x') + "\"} x"), "line 1", "is no JSON");
   CHECK_ERROR(data, refused("{\"text\": \"\"}\n"), "b.jsonl", "no record holds any text");
   CHECK_ERROR(data, refused("{\"text\": \"a\"}\n"), "b.jsonl", "no record has two tokens");

@@ -125,7 +125,9 @@ TEST_CASE("a damaged file is refused with file and tensor and numbers") {
                 "limit is 100000000");
     CHECK_ERROR(data, raw(bytes_of(~std::uint64_t{0}) + "{}"), "claims 18446744073709551615 bytes");
     CHECK_ERROR(data, raw(bytes_of(std::uint64_t{0})), "does not begin with {");
-    CHECK_ERROR(data, open(" {}", 0), "does not begin with {");
+    CHECK_ERROR(data, open("\f{}", 0), "does not begin with {");
+    CHECK_ERROR(data, open("\xef\xbb\xbf{}", 0), "does not begin with {");
+    CHECK_ERROR(data, open("  \n", 0), "does not begin with {");
     CHECK_ERROR(data, open("[]", 0), "does not begin with {");
     CHECK_ERROR(data, open("{", 0), "no JSON", "byte 2");
     CHECK_ERROR(data, open("{}}", 0), "no JSON");
@@ -133,12 +135,14 @@ TEST_CASE("a damaged file is refused with file and tensor and numbers") {
     CHECK_ERROR(data, open("{\"\xff\":{}}", 0), "no JSON");
     CHECK(open("{}", 0).tensors().empty());
     CHECK(open("{}   ", 0).tensors().empty());
+    CHECK(open(" \t\r\n{} \t\r\n", 0).tensors().empty());
     // The parser alone would take a NUL for the end of the text.
     for (std::string const& after :
-         {std::string("\0", 1), std::string(" \0 ", 3), std::string("\0garbage", 8), std::string("\n"),
-          std::string("\t "), std::string("\0}", 2)})
+         {std::string("\0", 1), std::string(" \0 ", 3), std::string("\0garbage", 8), std::string("\n\0", 2),
+          std::string("\0}", 2)})
       CHECK_ERROR(data, open("{}" + after, 0), "bad.safetensors: the header goes on after its JSON");
     CHECK_ERROR(data, open("{}x", 0), "no JSON");
+    CHECK_ERROR(data, open("{}\f", 0), "no JSON");
   }
   SUBCASE("fields") {
     CHECK_ERROR(data, open("{\"w\":3}", 0), "tensor w is the number 3", "an object is needed");
@@ -154,12 +158,15 @@ TEST_CASE("a damaged file is refused with file and tensor and numbers") {
     CHECK_ERROR(data, open("{\"w\":{\"shape\":\"x\"}}", 0), "tensor w: field shape is the string \"x\"");
     CHECK_ERROR(data, open("{\"w\":{\"shape\":{}}}", 0), "tensor w: field shape is an object");
     CHECK_ERROR(data, open("{\"w\":{\"dtype\":[]}}", 0), "tensor w: field dtype is an array");
-    CHECK_ERROR(data, open("{\"w\":{\"stride\":[1]}}", 0), "tensor w has the unknown field stride");
+    CHECK_ERROR(data, open("{\"w\":{\"stride\":[1]}}", 0), "tensor w lacks the field dtype");
     CHECK_ERROR(data, open("{\"w\":{\"shape\":[[1]]}}", 0), "an element of shape is an array");
     CHECK_ERROR(data, open("{\"w\":{\"shape\":[\"1\"]}}", 0), "an element of shape is the string");
     CHECK_ERROR(data, one("F32", "[1.5]", "[0,4]", 4), "tensor w: an element of shape is the number 1.5");
     CHECK_ERROR(data, one("F32", "[-1]", "[0,4]", 4), "an element of shape is the number -1");
-    CHECK_ERROR(data, one("F4", "[1]", "[0,4]", 4), "tensor w has the unknown dtype \"F4\"");
+    CHECK_ERROR(data, one("F5", "[1]", "[0,4]", 4), "tensor w has the unknown dtype \"F5\"");
+    CHECK_ERROR(data, one("F4", "[8]", "[0,8]", 8), "and dtype F4 takes 4 bytes");
+    CHECK_ERROR(data, one("F4", "[3]", "[0,2]", 2),
+                "tensor w of shape [3] and dtype F4 does not end with a whole byte");
     CHECK_ERROR(data, one("f32", "[1]", "[0,4]", 4), "unknown dtype \"f32\"");
     CHECK_ERROR(data, one("F32", "[1]", "[0]", 4), "tensor w has data_offsets with 1 numbers");
     CHECK_ERROR(data, one("F32", "[1]", "[0,4,8]", 4), "data_offsets with 3 numbers");
@@ -169,9 +176,18 @@ TEST_CASE("a damaged file is refused with file and tensor and numbers") {
   }
   SUBCASE("duplicates") {
     std::string const w = entry("w", "F32", "[1]", "[0,4]"), v = entry("v", "F32", "[1]", "[4,8]");
-    CHECK_ERROR(data, open("{" + w + "," + v + "," + w + "}", 8), "the name w appears twice");
-    CHECK_ERROR(data, open("{\"__metadata__\":{},\"__metadata__\":{}}", 0), "__metadata__ appears twice");
-    CHECK_ERROR(data, open("{\"__metadata__\":{\"a\":\"\",\"a\":\"\"}}", 0), "key a twice");
+    std::string const other = entry("w", "F32", "[9]", "[4,8]");
+    for (std::string const& before : {w, other, entry("w", "U8", "[3]", "[90,10]")}) {
+      auto const last = open("{" + before + "," + v + "," + w + "}", 8);
+      CHECK(last.tensors().size() == 2);
+      CHECK((last.at("w").begin == 0 && last.at("w").shape == std::vector<std::int64_t>{1}));
+    }
+    CHECK_ERROR(data, open("{" + w + "," + entry("w", "F32", "[1]", "[4,8]") + "}", 8), "hole from byte 0");
+    CHECK_ERROR(data, open("{" + entry("w", "F5", "[1]", "[0,4]") + "," + w + "}", 4), "unknown dtype");
+    for (char const* const first : {"{}", "null"})
+      CHECK_ERROR(data, open("{\"__metadata__\":" + std::string(first) + ",\"__metadata__\":{}}", 0),
+                  "__metadata__ appears twice");
+    CHECK(open("{\"__metadata__\":{\"a\":\"1\",\"a\":\"2\"}}", 0).metadata().at("a") == "2");
     CHECK_ERROR(data, open("{\"w\":{\"dtype\":\"F32\",\"dtype\":\"F32\"}}", 0),
                 "tensor w has the field dtype twice");
   }
@@ -208,6 +224,42 @@ TEST_CASE("a damaged file is refused with file and tensor and numbers") {
         open("{" + entry("b", "F32", "[2]", "[0,8]") + "," + entry("a", "F32", "[2]", "[4,12]") + "}", 12),
         "tensor a at bytes 4 to 12 overlaps tensor b at bytes 0 to 8");
     CHECK_ERROR(data, open("{" + entry("x\\ny", "F32", "[1]", "[0,8]") + "}", 4), "tensor x\\x0ay");
+  }
+}
+
+TEST_CASE("what a header holds beside the tensors' data is passed over") {
+  TemporaryFolder folder;
+  auto const open = [&](std::string const& header, std::string const& data) {
+    return ts::SafetensorsFile::open(write(folder / "m.safetensors", file_of(header, data)));
+  };
+  std::string const w = entry("w", "F32", "[1]", "[0,4]"), value = bytes_of(2.5f);
+  CHECK(floats(open("{\"__metadata__\":null," + w + "}", value), "w") == Floats{2.5f});
+  CHECK(open("{\"__metadata__\":null," + w + "}", value).metadata().empty());
+  for (std::string const note :
+       {"1", "-1", "1.5", "true", "null", "\"x\"", "[]", "{}", "[1,[2],{\"dtype\":[{}]}]",
+        "{\"shape\":[7],\"data_offsets\":{\"dtype\":null},\"a\":18446744073709551615}"}) {
+    CAPTURE(note);
+    for (bool const first : {true, false}) {
+      std::string with = w;
+      std::string const field = "\"note\":" + note;
+      with.insert(first ? with.find('{') + 1 : with.size() - 1,
+                  first ? field + "," + field + "," : "," + field);
+      CHECK(floats(open("{" + with + "," + entry("v", "F32", "[1]", "[4,8]") + "}", value + value), "w") ==
+            Floats{2.5f});
+    }
+  }
+  // Types that no weight has, of 8 elements each.
+  for (auto const& [type, bytes] :
+       {std::pair("F8_E8M0", 8), std::pair("F8_E4M3FNUZ", 8), std::pair("F8_E5M2FNUZ", 8),
+        std::pair("F6_E2M3", 6), std::pair("F6_E3M2", 6), std::pair("F4", 4)}) {
+    CAPTURE(type);
+    auto const file =
+        open("{" + w + "," + entry("x", type, "[2,4]", "[4," + std::to_string(4 + bytes) + "]") + "," +
+                 entry("none", type, "[0,3]", "[4,4]") + "}",
+             value + std::string(static_cast<std::size_t>(bytes), 'x'));
+    CHECK(floats(file, "w") == Floats{2.5f});
+    CHECK(file.at("x").type == type);
+    CHECK_ERROR(data, floats(file, "x"), "tensor x has dtype " + std::string(type), "F64, F32, F16 or BF16");
   }
 }
 

@@ -285,6 +285,26 @@ TESSERA_COLD inline ForeignKind foreign_to_text(std::span<std::byte const> bytes
   return {};
 }
 
+/// The number of bytes at the start of a text in which a NUL shows that it is none.
+inline constexpr std::size_t text_probe_bytes = 4096;
+
+/// Returns the index of the first NUL among the first `text_probe_bytes`, or -1. Text has none there.
+inline std::int64_t nul_in_text(std::span<std::byte const> bytes) {
+  auto const probe = bytes.first(std::min(bytes.size(), text_probe_bytes));
+  auto const at = std::find(probe.begin(), probe.end(), std::byte{0});
+  return at == probe.end() ? -1 : at - probe.begin();
+}
+
+/// Throws Error(data) if a file of `size` bytes that begins with these bytes is surely no text.
+TESSERA_COLD inline void need_text(std::span<std::byte const> bytes, std::size_t size,
+                                   std::string const& name) {
+  if (ForeignKind const kind = foreign_to_text(bytes, size); kind.what != nullptr)
+    throw_error(ErrorKind::data, {name, ": is ", kind.what, "; ", kind.way_out});
+  if (std::int64_t const at = nul_in_text(bytes); at >= 0)
+    throw_error(ErrorKind::data,
+                {name, ": holds a NUL byte at ", at, ", so it is not text; ", way_out::other});
+}
+
 /// Whether these bytes are surely text and not raw ids: their first 4096 are printable ASCII and white space,
 /// of at least 8 kinds. Of the 65536 ids, 9604 are two such bytes (of GPT-2's 50257 less than one in five),
 /// so 32 ids, the fewest that are judged, are all of that kind once in 10^22 files; those of a text never,

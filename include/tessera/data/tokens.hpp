@@ -47,11 +47,11 @@ struct Record {
 ///
 /// A name that ends in `.bin` is a token file. The magic number of llm.c's header gives the type (20240520
 /// for uint16, 20240801 for uint32); a file without it is raw uint16. A file that is certainly something
-/// else, such as text or wider ids, is refused. Any other named file is text: its bytes are the tokens, and
-/// every value is legal. Packed files, images, tables and UTF-16 are recognized by their first bytes and
-/// refused. A folder and its subfolders give their text files in the byte order of their paths. Hidden files,
-/// symbolic links, files of a refused kind and files with a NUL in their first 4096 bytes are skipped and
-/// counted. Several paths are concatenated; text and token files cannot be mixed.
+/// else, such as text or wider ids, is refused. Any other named file is text, and its bytes are the tokens.
+/// Packed files, images, tables and UTF-16 are recognized by their first bytes and refused, and so is a file
+/// with a NUL in its first 4096 bytes; every other value is legal. A folder and its subfolders give their
+/// text files in the byte order of their paths. Hidden files, symbolic links and files that would be refused
+/// by name are skipped and counted. Several paths are concatenated; text and token files cannot be mixed.
 ///
 /// Opening checks every file and every token, so a later read fails only if a file has become shorter. Cost:
 /// one pass over the tokens at memory speed; none for text with a vocabulary of 256 or more. Files up to 64
@@ -242,9 +242,8 @@ class TokenSource {
     file.read(0, head.data(), head.size());
     if (path.ends_with(".bin"))
       layout = detail::token_layout(head, file.size(), name);
-    else if (detail::ForeignKind const kind = detail::foreign_to_text(head, file.size());
-             kind.what != nullptr)
-      detail::throw_error(ErrorKind::data, {name, ": is ", kind.what, "; ", kind.way_out});
+    else
+      detail::need_text(head, file.size(), name);
     set_format(layout.format, name);
     append(name, std::move(file), layout.offset, layout.tokens);
   }
@@ -267,11 +266,12 @@ class TokenSource {
     for (std::size_t const index : order) {
       std::string const& path = files[index];
       detail::FileReader file(path, open_ < kept_open);
-      std::array<std::byte, 4096> probe;
+      std::array<std::byte, detail::text_probe_bytes> probe;
       std::size_t const probed = std::min(file.size(), probe.size());
       file.read(0, probe.data(), probed);
-      if (probed == 0 || std::memchr(probe.data(), 0, probed) != nullptr ||
-          detail::foreign_to_text(std::span(probe).first(probed), file.size()).what != nullptr) {
+      auto const head = std::span<std::byte const>(probe).first(probed);
+      if (probed == 0 || detail::nul_in_text(head) >= 0 ||
+          detail::foreign_to_text(head, file.size()).what != nullptr) {
         ++skipped_;
         continue;
       }

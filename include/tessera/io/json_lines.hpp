@@ -3,10 +3,12 @@
 #pragma once
 
 #include <algorithm>
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -106,9 +108,23 @@ inline int hex_digits(std::string_view text) {
   return value;
 }
 
-/// Replaces NaN, Infinity and -Infinity by null. Python reads and writes these words, but they are not valid
-/// JSON.
-inline std::string with_null_for_nan(std::string_view line) {
+/// The length of the number at the start of a JSON text if a double cannot hold it, such as 1e999; else 0.
+inline std::size_t huge_number(std::string_view text) {
+  std::size_t const size = std::min(text.find_first_not_of("+-.0123456789Ee"), text.size());
+  auto const digit = [&](std::size_t at) { return at < size && text[at] >= '0' && text[at] <= '9'; };
+  // What from_chars takes and JSON does not: 01e999 and 1.e999.
+  std::size_t const first = text.starts_with('-') ? 1 : 0, point = text.substr(0, size).find('.');
+  if ((text.substr(first).starts_with('0') && digit(first + 1)) || (point != text.npos && !digit(point + 1)))
+    return 0;
+  double value = 0.0;
+  auto const [end, code] = std::from_chars(text.data(), text.data() + size, value);
+  bool const whole = code == std::errc::result_out_of_range && end == text.data() + size;
+  return whole ? size : 0;
+}
+
+/// Replaces NaN, Infinity and -Infinity by null, and with `huge` also numbers beyond those of double, which
+/// Python reads as Infinity. Python reads and writes these words, but they are not valid JSON.
+inline std::string with_null_for_nan(std::string_view line, bool huge = false) {
   std::string out;
   bool inside = false;  // inside a string
   for (std::size_t at = 0; at < line.size();) {
@@ -118,7 +134,13 @@ inline std::string with_null_for_nan(std::string_view line) {
     if (rest[0] == '"') inside = !inside;
     for (std::string_view const word : {"NaN", "Infinity", "-Infinity"})
       if (!inside && rest.starts_with(word)) size = word.size();
-    out.append(!inside && size > 1 ? "null" : rest.substr(0, size));
+    bool null = !inside && size > 1;
+    if (std::string_view("-0123456789").find(rest[0]) != rest.npos && !inside && !null) {
+      std::size_t const beyond = huge ? huge_number(rest) : 0;
+      null = beyond > 0;
+      size = null ? beyond : std::min(rest.find_first_not_of("+-.0123456789Ee"), rest.size());
+    }
+    out.append(null ? "null" : rest.substr(0, size));
     at += size;
   }
   return out;
@@ -143,6 +165,39 @@ inline std::string with_whole_pairs(std::string_view line) {
   return out;
 }
 
+/// Parses a line as Python does: NaN and numbers beyond those of double are read too. What it says of the
+/// line is in the reader that it returns.
+inline FieldReader read_line(std::string_view line, std::string const& field, bool& parsed) {
+  auto const parse = [](std::string_view text, FieldReader& into) {
+    return nlohmann::json::sax_parse(text.begin(), text.end(), &into);
+  };
+  FieldReader first(field);
+  parsed = parse(line, first);
+  if (parsed) return first;
+  FieldReader second(field);
+  parsed = parse(with_null_for_nan(line, true), second);
+  return parsed ? std::move(second) : std::move(first);
+}
+
+/// A line's bytes as valid UTF-8 whose escapes are whole characters; `storage` may hold them.
+inline std::string_view mended_line(std::string_view line, std::string (&storage)[2],
+                                    std::int64_t& replaced) {
+  line = repaired(line, storage[0], replaced);
+  if (line.find("\\ud") != line.npos || line.find("\\uD") != line.npos)
+    line = storage[1] = with_whole_pairs(line);
+  return line;
+}
+
+/// Whether a line is a JSON object, as `field_of` reads it.
+inline bool is_object_line(std::string_view line) {
+  std::string storage[2];
+  std::string const field;
+  std::int64_t replaced = 0;
+  bool parsed = false;
+  FieldReader const reader = read_line(mended_line(line, storage, replaced), field, parsed);
+  return parsed && reader.object;
+}
+
 }  // namespace detail
 
 /// The string in `field` of the JSON object on a line, as valid UTF-8; of equal fields the last. A surrogate
@@ -151,25 +206,16 @@ inline std::string with_whole_pairs(std::string_view line) {
 /// that the caller knows.
 inline std::string field_of(std::string_view line, std::string const& field, std::string const& where,
                             std::string_view otherwise = {}, std::int64_t* replaced = nullptr) {
-  std::string whole, mended;
+  std::string storage[2];
   std::int64_t count = 0;
-  line = detail::repaired(line, whole, count);
+  bool parsed = false;
+  detail::FieldReader reader = detail::read_line(detail::mended_line(line, storage, count), field, parsed);
   if (replaced != nullptr) *replaced += count;
-  if (line.find("\\ud") != line.npos || line.find("\\uD") != line.npos)
-    line = mended = detail::with_whole_pairs(line);
-  auto const parse = [&](std::string_view text, detail::FieldReader& into) {
-    return nlohmann::json::sax_parse(text.begin(), text.end(), &into);
-  };
-  detail::FieldReader first(field), second(field);
-  bool const parsed = parse(line, first);
-  if (!parsed && ((line.find("NaN") == line.npos && line.find("Infinity") == line.npos) ||
-                  !parse(detail::with_null_for_nan(line), second))) {
-    std::string storage;
-    detail::throw_error(ErrorKind::data, {where, ": is no JSON, at byte ", first.position, " of the line: ",
-                                          detail::printable(detail::repaired(first.message, storage), 300),
-                                          "; each line must be one object", otherwise});
-  }
-  detail::FieldReader& reader = parsed ? first : second;
+  if (!parsed)
+    detail::throw_error(ErrorKind::data,
+                        {where, ": is no JSON, at byte ", reader.position, " of the line: ",
+                         detail::printable(detail::repaired(reader.message, storage[0]), 300),
+                         "; each line must be one object", otherwise});
   if (!reader.object)
     detail::throw_error(ErrorKind::data,
                         {where, ": is JSON, but no object; each line must be one", otherwise});

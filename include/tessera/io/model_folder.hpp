@@ -28,10 +28,12 @@ inline namespace v0 {
 
 namespace detail {
 
-/// Parses a JSON object. NaN and Infinity become null. Throws Error(data), which names the file, if a key
-/// occurs twice.
+/// Parses a JSON object. NaN and Infinity become null, and half a surrogate pair U+FFFD. Throws Error(data),
+/// which names the file, if a key occurs twice: Python takes the last, and who wrote it may have meant
+/// another.
 inline nlohmann::ordered_json parse_object(std::string_view bytes, std::string const& name) {
-  std::string const text = with_null_for_nan(bytes);
+  std::string text = with_null_for_nan(bytes);
+  if (text.find("\\ud") != text.npos || text.find("\\uD") != text.npos) text = with_whole_pairs(text);
   auto const fail = [&](std::string const& what) { throw Error(ErrorKind::data, name + ": " + what); };
   using Json = nlohmann::ordered_json;
   std::vector<std::set<std::string>> keys;

@@ -24,6 +24,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/data/file_bytes.hpp"
 #include "tessera/io/extents.hpp"
+#include "tessera/io/json_lines.hpp"
 #include "tessera/io/llmc_file.hpp"
 #include "tessera/io/safetensors.hpp"
 #include "tessera/io/weight_names.hpp"
@@ -45,6 +46,20 @@ inline void append_names(std::string& text, char const* what, std::vector<std::s
   text += "; ";
 }
 
+/// Parses an index of safetensors files as Python does, which reads NaN too; discarded if it is no JSON.
+inline nlohmann::json parse_index(std::filesystem::path const& path) {
+  FileBytes const bytes = FileBytes::open(path);
+  std::string const text =
+      with_null_for_nan({reinterpret_cast<char const*>(bytes.data()), bytes.size()}, true);
+  return nlohmann::json::parse(text, nullptr, false);
+}
+
+/// Whether a path of an index stays below the index's folder.
+inline bool stays_inside(std::filesystem::path const& part) {
+  return !part.empty() && part.is_relative() &&
+         std::none_of(part.begin(), part.end(), [](auto const& step) { return step == ".."; });
+}
+
 }  // namespace detail
 
 /// The files that ModelWeights::open reads of a path, as far as they can be told without checking them: the
@@ -60,9 +75,7 @@ inline std::vector<std::filesystem::path> weights_files(std::filesystem::path co
   }
   std::vector<std::filesystem::path> files{path};
   if (!path.native().ends_with(".json") || !std::filesystem::is_regular_file(path, code)) return files;
-  FileBytes const bytes = FileBytes::open(path);
-  auto const* const text = reinterpret_cast<char const*>(bytes.data());
-  nlohmann::json const index = nlohmann::json::parse(text, text + bytes.size(), nullptr, false);
+  nlohmann::json const index = detail::parse_index(path);
   auto const map = index.is_object() ? index.find("weight_map") : index.end();
   if (map == index.end() || !map->is_object()) return files;
   std::set<std::string> parts;
@@ -130,6 +143,7 @@ class ModelWeights {
     std::vector<std::unique_ptr<SafetensorsFile>> files;
     std::unique_ptr<LlmcFile> llmc;
     std::map<std::string, Location> tensors;       // by their names in the files
+    std::map<std::string, std::string> unnamed;    // of a part that holds them, but not of its index
     std::vector<std::vector<Location>> locations;  // by unit and parameter
     std::string prefix, left_out;                  // what names in the files have before them, and lack
 
@@ -173,9 +187,7 @@ class ModelWeights {
 
     /// {"metadata": {...}, "weight_map": {"wte.weight": "model-00001-of-00002.safetensors", ...}}.
     void add_index(std::filesystem::path const& path) {
-      FileBytes const bytes = FileBytes::open(path);
-      auto const* const text = reinterpret_cast<char const*>(bytes.data());
-      nlohmann::json const index = nlohmann::json::parse(text, text + bytes.size(), nullptr, false);
+      nlohmann::json const index = detail::parse_index(path);
       auto const map = index.is_object() ? index.find("weight_map") : index.end();
       if (!index.is_object() || map == index.end() || !map->is_object() || map->empty())
         fail(
@@ -184,8 +196,8 @@ class ModelWeights {
       std::map<std::string, SafetensorsFile const*> parts;
       for (auto const& [tensor, part] : map->items()) {
         std::string const file = part.is_string() ? part.get<std::string>() : std::string();
-        if (file.empty() || file.find('/') != file.npos || file == "..")
-          fail("weight_map gives " + detail::printable(tensor) + " no file of the same folder");
+        if (!detail::stays_inside(file))
+          fail("weight_map gives " + detail::printable(tensor) + " no file in the folder of the index");
         auto const [at, fresh] = parts.try_emplace(file, nullptr);
         if (fresh) at->second = &open_part(path.parent_path() / file);
         if (at->second->find(tensor) == nullptr)
@@ -196,8 +208,7 @@ class ModelWeights {
       for (auto const& [file, opened] : parts)
         for (SafetensorsEntry const& entry : opened->tensors())
           if (auto const named = tensors.find(entry.name); named == tensors.end())
-            fail(detail::printable(file) + " holds " + detail::printable(entry.name) +
-                 ", which weight_map does not name; the parts are of another index");
+            unnamed.emplace(entry.name, file);
           else if (named->second.file != opened)
             fail(detail::printable(file) + " holds " + detail::printable(entry.name) +
                  ", which weight_map gives to another part; the parts are of different downloads");
@@ -262,6 +273,10 @@ class ModelWeights {
         for (ParameterSpec const& parameter : units[unit].parameters) {
           auto const found = find(parameter.name);
           if (found == tensors.end()) {
+            for (std::string const& one : {name_in_file(parameter.name), parameter.name})
+              if (auto const at = unnamed.find(one); at != unnamed.end())
+                fail(detail::printable(at->second) + " holds " + detail::printable(one) +
+                     ", which weight_map does not name; the parts are of another index");
             missing.push_back(name_in_file(parameter.name) + " " + to_string(parameter.shape));
             continue;
           }

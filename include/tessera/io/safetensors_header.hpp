@@ -24,28 +24,17 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The element types of safetensors by their names there, with the bytes of one element.
+/// The element types of safetensors by their names there, with the bits of one element.
 struct SafetensorsType {
   std::string_view name;
-  std::int64_t bytes;
+  std::int64_t bits;
 };
 
-inline constexpr std::array<SafetensorsType, 16> safetensors_types = {{{"F64", 8},
-                                                                       {"F32", 4},
-                                                                       {"F16", 2},
-                                                                       {"BF16", 2},
-                                                                       {"I64", 8},
-                                                                       {"I32", 4},
-                                                                       {"I16", 2},
-                                                                       {"I8", 1},
-                                                                       {"U64", 8},
-                                                                       {"U32", 4},
-                                                                       {"U16", 2},
-                                                                       {"U8", 1},
-                                                                       {"BOOL", 1},
-                                                                       {"F8_E4M3", 1},
-                                                                       {"F8_E5M2", 1},
-                                                                       {"C64", 8}}};
+inline constexpr std::array<SafetensorsType, 22> safetensors_types = {
+    {{"F64", 64},    {"F32", 32},    {"F16", 16},        {"BF16", 16},   {"I64", 64},        {"I32", 32},
+     {"I16", 16},    {"I8", 8},      {"U64", 64},        {"U32", 32},    {"U16", 16},        {"U8", 8},
+     {"BOOL", 8},    {"F8_E4M3", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2", 8}, {"F8_E5M2FNUZ", 8}, {"F8_E8M0", 8},
+     {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4},          {"C64", 64}}};
 
 /// A tensor of a safetensors file: its bytes lie in the file, little-endian, row-major, at any alignment.
 struct SafetensorsEntry {
@@ -107,19 +96,26 @@ inline std::string shape_text(std::span<std::int64_t const> shape) {
 
 /// Takes the events of the JSON parser. The only legal document is
 /// {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ..., "__metadata__": {"k": "v",
-/// ...}}.
+/// ...}}. Like the package safetensors, it passes over other fields of a tensor, takes the last of two
+/// tensors or metadata keys with one name, and null for no metadata.
 class SafetensorsEvents : public nlohmann::json_sax<nlohmann::json> {
  public:
   SafetensorsEvents(SafetensorsHeader& header, std::string const& file) : header_(header), file_(file) {}
 
-  bool null() override { return refuse("null"); }
-  bool boolean(bool) override { return refuse("a truth value"); }
-  bool number_integer(number_integer_t value) override {
-    return refuse("the number " + std::to_string(value));
+  bool null() override {
+    if (place_ == Place::top && key_ == metadata_key) return true;
+    return ignored() || refuse("null");
   }
-  bool number_float(number_float_t, string_t const& text) override { return refuse("the number " + text); }
+  bool boolean(bool) override { return ignored() || refuse("a truth value"); }
+  bool number_integer(number_integer_t value) override {
+    return ignored() || refuse("the number " + std::to_string(value));
+  }
+  bool number_float(number_float_t, string_t const& text) override {
+    return ignored() || refuse("the number " + text);
+  }
   bool binary(binary_t&) override { return refuse("binary data"); }
   bool number_unsigned(number_unsigned_t value) override {
+    if (ignored()) return true;
     if (place_ != Place::array) return refuse("the number " + std::to_string(value));
     if (value > static_cast<number_unsigned_t>(INT64_MAX))
       return refuse("the huge number " + std::to_string(value));
@@ -127,6 +123,7 @@ class SafetensorsEvents : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool string(string_t& value) override {
+    if (ignored()) return true;
     if (place_ == Place::metadata) {
       header_.metadata[key_] = value;
       return true;
@@ -141,12 +138,13 @@ class SafetensorsEvents : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool start_object(std::size_t) override {
+    if (ignored()) return ++ignored_depth_, true;
     switch (place_) {
       case Place::outside:
         place_ = Place::top;
         return true;
       case Place::top:
-        place_ = key_ == "__metadata__" ? Place::metadata : Place::entry;
+        place_ = key_ == metadata_key ? Place::metadata : Place::entry;
         entry_ = {};
         entry_.name = key_;
         fields_.clear();
@@ -156,6 +154,7 @@ class SafetensorsEvents : public nlohmann::json_sax<nlohmann::json> {
     }
   }
   bool end_object() override {
+    if (ignored_depth_ > 0) return --ignored_depth_, true;
     if (place_ == Place::top) {
       place_ = Place::outside;
       return true;
@@ -164,19 +163,25 @@ class SafetensorsEvents : public nlohmann::json_sax<nlohmann::json> {
       for (char const* const field : {"dtype", "shape", "data_offsets"})
         if (std::find(fields_.begin(), fields_.end(), field) == fields_.end())
           fail(where() + " lacks the field " + field);
-      header_.entries.push_back(std::move(entry_));
+      auto const [at, fresh] = places_.try_emplace(entry_.name, header_.entries.size());
+      if (fresh)
+        header_.entries.push_back(std::move(entry_));
+      else
+        header_.entries[at->second] = std::move(entry_);
     }
     place_ = Place::top;
     key_.clear();
     return true;
   }
   bool start_array(std::size_t) override {
+    if (ignored()) return ++ignored_depth_, true;
     if (place_ != Place::entry || (key_ != "shape" && key_ != "data_offsets")) return refuse("an array");
     place_ = Place::array;
     numbers_.clear();
     return true;
   }
   bool end_array() override {
+    if (ignored_depth_ > 0) return --ignored_depth_, true;
     place_ = Place::entry;
     if (key_ == "shape") {
       entry_.shape = numbers_;
@@ -189,18 +194,14 @@ class SafetensorsEvents : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool key(string_t& value) override {
+    if (ignored_depth_ > 0) return true;
     key_ = value;
-    if (place_ == Place::top) {
-      names_.push_back(value);
-    } else if (place_ == Place::metadata) {
-      if (header_.metadata.count(value) != 0) fail("__metadata__ has the key " + printable(value) + " twice");
-    } else {
-      if (value != "dtype" && value != "shape" && value != "data_offsets")
-        fail(where() + " has the unknown field " + printable(value));
-      if (std::find(fields_.begin(), fields_.end(), value) != fields_.end())
-        fail(where() + " has the field " + value + " twice");
-      fields_.push_back(value);
-    }
+    if (place_ == Place::top && key_ == metadata_key && std::exchange(has_metadata_, true))
+      fail("the name __metadata__ appears twice");
+    if (place_ != Place::entry || !known_field()) return true;
+    if (std::find(fields_.begin(), fields_.end(), value) != fields_.end())
+      fail(where() + " has the field " + value + " twice");
+    fields_.push_back(value);
     return true;
   }
   bool parse_error(std::size_t position, std::string const&,
@@ -210,16 +211,13 @@ class SafetensorsEvents : public nlohmann::json_sax<nlohmann::json> {
     fail("the header is no JSON, byte " + std::to_string(position) + ": " + printable(text));
   }
 
-  /// Call after the parse: `__metadata__` counts as a name too.
-  void refuse_duplicates() {
-    std::sort(names_.begin(), names_.end());
-    auto const twice = std::adjacent_find(names_.begin(), names_.end());
-    if (twice != names_.end()) fail("the name " + printable(*twice) + " appears twice");
-  }
-
  private:
   enum class Place { outside, top, metadata, entry, array };
+  static constexpr std::string_view metadata_key = "__metadata__";
 
+  bool known_field() const { return key_ == "dtype" || key_ == "shape" || key_ == "data_offsets"; }
+  /// Whether the parser is in a field of a tensor that says nothing about its data.
+  bool ignored() const { return ignored_depth_ > 0 || (place_ == Place::entry && !known_field()); }
   [[noreturn]] void fail(std::string const& text) const { throw Error(ErrorKind::data, file_ + ": " + text); }
   std::string where() const { return "tensor " + printable(entry_.name); }
   bool refuse(std::string const& what) const {
@@ -245,8 +243,10 @@ class SafetensorsEvents : public nlohmann::json_sax<nlohmann::json> {
   std::string key_;
   SafetensorsEntry entry_;
   std::vector<std::string> fields_;
-  std::vector<std::string> names_;
+  std::map<std::string, std::size_t> places_;  // of the tensors among the entries
   std::vector<std::int64_t> numbers_;
+  std::size_t ignored_depth_ = 0;
+  bool has_metadata_ = false;
 };
 
 /// Checks shapes against bytes, and that the tensors tile the data without hole or overlap.
@@ -266,15 +266,19 @@ inline void check_safetensors_layout(SafetensorsHeader const& header, std::int64
     if (entry.end > data_bytes)
       fail(entry, "needs " + range(entry) + ", the file holds " + std::to_string(data_bytes) +
                       " bytes of data; it is cut short or damaged");
-    std::int64_t bytes = type->bytes;
+    std::int64_t bits = type->bits;
     bool overflow = false;
     bool empty = false;
     for (std::int64_t const extent : entry.shape) {
       empty = empty || extent == 0;
-      overflow = __builtin_mul_overflow(bytes, extent, &bytes) || overflow;
+      overflow = __builtin_mul_overflow(bits, extent, &bits) || overflow;
     }
     if (overflow && !empty) fail(entry, "has a shape too large to count, " + shape_text(entry.shape));
-    if (empty) bytes = 0;
+    if (empty) bits = 0;
+    if (bits % 8 != 0)
+      fail(entry, "of shape " + shape_text(entry.shape) + " and dtype " + std::string(entry.type) +
+                      " does not end with a whole byte");
+    std::int64_t const bytes = bits / 8;
     if (bytes != entry.end - entry.begin)
       fail(entry, "of shape " + shape_text(entry.shape) + " and dtype " + std::string(entry.type) +
                       " takes " + std::to_string(bytes) + " bytes, its data_offsets give " +
@@ -329,19 +333,21 @@ inline SafetensorsHeader parse_safetensors(std::span<std::byte const> bytes, std
     fail("the header claims " + std::to_string(length) + " bytes, the file holds " +
          std::to_string(size - sizeof length) + " after its length; it is cut short");
   auto const* const text = reinterpret_cast<char const*>(bytes.data() + sizeof length);
-  if (length == 0 || text[0] != '{') fail("the header does not begin with {, this is no safetensors file");
+  std::string_view const json(text, length);
+  constexpr std::string_view white_space = " \t\n\r";
+  std::size_t const first = json.find_first_not_of(white_space);
+  if (first == json.npos || json[first] != '{')
+    fail("the header does not begin with {, this is no safetensors file");
 
   SafetensorsHeader header;
   header.data_offset = static_cast<std::int64_t>(sizeof length + length);
   detail::SafetensorsEvents events(header, file);
   nlohmann::json::sax_parse(text, text + length, &events);
-  // The parser takes a NUL for the end, and other white space than spaces.
-  std::string_view const json(text, length);
-  if (json[json.find_last_not_of(' ')] != '}' || json.find('\0') != json.npos)
+  // The parser takes a NUL for the end.
+  if (json[json.find_last_not_of(white_space)] != '}' || json.find('\0') != json.npos)
     fail(
-        "the header goes on after its JSON with something else than spaces; the file is damaged, copy it "
-        "again");
-  events.refuse_duplicates();
+        "the header goes on after its JSON with something else than white space; the file is damaged, copy "
+        "it again");
   detail::check_safetensors_layout(header, static_cast<std::int64_t>(size) - header.data_offset, file);
   std::sort(header.entries.begin(), header.entries.end(),
             [](SafetensorsEntry const& a, SafetensorsEntry const& b) { return a.name < b.name; });

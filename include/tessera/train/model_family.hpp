@@ -80,10 +80,11 @@ struct HubFormat {
   std::vector<std::string> architectures = {};  ///< "GPT2LMHeadModel", ...; the first is written
 
   /// A key of the file for a key of the family, for "positions" or for "vocabulary". A file must have it,
-  /// unless `absent` gives the default of transformers.
+  /// unless `absent` gives the default of transformers. `other` is a second name that transformers reads.
   struct Number {
     std::string key = {}, number = {};
     double absent = 0.0;
+    std::string other = {};
   };
   std::vector<Number> numbers = {};
   /// What else decides over the model: a file may leave it out or give one of these, the first is written.

@@ -68,7 +68,13 @@ damaged(1023 [[x]] "its header holds more than")
 shell([[cp b.bin d.bin; cp b.bin.json d.bin.json; printf '\0\0\0\0' >> d.bin]])
 refuses(4 "d.bin: the header says 1 tokens, the file holds 2" --check d.bin)
 foreach(change "\"tokens\": 1|\"tokens\": 2|its header says 1 tokens, and its .json 2" "uint32|uint16|its header says uint32, and its .json uint16"
-        "\"tokens\"|\"token\"|has no tokens" "\"hash\"|\"hush\"|.json: has no hash")
+        "\"tokens\"|\"token\"|has no tokens" "\"hash\"|\"hush\"|.json: has no hash"
+        "\"schema_version\": 1|\"schema_version\": 2|.json: has schema_version 2, and 1 is read"
+        "\"schema_version\"|\"version\"|.json: has no schema_version"
+        "\"vocabulary\": 420|\"vocabulary\": 1|.json: has a tokenizer.vocabulary of 1, and the largest token is"
+        "\"vocabulary\": 420|\"vocabulary\": -420|.json: has no tokenizer.vocabulary"
+        "\"documents\": 1|\"documents\": -5|.json: has documents -5, a whole number of 0 or more is needed"
+        "\"bytes\": 1|\"bytes\": 1.5|.json: has bytes 1.5")
   string(REPLACE "|" ";" change "${change}")
   list(GET change 0 from)
   list(GET change 1 to)
@@ -79,6 +85,36 @@ foreach(change "\"tokens\": 1|\"tokens\": 2|its header says 1 tokens, and its .j
   file(WRITE "${WORK}/d.bin.json" "${json}")
   refuses(4 "${says}" --check d.bin)
 endforeach()
+# What it does not read is refused beside it.
+refuses(2 "input 'a.txt' has no effect with --check;leave one of them out" --check b.bin a.txt)
+foreach(flag "--output x.bin" "--tokenizer ${FIXTURES}/gpt2" "--threads 2" "--resume" "--format jsonl" "--field body" "--ids uint32")
+  separate_arguments(given UNIX_COMMAND "${flag}")
+  list(GET given 0 name)
+  refuses(2 "${name} has no effect with --check" --check b.bin ${given})
+endforeach()
+passes(--check b.bin --quiet)
+if(NOT output STREQUAL "")
+  message(SEND_ERROR "prepare --check --quiet said ${output}")
+endif()
+
+# JSON Lines by the names of their files, in letters of any case, and in .json by their first line.
+foreach(name lines.jsonl capitals.JSONL plain.json)
+  file(COPY_FILE "${WORK}/records.jsonl" "${WORK}/${name}")
+  passes(${name} --tokenizer "${FIXTURES}/gpt2" --output named-${name}.bin -q)
+  same(named-${name}.bin named-lines.jsonl.bin)
+endforeach()
+file(READ "${WORK}/named-plain.json.bin.json" json)
+string(JSON found GET "${json}" documents)
+if(NOT found EQUAL 31)
+  message(SEND_ERROR "plain.json gave ${found} documents")
+endif()
+file(WRITE "${WORK}/array.json" "[{\"text\": \"one\"}]")
+file(WRITE "${WORK}/pretty.json" "{\n  \"text\": \"one\"\n}\n")
+foreach(name array pretty)
+  refuses(4 "${name}.json: its first line is not a whole JSON object;write JSON Lines" ${name}.json --tokenizer "${FIXTURES}/gpt2" --output x.bin)
+endforeach()
+shell([[printf 'ab\000c' > nul.txt]])
+refuses(4 "nul.txt: holds a NUL byte at 2, so it is not text" nul.txt --tokenizer "${FIXTURES}/gpt2" --output x.bin)
 
 # A share of one short text can be split off.
 file(WRITE "${WORK}/short.txt" "${lines}")

@@ -90,22 +90,29 @@ ModelSpec ModelFamily::spec(HubConfig& config) const {
       if (one.number == number) return &one;
     return nullptr;
   };
+  auto const read = [&](HubFormat::Number const& one, bool real) {
+    HubValue const* const value = config.find(one.key);
+    HubValue const* const other = one.other.empty() ? nullptr : config.find(one.other);
+    if (value && other && !(*value == *other))
+      config.fail(one.other, *other, one.key + ", " + value->json + ",");
+    std::string const& key = !value && other ? one.other : one.key;
+    if (!value && !other && one.absent > 0.0) return one.absent;
+    return real ? config.real(key) : config.whole(key);
+  };
   ModelSpec sizes;
   for (ModelKey const& key : keys) {
     HubFormat::Number const* const in_file = find(key.name);
-    bool const left_out = in_file && in_file->absent > 0.0 && !config.has(in_file->key);
-    double const value = left_out       ? in_file->absent
-                         : in_file      ? (key.real ? config.real(in_file->key) : config.whole(in_file->key))
-                         : key.standard ? key.standard(sizes)
-                                        : 0.0;
-    if (in_file && value > static_cast<double>(key.most))
-      config.fail(in_file->key, *config.find(in_file->key), "a number up to " + std::to_string(key.most));
+    double const value = in_file ? read(*in_file, key.real) : key.standard ? key.standard(sizes) : 0.0;
+    if (in_file && value > static_cast<double>(key.most)) {
+      std::string const& name = config.find(in_file->key) ? in_file->key : in_file->other;
+      config.fail(name, *config.find(name), "a number up to " + std::to_string(key.most));
+    }
     sizes.numbers.push_back({key.name, value});
   }
   for (auto const& [number, size] :
        {std::pair("positions", &sizes.positions), std::pair("vocabulary", &sizes.vocabulary)})
     if (HubFormat::Number const* const in_file = find(number))
-      *size = static_cast<std::int64_t>(config.whole(in_file->key));
+      *size = static_cast<std::int64_t>(read(*in_file, false));
   // The list may contain one of these names, be empty or be missing. Old files spell "LLaMAForCausalLM".
   std::string const listed = config.has("architectures") ? lower(config.find("architectures")->json) : "[]";
   if (std::none_of(hub.architectures.begin(), hub.architectures.end(), [&](std::string const& name) {
@@ -127,7 +134,7 @@ HubEntries ModelFamily::hub_entries(ModelSpec const& sizes, bool sizes_alone) co
     add("architectures", in_list(hub.architectures.front()));
     add("model_type", hub.model_type.c_str());
   }
-  for (auto const& [key, number, absent] : hub.numbers) {
+  for (auto const& [key, number, absent, other] : hub.numbers) {
     bool const real = std::any_of(keys.begin(), keys.end(), [&, &name = number](ModelKey const& one) {
       return one.name == name && one.real;
     });
