@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tokenizer files that are damaged where a reader would trust them.
+// Tokenizer files that are damaged where a reader would trust them, or that few writers write.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -52,6 +52,18 @@ TEST_CASE("text: flags of another kind in a tokenizer's folder are refused by th
     CHECK(message.find("tokenizer_config.json: added_tokens_decoder.3.") != message.npos);
     CHECK(message.ends_with(" must be true or false"));
   }
+}
+
+TEST_CASE("text: a SentencePiece model of words joins neighbouring unknown words") {
+  auto const piece = [](std::string const& content, char type) {
+    return field(1, field(1, content) + std::string("\x18") + type);
+  };
+  std::string const mark = "\xe2\x96\x81";
+  std::string const model = piece("<unk>", 2) + piece("<s>", 3) + piece("</s>", 3) + piece(mark + "the", 1) +
+                            piece(mark + "dog", 1) + field(2, "\x18\x03");
+  text::SentencePieceTokenizer const words(model, "m");
+  CHECK(text::encode(words, "the xx yy dog zz the") == text::Ids{3, 0, 4, 0, 3});
+  CHECK(words.cut("the dog xx yy zz the dog", 1) == 0);
 }
 
 TEST_CASE("text: a SentencePiece model that its library would end the program for is refused before") {
