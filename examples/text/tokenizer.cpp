@@ -15,6 +15,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/data/file_bytes.hpp"
 #include "tessera/io/hash.hpp"
+#include "tessera/io/json_lines.hpp"
 
 #include "text/added_tokens.hpp"
 #include "text/bpe_tokenizer.hpp"
@@ -55,9 +56,12 @@ struct Folder {
     all += name + std::to_string(bytes.size()) + ":" + bytes;
     return bytes;
   }
-  Json take_json(char const* name) {
-    if (!is_file(place / name)) return nullptr;
-    Json json = Json::parse(take(name), nullptr, false);
+  Json take_json(char const* name) { return is_file(place / name) ? parsed(name, take(name)) : nullptr; }
+  /// Parses a file as Python does, which also reads NaN, Infinity and half a surrogate pair.
+  Json parsed(char const* name, std::string const& bytes) const {
+    Json json = Json::parse(bytes, nullptr, false);
+    if (json.is_discarded())
+      json = Json::parse(v0::detail::with_null_for_nan(v0::detail::with_whole_pairs(bytes)), nullptr, false);
     if (!json.is_object())
       throw Error(ErrorKind::data,
                   v0::detail::path_text(place / name) + ": holds no JSON object; repair or remove it");

@@ -54,6 +54,31 @@ TEST_CASE("text: flags of another kind in a tokenizer's folder are refused by th
   }
 }
 
+TEST_CASE("text: files beside a tokenizer are read as Python reads JSON") {
+  file_support::TemporaryFolder folder;
+  file_support::write(folder / "vocab.json", R"({"a": 0, "b": 1, "ab": 2, "<s>": 3})");
+  file_support::write(folder / "merges.txt", "a b\n");
+  auto const says = [&](char const* file, std::string const& members) {
+    file_support::write(folder / file, R"({"eos_token": "<s>", )" + members + "}");
+    std::string ids;
+    std::string const message = refusal([&] {
+      for (auto const id : text::encode(*text::Tokenizer::open(folder.path().string()), "ab", true))
+        ids += std::to_string(id) + " ";
+    });
+    std::filesystem::remove(folder / file);
+    return ids.empty() ? message : ids;
+  };
+  for (char const* file : {"tokenizer_config.json", "special_tokens_map.json"})
+    for (char const* members :
+         {R"("model_max_length": Infinity)", R"("x": [NaN, -Infinity])", R"("chat_template": "\ud83d")",
+          R"("chat_template": "\ude00 NaN", "x": NaN)"}) {
+      CAPTURE(members);
+      CHECK(says(file, members) == "2 3 ");
+    }
+  for (char const* members : {"\"x\": nan", "\"x\": ", "\"x\": \"\xff\""})
+    CHECK(says("tokenizer_config.json", members).find("holds no JSON object; repair") != std::string::npos);
+}
+
 TEST_CASE("text: a SentencePiece model of words joins neighbouring unknown words") {
   auto const piece = [](std::string const& content, char type) {
     return field(1, field(1, content) + std::string("\x18") + type);
