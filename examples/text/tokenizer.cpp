@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "text/tokenizer.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <filesystem>
@@ -187,21 +188,63 @@ void add_side_tokens(Folder const& folder, AddedTokenList& list, bool plain) {
   }
 }
 
-/// Throws for tokenizer classes whose ids differ from those of their SentencePiece model.
-void check_class(Folder const& folder) {
-  if (!folder.config.is_object() || !folder.config.contains("tokenizer_class") ||
-      !folder.config["tokenizer_class"].is_string())
-    return;
-  std::string name = folder.config["tokenizer_class"];
-  if (name.ends_with("Fast")) name.resize(name.size() - 4);
-  for (char const* shifted :
-       {"XLMRobertaTokenizer", "CamembertTokenizer", "BarthezTokenizer", "MBartTokenizer", "MBart50Tokenizer",
-        "NllbTokenizer", "XGLMTokenizer", "PLBartTokenizer", "M2M100Tokenizer", "PegasusTokenizer",
-        "Speech2TextTokenizer"})
-    if (name == shifted)
-      throw Error(ErrorKind::data, v0::detail::path_text(folder.place / "tokenizer_config.json") +
-                                       ": tokenizer_class is " + name +
-                                       ", whose ids are not those of tokenizer.model; use another tokenizer");
+/// The tokenizer class that transformers uses for a folder.
+struct TokenizerClass {
+  std::string key;     ///< the file and the key that say it; empty if none does
+  std::string value;   ///< as it is written there
+  bool model = false;  ///< it is a type of model, which implies a tokenizer class
+
+  /// Whether the class (without a final "Fast"), or the type of model, is one of these.
+  bool is_one_of(std::initializer_list<std::string_view> classes,
+                 std::initializer_list<std::string_view> models) const {
+    std::string_view name = value;
+    if (!model && name.ends_with("Fast")) name.remove_suffix(4);
+    auto const& known = model ? models : classes;
+    return std::find(known.begin(), known.end(), name) != known.end();
+  }
+  /// No class, or one that adds nothing to what the files say.
+  bool is_plain() const {
+    return value.empty() || is_one_of({"PreTrainedTokenizer", "TokenizersBackend"}, {});
+  }
+  bool is_gpt2() const {
+    return is_one_of({"GPT2Tokenizer", "CodeGenTokenizer"}, {"gpt2", "opt", "gpt_neo", "gptj", "gpt_bigcode",
+                                                             "codegen", "phi", "starcoder2", "blip-2"});
+  }
+  bool is_llama() const { return is_one_of({"LlamaTokenizer"}, {"llama", "mistral", "mixtral", "phi3"}); }
+  bool is_gemma() const {
+    return is_one_of({"GemmaTokenizer"}, {"gemma", "gemma2", "gemma3", "gemma3_text", "recurrent_gemma"});
+  }
+};
+
+/// Reads the class from tokenizer_config.json or else from config.json, as transformers does.
+TokenizerClass class_of(Folder const& folder) {
+  auto const of = [&](Json const& json, char const* file, char const* key) -> TokenizerClass {
+    if (!json.is_object() || !json.contains(key) || json[key].is_null()) return {};
+    std::string const where = v0::detail::path_text(folder.place / file) + ": " + key;
+    if (!json[key].is_string()) throw Error(ErrorKind::data, where + " must be a string");
+    return {where, json[key].get<std::string>(), key == std::string_view("model_type")};
+  };
+  TokenizerClass found = of(folder.config, "tokenizer_config.json", "tokenizer_class");
+  if (!found.value.empty() || !is_file(folder.place / "config.json")) return found;
+  Json const config = folder.parsed("config.json", bytes_in(folder.place / "config.json"));
+  found = of(config, "config.json", "tokenizer_class");
+  return found.value.empty() ? of(config, "config.json", "model_type") : found;
+}
+
+/// Refuses a folder whose files another tokenizer class reads with another meaning.
+[[noreturn]] void refuse_class(TokenizerClass const& name, std::string_view meaning) {
+  throw Error(ErrorKind::data,
+              name.key + " is " + v0::detail::printable(name.value, 60) + std::string(meaning));
+}
+
+/// Whether the bytes are a vocabulary of tiktoken: lines of base64, a space and a rank.
+bool is_tiktoken(std::string_view bytes) {
+  std::string_view line = bytes.substr(0, std::min<std::size_t>(bytes.find('\n'), 1024));
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  std::size_t const space = line.find(' ');
+  if (space == 0 || space == line.npos || space + 1 == line.size()) return false;
+  return line.find_first_not_of("0123456789", space + 1) == line.npos && space % 4 == 0 &&
+         line.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=") == space;
 }
 
 /// The token that ends a document: the one asked for, the folder's, or one of the usual names.
@@ -282,6 +325,11 @@ std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::s
                   where + ": vocab.json and merges.txt belong together, and one is not there");
     std::string const vocab = folder.take("vocab.json"), merges = folder.take("merges.txt");
     take_side_files();
+    if (TokenizerClass const name = class_of(folder); !name.is_plain() && !name.is_gpt2())
+      refuse_class(
+          name,
+          ", but tessera reads vocab.json and merges.txt as GPT2Tokenizer does; make a tokenizer.json "
+          "by save_pretrained of transformers");
     BpeDescription d = parse_vocab_and_merges(vocab, where + "/vocab.json", merges, where + "/merges.txt",
                                               folder.flag("add_prefix_space", false));
     AddedTokenList list(d.added, static_cast<std::int64_t>(d.tokens().size()), finder(d));
@@ -303,16 +351,34 @@ std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::s
     std::string const name = only.empty() ? "tokenizer.model" : only;
     std::string const bytes = folder.take(name.c_str());
     take_side_files();
-    check_class(folder);
+    if (is_tiktoken(bytes))
+      throw Error(ErrorKind::data, where + "/" + name +
+                                       ": is a vocabulary of tiktoken, which tessera does not read; use the "
+                                       "tokenizer.json of the same model");
+    TokenizerClass const tokenizer_class = class_of(folder);
+    bool const gemma = tokenizer_class.is_gemma();
+    if (!tokenizer_class.is_plain() && !tokenizer_class.is_llama() && !gemma)
+      refuse_class(
+          tokenizer_class,
+          ", but tessera reads a SentencePiece model as LlamaTokenizer does; use another tokenizer, or "
+          "copy " +
+              name + " into a folder of its own to get the ids of the package sentencepiece");
     auto tokenizer = std::make_shared<SentencePieceTokenizer>(bytes, where + "/" + name);
+    Ids const letter = encode(*tokenizer, "x");
+    if (gemma && !letter.empty() && tokenizer->token_text(letter.front()).starts_with(word_mark))
+      refuse_class(
+          tokenizer_class,
+          ", but the model puts a space in front of a text, and that class does not; use another tokenizer");
     bool const bare = !folder.config.is_object() && !folder.map.is_object() && !folder.added.is_object();
     if (!bare) {
       std::vector<AddedToken> added;
       AddedTokenList list(added, tokenizer->vocabulary(),
                           [&](std::string const& token) { return tokenizer->find(token); });
       add_side_tokens(folder, list, true);
-      for (auto const& [key, usual] :
-           {std::pair("bos_token", "<s>"), {"eos_token", "</s>"}, {"unk_token", "<unk>"}})
+      for (auto const& [key, usual] : {std::pair("bos_token", gemma ? "<bos>" : "<s>"),
+                                       {"eos_token", gemma ? "<eos>" : "</s>"},
+                                       {"unk_token", "<unk>"},
+                                       {"pad_token", gemma ? "<pad>" : ""}})
         if (folder.special(key).empty() && !folder.denies(key) && tokenizer->find(usual))
           list.add({.content = usual});
       tokenizer->add_tokens(std::move(added), folder.flag("legacy", false),
@@ -331,6 +397,12 @@ std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::s
     }
     return finish(std::move(tokenizer), "");
   }
+  for (char const* other : {"spiece.model", "sentencepiece.bpe.model", "spm.model"})
+    if (is_file(place / other))
+      throw Error(ErrorKind::data,
+                  where + ": holds " + other +
+                      ", whose pieces get other ids in most tokenizer classes; name the file itself to get "
+                      "the ids of the package sentencepiece");
   throw Error(ErrorKind::data,
               where +
                   ": holds no tokenizer; there must be a tokenizer.json, a vocab.json with a "

@@ -179,8 +179,35 @@ TEST_CASE("text: a SentencePiece model takes added tokens of the files beside it
   config.erase("added_tokens_decoder");
   folder.write("added_tokens.json", {{"<|im|>", 600}});
   CHECK(ids("the end<|im|>the") == text::Ids{264, 292, 263, 600, 446, 262});
-  config["tokenizer_class"] = "XLMRobertaTokenizerFast";
-  check_has(refusal([&] { (void)ids("x"); }), {"tokenizer_class is XLMRobertaTokenizer"});
+}
+
+TEST_CASE("text: a SentencePiece model is read for LLaMA's classes, refused for others") {
+  SentencePieceFolder const folder;
+  auto const says = [&](char const* file, Json const& json) {
+    folder.write(file, json);
+    std::string const message = refusal([&] { (void)folder.open(); });
+    std::filesystem::remove(folder.folder / file);
+    return message;
+  };
+  auto const class_says = [&](char const* name) {
+    return says("tokenizer_config.json", {{"tokenizer_class", name}});
+  };
+  for (char const* name : {"LlamaTokenizer", "LlamaTokenizerFast", "PreTrainedTokenizerFast"})
+    CHECK(class_says(name) == "nothing was refused");
+  for (char const* name : {"llama", "mistral"})
+    CHECK(says("config.json", {{"model_type", name}}) == "nothing was refused");
+  for (char const* name : {"T5Tokenizer", "XLMRobertaTokenizerFast", "AlbertTokenizer", "XLNetTokenizer",
+                           "BigBirdTokenizer", "CodeLlamaTokenizer"})
+    check_has(class_says(name), {"tokenizer_config.json: tokenizer_class is ", name, "as LlamaTokenizer does",
+                                 "copy tokenizer.model into a folder of its own"});
+  check_has(says("config.json", {{"model_type", "t5"}}), {"config.json: model_type is t5, "});
+  // Gemma's models put no space in front of a text.
+  check_has(class_says("GemmaTokenizer"), {"tokenizer_class is GemmaTokenizer", "and that class does not"});
+  std::string const model = file_support::read(fixtures + "/sentencepiece/tokenizer.model");
+  file_support::write(folder.folder / "tokenizer.model", model + std::string("\x1a\x02\x18\0", 4));
+  CHECK(class_says("GemmaTokenizer") == "nothing was refused");
+  folder.write("tokenizer_config.json", {{"tokenizer_class", "GemmaTokenizer"}});
+  CHECK(text::encode(*folder.open(), "the") == text::Ids{446, 262});
 }
 
 TEST_CASE("text: the folder's own tokens end and begin documents of a SentencePiece model") {

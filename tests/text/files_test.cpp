@@ -204,6 +204,61 @@ TEST_CASE("text: a folder says which of its tokenizers is taken, and what ends a
   CHECK(text::Tokenizer::open(fixtures + "/sentencepiece", "none")->behind().empty());
 }
 
+TEST_CASE("text: a vocab.json with its merges.txt is read for GPT-2's classes, refused for others") {
+  TemporaryFolder const folder;
+  file_support::write(folder / "vocab.json", R"({"a": 0, "b": 1, "ab": 2, "<|endoftext|>": 3})");
+  file_support::write(folder / "merges.txt", "a b\n");
+  auto const says = [&](char const* file, std::string const& key, std::string const& value) {
+    file_support::write(folder / file, "{\"" + key + "\": " + value + "}");
+    std::string const message = refusal([&] { (void)text::Tokenizer::open(folder.path().string()); });
+    std::filesystem::remove(folder / file);
+    return message;
+  };
+  for (char const* name :
+       {"GPT2Tokenizer", "GPT2TokenizerFast", "CodeGenTokenizer", "PreTrainedTokenizerFast"})
+    CHECK(says("tokenizer_config.json", "tokenizer_class", '"' + std::string(name) + '"') ==
+          "nothing was refused");
+  CHECK(says("tokenizer_config.json", "tokenizer_class", "null") == "nothing was refused");
+  for (char const* name : {"gpt2", "opt"})
+    CHECK(says("config.json", "model_type", '"' + std::string(name) + '"') == "nothing was refused");
+  CHECK(says("config.json", "layers", "1") == "nothing was refused");
+  for (char const* name : {"Qwen2Tokenizer", "RobertaTokenizerFast", "CLIPTokenizer", "WhisperTokenizer"})
+    check_says(says("tokenizer_config.json", "tokenizer_class", '"' + std::string(name) + '"'),
+               {"tokenizer_config.json: tokenizer_class is ", name, "as GPT2Tokenizer does",
+                "make a tokenizer.json by save_pretrained of transformers"});
+  check_says(says("config.json", "model_type", "\"qwen2\""), {"config.json: model_type is qwen2, "});
+  check_says(says("config.json", "tokenizer_class", "\"BartTokenizer\""),
+             {"config.json: tokenizer_class is BartTokenizer, "});
+  check_says(says("tokenizer_config.json", "tokenizer_class", "5"), {"tokenizer_class must be a string"});
+  // tokenizer_config.json comes before config.json, and tokenizer.json does not depend on the class.
+  file_support::write(folder / "config.json", R"({"model_type": "qwen2"})");
+  CHECK(says("tokenizer_config.json", "tokenizer_class", "\"GPT2Tokenizer\"") == "nothing was refused");
+  file_support::write(folder / "tokenizer.json", small_json(""));
+  CHECK(refusal([&] { (void)text::Tokenizer::open(folder.path().string()); }) == "nothing was refused");
+}
+
+TEST_CASE("text: vocabularies of tiktoken and SentencePiece models of other names are named") {
+  TemporaryFolder const folder;
+  auto const says = [&] { return refusal([&] { (void)text::Tokenizer::open(folder.path().string()); }); };
+  for (char const* lines : {"IQ== 0\nIg== 1\n", "IQ== 0\r\nIg== 1\r\n", "aGVsbG8h 10"}) {
+    file_support::write(folder / "tokenizer.model", lines);
+    check_says(says(),
+               {"tokenizer.model: is a vocabulary of tiktoken", "use the tokenizer.json of the same"});
+  }
+  for (char const* lines : {"IQ= 0\n", "IQ==\n", "IQ== x\n", " 0\n", ""}) {
+    file_support::write(folder / "tokenizer.model", lines);
+    CHECK(says().find("tiktoken") == std::string::npos);
+  }
+  std::filesystem::remove(folder / "tokenizer.model");
+  for (char const* name : {"sentencepiece.bpe.model", "spiece.model"}) {
+    auto const file = folder / name;
+    file_support::write(file, file_support::read(fixtures + "/sentencepiece/tokenizer.model"));
+    check_says(says(), {": holds ", name, "name the file itself"});
+    CHECK(text::encode(*text::Tokenizer::open(file.string()), "the end") ==
+          text::encode(*text::Tokenizer::open(fixtures + "/sentencepiece"), "the end"));
+  }
+}
+
 TEST_CASE("text: records") {
   CHECK(tessera::field_of(R"({"id":[{"text":"no"}],"text":"a\u00e9\ud83d\ude00"})", "text", "f") ==
         "a\xc3\xa9\xf0\x9f\x98\x80");
