@@ -93,6 +93,9 @@ struct Folder {
       if (json->is_object() && json->contains(key) && json->at(key).is_null()) return named(key).is_null();
     return false;
   }
+  bool is_null(char const* key) const {
+    return config.is_object() && config.contains(key) && config[key].is_null();
+  }
   bool flag(char const* key, bool absent) const {
     if (!config.is_object() || !config.contains(key) || !config[key].is_boolean()) return absent;
     return config[key].get<bool>();
@@ -334,10 +337,16 @@ std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::s
                                               folder.flag("add_prefix_space", false));
     AddedTokenList list(d.added, static_cast<std::int64_t>(d.tokens().size()), finder(d));
     add_side_tokens(folder, list, true);
-    if (d.tokens().contains("<|endoftext|>")) list.add({.content = "<|endoftext|>"});
+    // The class's own bos_token, eos_token and unk_token, each unless a file says otherwise.
+    std::string const usual = "<|endoftext|>";
+    for (char const* key : {"bos_token", "eos_token", "unk_token"})
+      if (folder.special(key).empty() && !folder.denies(key) && d.tokens().contains(usual) &&
+          !list.contains(usual))
+        list.add({.content = usual});
     auto tokenizer = std::make_shared<BpeTokenizer>(std::move(d));
     if (folder.flag("add_bos_token", false)) {
-      std::string const begin = folder.special("bos_token");
+      std::string begin = folder.special("bos_token");
+      if (begin.empty() && !folder.denies("bos_token")) begin = usual;
       auto const id = tokenizer->find(begin);
       if (!id)
         throw Error(ErrorKind::data, where +
@@ -381,13 +390,15 @@ std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::s
                                        {"pad_token", gemma ? "<pad>" : ""}})
         if (folder.special(key).empty() && !folder.denies(key) && tokenizer->find(usual))
           list.add({.content = usual});
+      bool const prefix = !folder.is_null("add_prefix_space") || folder.flag("legacy", true);
       tokenizer->add_tokens(std::move(added), folder.flag("legacy", false),
-                            folder.flag("add_prefix_space", true));
+                            folder.flag("add_prefix_space", prefix));
     }
     std::string const bos = folder.special("bos_token"), eos = folder.special("eos_token");
     auto const begin = bos.empty() ? tokenizer->begin_token() : tokenizer->find(bos);
     auto const end = eos.empty() ? tokenizer->end_token() : tokenizer->find(eos);
-    if (begin && folder.flag("add_bos_token", true) && !folder.denies("bos_token"))
+    if (begin && folder.flag("add_bos_token", !folder.is_null("add_bos_token")) &&
+        !folder.denies("bos_token"))
       tokenizer->set_before({*begin});
     if (end && folder.flag("add_eos_token", false)) tokenizer->set_end_of_text({*end});
     if (end && end_of_text.empty()) {

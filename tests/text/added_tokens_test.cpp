@@ -210,6 +210,47 @@ TEST_CASE("text: a SentencePiece model is read for LLaMA's classes, refused for 
   CHECK(text::encode(*folder.open(), "the") == text::Ids{446, 262});
 }
 
+TEST_CASE("text: null means in tokenizer_config.json what it means to the tokenizer class") {
+  SentencePieceFolder const folder;
+  Json config = {{"tokenizer_class", "LlamaTokenizer"}, {"bos_token", "<s>"}};
+  auto const ids = [&] {
+    folder.write("tokenizer_config.json", config);
+    return text::encode(*folder.open("none"), "the end", true);
+  };
+  CHECK(ids() == text::Ids{1, 264, 292, 263});
+  config["add_bos_token"] = nullptr;
+  CHECK(ids() == text::Ids{264, 292, 263});
+  config["add_bos_token"] = true;
+  config["add_prefix_space"] = nullptr;
+  CHECK(ids() == text::Ids{1, 264, 292, 263});
+  config["legacy"] = true;
+  CHECK(ids() == text::Ids{1, 264, 292, 263});
+  config["legacy"] = false;
+  CHECK(ids() == text::Ids{1, 446, 262, 292, 263});
+}
+
+TEST_CASE("text: <|endoftext|> of a vocab.json is special unless the files name all of its three uses") {
+  TemporaryFolder const folder;
+  file_support::write(folder / "vocab.json", R"({"<": 0, "|": 1, ">": 2, "e": 3, "n": 4, "d": 5, "o": 6,
+                                                 "f": 7, "t": 8, "x": 9, "<|endoftext|>": 10, "</s>": 11})");
+  file_support::write(folder / "merges.txt", "");
+  text::Ids const spelled{0, 1, 3, 4, 5, 6, 7, 8, 3, 9, 8, 1, 2};
+  auto const ids = [&](Json const& config) {
+    file_support::write(folder / "tokenizer_config.json", config.dump());
+    return text::encode(*text::Tokenizer::open(folder.path().string(), "none"), "<|endoftext|>", true);
+  };
+  Json config = {{"tokenizer_class", "GPT2Tokenizer"}};
+  CHECK(ids(config) == text::Ids{10});
+  config["bos_token"] = config["eos_token"] = "</s>";
+  CHECK(ids(config) == text::Ids{10});
+  config["unk_token"] = "</s>";
+  CHECK(ids(config) == spelled);
+  config["unk_token"] = nullptr;
+  CHECK(ids(config) == spelled);
+  CHECK(ids({{"bos_token", nullptr}, {"eos_token", nullptr}, {"unk_token", nullptr}}) == spelled);
+  CHECK(ids({{"add_bos_token", true}}) == text::Ids{10, 10});
+}
+
 TEST_CASE("text: the folder's own tokens end and begin documents of a SentencePiece model") {
   SentencePieceFolder const folder;
   CHECK(folder.open()->document_form() == "<s> TEXT </s>");
