@@ -240,6 +240,38 @@ TokenizerClass class_of(Folder const& folder) {
               name.key + " is " + v0::detail::printable(name.value, 60) + std::string(meaning));
 }
 
+/// Applies `add_prefix_space` of tokenizer_config.json to a tokenizer.json, where the tokenizer class does.
+/// Throws Error(data) if tessera cannot.
+void apply_prefix_space(Folder const& folder, BpeDescription& d) {
+  TokenizerClass const name = class_of(folder);
+  bool const given = folder.config.is_object() && folder.config.contains("add_prefix_space") &&
+                     folder.config["add_prefix_space"].is_boolean();
+  bool const wanted = folder.flag("add_prefix_space", false);
+  bool const implied = name.is_gpt2() || name.is_one_of({"GPTNeoXTokenizer", "RobertaTokenizer"},
+                                                        {"gpt_neox", "roberta", "bart"});
+  if (name.is_plain() || (!given && !implied)) return;
+  auto& stages = d.pre_tokenizers;
+  bool const byte_level = !stages.empty() && std::holds_alternative<ByteLevel>(stages.back());
+  if (byte_level && name.is_llama()) return;  // transformers reads these without the class
+  if (byte_level && stages.size() == 1) {
+    std::get<ByteLevel>(stages.front()).prefix_space = wanted;
+    return;
+  }
+  bool adds = std::any_of(d.normalizers.begin(), d.normalizers.end(),
+                          [](Normalizer const& one) { return std::holds_alternative<Prepend>(one); });
+  for (PreTokenizer const& stage : stages)
+    if (auto const* const level = std::get_if<ByteLevel>(&stage))
+      adds = adds || level->prefix_space;
+    else if (auto const* const metaspace = std::get_if<Metaspace>(&stage))
+      adds = adds || metaspace->scheme != Metaspace::Scheme::never;
+  if (given && wanted != adds)
+    throw Error(ErrorKind::data,
+                v0::detail::path_text(folder.place / "tokenizer_config.json") + ": add_prefix_space is " +
+                    (wanted ? "true" : "false") + ", but tokenizer.json " +
+                    (adds ? "puts a space in front of a text" : "puts no space in front of a text") +
+                    "; make both agree");
+}
+
 /// Whether the bytes are a vocabulary of tiktoken: lines of base64, a space and a rank.
 bool is_tiktoken(std::string_view bytes) {
   std::string_view line = bytes.substr(0, std::min<std::size_t>(bytes.find('\n'), 1024));
@@ -304,6 +336,10 @@ std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::s
     folder.map = folder.take_json("special_tokens_map.json");
     folder.added = folder.take_json("added_tokens.json");
     folder.read = main;
+    if (folder.flag("split_special_tokens", false))
+      throw Error(ErrorKind::data, where +
+                                       "/tokenizer_config.json: split_special_tokens is true, which tessera "
+                                       "does not have; set it to false if no text spells a special token");
   };
   auto const finish = [&](auto tokenizer,
                           std::string const& taken_before) -> std::shared_ptr<Tokenizer const> {
@@ -315,6 +351,7 @@ std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::s
   if (only == "tokenizer.json" || (only.empty() && json)) {
     BpeDescription d = parse_tokenizer_json(folder.take("tokenizer.json"), where + "/tokenizer.json");
     take_side_files();
+    apply_prefix_space(folder, d);
     AddedTokenList list(d.added, static_cast<std::int64_t>(d.tokens().size()), finder(d));
     add_side_tokens(folder, list, false);
     return finish(std::make_shared<BpeTokenizer>(std::move(d)),

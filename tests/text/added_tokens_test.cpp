@@ -251,6 +251,51 @@ TEST_CASE("text: <|endoftext|> of a vocab.json is special unless the files name 
   CHECK(ids({{"add_bos_token", true}}) == text::Ids{10, 10});
 }
 
+TEST_CASE("text: add_prefix_space and split_special_tokens beside a tokenizer.json") {
+  TemporaryFolder const folder;
+  auto const name = [&](char const* file) { return folder / file; };
+  std::string const json = file_support::read(fixtures + "/gpt2/tokenizer.json");
+  file_support::write(name("tokenizer.json"), json);
+  auto const ids = [&](Json const& config) {
+    file_support::write(name("tokenizer_config.json"), config.dump());
+    return text::encode(*text::Tokenizer::open(folder.path().string(), "none"), "the end");
+  };
+  auto const gpt2 = text::Tokenizer::open(fixtures + "/gpt2", "none");
+  text::Ids const bare = text::encode(*gpt2, "the end"), spaced = text::encode(*gpt2, " the end");
+  REQUIRE(bare != spaced);
+  char const* const key = "tokenizer_class";
+  CHECK(ids({{key, "GPT2Tokenizer"}}) == bare);
+  CHECK(ids({{key, "GPT2Tokenizer"}, {"add_prefix_space", true}}) == spaced);
+  CHECK(ids({{key, "RobertaTokenizerFast"}, {"add_prefix_space", true}}) == spaced);
+  for (char const* without : {"PreTrainedTokenizerFast", "LlamaTokenizerFast"})
+    CHECK(ids({{key, without}, {"add_prefix_space", true}}) == bare);
+  file_support::write(name("config.json"), R"({"model_type": "gpt2"})");
+  CHECK(ids({{"add_prefix_space", true}}) == spaced);
+  std::filesystem::remove(name("config.json"));
+  Json adds = Json::parse(json);
+  adds["pre_tokenizer"]["add_prefix_space"] = true;
+  file_support::write(name("tokenizer.json"), adds.dump());
+  CHECK(ids({{key, "GPT2Tokenizer"}}) == bare);
+  CHECK(ids({{key, "GPTNeoXTokenizer"}}) == bare);
+  CHECK(ids({{key, "PreTrainedTokenizerFast"}, {"add_prefix_space", false}}) == spaced);
+  CHECK(ids(Json::object()) == spaced);
+  for (char const* without : {"PreTrainedTokenizerFast", "GPT2Tokenizer"}) {
+    check_has(refusal([&] {
+                (void)ids({{key, without}, {"split_special_tokens", true}});
+              }),
+              {"tokenizer_config.json: split_special_tokens is true, which tessera does not have"});
+    (void)ids({{key, without}, {"split_special_tokens", false}});
+  }
+  // Other pre-tokenizers are not changed, so both files must agree.
+  file_support::write(name("tokenizer.json"), file_support::read(fixtures + "/llama2/tokenizer.json"));
+  (void)ids({{key, "LlamaTokenizer"}, {"add_prefix_space", true}});
+  (void)ids({{key, "LlamaTokenizer"}, {"add_prefix_space", nullptr}});
+  check_has(refusal([&] {
+              (void)ids({{key, "LlamaTokenizer"}, {"add_prefix_space", false}});
+            }),
+            {"add_prefix_space is false, but tokenizer.json puts a space in front", "make both agree"});
+}
+
 TEST_CASE("text: the folder's own tokens end and begin documents of a SentencePiece model") {
   SentencePieceFolder const folder;
   CHECK(folder.open()->document_form() == "<s> TEXT </s>");
