@@ -55,9 +55,12 @@ SentencePieceTokenizer::SentencePieceTokenizer(std::string const& bytes, std::st
   check(model_->inside.LoadFromSerializedProto(bytes + std::string("\x1a\x02\x18\0", 4)), name_);
   vocabulary_ = processor.GetPieceSize();
   // A text may be cut before a space when a space begins a word, for the library puts one in front of a text.
+  // The mark of an unknown word must be a piece of its own, or neighbouring unknown words are one token.
   std::vector<std::string> pieces;
   check(processor.Encode("x", &pieces), name_);
   bool cuts = !pieces.empty() && pieces.front().starts_with(word_mark);
+  check(processor.Encode("\U0010fffd", &pieces), name_);
+  cuts = cuts && !pieces.empty() && pieces.front() == word_mark;
   for (int id = 0; cuts && id < processor.GetPieceSize(); ++id) {
     std::string_view const piece = processor.IdToPiece(id);
     for (std::size_t at = piece.find(word_mark); at != piece.npos; at = piece.find(word_mark, at + 1))

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "text/tokenizer.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <filesystem>
@@ -15,6 +16,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/data/file_bytes.hpp"
 #include "tessera/io/hash.hpp"
+#include "tessera/io/json_lines.hpp"
 
 #include "text/added_tokens.hpp"
 #include "text/bpe_tokenizer.hpp"
@@ -55,9 +57,12 @@ struct Folder {
     all += name + std::to_string(bytes.size()) + ":" + bytes;
     return bytes;
   }
-  Json take_json(char const* name) {
-    if (!is_file(place / name)) return nullptr;
-    Json json = Json::parse(take(name), nullptr, false);
+  Json take_json(char const* name) { return is_file(place / name) ? parsed(name, take(name)) : nullptr; }
+  /// Parses a file as Python does, which also reads NaN, Infinity and half a surrogate pair.
+  Json parsed(char const* name, std::string const& bytes) const {
+    Json json = Json::parse(bytes, nullptr, false);
+    if (json.is_discarded())
+      json = Json::parse(v0::detail::with_null_for_nan(v0::detail::with_whole_pairs(bytes)), nullptr, false);
     if (!json.is_object())
       throw Error(ErrorKind::data,
                   v0::detail::path_text(place / name) + ": holds no JSON object; repair or remove it");
@@ -87,6 +92,9 @@ struct Folder {
     for (Json const* const json : {&config, &map})
       if (json->is_object() && json->contains(key) && json->at(key).is_null()) return named(key).is_null();
     return false;
+  }
+  bool is_null(char const* key) const {
+    return config.is_object() && config.contains(key) && config[key].is_null();
   }
   bool flag(char const* key, bool absent) const {
     if (!config.is_object() || !config.contains(key) || !config[key].is_boolean()) return absent;
@@ -183,21 +191,95 @@ void add_side_tokens(Folder const& folder, AddedTokenList& list, bool plain) {
   }
 }
 
-/// Throws for tokenizer classes whose ids differ from those of their SentencePiece model.
-void check_class(Folder const& folder) {
-  if (!folder.config.is_object() || !folder.config.contains("tokenizer_class") ||
-      !folder.config["tokenizer_class"].is_string())
+/// The tokenizer class that transformers uses for a folder.
+struct TokenizerClass {
+  std::string key;     ///< the file and the key that say it; empty if none does
+  std::string value;   ///< as it is written there
+  bool model = false;  ///< it is a type of model, which implies a tokenizer class
+
+  /// Whether the class (without a final "Fast"), or the type of model, is one of these.
+  bool is_one_of(std::initializer_list<std::string_view> classes,
+                 std::initializer_list<std::string_view> models) const {
+    std::string_view name = value;
+    if (!model && name.ends_with("Fast")) name.remove_suffix(4);
+    auto const& known = model ? models : classes;
+    return std::find(known.begin(), known.end(), name) != known.end();
+  }
+  /// No class, or one that adds nothing to what the files say.
+  bool is_plain() const {
+    return value.empty() || is_one_of({"PreTrainedTokenizer", "TokenizersBackend"}, {});
+  }
+  bool is_gpt2() const {
+    return is_one_of({"GPT2Tokenizer", "CodeGenTokenizer"}, {"gpt2", "opt", "gpt_neo", "gptj", "gpt_bigcode",
+                                                             "codegen", "phi", "starcoder2", "blip-2"});
+  }
+  bool is_llama() const { return is_one_of({"LlamaTokenizer"}, {"llama", "mistral", "mixtral", "phi3"}); }
+  bool is_gemma() const {
+    return is_one_of({"GemmaTokenizer"}, {"gemma", "gemma2", "gemma3", "gemma3_text", "recurrent_gemma"});
+  }
+};
+
+/// Reads the class from tokenizer_config.json or else from config.json, as transformers does.
+TokenizerClass class_of(Folder const& folder) {
+  auto const of = [&](Json const& json, char const* file, char const* key) -> TokenizerClass {
+    if (!json.is_object() || !json.contains(key) || json[key].is_null()) return {};
+    std::string const where = v0::detail::path_text(folder.place / file) + ": " + key;
+    if (!json[key].is_string()) throw Error(ErrorKind::data, where + " must be a string");
+    return {where, json[key].get<std::string>(), key == std::string_view("model_type")};
+  };
+  TokenizerClass found = of(folder.config, "tokenizer_config.json", "tokenizer_class");
+  if (!found.value.empty() || !is_file(folder.place / "config.json")) return found;
+  Json const config = folder.parsed("config.json", bytes_in(folder.place / "config.json"));
+  found = of(config, "config.json", "tokenizer_class");
+  return found.value.empty() ? of(config, "config.json", "model_type") : found;
+}
+
+/// Refuses a folder whose files another tokenizer class reads with another meaning.
+[[noreturn]] void refuse_class(TokenizerClass const& name, std::string_view meaning) {
+  throw Error(ErrorKind::data,
+              name.key + " is " + v0::detail::printable(name.value, 60) + std::string(meaning));
+}
+
+/// Applies `add_prefix_space` of tokenizer_config.json to a tokenizer.json, where the tokenizer class does.
+/// Throws Error(data) if tessera cannot.
+void apply_prefix_space(Folder const& folder, BpeDescription& d) {
+  TokenizerClass const name = class_of(folder);
+  bool const given = folder.config.is_object() && folder.config.contains("add_prefix_space") &&
+                     folder.config["add_prefix_space"].is_boolean();
+  bool const wanted = folder.flag("add_prefix_space", false);
+  bool const implied = name.is_gpt2() || name.is_one_of({"GPTNeoXTokenizer", "RobertaTokenizer"},
+                                                        {"gpt_neox", "roberta", "bart"});
+  if (name.is_plain() || (!given && !implied)) return;
+  auto& stages = d.pre_tokenizers;
+  bool const byte_level = !stages.empty() && std::holds_alternative<ByteLevel>(stages.back());
+  if (byte_level && name.is_llama()) return;  // transformers reads these without the class
+  if (byte_level && stages.size() == 1) {
+    std::get<ByteLevel>(stages.front()).prefix_space = wanted;
     return;
-  std::string name = folder.config["tokenizer_class"];
-  if (name.ends_with("Fast")) name.resize(name.size() - 4);
-  for (char const* shifted :
-       {"XLMRobertaTokenizer", "CamembertTokenizer", "BarthezTokenizer", "MBartTokenizer", "MBart50Tokenizer",
-        "NllbTokenizer", "XGLMTokenizer", "PLBartTokenizer", "M2M100Tokenizer", "PegasusTokenizer",
-        "Speech2TextTokenizer"})
-    if (name == shifted)
-      throw Error(ErrorKind::data, v0::detail::path_text(folder.place / "tokenizer_config.json") +
-                                       ": tokenizer_class is " + name +
-                                       ", whose ids are not those of tokenizer.model; use another tokenizer");
+  }
+  bool adds = std::any_of(d.normalizers.begin(), d.normalizers.end(),
+                          [](Normalizer const& one) { return std::holds_alternative<Prepend>(one); });
+  for (PreTokenizer const& stage : stages)
+    if (auto const* const level = std::get_if<ByteLevel>(&stage))
+      adds = adds || level->prefix_space;
+    else if (auto const* const metaspace = std::get_if<Metaspace>(&stage))
+      adds = adds || metaspace->scheme != Metaspace::Scheme::never;
+  if (given && wanted != adds)
+    throw Error(ErrorKind::data,
+                v0::detail::path_text(folder.place / "tokenizer_config.json") + ": add_prefix_space is " +
+                    (wanted ? "true" : "false") + ", but tokenizer.json " +
+                    (adds ? "puts a space in front of a text" : "puts no space in front of a text") +
+                    "; make both agree");
+}
+
+/// Whether the bytes are a vocabulary of tiktoken: lines of base64, a space and a rank.
+bool is_tiktoken(std::string_view bytes) {
+  std::string_view line = bytes.substr(0, std::min<std::size_t>(bytes.find('\n'), 1024));
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  std::size_t const space = line.find(' ');
+  if (space == 0 || space == line.npos || space + 1 == line.size()) return false;
+  return line.find_first_not_of("0123456789", space + 1) == line.npos && space % 4 == 0 &&
+         line.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=") == space;
 }
 
 /// The token that ends a document: the one asked for, the folder's, or one of the usual names.
@@ -254,6 +336,10 @@ std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::s
     folder.map = folder.take_json("special_tokens_map.json");
     folder.added = folder.take_json("added_tokens.json");
     folder.read = main;
+    if (folder.flag("split_special_tokens", false))
+      throw Error(ErrorKind::data, where +
+                                       "/tokenizer_config.json: split_special_tokens is true, which tessera "
+                                       "does not have; set it to false if no text spells a special token");
   };
   auto const finish = [&](auto tokenizer,
                           std::string const& taken_before) -> std::shared_ptr<Tokenizer const> {
@@ -265,6 +351,7 @@ std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::s
   if (only == "tokenizer.json" || (only.empty() && json)) {
     BpeDescription d = parse_tokenizer_json(folder.take("tokenizer.json"), where + "/tokenizer.json");
     take_side_files();
+    apply_prefix_space(folder, d);
     AddedTokenList list(d.added, static_cast<std::int64_t>(d.tokens().size()), finder(d));
     add_side_tokens(folder, list, false);
     return finish(std::make_shared<BpeTokenizer>(std::move(d)),
@@ -278,14 +365,25 @@ std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::s
                   where + ": vocab.json and merges.txt belong together, and one is not there");
     std::string const vocab = folder.take("vocab.json"), merges = folder.take("merges.txt");
     take_side_files();
+    if (TokenizerClass const name = class_of(folder); !name.is_plain() && !name.is_gpt2())
+      refuse_class(
+          name,
+          ", but tessera reads vocab.json and merges.txt as GPT2Tokenizer does; make a tokenizer.json "
+          "by save_pretrained of transformers");
     BpeDescription d = parse_vocab_and_merges(vocab, where + "/vocab.json", merges, where + "/merges.txt",
                                               folder.flag("add_prefix_space", false));
     AddedTokenList list(d.added, static_cast<std::int64_t>(d.tokens().size()), finder(d));
     add_side_tokens(folder, list, true);
-    if (d.tokens().contains("<|endoftext|>")) list.add({.content = "<|endoftext|>"});
+    // The class's own bos_token, eos_token and unk_token, each unless a file says otherwise.
+    std::string const usual = "<|endoftext|>";
+    for (char const* key : {"bos_token", "eos_token", "unk_token"})
+      if (folder.special(key).empty() && !folder.denies(key) && d.tokens().contains(usual) &&
+          !list.contains(usual))
+        list.add({.content = usual});
     auto tokenizer = std::make_shared<BpeTokenizer>(std::move(d));
     if (folder.flag("add_bos_token", false)) {
-      std::string const begin = folder.special("bos_token");
+      std::string begin = folder.special("bos_token");
+      if (begin.empty() && !folder.denies("bos_token")) begin = usual;
       auto const id = tokenizer->find(begin);
       if (!id)
         throw Error(ErrorKind::data, where +
@@ -299,25 +397,45 @@ std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::s
     std::string const name = only.empty() ? "tokenizer.model" : only;
     std::string const bytes = folder.take(name.c_str());
     take_side_files();
-    check_class(folder);
+    if (is_tiktoken(bytes))
+      throw Error(ErrorKind::data, where + "/" + name +
+                                       ": is a vocabulary of tiktoken, which tessera does not read; use the "
+                                       "tokenizer.json of the same model");
+    TokenizerClass const tokenizer_class = class_of(folder);
+    bool const gemma = tokenizer_class.is_gemma();
+    if (!tokenizer_class.is_plain() && !tokenizer_class.is_llama() && !gemma)
+      refuse_class(
+          tokenizer_class,
+          ", but tessera reads a SentencePiece model as LlamaTokenizer does; use another tokenizer, or "
+          "copy " +
+              name + " into a folder of its own to get the ids of the package sentencepiece");
     auto tokenizer = std::make_shared<SentencePieceTokenizer>(bytes, where + "/" + name);
+    Ids const letter = encode(*tokenizer, "x");
+    if (gemma && !letter.empty() && tokenizer->token_text(letter.front()).starts_with(word_mark))
+      refuse_class(
+          tokenizer_class,
+          ", but the model puts a space in front of a text, and that class does not; use another tokenizer");
     bool const bare = !folder.config.is_object() && !folder.map.is_object() && !folder.added.is_object();
     if (!bare) {
       std::vector<AddedToken> added;
       AddedTokenList list(added, tokenizer->vocabulary(),
                           [&](std::string const& token) { return tokenizer->find(token); });
       add_side_tokens(folder, list, true);
-      for (auto const& [key, usual] :
-           {std::pair("bos_token", "<s>"), {"eos_token", "</s>"}, {"unk_token", "<unk>"}})
+      for (auto const& [key, usual] : {std::pair("bos_token", gemma ? "<bos>" : "<s>"),
+                                       {"eos_token", gemma ? "<eos>" : "</s>"},
+                                       {"unk_token", "<unk>"},
+                                       {"pad_token", gemma ? "<pad>" : ""}})
         if (folder.special(key).empty() && !folder.denies(key) && tokenizer->find(usual))
           list.add({.content = usual});
+      bool const prefix = !folder.is_null("add_prefix_space") || folder.flag("legacy", true);
       tokenizer->add_tokens(std::move(added), folder.flag("legacy", false),
-                            folder.flag("add_prefix_space", true));
+                            folder.flag("add_prefix_space", prefix));
     }
     std::string const bos = folder.special("bos_token"), eos = folder.special("eos_token");
     auto const begin = bos.empty() ? tokenizer->begin_token() : tokenizer->find(bos);
     auto const end = eos.empty() ? tokenizer->end_token() : tokenizer->find(eos);
-    if (begin && folder.flag("add_bos_token", true) && !folder.denies("bos_token"))
+    if (begin && folder.flag("add_bos_token", !folder.is_null("add_bos_token")) &&
+        !folder.denies("bos_token"))
       tokenizer->set_before({*begin});
     if (end && folder.flag("add_eos_token", false)) tokenizer->set_end_of_text({*end});
     if (end && end_of_text.empty()) {
@@ -327,6 +445,12 @@ std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::s
     }
     return finish(std::move(tokenizer), "");
   }
+  for (char const* other : {"spiece.model", "sentencepiece.bpe.model", "spm.model"})
+    if (is_file(place / other))
+      throw Error(ErrorKind::data,
+                  where + ": holds " + other +
+                      ", whose pieces get other ids in most tokenizer classes; name the file itself to get "
+                      "the ids of the package sentencepiece");
   throw Error(ErrorKind::data,
               where +
                   ": holds no tokenizer; there must be a tokenizer.json, a vocab.json with a "

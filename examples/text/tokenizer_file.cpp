@@ -291,11 +291,7 @@ BpeDescription parse_tokenizer_json(std::string_view bytes, std::string const& n
   d.name = name;
   if (Node const version = root["version"]; !version.is_null() && version.text() != "1.0")
     version.lacks(version.text(), "1.0");
-  root.no("truncation");
-  Node const padding = root["padding"];  // pads to the longest text of a batch, so one text needs no padding
-  if (padding.is_null() || padding["strategy"].value() != "BatchLongest" ||
-      !padding["pad_to_multiple_of"].is_null())
-    root.no("padding");
+  // "truncation" and "padding" are ignored: transformers sets both anew for each text.
   read_normalizer(root["normalizer"], d.normalizers);
   read_pre_tokenizer(root["pre_tokenizer"], d.pre_tokenizers);
   read_post_processor(root["post_processor"], d.before, d.behind);

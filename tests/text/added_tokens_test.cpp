@@ -179,8 +179,121 @@ TEST_CASE("text: a SentencePiece model takes added tokens of the files beside it
   config.erase("added_tokens_decoder");
   folder.write("added_tokens.json", {{"<|im|>", 600}});
   CHECK(ids("the end<|im|>the") == text::Ids{264, 292, 263, 600, 446, 262});
-  config["tokenizer_class"] = "XLMRobertaTokenizerFast";
-  check_has(refusal([&] { (void)ids("x"); }), {"tokenizer_class is XLMRobertaTokenizer"});
+}
+
+TEST_CASE("text: a SentencePiece model is read for LLaMA's classes, refused for others") {
+  SentencePieceFolder const folder;
+  auto const says = [&](char const* file, Json const& json) {
+    folder.write(file, json);
+    std::string const message = refusal([&] { (void)folder.open(); });
+    std::filesystem::remove(folder.folder / file);
+    return message;
+  };
+  auto const class_says = [&](char const* name) {
+    return says("tokenizer_config.json", {{"tokenizer_class", name}});
+  };
+  for (char const* name : {"LlamaTokenizer", "LlamaTokenizerFast", "PreTrainedTokenizerFast"})
+    CHECK(class_says(name) == "nothing was refused");
+  for (char const* name : {"llama", "mistral"})
+    CHECK(says("config.json", {{"model_type", name}}) == "nothing was refused");
+  for (char const* name : {"T5Tokenizer", "XLMRobertaTokenizerFast", "AlbertTokenizer", "XLNetTokenizer",
+                           "BigBirdTokenizer", "CodeLlamaTokenizer"})
+    check_has(class_says(name), {"tokenizer_config.json: tokenizer_class is ", name, "as LlamaTokenizer does",
+                                 "copy tokenizer.model into a folder of its own"});
+  check_has(says("config.json", {{"model_type", "t5"}}), {"config.json: model_type is t5, "});
+  // Gemma's models put no space in front of a text.
+  check_has(class_says("GemmaTokenizer"), {"tokenizer_class is GemmaTokenizer", "and that class does not"});
+  std::string const model = file_support::read(fixtures + "/sentencepiece/tokenizer.model");
+  file_support::write(folder.folder / "tokenizer.model", model + std::string("\x1a\x02\x18\0", 4));
+  CHECK(class_says("GemmaTokenizer") == "nothing was refused");
+  folder.write("tokenizer_config.json", {{"tokenizer_class", "GemmaTokenizer"}});
+  CHECK(text::encode(*folder.open(), "the") == text::Ids{446, 262});
+}
+
+TEST_CASE("text: null means in tokenizer_config.json what it means to the tokenizer class") {
+  SentencePieceFolder const folder;
+  Json config = {{"tokenizer_class", "LlamaTokenizer"}, {"bos_token", "<s>"}};
+  auto const ids = [&] {
+    folder.write("tokenizer_config.json", config);
+    return text::encode(*folder.open("none"), "the end", true);
+  };
+  CHECK(ids() == text::Ids{1, 264, 292, 263});
+  config["add_bos_token"] = nullptr;
+  CHECK(ids() == text::Ids{264, 292, 263});
+  config["add_bos_token"] = true;
+  config["add_prefix_space"] = nullptr;
+  CHECK(ids() == text::Ids{1, 264, 292, 263});
+  config["legacy"] = true;
+  CHECK(ids() == text::Ids{1, 264, 292, 263});
+  config["legacy"] = false;
+  CHECK(ids() == text::Ids{1, 446, 262, 292, 263});
+}
+
+TEST_CASE("text: <|endoftext|> of a vocab.json is special unless the files name all of its three uses") {
+  TemporaryFolder const folder;
+  file_support::write(folder / "vocab.json", R"({"<": 0, "|": 1, ">": 2, "e": 3, "n": 4, "d": 5, "o": 6,
+                                                 "f": 7, "t": 8, "x": 9, "<|endoftext|>": 10, "</s>": 11})");
+  file_support::write(folder / "merges.txt", "");
+  text::Ids const spelled{0, 1, 3, 4, 5, 6, 7, 8, 3, 9, 8, 1, 2};
+  auto const ids = [&](Json const& config) {
+    file_support::write(folder / "tokenizer_config.json", config.dump());
+    return text::encode(*text::Tokenizer::open(folder.path().string(), "none"), "<|endoftext|>", true);
+  };
+  Json config = {{"tokenizer_class", "GPT2Tokenizer"}};
+  CHECK(ids(config) == text::Ids{10});
+  config["bos_token"] = config["eos_token"] = "</s>";
+  CHECK(ids(config) == text::Ids{10});
+  config["unk_token"] = "</s>";
+  CHECK(ids(config) == spelled);
+  config["unk_token"] = nullptr;
+  CHECK(ids(config) == spelled);
+  CHECK(ids({{"bos_token", nullptr}, {"eos_token", nullptr}, {"unk_token", nullptr}}) == spelled);
+  CHECK(ids({{"add_bos_token", true}}) == text::Ids{10, 10});
+}
+
+TEST_CASE("text: add_prefix_space and split_special_tokens beside a tokenizer.json") {
+  TemporaryFolder const folder;
+  auto const name = [&](char const* file) { return folder / file; };
+  std::string const json = file_support::read(fixtures + "/gpt2/tokenizer.json");
+  file_support::write(name("tokenizer.json"), json);
+  auto const ids = [&](Json const& config) {
+    file_support::write(name("tokenizer_config.json"), config.dump());
+    return text::encode(*text::Tokenizer::open(folder.path().string(), "none"), "the end");
+  };
+  auto const gpt2 = text::Tokenizer::open(fixtures + "/gpt2", "none");
+  text::Ids const bare = text::encode(*gpt2, "the end"), spaced = text::encode(*gpt2, " the end");
+  REQUIRE(bare != spaced);
+  char const* const key = "tokenizer_class";
+  CHECK(ids({{key, "GPT2Tokenizer"}}) == bare);
+  CHECK(ids({{key, "GPT2Tokenizer"}, {"add_prefix_space", true}}) == spaced);
+  CHECK(ids({{key, "RobertaTokenizerFast"}, {"add_prefix_space", true}}) == spaced);
+  for (char const* without : {"PreTrainedTokenizerFast", "LlamaTokenizerFast"})
+    CHECK(ids({{key, without}, {"add_prefix_space", true}}) == bare);
+  file_support::write(name("config.json"), R"({"model_type": "gpt2"})");
+  CHECK(ids({{"add_prefix_space", true}}) == spaced);
+  std::filesystem::remove(name("config.json"));
+  Json adds = Json::parse(json);
+  adds["pre_tokenizer"]["add_prefix_space"] = true;
+  file_support::write(name("tokenizer.json"), adds.dump());
+  CHECK(ids({{key, "GPT2Tokenizer"}}) == bare);
+  CHECK(ids({{key, "GPTNeoXTokenizer"}}) == bare);
+  CHECK(ids({{key, "PreTrainedTokenizerFast"}, {"add_prefix_space", false}}) == spaced);
+  CHECK(ids(Json::object()) == spaced);
+  for (char const* without : {"PreTrainedTokenizerFast", "GPT2Tokenizer"}) {
+    check_has(refusal([&] {
+                (void)ids({{key, without}, {"split_special_tokens", true}});
+              }),
+              {"tokenizer_config.json: split_special_tokens is true, which tessera does not have"});
+    (void)ids({{key, without}, {"split_special_tokens", false}});
+  }
+  // Other pre-tokenizers are not changed, so both files must agree.
+  file_support::write(name("tokenizer.json"), file_support::read(fixtures + "/llama2/tokenizer.json"));
+  (void)ids({{key, "LlamaTokenizer"}, {"add_prefix_space", true}});
+  (void)ids({{key, "LlamaTokenizer"}, {"add_prefix_space", nullptr}});
+  check_has(refusal([&] {
+              (void)ids({{key, "LlamaTokenizer"}, {"add_prefix_space", false}});
+            }),
+            {"add_prefix_space is false, but tokenizer.json puts a space in front", "make both agree"});
 }
 
 TEST_CASE("text: the folder's own tokens end and begin documents of a SentencePiece model") {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tokenizer files that are damaged where a reader would trust them.
+// Tokenizer files that are damaged where a reader would trust them, or that few writers write.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -52,6 +52,43 @@ TEST_CASE("text: flags of another kind in a tokenizer's folder are refused by th
     CHECK(message.find("tokenizer_config.json: added_tokens_decoder.3.") != message.npos);
     CHECK(message.ends_with(" must be true or false"));
   }
+}
+
+TEST_CASE("text: files beside a tokenizer are read as Python reads JSON") {
+  file_support::TemporaryFolder folder;
+  file_support::write(folder / "vocab.json", R"({"a": 0, "b": 1, "ab": 2, "<s>": 3})");
+  file_support::write(folder / "merges.txt", "a b\n");
+  auto const says = [&](char const* file, std::string const& members) {
+    file_support::write(folder / file, R"({"eos_token": "<s>", )" + members + "}");
+    std::string ids;
+    std::string const message = refusal([&] {
+      for (auto const id : text::encode(*text::Tokenizer::open(folder.path().string()), "ab", true))
+        ids += std::to_string(id) + " ";
+    });
+    std::filesystem::remove(folder / file);
+    return ids.empty() ? message : ids;
+  };
+  for (char const* file : {"tokenizer_config.json", "special_tokens_map.json"})
+    for (char const* members :
+         {R"("model_max_length": Infinity)", R"("x": [NaN, -Infinity])", R"("chat_template": "\ud83d")",
+          R"("chat_template": "\ude00 NaN", "x": NaN)"}) {
+      CAPTURE(members);
+      CHECK(says(file, members) == "2 3 ");
+    }
+  for (char const* members : {"\"x\": nan", "\"x\": ", "\"x\": \"\xff\""})
+    CHECK(says("tokenizer_config.json", members).find("holds no JSON object; repair") != std::string::npos);
+}
+
+TEST_CASE("text: a SentencePiece model of words joins neighbouring unknown words") {
+  auto const piece = [](std::string const& content, char type) {
+    return field(1, field(1, content) + std::string("\x18") + type);
+  };
+  std::string const mark = "\xe2\x96\x81";
+  std::string const model = piece("<unk>", 2) + piece("<s>", 3) + piece("</s>", 3) + piece(mark + "the", 1) +
+                            piece(mark + "dog", 1) + field(2, "\x18\x03");
+  text::SentencePieceTokenizer const words(model, "m");
+  CHECK(text::encode(words, "the xx yy dog zz the") == text::Ids{3, 0, 4, 0, 3});
+  CHECK(words.cut("the dog xx yy zz the dog", 1) == 0);
 }
 
 TEST_CASE("text: a SentencePiece model that its library would end the program for is refused before") {

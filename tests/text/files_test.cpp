@@ -127,9 +127,6 @@ TEST_CASE("text: what a tokenizer.json asks for and is not there is refused by i
   says(R"("pre_tokenizer":{"type":"Split","pattern":{"String":"a"},"behavior":"Sideways"})", "",
        {"behavior is Sideways"});
   says(R"("post_processor":{"type":"Odd"})", "", {"post_processor.type is Odd"});
-  says(R"("truncation":{"max_length":5})", "", {"truncation is", "none of it"});
-  says(R"("padding":{"strategy":{"Fixed":5}})", "", {"padding is"});
-  says(R"("padding":{"strategy":"BatchLongest","pad_to_multiple_of":8})", "", {"padding is"});
   says(R"("version":"2.0")", "", {"version is 2.0", "it has 1.0"});
   std::string const bert = R"({"type":"BertProcessing","cls":["a",0],"sep":["b",1]})";
   says(R"("post_processor":{"type":"Sequence","processors":[)" + bert + "," + bert + "]}", "",
@@ -169,12 +166,13 @@ TEST_CASE("text: what a tokenizer.json asks for and is not there is refused by i
       R"("byte_fallback":true,"unk_token":"</s>","vocab":{"a":0,"<0x63>":1,"</s>":2},)"
       R"("merges":["#version: 0.2"])";
   CHECK(read("", some_bytes, "acd") == text::Ids{0, 1, 2});
-  CHECK(read(R"("normalizer":{"type":"Sequence","normalizers":[{"type":"Sequence","normalizers":)"
-             R"([{"type":"Replace","pattern":{"String":"x"},"content":"a"}]}]},"truncation":null,)"
-             R"("padding":{"strategy":"BatchLongest","pad_to_multiple_of":null},)"
-             R"("version":"1.0","decoder":{"type":"Odd"},"more":[1],"post_processor":null,"added_tokens":[])",
-             R"("dropout":null,"continuing_subword_prefix":"","end_of_word_suffix":null,"unk_token":null)",
-             "xb") == text::Ids{2});
+  CHECK(
+      read(R"("normalizer":{"type":"Sequence","normalizers":[{"type":"Sequence","normalizers":)"
+           R"([{"type":"Replace","pattern":{"String":"x"},"content":"a"}]}]},"truncation":{"max_length":1},)"
+           R"("padding":{"strategy":{"Fixed":5},"pad_to_multiple_of":8},)"
+           R"("version":"1.0","decoder":{"type":"Odd"},"more":[1],"post_processor":null,"added_tokens":[])",
+           R"("dropout":null,"continuing_subword_prefix":"","end_of_word_suffix":null,"unk_token":null)",
+           "xb") == text::Ids{2});
   CHECK(read("\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Sequence\","
              "\"pretokenizers\":[{\"type\":\"Digits\"}]}]}",
              R"("merges":[["a","b"]])", "ab") == text::Ids{2});
@@ -204,6 +202,61 @@ TEST_CASE("text: a folder says which of its tokenizers is taken, and what ends a
   CHECK(text::Tokenizer::open(fixtures + "/opt")->document_form() == "</s> TEXT </s>");
   CHECK(text::Tokenizer::open(fixtures + "/sentencepiece")->document_form() == "<s> TEXT </s>");
   CHECK(text::Tokenizer::open(fixtures + "/sentencepiece", "none")->behind().empty());
+}
+
+TEST_CASE("text: a vocab.json with its merges.txt is read for GPT-2's classes, refused for others") {
+  TemporaryFolder const folder;
+  file_support::write(folder / "vocab.json", R"({"a": 0, "b": 1, "ab": 2, "<|endoftext|>": 3})");
+  file_support::write(folder / "merges.txt", "a b\n");
+  auto const says = [&](char const* file, std::string const& key, std::string const& value) {
+    file_support::write(folder / file, "{\"" + key + "\": " + value + "}");
+    std::string const message = refusal([&] { (void)text::Tokenizer::open(folder.path().string()); });
+    std::filesystem::remove(folder / file);
+    return message;
+  };
+  for (char const* name :
+       {"GPT2Tokenizer", "GPT2TokenizerFast", "CodeGenTokenizer", "PreTrainedTokenizerFast"})
+    CHECK(says("tokenizer_config.json", "tokenizer_class", '"' + std::string(name) + '"') ==
+          "nothing was refused");
+  CHECK(says("tokenizer_config.json", "tokenizer_class", "null") == "nothing was refused");
+  for (char const* name : {"gpt2", "opt"})
+    CHECK(says("config.json", "model_type", '"' + std::string(name) + '"') == "nothing was refused");
+  CHECK(says("config.json", "layers", "1") == "nothing was refused");
+  for (char const* name : {"Qwen2Tokenizer", "RobertaTokenizerFast", "CLIPTokenizer", "WhisperTokenizer"})
+    check_says(says("tokenizer_config.json", "tokenizer_class", '"' + std::string(name) + '"'),
+               {"tokenizer_config.json: tokenizer_class is ", name, "as GPT2Tokenizer does",
+                "make a tokenizer.json by save_pretrained of transformers"});
+  check_says(says("config.json", "model_type", "\"qwen2\""), {"config.json: model_type is qwen2, "});
+  check_says(says("config.json", "tokenizer_class", "\"BartTokenizer\""),
+             {"config.json: tokenizer_class is BartTokenizer, "});
+  check_says(says("tokenizer_config.json", "tokenizer_class", "5"), {"tokenizer_class must be a string"});
+  // tokenizer_config.json comes before config.json, and tokenizer.json does not depend on the class.
+  file_support::write(folder / "config.json", R"({"model_type": "qwen2"})");
+  CHECK(says("tokenizer_config.json", "tokenizer_class", "\"GPT2Tokenizer\"") == "nothing was refused");
+  file_support::write(folder / "tokenizer.json", small_json(""));
+  CHECK(refusal([&] { (void)text::Tokenizer::open(folder.path().string()); }) == "nothing was refused");
+}
+
+TEST_CASE("text: vocabularies of tiktoken and SentencePiece models of other names are named") {
+  TemporaryFolder const folder;
+  auto const says = [&] { return refusal([&] { (void)text::Tokenizer::open(folder.path().string()); }); };
+  for (char const* lines : {"IQ== 0\nIg== 1\n", "IQ== 0\r\nIg== 1\r\n", "aGVsbG8h 10"}) {
+    file_support::write(folder / "tokenizer.model", lines);
+    check_says(says(),
+               {"tokenizer.model: is a vocabulary of tiktoken", "use the tokenizer.json of the same"});
+  }
+  for (char const* lines : {"IQ= 0\n", "IQ==\n", "IQ== x\n", " 0\n", ""}) {
+    file_support::write(folder / "tokenizer.model", lines);
+    CHECK(says().find("tiktoken") == std::string::npos);
+  }
+  std::filesystem::remove(folder / "tokenizer.model");
+  for (char const* name : {"sentencepiece.bpe.model", "spiece.model"}) {
+    auto const file = folder / name;
+    file_support::write(file, file_support::read(fixtures + "/sentencepiece/tokenizer.model"));
+    check_says(says(), {": holds ", name, "name the file itself"});
+    CHECK(text::encode(*text::Tokenizer::open(file.string()), "the end") ==
+          text::encode(*text::Tokenizer::open(fixtures + "/sentencepiece"), "the end"));
+  }
 }
 
 TEST_CASE("text: records") {
