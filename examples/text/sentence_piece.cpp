@@ -18,11 +18,17 @@ namespace text {
 
 namespace {
 
+/// Throws Error(data) with the reason of the library, without the place in its sources that some reasons
+/// have: "Internal: src/file.cc(232) [expression] text".
 void check(sentencepiece::util::Status const& status, std::string const& name) {
-  if (!status.ok())
-    throw Error(ErrorKind::data, name + ": libsentencepiece cannot use it (" +
-                                     v0::detail::printable(status.ToString()) +
-                                     "); the file is damaged or no SentencePiece model");
+  if (status.ok()) return;
+  std::string reason = status.ToString();
+  reason.erase(0, reason.find(": ") == reason.npos ? 0 : reason.find(": ") + 2);
+  if (std::size_t const end = reason.rfind("] "); end != reason.npos && reason.find(".cc(") < end)
+    reason.erase(0, end + 2);
+  if (!reason.empty()) reason = " (" + v0::detail::printable(reason) + ")";
+  throw Error(ErrorKind::data, name + ": libsentencepiece cannot use it" + reason +
+                                   "; the file is damaged or no SentencePiece model");
 }
 
 bool is_ascii_letter(char c) { return (c | 0x20) >= 'a' && (c | 0x20) <= 'z'; }
