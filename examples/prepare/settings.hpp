@@ -31,7 +31,7 @@ struct PrepareFlags {
 
 void declare(CommandLine& line, PrepareFlags& flags);
 
-/// Throws Error(usage) for an input or a flag beside --check that it does not read.
+/// Throws Error(usage) if --check is given together with an input or a flag that it does not read.
 void need_check_alone(CommandLine const& line, PrepareFlags const& flags);
 
 /// The flags, settled and checked.

@@ -201,7 +201,7 @@ class PeekedStream final : public ByteStream {
 
 enum class Ending { jsonl, json, other };
 
-/// What a name says, in letters of any case, packed or not.
+/// Returns the format that a file name stands for. Ignores case and the endings .gz and .zst.
 Ending ending_of(std::string name) {
   for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   for (char const* packed : {".gz", ".zst"})
@@ -210,7 +210,7 @@ Ending ending_of(std::string name) {
   return name.ends_with(".json") ? Ending::json : Ending::other;
 }
 
-/// What a name that ends in .json stands for.
+/// The content of a file whose name ends in .json.
 enum class JsonKind {
   text,     ///< no object and no array
   objects,  ///< one object a line, of which there are several
@@ -218,7 +218,7 @@ enum class JsonKind {
   other     ///< an array, or an object over several lines
 };
 
-/// Reads up to the second line that is not blank.
+/// Returns the kind of a .json file. Reads up to its second line that is not blank.
 JsonKind json_kind(std::string const& path) {
   constexpr std::size_t most = 256 * 1024 * 1024;
   constexpr std::string_view blank = " \t\r\n";

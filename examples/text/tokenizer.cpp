@@ -197,7 +197,7 @@ struct TokenizerClass {
   std::string value;   ///< as it is written there
   bool model = false;  ///< it is a type of model, which implies a tokenizer class
 
-  /// Whether the class (without a final "Fast"), or the type of model, is one of these.
+  /// Checks whether the class (without a final "Fast"), or the type of model, is one of these.
   bool is_one_of(std::initializer_list<std::string_view> classes,
                  std::initializer_list<std::string_view> models) const {
     std::string_view name = value;
@@ -272,7 +272,7 @@ void apply_prefix_space(Folder const& folder, BpeDescription& d) {
                     "; make both agree");
 }
 
-/// Whether the bytes are a vocabulary of tiktoken: lines of base64, a space and a rank.
+/// Checks whether the bytes are a vocabulary of tiktoken: lines of base64, a space and a rank.
 bool is_tiktoken(std::string_view bytes) {
   std::string_view line = bytes.substr(0, std::min<std::size_t>(bytes.find('\n'), 1024));
   if (line.ends_with('\r')) line.remove_suffix(1);

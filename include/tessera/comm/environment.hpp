@@ -232,7 +232,7 @@ inline LaunchEnvironment launch_environment(GetEnvironment const& get) {
     char const* seen = nullptr;
     for (char const* name : {names.rank, names.world, names.optional ? names.rank : names.local_rank})
       if (!seen && read.has(name)) seen = name;
-    // LOCAL_RANK=-1 by itself is how scripts for torch say that there is no launcher.
+    // Scripts for torch set LOCAL_RANK=-1 alone to say that there is no launcher.
     if (torch && seen && seen == std::string_view("LOCAL_RANK") && read.text(seen) == std::string_view("-1"))
       continue;
     if (!seen || (std::string_view(names.source) == "PMI" && detail::pmi_of_slurm(read))) continue;

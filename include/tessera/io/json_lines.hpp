@@ -112,7 +112,7 @@ inline int hex_digits(std::string_view text) {
 inline std::size_t huge_number(std::string_view text) {
   std::size_t const size = std::min(text.find_first_not_of("+-.0123456789Ee"), text.size());
   auto const digit = [&](std::size_t at) { return at < size && text[at] >= '0' && text[at] <= '9'; };
-  // What from_chars takes and JSON does not: 01e999 and 1.e999.
+  // from_chars accepts 01e999 and 1.e999, and JSON does not.
   std::size_t const first = text.starts_with('-') ? 1 : 0, point = text.substr(0, size).find('.');
   if ((text.substr(first).starts_with('0') && digit(first + 1)) || (point != text.npos && !digit(point + 1)))
     return 0;
@@ -188,7 +188,7 @@ inline std::string_view mended_line(std::string_view line, std::string (&storage
   return line;
 }
 
-/// Whether a line is a JSON object, as `field_of` reads it.
+/// Checks whether a line is a JSON object, as `field_of` reads it.
 inline bool is_object_line(std::string_view line) {
   std::string storage[2];
   std::string const field;

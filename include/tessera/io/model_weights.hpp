@@ -54,7 +54,7 @@ inline nlohmann::json parse_index(std::filesystem::path const& path) {
   return nlohmann::json::parse(text, nullptr, false);
 }
 
-/// Whether a path of an index stays below the index's folder.
+/// Checks whether a path of an index stays below the index's folder.
 inline bool stays_inside(std::filesystem::path const& part) {
   return !part.empty() && part.is_relative() &&
          std::none_of(part.begin(), part.end(), [](auto const& step) { return step == ".."; });

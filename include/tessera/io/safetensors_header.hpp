@@ -216,7 +216,7 @@ class SafetensorsEvents : public nlohmann::json_sax<nlohmann::json> {
   static constexpr std::string_view metadata_key = "__metadata__";
 
   bool known_field() const { return key_ == "dtype" || key_ == "shape" || key_ == "data_offsets"; }
-  /// Whether the parser is in a field of a tensor that says nothing about its data.
+  /// Checks whether the parser is in a field of a tensor that says nothing about its data.
   bool ignored() const { return ignored_depth_ > 0 || (place_ == Place::entry && !known_field()); }
   [[noreturn]] void fail(std::string const& text) const { throw Error(ErrorKind::data, file_ + ": " + text); }
   std::string where() const { return "tensor " + printable(entry_.name); }
