@@ -14,6 +14,8 @@
 
 #include "tessera/version.hpp"
 
+#include "common/build_facts.hpp"
+
 namespace tessera {
 inline namespace v0 {
 namespace cli {
@@ -233,9 +235,7 @@ bool CommandLine::parse(int argc, char const* const* argv) {
   if (help) std::cout << help_text();
   if (version_asked) {
     std::cout << program_ << " (tessera " << version;
-#if defined(TESSERA_GIT_HASH)
-    std::cout << ", git " << TESSERA_GIT_HASH;
-#endif
+    if (*git_hash != '\0') std::cout << ", git " << git_hash;
     std::cout << ")\n";
   }
   return !help && !version_asked;

@@ -20,6 +20,7 @@
 #include "tessera/detail/host_memory.hpp"
 #include "tessera/version.hpp"
 
+#include "common/build_facts.hpp"
 #include "common/gpus.hpp"
 
 namespace tessera {
@@ -93,19 +94,11 @@ Json cpu_flags() {
 Json environment(DeviceFacts const& device) {
   Json found = Json::object();
   found["tessera"] = version;
-#if defined(TESSERA_GIT_HASH)
-  found["git_hash"] = or_null(TESSERA_GIT_HASH);
-#else
-  found["git_hash"] = nullptr;
-#endif
+  found["git_hash"] = or_null(git_hash);
   found["device"] = device.device;
   found["device_models"] = device.models;
   found["compiler"] = compiler_name();
-#if defined(TESSERA_COMPILE_FLAGS)
-  found["compile_flags"] = or_null(TESSERA_COMPILE_FLAGS);
-#else
-  found["compile_flags"] = nullptr;
-#endif
+  found["compile_flags"] = or_null(compile_flags);
   found["compiled_for"] = compiled_for();
   found["cpu_bf16_products"] = bf16_products();
 #if defined(NDEBUG)

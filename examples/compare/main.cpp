@@ -23,6 +23,7 @@
 #include "common/nvme_folder.hpp"
 #include "common/product_plans.hpp"
 #include "common/program.hpp"
+#include "common/published.hpp"
 #include "common/published_defaults.hpp"
 #include "common/run_flags.hpp"
 #include "common/terminal.hpp"
@@ -30,7 +31,6 @@
 #include "compare/measure.hpp"
 #include "compare/minute.hpp"
 #include "compare/output.hpp"
-#include "compare/published.hpp"
 #include "compare/report.hpp"
 #include "compare/settings.hpp"
 
@@ -91,11 +91,11 @@ void declare(cli::CommandLine& line, Settings& settings) {
   cli::add_product_plans_flag(line, settings.product_plans);
   cli::add_machine_flag(line, settings.machine);
   cli::add_defaults_flag(line, settings.defaults);
-  line.list("--published", "NAME,...", "", "hold rows against these: " + cli::joined(published_names()),
+  line.list("--published", "NAME,...", "", "hold rows against these: " + cli::joined(cli::published_names()),
             [&](std::string const& flag, cli::Names const& items) {
               settings.published.clear();
               for (auto const& item : items)
-                settings.published.push_back(cli::choice(flag, item, published_names()));
+                settings.published.push_back(cli::choice(flag, item, cli::published_names()));
               settings.published = cli::distinct(settings.published);
             });
   line.group("Output");
@@ -440,7 +440,7 @@ int run(int argc, char const* const* argv) {
     for (Measured const& row : measured) schedules += row.schedule_hash + "\n";
     document.environment["schedule_hash"] = hash_of(schedules);
     document.rows = result_rows(measured, settings);
-    add_published(document.rows, settings.published);
+    cli::add_published(document.rows, settings.published);
   };
   double writing_s = 0.0;
   auto row_began = began;
@@ -460,8 +460,8 @@ int run(int argc, char const* const* argv) {
   add_rows(measured);
   document.wall_s = seconds_since(began);
   log << "\n" << table_text(measured, document.rows, terminal);
-  log << published_text(document.rows, settings.published, machine_text(document.environment, facts),
-                        terminal);
+  log << cli::published_text(document.rows, settings.published, machine_text(document.environment, facts),
+                             terminal);
   if (settings.minute) log << left_out_text(settings, wanted, measured.size(), all_rows, terminal);
   for (auto const& text : outputs.finish(document, measured)) log << text << "\n";
   cli::warn_of_plans(settings.plans.get());

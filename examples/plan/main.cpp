@@ -20,10 +20,10 @@
 #include "common/nvme_folder.hpp"
 #include "common/outputs.hpp"
 #include "common/program.hpp"
+#include "common/published.hpp"
 #include "common/published_defaults.hpp"
 #include "common/run_flags.hpp"
 #include "common/terminal.hpp"
-#include "compare/published.hpp"
 #include "plan/advice.hpp"
 #include "plan/limits.hpp"
 #include "plan/planning.hpp"
@@ -145,7 +145,7 @@ void declare(cli::CommandLine& line, Settings& settings) {
   line.toggle("--timestamp", unused.said, "in their names");
   line.list("--published", "NAME,...", "", "figures to hold rows against",
             [](std::string const& flag, cli::Names const& items) {
-              for (auto const& item : items) cli::choice(flag, item, compare::published_names());
+              for (auto const& item : items) cli::choice(flag, item, cli::published_names());
             });
 }
 

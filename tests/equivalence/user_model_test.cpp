@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstddef>
-#include <memory>
 #include <span>
 #include <string>
 #include <thread>
@@ -14,56 +13,42 @@
 
 #include <doctest/doctest.h>
 
-#include "tessera/train/trainer.hpp"
-
-#include "support/runs.hpp"
-#include "support/tied_model.hpp"
+#include "support/tied_runs.hpp"
 
 namespace {
 
 using namespace support;
 
-Run usual() {
-  Run run;
-  run.split = {1, 4};
-  run.vocabulary = TiedModel{}.words;
-  run.batch = 2;
-  run.options.learning_rate = 2e-2;
+Run usual_tied_run() {
+  Run run = tied_run({1, 4});
   run.options.weight_decay = 0.2;
   run.options.loss_scale.initial = 0x1p8;
   return run;
 }
 
-template <class... Policies>
-Outcome run_with(Run const& run) {
-  return train(run, [](comm::Comm const& comm, TrainerOptions const& options) {
-    return std::make_unique<Trainer<TiedModel, Policies...>>(TiedModel{}, comm, options);
-  });
-}
-
 template <class Format>
 void same_under_every_sharding() {
-  Run const alone = usual();
+  Run const alone = usual_tied_run();
   using P = Precision<Format>;
-  Outcome const want = run_with<P>(alone);
+  Outcome const want = train_tied<P>(alone);
   CHECK(want.losses.back() < want.losses.front());
   CHECK_FALSE(want.skipped.back());
   Run run = alone;
   run.split = {2, 2};
-  CHECK(run_with<P, RootOptimizer>(run) == want);
-  CHECK(run_with<P, ZeroStage<0>>(run) == want);
-  CHECK(run_with<P, ZeroStage<1>>(run) == want);
-  CHECK(run_with<P, ZeroStage<2>>(run) == want);
-  CHECK(run_with<P, ZeroStage<3>>(run) == want);
+  CHECK(train_tied<P, RootOptimizer>(run) == want);
+  CHECK(train_tied<P, ZeroStage<0>>(run) == want);
+  CHECK(train_tied<P, ZeroStage<1>>(run) == want);
+  CHECK(train_tied<P, ZeroStage<2>>(run) == want);
+  CHECK(train_tied<P, ZeroStage<3>>(run) == want);
   run.split = {4, 1};
-  CHECK(run_with<P, RootOptimizer, Offload<Cpu>>(run) == want);
-  CHECK(run_with<P, ZeroStage<0>, Offload<Cpu>>(run) == want);
-  CHECK(run_with<P, ZeroStage<2>, Offload<Cpu>>(run) == want);
-  CHECK(run_with<P, ZeroStage<3>, Offload<Cpu>>(run) == want);
+  CHECK(train_tied<P, RootOptimizer, Offload<Cpu>>(run) == want);
+  CHECK(train_tied<P, ZeroStage<0>, Offload<Cpu>>(run) == want);
+  CHECK(train_tied<P, ZeroStage<2>, Offload<Cpu>>(run) == want);
+  CHECK(train_tied<P, ZeroStage<3>, Offload<Cpu>>(run) == want);
   run.options.recompute_every = 3;
-  CHECK(run_with<P, ZeroStage<3>, Recompute<Every>>(run) == want);
-  CHECK(run_with<P, ZeroStage<1>, Recompute<Block>>(run) == want);
-  CHECK(run_with<P, Recompute<Gelu>>(run) == want);
+  CHECK(train_tied<P, ZeroStage<3>, Recompute<Every>>(run) == want);
+  CHECK(train_tied<P, ZeroStage<1>, Recompute<Block>>(run) == want);
+  CHECK(train_tied<P, Recompute<Gelu>>(run) == want);
 }
 
 }  // namespace
@@ -78,7 +63,7 @@ TEST_CASE("a user model trains to the same bits under every sharding in fp16") {
 TEST_CASE("all borrowers reach the owner's gradient in 16 bits as in fp32") {
   // fp32 borrowers write into the owner's contribution, 16-bit ones into buffers of their own.
   auto const table_gradient = []<class Format>(Format) {
-    Run run = usual();
+    Run run = usual_tied_run();
     run.split = {1, 2};
     Trainer<TiedModel, Precision<Format>> trainer(TiedModel{}, comm::Comm(), options_of(run));
     std::vector<float> gradient;
@@ -107,7 +92,7 @@ TEST_CASE("all borrowers reach the owner's gradient in 16 bits as in fp32") {
 TEST_CASE_TEMPLATE("frozen parameters stay bit-equal and take no decay", Sharding, ZeroStage<0>,
                    ZeroStage<3>) {
   tessera::run(2, [](comm::Comm comm) {
-    Run run = usual();
+    Run run = usual_tied_run();
     run.split = {2, 1};
     TrainerOptions options = options_of(run);
     options.learning_rate = 0.5;
@@ -143,7 +128,7 @@ TEST_CASE("a rank that throws mid-step is named and its error is what run throws
   std::vector<int> lost(3, -1);
   auto const go = [&] {
     tessera::run(3, [&](comm::Comm comm) {
-      Run run = usual();
+      Run run = usual_tied_run();
       run.split = {3, 1};
       TiedModel model;
       auto const batch = make_batch(0, comm.rank(), run.split, run.batch, run.sequence, run.vocabulary);
@@ -185,7 +170,7 @@ TEST_CASE("a failed step whose ticket nobody reads still frees the other ranks")
   std::atomic<bool> lost = false;
   auto const go = [&] {
     tessera::run(2, [&](comm::Comm comm) {
-      Run run = usual();
+      Run run = usual_tied_run();
       run.split = {2, 1};
       TiedModel model;
       if (comm.rank() == 1) model.throw_in_unit = TiedModel::memory;
@@ -206,7 +191,7 @@ TEST_CASE("a failed step whose ticket nobody reads still frees the other ranks")
 TEST_CASE("ranks that were given different numbers refuse to start") {
   auto const go = [](auto const& change) {
     tessera::run(2, [&](comm::Comm comm) {
-      Run run = usual();
+      Run run = usual_tied_run();
       run.split = {2, 1};
       TiedModel model;
       TrainerOptions options = options_of(run);

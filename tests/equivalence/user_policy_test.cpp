@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Policies that the library does not know train like its own: nothing but their header says what they decide.
-#include <memory>
 #include <string>
 
 #include <doctest/doctest.h>
-
-#include "tessera/train/trainer.hpp"
 
 #include "compile_pass/host_accumulator.hpp"
 #include "compile_pass/host_master.hpp"
@@ -13,36 +10,19 @@
 #include "compile_pass/sharded_moments.hpp"
 #include "compile_pass/spread_optimizer.hpp"
 #include "compile_pass/wide_wire.hpp"
-#include "support/runs.hpp"
-#include "support/tied_model.hpp"
+#include "support/tied_runs.hpp"
 
 namespace {
 
 using namespace support;
 
-Run run_of(Spread split) {
-  Run run;
-  run.split = split;
-  run.vocabulary = TiedModel{}.words;
-  run.batch = 2;
-  run.options.learning_rate = 2e-2;
-  return run;
-}
-
-template <class... Policies>
-Outcome run_with(Run const& run) {
-  return train(run, [](comm::Comm const& comm, TrainerOptions const& options) {
-    return std::make_unique<Trainer<TiedModel, Policies...>>(TiedModel{}, comm, options);
-  });
-}
-
 /// Four micro-batches on 1, 2 and 4 ranks and three on 3, all with the bits of one rank of stage 0.
 template <class Format, class... Policies>
 void same_at_every_world() {
   for (Spread const split : {Spread{1, 4}, Spread{2, 2}, Spread{4, 1}, Spread{3, 1}}) {
-    Outcome const want = run_with<Precision<Format>>(run_of({1, split.ranks * split.accumulation}));
+    Outcome const want = train_tied<Precision<Format>>(tied_run({1, split.ranks * split.accumulation}));
     INFO(to_string(Trainer<TiedModel, Precision<Format>, Policies...>::recipe), ", ranks ", split.ranks);
-    CHECK(run_with<Precision<Format>, Policies...>(run_of(split)) == want);
+    CHECK(train_tied<Precision<Format>, Policies...>(tied_run(split)) == want);
   }
 }
 template <class... Policies>
@@ -86,31 +66,31 @@ TEST_CASE("parameters in host memory change no bit under any sharding") {
 }
 
 TEST_CASE("a user's offload of the accumulator changes no bit") {
-  Outcome const want = run_with<>(run_of({1, 4}));
+  Outcome const want = train_tied<>(tied_run({1, 4}));
   for (Spread const split : {Spread{1, 4}, Spread{2, 2}, Spread{4, 1}}) {
     INFO("ranks ", split.ranks);
-    CHECK(run_with<HostAccumulator>(run_of(split)) == want);
-    CHECK(run_with<HostAccumulator, ZeroStage<2>>(run_of(split)) == want);
+    CHECK(train_tied<HostAccumulator>(tied_run(split)) == want);
+    CHECK(train_tied<HostAccumulator, ZeroStage<2>>(tied_run(split)) == want);
   }
 }
 
 TEST_CASE("a user's wire in the format of the contributions is the ordered reduction") {
-  CHECK(run_with<WideWire<float>, ZeroStage<1>>(run_of({2, 2})) == run_with<>(run_of({1, 4})));
+  CHECK(train_tied<WideWire<float>, ZeroStage<1>>(tied_run({2, 2})) == train_tied<>(tied_run({1, 4})));
 }
 
 TEST_CASE("a user's policy that no engine runs is refused with the format that differs") {
   CHECK_THROWS_WITH_AS(
-      (run_with<WideWire<float>, Precision<half>>(run_of({1, 1}))),
+      (train_tied<WideWire<float>, Precision<half>>(tied_run({1, 1}))),
       doctest::Contains("precision fp16 with reduction wide32 gives formats that no engine runs together: "
                         "activations are fp16, parameters fp16, contributions fp16, the wire fp32"),
       Error);
 }
 
 TEST_CASE("a plan with a user's policy that is too big is refused with bytes and a way out") {
-  Run run = run_of({2, 2});
+  Run run = tied_run({2, 2});
   run.options.memory_limit = 10000;
   try {
-    (void)run_with<HostAccumulator, ZeroStage<1>>(run);
+    (void)train_tied<HostAccumulator, ZeroStage<1>>(run);
     FAIL("not refused");
   } catch (Error const& error) {
     CHECK(error.kind() == ErrorKind::out_of_memory);

@@ -19,7 +19,7 @@ namespace {
 
 using namespace tessera;
 
-std::string refusal(Gpt2Options const& options) {
+std::string refusal_of_model(Gpt2Options const& options) {
   try {
     Gpt2 model(options);
   } catch (Error const& error) {
@@ -127,12 +127,13 @@ TEST_CASE("projections to the residual start smaller with depth") {
 }
 
 TEST_CASE("impossible sizes of GPT-2 are refused with their numbers") {
-  CHECK(refusal({.heads = 5, .channels = 64}).find("5 heads do not divide 64 channels") != std::string::npos);
-  CHECK(refusal({.layers = 0}).find("layers is 0") != std::string::npos);
-  CHECK(refusal({.positions = -3}).find("positions is -3") != std::string::npos);
-  CHECK(refusal({.vocabulary = std::int64_t{1} << 40}).find("vocabulary is 1099511627776") !=
+  CHECK(refusal_of_model({.heads = 5, .channels = 64}).find("5 heads do not divide 64 channels") !=
         std::string::npos);
-  CHECK(refusal({}) == "");
+  CHECK(refusal_of_model({.layers = 0}).find("layers is 0") != std::string::npos);
+  CHECK(refusal_of_model({.positions = -3}).find("positions is -3") != std::string::npos);
+  CHECK(refusal_of_model({.vocabulary = std::int64_t{1} << 40}).find("vocabulary is 1099511627776") !=
+        std::string::npos);
+  CHECK(refusal_of_model({}) == "");
 }
 
 TEST_CASE("the FLOPs of a token are six a parameter and attention's") {

@@ -29,7 +29,7 @@ UnitLister lister(Gpt2Options const& options) {
   return [model = Gpt2(options)](MicroBatch shape) { return model.units(shape); };
 }
 
-StepShape shape_of(int world, int accumulation = 1, std::int64_t batch = 2, std::int64_t sequence = 64) {
+StepShape sizes_of(int world, int accumulation = 1, std::int64_t batch = 2, std::int64_t sequence = 64) {
   StepShape shape;
   shape.batch = batch;
   shape.sequence = sequence;
@@ -175,7 +175,7 @@ TEST_CASE("the categories of a plan add up to its arenas") {
       for (std::string_view const offload : {"none", "cpu_optimizer"})
         for (int const world : {1, 3})
           for (int const rank : {0, world - 1}) {
-            StepShape shape = shape_of(world, 2);
+            StepShape shape = sizes_of(world, 2);
             shape.rank = rank;
             StepPlan const plan = plan_of(tiny, recipe(sharding, precision, offload), shape);
             MemoryReport const report = memory_report(plan);
@@ -194,7 +194,7 @@ TEST_CASE("the categories of a plan add up to its arenas") {
 
 TEST_CASE("state shrinks with the stage as ZeRO promises") {
   auto const plan = [](std::string_view sharding, std::string_view precision = "fp32", int accumulation = 1) {
-    return plan_of(small, recipe(sharding, precision), shape_of(4, accumulation));
+    return plan_of(small, recipe(sharding, precision), sizes_of(4, accumulation));
   };
   auto const quarter = [](std::int64_t part, std::int64_t whole) {
     return static_cast<double>(part) == doctest::Approx(static_cast<double>(whole) / 4).epsilon(0.05);
@@ -218,7 +218,7 @@ TEST_CASE("state shrinks with the stage as ZeRO promises") {
   CHECK(static_cast<double>(all_state(plan("zs0"))) ==
         doctest::Approx(16.0 * static_cast<double>(count)).epsilon(0.02));
   // The root of dp holds the optimizer, the others none.
-  StepShape shape = shape_of(4);
+  StepShape shape = sizes_of(4);
   CHECK(state_bytes(plan_of(small, recipe("dp"), shape), "optimizer") ==
         state_bytes(plan("zs0"), "optimizer"));
   shape.rank = 1;
@@ -227,8 +227,8 @@ TEST_CASE("state shrinks with the stage as ZeRO promises") {
 
 TEST_CASE("offload moves the optimizer to the host and nothing else") {
   for (std::string_view const sharding : shardings) {
-    StepPlan const here = plan_of(small, recipe(sharding, "bf16"), shape_of(4));
-    StepPlan const there = plan_of(small, recipe(sharding, "bf16", "cpu_optimizer"), shape_of(4));
+    StepPlan const here = plan_of(small, recipe(sharding, "bf16"), sizes_of(4));
+    StepPlan const there = plan_of(small, recipe(sharding, "bf16", "cpu_optimizer"), sizes_of(4));
     CHECK(state_bytes(there, "optimizer") == 0);
     CHECK(state_bytes(there, "optimizer", Tier::host) == state_bytes(here, "optimizer"));
     CHECK(state_bytes(there, "parameters") == state_bytes(here, "parameters"));
@@ -248,7 +248,7 @@ TEST_CASE("an optimizer of 8-bit moments with a scale for each block of 256 plan
     for (std::string_view const offload : {"none", "cpu_optimizer"})
       for (int const rank : {0, 3}) {
         RecipeTable const table = recipe(sharding, "fp32", offload);
-        StepShape shape = shape_of(4);
+        StepShape shape = sizes_of(4);
         shape.rank = rank;
         StepPlan const plan = make_plan(Gpt2(small).units(micro), table, shape, true, states);
         INFO(std::string(sharding), " ", std::string(offload), " rank ", rank);
@@ -271,7 +271,7 @@ TEST_CASE("an optimizer of 8-bit moments with a scale for each block of 256 plan
       }
   auto const refused = [&](OptimizerState const& state) {
     try {
-      (void)make_plan(Gpt2(small).units(micro), recipe("zs0"), shape_of(1), true, {state});
+      (void)make_plan(Gpt2(small).units(micro), recipe("zs0"), sizes_of(1), true, {state});
     } catch (Error const& error) {
       CHECK(error.kind() == ErrorKind::config);
       return std::string(error.what());
@@ -293,7 +293,7 @@ TEST_CASE("an optimizer of 8-bit moments with a scale for each block of 256 plan
 TEST_CASE("recomputation saves activations and stretches save more or less") {
   Gpt2Options deep = small;
   deep.layers = 12;
-  StepShape shape = shape_of(1, 1, 8, 128);
+  StepShape shape = sizes_of(1, 1, 8, 128);
   auto const activations = [&](char const* recompute, int every = 1) {
     shape.recompute_every = every;
     return state_bytes(plan_of(deep, recipe("zs0", "fp32", "none", recompute), shape), "activations");
@@ -309,7 +309,7 @@ TEST_CASE("huge models are planned in milliseconds without touching memory") {
   for (Gpt2Options const& model : {xl, wide})
     for (std::string_view const sharding : {"zs0", "zs3"}) {
       auto const start = std::chrono::steady_clock::now();
-      StepPlan const plan = plan_of(model, recipe(sharding, "bf16"), shape_of(8, 4, 8, 1024));
+      StepPlan const plan = plan_of(model, recipe(sharding, "bf16"), sizes_of(8, 4, 8, 1024));
       double const seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       INFO("seconds: ", seconds, ", bytes: ", plan.arena_bytes[0]);
       CHECK(seconds < 2.0);  // milliseconds with optimisation; sanitizers and busy machines get room
@@ -319,7 +319,7 @@ TEST_CASE("huge models are planned in milliseconds without touching memory") {
 
 TEST_CASE("a plan that does not fit is refused with bytes and suggestions that fit") {
   RecipeTable const table = recipe("zs0");
-  StepShape const shape = shape_of(4, 1, 8, 96);
+  StepShape const shape = sizes_of(4, 1, 8, 96);
   UnitLister const units = lister(small);
   StepPlan const plan = make_plan(units({shape.batch, shape.sequence}), table, shape);
   std::int64_t const wanted = footprint(units, table, shape).host;
@@ -388,11 +388,11 @@ TEST_CASE("a plan that does not fit is refused with bytes and suggestions that f
 TEST_CASE("where no recipe, batch or sequence alone fits, both are searched for the leanest recipe") {
   Gpt2Options const model{.layers = 6, .heads = 6, .channels = 384, .positions = 1024, .vocabulary = 256};
   RecipeTable const table = recipe("zs0"), lean = recipe("zs3", "fp32", "none", "block");
-  StepShape const shape = shape_of(4, 1, 32, 512);
+  StepShape const shape = sizes_of(4, 1, 32, 512);
   UnitLister const units = lister(model);
   StepPlan const plan = make_plan(units({shape.batch, shape.sequence}), table, shape);
   auto const lean_bytes = [&](std::int64_t batch, std::int64_t sequence) {
-    return footprint(units, lean, shape_of(4, 1, batch, sequence)).host;
+    return footprint(units, lean, sizes_of(4, 1, batch, sequence)).host;
   };
   auto const refused = [&](std::int64_t limit) {
     try {
@@ -429,7 +429,7 @@ TEST_CASE("where no sharding fits, the nearest offload that does is named with i
     }
     return std::string("nothing was refused");
   };
-  StepShape shape = shape_of(1, 1, 1, 8);
+  StepShape shape = sizes_of(1, 1, 1, 8);
   RecipeTable const table = recipe("zs0");
   std::string text;
   INFO(text);
@@ -481,7 +481,7 @@ TEST_CASE("a plan for its bytes alone has the bytes of the whole plan") {
     for (std::string_view const recompute : {"none", "block"})
       for (int const accumulation : {1, 2, 5}) {
         RecipeTable const table = recipe(sharding, "fp16", "cpu_optimizer", recompute);
-        StepShape const shape = shape_of(4, accumulation);
+        StepShape const shape = sizes_of(4, accumulation);
         StepPlan const plan = plan_of(tiny, table, shape);
         auto const units = lister(tiny)({shape.batch, shape.sequence});
         CHECK(make_plan(units, table, shape, false).arena_bytes == plan.arena_bytes);
@@ -489,7 +489,7 @@ TEST_CASE("a plan for its bytes alone has the bytes of the whole plan") {
 }
 
 TEST_CASE("a device with memory of its own has to hold one rank, and the host what is offloaded") {
-  StepShape shape = shape_of(3);
+  StepShape shape = sizes_of(3);
   RecipeTable const table = recipe("dp", "fp32", "cpu_optimizer");
   UnitLister const units = lister(tiny);
   Footprint const shared = footprint(units, table, shape);
@@ -518,7 +518,7 @@ TEST_CASE("a device with memory of its own has to hold one rank, and the host wh
 }
 
 TEST_CASE("the bytes of a process count the root of dp once") {
-  StepShape shape = shape_of(3);
+  StepShape shape = sizes_of(3);
   RecipeTable const table = recipe("dp");
   auto const rank_bytes = [&](int rank) {
     shape.rank = rank;
@@ -530,7 +530,7 @@ TEST_CASE("the bytes of a process count the root of dp once") {
 }
 
 TEST_CASE("the bytes of a process count each owner of flat groups") {
-  StepShape shape = shape_of(4);
+  StepShape shape = sizes_of(4);
   RecipeTable table = recipe("dp");
   for (int const owners : {0, 2, 3}) {
     table.placement.owners = owners;
@@ -553,7 +553,7 @@ TEST_CASE("the bytes of a process count each owner of flat groups") {
 TEST_CASE("a gather and a broadcast go to and from the owner of their flat group") {
   RecipeTable table = recipe("dp", "bf16");
   table.placement.owners = 0;
-  StepPlan const plan = plan_of(tiny, table, shape_of(3));
+  StepPlan const plan = plan_of(tiny, table, sizes_of(3));
   std::string const text = listing(plan, plan.train);
   for (Flat const of : plan.trainable()) {
     int const owner = plan.flat(of).number % 3;

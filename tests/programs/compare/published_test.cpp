@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Published figures beside rows that were never measured.
-#include "compare/published.hpp"
+#include "common/published.hpp"
 
 #include <string>
 #include <vector>
@@ -43,7 +43,7 @@ bool holds(std::string const& text, std::string const& part) {
 
 TEST_CASE("a row with the shape of a published one has its figures and the ratios") {
   std::vector<Row> rows = {row_of("zs0", "ok"), row_of("zs3", "oom"), row_of("dp", "ok")};
-  compare::add_published(rows, {"stage-sweep-7b", "stage-sweep"});
+  cli::add_published(rows, {"stage-sweep-7b", "stage-sweep"});
   Row const& found = rows[0].at("published");
   CHECK(found.at("comparison") == "stage-sweep");
   CHECK(found.at("machine") == "one A100 80 GB");
@@ -58,14 +58,14 @@ TEST_CASE("a row with the shape of a published one has its figures and the ratio
 
 TEST_CASE("the closing table has what was published, what is here, and their ratio") {
   std::vector<Row> const rows = {row_of("zs0", "ok"), row_of("zs3", "oom")};
-  std::string const text = compare::published_text(rows, {"stage-sweep"}, "NVIDIA H200", {});
+  std::string const text = cli::published_text(rows, {"stage-sweep"}, "NVIDIA H200", {});
   CHECK(holds(text, "published, stage-sweep: stages 0 to 3"));
   CHECK(holds(text, "45000  90000   2.00"));
   CHECK(holds(text, "8.2    4.40   0.54"));
   CHECK(holds(text, "4.5  (2.15)"));
   CHECK(holds(text, "published on: one A100 80 GB\nhere on: NVIDIA H200\n"));
   CHECK(holds(text, "not repeated here: 2 of the 4 rows"));
-  CHECK(compare::published_text(rows, {}, "NVIDIA H200", {}).empty());
+  CHECK(cli::published_text(rows, {}, "NVIDIA H200", {}).empty());
 }
 
 TEST_CASE("peaks of power are held against ours, temperatures are shown as the range that was printed") {
@@ -77,7 +77,7 @@ TEST_CASE("peaks of power are held against ours, temperatures are shown as the r
   row["peak_power_w"] = 1350.0;
   row["temp_start_c"] = 40.0;
   row["temp_end_c"] = 60.0;
-  std::string const text = compare::published_text({row}, {"zero2-two-h100"}, "two GPUs", {});
+  std::string const text = cli::published_text({row}, {"zero2-two-h100"}, "two GPUs", {});
   CHECK(holds(text, "529   675   1.28"));
   CHECK(holds(text, "540   675   1.25"));
   CHECK(holds(text, "28-29    40   1.38"));
@@ -92,12 +92,12 @@ TEST_CASE("published figures have the digits and the deviations that were printe
   row["median_tokens_per_sec"] = 23845.97;
   std::vector<Row> rows = {row, row};
   rows[1]["sharding"] = "zs1";
-  std::string const text = compare::published_text(rows, {"zero-stages-gpt2"}, "NVIDIA H200", {});
+  std::string const text = cli::published_text(rows, {"zero-stages-gpt2"}, "NVIDIA H200", {});
   CHECK(holds(text, "11923 +- 282.6  23846   2.00"));
   CHECK(holds(text, "0.361 +- 0.0085"));
   CHECK(holds(text, "0.200 +- 0.0002"));
   CHECK(holds(text, "restarts its clock every ten steps only"));
-  compare::add_published(rows, {"zero-stages-gpt2"});
+  cli::add_published(rows, {"zero-stages-gpt2"});
   CHECK(rows[0].at("published").at("deviations").at("tokens_per_sec") == 282.62374);
 }
 
@@ -108,15 +108,15 @@ TEST_CASE("the rate of two GPUs that was published is held against the rate of o
   row["sequence"] = 1024;
   row["median_tokens_per_sec"] = 612000.0;
   row["tokens_per_sec_per_rank"] = 306000.0;
-  CHECK(holds(compare::published_text({row}, {"zero2-two-h100"}, "two GPUs", {}), "~153K  306000   2.00"));
+  CHECK(holds(cli::published_text({row}, {"zero2-two-h100"}, "two GPUs", {}), "~153K  306000   2.00"));
 }
 
 TEST_CASE("brackets are explained where there are some") {
   std::string const brackets = "(in brackets)";
-  CHECK(holds(compare::published_text({row_of("zs3", "oom")}, {"stage-sweep"}, "a CPU", {}), brackets));
+  CHECK(holds(cli::published_text({row_of("zs3", "oom")}, {"stage-sweep"}, "a CPU", {}), brackets));
   Row refused = row_of("zs3", "refused");
   refused["planned_gpu_mem_mb"] = nullptr;
-  std::string const text = compare::published_text({refused}, {"stage-sweep"}, "a CPU", {});
+  std::string const text = cli::published_text({refused}, {"stage-sweep"}, "a CPU", {});
   CHECK(holds(text, "published, stage-sweep"));
   CHECK(text.find(brackets) == text.npos);
 }
@@ -124,18 +124,18 @@ TEST_CASE("brackets are explained where there are some") {
 TEST_CASE("accumulation makes another shape") {
   std::vector<Row> rows = {row_of("zs0", "ok")};
   rows[0]["accumulation"] = 2;
-  compare::add_published(rows, {"stage-sweep"});
+  cli::add_published(rows, {"stage-sweep"});
   CHECK_FALSE(rows[0].contains("published"));
-  CHECK(holds(compare::published_text(rows, {"stage-sweep"}, "", {}), "published: no row here has"));
+  CHECK(holds(cli::published_text(rows, {"stage-sweep"}, "", {}), "published: no row here has"));
 }
 
 TEST_CASE("a row of epochs has the figures of a comparison without any") {
   std::vector<Row> rows = {row_of("zs0", "ok")};
   rows[0]["samples"] = 100;
   rows[0]["epochs"] = 1;
-  compare::add_published(rows, {"stage-sweep"});
+  cli::add_published(rows, {"stage-sweep"});
   CHECK(rows[0].at("published").at("ratios").size() == 3);
-  std::string const text = compare::published_text(rows, {"stage-sweep"}, "NVIDIA H200", {});
+  std::string const text = cli::published_text(rows, {"stage-sweep"}, "NVIDIA H200", {});
   CHECK(holds(text, "45000  90000   2.00"));
   CHECK_FALSE(holds(text, "epoch"));
 }
@@ -152,11 +152,11 @@ TEST_CASE("figures of epochs are held against epochs of as many samples alone") 
   row["first_epoch_loss"] = row["final_epoch_loss"] = 4.0;
   auto const published = [](Row of) {
     std::vector<Row> rows = {std::move(of)};
-    compare::add_published(rows, {"zero3-large-offload"});
+    cli::add_published(rows, {"zero3-large-offload"});
     return rows[0].at("published").at("ratios");
   };
   auto const text = [](Row const& of) {
-    return compare::published_text({of}, {"zero3-large-offload"}, "NVIDIA H200", {});
+    return cli::published_text({of}, {"zero3-large-offload"}, "NVIDIA H200", {});
   };
   CHECK(published(row).at("epoch_s").get<double>() == doctest::Approx(0.1));
   CHECK(published(row).contains("final_epoch_loss"));

@@ -13,20 +13,20 @@
 
 namespace tessera {
 inline namespace v0 {
-namespace compare {
+namespace cli {
 
 /// The comparisons whose figures are known.
-cli::Names published_names();
+Names published_names();
 
 /// Gives each row that repeats one of these comparisons the field `published`: the comparison and its
 /// machine, the figures as printed, and ours over them where the row was measured.
-void add_published(std::vector<results::Row>& rows, cli::Names const& comparisons);
+void add_published(std::vector<results::Row>& rows, Names const& comparisons);
 
 /// A table for each of these comparisons that some row repeats, of what was published, what is here, and
 /// their ratio; below it both machines and what is not equal. `machine` is the one here.
-std::string published_text(std::vector<results::Row> const& rows, cli::Names const& comparisons,
-                           std::string const& machine, cli::Terminal const& terminal);
+std::string published_text(std::vector<results::Row> const& rows, Names const& comparisons,
+                           std::string const& machine, Terminal const& terminal);
 
-}  // namespace compare
+}  // namespace cli
 }  // namespace v0
 }  // namespace tessera

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compare/published.hpp"
+#include "common/published.hpp"
 
 #include <algorithm>
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace tessera {
 inline namespace v0 {
-namespace compare {
+namespace cli {
 
 extern char const* const published_json;  // made from examples/experiments/published.json
 
@@ -63,7 +63,7 @@ Row const& comparisons() {
 Row const& comparison(std::string const& name) {
   for (Row const& one : comparisons())
     if (one.at("name") == name) return one;
-  throw Error(ErrorKind::usage, "no published comparison is called " + cli::in_quotes(name));
+  throw Error(ErrorKind::usage, "no published comparison is called " + in_quotes(name));
 }
 
 /// What a comparison printed for the recipe and shape of a row; null: nothing.
@@ -107,8 +107,8 @@ std::string name_of_row(Row const& printed) {
   return name;
 }
 
-cli::Names texts(Row const& list) {
-  cli::Names all;
+Names texts(Row const& list) {
+  Names all;
   for (Row const& text : list) all.push_back(text.get<std::string>());
   return all;
 }
@@ -128,26 +128,25 @@ std::vector<Figure const*> figures_of(Row const& of) {
 std::string published_cell(Row const& printed, Figure const& figure) {
   Row const in_words = printed.value("printed", Row::object());
   std::string cell = in_words.contains(figure.name) ? in_words.at(figure.name).get<std::string>()
-                                                    : cli::shortest(printed.at("figures").at(figure.name));
+                                                    : shortest(printed.at("figures").at(figure.name));
   Row const deviations = printed.value("deviations", Row::object());
   if (deviations.contains(figure.name))
-    cell += " +- " + cli::fixed(deviations.at(figure.name), figure.decimals + 1);
+    cell += " +- " + fixed(deviations.at(figure.name), figure.decimals + 1);
   return cell;
 }
 
 /// The cells of a published row: of every figure as published, here, and the ratio.
-cli::Names cells_of(Row const& printed, Row const& row, Row const& of,
-                    std::vector<Figure const*> const& known) {
-  cli::Names cells = {name_of_row(printed)};
+Names cells_of(Row const& printed, Row const& row, Row const& of, std::vector<Figure const*> const& known) {
+  Names cells = {name_of_row(printed)};
   bool const ran = row.at("status") == "ok", fitted = printed.contains("figures");
   for (Figure const* figure : known) {
     auto const here = ours(row, of, *figure);
-    std::string const mine = here ? cli::fixed(*here, figure->decimals) : std::string("-");
+    std::string const mine = here ? fixed(*here, figure->decimals) : std::string("-");
     bool const has = fitted && printed.at("figures").contains(figure->name);
     double const theirs = has ? printed.at("figures").at(figure->name).get<double>() : 0.0;
     cells.push_back(has ? published_cell(printed, *figure) : fitted ? "-" : "OOM");
     cells.push_back(ran || !here ? mine : "(" + mine + ")");
-    cells.push_back(ran && here && has ? cli::fixed(*here / theirs, 2) : std::string());
+    cells.push_back(ran && here && has ? fixed(*here / theirs, 2) : std::string());
   }
   cells.push_back(row.at("status").get<std::string>());
   cells.push_back(printed.value("verdict", std::string(fitted ? "" : "OOM")));
@@ -155,9 +154,9 @@ cli::Names cells_of(Row const& printed, Row const& row, Row const& of,
 }
 
 std::string text_of(Row const& of, std::vector<Row> const& rows, std::string const& machine,
-                    cli::Terminal const& terminal) {
+                    Terminal const& terminal) {
   std::vector<Figure const*> const known = figures_of(of);
-  std::vector<cli::Table::Column> columns = {{"row", false, 100}};
+  std::vector<Table::Column> columns = {{"row", false, 100}};
   for (std::size_t at = 0; at < known.size(); ++at) {
     int const importance = std::max(1, 9 - 2 * static_cast<int>(at));
     columns.push_back({std::string(known[at]->header) + "\npublished", true, importance});
@@ -166,10 +165,10 @@ std::string text_of(Row const& of, std::vector<Row> const& rows, std::string con
   }
   columns.push_back({"\nhere", false, 2});
   columns.push_back({"published\nverdict", false, 1});
-  cli::Table table(std::move(columns));
+  Table table(std::move(columns));
   std::string const software = of.at("software");
   table.heading("published, " + of.at("name").get<std::string>() + ": " + of.at("title").get<std::string>());
-  cli::Names cannot_be, not_equal = texts(of.at("remarks"));
+  Names cannot_be, not_equal = texts(of.at("remarks"));
   std::size_t repeated = 0;
   bool planned = false, threads = false;
   Row const* other_epochs = nullptr;
@@ -189,9 +188,9 @@ std::string text_of(Row const& of, std::vector<Row> const& rows, std::string con
   }
   if (repeated == 0) return {};
   std::string out = table.text(terminal);
-  out += cli::left_out_text(table.left_out(terminal), terminal, "the JSON has them under 'published'");
-  auto const say = [&](std::string const& what, cli::Names const& list) {
-    if (!list.empty()) out += cli::wrapped(what + ": " + cli::joined(list, "; "), terminal.width) + "\n";
+  out += left_out_text(table.left_out(terminal), terminal, "the JSON has them under 'published'");
+  auto const say = [&](std::string const& what, Names const& list) {
+    if (!list.empty()) out += wrapped(what + ": " + joined(list, "; "), terminal.width) + "\n";
   };
   if (planned) say("(in brackets)", {"planned for a row that did not run here, whose reason is above"});
   say("published on", {of.at("machine").get<std::string>() + (software.empty() ? "" : ", " + software)});
@@ -214,13 +213,13 @@ std::string text_of(Row const& of, std::vector<Row> const& rows, std::string con
 
 }  // namespace
 
-cli::Names published_names() {
-  cli::Names names;
+Names published_names() {
+  Names names;
   for (Row const& one : comparisons()) names.push_back(one.at("name").get<std::string>());
   return names;
 }
 
-void add_published(std::vector<Row>& rows, cli::Names const& names) {
+void add_published(std::vector<Row>& rows, Names const& names) {
   for (Row& row : rows)
     for (auto const& name : names) {
       Row const& of = comparison(name);
@@ -241,20 +240,20 @@ void add_published(std::vector<Row>& rows, cli::Names const& names) {
     }
 }
 
-std::string published_text(std::vector<Row> const& rows, cli::Names const& names, std::string const& machine,
-                           cli::Terminal const& terminal) {
+std::string published_text(std::vector<Row> const& rows, Names const& names, std::string const& machine,
+                           Terminal const& terminal) {
   std::string out;
   for (auto const& name : names)
     if (std::string const text = text_of(comparison(name), rows, machine, terminal); !text.empty())
       out += "\n" + text;
   if (!out.empty() || names.empty()) return out;
   return "\n" +
-         cli::wrapped("published: no row here has the model, ranks, recipe, batch and sequence of one in " +
-                          cli::joined(names),
-                      terminal.width) +
+         wrapped("published: no row here has the model, ranks, recipe, batch and sequence of one in " +
+                     joined(names),
+                 terminal.width) +
          "\n";
 }
 
-}  // namespace compare
+}  // namespace cli
 }  // namespace v0
 }  // namespace tessera

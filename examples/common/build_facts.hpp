@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Facts of the build of a program.
+#pragma once
+
+namespace tessera {
+inline namespace v0 {
+namespace cli {
+
+/// First twelve digits of the commit that CMake found, or "" without git. A build after a further commit
+/// keeps the old digits until CMake runs again.
+extern char const* const git_hash;
+
+/// Compiler flags of the build type, without the instruction set and the flags of single targets.
+extern char const* const compile_flags;
+
+}  // namespace cli
+}  // namespace v0
+}  // namespace tessera

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Trainings of the tied model by typed trainers.
+#pragma once
+
+#include <memory>
+
+#include "tessera/train/trainer.hpp"
+
+#include "support/runs.hpp"
+#include "support/tied_model.hpp"
+
+namespace support {
+
+/// A run whose batches fit the tied model.
+inline Run tied_run(Spread split) {
+  Run run;
+  run.split = split;
+  run.vocabulary = TiedModel{}.words;
+  run.batch = 2;
+  run.options.learning_rate = 2e-2;
+  return run;
+}
+
+template <class... Policies>
+Outcome train_tied(Run const& run) {
+  return train(run, [](comm::Comm const& comm, TrainerOptions const& options) {
+    return std::make_unique<Trainer<TiedModel, Policies...>>(TiedModel{}, comm, options);
+  });
+}
+
+}  // namespace support
