@@ -136,8 +136,9 @@ struct Run {
   StepTrace* trace = nullptr;
 };
 
-/// Returns the folder for state on NVMe: TMPDIR, else memory where the system has a folder of it. A sweep makes
-/// hundreds of trainers, which would spend half of its time waiting for a disk; disk_test.cpp trains on one.
+/// Returns the folder for state on NVMe: TMPDIR, else memory where the system has a folder of it. A sweep
+/// makes hundreds of trainers, which would spend half of its time waiting for a disk; disk_test.cpp trains on
+/// one.
 inline std::string state_folder() {
   char const* const memory = "/dev/shm";
   if (std::getenv("TMPDIR") == nullptr && ::access(memory, W_OK) == 0) return memory;
@@ -150,7 +151,8 @@ inline TrainerOptions options_of(Run const& run) {
   options.sequence = run.sequence;
   options.accumulation = run.split.accumulation;
   if (options.threads == 0) options.threads = 1;
-  if (options.nvme_directory.empty()) options.nvme_directory = state_folder();  // files go with their trainers
+  if (options.nvme_directory.empty())
+    options.nvme_directory = state_folder();  // files go with their trainers
   return options;
 }
 
