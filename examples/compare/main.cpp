@@ -418,7 +418,8 @@ int run(int argc, char const* const* argv) {
   if (settings.minute) {
     log << "measuring " << points.front().experiment << " to find out how many recipes fit into a minute"
         << std::endl;
-    double const seconds = choose_minute(points, settings, data.of(points.front()), began);
+    Measured const first = measure(points.front(), probe_of(settings), data.of(points.front()), {});
+    double const seconds = choose_minute(points, settings, first, seconds_since(began));
     deadline = began + std::chrono::seconds(static_cast<int>(minute_s) - 1);
     log << "trains " << points.size() << " recipes for " << settings.warmup << " + " << settings.steps
         << " steps each: about " << cli::duration_text(seconds) << std::endl;
@@ -470,7 +471,8 @@ int run(int argc, char const* const* argv) {
   if (settings.minute) {
     std::string given;
     for (int at = 1; at < argc; ++at) given += " " + cli::in_shell(argv[at]);
-    log << next_text(settings, outputs, cli::in_shell(argv[0]), given, measured, all_rows) << std::flush;
+    log << next_text(settings, outputs.report(), cli::in_shell(argv[0]), given, measured, all_rows)
+        << std::flush;
   }
   auto const is = [](char const* status) {
     return [status](Measured const& row) { return row.status == status; };

@@ -70,20 +70,21 @@ std::vector<Point> minute_of(std::vector<Point> points, Settings const& settings
   return points;
 }
 
-double choose_minute(std::vector<Point>& points, Settings& settings, TokenSource const& data,
-                     std::chrono::steady_clock::time_point began) {
+Settings probe_of(Settings settings) {
+  settings.warmup = 1;
+  settings.steps = 2;
+  return settings;
+}
+
+double choose_minute(std::vector<Point>& points, Settings& settings, Measured const& first, double began_s) {
   constexpr double reserve_s = 2.0, rows_differ = 1.25;
-  Settings probe = settings;
-  probe.warmup = 1;
-  probe.steps = 2;
-  Measured const first = measure(points.front(), probe, data, {});
   MinuteLength length{points.size(), settings.warmup, settings.steps, 0.0};
   if (first.ok()) {
     Repeat const& ran = first.repeats.front();
     double const step_s = std::ranges::max(ran.timed.seconds);
     double const start_s = std::max(0.05, ran.total_s - 3.0 * step_s);
     length = minute_length(points.size(), rows_differ * start_s, rows_differ * step_s,
-                           minute_s - reserve_s - seconds_since(began));
+                           minute_s - reserve_s - began_s);
   }
   points.resize(length.rows);
   settings.warmup = length.warmup;
@@ -102,8 +103,9 @@ std::string left_out_text(Settings const& settings, std::vector<Point> const& wa
   return cli::wrapped("left out of this minute: " + cli::joined(parts), terminal.width) + "\n";
 }
 
-std::string next_text(Settings const& settings, Outputs const& outputs, std::string const& program,
-                      std::string const& given, std::vector<Measured> const& measured, std::size_t all) {
+std::string next_text(Settings const& settings, std::filesystem::path const& report,
+                      std::string const& program, std::string const& given,
+                      std::vector<Measured> const& measured, std::size_t all) {
   std::vector<std::pair<std::string, std::string>> lines;
   double seconds = 0.0;
   std::size_t ran = 0;
@@ -119,8 +121,8 @@ std::string next_text(Settings const& settings, Outputs const& outputs, std::str
           (ran > 0 ? ", about " + cli::duration_text(seconds * longer * static_cast<double>(all) /
                                                      static_cast<double>(ran))
                    : std::string()));
-  if (!outputs.report().empty())
-    lines.emplace_back("xdg-open " + cli::in_shell(outputs.report().string()),
+  if (!report.empty())
+    lines.emplace_back("xdg-open " + cli::in_shell(report.string()),
                        "this comparison as a page, with figures");
   std::string const published = " --model gpt2 --batch-size 4 --stages 0 1 2 3";
   if (settings.matrix.device == Cpu::name)

@@ -3,18 +3,15 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
-
-#include "tessera/data/tokens.hpp"
 
 #include "common/command_line.hpp"
 #include "common/terminal.hpp"
 #include "compare/measure.hpp"
-#include "compare/output.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -60,17 +57,20 @@ bool says_rows(cli::CommandLine const& line, int argc, char const* const* argv);
 
 /// Returns the rows of a one-minute run on all ranks, ordered by importance.
 std::vector<Point> minute_of(std::vector<Point> points, Settings const& settings);
-/// Trains the first row for a few steps of `data`, and reduces the rows and steps to the time that is left.
-/// Returns the expected seconds.
-double choose_minute(std::vector<Point>& points, Settings& settings, TokenSource const& data,
-                     std::chrono::steady_clock::time_point began);
+/// Returns the settings of the few steps that show how long a row takes.
+Settings probe_of(Settings settings);
+/// Reduces the rows and steps to those that fit into the minute, of which `began_s` have passed. `first` is
+/// the first row, measured with `probe_of`. Returns the expected seconds.
+double choose_minute(std::vector<Point>& points, Settings& settings, Measured const& first, double began_s);
 
 /// Names the rows and steps that did not fit into the minute, and counts the other recipes.
 std::string left_out_text(Settings const& settings, std::vector<Point> const& wanted, std::size_t ran,
                           std::size_t all, cli::Terminal const& terminal);
-/// Returns shell commands to try after a one-minute run. `given` holds the flags of this run.
-std::string next_text(Settings const& settings, Outputs const& outputs, std::string const& program,
-                      std::string const& given, std::vector<Measured> const& measured, std::size_t all);
+/// Returns shell commands to try after a one-minute run. `report` is its page, or empty; `given` holds its
+/// flags.
+std::string next_text(Settings const& settings, std::filesystem::path const& report,
+                      std::string const& program, std::string const& given,
+                      std::vector<Measured> const& measured, std::size_t all);
 
 }  // namespace compare
 }  // namespace v0

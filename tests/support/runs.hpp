@@ -5,10 +5,12 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
+#include <unistd.h>
 #include <vector>
 
 #include "tessera/comm/run.hpp"
@@ -134,6 +136,15 @@ struct Run {
   StepTrace* trace = nullptr;
 };
 
+/// Returns the folder for state on NVMe: TMPDIR, else memory where the system has a folder of it. A sweep
+/// makes hundreds of trainers, which would spend half of its time waiting for a disk; disk_test.cpp trains on
+/// one.
+inline std::string state_folder() {
+  char const* const memory = "/dev/shm";
+  if (std::getenv("TMPDIR") == nullptr && ::access(memory, W_OK) == 0) return memory;
+  return std::filesystem::temp_directory_path().string();
+}
+
 inline TrainerOptions options_of(Run const& run) {
   TrainerOptions options = run.options;
   options.batch = run.batch;
@@ -141,7 +152,7 @@ inline TrainerOptions options_of(Run const& run) {
   options.accumulation = run.split.accumulation;
   if (options.threads == 0) options.threads = 1;
   if (options.nvme_directory.empty())
-    options.nvme_directory = std::filesystem::temp_directory_path().string();  // files go with their trainers
+    options.nvme_directory = state_folder();  // files go with their trainers
   return options;
 }
 

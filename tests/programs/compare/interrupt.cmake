@@ -11,8 +11,8 @@ foreach(pair "INT 130" "TERM 143" "HUP 129")
   list(GET pair 1 wanted)
   file(REMOVE "${WORK}/out.txt")
   # The first row is brief; the signal comes when its line is there and the second row runs.
-  signalled(${signal} 0.3 "^.1/3." out.txt --model "layers=1,heads=2,channels=32" --data text.txt --sequence 32 --batch 2
-            --warmup 0 --ranks 2 --stages 0 --precisions fp32,bf16,fp16 --offloads none --min-time 2 --steps 1
+  signalled(${signal} 0.2 "^.1/3." out.txt --model "layers=1,heads=2,channels=32" --data text.txt --sequence 32 --batch 2
+            --warmup 0 --ranks 2 --stages 0 --precisions fp32,bf16,fp16 --offloads none --min-time 1 --steps 1
             --json ${signal}.json)
   file(READ "${WORK}/err.txt" errors)
   expect("exit code after SIG${signal} (${errors})" "${wanted}" "${code}")
@@ -28,7 +28,7 @@ foreach(pair "INT 130" "TERM 143" "HUP 129")
   endif()
 endforeach()
 
-# Killed after ten rows: whole files with ten rows and their step logs.
+# Killed after four rows: whole files with four rows and their step logs.
 foreach(named FALSE TRUE)
   file(REMOVE "${WORK}/out.txt")
   set(files --output-dir killed)
@@ -38,25 +38,25 @@ foreach(named FALSE TRUE)
     set(folder .)
   endif()
   file(WRITE "${WORK}/killed/report.html" "of an earlier comparison")
-  signalled(KILL 0 "^.10/12." out.txt --model "layers=1,heads=2,channels=32" --data text.txt --sequence 32 --batch 2
-            --warmup 0 --ranks 2 --stages 0,1 --precisions fp32,bf16,fp16 --offloads none --recompute none,block
+  signalled(KILL 0 "^.4/6." out.txt --model "layers=1,heads=2,channels=32" --data text.txt --sequence 32 --batch 2
+            --warmup 0 --ranks 2 --stages 1 --precisions fp32,bf16,fp16 --offloads none --recompute none,block
             --min-time 0.3 --steps 1 ${files})
   expect("exit code after SIGKILL" 137 "${code}")
   file(READ "${WORK}/${folder}/compare.json" json)
   string(JSON count ERROR_VARIABLE error LENGTH "${json}" rows)
   string(JSON wall ERROR_VARIABLE none TYPE "${json}" wall_s)
   # One more may have ended before the signal came: its log is written first, then the JSON, then the CSV.
-  if(count LESS 10)
+  if(count LESS 4)
     message(SEND_ERROR "${count} rows after SIGKILL: ${error}")
   endif()
   expect("wall_s after SIGKILL" NULL "${wall}")
-  foreach(index RANGE 9)
+  foreach(index RANGE 3)
     field(status "${json}" rows ${index} status)
     expect("row ${index} after SIGKILL" ok "${status}")
   endforeach()
   file(STRINGS "${WORK}/${folder}/compare.csv" lines)
   list(LENGTH lines in_csv)
-  if(in_csv LESS 11 OR in_csv GREATER 12)
+  if(in_csv LESS 5 OR in_csv GREATER 6)
     message(SEND_ERROR "${in_csv} lines of compare.csv after SIGKILL")
   endif()
   if(NOT named AND EXISTS "${WORK}/killed/report.html")
@@ -64,7 +64,7 @@ foreach(named FALSE TRUE)
   endif()
   file(GLOB logs "${WORK}/killed/*/run1/step_log.csv")
   list(LENGTH logs with_log)
-  if(with_log LESS 10 OR (NOT named AND with_log LESS count))
+  if(with_log LESS 4 OR (NOT named AND with_log LESS count))
     message(SEND_ERROR "${with_log} step logs of ${count} rows after SIGKILL")
   endif()
 endforeach()

@@ -164,6 +164,10 @@ rows(g.json 1)
 # Marks: rows say their step and phase, and a figure is of one phase alone. A value may be kept for 0.15 s,
 # so of phases of 0.3, 0.2 and 0.05 s two have clocks; power of more than a second none, nor the 1.1 s of all steps.
 set(ENV{TESSERA_NVML} "${STUB}")
+# Those of the other rank, at the same time: the test reads them when the first run has ended.
+execute_process(COMMAND sh -c "{ \"$@\" > n.out 2>&1; echo $? > n.code; } > n.sh.out 2>&1 &" sh "${PROGRAM}" --interval-ms 5
+                        --json n.json --marks u.json --marks-rank 1 --quiet -- "${MARKS_WRITER}" u.json
+                WORKING_DIRECTORY "${WORK}")
 run(--interval-ms 5 --cpu-interval-ms 10 --csv m.csv --json m.json --marks t.json -- "${MARKS_WRITER}" t.json)
 expect("with marks" 0 "${code}")
 rows(m.json 50)
@@ -219,7 +223,11 @@ string(JSON samples LENGTH "${json}" samples)
 expect("rows of m.csv" "${samples}" "${count}")
 string(JSON cells LENGTH "${json}" columns)
 expect("columns with marks" 30 "${cells}")
-run(--interval-ms 5 --json n.json --marks t.json --marks-rank 1 --quiet -- "${MARKS_WRITER}" t.json)
+execute_process(COMMAND sh -c "tries=0; until [ -s n.code ]; do tries=$((tries + 1)); [ $tries -lt 300 ] || exit 1; sleep 0.1; done"
+                WORKING_DIRECTORY "${WORK}")
+file(STRINGS "${WORK}/n.code" code)
+expect("quiet with marks of rank 1" 0 "${code}")
+file(READ "${WORK}/n.out" errors)
 file(READ "${WORK}/n.json" json)
 field(found "${json}" summary phases rank)
 expect("whose marks" 1 "${found}")

@@ -226,10 +226,10 @@ execute_process(COMMAND "${PROGRAM}" --model "layers=300,heads=2,channels=64" --
                         --offloads none --host-memory 1GiB --json rows.json
                 WORKING_DIRECTORY "${WORK}" TIMEOUT 250 OUTPUT_VARIABLE output RESULT_VARIABLE code ERROR_QUIET)
 expect("exit code for many layers" 5 "${code}")
-execute_process(COMMAND sh -c "'${PROGRAM}' --model layers=300,heads=2,channels=64 --host-memory 1GiB 2> err.txt | grep -m 1 '^zs0'"
+execute_process(COMMAND sh -c "'${PROGRAM}' --model layers=100,heads=2,channels=64 --host-memory 1GiB 2> err.txt | grep -m 1 '^zs0'"
                 WORKING_DIRECTORY "${WORK}" TIMEOUT 250 OUTPUT_VARIABLE output RESULT_VARIABLE code)
 expect("exit code of looking at the first rows" 0 "${code}")
-execute_process(COMMAND sh -c "{ '${PROGRAM}' --model layers=300,heads=2,channels=64 --host-memory 1GiB; echo $? > code.txt; } 2> err.txt | head -c 1"
+execute_process(COMMAND sh -c "{ '${PROGRAM}' --model layers=100,heads=2,channels=64 --host-memory 1GiB; echo $? > code.txt; } 2> err.txt | head -c 1"
                 WORKING_DIRECTORY "${WORK}" TIMEOUT 250 OUTPUT_VARIABLE output)
 file(STRINGS "${WORK}/code.txt" code)
 expect("exit code without a reader" 141 "${code}")
