@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake -DCOMPILER=g++ -DROOT=<repository> -DEIGEN=<folder> -DFOLDER=<folder> -P precompile.cmake
+# cmake -DCOMPILER=g++ -DROOT=<repository> -DEIGEN=<folder> -DFOLDER=<folder> [-DFLAGS=<flags>]
+#       -P precompile.cmake
 # Precompiles the headers that take long to parse, for run.cmake: FOLDER/<name> includes one of them, and GCC reads
 # FOLDER/<name>.gch instead. Fails unless each header compiles in silence and GCC takes the result.
 cmake_minimum_required(VERSION 3.25)
-set(flags -std=c++20 -isystem "${EIGEN}" "-I${ROOT}/include" "-I${ROOT}/tests/compile_pass")
+set(flags ${FLAGS} -std=c++20 -isystem "${EIGEN}" "-I${ROOT}/include" "-I${ROOT}/tests/compile_pass")
 file(REMOVE_RECURSE "${FOLDER}")
 file(WRITE "${FOLDER}/empty.cpp" "")
 foreach(header tessera/tessera.hpp model_support.hpp)
