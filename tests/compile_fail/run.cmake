@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # Compiles one test source and judges what the compiler says.
 #   cmake -DCOMPILER=g++ -DSOURCE=case.cpp -DROOT=<repository> "-DFLAGS=-std=c++20;..." [-DMODE=pass|page]
-#         -P run.cmake
+#         [-DPRECOMPILED=<folder>] -P run.cmake
 # A refusal (the default): the source fails with one error that holds the sentence of its first comment
 # ("// expect: tessera: ..."), in at most 20 lines of at most 1000 characters; the page that the sentence names holds
 # it too; the twin (TESSERA_TWIN defined) compiles. MODE=pass: the source compiles in silence. MODE=page: the C++ of a
 # page compiles in silence.
+# With PRECOMPILED, the FOLDER of precompile.cmake, the compiler does not parse again the header there that the source
+# includes. Messages are the same, but name a file of the FOLDER where the source includes the header.
 cmake_minimum_required(VERSION 3.25)
 
 set(longest_message 20)
@@ -45,6 +47,16 @@ if(MODE STREQUAL "page")
   file(WRITE "${SOURCE}" "${code}")
 endif()
 
+file(READ "${SOURCE}" source)
+file(GLOB precompiled "${PRECOMPILED}/*.gch")
+foreach(header IN LISTS precompiled)
+  get_filename_component(name "${header}" NAME_WLE)
+  if(source MATCHES "\n#include [<\"](tessera/)?${name}[>\"]\n")
+    # GCC forgets in such a file that the pragmas of backend/cpu/microkernel.hpp ignore this warning.
+    list(APPEND command -include "${PRECOMPILED}/${name}" -Wno-ignored-attributes)
+  endif()
+endforeach()
+
 if(MODE MATCHES "^(pass|page)$")
   compile(status output)
   if(NOT status EQUAL 0 OR NOT output STREQUAL "")
@@ -53,7 +65,6 @@ if(MODE MATCHES "^(pass|page)$")
   return()
 endif()
 
-file(READ "${SOURCE}" source)
 if(NOT source MATCHES "// expect: (tessera: [^#]+)\n#include")
   message(FATAL_ERROR "${SOURCE} does not begin with '// expect: tessera: ...'")
 endif()

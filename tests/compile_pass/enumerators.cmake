@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake -DCOMPILER=<C++ compiler> -DROOT=<source folder> -DEIGEN=<folder> -DWORK=<folder> -P enumerators.cmake
+# cmake -DCOMPILER=<C++ compiler> -DROOT=<source folder> -DEIGEN=<folder> -DWORK=<folder> [-DFLAGS=<flags>]
+#       -P enumerators.cmake
 # Adds an enumerator to each of these enumerations, compiles a program, and expects a warning from each listed header.
 cmake_minimum_required(VERSION 3.25)
 file(REMOVE_RECURSE "${WORK}")
@@ -43,7 +44,7 @@ void train(tessera::Gpt2 const& model, tessera::Batch const& batch) {
   tessera::save_checkpoint(trainer, \"folder\");
   tessera::resume(trainer, \"folder\");
 }\n")
-execute_process(COMMAND ${COMPILER} -std=c++20 -fsyntax-only -Wswitch "-I${WORK}/include" "-I${ROOT}/include"
+execute_process(COMMAND ${COMPILER} ${FLAGS} -std=c++20 -fsyntax-only -Wswitch "-I${WORK}/include" "-I${ROOT}/include"
     -isystem "${EIGEN}" "${WORK}/program.cpp"
   RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
 if(NOT status EQUAL 0)

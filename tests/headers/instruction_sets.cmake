@@ -9,7 +9,8 @@ set(levels -O0 -Og -O2)
 set(source tests/headers/intrinsics.cpp)
 file(MAKE_DIRECTORY "${WORK}/instruction_sets")
 
-# Only two headers include such a library, so the source above uses all of them.
+# Only two headers include such a library, and the source above makes every call of xxHash that the others make.
+file(READ "${ROOT}/${source}" calls)
 file(GLOB_RECURSE files RELATIVE "${ROOT}" "${ROOT}/include/*" "${ROOT}/examples/*.[ch]pp")
 foreach(file IN LISTS files)
   file(STRINGS "${ROOT}/${file}" found REGEX "#include <(xxhash|[a-z]+intrin)\\.h>|#include <Eigen/(Core|Dense|src/Core/arch)")
@@ -17,6 +18,14 @@ foreach(file IN LISTS files)
     message(FATAL_ERROR "${file} includes a header with intrinsics: ${found}. Include tessera/io/xxhash.hpp or "
       "tessera/backend/cpu/packet.hpp instead, or add the file to this test.")
   endif()
+  file(STRINGS "${ROOT}/${file}" lines REGEX "XXH[A-Za-z0-9_]+\\(")
+  string(REGEX MATCHALL "XXH[A-Za-z0-9_]+\\(" made "${lines}")
+  foreach(call IN LISTS made)
+    string(FIND "${calls}" "${call}" place)
+    if(place EQUAL -1)
+      message(FATAL_ERROR "${file} calls ${call}), but ${source} does not. Add the call there.")
+    endif()
+  endforeach()
 endforeach()
 
 set(count 0)

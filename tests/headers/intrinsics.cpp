@@ -1,29 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
-// Emits code from each third-party header with intrinsics: Eigen's packets through the CPU's products, xxHash
-// through the hash of weights and the tokenizer's cache. Some faults of such headers show only in a function
-// that is compiled to an object.
-#include <string>
+// Emits code from each third-party header with intrinsics: Eigen's packets and the compiler's own through the
+// parts of a product of the CPU backend, xxHash through each call that the library makes. Some faults of such
+// headers show only in a function that is compiled to an object. Everything else is left out: this source is
+// compiled for many instruction sets.
+#include <string_view>
 
-#include "tessera/backend/cpu/gemm.hpp"
-#include "tessera/io/hash.hpp"
-
-#include "text/bpe.cpp"
+#include "tessera/backend/cpu/tiles.hpp"
+#include "tessera/io/xxhash.hpp"
 
 namespace tessera {
 inline namespace v0 {
 namespace cpu {
-template void product_on_pool<float, float, float>(Context<Cpu>&, Matrix<float>, Matrix<float>, std::int64_t,
-                                                   std::int64_t, std::int64_t, Epilogue<float> const&,
-                                                   TakeSums<float> const&);
-template void product_on_pool<float, bfloat16, bfloat16>(Context<Cpu>&, Matrix<bfloat16>, Matrix<bfloat16>,
-                                                         std::int64_t, std::int64_t, std::int64_t,
-                                                         Epilogue<float> const&, TakeSums<float> const&);
+
+template void multiply_micro<1, float, float>(std::int64_t, float const*, std::int64_t, std::int64_t,
+                                              float const*, float*, std::int64_t, bool);
+
+using Packed = packed_for<float, bfloat16, bfloat16>;
+template void pack_right<Packed, bfloat16>(Matrix<bfloat16>, std::int64_t, std::int64_t, Packed*);
+#if defined(TESSERA_AMX_BF16)
+void multiply_by_tiles(std::int64_t depth, PackedLeft<Packed> const& left, Packed const* right, float* to) {
+  KernelScope<Packed> const scope;
+  multiply_panel(1, depth, left.data, left, right, to, 16, true);
+}
+#elif defined(TESSERA_AVX512_BF16)
+template void multiply_micro<1, float, Packed>(std::int64_t, Packed const*, std::int64_t, std::int64_t,
+                                               Packed const*, float*, std::int64_t, bool);
+#endif
+
+void exponentials(float const* from, bfloat16* to) { store(to, exp(load<float>(from))); }
+
 }  // namespace cpu
 }  // namespace v0
 }  // namespace tessera
 
-std::string hashes(std::string const& name, std::string const& path) {
-  tessera::WeightsHash weights;
-  weights.begin(name, tessera::Shape{2, 3});
-  return tessera::hash_of(name) + tessera::hash_of_file(path);
+XXH64_hash_t hash_of_a_word(std::string_view word) { return XXH3_64bits(word.data(), word.size()); }
+
+XXH128_canonical_t hash_of_a_stream(std::string_view first, std::string_view second) {
+  XXH3_state_t state;
+  XXH3_128bits_reset(&state);
+  XXH3_128bits_update(&state, first.data(), first.size());
+  XXH128_hash_t hash = XXH3_128bits_digest(&state);
+  hash.low64 ^= XXH3_128bits(second.data(), second.size()).low64;
+  XXH128_canonical_t bytes;
+  XXH128_canonicalFromHash(&bytes, hash);
+  return bytes;
 }
