@@ -319,7 +319,8 @@ void write_trace(std::filesystem::path const& path, std::vector<RankTimes> const
   };
   Json const about = {{"format", marks_format}, {"version", marks_version}, {"clock", marks_clock},
                       {"start_ns", origin},     {"boot", boot_id()},        {"ranks", ranks.size()}};
-  file.write("{\"displayTimeUnit\":\"ms\",\"otherData\":" + about.dump() + ",\"traceEvents\":[");
+  file.write("{\"displayTimeUnit\":\"ms\",\"otherData\":" +
+             about.dump(-1, ' ', false, Json::error_handler_t::replace) + ",\"traceEvents\":[");
   for (RankTimes const& times : ranks) {
     int const process = times.rank + 1;
     name("process", process, steps_thread, "rank " + std::to_string(times.rank), times.rank);

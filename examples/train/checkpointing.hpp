@@ -142,6 +142,12 @@ inline void continue_data(CheckpointSettings& settings, DataIdentity const& data
                     ": does not say which data came next, so it was not written by train; start from its "
                     "weights with --init " +
                     name + "/model and without --resume");
+  for (auto const& [key, right] :
+       {std::pair("data", notes["data"].is_object()), {"samples", notes["samples"].is_number_integer()}})
+    if (!right)
+      throw Error(ErrorKind::data, name + ": notes." + key + " is " +
+                                       v0::detail::printable(notes[key].dump(), 60) +
+                                       ", which it cannot be; use the library that wrote the checkpoint");
   std::string differ;
   for (auto const& [key, value] : now.items())
     if (std::string const before = notes["data"].value(key, nlohmann::ordered_json()).dump();

@@ -169,6 +169,12 @@ TEST_CASE("a checkpoint that is not whole is named and leaves the trainer as it 
   rewrite([](auto& json) { json["step"] = "two"; });
   holds(said_by_resume(saved), "trainer.json: step is \"two\", which it cannot be");
   restore();
+  for (auto const& [key, value] : {std::pair("adapters", "[1]"), {"batch", "\"2\""}, {"notes", "[]"}}) {
+    rewrite([&](auto& json) { json[key] = nlohmann::ordered_json::parse(value); });
+    holds(said_by_resume(saved),
+          "trainer.json: " + std::string(key) + " is " + value + ", which it cannot be");
+    restore();
+  }
   file_support::write(saved / "model/tokenizer.json", "{}");  // what others add may stay
   CHECK(said_by_resume(saved).empty());
 
@@ -182,6 +188,15 @@ TEST_CASE("a checkpoint that is not whole is named and leaves the trainer as it 
   frozen.freeze = [](std::string_view name) { return name == "wpe.weight"; };
   holds(said_by_resume(saved, tiny, frozen), "not wanted: wpe.weight.exp_avg");
   holds(said_by_resume(folder / "none"), "none/trainer.json: no such file");
+}
+
+TEST_CASE("bytes of a path that are no UTF-8 do not keep a checkpoint from being written") {
+  std::string const text = tessera::detail::with_checksum({{"checkpoint", "runs/\xff"}});
+  auto json = nlohmann::ordered_json::parse(text);
+  CHECK(json["checkpoint"] == "runs/\xef\xbf\xbd");
+  std::string const sum = json["checksum"];
+  json.erase("checksum");
+  CHECK(hash_of(json.dump()) == sum);
 }
 
 TEST_CASE(

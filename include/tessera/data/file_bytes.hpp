@@ -45,8 +45,26 @@ inline double plain(double value) {
   return value != value ? std::numeric_limits<double>::quiet_NaN() : value;
 }
 
-/// Returns a name that fits on one line: control bytes become \xNN. Cuts the name between two characters
-/// after about `limit` bytes.
+/// The bytes of the UTF-8 character at the beginning of a text if terminals act on it, else 0: control
+/// characters of one or two bytes, and characters that break lines, turn the direction of a text or are
+/// invisible.
+inline std::size_t control_bytes(std::string_view text) {
+  auto const byte = [&](std::size_t at) {
+    return at < text.size() ? static_cast<unsigned char>(text[at]) : 0;
+  };
+  if (byte(0) < 0x20 || byte(0) == 0x7f) return 1;
+  if (byte(0) == 0xc2 && byte(1) >= 0x80 && byte(1) < 0xa0) return 2;  // U+0080 to U+009F
+  bool const general = byte(0) == 0xe2 && byte(1) == 0x80 &&
+                       (byte(2) == 0x8b || byte(2) == 0x8e || byte(2) == 0x8f ||  // U+200B, E, F
+                        (byte(2) >= 0xa8 && byte(2) <= 0xae));                    // U+2028 to U+202E
+  bool const isolates =
+      byte(0) == 0xe2 && byte(1) == 0x81 && byte(2) >= 0xa6 && byte(2) <= 0xa9;  // U+2066 to U+2069
+  bool const mark = byte(0) == 0xef && byte(1) == 0xbb && byte(2) == 0xbf;       // U+FEFF
+  return general || isolates || mark ? 3 : 0;
+}
+
+/// Returns a name that fits on one line: characters on which terminals act become \xNN a byte. Cuts the name
+/// between two characters after about `limit` bytes.
 TESSERA_COLD inline std::string printable(std::string_view name, std::size_t limit = 200) {
   constexpr char digits[] = "0123456789abcdef";
   std::string text;
@@ -54,12 +72,16 @@ TESSERA_COLD inline std::string printable(std::string_view name, std::size_t lim
                      (static_cast<unsigned char>(name[limit]) & 0xc0) == 0x80;
        ++back)
     --limit;
-  for (char const c : name.substr(0, limit)) {
-    auto const byte = static_cast<unsigned char>(c);
-    if (byte >= 0x20 && byte != 0x7f)
-      text += c;
-    else
+  std::string_view const shown = name.substr(0, limit);
+  for (std::size_t at = 0, escaped = 0; at < shown.size(); ++at) {
+    if (escaped == 0) escaped = control_bytes(shown.substr(at));
+    auto const byte = static_cast<unsigned char>(shown[at]);
+    if (escaped == 0) {
+      text += shown[at];
+    } else {
       text.append("\\x").append(1, digits[byte >> 4]).append(1, digits[byte & 15]);
+      --escaped;
+    }
   }
   return name.size() > limit ? text + "..." : text;
 }

@@ -93,10 +93,12 @@ inline void together(comm::Transport& transport, char const* what, FunctionRef<v
     if (all[rank].failed) throw Error(all[rank].kind, all[rank].text, static_cast<int>(rank));
 }
 
-/// The text of trainer.json: the object with the checksum of itself.
+/// The text of trainer.json: the object with the checksum of itself. Bytes of paths that are no UTF-8 become
+/// U+FFFD.
 inline std::string with_checksum(nlohmann::ordered_json json) {
-  json["checksum"] = hash_of(json.dump());
-  return json.dump(2) + "\n";
+  constexpr auto replace = nlohmann::ordered_json::error_handler_t::replace;
+  json["checksum"] = hash_of(json.dump(-1, ' ', false, replace));
+  return json.dump(2, ' ', false, replace) + "\n";
 }
 
 }  // namespace detail
@@ -138,6 +140,15 @@ inline CheckpointInfo read_checkpoint(std::filesystem::path const& folder) {
   info.json.erase("checksum");
   if (hash_of(info.json.dump()) != sum)
     throw Error(ErrorKind::data, name + ": does not match its checksum; the file is damaged");
+  // Keys that are read later, where they are there.
+  if (info.json.contains("adapters")) {
+    std::map<std::string, double> scales;
+    read(info.json, "adapters", scales);
+  }
+  if (info.json.contains("batch")) {
+    std::int64_t batch = 0;
+    read(info.json, "batch", batch);
+  }
   Json state, recipe, files;
   read(info.json, "state", state);
   read(info.json, "step", info.step);
@@ -151,6 +162,8 @@ inline CheckpointInfo read_checkpoint(std::filesystem::path const& folder) {
   read(state, "skips_in_row", info.state.skips_in_row);
   read(info.json, "recipe", recipe);
   read(recipe, "loss_scale", info.loss_scale);
+  std::map<std::string, Json> notes;
+  read(info.json, "notes", notes);
   read(info.json, "notes", info.notes);
   read(info.json, "files", files);
   for (auto const& [file, about] : files.items()) {
