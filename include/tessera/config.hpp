@@ -22,22 +22,6 @@
 #define TESSERA_HOST_DEVICE
 #endif
 
-// A function that is called, and not copied into each of its callers, where only compilation would take
-// longer for it.
-#if defined(__GNUC__)
-#define TESSERA_NOINLINE __attribute__((noinline))
-#else
-#define TESSERA_NOINLINE
-#endif
-
-// A function that runs before the first step alone, or for an error: compiled for size, which takes less
-// time. Who always reaches one counts as cold too, so it is for what a program does not call itself.
-#if defined(__GNUC__)
-#define TESSERA_COLD __attribute__((cold))
-#else
-#define TESSERA_COLD
-#endif
-
 // Products of bfloat16 on the CPU use vdpbf16ps: the target has it, and Eigen's vectors are the widest.
 #if defined(__AVX512BF16__) && defined(__AVX512BW__) && defined(__AVX512VL__) && \
     !defined(EIGEN_DONT_VECTORIZE) && !defined(__CUDA_ARCH__)

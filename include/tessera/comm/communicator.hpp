@@ -218,14 +218,14 @@ class Transport {
   }
 
  private:
-  TESSERA_COLD Peers opened(Peers group) {
+  Peers opened(Peers group) {
     group.way = open_way(group);
     ways_.push_back(group);
     return group;
   }
 
-  TESSERA_NOINLINE Request make(Collective collective, CollectiveId const& id, std::int64_t bytes,
-                                int root = -1, DType dtype = DType::f32, Peers const& peers = {}) const {
+  Request make(Collective collective, CollectiveId const& id, std::int64_t bytes, int root = -1,
+               DType dtype = DType::f32, Peers const& peers = {}) const {
     bool const of_two = collective == Collective::send || collective == Collective::receive;
     Request request{collective, id, sequence_ + !of_two, bytes, root, dtype, stream_};
     request.peers = peers.count > 0 ? peers : everyone();
@@ -240,7 +240,7 @@ class Transport {
     return request;
   }
 
-  TESSERA_NOINLINE void perform(Request const& request, void const* send, void* recv, std::int64_t sent) {
+  void perform(Request const& request, void const* send, void* recv, std::int64_t sent) {
     if (request.sequence != sequence_) note(request);  // what two ranks do, not all ranks count
     sequence_ = request.sequence;
     auto const start = Clock::now();
@@ -256,12 +256,12 @@ class Transport {
     return whole && piece == static_cast<std::byte const*>(whole) + request.peers.index_of(rank_) * bytes;
   }
 
-  TESSERA_NOINLINE void need_memory(Request const& request, void const* memory) const {
+  void need_memory(Request const& request, void const* memory) const {
     if (request.bytes > 0 && !memory) refuse(request, {"a buffer is null"});
   }
 
-  TESSERA_NOINLINE void need_apart(Request const& request, void const* send, std::int64_t send_bytes,
-                                   void const* recv, std::int64_t recv_bytes, bool may_overlap) const {
+  void need_apart(Request const& request, void const* send, std::int64_t send_bytes, void const* recv,
+                  std::int64_t recv_bytes, bool may_overlap) const {
     need_memory(request, send);
     need_memory(request, recv);
     if (may_overlap || world_ == 1 || request.bytes == 0) return;
@@ -272,8 +272,7 @@ class Transport {
       refuse(request, {"send and receive buffers overlap"});
   }
 
-  [[noreturn]] TESSERA_COLD void refuse(Request const& request,
-                                        std::initializer_list<v0::detail::Word> why) const {
+  [[noreturn]] void refuse(Request const& request, std::initializer_list<v0::detail::Word> why) const {
     v0::detail::throw_error(
         ErrorKind::usage, {"rank ", rank_, " asked for ", describe(request), ": ", v0::detail::sentence(why)},
         rank_, request.id.unit ? request.id.unit : "");
@@ -374,7 +373,7 @@ inline bool unanimous(Comm const& comm, bool yes) {
 
 namespace detail {
 
-TESSERA_COLD inline void refuse_values(int own, std::vector<std::uint64_t> const& values, char const* what) {
+inline void refuse_values(int own, std::vector<std::uint64_t> const& values, char const* what) {
   std::string text;
   std::vector<int> named(values.size());
   std::size_t groups = 0;

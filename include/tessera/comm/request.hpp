@@ -92,7 +92,7 @@ struct Request {
 };
 
 /// "all_gather of 4096 bytes (publish h.3, micro-batch 0)".
-TESSERA_COLD inline std::string describe(Request const& request) {
+inline std::string describe(Request const& request) {
   using v0::detail::sentence;
   std::string text(name_of(request.collective));
   bool const sums =

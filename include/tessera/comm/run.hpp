@@ -40,7 +40,7 @@ struct RunOptions {
 namespace detail {
 
 /// What the other ranks are told.
-TESSERA_COLD inline std::string text_of(std::exception_ptr const& thrown) {
+inline std::string text_of(std::exception_ptr const& thrown) {
   try {
     std::rethrow_exception(thrown);
   } catch (std::exception const& exception) {
@@ -63,7 +63,7 @@ inline bool is_derived([[maybe_unused]] Error const& error) {
 class FirstCause {
  public:
   /// `began`: nothing had ended the communicator before this. An echo is a PeerLost that came after the end.
-  TESSERA_COLD void record(int rank, std::exception_ptr thrown, bool began) {
+  void record(int rank, std::exception_ptr thrown, bool began) {
     bool echo = false;
     if (!began) {
       try {
@@ -87,7 +87,7 @@ class FirstCause {
   }
 
  private:
-  TESSERA_COLD void throw_with_rank() {
+  void throw_with_rank() {
     std::string const prefix = sentence({"rank ", rank_, ": "});
     try {
       std::rethrow_exception(thrown_);
@@ -109,7 +109,7 @@ class FirstCause {
   std::exception_ptr thrown_;
 };
 
-TESSERA_COLD inline void watch_threads(comm::detail::ThreadGroup& group, RunOptions const& options) {
+inline void watch_threads(comm::detail::ThreadGroup& group, RunOptions const& options) {
   std::string text;
   int rank = -1;
   if (group.await_leavers(options.grace, text, rank)) return;

@@ -39,7 +39,7 @@ namespace detail {
 
 using Clock = std::chrono::steady_clock;
 
-TESSERA_COLD inline std::string seconds_text(double seconds) {
+inline std::string seconds_text(double seconds) {
   char text[32];
   std::snprintf(text, sizeof text, "%g s", seconds);
   return text;
@@ -188,7 +188,7 @@ class ThreadGroup {
   }
 
   /// Ends the communicator for all; true if nothing had ended it before.
-  TESSERA_COLD bool lose(int rank, std::string const& text) {
+  bool lose(int rank, std::string const& text) {
     {
       std::lock_guard lock(mutex_);
       if (fault_.exists) return false;
@@ -217,8 +217,7 @@ class ThreadGroup {
 
   /// Waits until every rank has left. With a grace: returns false once a fault exists and some rank has given
   /// no sign of life for that long; `text` then says which and where.
-  TESSERA_COLD bool await_leavers(std::optional<std::chrono::duration<double>> grace, std::string& text,
-                                  int& stuck_rank) {
+  bool await_leavers(std::optional<std::chrono::duration<double>> grace, std::string& text, int& stuck_rank) {
     auto const patience = grace ? duration_of(*grace) : Clock::duration{};
     std::unique_lock lock(mutex_);
     for (;;) {
@@ -378,7 +377,7 @@ class ThreadGroup {
     for (int rank = 1; rank < world_; ++rank) agreed = agreed && same(first, member(rank).request);
     if (!agreed) blame_mismatch(same);
   }
-  TESSERA_COLD void blame_mismatch(bool (*same)(Request const& a, Request const& b)) {
+  void blame_mismatch(bool (*same)(Request const& a, Request const& b)) {
     std::string text;
     std::vector<int> named(static_cast<std::size_t>(world_));
     for (int rank = 0; rank < world_; ++rank) {
@@ -400,31 +399,31 @@ class ThreadGroup {
     watched_.notify_all();
   }
 
-  TESSERA_COLD static std::string ranks_text(std::vector<int> const& ranks) {
+  static std::string ranks_text(std::vector<int> const& ranks) {
     std::string text = ranks.size() > 1 ? "ranks " : "rank ";
     for (std::size_t index = 0; index < ranks.size(); ++index)
       text += v0::detail::sentence({index ? ", " : "", ranks[index]});
     return text;
   }
 
-  TESSERA_COLD std::string place(int rank) const {
+  std::string place(int rank) const {
     Member const& at = member(rank);
     if (at.request.sequence == 0) return "before its first collective";
     return v0::detail::sentence({at.inside ? "in collective " : "after collective ", at.request.sequence,
                                  ", ", describe(at.request)});
   }
 
-  TESSERA_COLD void set_fault(int rank, std::initializer_list<v0::detail::Word> words, bool mismatch) {
+  void set_fault(int rank, std::initializer_list<v0::detail::Word> words, bool mismatch) {
     fault_ = {true, mismatch, rank, v0::detail::sentence(words), Clock::now()};
     ended_.store(true, std::memory_order_release);
   }
 
-  TESSERA_COLD void blame_leaver(int rank) {
+  void blame_leaver(int rank) {
     set_fault(rank, {"it left ", place(rank), ", while others went on; every rank must run the same steps"},
               false);
   }
 
-  TESSERA_COLD void blame_late(int late, int waiting, std::string const& missing) {
+  void blame_late(int late, int waiting, std::string const& missing) {
     set_fault(
         late,
         {"it gave no sign of life for ", timeout_text_, " while rank ", waiting, " waited; it was last seen ",
@@ -433,7 +432,7 @@ class ThreadGroup {
   }
 
   /// Throws what a rank finds in a communicator that has ended. `inside` stays true: that is where it was.
-  [[noreturn]] TESSERA_COLD void fail(int rank) {
+  [[noreturn]] void fail(int rank) {
     Member const& me = member(rank);
     if (fault_.mismatch) throw Error(ErrorKind::failed, fault_.text, rank, me.unit);
     throw PeerLost(v0::detail::sentence({"rank ", fault_.rank,

@@ -32,7 +32,7 @@ class Threads final : public Transport {
 
   std::string_view name() const noexcept override { return "threads"; }
   void heartbeat() noexcept override { group_->hear(rank()); }
-  TESSERA_COLD void poison(char const* cause) noexcept override {
+  void poison(char const* cause) noexcept override {
     try {
       group_->lose(rank(), cause && *cause ? cause : "it gave up without a reason");
     } catch (...) {  // no memory for the text

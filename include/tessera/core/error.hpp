@@ -88,7 +88,7 @@ class Word {
   template <std::integral Number>
   Word(Number number) : value_(static_cast<std::int64_t>(number)) {}
 
-  TESSERA_COLD void append_to(std::string& sentence) const {
+  void append_to(std::string& sentence) const {
     char digits[24];
     if (!text_)
       sentence.append(digits, static_cast<std::size_t>(std::snprintf(digits, sizeof digits, "%lld",
@@ -106,14 +106,14 @@ class Word {
 
 /// The words one after another. Sums of strings would be compiled again wherever they stand, most of them for
 /// an error that never comes.
-TESSERA_NOINLINE inline std::string sentence(std::initializer_list<Word> words) {
+inline std::string sentence(std::initializer_list<Word> words) {
   std::string text;
   for (Word const& word : words) word.append_to(text);
   return text;
 }
 
-[[noreturn]] TESSERA_COLD inline void throw_error(ErrorKind kind, std::initializer_list<Word> words,
-                                                  int rank = -1, std::string_view unit = {}) {
+[[noreturn]] inline void throw_error(ErrorKind kind, std::initializer_list<Word> words, int rank = -1,
+                                     std::string_view unit = {}) {
   throw Error(kind, sentence(words), rank, std::string(unit));
 }
 

@@ -29,9 +29,9 @@ class Shape {
   constexpr std::int64_t elements() const { return extents_[0] * extents_[1] * extents_[2] * extents_[3]; }
   // Called and not inlined: they branch, and every operation asks for them several times.
   /// The last extent, or 1.
-  TESSERA_NOINLINE constexpr std::int64_t columns() const { return dims_ == 0 ? 1 : (*this)[dims_ - 1]; }
+  constexpr std::int64_t columns() const { return dims_ == 0 ? 1 : (*this)[dims_ - 1]; }
   /// The product of all extents but the last.
-  TESSERA_NOINLINE constexpr std::int64_t rows() const { return columns() == 0 ? 0 : elements() / columns(); }
+  constexpr std::int64_t rows() const { return columns() == 0 ? 0 : elements() / columns(); }
 
   /// The same but for one extent.
   constexpr Shape with(int dim, std::int64_t extent) const {
@@ -48,7 +48,7 @@ class Shape {
 };
 
 /// "[50257, 768]".
-TESSERA_NOINLINE inline std::string to_string(Shape const& shape) {
+inline std::string to_string(Shape const& shape) {
   std::string text = "[";
   for (int dim = 0; dim < shape.dims(); ++dim) text += detail::sentence({dim ? ", " : "", shape[dim]});
   text += ']';

@@ -105,9 +105,7 @@ class Loader {
   Loader(TokenSource const&, ...) = delete;  // tessera: unknown or misplaced option. See docs/trainer.md.
 
   /// Throws what the constructor throws for its arguments, and takes no memory.
-  TESSERA_NOINLINE static void check(TokenSource const& source, LoaderOptions const& options) {
-    checked(options, source);
-  }
+  static void check(TokenSource const& source, LoaderOptions const& options) { checked(options, source); }
 
   LoaderOptions const& options() const noexcept { return options_; }
   /// Samples in an epoch.
@@ -205,7 +203,7 @@ class Loader {
     Record const record = source_->records()[static_cast<std::size_t>(sample)];
     return {record.first, std::min(record.tokens, most)};
   }
-  TESSERA_COLD static LoaderOptions const& checked(LoaderOptions const& options, TokenSource const& source) {
+  static LoaderOptions const& checked(LoaderOptions const& options, TokenSource const& source) {
     auto const positive = [](char const* what, std::int64_t value) {
       if (value < 1) detail::throw_error(ErrorKind::usage, {what, " is ", value, ", it must be 1 or more"});
     };

@@ -29,7 +29,7 @@ namespace detail {
 inline std::string errno_text(int code) { return std::generic_category().message(code); }
 
 /// 1234567 as "1,234,567".
-TESSERA_COLD inline std::string with_commas(std::int64_t number) {
+inline std::string with_commas(std::int64_t number) {
   std::string const digits = sentence({number});
   std::size_t const sign = number < 0 ? 1 : 0;
   std::string text;
@@ -65,7 +65,7 @@ inline std::size_t control_bytes(std::string_view text) {
 
 /// Returns a name that fits on one line: characters on which terminals act become \xNN a byte. Cuts the name
 /// between two characters after about `limit` bytes.
-TESSERA_COLD inline std::string printable(std::string_view name, std::size_t limit = 200) {
+inline std::string printable(std::string_view name, std::size_t limit = 200) {
   constexpr char digits[] = "0123456789abcdef";
   std::string text;
   for (int back = 0; back < 3 && limit > 0 && limit < name.size() &&
@@ -110,12 +110,12 @@ class Descriptor {
   int number_;
 };
 
-[[noreturn]] TESSERA_COLD inline void read_error(std::string const& path, char const* what, int code) {
+[[noreturn]] inline void read_error(std::string const& path, char const* what, int code) {
   throw_error(ErrorKind::data, {path_text(path), ": cannot ", what, " (", errno_text(code), ")"});
 }
 
 /// Opens a regular file to read and says what it is. Throws Error(data) that names the path.
-TESSERA_COLD inline Descriptor open_regular(std::string const& path, struct stat& status) {
+inline Descriptor open_regular(std::string const& path, struct stat& status) {
   auto const refuse = [&](char const* what) { throw_error(ErrorKind::data, {path_text(path), what}); };
   if (::stat(path.c_str(), &status) != 0) {
     if (errno == ENOENT) refuse(": no such file; check the path");
@@ -145,7 +145,7 @@ inline std::size_t read_all(int file, std::size_t offset, void* out, std::size_t
 }
 
 /// Throws Error(data) for the few lines that Git LFS keeps in place of a file. `start` is all of it.
-TESSERA_COLD inline void refuse_pointer(std::string const& path, std::span<std::byte const> start) {
+inline void refuse_pointer(std::string const& path, std::span<std::byte const> start) {
   constexpr std::string_view first = "version https://git-lfs.github.com/spec/";
   if (start.size() > 1024 || start.size() < first.size() ||
       std::memcmp(start.data(), first.data(), first.size()) != 0)
@@ -168,7 +168,7 @@ class FileReader {
   FileReader() = default;
   /// Throws Error(data) that names the path when it is missing, no regular file, or cannot be read. Without
   /// `keep_open` each read of a file that was not copied opens it again.
-  TESSERA_COLD FileReader(std::string path, bool keep_open) : path_(std::move(path)) {
+  FileReader(std::string path, bool keep_open) : path_(std::move(path)) {
     struct stat status {};
     Descriptor file = open_regular(path_, status);
     size_ = static_cast<std::size_t>(status.st_size);
@@ -209,7 +209,7 @@ class FileReader {
   }
 
  private:
-  [[noreturn]] TESSERA_COLD void refuse_short(int file) const {
+  [[noreturn]] void refuse_short(int file) const {
     struct stat status {};
     bool const known = ::fstat(file, &status) == 0;
     throw_error(ErrorKind::data, {path_text(path_), ": was cut short while it was read, it had ",

@@ -131,7 +131,7 @@ inline bool has_control_bytes(std::span<std::byte const> bytes) {
 /// bytes match by chance once in 10^12 files (gzip), once in 10^14 files (NumPy) or less often (the rest).
 /// Ids of a text hardly ever match, since these pairs of bytes are rare tokens. The exception is zstd, which
 /// has only four bytes: one of the two ids they would form is beyond GPT-2's vocabulary.
-TESSERA_COLD inline ForeignKind foreign_kind(std::span<std::byte const> bytes, std::size_t size) {
+inline ForeignKind foreign_kind(std::span<std::byte const> bytes, std::size_t size) {
   using namespace std::string_view_literals;
   std::string_view const all(reinterpret_cast<char const*>(bytes.data()), bytes.size());
   if (all.size() < 16) return {};
@@ -237,7 +237,7 @@ inline char const* utf16_name(std::string_view bytes) {
 
 /// Returns the kind of a file that is expected to hold text. A few bytes are then enough evidence if the file
 /// also has control characters, which text never contains.
-TESSERA_COLD inline ForeignKind foreign_to_text(std::span<std::byte const> bytes, std::size_t size) {
+inline ForeignKind foreign_to_text(std::span<std::byte const> bytes, std::size_t size) {
   using namespace std::string_view_literals;
   if (ForeignKind const sure = foreign_kind(bytes, size); sure.what != nullptr) return sure;
   std::string_view const all(reinterpret_cast<char const*>(bytes.data()), bytes.size());
@@ -296,8 +296,7 @@ inline std::int64_t nul_in_text(std::span<std::byte const> bytes) {
 }
 
 /// Throws Error(data) if a file of `size` bytes that begins with these bytes is surely no text.
-TESSERA_COLD inline void need_text(std::span<std::byte const> bytes, std::size_t size,
-                                   std::string const& name) {
+inline void need_text(std::span<std::byte const> bytes, std::size_t size, std::string const& name) {
   if (ForeignKind const kind = foreign_to_text(bytes, size); kind.what != nullptr)
     throw_error(ErrorKind::data, {name, ": is ", kind.what, "; ", kind.way_out});
   if (std::int64_t const at = nul_in_text(bytes); at >= 0)
@@ -349,8 +348,8 @@ inline constexpr std::size_t token_head_bytes = 64 * 1024;
 /// Reads the header of a `.bin` file of `file_size` bytes, of which it gets the first `token_head_bytes`, and
 /// checks it against that size; the magic number decides, a file without one is raw uint16. Throws
 /// Error(data) that starts with `name`.
-TESSERA_COLD inline TokenLayout token_layout(std::span<std::byte const> bytes, std::size_t file_size,
-                                             std::string const& name) {
+inline TokenLayout token_layout(std::span<std::byte const> bytes, std::size_t file_size,
+                                std::string const& name) {
   constexpr std::size_t header_bytes = 1024;  // 256 int32
   auto const refuse = [&](std::initializer_list<Word> words) {
     throw_error(ErrorKind::data, {name, ": ", sentence(words)});

@@ -24,7 +24,6 @@
 #include "tessera/core/error.hpp"
 #include "tessera/data/file_bytes.hpp"
 #include "tessera/data/token_file.hpp"
-#include "tessera/detail/sort.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -217,14 +216,13 @@ class TokenSource {
       std::memcpy(out, memory_.data() + at, size);
   }
 
-  TESSERA_COLD void append(std::string const& name, detail::FileReader&& file, std::size_t offset,
-                           std::int64_t tokens) {
+  void append(std::string const& name, detail::FileReader&& file, std::size_t offset, std::int64_t tokens) {
     if (file.is_open()) ++open_;
     segments_.push_back({name, std::move(file), offset, size_, tokens});
     size_ += tokens;
   }
 
-  TESSERA_COLD void add(std::string const& path) {
+  void add(std::string const& path) {
     std::string const name = detail::path_text(path);
     if (path.empty())
       detail::throw_error(ErrorKind::data, {"an empty data path was given; name a file or a folder"});
@@ -256,15 +254,13 @@ class TokenSource {
     format_ = format;
   }
 
-  TESSERA_COLD void add_folder(std::string const& folder, std::string const& name) {
+  void add_folder(std::string const& folder, std::string const& name) {
     std::int64_t const skipped_before = skipped_;
     std::size_t const segments_before = segments_.size();
     std::vector<std::string> files;
     collect(folder, files);
-    auto const order = detail::sorted_indices(
-        files.size(), [&](std::size_t a, std::size_t b) { return files[a] < files[b]; });
-    for (std::size_t const index : order) {
-      std::string const& path = files[index];
+    std::sort(files.begin(), files.end());
+    for (std::string const& path : files) {
       detail::FileReader file(path, open_ < kept_open);
       std::array<std::byte, detail::text_probe_bytes> probe;
       std::size_t const probed = std::min(file.size(), probe.size());
@@ -287,7 +283,7 @@ class TokenSource {
 
   /// Regular files below `folder` that are not hidden; links, hidden entries and devices count as skipped.
   /// The system's own calls, since parsing <filesystem> takes longer than the rest of this header.
-  TESSERA_COLD void collect(std::string const& folder, std::vector<std::string>& files) {
+  void collect(std::string const& folder, std::vector<std::string>& files) {
     auto const fail = [&](int code) {
       detail::throw_error(ErrorKind::data, {detail::path_text(folder), ": cannot read the folder (",
                                             detail::errno_text(code), ")"});
@@ -319,7 +315,7 @@ class TokenSource {
   }
 
   /// Settles the vocabulary and checks every token against it.
-  TESSERA_COLD void finish(TokenOptions options) {
+  void finish(TokenOptions options) {
     constexpr std::int64_t largest = std::numeric_limits<std::int32_t>::max();
     if (options.vocabulary < 0 || options.vocabulary > largest)
       detail::throw_error(ErrorKind::usage,
@@ -337,7 +333,7 @@ class TokenSource {
     }
   }
 
-  TESSERA_NOINLINE std::int64_t first_beyond(Segment const& segment) const {
+  std::int64_t first_beyond(Segment const& segment) const {
     if (vocabulary_ >> (8 * bytes_per_token(format_)) > 0) return -1;
     constexpr std::int64_t size = 1 << 14;
     std::array<std::uint32_t, size> block;

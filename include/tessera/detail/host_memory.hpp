@@ -20,7 +20,7 @@ namespace detail {
 
 /// The first number of a file such as memory.max, or -1 when there is none ("max", no file). With a `name`,
 /// the first number that follows this word, as in memory.stat.
-TESSERA_COLD inline std::int64_t number_in(std::string const& path, std::string_view name = {}) {
+inline std::int64_t number_in(std::string const& path, std::string_view name = {}) {
   struct Open {
     std::FILE* file;
     ~Open() {
@@ -44,11 +44,11 @@ inline std::int64_t meminfo(std::string const& name) {
 /// Bytes that can be allocated without swapping: the kernel's own estimate, within the container's limit
 /// where there is one. What files left in the container's page cache unused does not count as taken. The
 /// largest number when nothing can be read. `cgroups`: where the container's files lie.
-TESSERA_COLD inline std::int64_t available_host_memory(std::string const& cgroups = "/sys/fs/cgroup") {
+inline std::int64_t available_host_memory(std::string const& cgroups = "/sys/fs/cgroup") {
   std::int64_t available = meminfo("MemAvailable");
   if (available < 0) available = std::numeric_limits<std::int64_t>::max();
   auto const within = [&](std::string const& folder, char const* limit_file, char const* used_file,
-                          char const* cached) TESSERA_COLD {
+                          char const* cached) {
     std::int64_t const limit = number_in(folder + limit_file), taken = number_in(folder + used_file);
     std::int64_t const cache = std::max<std::int64_t>(number_in(folder + "/memory.stat", cached), 0);
     std::int64_t const used = std::max<std::int64_t>(taken - cache, 0);

@@ -18,8 +18,8 @@ inline namespace v0 {
 /// The units with every parameter frozen whose name `freeze` is true for, beside those that the model froze
 /// itself; an empty `freeze` names none. Throws Error(config) where it is true for no name, and where nothing
 /// is left to train.
-TESSERA_COLD inline std::vector<UnitSpec> frozen(std::vector<UnitSpec> units,
-                                                 std::function<bool(std::string_view name)> const& freeze) {
+inline std::vector<UnitSpec> frozen(std::vector<UnitSpec> units,
+                                    std::function<bool(std::string_view name)> const& freeze) {
   if (!freeze) return units;
   std::int64_t count = 0, named = 0, trained = 0;
   std::string example;

@@ -30,8 +30,7 @@ struct LayerNorm {
   SavedStatistic mean, rstd;
   BackwardStatistic partials;
 
-  TESSERA_COLD LayerNorm(Unit& unit, std::string const& name, std::int64_t channels,
-                         double variance_epsilon = 1e-5)
+  LayerNorm(Unit& unit, std::string const& name, std::int64_t channels, double variance_epsilon = 1e-5)
       : epsilon(variance_epsilon),
         gamma(unit.parameter({name + ".weight", {channels}, Init::ones()})),
         beta(unit.parameter({name + ".bias", {channels}})),
@@ -45,20 +44,20 @@ struct LayerNorm {
                                     },
                                     /*roomy=*/true, {gamma, beta})) {}
 
-  TESSERA_NOINLINE auto forward(auto& pass, auto x) const {
+  auto forward(auto& pass, auto x) const {
     ops::layer_norm_forward(pass.context(), x, pass[gamma], pass[beta], epsilon, pass[y], pass[mean],
                             pass[rstd]);
     return pass[y];
   }
   /// dx = the gradient of x, plus residual_gradient unless that is empty; an empty dx is not computed.
   template <class Place, class T>
-  TESSERA_NOINLINE void backward_input(Pass<Place, T>& pass, ops::In<T, Place> dy, ops::In<T, Place> x,
-                                       ops::In<T, Place> residual_gradient, ops::Out<T, Place> dx,
-                                       ops::NormSums<compute_t<T>, Place> const& sums = {}) const {
+  void backward_input(Pass<Place, T>& pass, ops::In<T, Place> dy, ops::In<T, Place> x,
+                      ops::In<T, Place> residual_gradient, ops::Out<T, Place> dx,
+                      ops::NormSums<compute_t<T>, Place> const& sums = {}) const {
     ops::layer_norm_backward_input(pass.context(), dy, x, pass[gamma], pass[mean], pass[rstd],
                                    residual_gradient, dx, pass[partials], sums);
   }
-  TESSERA_NOINLINE void backward_weight(auto& pass) const {
+  void backward_weight(auto& pass) const {
     ops::layer_norm_backward_weight(pass.context(), pass[partials], pass.tokens.shape().elements(),
                                     pass.gradient(gamma), pass.gradient(beta));
   }
@@ -81,8 +80,7 @@ struct Linear {
   Weight weight, bias;
   bool transposed;
 
-  TESSERA_COLD Linear(Unit& unit, std::string const& name, std::int64_t in, std::int64_t out,
-                      LinearSpec const& with = {})
+  Linear(Unit& unit, std::string const& name, std::int64_t in, std::int64_t out, LinearSpec const& with = {})
       : weight(unit.parameter({name + ".weight", with.transposed ? Shape{out, in} : Shape{in, out}, with.init,
                                true, true, with.split, 0, with.transposed ? 1 : 0})),
         bias(with.bias
@@ -96,8 +94,8 @@ struct Linear {
 
   /// `with` says what else goes into y; an empty y, as in a recompute that wants none, is not written.
   template <class Place, class T>
-  TESSERA_NOINLINE void forward(Pass<Place, T>& pass, ops::In<T, Place> x, ops::Out<T, Place> y,
-                                ops::LinearOptions<T, Place> with = {}) const {
+  void forward(Pass<Place, T>& pass, ops::In<T, Place> x, ops::Out<T, Place> y,
+               ops::LinearOptions<T, Place> with = {}) const {
     with.transposed = transposed;
     with.bias = pass[bias];
     if (Adapter const* const adapter = pass.adapter(weight))
@@ -106,8 +104,8 @@ struct Linear {
     ops::linear(pass.context(), x, pass[weight], y, with);
   }
   template <class Place, class T>
-  TESSERA_NOINLINE void backward_input(Pass<Place, T>& pass, ops::In<T, Place> dy, ops::Out<T, Place> dx,
-                                       ops::LinearInputOptions<T, Place> with = {}) const {
+  void backward_input(Pass<Place, T>& pass, ops::In<T, Place> dy, ops::Out<T, Place> dx,
+                      ops::LinearInputOptions<T, Place> with = {}) const {
     with.transposed = transposed;
     if (Adapter const* const adapter = pass.adapter(weight))
       return pass.adapting->backward_input(pass, *adapter, dy, dx, with);
@@ -115,8 +113,8 @@ struct Linear {
   }
   /// `partials` are what the backward_input that made or read dy left of its sums.
   template <class Place, class T>
-  TESSERA_NOINLINE void backward_weight(Pass<Place, T>& pass, ops::In<T, Place> x, ops::In<T, Place> dy,
-                                        ops::In<compute_t<T>, Place> partials = {}) const {
+  void backward_weight(Pass<Place, T>& pass, ops::In<T, Place> x, ops::In<T, Place> dy,
+                       ops::In<compute_t<T>, Place> partials = {}) const {
     ops::LinearWeightOptions<T, Place> const with{
         .transposed = transposed, .dbias = pass.gradient(bias), .partials = partials};
     if (Adapter const* const adapter = pass.adapter(weight))
@@ -138,8 +136,8 @@ struct CausalAttention {
   Backward d_mixed, d_packed;
   BackwardStatistic partials;  // of d_packed
 
-  TESSERA_COLD CausalAttention(Unit& unit, std::string const& name, std::int64_t channels,
-                               std::int64_t head_count, Init const& init, Init const& residual_init)
+  CausalAttention(Unit& unit, std::string const& name, std::int64_t channels, std::int64_t head_count,
+                  Init const& init, Init const& residual_init)
       : heads(static_cast<int>(head_count)),
         qkv(unit, name + ".c_attn", channels, 3 * channels,
             {.init = init, .split = by_head(1, channels, head_count, 3)}),
@@ -203,9 +201,8 @@ struct Mlp {
       Init const& init, Init const& residual_init)
       : Mlp(unit, name + ".c_fc", name + ".c_proj", channels, hidden, form, init, residual_init, false) {}
 
-  TESSERA_COLD Mlp(Unit& unit, std::string const& first, std::string const& second, std::int64_t channels,
-                   std::int64_t hidden, Activation form, Init const& init, Init const& residual_init,
-                   bool transposed)
+  Mlp(Unit& unit, std::string const& first, std::string const& second, std::int64_t channels,
+      std::int64_t hidden, Activation form, Init const& init, Init const& residual_init, bool transposed)
       : activation(form),
         fc(unit, first, channels, hidden,
            {.init = init, .transposed = transposed, .split = {Split::Kind::hidden, transposed ? 0 : 1}}),
@@ -251,9 +248,8 @@ struct Embedding {
   BackwardStatistic sums;
 
   /// A table that a later unit borrows finds that unit's gradient in its pass; another needs sums of its own.
-  TESSERA_COLD Embedding(Unit& unit, ParameterSpec const& token_table,
-                         std::optional<ParameterSpec> const& position_table, bool lent,
-                         ops::EmbeddingOptions const& with = {})
+  Embedding(Unit& unit, ParameterSpec const& token_table, std::optional<ParameterSpec> const& position_table,
+            bool lent, ops::EmbeddingOptions const& with = {})
       : options(with),
         tokens(unit.parameter(token_table)),
         positions(position_table ? unit.parameter(*position_table) : Weight{}),
@@ -284,7 +280,7 @@ struct Classifier {
   std::int64_t vocabulary;
   Saved logits;  // (B,T,columns), of which the first `vocabulary` count
 
-  TESSERA_COLD Classifier(Unit& unit, Linear const& linear, std::int64_t words, std::int64_t columns)
+  Classifier(Unit& unit, Linear const& linear, std::int64_t words, std::int64_t columns)
       : projection(linear),
         vocabulary(words),
         logits(unit.saved("logits", per_token(columns), false, {Split::Kind::vocabulary, 2})) {

@@ -53,7 +53,7 @@ struct AdapterFunctions;
 
 namespace detail {
 
-[[noreturn]] TESSERA_COLD inline void no_such_entry(char const* what, int index, std::size_t size) {
+[[noreturn]] inline void no_such_entry(char const* what, int index, std::size_t size) {
   throw_error(ErrorKind::usage, {"a model asks for ", what, " ", index, " in a pass that has ", size,
                                  "; list it in the unit's UnitSpec, and mind which verb may touch it"});
 }
@@ -137,7 +137,7 @@ struct Pass {
 
  private:
   template <class View>
-  TESSERA_NOINLINE static View const& entry(std::vector<View> const& list, int index, char const* what) {
+  static View const& entry(std::vector<View> const& list, int index, char const* what) {
     if (index >= 0 && index < static_cast<int>(list.size())) return list[static_cast<std::size_t>(index)];
     detail::no_such_entry(what, index, list.size());
   }

@@ -50,7 +50,7 @@ struct TransformerBlock {
   // for the biases of the layers that added to them.
   BackwardStatistic output_sums, middle_sums;
 
-  TESSERA_COLD TransformerBlock(Unit& unit, Layers const& layers)
+  TransformerBlock(Unit& unit, Layers const& layers)
       : norm_1(layers.norm_1(unit)),
         attention(layers.attention(unit)),
         middle(unit.saved("residual", per_token(layers.sizes.channels))),
@@ -112,7 +112,7 @@ struct TransformerHead {
   Classifier classifier;
   Backward d_norm;
 
-  TESSERA_COLD TransformerHead(Unit& unit, Layers const& layers, Embedding const& embedding)
+  TransformerHead(Unit& unit, Layers const& layers, Embedding const& embedding)
       : norm(layers.last_norm(unit)),
         classifier(unit, layers.head(unit, embedding), layers.sizes.vocabulary,
                    padded_vocabulary(layers.sizes.vocabulary)),
@@ -141,7 +141,7 @@ class Transformer {
   using Options = typename Layers::Options;
 
   /// Throws Error(config) for sizes that cannot be.
-  TESSERA_NOINLINE explicit Transformer(Options options = {})
+  explicit Transformer(Options options = {})
       : layers_{checked(std::move(options))},
         embedding_(layers_.embedding(units_->embedding)),
         block_(units_->block, layers_),

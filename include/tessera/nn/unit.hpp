@@ -36,7 +36,7 @@ class Unit {
   ShapeOf output;  ///< empty for the last unit
   Split output_split;
 
-  TESSERA_COLD Weight parameter(ParameterSpec spec) {
+  Weight parameter(ParameterSpec spec) {
     parameters_.push_back(std::move(spec));
     return {static_cast<int>(parameters_.size()) - 1};
   }
@@ -80,7 +80,7 @@ class Unit {
   }
 
   /// The unit for a micro-batch; `prefix` stands before its parameters' names.
-  TESSERA_COLD UnitSpec at(MicroBatch shape, std::string name, std::string const& prefix = "") const {
+  UnitSpec at(MicroBatch shape, std::string name, std::string const& prefix = "") const {
     UnitSpec spec{.name = std::move(name),
                   .parameters = parameters_,
                   .borrows = borrows_,
@@ -103,13 +103,13 @@ class Unit {
     std::vector<ActivationSpec> specs;
     std::vector<ShapeOf> shapes;
 
-    TESSERA_COLD int add(std::string_view name, ShapeOf const& shape, int segment, bool statistic,
-                         Split const& split, bool cheap = false, bool roomy = false) {
+    int add(std::string_view name, ShapeOf const& shape, int segment, bool statistic, Split const& split,
+            bool cheap = false, bool roomy = false) {
       specs.push_back({std::string(name), {}, statistic, cheap, roomy, segment, {}, split});
       shapes.push_back(shape);
       return static_cast<int>(specs.size()) - 1;
     }
-    TESSERA_COLD std::vector<ActivationSpec> at(MicroBatch shape) const {
+    std::vector<ActivationSpec> at(MicroBatch shape) const {
       std::vector<ActivationSpec> result = specs;
       for (std::size_t index = 0; index < result.size(); ++index) result[index].shape = shapes[index](shape);
       return result;

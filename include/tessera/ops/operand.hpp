@@ -37,8 +37,8 @@ inline void expect_known(char const* operation, Activation activation) {
 }
 
 /// Apart from the test, so that compilers write the sentence once and not for each operation.
-[[noreturn]] TESSERA_COLD inline void misfit(char const* operation, char const* rule,
-                                             std::initializer_list<Shape const*> shapes) {
+[[noreturn]] inline void misfit(char const* operation, char const* rule,
+                                std::initializer_list<Shape const*> shapes) {
   using v0::detail::sentence;
   std::string got;
   for (Shape const* const shape : shapes) got += sentence({" ", to_string(*shape)});

@@ -11,7 +11,6 @@
 
 #include "tessera/config.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/detail/sort.hpp"
 #include "tessera/nn/model.hpp"
 #include "tessera/optim/states.hpp"
 #include "tessera/plan/schedule.hpp"
@@ -48,13 +47,13 @@ struct UnitLayout {
   std::vector<int> flat_of;       ///< of each parameter: the group in which that range is
 };
 
-TESSERA_COLD inline UnitLayout layout_of(UnitSpec const& unit, int shards) {
+inline UnitLayout layout_of(UnitSpec const& unit, int shards) {
   UnitLayout all{{}, std::vector<Range>(unit.parameters.size()), std::vector<int>(unit.parameters.size())};
   for (bool const trainable : {true, false}) {
     FlatLayout flat;
     flat.trainable = trainable;
     std::int64_t cursor = 0;
-    auto const place = [&](bool decay) TESSERA_COLD {
+    auto const place = [&](bool decay) {
       std::int64_t const begin = cursor;
       for (std::size_t index = 0; index < unit.parameters.size(); ++index) {
         ParameterSpec const& parameter = unit.parameters[index];
@@ -89,7 +88,7 @@ struct Piece {
 
 /// What lies in a range of a unit's flat group, in the order of its parameters. Whoever fills, collects or
 /// names values goes by pieces alone. Padding is in none.
-TESSERA_NOINLINE inline std::vector<Piece> pieces(UnitLayout const& unit, int group, Range range) {
+inline std::vector<Piece> pieces(UnitLayout const& unit, int group, Range range) {
   std::vector<Piece> list;
   for (std::size_t index = 0; index < unit.parameters.size(); ++index) {
     if (unit.flat_of[index] != group) continue;
@@ -103,7 +102,7 @@ TESSERA_NOINLINE inline std::vector<Piece> pieces(UnitLayout const& unit, int gr
 namespace detail {
 
 /// What contradicts itself in a unit's boundaries and activations, or nothing.
-TESSERA_COLD inline std::string mistake_in_boundaries(UnitSpec const& unit) {
+inline std::string mistake_in_boundaries(UnitSpec const& unit) {
   for (int segment = 0; segment + 1 < unit.segments(); ++segment) {
     Boundary const& at = unit.boundary(segment);
     auto const mistake = [&](std::initializer_list<Word> words) {
@@ -179,7 +178,7 @@ inline Shape local_shape(ActivationSpec const& spec, int ranks) {
 /// Checks a unit list once: names are unique, borrows point at earlier units that exist, extents are
 /// positive, no tensor is beyond any machine, splits divide their dims, and boundaries name what they part.
 /// Throws Error(config) naming the unit.
-TESSERA_COLD inline void check_units(std::vector<UnitSpec> const& units) {
+inline void check_units(std::vector<UnitSpec> const& units) {
   using detail::sentence;
   auto const fail = [](UnitSpec const& unit, std::initializer_list<detail::Word> what) {
     detail::throw_error(ErrorKind::config, {"model: unit '", unit.name, "' ", sentence(what)}, -1, unit.name);
@@ -187,7 +186,7 @@ TESSERA_COLD inline void check_units(std::vector<UnitSpec> const& units) {
   if (units.empty())
     throw Error(ErrorKind::config, "model: it has no units; return at least one from units()");
   auto const check = [&](UnitSpec const& unit, char const* what, std::string const& name, Shape const& shape,
-                         Split const& split = {}) TESSERA_COLD {
+                         Split const& split = {}) {
     double elements = 1.0;
     bool positive = true;
     for (int dim = 0; dim < shape.dims(); ++dim) {
@@ -234,17 +233,16 @@ TESSERA_COLD inline void check_units(std::vector<UnitSpec> const& units) {
                     ", which does not come before it; let the earlier unit own a tied parameter"});
     }
   }
-  auto const order = detail::sorted_indices(
-      names.size(), [&](std::size_t a, std::size_t b) TESSERA_COLD { return names[a] < names[b]; });
-  for (std::size_t next = 1; next < order.size(); ++next)
-    if (names[order[next - 1]] == names[order[next]])
-      detail::throw_error(ErrorKind::config, {"model: parameter '", names[order[next]],
-                                              "' is declared twice; names must be unique"});
+  std::sort(names.begin(), names.end());
+  auto const twice = std::adjacent_find(names.begin(), names.end());
+  if (twice != names.end())
+    detail::throw_error(ErrorKind::config,
+                        {"model: parameter '", *twice, "' is declared twice; names must be unique"});
 }
 
 /// Checks what an optimizer keeps: a shard holds whole blocks, and multiples of 4 bytes, in which it travels.
 /// Throws Error(config) naming the state.
-TESSERA_COLD inline void check_states(std::vector<OptimizerState> const& states) {
+inline void check_states(std::vector<OptimizerState> const& states) {
   for (OptimizerState const& state : states)
     if (state.block < 1 || shard_alignment % state.block != 0 ||
         shard_alignment / state.block * static_cast<std::int64_t>(size_of(state.type)) % 4 != 0)

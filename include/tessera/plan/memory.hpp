@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "tessera/config.hpp"
-#include "tessera/detail/sort.hpp"
 #include "tessera/tensor/arena.hpp"
 
 namespace tessera {
@@ -45,13 +44,13 @@ struct IntervalPlan {
 /// Places every interval so that no two that meet in time overlap in memory: largest first, each at the
 /// lowest multiple of `alignment` in the tightest gap that holds it. Deterministic; O(n^2) in the number of
 /// intervals.
-TESSERA_COLD inline IntervalPlan plan_intervals(std::vector<Interval> const& intervals,
-                                                std::int64_t alignment = arena_alignment) {
+inline IntervalPlan plan_intervals(std::vector<Interval> const& intervals,
+                                   std::int64_t alignment = arena_alignment) {
   IntervalPlan plan{std::vector<std::int64_t>(intervals.size(), -1)};
   std::vector<std::size_t> order;
   for (std::size_t index = 0; index < intervals.size(); ++index)
     if (intervals[index].used()) order.push_back(index);
-  detail::sort_indices(order, [&](std::size_t a, std::size_t b) TESSERA_COLD {
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     return intervals[a].bytes != intervals[b].bytes ? intervals[a].bytes > intervals[b].bytes : a < b;
   });
 

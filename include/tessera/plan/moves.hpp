@@ -37,9 +37,8 @@ namespace detail {
 
 /// The moves over ranks from `from` towards `to`, on the device. Ordered sums ignore the mesh: a summand of
 /// every rank goes to each that has the part, one rank after another.
-TESSERA_COLD inline void go_over_ranks(std::vector<Hop>& hops, Sharding from, Sharding to,
-                                       Roads const& roads) {
-  auto const go = [&](Move move, Sharding after, Group group) TESSERA_COLD {
+inline void go_over_ranks(std::vector<Hop>& hops, Sharding from, Sharding to, Roads const& roads) {
+  auto const go = [&](Move move, Sharding after, Group group) {
     hops.push_back({move, {after, Tier::device}, group});
   };
   Group const row = roads.replicas > 1 ? Group::shards : Group::all;
@@ -74,9 +73,9 @@ TESSERA_COLD inline void go_over_ranks(std::vector<Hop>& hops, Sharding from, Sh
 ///   replicated to others      nothing: every rank has its part
 /// With several replicas, sums into shards are a reduce_scatter within the row and an all_reduce of the
 /// column, and shards come together within the row.
-TESSERA_COLD inline std::vector<Hop> moves_between(Placement from, Placement to, Roads const& roads) {
+inline std::vector<Hop> moves_between(Placement from, Placement to, Roads const& roads) {
   std::vector<Hop> hops;
-  auto const copy = [&](Sharding over, Tier tier) TESSERA_COLD {
+  auto const copy = [&](Sharding over, Tier tier) {
     while (from.tier != tier) {
       int const at = static_cast<int>(from.tier);
       from = {over, static_cast<Tier>(from.tier < tier ? at + 1 : at - 1)};

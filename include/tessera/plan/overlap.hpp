@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "tessera/config.hpp"
-#include "tessera/detail/sort.hpp"
 #include "tessera/plan/schedule.hpp"
 
 namespace tessera {
@@ -24,8 +24,8 @@ enum class Part { fetches, brings, begins, belongs, lags, carries_on };
 /// Reorders the entries [begin, end): what brings something for work j comes before work j - k, what fetches
 /// it before what work j - 2k waits for, what lags after work j + lag, and what carries on from it after work
 /// j + lag + k. Works stay in order, and so do the entries of a kind between two of them.
-TESSERA_COLD inline void skew(std::vector<Entry>& entries, std::size_t begin, std::size_t end, int k, int lag,
-                              Part (*part_of)(Entry const&)) {
+inline void skew(std::vector<Entry>& entries, std::size_t begin, std::size_t end, int k, int lag,
+                 Part (*part_of)(Entry const&)) {
   int works = 0;
   for (std::size_t at = begin; at < end; ++at) works += part_of(entries[at]) == Part::begins;
   std::vector<int> places;  // of each entry; a work has four
@@ -39,14 +39,15 @@ TESSERA_COLD inline void skew(std::vector<Entry>& entries, std::size_t begin, st
                      : part == Part::lags && lag > 0 ? 4 * std::min(work + lag, works - 1) + 3
                                                      : 4 * work + 2);
   }
+  std::vector<std::size_t> order(places.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, {}, [&](std::size_t at) { return places[at]; });
   std::vector<Entry> sorted;
-  for (std::size_t const at :
-       sorted_indices(places.size(), [&](std::size_t a, std::size_t b) { return places[a] < places[b]; }))
-    sorted.push_back(std::move(entries[begin + at]));
+  for (std::size_t const at : order) sorted.push_back(std::move(entries[begin + at]));
   for (std::size_t at = begin; at < end; ++at) entries[at] = std::move(sorted[at - begin]);
 }
 
-TESSERA_COLD inline Part part_in_micro_batch(Entry const& entry) {
+inline Part part_in_micro_batch(Entry const& entry) {
   switch (entry.verb) {
     case Verb::acquire:  // a read takes as long as units, and its copy to the device waits for it
       return entry.lane == Lane::disk ? Part::fetches : Part::brings;
@@ -91,7 +92,7 @@ inline Part part_in_update(Entry const& entry) {
 /// sums, run that many units behind those of inputs, in the lane of gradients, where they fill what those
 /// leave of the device; about as many units more of what backward passes keep. Entries stay in their
 /// micro-batch, and the values do not change. Both 0: the list as it is; prefetch without moves, too.
-TESSERA_COLD inline void overlap(Schedule& schedule, int prefetch, int weight_lag) {
+inline void overlap(Schedule& schedule, int prefetch, int weight_lag) {
   auto& entries = schedule.entries;
   bool moves = false;
   for (Entry const& entry : entries) moves = moves || (entry.move != Move::none && entry.unit >= 0);
@@ -114,7 +115,7 @@ TESSERA_COLD inline void overlap(Schedule& schedule, int prefetch, int weight_la
         Entry& entry = entries[at];
         if (entry.verb == Verb::reduce) arrived.push_back(entry.to);
         if (entry.verb != Verb::fold || entry.lane != Lane::compute) continue;
-        if (prefetch > 0 && detail::contains(arrived, entry.from))
+        if (prefetch > 0 && std::ranges::count(arrived, entry.from) > 0)
           entry.lane = Lane::communication;
         else if (weight_lag > 0)
           entry.lane = Lane::gradients;

@@ -23,7 +23,7 @@ namespace detail {
 /// When the buffers of a list live that do not persist, as places in the list: in each micro-batch from the
 /// first to the last entry that touches them. What comes after the micro-batches belongs to the last one. A
 /// life that goes on as the body begins anew is one up to the body's end and one from its beginning.
-TESSERA_COLD inline std::vector<Interval> lives_of(Program const& program) {
+inline std::vector<Interval> lives_of(Program const& program) {
   Schedule const& schedule = program.schedule;
   struct Life {
     std::int64_t first = -1, last = -1;  // turns
@@ -33,8 +33,8 @@ TESSERA_COLD inline std::vector<Interval> lives_of(Program const& program) {
   auto const open = std::make_unique<Life[]>(count);
   std::vector<Interval> lives(count);
   int const body = schedule.body_end - schedule.body_begin;
-  auto const place = [&](std::int64_t turn) TESSERA_COLD { return schedule.turn(turn, steady_times).index; };
-  auto const close = [&](std::size_t buffer) TESSERA_COLD {
+  auto const place = [&](std::int64_t turn) { return schedule.turn(turn, steady_times).index; };
+  auto const close = [&](std::size_t buffer) {
     Interval& all = lives[buffer];
     for (std::int64_t begin = open[buffer].first; begin <= open[buffer].last;) {
       std::int64_t end = open[buffer].last + 1;
@@ -88,7 +88,7 @@ inline std::int64_t alignment_of(Program const& program, Tier tier) {
 }
 
 /// Gives every buffer its offset, and each tier its bytes. The moves of a bucket are under way together.
-TESSERA_COLD inline void place_buffers(Program& program) {
+inline void place_buffers(Program& program) {
   auto& buffers = program.buffers;
   std::array<std::int64_t, tier_count> alignment{};
   for (std::size_t at = 0; at < tier_count; ++at)
@@ -121,7 +121,7 @@ TESSERA_COLD inline void place_buffers(Program& program) {
 
 /// For each buffer the others that have some of its bytes at another time, where not one lane alone touches
 /// both.
-TESSERA_COLD inline std::vector<std::vector<int>> sharing_of(Program const& program) {
+inline std::vector<std::vector<int>> sharing_of(Program const& program) {
   auto const& buffers = program.buffers;
   std::vector<int> lanes(buffers.size());
   for (Entry const& entry : program.schedule.entries)
@@ -131,7 +131,7 @@ TESSERA_COLD inline std::vector<std::vector<int>> sharing_of(Program const& prog
   std::vector<std::size_t> placed;
   for (std::size_t index = 0; index < buffers.size(); ++index)
     if (!buffers[index].persistent && buffers[index].offset >= 0) placed.push_back(index);
-  sort_indices(placed, [&](std::size_t a, std::size_t b) TESSERA_COLD {
+  std::sort(placed.begin(), placed.end(), [&](std::size_t a, std::size_t b) {
     return buffers[a].tier != buffers[b].tier ? buffers[a].tier < buffers[b].tier
                                               : buffers[a].offset < buffers[b].offset;
   });

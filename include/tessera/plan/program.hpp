@@ -15,7 +15,6 @@
 
 #include "tessera/config.hpp"
 #include "tessera/core/place.hpp"
-#include "tessera/detail/sort.hpp"
 #include "tessera/nn/model.hpp"
 #include "tessera/plan/layout.hpp"
 #include "tessera/plan/moves.hpp"
@@ -41,7 +40,7 @@ class Generator {
 
   /// All micro-batches but the last are one body: what differs in the first is that nothing was before it.
   /// Not `whole`: the last micro-batch alone, without waits. It has every buffer at its place.
-  TESSERA_COLD Program run(bool whole) {
+  Program run(bool whole) {
     int const micro_batches = training_ ? plan_.shape.accumulation : 1;
     Schedule& schedule = program_.schedule;
     if (whole && micro_batches > 1) {
@@ -78,7 +77,7 @@ class Generator {
     int into = -1;
   };
 
-  TESSERA_COLD void micro_batch(int number, bool last) {
+  void micro_batch(int number, bool last) {
     micro_ = number;
     last_ = last;
     std::size_t const flats = plan_.flats().size();
@@ -101,11 +100,11 @@ class Generator {
   bool several() const { return plan_.shape.world > 1; }
 
   /// One place that lists grow in.
-  TESSERA_COLD static void add(List& list, int buffer) { list.push_back(buffer); }
+  static void add(List& list, int buffer) { list.push_back(buffer); }
 
   // Entries.
 
-  TESSERA_COLD Entry& emit(Verb verb, Flat of, Lane lane, List reads, List writes) {
+  Entry& emit(Verb verb, Flat of, Lane lane, List reads, List writes) {
     Entry entry;
     entry.verb = verb;
     entry.unit = of.unit;
@@ -118,7 +117,7 @@ class Generator {
     return program_.schedule.entries.back();
   }
   /// Work of this rank on state, where that lies.
-  TESSERA_COLD void work(Verb verb, Flat of, int from, int to, Range part, List reads, List writes) {
+  void work(Verb verb, Flat of, int from, int to, Range part, List reads, List writes) {
     Lane const lane = buffers_[to].tier == Tier::device ? Lane::compute : Lane::host;
     add(reads, from);
     add(writes, to);
@@ -127,8 +126,8 @@ class Generator {
     entry.to = to;
     entry.part = part;
   }
-  TESSERA_COLD void move(Verb verb, Move move, Flat of, int from, int to, Range part,
-                         Group group = Group::all, int bucket = -1) {
+  void move(Verb verb, Move move, Flat of, int from, int to, Range part, Group group = Group::all,
+            int bucket = -1) {
     Tier const here = buffers_[from].tier, there = buffers_[to].tier;
     bool const ahead = verb == Verb::acquire && plan_.shape.channels > 1;
     Lane const lane = move == Move::copy ? lane_between(here, there)
@@ -153,7 +152,7 @@ class Generator {
   /// The one way in which state travels: a chain of moves, each to `into` where that is on the tier and has
   /// the room, in place where it can be, else to a buffer of kind `passing`. Loads that lie alike travel side
   /// by side, each move over ranks of theirs in one bucket. They then hold their values where those are.
-  TESSERA_COLD void carry(Verb verb, std::span<Load> loads, Placement const& to, Kind passing) {
+  void carry(Verb verb, std::span<Load> loads, Placement const& to, Kind passing) {
     Placement const from = loads.front().values.lies;
     std::vector<Hop> const hops = moves_between(from, to, {ordered(), plan_.shape.replicas});
     for (Hop const& hop : hops) {
@@ -175,20 +174,19 @@ class Generator {
     }
   }
   /// The same for one unit; returns the buffer that then holds the values.
-  TESSERA_COLD int carry(Verb verb, Flat of, Values values, Placement const& to, Kind passing,
-                         int into = -1) {
+  int carry(Verb verb, Flat of, Values values, Placement const& to, Kind passing, int into = -1) {
     Load load{of, values, into};
     carry(verb, {&load, 1}, to, passing);
     return load.values.buffer;
   }
   /// Where a hop of a load ends. A broadcast works in place: the values come there first.
-  TESSERA_COLD int stop_of(Verb verb, Load& load, Hop const& hop, bool last, Kind passing) {
+  int stop_of(Verb verb, Load& load, Hop const& hop, bool last, Kind passing) {
     auto& [of, values, into] = load;
     Buffer const here = buffers_[values.buffer];
     bool const summands =
         hop.move == Move::all_to_all || (hop.move == Move::gather && values.lies.over == Sharding::partial);
     int const pieces = summands ? plan_.shape.world : here.pieces;
-    auto const fits = [&](int buffer) TESSERA_COLD {
+    auto const fits = [&](int buffer) {
       return pieces == 1 && buffer >= 0 && buffers_[buffer].tier == hop.after.tier &&
              holds(buffers_[buffer].over, hop.after.over);
     };
@@ -214,18 +212,18 @@ class Generator {
     return move == Move::broadcast ? Range{0, plan_.flat(of).padded} : plan_.held(over, of);
   }
 
-  TESSERA_COLD void acquire(Flat of) {
+  void acquire(Flat of) {
     if (rows().parameters == Placement{}) return;
-    if (contains(acquired_, of)) return;
+    if (std::ranges::count(acquired_, of) > 0) return;
     acquired_.push_back(of);
     ++acquisitions_[static_cast<std::size_t>(plan_.flat(of).number)];
     carry(Verb::acquire, of, {buffers_.parameters(of), rows().parameters}, {}, Kind::transit, weights(of));
   }
 
-  TESSERA_COLD void release(Flats const& needed) {
+  void release(Flats const& needed) {
     Flats kept;
     for (Flat const owner : acquired_)
-      if (contains(needed, owner))
+      if (std::ranges::count(needed, owner) > 0)
         kept.push_back(owner);
       else
         emit(Verb::release, owner, Lane::compute, {weights(owner)}, {});
@@ -233,13 +231,13 @@ class Generator {
   }
 
   /// What the compute entries read. Each acquisition of a micro-batch has a buffer of its own life.
-  TESSERA_COLD int weights(Flat of) {
+  int weights(Flat of) {
     if (rows().parameters == Placement{}) return buffers_.parameters(of);
     return buffers_.room(Kind::gathered, of, acquisitions_[static_cast<std::size_t>(plan_.flat(of).number)],
                          types().parameter, {});
   }
 
-  TESSERA_COLD void compute(Work const& work, Flats const& read) {
+  void compute(Work const& work, Flats const& read) {
     int const unit = work.unit, segment = work.segment;
     UnitSpec const& spec = plan_.unit(unit);
     bool const last_unit = unit + 1 == units(), last_segment = segment + 1 == spec.segments();
@@ -306,7 +304,7 @@ class Generator {
   }
 
   /// What a segment left comes to lie as the next one wants it, in place; its sums have any order.
-  TESSERA_COLD void cross(Work const& work, int boundary, int buffer, Sharding from, Sharding to) {
+  void cross(Work const& work, int boundary, int buffer, Sharding from, Sharding to) {
     for (Hop const& hop : moves_between({from, Tier::device}, {to, Tier::device}, {})) {
       move(Verb::cross, hop.move, work.unit, buffer, buffer, buffers_[buffer].range, Group::tensor);
       program_.schedule.entries.back().segment = boundary;
@@ -319,7 +317,7 @@ class Generator {
   }
 
   /// A unit's contribution is complete: it joins the open bucket, and a full bucket travels.
-  TESSERA_COLD void finish_contribution(int unit) {
+  void finish_contribution(int unit) {
     for (Flat const of : plan_.flats(unit)) {
       if (!plan_.flat(of).trainable) continue;
       bucket_.push_back(of);
@@ -334,7 +332,7 @@ class Generator {
   /// Contributions travel to where the gradient is summed, those of a bucket together. Values in host memory
   /// are not read once more for their norm: it is taken in the last fold, or on the device before they go
   /// down.
-  TESSERA_COLD void add_to_gradients(Flats const& members) {
+  void add_to_gradients(Flats const& members) {
     Placement const meets = plan_.summed();
     Placement const made{several() ? Sharding::partial : Sharding::replicated, Tier::device};
     int const partials = buffers_.partials();
@@ -367,7 +365,7 @@ class Generator {
   }
 
   /// The end of the gradient: its norms, what every rank found, and the decision.
-  TESSERA_COLD void norms() {
+  void norms() {
     int const partials = buffers_.partials();
     Range const all = buffers_[partials].range;
     if (rows().gradients.tier == Tier::device)
@@ -383,7 +381,7 @@ class Generator {
 
   /// The optimizer works where its moments lie, on the host where that is a disk: what it needs comes there,
   /// and what it made goes back to where it is kept.
-  TESSERA_COLD void update(Flat of) {
+  void update(Flat of) {
     Placement const at = plan_.working();
     int const kept = buffers_.parameters(of), master = buffers_.master(of);
     bool const apart = !plan_.weights_are_master();

@@ -163,7 +163,7 @@ struct Footprint {
 inline Footprint footprint(UnitLister const& units, RecipeTable const& recipe, StepShape shape,
                            StepPlan const* root = nullptr) {
   Footprint sum;
-  auto const add = [&](StepPlan const& plan, std::int64_t ranks) TESSERA_COLD {
+  auto const add = [&](StepPlan const& plan, std::int64_t ranks) {
     std::int64_t const on_device = plan.arena_bytes[static_cast<std::size_t>(Tier::device)],
                        on_host = plan.arena_bytes[static_cast<std::size_t>(Tier::host)];
     sum.device = std::max(sum.device, on_device);
@@ -171,7 +171,7 @@ inline Footprint footprint(UnitLister const& units, RecipeTable const& recipe, S
     sum.nvme += ranks * plan.arena_bytes[static_cast<std::size_t>(Tier::nvme)];
     sum.total += ranks * (on_device + on_host);
   };
-  auto const plan_of = [&](int rank) TESSERA_COLD {
+  auto const plan_of = [&](int rank) {
     shape.rank = rank;
     return make_plan(units({shape.batch, shape.sequence}), recipe, shape, false);
   };
@@ -216,9 +216,8 @@ using ShareFunction = detail::FunctionRef<double(StepShape const&)>;
 /// The largest `field` of a shape, up to `most`, that fits. `share`: what the shape itself takes. Shares grow
 /// about in proportion, so that the next to try is where the line through the last two reaches 1. Every third
 /// time, and where there is no such line, it is twice the largest that fits, or the middle once one did not.
-TESSERA_COLD inline Largest largest_that_fits(StepShape shape, std::int64_t StepShape::*field, double share,
-                                              std::int64_t most, Deadline const& deadline,
-                                              ShareFunction const& share_of) {
+inline Largest largest_that_fits(StepShape shape, std::int64_t StepShape::*field, double share,
+                                 std::int64_t most, Deadline const& deadline, ShareFunction const& share_of) {
   struct Tried {
     double value, share;
   };
@@ -279,7 +278,7 @@ inline constexpr std::string_view stage_names[] = {"zs0", "zs1", "zs2", "zs3"};
 }  // namespace detail
 
 /// The recipe with the most sharding that goes with the rest of it, rebuilding all activations.
-TESSERA_COLD inline RecipeTable leanest_recipe(RecipeTable const& recipe, int world) {
+inline RecipeTable leanest_recipe(RecipeTable const& recipe, int world) {
   int const own_stage = std::max(recipe.stage, 0);
   for (int stage = world == 1 ? own_stage : 3; stage >= own_stage; --stage)
     for (std::string_view const recompute : {std::string_view("block"), recipe.names.recompute}) {
@@ -301,7 +300,7 @@ inline Advice advise(UnitLister const& units, RecipeTable const& recipe, StepSha
   Advice advice;
   Deadline const deadline(seconds), end(3.0 * seconds);
   int const own_stage = std::max(recipe.stage, 0), last_stage = shape.world == 1 ? own_stage : 3;
-  auto const try_with = [&](std::string_view offload, int stage, std::string_view recompute) TESSERA_COLD {
+  auto const try_with = [&](std::string_view offload, int stage, std::string_view recompute) {
     // Changes only three slots: the others may hold policies that have no name on the command line.
     RecipeTable candidate = recipe;
     if (stage != own_stage) detail::describe_known<slot::sharding>(candidate, detail::stage_names[stage]);
@@ -342,9 +341,8 @@ inline Advice advise(UnitLister const& units, RecipeTable const& recipe, StepSha
 /// Throws Error(out_of_memory) when the ranks of this process plan more than `limit`. The text holds the
 /// bytes of one rank by category, the nearest recipe that fits, and the largest batch and sequence that do,
 /// or those of the leanest recipe, as far as they are found in 2 s.
-TESSERA_COLD inline void refuse_if_too_big(UnitLister const& units, StepPlan const& plan,
-                                           RecipeTable const& recipe, MemoryLimit const& limit,
-                                           std::int64_t positions) {
+inline void refuse_if_too_big(UnitLister const& units, StepPlan const& plan, RecipeTable const& recipe,
+                              MemoryLimit const& limit, std::int64_t positions) {
   StepShape const& shape = plan.shape;
   Footprint const wanted = footprint(units, recipe, shape, shape.rank == 0 ? &plan : nullptr);
   if (wanted.within(limit)) return;
@@ -383,7 +381,7 @@ TESSERA_COLD inline void refuse_if_too_big(UnitLister const& units, StepPlan con
     text += advice.tried_all ? " no offload and no sharding or recompute fits at this batch"
                              : " the search for a recipe that fits takes longer; run the program plan";
   }
-  auto const add = [&](char const* which, Largest const& largest, char const* none) TESSERA_COLD {
+  auto const add = [&](char const* which, Largest const& largest, char const* none) {
     if (largest.value > 0)
       text += sentence({which, largest.text()});
     else if (largest.exact)

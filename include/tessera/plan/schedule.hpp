@@ -13,7 +13,6 @@
 
 #include "tessera/config.hpp"
 #include "tessera/core/operation.hpp"
-#include "tessera/detail/sort.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -244,7 +243,7 @@ inline int bucket_size(std::vector<Entry> const& entries, int index) {
 /// entry of its lane, or another of its waits, has waited for: without any one of the waits two entries would
 /// be in no order. The moves of a bucket are done when its last one is, which alone signals. The body's waits
 /// follow from its first times: see `steady_times`.
-TESSERA_COLD inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sharing) {
+inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sharing) {
   constexpr std::size_t lanes = lane_count;
   struct Latest {  // an entry of each lane, -1: none
     int of[lanes];
@@ -253,7 +252,7 @@ TESSERA_COLD inline void connect(Schedule& schedule, std::vector<std::vector<int
       for (int& entry : of) entry = -1;
     }
     int& operator[](std::size_t lane) { return of[lane]; }
-    TESSERA_COLD void join(Latest const& from) {
+    void join(Latest const& from) {
       for (std::size_t lane = 0; lane < lanes; ++lane) of[lane] = std::max(of[lane], from.of[lane]);
     }
   };
@@ -262,7 +261,7 @@ TESSERA_COLD inline void connect(Schedule& schedule, std::vector<std::vector<int
   Latest known[lanes];  // of each lane: what is done when its next entry begins
   auto& entries = schedule.entries;
   int const turns = static_cast<int>(schedule.turns(steady_times));
-  auto const entry_of = [&](int turn) TESSERA_COLD -> Entry& {
+  auto const entry_of = [&](int turn) -> Entry& {
     return entries[static_cast<std::size_t>(schedule.turn(turn, steady_times).index)];
   };
   auto const done = std::make_unique<Latest[]>(static_cast<std::size_t>(turns));  // when an entry is
@@ -287,7 +286,7 @@ TESSERA_COLD inline void connect(Schedule& schedule, std::vector<std::vector<int
       if (latest < 0) break;
       Entry& other = entry_of(latest);
       int const place = static_cast<int>(&other - entries.data());
-      if (!detail::contains(entry.waits, place)) entry.waits.push_back(place);
+      if (std::ranges::count(entry.waits, place) == 0) entry.waits.push_back(place);
       other.signals = true;
       known[own].join(done[static_cast<std::size_t>(latest)]);
     }
@@ -305,9 +304,9 @@ TESSERA_COLD inline void connect(Schedule& schedule, std::vector<std::vector<int
 /// A 64-bit FNV-1a hash of verbs, moves, buckets, units, micro-batches, lanes, buffers and repetitions: ranks
 /// compare it before step 1, and rows with equal hashes run the same program. Waits are left out: they follow
 /// from these and from where the buffers lie, which is not the same on all ranks where some own flat groups.
-TESSERA_COLD inline std::uint64_t hash_of(Schedule const& schedule) {
+inline std::uint64_t hash_of(Schedule const& schedule) {
   std::uint64_t hash = 14695981039346656037ull;
-  auto const mix = [&](std::int64_t value) TESSERA_COLD {
+  auto const mix = [&](std::int64_t value) {
     for (int byte = 0; byte < 8; ++byte) {
       hash ^= static_cast<std::uint64_t>(value >> (8 * byte)) & 0xffu;
       hash *= 1099511628211ull;

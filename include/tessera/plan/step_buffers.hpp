@@ -37,15 +37,15 @@ class StepBuffers {
   int gradient(Flat of) { return program_.find(plan_.gradient_kind(), of); }
   int master(Flat of) { return program_.find(plan_.master_kind(of), of); }
   /// All that the optimizer keeps.
-  TESSERA_COLD List moments(Flat of) {
+  List moments(Flat of) {
     List list(plan_.optimizer.size());
     for (std::size_t index = 0; index < list.size(); ++index)
       list[index] = program_.find(Kind::moments, of, static_cast<int>(index));
     return list;
   }
   /// Room for values of a flat group that lie so; `pieces` ranks' each.
-  TESSERA_COLD int room(Kind kind, Flat of, int index, DType type, Placement const& lies, int pieces = 1,
-                        std::int64_t block = 1) {
+  int room(Kind kind, Flat of, int index, DType type, Placement const& lies, int pieces = 1,
+           std::int64_t block = 1) {
     Range const range = plan_.held(lies.over, of);
     Buffer buffer{.kind = kind, .unit = of.unit, .flat = of.group, .index = index, .tier = lies.tier};
     buffer.type = type;
@@ -73,7 +73,7 @@ class StepBuffers {
 
   // ---- activations ----------------------------------------------------------------------------------------
 
-  TESSERA_COLD int activation(Kind kind, int unit, int index, Shape const& shape, bool statistic = false) {
+  int activation(Kind kind, int unit, int index, Shape const& shape, bool statistic = false) {
     DType const type = statistic ? plan_.recipe.types.accumulator : plan_.recipe.types.activation;
     return program_.add({.kind = kind,
                          .unit = unit,
@@ -101,7 +101,7 @@ class StepBuffers {
   /// Where a borrower leaves its gradient, nowhere for a frozen parameter's: the owner's contribution itself
   /// when the formats agree and it is the first to borrow, else a buffer of its own (and the first one's, to
   /// which it is added).
-  TESSERA_COLD List lent(int unit, int borrow) {
+  List lent(int unit, int borrow) {
     Borrow const& what = plan_.unit(unit).borrows[static_cast<std::size_t>(borrow)];
     if (!plan_.trains(what)) return {};
     std::int64_t const bytes =
@@ -110,7 +110,7 @@ class StepBuffers {
     auto const [first_unit, first_borrow] = first_backward_borrower(what);
     bool const first = first_unit == unit && first_borrow == borrow;
     bool const in_place = plan_.recipe.types.contribution == plan_.recipe.types.accumulator;
-    auto const own = [&](int by_unit, int by_borrow) TESSERA_COLD {
+    auto const own = [&](int by_unit, int by_borrow) {
       return program_.add({.kind = Kind::lent, .unit = by_unit, .index = by_borrow, .bytes = bytes});
     };
     List list;
@@ -121,7 +121,7 @@ class StepBuffers {
       list.push_back(own(first_unit, first_borrow));
     return list;
   }
-  TESSERA_COLD List lent_to_me(int owner) {
+  List lent_to_me(int owner) {
     List list;
     for (int unit = owner + 1; unit < plan_.units_count(); ++unit)
       for (int index = 0; index < static_cast<int>(plan_.unit(unit).borrows.size()); ++index)
@@ -134,7 +134,7 @@ class StepBuffers {
   static std::int64_t size(DType type) { return static_cast<std::int64_t>(size_of(type)); }
 
   /// The borrower whose backward runs first: the one in the last unit.
-  TESSERA_COLD std::pair<int, int> first_backward_borrower(Borrow const& what) const {
+  std::pair<int, int> first_backward_borrower(Borrow const& what) const {
     for (int unit = plan_.units_count() - 1; unit >= 0; --unit)
       for (std::size_t index = 0; index < plan_.unit(unit).borrows.size(); ++index) {
         Borrow const& other = plan_.unit(unit).borrows[index];
@@ -156,7 +156,7 @@ class StepBuffers {
   }
 
   /// These come first and are the same in both programs, so they get the same offsets.
-  TESSERA_COLD void add_persistent() {
+  void add_persistent() {
     DTypes const& types = plan_.recipe.types;
     PlacementTable const& rows = plan_.placement();
     StepShape const& shape = plan_.shape;
@@ -186,7 +186,7 @@ class StepBuffers {
     add_checkpoint_memory();
   }
 
-  TESSERA_COLD void add_checkpoint_memory() {
+  void add_checkpoint_memory() {
     if (plan_.shape.checkpoints == CheckpointMemory::none) return;
     keep_bytes(Kind::saving, DType::f32, SaveStaging::bytes, Tier::host);
     if (plan_.shape.checkpoints != CheckpointMemory::snapshot) return;
@@ -198,7 +198,7 @@ class StepBuffers {
     }
   }
   /// Room on the host for what this rank writes of a buffer of state.
-  TESSERA_COLD int copy_of(int buffer, int index) {
+  int copy_of(int buffer, int index) {
     Buffer copy = program_.at(buffer);
     copy.kind = Kind::snapshot;
     copy.index = index;

@@ -80,7 +80,7 @@ struct Program {
   std::array<std::int64_t, tier_count> arena_bytes{};       ///< by Tier: persistent and shared part together
 
   /// The index of a buffer, or -1.
-  TESSERA_NOINLINE int find(BufferKind kind, Flat of, int index = 0, int slot = 0) const {
+  int find(BufferKind kind, Flat of, int index = 0, int slot = 0) const {
     std::size_t const place = static_cast<std::size_t>(of.unit + 1);
     if (place < of_unit_.size())
       for (int const buffer : of_unit_[place]) {
@@ -99,7 +99,7 @@ struct Program {
            (entry.move == Move::copy || entry.verb == Verb::fold ? source.pieces : 1);
   }
 
-  TESSERA_COLD int add(Buffer const& buffer) {
+  int add(Buffer const& buffer) {
     int const found = find(buffer.kind, {buffer.unit, buffer.flat}, buffer.index, buffer.slot);
     if (found >= 0) return found;
     std::size_t const place = static_cast<std::size_t>(buffer.unit + 1);
@@ -140,7 +140,7 @@ struct StepPlan {
     return {unit, layout(unit).flat_of[static_cast<std::size_t>(parameter)]};
   }
   /// The flat groups of a unit; of all units, in order.
-  TESSERA_COLD std::vector<Flat> flats(int unit) const {
+  std::vector<Flat> flats(int unit) const {
     std::vector<Flat> list;
     for (int group = 0; group < static_cast<int>(layout(unit).flats.size()); ++group) {
       Flat const of{unit, group};
@@ -148,14 +148,14 @@ struct StepPlan {
     }
     return list;
   }
-  TESSERA_COLD std::vector<Flat> flats() const {
+  std::vector<Flat> flats() const {
     std::vector<Flat> list;
     for (int unit = 0; unit < units_count(); ++unit)
       for (Flat const of : flats(unit)) list.push_back(of);
     return list;
   }
   /// Those that have gradients and optimizer state, in order.
-  TESSERA_COLD std::vector<Flat> trainable() const {
+  std::vector<Flat> trainable() const {
     std::vector<Flat> list;
     for (Flat const of : flats())
       if (flat(of).trainable) list.push_back(of);
@@ -167,7 +167,7 @@ struct StepPlan {
   }
   bool trains(Borrow const& what) const { return flat(flat_of(what.unit, what.parameter)).trainable; }
   /// Whether a gradient of the unit's own or borrowed parameters is wanted.
-  TESSERA_COLD bool trains(int unit) const {
+  bool trains(int unit) const {
     for (FlatLayout const& own : layout(unit).flats)
       if (own.trainable) return true;
     for (Borrow const& borrow : this->unit(unit).borrows)
@@ -175,13 +175,13 @@ struct StepPlan {
     return false;
   }
   /// The first unit with a trainable parameter: where backward ends.
-  TESSERA_COLD int lowest_trainable() const {
+  int lowest_trainable() const {
     int unit = 0;
     while (unit < units_count() && !trains(unit)) ++unit;
     return unit;
   }
   /// Whether backward wants a tensor: not where it serves frozen parameters alone.
-  TESSERA_COLD bool wanted(int unit, ActivationSpec const& kept) const {
+  bool wanted(int unit, ActivationSpec const& kept) const {
     for (nn::Weight const of : kept.serves)
       if (trains(of.borrowed ? this->unit(unit).borrows[static_cast<std::size_t>(of.index)]
                              : Borrow{unit, of.index}))
@@ -255,7 +255,7 @@ struct StepPlan {
     return intersect(buffer.range, {shape.rank * share, (shape.rank + 1) * share});
   }
   /// Where the norm partials of each trainable flat group lie in the share of every rank.
-  TESSERA_COLD std::vector<NormRange> norm_ranges() const {
+  std::vector<NormRange> norm_ranges() const {
     std::vector<Flat> const flats = trainable();
     std::vector<NormRange> ranges(flats.size());
     std::int64_t offset = 0;

@@ -17,7 +17,7 @@ inline namespace v0 {
 namespace detail {
 
 /// Nothing where an engine can run it.
-TESSERA_COLD inline std::string unsupported_by_engines(RecipeTable const& recipe) {
+inline std::string unsupported_by_engines(RecipeTable const& recipe) {
   DTypes const& types = recipe.types;
   SlotNames const& names = recipe.names;
   if (!has_addresses(recipe.placement.gradients.tier))
@@ -48,14 +48,14 @@ TESSERA_COLD inline std::string unsupported_by_engines(RecipeTable const& recipe
 }  // namespace detail
 
 /// Why no engine can run a legal recipe, with the way out; nothing when one can.
-TESSERA_NOINLINE inline std::optional<std::string> unsupported_reason(RecipeTable const& recipe) {
+inline std::optional<std::string> unsupported_reason(RecipeTable const& recipe) {
   std::string reason = detail::unsupported_by_engines(recipe);
   if (reason.empty()) return std::nullopt;
   return reason;
 }
 
 /// Throws Error(unsupported) with the reason.
-TESSERA_COLD inline void check_supported(RecipeTable const& recipe) {
+inline void check_supported(RecipeTable const& recipe) {
   std::string const reason = detail::unsupported_by_engines(recipe);
   if (!reason.empty()) throw Error(ErrorKind::unsupported, reason);
 }

@@ -2,11 +2,11 @@
 // In which order a step computes: forward, what is rebuilt, backward, unit by unit and segment by segment.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <vector>
 
 #include "tessera/config.hpp"
-#include "tessera/detail/sort.hpp"
 #include "tessera/nn/model.hpp"
 #include "tessera/plan/schedule.hpp"
 #include "tessera/plan/step_plan.hpp"
@@ -35,7 +35,7 @@ class WorkOrder {
 
   /// Backward ends there, and nothing below it is kept.
   int lowest() const { return lowest_; }
-  TESSERA_COLD bool rebuilt(int unit) const {
+  bool rebuilt(int unit) const {
     switch (plan_.recipe.recompute) {
       case RecomputeKind::none:
       case RecomputeKind::gelu:
@@ -46,30 +46,30 @@ class WorkOrder {
     }
     return training_ && unit >= lowest_ && plan_.unit(unit).recomputable && !plan_.unit(unit).saved.empty();
   }
-  TESSERA_COLD bool drops(int unit, std::size_t saved) const {
+  bool drops(int unit, std::size_t saved) const {
     if (!training_ || unit < lowest_ || rebuilt(unit)) return true;
     return plan_.recipe.recompute == RecomputeKind::gelu && plan_.unit(unit).saved[saved].cheap;
   }
   /// The first of the units that are rebuilt together with `unit`: up to `recompute_every`.
-  TESSERA_COLD int rebuilt_from(int unit) const {
+  int rebuilt_from(int unit) const {
     int first = unit;
     while (first > 0 && rebuilt(first - 1)) --first;
     int const length = plan_.recipe.recompute == RecomputeKind::every ? plan_.shape.recompute_every : 1;
     return first + (unit - first) / length * length;
   }
-  TESSERA_COLD bool rebuilt_last(int unit) const {
+  bool rebuilt_last(int unit) const {
     return unit + 1 >= plan_.units_count() || !rebuilt(unit + 1) ||
            rebuilt_from(unit + 1) != rebuilt_from(unit);
   }
 
   /// Segments run in order forward, and the other way round backward. The weights of a unit stay from its
   /// first to its last.
-  TESSERA_COLD std::vector<Work> works() const {
+  std::vector<Work> works() const {
     std::vector<Work> works;
-    auto const add = [&](Verb verb, int unit, int segment, bool reads) TESSERA_COLD {
+    auto const add = [&](Verb verb, int unit, int segment, bool reads) {
       works.push_back({verb, unit, segment, reads});
     };
-    auto const run = [&](Verb verb, int unit) TESSERA_COLD {
+    auto const run = [&](Verb verb, int unit) {
       for (int segment = 0; segment < plan_.unit(unit).segments(); ++segment) add(verb, unit, segment, true);
     };
     for (int unit = 0; unit < plan_.units_count(); ++unit) run(Verb::forward, unit);
@@ -88,18 +88,18 @@ class WorkOrder {
     }
     return works;
   }
-  TESSERA_COLD std::vector<Flat> weights_of(Work const& work) const {
+  std::vector<Flat> weights_of(Work const& work) const {
     if (!work.reads_weights) return {};
     std::vector<Flat> list = plan_.flats(work.unit);
     for (Borrow const& borrow : plan_.unit(work.unit).borrows) {
       Flat const lent = plan_.flat_of(borrow.unit, borrow.parameter);
-      if (!contains(list, lent)) list.push_back(lent);
+      if (std::ranges::count(list, lent) == 0) list.push_back(lent);
     }
     return list;
   }
 
  private:
-  TESSERA_COLD bool drops_some(int unit, int segment) const {
+  bool drops_some(int unit, int segment) const {
     auto const& saved = plan_.unit(unit).saved;
     for (std::size_t index = 0; index < saved.size(); ++index)
       if (saved[index].segment == segment && drops(unit, index) && plan_.wanted(unit, saved[index]))

@@ -76,8 +76,8 @@ inline std::size_t edit_distance(std::string_view from, std::string_view to) {
   return row.back();
 }
 
-[[noreturn]] TESSERA_COLD inline void refuse_choice(std::string_view title, std::string_view text,
-                                                    std::span<std::string_view const> names) {
+[[noreturn]] inline void refuse_choice(std::string_view title, std::string_view text,
+                                       std::span<std::string_view const> names) {
   std::string_view nearest;
   std::size_t best = text.size() + 64;  // beyond any name
   std::string all;

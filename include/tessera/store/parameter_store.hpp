@@ -18,7 +18,6 @@
 
 #include "tessera/comm/communicator.hpp"
 #include "tessera/config.hpp"
-#include "tessera/detail/sort.hpp"
 #include "tessera/nn/init.hpp"
 #include "tessera/nn/model.hpp"
 #include "tessera/ops/convert.hpp"
@@ -63,8 +62,8 @@ class ParameterStore {
   using S = compute_t<T>;
   using Kind = BufferKind;
 
-  TESSERA_COLD ParameterStore(StepPlan const& plan, StepMemory<Place> const& memory, Context<Place>& context,
-                              comm::Transport& transport, StepRule const& rule)
+  ParameterStore(StepPlan const& plan, StepMemory<Place> const& memory, Context<Place>& context,
+                 comm::Transport& transport, StepRule const& rule)
       : plan_(plan), memory_(memory), context_(context), transport_(transport), rule_(rule) {
     std::vector<NormRange> const ranges = plan_.norm_ranges();
     int const world = plan_.shape.world;
@@ -179,13 +178,12 @@ class ParameterStore {
       for (int parameter = 0; parameter < static_cast<int>(plan_.unit(unit).parameters.size()); ++parameter)
         all.push_back(
             {&plan_.unit(unit).parameters[static_cast<std::size_t>(parameter)].name, unit, parameter});
-    auto const order = detail::sorted_indices(
-        all.size(), [&](std::size_t a, std::size_t b) { return *all[a].name < *all[b].name; });
+    std::sort(all.begin(), all.end(), [](Named const& a, Named const& b) { return *a.name < *b.name; });
     HostArena const room(SaveStaging::summed);
-    for (std::size_t const index : order) {
-      auto const parameter = static_cast<std::size_t>(all[index].parameter);
-      ParameterSpec const& spec = plan_.unit(all[index].unit).parameters[parameter];
-      Flat const of = plan_.flat_of(all[index].unit, all[index].parameter);
+    for (Named const& next : all) {
+      auto const parameter = static_cast<std::size_t>(next.parameter);
+      ParameterSpec const& spec = plan_.unit(next.unit).parameters[parameter];
+      Flat const of = plan_.flat_of(next.unit, next.parameter);
       Buffer const& master = state(plan_.master_kind(of), of);
       Range const lies = plan_.layout(of.unit).parameters[parameter];
       for (Range now{lies.begin, lies.begin}; now.end < lies.end; now.begin = now.end) {
@@ -212,7 +210,7 @@ class ParameterStore {
 
   /// "h.3.mlp.c_fc.weight": the parameter that holds an element of a trainable flat group, by its number
   /// among them, or the name of the group's unit.
-  TESSERA_COLD std::string name_at(std::int64_t normed, std::int64_t element) const {
+  std::string name_at(std::int64_t normed, std::int64_t element) const {
     for (Flat const of : plan_.trainable()) {
       if (plan_.flat(of).normed != normed) continue;
       UnitSpec const& unit = plan_.unit(of.unit);
@@ -240,7 +238,7 @@ class ParameterStore {
     return own;
   }
   /// The buffer of a kind that an entry names.
-  TESSERA_NOINLINE int operand(Entry const& entry, Kind kind, int index = 0) const {
+  int operand(Entry const& entry, Kind kind, int index = 0) const {
     for (auto const* list : {&entry.reads, &entry.writes})
       for (int const buffer : *list)
         if (plan_.train.at(buffer).kind == kind && plan_.train.at(buffer).index == index) return buffer;

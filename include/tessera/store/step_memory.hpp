@@ -27,7 +27,7 @@ template <class Place>
 class StepMemory {
  public:
   /// `file` has room for what the plan keeps in a file; null where it keeps nothing there.
-  TESSERA_COLD explicit StepMemory(StepPlan const& plan, std::unique_ptr<StateFile> file = nullptr)
+  explicit StepMemory(StepPlan const& plan, std::unique_ptr<StateFile> file = nullptr)
       : device_(plan.arena_bytes[static_cast<std::size_t>(Tier::device)]),
         host_(plan.arena_bytes[static_cast<std::size_t>(Tier::host)]),
         file_(std::move(file)),
@@ -37,7 +37,7 @@ class StepMemory {
     hand_out(plan);
   }
   /// The same addresses without memory, for what only records a plan's step; no buffer may be touched.
-  TESSERA_COLD static StepMemory without_memory(StepPlan const& plan) { return {plan, NoMemory()}; }
+  static StepMemory without_memory(StepPlan const& plan) { return {plan, NoMemory()}; }
 
   /// The addresses of all buffers of a program of the plan; null where a buffer is never used, or in the
   /// file.
@@ -133,7 +133,7 @@ class StepMemory {
 
  private:
   struct NoMemory {};
-  TESSERA_COLD StepMemory(StepPlan const& plan, NoMemory)
+  StepMemory(StepPlan const& plan, NoMemory)
       : addresses_{Arena<AddressSpace>(plan.arena_bytes[static_cast<std::size_t>(Tier::device)]),
                    Arena<AddressSpace>(plan.arena_bytes[static_cast<std::size_t>(Tier::host)])},
         evaluate_program_(&plan.evaluate),
@@ -146,13 +146,13 @@ class StepMemory {
   std::byte* address(Buffer const& buffer) const {
     return (buffer.tier == Tier::device ? device_.base() : host_.base()) + buffer.offset;
   }
-  TESSERA_COLD void hand_out(StepPlan const& plan) {
+  void hand_out(StepPlan const& plan) {
     for (std::size_t index = 0; index < train_.size(); ++index)
       train_[index] = hand_out(plan.train.buffers[index]);
     for (std::size_t index = 0; index < evaluate_.size(); ++index)
       evaluate_[index] = hand_out(plan.evaluate.buffers[index]);
   }
-  TESSERA_COLD std::byte* hand_out(Buffer const& buffer) {
+  std::byte* hand_out(Buffer const& buffer) {
     if (buffer.offset < 0 || !has_addresses(buffer.tier)) return nullptr;
     bool const on_device = buffer.tier == Tier::device;
     if (Arena<AddressSpace>& range = addresses_[on_device ? 0 : 1]; range.base())

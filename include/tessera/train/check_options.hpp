@@ -19,27 +19,27 @@ inline namespace v0 {
 namespace detail {
 
 /// Checks the numbers that belong together; throws Error(config) with the number and its range.
-TESSERA_COLD inline void check_options(TrainerOptions const& options, std::int64_t positions) {
-  auto const fail = [](std::initializer_list<Word> words) TESSERA_COLD {
+inline void check_options(TrainerOptions const& options, std::int64_t positions) {
+  auto const fail = [](std::initializer_list<Word> words) {
     throw_error(ErrorKind::config, {"options: ", sentence(words)});
   };
-  auto const text = [](double value) TESSERA_COLD {
+  auto const text = [](double value) {
     char digits[32];
     std::snprintf(digits, sizeof digits, "%g", value);
     return std::string(digits);
   };
   double const infinity = std::numeric_limits<double>::infinity();
-  auto const number = [&](char const* name, double value, double least, double below) TESSERA_COLD {
+  auto const number = [&](char const* name, double value, double least, double below) {
     if (!(value >= least && value < below))
       fail({name, " is ", text(value), "; it must be from ", text(least), " to below ",
             below < infinity ? text(below) : "infinity"});
   };
-  auto const count = [&](char const* name, std::int64_t value, std::int64_t least) TESSERA_COLD {
+  auto const count = [&](char const* name, std::int64_t value, std::int64_t least) {
     if (value < least) fail({name, " is ", value, "; it must be at least ", least});
     if (value > (std::int64_t{1} << 40))
       fail({name, " is ", value, ", beyond any machine; it must be at most 2^40"});
   };
-  auto const power_of_two = [&](char const* name, double value) TESSERA_COLD {
+  auto const power_of_two = [&](char const* name, double value) {
     int exponent = 0;
     if (!(value > 0.0 && value < infinity) || std::frexp(value, &exponent) != 0.5)
       fail({name, " is ", text(value), "; it must be a power of two"});

@@ -38,8 +38,8 @@ class Engine {
   /// Refuses what does not fit (Error(out_of_memory)) before anything is allocated; compares the schedule's
   /// hash over all ranks; fills the weights from the seed.
   /// `open` makes the file of a recipe that keeps state in one; null elsewhere.
-  TESSERA_COLD Engine(ErasedModel<Place, T> model, RecipeTable const& recipe, TrainerOptions const& options,
-                      comm::Transport& transport, OpenStateFile open = nullptr);
+  Engine(ErasedModel<Place, T> model, RecipeTable const& recipe, TrainerOptions const& options,
+         comm::Transport& transport, OpenStateFile open = nullptr);
 
   Engine(Engine const&) = delete;
   Engine& operator=(Engine const&) = delete;
@@ -161,7 +161,7 @@ class Engine {
   bool enqueue(Batch const& batch);
   Ticket begin_readback(StepReport begun);
   void read_back(Readback& readback);
-  TESSERA_COLD void begin_timing() {
+  void begin_timing() {
     if constexpr (slots > 0)
       for (auto const& readback : readbacks_)  // the events of one timed step serve the next
         if (readback && readback->engine) read_back(*readback);
@@ -171,8 +171,8 @@ class Engine {
   void abandon_readbacks();
   void rest() noexcept;
   void conclude(StepReport& report, StepState const& state) const;
-  [[noreturn]] TESSERA_COLD void diverge(StepReport const& report, StepState const& state) const;
-  TESSERA_COLD void give_up(char const* cause);
+  [[noreturn]] void diverge(StepReport const& report, StepState const& state) const;
+  void give_up(char const* cause);
 
   ErasedModel<Place, T> model_;
   TrainerOptions options_;
@@ -251,7 +251,7 @@ void Engine<Place, T>::set_state(StepState const& state) {
 template <class Place, class T>
 void Engine<Place, T>::check(Batch const& batch, int accumulation) const {
   StepShape const& shape = plan_.shape;
-  auto const fail = [&](char const* what, std::int64_t has, std::int64_t wants) TESSERA_COLD {
+  auto const fail = [&](char const* what, std::int64_t has, std::int64_t wants) {
     detail::throw_error(ErrorKind::usage,
                         {"batch: ", what, " is ", has, ", but this trainer was planned for ", wants,
                          "; make a trainer for each batch shape"},
@@ -273,7 +273,7 @@ void Engine<Place, T>::check(Batch const& batch, int accumulation) const {
   if (static_cast<std::int64_t>(batch.targets.size()) != elements)
     fail("the number of targets", static_cast<std::int64_t>(batch.targets.size()), elements);
   std::int64_t const vocabulary = model_.vocabulary;
-  auto const impossible = [&](char const* what, std::int64_t at, std::int32_t value) TESSERA_COLD {
+  auto const impossible = [&](char const* what, std::int64_t at, std::int32_t value) {
     detail::throw_error(ErrorKind::data,
                         {"batch: ", what, " ", at, " is ", value, ", but the model's vocabulary is ",
                          vocabulary, "; choose a larger vocabulary or other data"},

@@ -90,7 +90,7 @@ class Executor {
   }
 
   /// The buffer of a kind that this entry touches for a unit or one of its flat groups, or null.
-  TESSERA_NOINLINE std::byte* touched(Entry const& entry, Kind kind, Flat of, int index) const {
+  std::byte* touched(Entry const& entry, Kind kind, Flat of, int index) const {
     for (auto const* list : {&entry.reads, &entry.writes})
       for (int const buffer : *list) {
         Buffer const& about = program_.at(buffer);
@@ -113,13 +113,13 @@ class Executor {
     return base ? Tensor<U, Place>{reinterpret_cast<U*>(base) + begin, shape_of(what)} : Tensor<U, Place>{};
   }
   /// A weight as this entry may read it: empty outside an acquired region.
-  TESSERA_COLD Tensor<T const, Place> weight(Entry const& entry, Borrow const& what) const {
+  Tensor<T const, Place> weight(Entry const& entry, Borrow const& what) const {
     Flat const of = plan_.flat_of(what.unit, what.parameter);
     std::byte* const gathered = touched(entry, Kind::gathered, of, -1);
     return view_of<T const>(gathered ? gathered : touched(entry, Kind::parameters, of, -1), what);
   }
 
-  TESSERA_COLD void bind(Pass<Place, T>& pass, Entry const& entry) {
+  void bind(Pass<Place, T>& pass, Entry const& entry) {
     int const unit = entry.unit;
     UnitSpec const& spec = plan_.unit(unit);
     pass.training = training() && unit >= plan_.lowest_trainable();
@@ -147,7 +147,7 @@ class Executor {
     pass.output_gradient = tensor<T const>(touched(entry, Kind::output_gradient, unit, 0), spec.output);
 
     auto const activations = [&](std::vector<ActivationSpec> const& specs, Kind kind, auto& values,
-                                 auto& statistics) TESSERA_COLD {
+                                 auto& statistics) {
       values = std::vector<Tensor<T, Place>>(specs.size());
       statistics = std::vector<Tensor<S, Place>>(specs.size());
       for (std::size_t index = 0; index < specs.size(); ++index) {
@@ -170,7 +170,7 @@ class Executor {
     if (entry.verb == Verb::backward_weight) bind_gradients(pass, entry);
   }
 
-  TESSERA_COLD void bind_gradients(Pass<Place, T>& pass, Entry const& entry) {
+  void bind_gradients(Pass<Place, T>& pass, Entry const& entry) {
     int const unit = entry.unit;
     UnitSpec const& spec = plan_.unit(unit);
     pass.lent = std::vector<Tensor<S, Place>>(spec.borrows.size());

@@ -68,7 +68,7 @@ StepShape step_shape(TrainerOptions const& options, int rank, int world, DType p
 
 /// What the ranks of this process may plan on the host and on disk: what the options say, or what is free
 /// now.
-TESSERA_COLD inline MemoryLimit memory_limit_beside_devices(TrainerOptions const& options) {
+inline MemoryLimit memory_limit_beside_devices(TrainerOptions const& options) {
   MemoryLimit found{.host = options.host_memory_limit};
   if (found.host == 0) found.host = HostMemory::available();
   std::int64_t const free = options.nvme_directory.empty() ? -1 : detail::free_bytes(options.nvme_directory);
@@ -91,7 +91,7 @@ MemoryLimit memory_limit(TrainerOptions const& options) {
 namespace detail {
 
 /// What a recipe and the options say of adapters, where they disagree.
-TESSERA_COLD inline void check_adapters(RecipeTable const& recipe, LoraOptions const& lora) {
+inline void check_adapters(RecipeTable const& recipe, LoraOptions const& lora) {
   bool const has = recipe.adapters == AdapterKind::lora;
   if (has == bool(lora)) return;
   throw_error(
@@ -104,8 +104,8 @@ TESSERA_COLD inline void check_adapters(RecipeTable const& recipe, LoraOptions c
 
 /// The model with the adapters that the options name, and without the gradients of what they freeze.
 template <class Place, class T>
-TESSERA_COLD ErasedModel<Place, T> trained_by(ErasedModel<Place, T> model, RecipeTable const& recipe,
-                                              TrainerOptions const& options) {
+ErasedModel<Place, T> trained_by(ErasedModel<Place, T> model, RecipeTable const& recipe,
+                                 TrainerOptions const& options) {
   check_adapters(recipe, options.lora);
   if (options.lora) model.units = model.functions.adapting->add(std::move(model.units), options.lora);
   model.units = freezing(std::move(model.units), options.freeze);
@@ -120,7 +120,7 @@ int select_device(int device) {
 }
 
 /// What engines cannot do with a model's segments. `without_segment`: its function that takes none, or null.
-TESSERA_COLD inline void check_segments(std::vector<UnitSpec> const& units, char const* without_segment) {
+inline void check_segments(std::vector<UnitSpec> const& units, char const* without_segment) {
   for (UnitSpec const& unit : units) {
     if (unit.segments() > 1 && without_segment)
       throw_error(ErrorKind::config,
@@ -139,9 +139,8 @@ TESSERA_COLD inline void check_segments(std::vector<UnitSpec> const& units, char
 }
 
 template <class Place, class T>
-TESSERA_COLD StepPlan checked_plan(ErasedModel<Place, T> const& model, RecipeTable const& recipe,
-                                   TrainerOptions const& options, comm::Transport& transport,
-                                   OpenStateFile open) {
+StepPlan checked_plan(ErasedModel<Place, T> const& model, RecipeTable const& recipe,
+                      TrainerOptions const& options, comm::Transport& transport, OpenStateFile open) {
   check_supported(recipe);
   if (uses_files(recipe.placement) && options.nvme_directory.empty())
     throw_error(ErrorKind::config, {"options: offload ", recipe.names.offload,
@@ -185,7 +184,7 @@ std::span<std::byte> workspace_of(StepPlan const& plan, StepMemory<Place> const&
 }
 
 /// A hash of every number that must be the same on all ranks and is not in the schedule.
-TESSERA_COLD inline std::uint64_t hash_of_numbers(TrainerOptions const& options, StepPlan const& plan) {
+inline std::uint64_t hash_of_numbers(TrainerOptions const& options, StepPlan const& plan) {
   std::uint64_t hash = 14695981039346656037ull;
   auto const mix = [&](auto value) {
     std::uint64_t bits = 0;

@@ -154,7 +154,7 @@ class BasicTrainer : public rules<Recipe> {
   static constexpr bool has_adapters =
       !std::is_null_pointer_v<decltype(adapter_functions<policy_t<recipe_type, slot::adapters>, Place, T>)>;
 
-  TESSERA_NOINLINE void start() {
+  void start() {
     detail::check_options(options_, model_->positions());
     engine_ = std::make_unique<Engine<Place, T>>(detail::erase<Place, T>(model_, adapting), recipe, options_,
                                                  comm_.transport(), open_state_file<FilePlace>);

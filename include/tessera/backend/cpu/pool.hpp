@@ -69,7 +69,7 @@ class ThreadPool {
     workers_.reserve(static_cast<std::size_t>(threads_ - 1));
   }
 
-  TESSERA_COLD void start() {
+  void start() {
     try {
       for (int worker = 1; worker < threads_; ++worker)
         workers_.push_back(std::thread([this, worker] { serve(worker); }));
