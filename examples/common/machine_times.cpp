@@ -302,10 +302,11 @@ std::vector<double> fitted_to(double seconds, StepPlan const& plan, std::vector<
   return scaled(most);
 }
 
-std::optional<PredictedStep> MachineTimes::step(StepPlan const& plan, std::vector<Cost> const& costs,
+std::optional<PredictedStep> MachineTimes::step(StepPlan const& plan, std::vector<Cost> const& entry_costs,
                                                 std::string* unknown) const {
   Schedule const& schedule = plan.train.schedule;
   std::string_view const precision = plan.recipe.names.precision;
+  std::vector<Cost> const costs = joined(schedule, entry_costs);
   PredictedStep step;
   std::vector<double> took(schedule.entries.size());
   for (std::size_t index = 0; index < took.size();) {

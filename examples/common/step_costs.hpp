@@ -2,6 +2,7 @@
 // What each entry of a step computes, reads and carries, as its operations say.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <string>
 #include <vector>
@@ -29,6 +30,13 @@ using RecordedStep = std::function<void(Recorder& recorder, StepObserver const& 
 
 /// The costs of the entries of the training schedule, in its order.
 std::vector<Cost> costs_of(RecordedStep const& record);
+
+/// For each entry the one whose work it completes: sum_losses, add_tied and clear_gaps follow a forward or a
+/// backward_weight of their unit. All others complete themselves. Times of machines are of these together.
+std::vector<std::size_t> completed_by(Schedule const& schedule);
+
+/// The costs with each entry's added to the one that it completes; what follows costs nothing then.
+std::vector<Cost> joined(Schedule const& schedule, std::vector<Cost> costs);
 
 }  // namespace cli
 }  // namespace v0

@@ -80,7 +80,10 @@ std::string rate(std::optional<double> const& per_second) {
 int phase_of(Verb verb) {
   switch (verb) {
     case Verb::forward:
+    case Verb::sum_losses:
       return 0;
+    case Verb::add_tied:
+    case Verb::clear_gaps:
     case Verb::recompute:
     case Verb::restore:
     case Verb::backward_input:

@@ -130,7 +130,7 @@ class Collected {
   /// median. There events between entries hold up what they time, so that times are fitted to the
   /// `undisturbed` seconds of a step without. Of a training with state on a disk only moves are taken: what
   /// else it does waits for the disk's threads, and others time it alone.
-  void add(std::string const& precision, int ranks, std::vector<cli::Cost> const& costs,
+  void add(std::string const& precision, int ranks, std::vector<cli::Cost> const& entry_costs,
            cli::RankTimes const& timed, StepPlan const& plan, std::optional<double> undisturbed) {
     bool const clocks_vary = plan.recipe.device != Cpu::name;
     bool const on_disk = uses_files(plan.recipe.placement);
@@ -145,6 +145,10 @@ class Collected {
     for (cli::TimedTurn const& turn : chosen.turns)
       took[static_cast<std::size_t>(turn.entry)] = static_cast<double>(turn.ran.size()) * 1e-9;
     if (undisturbed) took = cli::fitted_to(*undisturbed, plan, took);
+    std::vector<cli::Cost> const costs = cli::joined(schedule, entry_costs);
+    std::vector<std::size_t> const leaders = cli::completed_by(schedule);
+    for (std::size_t at = 0; at < took.size(); ++at)
+      if (leaders[at] != at) took[leaders[at]] += took[at];
     std::map<Key, std::pair<double, double>> sums;  // seconds and entries
     for (std::size_t at = 0; at < took.size(); ++at) {
       cli::Cost const& cost = costs[at];

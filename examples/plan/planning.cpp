@@ -109,7 +109,7 @@ Planned plan_point(Point const& point, TrainerOptions const& options, MemoryLimi
 
 std::string schedule_text(Point const& point, TrainerOptions const& options) {
   StepPlan const plan = plan_of(point, options);
-  return listing(plan, plan.train);
+  return table_text(plan) + "\n" + listing(plan, plan.train);
 }
 
 std::string family(Point const& point) {

@@ -71,6 +71,7 @@
 #include "tessera/plan/schedule.hpp"
 #include "tessera/plan/step_buffers.hpp"
 #include "tessera/plan/step_plan.hpp"
+#include "tessera/plan/step_table.hpp"
 #include "tessera/plan/support.hpp"
 #include "tessera/plan/work_order.hpp"
 #include "tessera/policy/adapters.hpp"

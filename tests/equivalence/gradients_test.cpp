@@ -33,9 +33,9 @@ Gradients gradients_of(T& trainer, Batch const& batch, StepReport* report = null
   Gradients all(static_cast<std::size_t>(trainer.plan().units_count()));
   trainer.observe([&](StepPlan const& plan, Entry const& entry, std::span<std::byte* const> buffers) {
     if (entry.verb != Verb::norm || entry.unit < 0) return;
-    REQUIRE(plan.gradient_type() == DType::f64);
+    REQUIRE(plan.table.gradient.type == DType::f64);
     auto const* const from = reinterpret_cast<double const*>(
-        buffers[static_cast<std::size_t>(plan.train.find(plan.gradient_kind(), entry.unit))]);
+        buffers[static_cast<std::size_t>(plan.train.find(plan.table.gradient.kind, entry.unit))]);
     all[static_cast<std::size_t>(entry.unit)].assign(from, from + plan.flat({entry.unit, entry.flat}).padded);
   });
   StepReport const done = trainer.step(batch);

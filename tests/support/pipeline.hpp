@@ -132,8 +132,9 @@ class StageGenerator {
     entry.verb = verb;
     entry.unit = unit;
     entry.micro_batch = micro;
-    entry.reads = std::move(reads);
-    entry.writes = std::move(writes);
+    // No engine runs the list: roles of computations are not told apart.
+    for (int const buffer : reads) entry.operands.push_back({Role::source, Access::read, buffer});
+    for (int const buffer : writes) entry.operands.push_back({Role::target, Access::write, buffer});
     plan_.train.schedule.entries.push_back(std::move(entry));
     return plan_.train.schedule.entries.back();
   }
@@ -144,7 +145,6 @@ class StageGenerator {
     entry.move = move;
     entry.group = with;
     entry.lane = Lane::communication;
-    entry.from = entry.to = buffer;
     entry.part = plan_.train.at(buffer).range;
   }
 
@@ -179,10 +179,9 @@ class StageGenerator {
       for (int const buffer : left_for_weights(unit)) reads.push_back(buffer);
       work(Verb::backward_weight, unit, micro, std::move(reads),
            {contribution(unit), state(BufferKind::workspace, -1)});
-      Entry& fold =
-          work(Verb::fold, unit, micro, {contribution(unit)}, {state(BufferKind::accumulator, unit)});
-      fold.from = contribution(unit);
-      fold.to = state(BufferKind::accumulator, unit);
+      work(Verb::fold, unit, micro, {contribution(unit)}, {state(BufferKind::accumulator, unit)})
+          .operands.back()
+          .role = Role::gradient;
     }
     if (begin_ > 0) cross(Move::send, Group::previous, begin_ - 1, micro, output_gradient(begin_ - 1, micro));
   }

@@ -80,7 +80,8 @@ TEST_CASE("values that are not made yet are found") {
        {std::tuple(Verb::decide, -1, "(update embedding) reads state, never written"),
         std::tuple(Verb::update, 2, "(publish h.1) reads parameters of h.1, never written")}) {
     std::string const mistake = mistake_after(plan, [verb = verb, unit = unit](Entries& entries) {
-      where(entries, verb, unit, -1)->writes.clear();
+      std::erase_if(where(entries, verb, unit, -1)->operands,
+                    [](Operand const& one) { return one.writes(); });
     });
     INFO(mistake);
     CHECK(mistake.find(words) != std::string::npos);

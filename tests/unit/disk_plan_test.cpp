@@ -133,7 +133,7 @@ TEST_CASE("a list that touches a file in another way is found") {
     };
     // A read or a write that does not happen.
     planted([](Program&, Entry& entry) {
-      entry.writes.clear();
+      std::erase_if(entry.operands, [](Operand const& one) { return one.writes(); });
       return true;
     });
     planted([](Program&, Entry& entry) {
@@ -150,7 +150,8 @@ TEST_CASE("a list that touches a file in another way is found") {
     });
     // Straight to the device, or from there.
     planted([](Program& program, Entry& entry) {
-      int& memory = has_addresses(program.at(entry.from).tier) ? entry.from : entry.to;
+      bool const writes_file = has_addresses(program.at(entry.at(Role::source)).tier);
+      int& memory = entry.operands[writes_file ? 0 : 1].buffer;
       for (int buffer = 0; buffer < static_cast<int>(program.buffers.size()); ++buffer)
         if (program.at(buffer).tier == Tier::device && program.at(buffer).persistent) memory = buffer;
       return true;
@@ -260,16 +261,15 @@ TEST_CASE("with all state elsewhere a device holds three units' parameters and g
           std::map<int, std::pair<int, int>> lives;
           auto const& entries = plan.train.schedule.entries;
           for (int index = 0; index < static_cast<int>(entries.size()); ++index)
-            for (auto const* list : {&entries[static_cast<std::size_t>(index)].reads,
-                                     &entries[static_cast<std::size_t>(index)].writes})
-              for (int const buffer : *list) {
-                BufferKind const kind = plan.train.at(buffer).kind;
-                bool const weights = kind == BufferKind::gathered || kind == BufferKind::transit;
-                bool const sums = kind == BufferKind::contribution || kind == BufferKind::staging;
-                if (plan.train.at(buffer).tier != Tier::device || !(gradients ? sums : weights)) continue;
-                if (index < plan.train.schedule.body_end) continue;  // the last micro-batch, like the others
-                lives.try_emplace(buffer, index, index).first->second.second = index;
-              }
+            for (Operand const& operand : entries[static_cast<std::size_t>(index)].operands) {
+              int const buffer = operand.buffer;
+              BufferKind const kind = plan.train.at(buffer).kind;
+              bool const weights = kind == BufferKind::gathered || kind == BufferKind::transit;
+              bool const sums = kind == BufferKind::contribution || kind == BufferKind::staging;
+              if (plan.train.at(buffer).tier != Tier::device || !(gradients ? sums : weights)) continue;
+              if (index < plan.train.schedule.body_end) continue;  // the last micro-batch, like the others
+              lives.try_emplace(buffer, index, index).first->second.second = index;
+            }
           for (int index = plan.train.schedule.body_end; index < static_cast<int>(entries.size()); ++index) {
             std::set<int> units;
             for (auto const& [buffer, life] : lives)

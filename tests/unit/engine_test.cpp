@@ -281,8 +281,8 @@ TEST_CASE("an observer sees every entry in order and in every micro-batch") {
     CHECK(seen[i].verb == turns[i].entry.verb);
     CHECK(seen[i].unit == turns[i].entry.unit);
     CHECK(seen[i].micro_batch == turns[i].micro_batch);
-    CHECK(seen[i].reads == turns[i].entry.reads);
-    CHECK(seen[i].writes == turns[i].entry.writes);
+    CHECK(seen[i].reads() == turns[i].entry.reads());
+    CHECK(seen[i].writes() == turns[i].entry.writes());
     micro_batches.insert(seen[i].micro_batch);
   }
   CHECK(micro_batches == std::set{-1, 0, 1, 2, 3});

@@ -137,7 +137,7 @@ TEST_CASE("a frozen table that the head borrows has a gradient from neither side
     // The head reads the frozen group alone.
     for (Entry const& entry : plan.train.schedule.entries)
       if (entry.verb == Verb::forward && entry.unit == 5)
-        for (int const buffer : entry.reads)
+        for (int const buffer : entry.reads())
           if (plan.train.at(buffer).unit == 0 && plan.train.at(buffer).kind == BufferKind::parameters)
             CHECK(plan.train.at(buffer).flat == 1);
   }
@@ -193,7 +193,7 @@ TEST_CASE("what only frozen gradients would read is not kept for backward") {
         CHECK(entry.verb !=
               Verb::restore);  // of what is cheap only the MLP's activation, for a frozen matrix
         if (entry.verb != Verb::backward_input && entry.verb != Verb::backward_weight) continue;
-        for (int const read : entry.reads) {
+        for (int const read : entry.reads()) {
           Buffer const& buffer = plan.train.at(read);
           if (buffer.kind != BufferKind::saved) continue;
           std::string const& name = plan.unit(buffer.unit).saved[static_cast<std::size_t>(buffer.index)].name;
@@ -218,7 +218,7 @@ TEST_CASE("what only frozen gradients would read is not kept for backward") {
   for (Entry const& entry : one.train.schedule.entries) {
     if (entry.verb != Verb::backward_weight) continue;
     std::multiset<std::string> operands;
-    for (int const read : entry.reads)
+    for (int const read : entry.reads())
       if (Buffer const& buffer = one.train.at(read); buffer.kind == BufferKind::saved)
         operands.insert(one.unit(buffer.unit).saved[static_cast<std::size_t>(buffer.index)].name);
     CHECK(operands.count("activation") == (entry.unit == 3));
@@ -274,10 +274,7 @@ TEST_CASE("every random choice of names gives a list without a mistake") {
     std::multiset<std::pair<int, int>> updated, normed, want;
     for (Entry const& entry : plan.train.schedule.entries) {
       if (entry.verb == Verb::update) updated.insert({entry.unit, entry.flat});
-      bool const in_fold =
-          entry.verb == Verb::fold && std::any_of(entry.writes.begin(), entry.writes.end(), [&](int buffer) {
-            return plan.train.at(buffer).kind == BufferKind::host_partials;
-          });
+      bool const in_fold = entry.verb == Verb::fold && entry.at(Role::partials) >= 0;
       if (entry.verb == Verb::norm || in_fold) normed.insert({entry.unit, entry.flat});
     }
     for (Flat const of : plan.trainable()) want.insert({of.unit, of.group});

@@ -38,20 +38,21 @@ std::string acquisitions_are_sound(StepPlan const& plan, Program const& program)
       if (!held.empty()) return "not released before " + where;
       micro = turn.micro_batch;
     }
-    if (entry.verb == Verb::acquire && program.at(entry.to).kind == BufferKind::gathered) {  // the way's end
-      bool const goes_on = entry.from == entry.to;
-      if (!held.insert(entry.to).second && !goes_on) return "acquired twice: " + where;
+    if (entry.verb == Verb::acquire &&
+        program.at(entry.at(Role::target)).kind == BufferKind::gathered) {  // the way's end
+      bool const goes_on = entry.at(Role::source) == entry.at(Role::target);
+      if (!held.insert(entry.at(Role::target)).second && !goes_on) return "acquired twice: " + where;
       continue;
     }
-    for (int const buffer : entry.reads)
+    for (int const buffer : entry.reads())
       if (program.at(buffer).kind == BufferKind::gathered && !held.contains(buffer))
         return "not acquired: " + where;
-    for (int const buffer : entry.writes)
+    for (int const buffer : entry.writes())
       if (program.at(buffer).kind == BufferKind::gathered) return "writes weights: " + where;
     if (computes(entry.verb) && plan.recipe.placement.parameters != Placement{})
-      for (int const buffer : entry.reads)
+      for (int const buffer : entry.reads())
         if (program.at(buffer).kind == BufferKind::parameters) return "reads a shard as weights: " + where;
-    if (entry.verb == Verb::release) held.erase(entry.reads.front());
+    if (entry.verb == Verb::release) held.erase(entry.reads().front());
   }
   return held.empty() ? "" : "not released at the end";
 }
@@ -67,15 +68,13 @@ std::string lives_are_apart(StepPlan const& plan, Program const& program) {
   auto const turns = turns_of(program.schedule);
   int const last_micro = plan.shape.accumulation - 1;
   for (int i = 0; i < static_cast<int>(turns.size()); ++i)
-    for (auto const* list :
-         {&turns[static_cast<std::size_t>(i)].entry.reads, &turns[static_cast<std::size_t>(i)].entry.writes})
-      for (int const buffer : *list) {
-        int const micro = turns[static_cast<std::size_t>(i)].micro_batch;
-        auto& life = lives[micro < 0 ? last_micro : micro].try_emplace(buffer, i, i).first->second;
-        life.second = i;
-        if (program.at(buffer).bytes > 0 && program.at(buffer).offset < 0)
-          return "a used buffer has no place";
-      }
+    for (Operand const& operand : turns[static_cast<std::size_t>(i)].entry.operands) {
+      int const buffer = operand.buffer;
+      int const micro = turns[static_cast<std::size_t>(i)].micro_batch;
+      auto& life = lives[micro < 0 ? last_micro : micro].try_emplace(buffer, i, i).first->second;
+      life.second = i;
+      if (program.at(buffer).bytes > 0 && program.at(buffer).offset < 0) return "a used buffer has no place";
+    }
   for (auto& [micro, in_micro] : lives)
     for (std::size_t other = 0; other < program.buffers.size(); ++other)
       if (program.buffers[other].persistent)
@@ -122,11 +121,10 @@ struct Dice {
 using Line = std::tuple<Verb, Move, int, int, Lane, std::vector<std::tuple<BufferKind, int, int>>>;
 Line line(Program const& program, Entry const& entry) {
   Line result{entry.verb, entry.move, entry.unit, entry.micro_batch, entry.lane, {}};
-  for (auto const* list : {&entry.reads, &entry.writes})
-    for (int const buffer : *list) {
-      Buffer const& about = program.at(buffer);
-      std::get<5>(result).emplace_back(about.kind, about.unit, about.index);
-    }
+  for (Operand const& operand : entry.operands) {
+    Buffer const& about = program.at(operand.buffer);
+    std::get<5>(result).emplace_back(about.kind, about.unit, about.index);
+  }
   return result;
 }
 
@@ -347,7 +345,10 @@ TEST_CASE("the proofs find planted mistakes") {
           "");
   // An entry that does not happen, as if it wrote nothing.
   for (Verb const verb : {Verb::reduce, Verb::stream, Verb::forward, Verb::backward_input, Verb::acquire})
-    CHECK(mistake_in(plan, with([&](Program& p) { first(p, verb)->writes.clear(); })) != "");
+    CHECK(mistake_in(plan, with([&](Program& p) {
+                       std::erase_if(first(p, verb)->operands,
+                                     [](Operand const& one) { return one.writes(); });
+                     })) != "");
   // Buckets: one of several lanes, one that says it is done before it has gone, one that holds two moves of
   // the same values, and one with work in it.
   Setting bucketed{.sharding = "zs2", .reduction = "fast", .world = 4, .bucket = std::int64_t{1} << 40};
@@ -420,7 +421,8 @@ TEST_CASE("overlap changes when entries run and nothing else") {
         auto const lines = [](StepPlan const& plan) {
           std::multiset<std::tuple<Verb, Move, int, int, int, int>> all;
           for (Entry const& entry : plan.train.schedule.entries)
-            all.insert({entry.verb, entry.move, entry.unit, entry.micro_batch, entry.from, entry.to});
+            all.insert({entry.verb, entry.move, entry.unit, entry.micro_batch, entry.taken(),
+                        entry.at(Role::target)});
           return all;
         };
         for (by.prefetch = 1; by.prefetch < 4; ++by.prefetch) {
@@ -464,7 +466,8 @@ TEST_CASE("gradients of weights that lag run beside those of inputs and nothing 
           for (Entry const& entry : entries) {
             if (entry.micro_batch != 0) continue;
             bool const weights = entry.verb == Verb::backward_weight;
-            apart = apart && (weights == (entry.lane == Lane::gradients) || entry.verb == Verb::fold);
+            bool const with_them = weights || entry.verb == Verb::add_tied || entry.verb == Verb::clear_gaps;
+            apart = apart && (with_them == (entry.lane == Lane::gradients) || entry.verb == Verb::fold);
             passed = passed || (entry.verb > Verb::forward && entry.unit == last - 1);
             if (weights && entry.unit == last) CHECK(passed);
           }

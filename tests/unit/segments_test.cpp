@@ -44,7 +44,7 @@ std::string of_a_block(StepPlan const& plan, Program const& program) {
     text += std::string(name_of(entry.verb)) + " " + std::to_string(entry.segment);
     if (entry.verb == Verb::cross)
       text += " " + std::string(name_of(entry.move)) + " " +
-              detail::words(plan, program.at(entry.from), entry.unit);
+              detail::words(plan, program.at(entry.at(Role::source)), entry.unit);
     text += "\n";
   }
   return text;
@@ -85,12 +85,12 @@ TEST_CASE("segments run in order forward and the other way round backward and sh
   CHECK(of_a_block(plan, plan.train) ==
         "acquire 0\nforward 0\nforward 1\nrelease 0\n"
         "acquire 0\nbackward_input 1\nbackward_weight 1\nbackward_input 0\nrelease 0\nbackward_weight 0\n"
-        "reduce 0\n");
+        "clear_gaps 0\nreduce 0\n");
   CHECK(of_a_block(plan, plan.evaluate) == "acquire 0\nforward 0\nforward 1\nrelease 0\n");
   StepPlan const gelu = plan_of(SegmentedGpt2(tiny), recipe("zs0", "fp32", "none", "gelu"));
   CHECK(of_a_block(gelu, gelu.train) ==
         "forward 0\nforward 1\nrestore 1\nbackward_input 1\nbackward_weight 1\nbackward_input 0\n"
-        "backward_weight 0\n");
+        "backward_weight 0\nclear_gaps 0\n");
   std::vector<std::string> texts;
   for (Entry const& entry : plan.train.schedule.entries)
     if (entry.unit == 1) texts.push_back(to_string(entry, plan.unit(1).name));
@@ -104,13 +104,13 @@ TEST_CASE("summands are summed over a boundary, and so is the gradient of what i
   CHECK(of_a_block(down, down.train) ==
         "forward 0\ncross 0 all_reduce dropped residual\nforward 1\n"
         "recompute 0\ncross 0 all_reduce saved residual\nrecompute 1\n"
-        "backward_input 1\nbackward_weight 1\nbackward_input 0\nbackward_weight 0\n");
+        "backward_input 1\nbackward_weight 1\nbackward_input 0\nbackward_weight 0\nclear_gaps 0\n");
   CHECK(of_a_block(down, down.evaluate) == "forward 0\ncross 0 all_reduce dropped residual\nforward 1\n");
   StepPlan const both = plan_of(SegmentedGpt2(tiny, summands, whole_used_in_parts), recipe("zs0", "bf16"));
   CHECK(of_a_block(both, both.train) ==
         "forward 0\ncross 0 all_reduce saved residual\nforward 1\n"
         "backward_input 1\ncross 0 all_reduce backward d_residual\nbackward_weight 1\nbackward_input 0\n"
-        "backward_weight 0\n");
+        "backward_weight 0\nclear_gaps 0\n");
   StepPlan const ahead =
       plan_of(SegmentedGpt2(tiny, summands, whole_used_in_parts), recipe("zs0", "bf16"), 1, 2);
   CHECK(of_a_block(ahead, ahead.train) == of_a_block(both, both.train));  // nothing crosses later
@@ -118,7 +118,7 @@ TEST_CASE("summands are summed over a boundary, and so is the gradient of what i
   CHECK(of_a_block(up, up.train) ==
         "forward 0\nforward 1\n"
         "backward_input 1\ncross 0 all_reduce backward d_residual\nbackward_weight 1\nbackward_input 0\n"
-        "backward_weight 0\n");
+        "backward_weight 0\nclear_gaps 0\n");
   // B = 2, T = 13, C = 33 in 16 bits; the gradient travels beside the weights' gradients of its segment.
   std::string const lines = listing(both, both.train);
   CHECK(lines.find("cross            1716 B      all_reduce among tensor saved residual; after 1\n") !=

@@ -106,7 +106,7 @@ void run(Fixture& fixture, std::initializer_list<Verb> verbs) {
 
 /// This rank's gradient of a unit, as if it began at element 0.
 float* gradient_of(Fixture& fixture, int unit) {
-  int const buffer = fixture.plan.train.find(fixture.plan.gradient_kind(), unit);
+  int const buffer = fixture.plan.train.find(fixture.plan.table.gradient.kind, unit);
   return reinterpret_cast<float*>(fixture.memory.train(buffer)) - fixture.plan.train.at(buffer).range.begin;
 }
 
@@ -174,7 +174,7 @@ TEST_CASE("an acquired unit is whole and its padding stays zero") {
     fill(fixture);
     for (Entry const& entry : fixture.plan.train.schedule.entries) {
       if (entry.verb != Verb::acquire) continue;
-      std::byte* const gathered = fixture.memory.train(entry.to);
+      std::byte* const gathered = fixture.memory.train(entry.at(Role::target));
       fixture.store.run(fixture.plan.train, entry, entry.micro_batch);
       FlatLayout const& layout = fixture.plan.flat({entry.unit, entry.flat});
       std::vector<float> want(static_cast<std::size_t>(layout.padded), 0.0f);

@@ -105,7 +105,7 @@ TEST_CASE("a second channel is a lane of its own for what is gathered ahead") {
           bool const gather = a[i].verb == Verb::acquire && a[i].move > Move::copy;
           gathers += gather;
           CHECK(b[i].lane == (gather ? Lane::gathering : a[i].lane));
-          CHECK((b[i].verb == a[i].verb && b[i].unit == a[i].unit && b[i].from == a[i].from));
+          CHECK((b[i].verb == a[i].verb && b[i].unit == a[i].unit && b[i].taken() == a[i].taken()));
           for (int const other : b[i].waits)
             waits += gather && b[static_cast<std::size_t>(other)].lane == Lane::communication;
         }

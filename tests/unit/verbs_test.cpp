@@ -53,6 +53,8 @@ TEST_CASE("each of the library's shardings has its verbs and no others") {
           bool const travels = sharding == "dp" || sharding == "zs1" || sharding == "zs2";
           want[Verb::forward] = want[Verb::backward_input] = want[Verb::backward_weight] =
               units * accumulation;
+          want[Verb::sum_losses] = accumulation;
+          want[Verb::clear_gaps] = units * accumulation;
           // Forward: each unit and the embedding again for the head. Backward: each block.
           if (sharding == "zs3")
             want[Verb::acquire] = want[Verb::release] = (units + 1 + layers) * accumulation;
@@ -91,9 +93,9 @@ TEST_CASE("a gradient in host memory is not read once more for its norm") {
           std::vector<int> normed(plan.units.size(), 0);
           for (Entry const& entry : plan.train.schedule.entries) {
             bool in_fold = false;
-            for (int const buffer : entry.writes)
+            for (int const buffer : entry.writes())
               in_fold |= entry.verb == Verb::fold && plan.train.at(buffer).kind == BufferKind::host_partials;
-            if (entry.verb == Verb::norm) CHECK(plan.train.at(entry.from).tier == Tier::device);
+            if (entry.verb == Verb::norm) CHECK(plan.train.at(entry.at(Role::gradient)).tier == Tier::device);
             if (entry.verb != Verb::norm && !in_fold) continue;
             ++normed[static_cast<std::size_t>(entry.unit)];
             CHECK(entry.micro_batch == accumulation - 1);

@@ -145,12 +145,15 @@ class ProgramCheck {
   }
   /// Whether the last writer of what an entry reads is one that should be: of the same unit, and of a verb
   /// that makes such values.
-  bool made_by(Entry const& writer, Entry const& entry, Buffer const& read) const {
+  bool made_by(Entry const& writer, Entry const& entry, Operand const& operand) const {
     using Kind = BufferKind;
+    Buffer const& read = program_.at(operand.buffer);
     auto const one_of = [&](std::initializer_list<Verb> verbs) {
       return writer.unit == read.unit && std::find(verbs.begin(), verbs.end(), writer.verb) != verbs.end();
     };
     if (entry.verb == Verb::publish) return one_of({Verb::update, Verb::publish});
+    if (operand.role == Role::tied_gradient || entry.verb == Verb::add_tied)
+      return writer.verb == Verb::backward_weight || writer.verb == Verb::add_tied;
     switch (read.kind) {
       case Kind::gathered:
         return one_of({Verb::acquire});
@@ -166,10 +169,12 @@ class ProgramCheck {
         return one_of({Verb::backward_input, Verb::cross});
       case Kind::contribution:  // of this rank alone until it has met the others
         return one_of({Verb::fold, Verb::reduce, Verb::stream}) ||
-               (one_of({Verb::backward_weight}) &&
+               (one_of({Verb::backward_weight, Verb::clear_gaps}) &&
                 (plan_.shape.world == 1 || entry.verb == Verb::reduce || entry.verb == Verb::fold));
       case Kind::accumulator:
         return one_of({Verb::fold, Verb::reduce, Verb::stream});
+      case Kind::losses:
+        return writer.verb == Verb::forward;
       case Kind::staging:
         return one_of({Verb::reduce});
       case Kind::landing:
@@ -187,17 +192,18 @@ class ProgramCheck {
   /// Files are read to host memory and written from there, by copies in the lane of disks and nothing else.
   std::string tiers(Entry const& entry) {
     bool on_disk = false;
-    for (auto const* list : {&entry.reads, &entry.writes})
-      for (int const buffer : *list) on_disk |= !has_addresses(program_.at(buffer).tier);
+    for (Operand const& operand : entry.operands) on_disk |= !has_addresses(program_.at(operand.buffer).tier);
     if (on_disk != (entry.lane == Lane::disk))
       return name(index_) + (on_disk ? " touches a file in another lane than that of disks"
                                      : " touches no file in the lane of disks");
     if (!on_disk) return {};
-    Tier const from = program_.at(entry.from).tier, to = program_.at(entry.to).tier;
-    bool const one_is_host = from == Tier::host ? !has_addresses(to) : to == Tier::host;
-    if (entry.move != Move::copy || !one_is_host || entry.reads.size() + entry.writes.size() != 2)
+    int const source = entry.at(Role::source), target = entry.at(Role::target);
+    if (entry.move != Move::copy || source < 0 || target < 0 || entry.operands.size() != 2)
       return name(index_) + " is no copy between a file and host memory";
-    for (int const buffer : {entry.from, entry.to}) {
+    Tier const from = program_.at(source).tier, to = program_.at(target).tier;
+    bool const one_is_host = from == Tier::host ? !has_addresses(to) : to == Tier::host;
+    if (!one_is_host) return name(index_) + " is no copy between a file and host memory";
+    for (int const buffer : {source, target}) {
       Buffer const& about = program_.at(buffer);
       std::int64_t const begin = about.offset + about.at(entry.part.begin);
       bool const to_the_end = entry.part.end == about.range.end;  // and what pads its last block
@@ -227,13 +233,15 @@ class ProgramCheck {
   /// Sums are folded in the order of micro-batches, and complete before they are used.
   std::string sum(Entry const& entry) {
     if (entry.verb == Verb::fold) {
-      int& folded = folded_[static_cast<std::size_t>(entry.to)];
+      int& folded = folded_[static_cast<std::size_t>(entry.at(Role::gradient))];
       if (turn(index_).micro_batch != folded)
         return name(index_) + " comes after " + std::to_string(folded) + " micro-batches of its sum";
       ++folded;
       return {};
     }
-    for (int const buffer : entry.reads) {
+    for (Operand const& operand : entry.operands) {
+      if (!operand.reads()) continue;
+      int const buffer = operand.buffer;
       int const folded = folded_[static_cast<std::size_t>(buffer)];
       if (folded > 0 && folded < plan_.shape.accumulation)
         return name(index_) + " reads " + name_of_buffer(buffer) + " after " + std::to_string(folded) +
@@ -243,10 +251,13 @@ class ProgramCheck {
   }
 
   std::string touch(Entry const& entry) {
-    if ((entry.move == Move::all_reduce || entry.move == Move::broadcast) && entry.from != entry.to)
+    if ((entry.move == Move::all_reduce || entry.move == Move::broadcast) &&
+        entry.at(Role::source) != entry.at(Role::target))
       return name(index_) + " is an " + std::string(name_of(entry.move)) +
              " to another buffer; it works in place";
-    for (int const buffer : entry.reads) {
+    for (Operand const& operand : entry.operands) {
+      if (!operand.reads()) continue;
+      int const buffer = operand.buffer;
       bool const kept = program_.at(buffer).persistent;
       if (program_.at(buffer).bytes > 0 && program_.at(buffer).offset < 0)
         return name(index_) + " reads " + name_of_buffer(buffer) + ", which has no place";
@@ -263,13 +274,15 @@ class ProgramCheck {
         if (!kept && entry.micro_batch >= 0 && turn(piece.writer).micro_batch != turn(index_).micro_batch)
           return name(index_) + " reads " + name_of_buffer(buffer) + " of another micro-batch, by " +
                  name(piece.writer);
-        if (!made_by(at(piece.writer), entry, program_.at(buffer)))
+        if (!made_by(at(piece.writer), entry, operand))
           return name(index_) + " reads " + name_of_buffer(buffer) + ", last written by " +
                  name(piece.writer);
         piece.readers[lane_of(index_)] = index_;
       }
     }
-    for (int const buffer : entry.writes) {
+    for (Operand const& operand : entry.operands) {
+      if (!operand.writes()) continue;
+      int const buffer = operand.buffer;
       if (program_.at(buffer).bytes > 0 && program_.at(buffer).offset < 0)
         return name(index_) + " writes " + name_of_buffer(buffer) + ", which has no place";
       for (int p = first(buffer); p < last(buffer); ++p) {

@@ -46,6 +46,27 @@ inline std::string unit_text(StepPlan const& plan, Entry const& entry) {
   return plan.unit(entry.unit).name + (several ? ":" + std::to_string(entry.segment) : std::string());
 }
 
+/// A line for each kind of state: in which memory it is during the step, how it is spread over the ranks, its
+/// format, and the kind of its buffers. The optimizer's states have the format that the optimizer gives them.
+inline std::string table_text(StepPlan const& plan) {
+  std::string text;
+  auto const line = [&](std::string_view state, std::string_view memory, std::string_view ranks,
+                        std::string_view format, std::string_view buffer) {
+    detail::append_padded(text, std::string(state), 29);
+    detail::append_padded(text, std::string(memory), 8);
+    detail::append_padded(text, std::string(ranks), 12);
+    detail::append_padded(text, std::string(format), 8);
+    text.append(buffer).append("\n");
+  };
+  line("state", "memory", "ranks", "format", "buffer");
+  visit_rows(plan.table, [&](std::string_view name, StepRow const& row) {
+    bool const of_optimizer = name.starts_with("moments");
+    DType const type = of_optimizer && !plan.optimizer.empty() ? plan.optimizer.front().type : row.type;
+    line(name, name_of(row.placement.tier), name_of(row.placement.over), name_of(type), name_of(row.kind));
+  });
+  return text;
+}
+
 /// A line for each entry of one rank's program: its number, lane, micro-batch, unit and verb, what moves from
 /// where to where and how many bytes of this rank's, and the entries of other lanes that it waits for. A move
 /// among some of the ranks names the group, and one that travels with others the number of their bucket. What
@@ -80,7 +101,8 @@ inline std::string listing(StepPlan const& plan, Program const& program) {
     detail::append_padded(line, unit_text(plan, entry), unit_width);
     detail::append_padded(line, std::string(name_of(entry.verb)), 17);
     std::int64_t const bytes = program.bytes_of(entry);
-    detail::append_padded(line, entry.from < 0 ? "-" : bytes_text(bytes), 12);
+    int const from = entry.taken();
+    detail::append_padded(line, from < 0 ? "-" : bytes_text(bytes), 12);
     if (entry.move != Move::none) line += std::string(name_of(entry.move)) + " ";
     if (entry.bucket >= 0) line += "in bucket " + std::to_string(entry.bucket) + " ";
     char const* const with = entry.move == Move::send      ? "to "
@@ -89,14 +111,20 @@ inline std::string listing(StepPlan const& plan, Program const& program) {
     if (plan.placement().owners > 1 && (entry.move == Move::gather || entry.move == Move::broadcast))
       line += (entry.move == Move::gather ? "to rank " : "from rank ") + std::to_string(entry.root) + " ";
     if (entry.group != Group::all) line += with + std::string(name_of(entry.group)) + " ";
-    if (entry.from >= 0) {
-      line += detail::words(plan, program.at(entry.from), entry.unit);
-      if (entry.to != entry.from) line += " to " + detail::words(plan, program.at(entry.to), entry.unit);
+    if (from >= 0) {
+      Role const result = entry.verb == Verb::fold       ? Role::gradient
+                          : entry.verb == Verb::norm     ? Role::partials
+                          : entry.verb == Verb::update   ? Role::master
+                          : entry.verb == Verb::add_tied ? Role::tied_gradient
+                                                         : Role::target;
+      int const to = entry.at(result, entry.verb == Verb::add_tied ? entry.operands.back().index : 0);
+      line += detail::words(plan, program.at(from), entry.unit);
+      if (to >= 0 && to != from) line += " to " + detail::words(plan, program.at(to), entry.unit);
     }
     for (std::size_t wait = 0; wait < entry.waits.size(); ++wait)
-      line += (wait              ? ", "
-               : entry.from >= 0 ? "; after "
-                                 : "after ") +
+      line += (wait        ? ", "
+               : from >= 0 ? "; after "
+                           : "after ") +
               std::to_string(entry.waits[wait]) + (entry.waits[wait] >= index ? " of the time before" : "");
     line.erase(line.find_last_not_of(' ') + 1);
     text += line + "\n";

@@ -58,8 +58,11 @@ inline Part part_in_micro_batch(Entry const& entry) {
     case Verb::restore:
     case Verb::cross:
     case Verb::release:
+    case Verb::sum_losses:
       return Part::belongs;
     case Verb::backward_weight:
+    case Verb::add_tied:
+    case Verb::clear_gaps:
       return Part::lags;
     case Verb::reduce:
     case Verb::fold:
@@ -113,9 +116,9 @@ inline void overlap(Schedule& schedule, int prefetch, int weight_lag) {
       std::vector<int> arrived;
       for (std::size_t at = begin; at < end; ++at) {
         Entry& entry = entries[at];
-        if (entry.verb == Verb::reduce) arrived.push_back(entry.to);
+        if (entry.verb == Verb::reduce) arrived.push_back(entry.at(Role::target));
         if (entry.verb != Verb::fold || entry.lane != Lane::compute) continue;
-        if (prefetch > 0 && std::ranges::count(arrived, entry.from) > 0)
+        if (prefetch > 0 && std::ranges::count(arrived, entry.at(Role::source)) > 0)
           entry.lane = Lane::communication;
         else if (weight_lag > 0)
           entry.lane = Lane::gradients;

@@ -63,17 +63,16 @@ inline std::vector<Interval> lives_of(Program const& program) {
       begin = index;
       end = index + bucket_size(schedule.entries, turn.index);
     }
-    for (auto const* list : {&turn.entry.reads, &turn.entry.writes})
-      for (int const buffer : *list) {
-        if (program.at(buffer).persistent) continue;
-        Life& life = open[static_cast<std::size_t>(buffer)];
-        if (life.first >= 0 && turn.micro_batch >= 0 && turn.micro_batch != life.micro_batch) {
-          close(static_cast<std::size_t>(buffer));
-          life.first = -1;
-        }
-        if (life.first < 0) life = {begin, begin, turn.micro_batch};
-        life.last = end - 1;
+    for (Operand const& operand : turn.entry.operands) {
+      if (program.at(operand.buffer).persistent) continue;
+      Life& life = open[static_cast<std::size_t>(operand.buffer)];
+      if (life.first >= 0 && turn.micro_batch >= 0 && turn.micro_batch != life.micro_batch) {
+        close(static_cast<std::size_t>(operand.buffer));
+        life.first = -1;
       }
+      if (life.first < 0) life = {begin, begin, turn.micro_batch};
+      life.last = end - 1;
+    }
   }
   for (std::size_t buffer = 0; buffer < count; ++buffer)
     if (open[buffer].first >= 0) close(buffer);
@@ -125,9 +124,8 @@ inline std::vector<std::vector<int>> sharing_of(Program const& program) {
   auto const& buffers = program.buffers;
   std::vector<int> lanes(buffers.size());
   for (Entry const& entry : program.schedule.entries)
-    for (auto const* list : {&entry.reads, &entry.writes})
-      for (int const buffer : *list)
-        lanes[static_cast<std::size_t>(buffer)] |= 1 << static_cast<int>(entry.lane);
+    for (Operand const& operand : entry.operands)
+      lanes[static_cast<std::size_t>(operand.buffer)] |= 1 << static_cast<int>(entry.lane);
   std::vector<std::size_t> placed;
   for (std::size_t index = 0; index < buffers.size(); ++index)
     if (!buffers[index].persistent && buffers[index].offset >= 0) placed.push_back(index);

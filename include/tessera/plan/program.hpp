@@ -70,11 +70,13 @@ class Generator {
     int buffer = -1;
     Placement lies{};
   };
-  /// Values on their way, and the buffer where they should end; -1: wherever they come to lie.
+  /// Values on their way, and the buffer where they should end; -1: wherever they come to lie. `left`: the
+  /// buffer that they were in before their last move.
   struct Load {
     Flat of{};
     Values values{};
     int into = -1;
+    int left = -1;
   };
 
   void micro_batch(int number, bool last) {
@@ -96,35 +98,31 @@ class Generator {
   int units() const { return plan_.units_count(); }
   DTypes const& types() const { return plan_.recipe.types; }
   PlacementTable const& rows() const { return plan_.placement(); }
+  StepTable const& table() const { return plan_.table; }
   bool ordered() const { return plan_.recipe.reduction == ReductionKind::ordered; }
   bool several() const { return plan_.shape.world > 1; }
 
-  /// One place that lists grow in.
-  static void add(List& list, int buffer) { list.push_back(buffer); }
-
   // Entries.
 
-  Entry& emit(Verb verb, Flat of, Lane lane, List reads, List writes) {
+  using Operands = std::vector<Operand>;
+
+  Entry& emit(Verb verb, Flat of, Lane lane, Operands operands) {
     Entry entry;
     entry.verb = verb;
     entry.unit = of.unit;
     entry.flat = of.group;
     entry.micro_batch = micro_;
     entry.lane = lane;
-    entry.reads = std::move(reads);
-    entry.writes = std::move(writes);
+    entry.operands = std::move(operands);
     program_.schedule.entries.push_back(std::move(entry));
     return program_.schedule.entries.back();
   }
-  /// Work of this rank on state, where that lies.
-  void work(Verb verb, Flat of, int from, int to, Range part, List reads, List writes) {
-    Lane const lane = buffers_[to].tier == Tier::device ? Lane::compute : Lane::host;
-    add(reads, from);
-    add(writes, to);
-    Entry& entry = emit(verb, of, lane, std::move(reads), std::move(writes));
-    entry.from = from;
-    entry.to = to;
+  /// Work of this rank on a part of a flat group, in the memory of its first operand.
+  Entry& work(Verb verb, Flat of, Range part, Operands operands) {
+    bool const on_device = buffers_[operands.front().buffer].tier == Tier::device;
+    Entry& entry = emit(verb, of, on_device ? Lane::compute : Lane::host, std::move(operands));
     entry.part = part;
+    return entry;
   }
   void move(Verb verb, Move move, Flat of, int from, int to, Range part, Group group = Group::all,
             int bucket = -1) {
@@ -133,13 +131,12 @@ class Generator {
     Lane const lane = move == Move::copy ? lane_between(here, there)
                       : ahead            ? Lane::gathering
                                          : Lane::communication;
-    Entry& entry = emit(verb, of, lane, {from}, {to});
+    Entry& entry =
+        emit(verb, of, lane, {{Role::source, Access::read, from}, {Role::target, Access::write, to}});
     entry.move = move;
     entry.group = group;
     if (move == Move::gather || move == Move::broadcast) entry.root = plan_.owner(of);
     entry.bucket = bucket;
-    entry.from = from;
-    entry.to = to;
     entry.part = part;
   }
 
@@ -158,30 +155,32 @@ class Generator {
     for (Hop const& hop : hops) {
       int const bucket = hop.move != Move::copy && loads.size() > 1 ? buckets_++ : -1;
       List next;
-      for (Load& load : loads) add(next, stop_of(verb, load, hop, &hop == &hops.back(), passing));
+      for (Load& load : loads) next.push_back(stop_of(verb, load, hop, &hop == &hops.back(), passing));
       for (std::size_t index = 0; index < loads.size(); ++index) {
-        auto& [of, values, into] = loads[index];
+        auto& [of, values, into, left] = loads[index];
         bool const from_all = hop.move == Move::all_gather || hop.move == Move::gather;
         Sharding const over = from_all ? values.lies.over : hop.after.over;
         move(verb, hop.move, of, values.buffer, next[index], part_of(hop.move, of, over), hop.group, bucket);
+        left = values.buffer;
         values = {next[index], hop.after};
       }
     }
-    for (auto& [of, values, into] : loads) {
+    for (auto& [of, values, into, left] : loads) {
       if (into < 0 || values.buffer == into) continue;
       move(verb, Move::copy, of, values.buffer, into, part_of(Move::copy, of, to.over));
+      left = values.buffer;
       values.buffer = into;
     }
   }
   /// The same for one unit; returns the buffer that then holds the values.
   int carry(Verb verb, Flat of, Values values, Placement const& to, Kind passing, int into = -1) {
-    Load load{of, values, into};
+    Load load{of, values, into, -1};
     carry(verb, {&load, 1}, to, passing);
     return load.values.buffer;
   }
   /// Where a hop of a load ends. A broadcast works in place: the values come there first.
   int stop_of(Verb verb, Load& load, Hop const& hop, bool last, Kind passing) {
-    auto& [of, values, into] = load;
+    auto& [of, values, into, left] = load;
     Buffer const here = buffers_[values.buffer];
     bool const summands =
         hop.move == Move::all_to_all || (hop.move == Move::gather && values.lies.over == Sharding::partial);
@@ -226,7 +225,7 @@ class Generator {
       if (std::ranges::count(needed, owner) > 0)
         kept.push_back(owner);
       else
-        emit(Verb::release, owner, Lane::compute, {weights(owner)}, {});
+        emit(Verb::release, owner, Lane::compute, {{Role::weights, Access::read, weights(owner), 0, owner}});
     acquired_ = std::move(kept);
   }
 
@@ -245,10 +244,15 @@ class Generator {
     bool const forward = work.verb == Verb::forward;
     bool const again = work.verb == Verb::recompute || work.verb == Verb::restore;
     bool const apart = work.verb == Verb::backward_weight && plan_.shape.weight_lag > 0;
-    List reads{buffers_.batch(), buffers_.state()}, writes{buffers_.workspace(apart)};
+    Operands operands{{Role::batch, Access::read, buffers_.batch()},
+                      {Role::scalars, Access::read, buffers_.state()},
+                      {Role::workspace, Access::write, buffers_.workspace(apart)}};
+    auto const use = [&](Role role, Access access, int buffer, int index = 0, Flat of = {}) {
+      operands.push_back({role, access, buffer, index, of});
+    };
     if (!apart)  // between segments they are kept for the next one, which may not wait for this
-      for (Flat const owner : read) add(reads, weights(owner));
-    if (unit > 0) add(reads, forward ? buffers_.output(unit - 1) : input_again(unit));
+      for (Flat const owner : read) use(Role::weights, Access::read, weights(owner), 0, owner);
+    if (unit > 0) use(Role::input, Access::read, forward ? buffers_.output(unit - 1) : input_again(unit));
     for (int index = 0; index < static_cast<int>(spec.saved.size()); ++index) {
       ActivationSpec const& kept = spec.saved[static_cast<std::size_t>(index)];
       int const by = kept.segment;
@@ -256,42 +260,54 @@ class Generator {
       if (by > segment || (uses && !plan_.wanted(unit, kept))) continue;
       bool const dropped = order_.drops(unit, static_cast<std::size_t>(index));
       bool const made = by == segment && (forward || (again && dropped));
-      add(made ? writes : reads,
-          buffers_.saved(forward && dropped ? Kind::dropped : Kind::saved, unit, index));
+      use(Role::saved, made ? Access::write : Access::read,
+          buffers_.saved(forward && dropped ? Kind::dropped : Kind::saved, unit, index), index);
     }
     if (forward && last_segment) {
-      if (spec.output.dims()) add(writes, buffers_.output(unit));
-      if (last_unit) {
-        add(writes, buffers_.losses());
-        add(writes, buffers_.partials());
-      }
+      if (spec.output.dims()) use(Role::output, Access::write, buffers_.output(unit));
     }
+    if ((forward || work.verb == Verb::recompute) && last_unit && last_segment)
+      use(Role::losses, Access::write, buffers_.losses());
     if (work.verb == Verb::recompute && last_segment && !order_.rebuilt_last(unit))
-      add(writes, buffers_.spare_output(unit));
+      use(Role::output, Access::write, buffers_.spare_output(unit));
     if (backward) {
-      if (!last_unit && last_segment) add(reads, buffers_.output_gradient(unit));
+      if (!last_unit && last_segment)
+        use(Role::output_gradient, Access::read, buffers_.output_gradient(unit));
       for (int index = 0; index < static_cast<int>(spec.backward.size()); ++index) {
         if (!plan_.wanted(unit, spec.backward[static_cast<std::size_t>(index)])) continue;
         bool const own = spec.backward[static_cast<std::size_t>(index)].segment == segment;
         bool const from_next = !last_segment && spec.boundary(segment).gradient == index;
         bool const handed_on = segment > 0 && spec.boundary(segment - 1).gradient == index;
         if (own && work.verb == Verb::backward_input)
-          add(writes, buffers_.backward(unit, index));
+          use(Role::backward, Access::write, buffers_.backward(unit, index), index);
         else if (from_next || (own && !handed_on))
-          add(reads, buffers_.backward(unit, index));
+          use(Role::backward, Access::read, buffers_.backward(unit, index), index);
       }
       if (work.verb == Verb::backward_input && segment == 0 && unit > order_.lowest() && spec.input_gradient)
-        add(writes, buffers_.output_gradient(unit - 1));
-      if (work.verb == Verb::backward_weight) {
-        for (Flat const of : plan_.flats(unit))
-          if (plan_.flat(of).trainable) add(writes, buffers_.contribution(of));
-        for (int borrow = 0; borrow < static_cast<int>(spec.borrows.size()); ++borrow)
-          for (int buffer : buffers_.lent(unit, borrow)) add(writes, buffer);
-        for (int buffer : buffers_.lent_to_me(unit)) add(reads, buffer);
-      }
+        use(Role::input_gradient, Access::write, buffers_.output_gradient(unit - 1));
     }
-    emit(work.verb, unit, apart ? Lane::gradients : Lane::compute, std::move(reads), std::move(writes))
-        .segment = segment;
+    if (work.verb == Verb::backward_weight) {
+      for (int index = 0; index < static_cast<int>(spec.parameters.size()); ++index) {
+        Flat const of = plan_.flat_of(unit, index);
+        if (plan_.flat(of).trainable && buffers_.is_borrowed(unit, index))
+          use(Role::tied_gradient, Access::read, buffers_.tied_sum({unit, index}), index, of);
+      }
+      for (Flat const of : plan_.flats(unit))
+        if (plan_.flat(of).trainable) use(Role::gradient, Access::write, buffers_.contribution(of), 0, of);
+      for (int index = 0; index < static_cast<int>(spec.borrows.size()); ++index)
+        if (int const own = buffers_.tied_gradient(unit, index); own >= 0)
+          use(Role::tied_gradient, Access::write, own, index,
+              plan_.flat_of(spec.borrows[static_cast<std::size_t>(index)].unit,
+                            spec.borrows[static_cast<std::size_t>(index)].parameter));
+    }
+    Lane const lane = apart ? Lane::gradients : Lane::compute;
+    emit(work.verb, unit, lane, std::move(operands)).segment = segment;
+    if (forward && last_unit && last_segment)
+      emit(Verb::sum_losses, unit, lane,
+           {{Role::losses, Access::read, buffers_.losses()},
+            {Role::batch, Access::read, buffers_.batch()},
+            {Role::partials, Access::write, buffers_.partials()}});
+    if (work.completes()) complete(unit, lane);
     if ((forward || work.verb == Verb::recompute) && !last_segment) {
       int const index = spec.boundary(segment).activation;
       bool const dropped = forward && order_.drops(unit, static_cast<std::size_t>(index));
@@ -309,6 +325,25 @@ class Generator {
       move(Verb::cross, hop.move, work.unit, buffer, buffer, buffers_[buffer].range, Group::tensor);
       program_.schedule.entries.back().segment = boundary;
     }
+  }
+
+  /// After a unit's last backward_weight: later borrowers of a parameter join the first, and the gaps between
+  /// parameters are zero, since buffers of other contents have had their bytes.
+  void complete(int unit, Lane lane) {
+    UnitSpec const& spec = plan_.unit(unit);
+    for (int index = 0; index < static_cast<int>(spec.borrows.size()); ++index) {
+      Borrow const& what = spec.borrows[static_cast<std::size_t>(index)];
+      int const own = buffers_.tied_gradient(unit, index), sum = buffers_.tied_sum(what);
+      if (own == sum) continue;
+      Flat const of = plan_.flat_of(what.unit, what.parameter);
+      emit(Verb::add_tied, unit, lane,
+           {{Role::source, Access::read, own}, {Role::tied_gradient, Access::read_write, sum, index, of}});
+    }
+    Operands gaps;
+    for (Flat const of : plan_.flats(unit))
+      if (plan_.flat(of).trainable && !plan_.flat(of).gaps.empty())
+        gaps.push_back({Role::target, Access::write, buffers_.contribution(of), 0, of});
+    if (!gaps.empty()) emit(Verb::clear_gaps, unit, lane, std::move(gaps));
   }
 
   int input_again(int unit) {
@@ -333,35 +368,39 @@ class Generator {
   /// are not read once more for their norm: it is taken in the last fold, or on the device before they go
   /// down.
   void add_to_gradients(Flats const& members) {
-    Placement const meets = plan_.summed();
-    Placement const made{several() ? Sharding::partial : Sharding::replicated, Tier::device};
+    Placement const meets = table().sum.placement, made = table().micro_gradient.placement;
     int const partials = buffers_.partials();
-    bool const completes = last_ && plan_.norm_in_fold();
-    if (completes && found_.empty()) {
-      found_ = {buffers_.host_partials()};
-      move(Verb::share, Move::copy, -1, partials, found_[0], buffers_[partials].range);
+    bool const completes = last_ && table().norm_in_fold;
+    if (completes && found_ < 0) {
+      found_ = buffers_.host_partials();
+      move(Verb::share, Move::copy, -1, partials, found_, buffers_[partials].range);
     }
     auto const every = std::make_unique<Load[]>(members.size());
     std::span<Load> const loads(every.get(), members.size());
     for (std::size_t index = 0; index < members.size(); ++index)
       every[index] = {members[index], {buffers_.contribution(members[index]), made}};
     carry(Verb::reduce, loads, meets, Kind::staging);
-    for (auto& [of, values, into] : loads) {
+    for (auto& [of, values, into, left] : loads) {
       into = buffers_.gradient(of);
-      if (values.buffer != into)
-        work(Verb::fold, of, values.buffer, into, plan_.held(meets.over, of), {}, found_);
+      if (values.buffer != into) {
+        Operands operands{{Role::gradient, Access::write, into, 0, of},
+                          {Role::source, Access::read, values.buffer}};
+        if (found_ >= 0) operands.push_back({Role::partials, Access::write, found_});
+        work(Verb::fold, of, plan_.held(meets.over, of), std::move(operands));
+      }
       values = {into, meets};
     }
     if (!last_) return;
-    carry(Verb::reduce, loads, plan_.gradients(), Kind::transit);
+    carry(Verb::reduce, loads, table().gradient.placement, Kind::transit);
     if (rows().gradients.tier == Tier::device || completes) return;
-    for (Load const& load : loads) {
-      auto& entries = program_.schedule.entries;
-      std::size_t down = entries.size() - 1;  // how the sum went there
-      while (entries[down].to != load.into) --down;
-      work(Verb::norm, load.of, entries[down].from, partials, plan_.normed(load.of), {}, {});
-      entries.back().lane = Lane::communication;  // units compute on meanwhile
-    }
+    for (Load const& load : loads)  // in the lane of communication: units compute on meanwhile
+      norm(load.of, load.left).lane = Lane::communication;
+  }
+
+  Entry& norm(Flat of, int gradient) {
+    return work(Verb::norm, of, plan_.normed(of),
+                {{Role::partials, Access::write, buffers_.partials()},
+                 {Role::gradient, Access::read, gradient, 0, of}});
   }
 
   /// The end of the gradient: its norms, what every rank found, and the decision.
@@ -369,12 +408,13 @@ class Generator {
     int const partials = buffers_.partials();
     Range const all = buffers_[partials].range;
     if (rows().gradients.tier == Tier::device)
-      for (Flat const of : plan_.trainable())
-        work(Verb::norm, of, buffers_.gradient(of), partials, plan_.normed(of), {}, {});
-    if (plan_.norm_in_fold()) move(Verb::share, Move::copy, -1, found_[0], partials, all);
+      for (Flat const of : plan_.trainable()) norm(of, buffers_.gradient(of));
+    if (table().norm_in_fold) move(Verb::share, Move::copy, -1, found_, partials, all);
     if (several()) move(Verb::share, Move::all_gather, -1, partials, buffers_.shares(), all);
-    emit(Verb::decide, -1, Lane::compute, {several() ? buffers_.shares() : partials}, {buffers_.state()});
-    if (plan_.streams())
+    emit(Verb::decide, -1, Lane::compute,
+         {{Role::partials, Access::read, several() ? buffers_.shares() : partials},
+          {Role::scalars, Access::read_write, buffers_.state()}});
+    if (table().optimizer_is_apart())
       move(Verb::brief, Move::copy, -1, buffers_.state(), buffers_.host_state(),
            buffers_[buffers_.state()].range);
   }
@@ -382,33 +422,32 @@ class Generator {
   /// The optimizer works where its moments lie, on the host where that is a disk: what it needs comes there,
   /// and what it made goes back to where it is kept.
   void update(Flat of) {
-    Placement const at = plan_.working();
+    Placement const at = table().working_master.placement;
     int const kept = buffers_.parameters(of), master = buffers_.master(of);
-    bool const apart = !plan_.weights_are_master();
-    Placement const& master_lies = apart ? rows().master : rows().parameters;
+    Placement const& master_lies = table().master.placement;
     int const gradient =
-        carry(Verb::stream, of, {buffers_.gradient(of), plan_.gradients()}, at, Kind::landing);
+        carry(Verb::stream, of, {buffers_.gradient(of), table().gradient.placement}, at, Kind::landing);
     int const working = carry(Verb::stream, of, {master, master_lies}, at, Kind::working);
     List const kept_moments = buffers_.moments(of);
     List moments;
     for (int const moment : kept_moments)
-      add(moments, carry(Verb::stream, of, {moment, rows().moments}, at, Kind::working_moments));
-    List reads{plan_.streams() ? buffers_.host_state() : buffers_.state()}, writes = moments;
-    if (moments != kept_moments)
-      for (int const moment : moments) add(reads, moment);
-    if (working != master) add(reads, working);
+      moments.push_back(carry(Verb::stream, of, {moment, rows().moments}, at, Kind::working_moments));
+    Operands operands{{Role::master, Access::read_write, working, 0, of},
+                      {Role::gradient, Access::read, gradient, 0, of},
+                      {Role::scalars, Access::read,
+                       table().optimizer_is_apart() ? buffers_.host_state() : buffers_.state()}};
+    for (std::size_t index = 0; index < moments.size(); ++index)
+      operands.push_back({Role::moment, Access::read_write, moments[index], static_cast<int>(index), of});
     int weights = working;  // those that are kept on the device come from here
-    if (apart) {
-      if (at.tier == rows().parameters.tier && holds(rows().parameters.over, at.over))
-        weights = kept;
-      else if (types().parameter != types().master)
-        weights = buffers_.room(Kind::updated, of, 0, types().parameter, at);
-      if (weights != working) add(writes, weights);
+    if (StepRow const& row = table().updated_weights; row != table().working_master) {
+      weights = row.kind == Kind::parameters ? kept : buffers_.room(row.kind, of, 0, row.type, at);
+      operands.push_back({Role::updated_weights, Access::write, weights, 0, of});
     }
-    work(Verb::update, of, gradient, working, plan_.updated(of), std::move(reads), std::move(writes));
+    work(Verb::update, of, plan_.updated(of), std::move(operands));
     for (std::size_t index = 0; index < moments.size(); ++index)
       carry(Verb::publish, of, {moments[index], at}, rows().moments, Kind::transit, kept_moments[index]);
-    if (apart) carry(Verb::publish, of, {working, at}, master_lies, Kind::working, master);
+    if (!table().weights_are_master())
+      carry(Verb::publish, of, {working, at}, master_lies, Kind::working, master);
     carry(Verb::publish, of, {weights, at}, rows().parameters, Kind::transit, kept);
   }
 
@@ -424,7 +463,7 @@ class Generator {
   List acquisitions_;  // of each flat group in this micro-batch, the last one's number
   std::array<List, buffer_kind_count> stops_;  // of each on the ways of this micro-batch, by kind: how many
   Flats bucket_;
-  List found_;  // where the host's last folds leave norms, once it is ready
+  int found_ = -1;  // where the host's last folds leave norms, once it is ready
   std::int64_t bucket_bytes_ = 0;
   int buckets_ = 0;  // calls of several moves so far
 };
@@ -458,11 +497,7 @@ inline StepPlan make_plan(std::vector<UnitSpec> units, RecipeTable const& recipe
     }
   if (number > 0 && normed == 0)
     throw Error(ErrorKind::config, "model: every parameter is frozen; leave one to train");
-  Placement const& gradients = plan.recipe.placement.gradients;
-  bool const mixed = recipe.types.contribution != recipe.types.accumulator;
-  bool const folds = recipe.reduction == ReductionKind::ordered || gradients.over == Sharding::owned;
-  plan.accumulates = shape.accumulation > 1 || gradients.over == Sharding::sharded ||
-                     gradients.tier != Tier::device || (mixed && shape.world > 1 && folds);
+  plan.table = step_table(plan.recipe, shape.world, shape.accumulation);
   plan.train = detail::Generator(plan, true).run(whole);
   plan.evaluate = detail::Generator(plan, false).run(whole);
   for (std::size_t tier = 0; tier < tier_count; ++tier)

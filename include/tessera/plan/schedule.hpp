@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The step as data: what one training step does, in order, and which buffers each entry reads and writes.
+// The step as data: what one training step does, in order, and which buffers each entry uses for what.
 #pragma once
 
 #include <algorithm>
@@ -36,14 +36,17 @@ enum class Verb : std::uint8_t {
   share,            ///< bring norm partials, losses and counts to every rank
   decide,           ///< the global norm, the clip factor and the loss scale
   brief,            ///< bring the scalars to where the optimizer works
-  cross             ///< bring an activation, or its gradient, over a boundary in its unit or of a pipeline
+  cross,            ///< bring an activation, or its gradient, over a boundary in its unit or of a pipeline
+  sum_losses,       ///< the sum of a micro-batch's losses, and how many targets count
+  add_tied,         ///< add a later borrower's gradient of a parameter to that of the first one
+  clear_gaps        ///< zero the elements of a micro-batch's gradient that are of no parameter
 };
 
 constexpr std::string_view name_of(Verb verb) {
   constexpr std::string_view names[] = {
-      "forward", "recompute", "restore", "backward_input", "backward_weight", "release", "acquire",
-      "reduce",  "fold",      "norm",    "stream",         "update",          "publish", "share",
-      "decide",  "brief",     "cross"};
+      "forward", "recompute", "restore", "backward_input", "backward_weight", "release",   "acquire",
+      "reduce",  "fold",      "norm",    "stream",         "update",          "publish",   "share",
+      "decide",  "brief",     "cross",   "sum_losses",     "add_tied",        "clear_gaps"};
   return names[static_cast<std::size_t>(verb)];
 }
 
@@ -157,6 +160,52 @@ struct Flat {
   friend constexpr bool operator==(Flat const&, Flat const&) = default;
 };
 
+/// What an entry uses a buffer for.
+enum class Role : std::uint8_t {
+  source,          ///< the values that a move carries, or that a sum takes in
+  target,          ///< where a move leaves them
+  weights,         ///< of a flat group, of the unit or borrowed: T, whole
+  input,           ///< the output of the unit before
+  input_gradient,  ///< its gradient
+  output,
+  output_gradient,
+  saved,          ///< forward to backward, index = UnitSpec::saved
+  backward,       ///< backward_input to backward_weight, index = UnitSpec::backward
+  gradient,       ///< of a flat group
+  tied_gradient,  ///< of a parameter: what its borrowers have left; index = borrow, of the owner = parameter
+  master,         ///< the weights that the optimizer updates
+  moment,         ///< what the optimizer keeps, index = StepPlan::optimizer
+  updated_weights,  ///< T: the updated weights, where these are not the master weights
+  scalars,          ///< StepState
+  partials,         ///< norm partials, sums of losses and first bad element
+  batch,            ///< tokens and targets of the step
+  losses,           ///< one loss a token
+  workspace         ///< packing buffers and tiles of the device's operations
+};
+
+constexpr std::string_view name_of(Role role) {
+  constexpr std::string_view names[] = {
+      "source",  "target",   "weights",  "input",         "input_gradient", "output", "output_gradient",
+      "saved",   "backward", "gradient", "tied_gradient", "master",         "moment", "updated_weights",
+      "scalars", "partials", "batch",    "losses",        "workspace"};
+  return names[static_cast<std::size_t>(role)];
+}
+
+/// How an entry uses a buffer.
+enum class Access : std::uint8_t { read, write, read_write };
+
+/// One buffer of an entry, and what the entry uses it for.
+struct Operand {
+  Role role{};
+  Access access{};
+  int buffer = -1;
+  int index = 0;  ///< see Role
+  Flat of{};      ///< of weights and gradients: the flat group
+
+  constexpr bool reads() const { return access != Access::write; }
+  constexpr bool writes() const { return access != Access::read; }
+};
+
 /// One line of the schedule: one collective, one copy or one computation. What it does is all here; who
 /// carries it out asks no recipe.
 struct Entry {
@@ -170,13 +219,34 @@ struct Entry {
   int flat = 0;          ///< of state: which of the unit's flat groups
   int micro_batch = -1;  ///< accumulation index, of its first turn; -1 after the last one
   Lane lane = Lane::compute;
-  int from = -1;            ///< the buffer that a move, a fold, a norm or an update takes values from
-  int to = -1;              ///< the one it gives them to
-  Range part{};             ///< the elements of the flat group that it takes from this rank; empty: none
-  std::vector<int> reads;   ///< buffers, `from` among them
-  std::vector<int> writes;  ///< buffers
-  std::vector<int> waits;   ///< entries of other lanes that must be done; each of them signals
-  bool signals = false;     ///< some later entry of another lane waits for this one
+  Range part{};  ///< the elements of the flat group that it takes from this rank; empty: none
+  std::vector<Operand> operands;  ///< every buffer that it touches
+  std::vector<int> waits;         ///< entries of other lanes that must be done; each of them signals
+  bool signals = false;           ///< some later entry of another lane waits for this one
+
+  /// The buffer of a role, or -1.
+  int at(Role role, int index = 0) const {
+    for (Operand const& operand : operands)
+      if (operand.role == role && operand.index == index) return operand.buffer;
+    return -1;
+  }
+  /// The buffers that it reads, and the ones that it writes.
+  std::vector<int> reads() const { return touched(&Operand::reads); }
+  std::vector<int> writes() const { return touched(&Operand::writes); }
+  /// The buffer of which it takes `part`: of a move or a sum the source, else the gradient; -1: none.
+  int taken() const {
+    if (computes(verb)) return -1;
+    int const source = at(Role::source);
+    return source >= 0 ? source : at(Role::gradient);
+  }
+
+ private:
+  std::vector<int> touched(bool (Operand::*how)() const) const {
+    std::vector<int> buffers;
+    for (Operand const& operand : operands)
+      if ((operand.*how)()) buffers.push_back(operand.buffer);
+    return buffers;
+  }
 };
 
 /// One time that an entry runs.
@@ -269,11 +339,12 @@ inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sha
     Entry& entry = entry_of(index);
     std::size_t const own = static_cast<std::size_t>(entry.lane);
     Latest needed;
-    for (int buffer : entry.reads) needed.join(written[static_cast<std::size_t>(buffer)]);
-    for (int buffer : entry.writes) {
-      needed.join(written[static_cast<std::size_t>(buffer)]);
-      needed.join(read[static_cast<std::size_t>(buffer)]);
-      for (int other : sharing[static_cast<std::size_t>(buffer)]) {
+    for (Operand const& operand : entry.operands) {
+      std::size_t const buffer = static_cast<std::size_t>(operand.buffer);
+      needed.join(written[buffer]);
+      if (!operand.writes()) continue;
+      needed.join(read[buffer]);
+      for (int other : sharing[buffer]) {
         needed.join(written[static_cast<std::size_t>(other)]);
         needed.join(read[static_cast<std::size_t>(other)]);
       }
@@ -293,17 +364,21 @@ inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sha
     known[own][own] = index;
     done[static_cast<std::size_t>(index)] = known[own];
     int const last = index + bucket_size(entries, schedule.turn(index, steady_times).index) - 1;
-    for (int buffer : entry.reads) read[static_cast<std::size_t>(buffer)][own] = last;
-    for (int buffer : entry.writes) {
-      read[static_cast<std::size_t>(buffer)] = written[static_cast<std::size_t>(buffer)] = Latest();
-      written[static_cast<std::size_t>(buffer)][own] = last;
+    for (Operand const& operand : entry.operands)
+      if (operand.reads()) read[static_cast<std::size_t>(operand.buffer)][own] = last;
+    for (Operand const& operand : entry.operands) {
+      if (!operand.writes()) continue;
+      std::size_t const buffer = static_cast<std::size_t>(operand.buffer);
+      read[buffer] = written[buffer] = Latest();
+      written[buffer][own] = last;
     }
   }
 }
 
-/// A 64-bit FNV-1a hash of verbs, moves, buckets, units, micro-batches, lanes, buffers and repetitions: ranks
-/// compare it before step 1, and rows with equal hashes run the same program. Waits are left out: they follow
-/// from these and from where the buffers lie, which is not the same on all ranks where some own flat groups.
+/// A 64-bit FNV-1a hash of verbs, moves, buckets, units, micro-batches, lanes, operands and repetitions:
+/// ranks compare it before step 1, and rows with equal hashes run the same program. Waits are left out: they
+/// follow from these and from where the buffers lie, which is not the same on all ranks where some own flat
+/// groups.
 inline std::uint64_t hash_of(Schedule const& schedule) {
   std::uint64_t hash = 14695981039346656037ull;
   auto const mix = [&](std::int64_t value) {
@@ -322,10 +397,10 @@ inline std::uint64_t hash_of(Schedule const& schedule) {
     mix(entry.unit + (std::int64_t{entry.segment} << 32));
     mix(entry.micro_batch);
     mix(static_cast<std::int64_t>(entry.lane) + 256 * (std::int64_t{entry.bucket} + 1));
-    for (auto const* list : {&entry.reads, &entry.writes}) {
-      mix(static_cast<std::int64_t>(list->size()));
-      for (int value : *list) mix(value);
-    }
+    mix(static_cast<std::int64_t>(entry.operands.size()));
+    for (Operand const& operand : entry.operands)
+      mix(operand.buffer + (static_cast<std::int64_t>(operand.role) << 32) +
+          (static_cast<std::int64_t>(operand.access) << 40));
   }
   return hash;
 }

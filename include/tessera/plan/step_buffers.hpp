@@ -34,7 +34,7 @@ class StepBuffers {
   // ---- state ----------------------------------------------------------------------------------------------
 
   int parameters(Flat of) { return program_.find(Kind::parameters, of); }
-  int gradient(Flat of) { return program_.find(plan_.gradient_kind(), of); }
+  int gradient(Flat of) { return program_.find(plan_.table.gradient.kind, of); }
   int master(Flat of) { return program_.find(plan_.master_kind(of), of); }
   /// All that the optimizer keeps.
   List moments(Flat of) {
@@ -98,41 +98,40 @@ class StepBuffers {
 
   // ---- gradients of borrowed parameters -------------------------------------------------------------------
 
-  /// Where a borrower leaves its gradient, nowhere for a frozen parameter's: the owner's contribution itself
-  /// when the formats agree and it is the first to borrow, else a buffer of its own (and the first one's, to
-  /// which it is added).
-  List lent(int unit, int borrow) {
-    Borrow const& what = plan_.unit(unit).borrows[static_cast<std::size_t>(borrow)];
-    if (!plan_.trains(what)) return {};
-    std::int64_t const bytes =
-        plan_.unit(what.unit).parameters[static_cast<std::size_t>(what.parameter)].in_memory().elements() *
-        size(plan_.recipe.types.accumulator);
-    auto const [first_unit, first_borrow] = first_backward_borrower(what);
-    bool const first = first_unit == unit && first_borrow == borrow;
-    bool const in_place = plan_.recipe.types.contribution == plan_.recipe.types.accumulator;
-    auto const own = [&](int by_unit, int by_borrow) {
-      return program_.add({.kind = Kind::lent, .unit = by_unit, .index = by_borrow, .bytes = bytes});
-    };
-    List list;
-    if (!first || !in_place) list.push_back(own(unit, borrow));
-    if (in_place)
-      list.push_back(contribution(plan_.flat_of(what.unit, what.parameter)));
-    else if (!first)
-      list.push_back(own(first_unit, first_borrow));
-    return list;
+  /// Where the gradient of a borrowed parameter comes together, -1 of a frozen one: in the owner's gradient
+  /// itself when the formats agree, else in a buffer of the borrower whose backward runs first.
+  int tied_sum(Borrow const& what) {
+    if (!plan_.trains(what)) return -1;
+    if (in_place()) return contribution(plan_.flat_of(what.unit, what.parameter));
+    auto const [unit, borrow] = first_backward_borrower(what);
+    return unit < 0 ? -1 : tied(unit, borrow);
   }
-  List lent_to_me(int owner) {
-    List list;
-    for (int unit = owner + 1; unit < plan_.units_count(); ++unit)
-      for (int index = 0; index < static_cast<int>(plan_.unit(unit).borrows.size()); ++index)
-        if (plan_.unit(unit).borrows[static_cast<std::size_t>(index)].unit == owner)
-          if (int const found = program_.find(Kind::lent, unit, index); found >= 0) list.push_back(found);
-    return list;
+  /// Where a borrower leaves its gradient: the first one there, others in buffers of their own.
+  int tied_gradient(int unit, int borrow) {
+    Borrow const& what = plan_.unit(unit).borrows[static_cast<std::size_t>(borrow)];
+    if (!plan_.trains(what)) return -1;
+    return first_backward_borrower(what) == std::pair(unit, borrow) ? tied_sum(what) : tied(unit, borrow);
+  }
+  bool is_borrowed(int unit, int parameter) const {
+    return first_backward_borrower({unit, parameter}).first >= 0;
   }
 
  private:
   static std::int64_t size(DType type) { return static_cast<std::int64_t>(size_of(type)); }
 
+  bool in_place() const { return plan_.recipe.types.contribution == plan_.recipe.types.accumulator; }
+  int tied(int unit, int borrow) {
+    Borrow const& what = plan_.unit(unit).borrows[static_cast<std::size_t>(borrow)];
+    std::int64_t const elements =
+        plan_.unit(what.unit).parameters[static_cast<std::size_t>(what.parameter)].in_memory().elements();
+    DType const type = plan_.recipe.types.accumulator;
+    return program_.add({.kind = Kind::lent,
+                         .unit = unit,
+                         .index = borrow,
+                         .bytes = elements * size(type),
+                         .type = type,
+                         .range = {0, elements}});
+  }
   /// The borrower whose backward runs first: the one in the last unit.
   std::pair<int, int> first_backward_borrower(Borrow const& what) const {
     for (int unit = plan_.units_count() - 1; unit >= 0; --unit)
@@ -163,21 +162,21 @@ class StepBuffers {
     for (Flat const of : plan_.flats()) {
       keep(room(Kind::parameters, of, 0, types.parameter, rows.parameters));
       if (!plan_.flat(of).trainable) continue;
-      if (!plan_.weights_are_master()) keep(room(Kind::master, of, 0, types.master, rows.master));
+      if (!plan_.table.weights_are_master()) keep(room(Kind::master, of, 0, types.master, rows.master));
       int index = 0;
       for (OptimizerState const& state : plan_.optimizer)
         keep(room(Kind::moments, of, index++, state.type, rows.moments, 1, state.block));
-      keep(plan_.accumulates ? room(Kind::accumulator, of, 0, types.accumulator, rows.gradients)
-                             : contribution(of));
+      keep(plan_.table.accumulates ? room(Kind::accumulator, of, 0, types.accumulator, rows.gradients)
+                                   : contribution(of));
     }
     std::int64_t const share = share_bytes(plan_.norm_blocks(), shape.accumulation);
     keep_bytes(Kind::partials, DType::f32, share);
-    if (plan_.norm_in_fold()) keep_bytes(Kind::host_partials, DType::f32, share, Tier::host);
+    if (plan_.table.norm_in_fold) keep_bytes(Kind::host_partials, DType::f32, share, Tier::host);
     if (shape.world > 1) keep_bytes(Kind::shares, DType::f32, share * shape.world);
     keep_bytes(Kind::norm_ranges, DType::f32,
                static_cast<std::int64_t>(sizeof(NormRange) * plan_.norm_ranges().size()));
     keep_bytes(Kind::state, DType::f32, static_cast<std::int64_t>(sizeof(StepState)));
-    if (plan_.streams())
+    if (plan_.table.optimizer_is_apart())
       keep_bytes(Kind::host_state, DType::f32, static_cast<std::int64_t>(sizeof(StepState)), Tier::host);
     keep_bytes(Kind::batch, DType::f32, 2 * 4 * shape.accumulation * shape.batch * shape.sequence);
     keep_bytes(Kind::losses, types.accumulator, shape.batch * shape.sequence * size(types.accumulator));

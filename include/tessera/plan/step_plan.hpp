@@ -18,6 +18,7 @@
 #include "tessera/plan/checkpoint_memory.hpp"
 #include "tessera/plan/layout.hpp"
 #include "tessera/plan/schedule.hpp"
+#include "tessera/plan/step_table.hpp"
 #include "tessera/policy/table.hpp"
 
 namespace tessera {
@@ -93,8 +94,9 @@ struct Program {
   Buffer const& at(int buffer) const { return buffers[static_cast<std::size_t>(buffer)]; }
   /// The bytes that an entry carries from or works on in this rank.
   std::int64_t bytes_of(Entry const& entry) const {
-    if (entry.from < 0) return 0;
-    Buffer const& source = at(entry.from);
+    int const taken = entry.taken();
+    if (taken < 0) return 0;
+    Buffer const& source = at(taken);
     return source.bytes_of(entry.part.size()) *
            (entry.move == Move::copy || entry.verb == Verb::fold ? source.pieces : 1);
   }
@@ -126,8 +128,8 @@ struct StepPlan {
   std::vector<UnitLayout> layouts;
   RecipeTable recipe;  ///< its placement is already that of `shape.world`
   StepShape shape;
+  StepTable table;                        ///< where each kind of state is during a step
   std::vector<OptimizerState> optimizer;  ///< what it keeps of each trained parameter
-  bool accumulates = false;  ///< gradients fold into an accumulator; else the contribution is the gradient
   Program train;
   Program evaluate;
   std::array<std::int64_t, tier_count> arena_bytes{};  ///< by Tier, for both programs
@@ -209,33 +211,13 @@ struct StepPlan {
     }
     return {0, all.padded};
   }
-  /// How complete gradients lie: as the table says, but where each rank has room for all and the optimizer
-  /// wants less, only that is made complete.
-  Placement gradients() const {
-    Placement const &kept = placement().gradients, &wanted = placement().moments;
-    bool const part = kept.over == Sharding::replicated && wanted.over != Sharding::replicated;
-    return {part ? Sharding::sharded : kept.over, kept.tier};
-  }
-  /// How sums lie that each micro-batch's contributions join. Where they may have any order and every rank
-  /// has room for all, each rank sums its own first, and ranks meet after the last micro-batch.
-  Placement summed() const {
-    Placement sums = placement().gradients;
-    if (sums.over == Sharding::replicated && shape.world > 1)
-      sums.over = recipe.reduction == ReductionKind::ordered ? Sharding::sharded : Sharding::partial;
-    return sums;
-  }
-  /// Whether gradients are complete when the host has folded the last contribution: their norm is taken
-  /// there.
-  bool norm_in_fold() const {
-    return placement().gradients.tier != Tier::device && summed().over != Sharding::partial;
-  }
   /// The part of a flat group whose norm this rank takes: a shard, or all of what it owns.
   Range normed(Flat of) const {
-    return held(gradients().over == Sharding::owned ? Sharding::owned : Sharding::sharded, of);
+    return held(table.gradient.placement.over == Sharding::owned ? Sharding::owned : Sharding::sharded, of);
   }
   /// The ranks whose norms of a flat group count, an equal part each: its owner, or those of the first row.
   comm::Peers norm_by(Flat of) const {
-    if (gradients().over == Sharding::owned) return {owner(of), 1, 1};
+    if (table.gradient.placement.over == Sharding::owned) return {owner(of), 1, 1};
     return {0, 1, shape.shards()};
   }
   /// The ranks whose losses count.
@@ -272,20 +254,11 @@ struct StepPlan {
     std::vector<NormRange> const ranges = norm_ranges();
     return ranges.empty() ? 0 : ranges.back().offset + ranges.back().blocks;
   }
-  /// Where the optimizer works, and on which part of a flat group each rank.
-  Placement working() const { return {placement().moments.over, worked_on(placement().moments.tier)}; }
   /// The part that this rank updates.
-  Range updated(Flat of) const { return held(placement().moments.over, of); }
-  /// The buffer that holds the folded gradient.
-  BufferKind gradient_kind() const {
-    return accumulates ? BufferKind::accumulator : BufferKind::contribution;
-  }
-  DType gradient_type() const { return accumulates ? recipe.types.accumulator : recipe.types.contribution; }
-  /// The optimizer updates the weights themselves: same format, same place.
-  bool weights_are_master() const { return !has_separate_master(recipe); }
+  Range updated(Flat of) const { return held(table.working_master.placement.over, of); }
   /// Where the weights of a flat group are in full: frozen ones have no master.
   BufferKind master_kind(Flat of) const {
-    return weights_are_master() || !flat(of).trainable ? BufferKind::parameters : BufferKind::master;
+    return flat(of).trainable ? table.master.kind : table.weights.kind;
   }
   /// Of this rank's file.
   std::int64_t file_bytes() const {
@@ -299,13 +272,11 @@ struct StepPlan {
       Entry const& entry = schedule.entries[static_cast<std::size_t>(index)];
       if (entry.lane != Lane::disk) continue;
       bool const repeated = schedule.body_begin <= index && index < schedule.body_end;
-      (has_addresses(train.at(entry.to).tier) ? sum.read : sum.written) +=
+      (has_addresses(train.at(entry.at(Role::target)).tier) ? sum.read : sum.written) +=
           round_up(train.bytes_of(entry), disk_block) * (repeated ? schedule.times : 1);
     }
     return sum;
   }
-  /// The optimizer works apart from the device.
-  bool streams() const { return placement().moments.tier != Tier::device; }
 };
 
 /// Looks at every entry of a training step after it has run: `buffers` holds the address of each buffer of

@@ -237,18 +237,6 @@ class ParameterStore {
     own.first = state_bytes(kind);
     return own;
   }
-  /// The buffer of a kind that an entry names.
-  int operand(Entry const& entry, Kind kind, int index = 0) const {
-    for (auto const* list : {&entry.reads, &entry.writes})
-      for (int const buffer : *list)
-        if (plan_.train.at(buffer).kind == kind && plan_.train.at(buffer).index == index) return buffer;
-    return -1;
-  }
-  /// Where an entry finds what the optimizer keeps.
-  int moment(Entry const& entry, int index) const {
-    int const brought = operand(entry, Kind::working_moments, index);
-    return brought >= 0 ? brought : operand(entry, Kind::moments, index);
-  }
   /// The values of a part of a flat group in a training buffer.
   template <class U>
   U* values(int buffer, Range part) const {
@@ -285,9 +273,10 @@ class ParameterStore {
   // Moves.
 
   void move(Program const& program, Entry const& entry, int micro_batch) {
-    Buffer const &source = program.at(entry.from), &target = program.at(entry.to);
-    std::byte* const from = memory_.of(program)[static_cast<std::size_t>(entry.from)];
-    std::byte* const to = memory_.of(program)[static_cast<std::size_t>(entry.to)];
+    int const source_buffer = entry.at(Role::source), target_buffer = entry.at(Role::target);
+    Buffer const &source = program.at(source_buffer), &target = program.at(target_buffer);
+    std::byte* const from = memory_.of(program)[static_cast<std::size_t>(source_buffer)];
+    std::byte* const to = memory_.of(program)[static_cast<std::size_t>(target_buffer)];
     std::byte* const own = from + source.at(entry.part.begin);
     std::int64_t const count = entry.part.size();
     std::int64_t const bytes = source.bytes_of(count);
@@ -350,23 +339,23 @@ class ParameterStore {
   /// three and the weights; the others read about what they are given.
   Operation cost_of(Program const& program, Entry const& entry) const {
     if (entry.lane == Lane::disk) {
-      bool const reads = has_addresses(program.at(entry.to).tier);
+      bool const reads = has_addresses(program.at(entry.at(Role::target)).tier);
       return {reads ? "disk_read" : "disk_write", 0.0, static_cast<double>(program.bytes_of(entry))};
     }
     double const elements = static_cast<double>(entry.part.size());
-    double const given = static_cast<double>(size_of(plan_.train.at(entry.from).type));
+    double const given = static_cast<double>(size_of(plan_.train.at(entry.taken()).type));
     if (entry.verb != Verb::update) return {"host_sums", 2.0 * elements, given * elements};
-    double const weights = operand(entry, Kind::updated) >= 0 ? sizeof(T) : 0.0;
+    double const weights = entry.at(Role::updated_weights) >= 0 ? sizeof(T) : 0.0;
     return {"host_adamw", 14.0 * elements, (given + 6.0 * sizeof(S) + weights) * elements};
   }
 
   template <class P>
   void work(Context<P>& context, Entry const& entry, bool first) {
     if (entry.part.size() == 0) return;
-    bool const sums = plan_.train.at(entry.from).type == dtype_of<S>;
+    bool const sums = plan_.train.at(entry.taken()).type == dtype_of<S>;
     if (entry.verb == Verb::fold) return fold(context, entry, first);
     if (entry.verb == Verb::norm) return sums ? norm<S>(context, entry) : norm<T>(context, entry);
-    if (entry.verb == Verb::update) return update(context, entry, sums);
+    if (entry.verb == Verb::update) return sums ? update<S>(context, entry) : update<T>(context, entry);
     detail::throw_error(ErrorKind::failed, {"a schedule works on state by the verb ", name_of(entry.verb),
                                             ", which no store does"});
   }
@@ -376,11 +365,11 @@ class ParameterStore {
   template <class P>
   void fold(Context<P>& context, Entry const& entry, bool first) {
     std::int64_t const count = entry.part.size();
-    Tensor<S, P> const sum{values<S>(entry.to, entry.part), {count}};
-    int const found = operand(entry, Kind::host_partials);
+    int const source = entry.at(Role::source), found = entry.at(Role::partials);
+    Tensor<S, P> const sum{values<S>(entry.at(Role::gradient), entry.part), {count}};
     bool const norms = found >= 0;
-    ops::fold(context, sum, values<T const>(entry.from, entry.part), plan_.train.at(entry.from).pieces, count,
-              first, norms ? partials_of<P>(entry, found) : Tensor<float, P>{},
+    ops::fold(context, sum, values<T const>(source, entry.part), plan_.train.at(source).pieces, count, first,
+              norms ? partials_of<P>(entry, found) : Tensor<float, P>{},
               norms ? note_of(entry, found) : ops::BadNote{});
   }
 
@@ -388,8 +377,10 @@ class ParameterStore {
   /// finite.
   template <class G, class P>
   void norm(Context<P>& context, Entry const& entry) {
-    Tensor<G const, P> const gradient{values<G const>(entry.from, entry.part), {entry.part.size()}};
-    ops::norm_partials(context, gradient, partials_of<P>(entry, entry.to), note_of(entry, entry.to));
+    Tensor<G const, P> const gradient{values<G const>(entry.at(Role::gradient), entry.part),
+                                      {entry.part.size()}};
+    int const found = entry.at(Role::partials);
+    ops::norm_partials(context, gradient, partials_of<P>(entry, found), note_of(entry, found));
   }
   std::size_t number_of(Entry const& entry) const {
     return static_cast<std::size_t>(plan_.flat({entry.unit, entry.flat}).normed);
@@ -404,31 +395,21 @@ class ParameterStore {
             entry.part.begin};
   }
 
-  /// AdamW on this rank's part of a flat group, with the scalars that lie beside its optimizer. `sums`: the
-  /// gradient is of S, else of T.
-  template <class P>
-  void update(Context<P>& context, Entry const& entry, bool sums) {
-    int const host_scalars = operand(entry, Kind::host_state);
-    StepState* const state = reinterpret_cast<StepState*>(
-        memory_.train(host_scalars >= 0 ? host_scalars : operand(entry, Kind::state)));
-    int weights = operand(entry, Kind::updated);
-    if (weights < 0) weights = operand(entry, Kind::parameters);
+  /// AdamW on this rank's part of a flat group, by a gradient of G.
+  template <class G, class P>
+  void update(Context<P>& context, Entry const& entry) {
+    StepState* const state = reinterpret_cast<StepState*>(memory_.train(entry.at(Role::scalars)));
+    int const master = entry.at(Role::master), weights = entry.at(Role::updated_weights);
     FlatLayout const& layout = plan_.flat({entry.unit, entry.flat});
     for (int group : {0, 1}) {  // what pads is zero and stays so
       Range const all = group == 0 ? layout.decayed : Range{layout.undecayed.begin, layout.padded};
       Range const now = intersect(entry.part, all);
       if (!now.size()) continue;
-      auto const from = [&](auto const* gradient) {
-        ops::adamw(context, now.size(), gradient, values<S>(entry.to, now), values<S>(moment(entry, 0), now),
-                   values<S>(moment(entry, 1), now),
-                   weights >= 0 && weights != entry.to ? values<T>(weights, now) : nullptr,
-                   static_cast<AdamWFactors<S> const*>(factors_of<S>(state) + group),
-                   static_cast<std::int64_t const*>(&state->skipped));
-      };
-      if (sums)
-        from(values<S const>(entry.from, now));
-      else
-        from(values<T const>(entry.from, now));
+      ops::adamw(context, now.size(), values<G const>(entry.at(Role::gradient), now), values<S>(master, now),
+                 values<S>(entry.at(Role::moment, 0), now), values<S>(entry.at(Role::moment, 1), now),
+                 weights >= 0 ? values<T>(weights, now) : nullptr,
+                 static_cast<AdamWFactors<S> const*>(factors_of<S>(state) + group),
+                 static_cast<std::int64_t const*>(&state->skipped));
     }
   }
 

@@ -58,14 +58,15 @@ class StepMemory {
 
   /// Carries out an entry between the file and memory: returns when its bytes are there.
   void transfer(Program const& program, Entry const& entry) const {
-    Buffer const &source = program.at(entry.from), &target = program.at(entry.to);
+    int const from = entry.at(Role::source), to = entry.at(Role::target);
+    Buffer const &source = program.at(from), &target = program.at(to);
     std::int64_t const bytes = round_up(program.bytes_of(entry), disk_block), begin = entry.part.begin;
     auto const address = [&](int buffer) { return of(program)[static_cast<std::size_t>(buffer)]; };
     if (bytes == 0) return;
     if (has_addresses(target.tier))
-      file_->read(source.offset + source.at(begin), address(entry.to) + target.at(begin), bytes);
+      file_->read(source.offset + source.at(begin), address(to) + target.at(begin), bytes);
     else
-      file_->write(target.offset + target.at(begin), address(entry.from) + source.at(begin), bytes);
+      file_->write(target.offset + target.at(begin), address(from) + source.at(begin), bytes);
   }
 
   // ---- outside steps, for buffers that persist ------------------------------------------------------------

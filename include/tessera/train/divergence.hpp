@@ -36,10 +36,11 @@ class StepTrace {
       auto const data = [&](int buffer, Range part) {
         return buffers[static_cast<std::size_t>(buffer)] + plan.train.at(buffer).at(part.begin);
       };
-      if (entry.verb == Verb::backward_weight && entry.segment == 0) {  // the unit's contribution is complete
+      if ((entry.verb == Verb::backward_weight && entry.segment == 0) || entry.verb == Verb::clear_gaps) {
         std::int64_t const micro = std::int64_t{1} * entry.micro_batch * plan.shape.world + plan.shape.rank;
         for (Flat const of : plan.flats(entry.unit)) {
-          if (!plan.flat(of).trainable) continue;
+          bool const complete = plan.flat(of).gaps.empty() == (entry.verb == Verb::backward_weight);
+          if (!plan.flat(of).trainable || !complete) continue;
           int const buffer = plan.train.find(BufferKind::contribution, of);
           Range const whole{0, plan.flat(of).padded};
           record(plan, {step, contribution, micro, -plan.flat(of).number}, of, whole,
@@ -47,7 +48,7 @@ class StepTrace {
         }
       } else if (entry.verb == Verb::decide) {  // all gradients are complete
         for (Flat const of : plan.trainable()) {
-          int const buffer = plan.train.find(plan.gradient_kind(), of);
+          int const buffer = plan.train.find(plan.table.gradient.kind, of);
           Range const part = plan.normed(of);
           record(plan, {step, gradient, 0, plan.flat(of).number}, of, part, plan.train.at(buffer).type,
                  data(buffer, part));
@@ -55,7 +56,7 @@ class StepTrace {
         ++step;
       } else if (entry.verb == Verb::update) {
         record(plan, {step - 1, weights, 0, plan.flat(own).number}, own, entry.part,
-               plan.train.at(entry.to).type, data(entry.to, entry.part));
+               plan.train.at(entry.at(Role::master)).type, data(entry.at(Role::master), entry.part));
       }
     };
   }

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// The step's own placement table. The recipe's table says where state rests; this one says where each kind of
+// state is while a step runs, and in which buffer. The generator, the store and the listing read it; nobody
+// derives it again.
+#pragma once
+
+#include <string_view>
+
+#include "tessera/config.hpp"
+#include "tessera/core/place.hpp"
+#include "tessera/plan/moves.hpp"
+#include "tessera/plan/schedule.hpp"
+#include "tessera/policy/table.hpp"
+
+namespace tessera {
+inline namespace v0 {
+
+/// Where one kind of state is: over the ranks, in which memory, in which format and which buffer.
+struct StepRow {
+  BufferKind kind{};
+  Placement placement{};
+  DType type = DType::f32;
+
+  friend constexpr bool operator==(StepRow const&, StepRow const&) = default;
+};
+
+/// Rows in the order of a step. A row whose placement and kind equal those of an earlier row is the same
+/// buffer.
+struct StepTable {
+  StepRow weights{};           ///< between steps
+  StepRow gathered_weights{};  ///< as units read them: whole, on the device
+  StepRow micro_gradient{};    ///< of one micro-batch, as units leave it on each rank
+  StepRow sum{};               ///< of the micro-batches so far
+  StepRow gradient{};          ///< of the step, complete
+  StepRow master{};            ///< the weights that the optimizer updates, between steps
+  StepRow moments{};  ///< what the optimizer keeps, between steps; each state has a format of its own
+  StepRow working_gradient{};  ///< where the optimizer works, as the next two
+  StepRow working_master{};
+  StepRow working_moments{};
+  StepRow updated_weights{};  ///< as the optimizer leaves them, in the format of the weights
+  bool accumulates =
+      false;  ///< gradients add up in a buffer of their own; else the micro-batch's is the gradient
+  bool norm_in_fold =
+      false;  ///< gradients are complete on the host after the last sum, which takes their norm too
+
+  /// The optimizer updates the weights themselves: same format, same place.
+  constexpr bool weights_are_master() const { return master.kind == weights.kind; }
+  /// The optimizer works away from the device.
+  constexpr bool optimizer_is_apart() const { return working_master.placement.tier != Tier::device; }
+};
+
+/// Calls `f(name, row)` for each row.
+template <class F>
+constexpr void visit_rows(StepTable const& table, F&& f) {
+  f("weights", table.weights);
+  f("gathered weights", table.gathered_weights);
+  f("micro-batch gradient", table.micro_gradient);
+  f("sum of gradients", table.sum);
+  f("gradient", table.gradient);
+  f("master weights", table.master);
+  f("moments", table.moments);
+  f("gradient in the update", table.working_gradient);
+  f("master weights in the update", table.working_master);
+  f("moments in the update", table.working_moments);
+  f("updated weights", table.updated_weights);
+}
+
+/// The table of a recipe whose placement is that of `world` ranks (at_world).
+constexpr StepTable step_table(RecipeTable const& recipe, int world, int accumulation) {
+  using Kind = BufferKind;
+  PlacementTable const& rest = recipe.placement;
+  DTypes const& types = recipe.types;
+  Placement const whole{};
+  StepTable table;
+  table.weights = {Kind::parameters, rest.parameters, types.parameter};
+  table.gathered_weights = {rest.parameters == whole ? Kind::parameters : Kind::gathered, whole,
+                            types.parameter};
+  Sharding const made = world > 1 ? Sharding::partial : Sharding::replicated;
+  table.micro_gradient = {Kind::contribution, {made, Tier::device}, types.contribution};
+
+  bool const mixed = types.contribution != types.accumulator;
+  bool const folds = recipe.reduction == ReductionKind::ordered || rest.gradients.over == Sharding::owned;
+  table.accumulates = accumulation > 1 || rest.gradients.over == Sharding::sharded ||
+                      rest.gradients.tier != Tier::device || (mixed && world > 1 && folds);
+  Kind const kind = table.accumulates ? Kind::accumulator : Kind::contribution;
+  DType const type = table.accumulates ? types.accumulator : types.contribution;
+  // Sums that may have any order and find room on every rank are each rank's own; ranks meet after the last
+  // micro-batch. Ordered sums meet in shards.
+  Placement sum = rest.gradients;
+  if (sum.over == Sharding::replicated && world > 1)
+    sum.over = recipe.reduction == ReductionKind::ordered ? Sharding::sharded : Sharding::partial;
+  table.sum = {kind, sum, type};
+  // Where each rank has room for the whole gradient and the optimizer wants less, only that is made complete.
+  bool const part = rest.gradients.over == Sharding::replicated && rest.moments.over != Sharding::replicated;
+  table.gradient = {kind, {part ? Sharding::sharded : rest.gradients.over, rest.gradients.tier}, type};
+  table.norm_in_fold = rest.gradients.tier != Tier::device && sum.over != Sharding::partial;
+
+  bool const separate = has_separate_master(recipe);
+  table.master = separate ? StepRow{Kind::master, rest.master, types.master} : table.weights;
+  table.moments = {Kind::moments, rest.moments, types.master};
+  // An update runs where the moments rest, on the host where that is a disk.
+  Placement const working{rest.moments.over, worked_on(rest.moments.tier)};
+  auto const brought = [&](StepRow const& row, Kind copy) constexpr {
+    bool const there = row.placement.tier == working.tier && holds(row.placement.over, working.over);
+    return StepRow{there ? row.kind : copy, working, row.type};
+  };
+  table.working_gradient = brought(table.gradient, Kind::landing);
+  table.working_master = brought(table.master, Kind::working);
+  table.working_moments = brought(table.moments, Kind::working_moments);
+  bool const kept = working.tier == rest.parameters.tier && holds(rest.parameters.over, working.over);
+  table.updated_weights = !separate ? table.working_master
+                          : kept    ? StepRow{Kind::parameters, working, types.parameter}
+                          : types.parameter != types.master ? StepRow{Kind::updated, working, types.parameter}
+                                                            : table.working_master;
+  return table;
+}
+
+}  // namespace v0
+}  // namespace tessera
