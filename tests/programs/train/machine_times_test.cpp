@@ -164,12 +164,36 @@ TEST_CASE("kinds that were not measured are guessed from others, or unknown") {
   CHECK(times.seconds({}, "bf16", 1)->seconds == 0.0);  // an entry that only ends a use
 }
 
+TEST_CASE("what completes an entry counts with it, and no operation is lost") {
+  Recorded const step =
+      recorded(parse_recipe({.device = "cpu", .sharding = "zero2", .precision = "bf16"}), 2);
+  Schedule const& schedule = step.plan->train.schedule;
+  std::vector<std::size_t> const leaders = cli::completed_by(schedule);
+  std::vector<cli::Cost> const together = cli::joined(schedule, step.costs);
+  double apart = 0, sum = 0;
+  int followers = 0;
+  for (std::size_t at = 0; at < together.size(); ++at) {
+    apart += step.costs[at].bytes;
+    sum += together[at].bytes;
+    if (leaders[at] == at) continue;
+    ++followers;
+    CHECK(together[at].operations == 0);
+    CHECK(computes(schedule.entries[leaders[at]].verb));
+    CHECK(schedule.entries[leaders[at]].unit == schedule.entries[at].unit);
+    CHECK(together[leaders[at]].what.ends_with(step.costs[at].what));
+  }
+  CHECK(followers > 3);
+  CHECK(sum == doctest::Approx(apart));
+}
+
 TEST_CASE("a step's time is that of its entries: one after the other on the CPU, lane beside lane on a GPU") {
   for (std::string_view const device : {"cpu", "cuda"})
     for (int const ranks : {1, 2}) {
       RecipeTable const table =
           parse_recipe({.device = device, .sharding = "zero3", .precision = "fp32", .offload = "cpu_full"});
-      Recorded const step = recorded(table, ranks);
+      Recorded step = recorded(table, ranks);
+      step.costs =
+          cli::joined(step.plan->train.schedule, step.costs);  // files of machines have them together
       cli::MachineTimes const times = one_time_each(std::string(device), step, ranks);
       double lanes[lane_count] = {};
       for (Turn const& turn : turns_of(step.plan->train.schedule))
