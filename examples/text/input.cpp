@@ -201,7 +201,7 @@ class PeekedStream final : public ByteStream {
 
 enum class Ending { jsonl, json, other };
 
-/// Returns the format that a file name stands for. Ignores case and the endings .gz and .zst.
+/// Returns the format by the ending of a file name. Ignores case and the endings .gz and .zst.
 Ending ending_of(std::string name) {
   for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   for (char const* packed : {".gz", ".zst"})

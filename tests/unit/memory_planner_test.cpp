@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The interval planner over random lives: no two that meet share a byte, and the result is small and
-// repeatable.
+// repeatable. And the sort that plans take.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +9,7 @@
 
 #include <doctest/doctest.h>
 
+#include "tessera/detail/sort.hpp"
 #include "tessera/plan/memory.hpp"
 
 #include "support/printing.hpp"
@@ -101,4 +102,18 @@ TEST_CASE("the planner fills the tightest gap and needs no more than chains need
   CHECK(plan_intervals({{500, 3, 2}}).bytes == 0);
   CHECK(plan_intervals({{500, 3, 2}}).offsets == std::vector<std::int64_t>{-1});
   CHECK(lower_bound_of({{500, 3, 2}}) == 0);
+}
+
+TEST_CASE("indices are sorted by what they stand for, and equal ones keep their order") {
+  std::mt19937 bits(3);
+  for (std::size_t count = 0; count < 70; ++count)
+    for (unsigned const kinds : {1u, 4u, 1000u}) {
+      std::vector<unsigned> keys(count);
+      for (unsigned& key : keys) key = bits() % kinds;
+      std::vector<std::size_t> expected(count);
+      for (std::size_t index = 0; index < count; ++index) expected[index] = index;
+      auto const before = [&](std::size_t a, std::size_t b) { return keys[a] < keys[b]; };
+      std::stable_sort(expected.begin(), expected.end(), before);
+      CHECK(detail::sorted_indices(count, before) == expected);
+    }
 }

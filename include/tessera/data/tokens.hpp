@@ -24,6 +24,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/data/file_bytes.hpp"
 #include "tessera/data/token_file.hpp"
+#include "tessera/detail/sort.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -259,8 +260,10 @@ class TokenSource {
     std::size_t const segments_before = segments_.size();
     std::vector<std::string> files;
     collect(folder, files);
-    std::sort(files.begin(), files.end());
-    for (std::string const& path : files) {
+    auto const order = detail::sorted_indices(
+        files.size(), [&](std::size_t a, std::size_t b) { return files[a] < files[b]; });
+    for (std::size_t const index : order) {
+      std::string const& path = files[index];
       detail::FileReader file(path, open_ < kept_open);
       std::array<std::byte, detail::text_probe_bytes> probe;
       std::size_t const probed = std::min(file.size(), probe.size());

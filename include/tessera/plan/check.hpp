@@ -198,11 +198,9 @@ class ProgramCheck {
                                      : " touches no file in the lane of disks");
     if (!on_disk) return {};
     int const source = entry.at(Role::source), target = entry.at(Role::target);
-    if (entry.move != Move::copy || source < 0 || target < 0 || entry.operands.size() != 2)
-      return name(index_) + " is no copy between a file and host memory";
-    Tier const from = program_.at(source).tier, to = program_.at(target).tier;
-    bool const one_is_host = from == Tier::host ? !has_addresses(to) : to == Tier::host;
-    if (!one_is_host) return name(index_) + " is no copy between a file and host memory";
+    bool const copies = entry.move == Move::copy && source >= 0 && target >= 0 && entry.operands.size() == 2;
+    if (!copies || (program_.at(source).tier == Tier::host) == (program_.at(target).tier == Tier::host))
+      return name(index_) + " touches a file and does not copy between it and host memory";
     for (int const buffer : {source, target}) {
       Buffer const& about = program_.at(buffer);
       std::int64_t const begin = about.offset + about.at(entry.part.begin);

@@ -11,6 +11,7 @@
 
 #include "tessera/config.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/detail/sort.hpp"
 #include "tessera/nn/model.hpp"
 #include "tessera/optim/states.hpp"
 #include "tessera/plan/schedule.hpp"
@@ -233,11 +234,12 @@ inline void check_units(std::vector<UnitSpec> const& units) {
                     ", which does not come before it; let the earlier unit own a tied parameter"});
     }
   }
-  std::sort(names.begin(), names.end());
-  auto const twice = std::adjacent_find(names.begin(), names.end());
-  if (twice != names.end())
-    detail::throw_error(ErrorKind::config,
-                        {"model: parameter '", *twice, "' is declared twice; names must be unique"});
+  auto const order =
+      detail::sorted_indices(names.size(), [&](std::size_t a, std::size_t b) { return names[a] < names[b]; });
+  for (std::size_t next = 1; next < order.size(); ++next)
+    if (names[order[next - 1]] == names[order[next]])
+      detail::throw_error(ErrorKind::config, {"model: parameter '", names[order[next]],
+                                              "' is declared twice; names must be unique"});
 }
 
 /// Checks what an optimizer keeps: a shard holds whole blocks, and multiples of 4 bytes, in which it travels.

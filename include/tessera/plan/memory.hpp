@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tessera/config.hpp"
+#include "tessera/detail/sort.hpp"
 #include "tessera/tensor/arena.hpp"
 
 namespace tessera {
@@ -50,7 +51,7 @@ inline IntervalPlan plan_intervals(std::vector<Interval> const& intervals,
   std::vector<std::size_t> order;
   for (std::size_t index = 0; index < intervals.size(); ++index)
     if (intervals[index].used()) order.push_back(index);
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+  detail::sort_indices(order, [&](std::size_t a, std::size_t b) {
     return intervals[a].bytes != intervals[b].bytes ? intervals[a].bytes > intervals[b].bytes : a < b;
   });
 

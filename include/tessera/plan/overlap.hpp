@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "tessera/config.hpp"
+#include "tessera/detail/sort.hpp"
 #include "tessera/plan/schedule.hpp"
 
 namespace tessera {
@@ -39,11 +39,10 @@ inline void skew(std::vector<Entry>& entries, std::size_t begin, std::size_t end
                      : part == Part::lags && lag > 0 ? 4 * std::min(work + lag, works - 1) + 3
                                                      : 4 * work + 2);
   }
-  std::vector<std::size_t> order(places.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, {}, [&](std::size_t at) { return places[at]; });
   std::vector<Entry> sorted;
-  for (std::size_t const at : order) sorted.push_back(std::move(entries[begin + at]));
+  for (std::size_t const at :
+       sorted_indices(places.size(), [&](std::size_t a, std::size_t b) { return places[a] < places[b]; }))
+    sorted.push_back(std::move(entries[begin + at]));
   for (std::size_t at = begin; at < end; ++at) entries[at] = std::move(sorted[at - begin]);
 }
 
@@ -118,7 +117,7 @@ inline void overlap(Schedule& schedule, int prefetch, int weight_lag) {
         Entry& entry = entries[at];
         if (entry.verb == Verb::reduce) arrived.push_back(entry.at(Role::target));
         if (entry.verb != Verb::fold || entry.lane != Lane::compute) continue;
-        if (prefetch > 0 && std::ranges::count(arrived, entry.at(Role::source)) > 0)
+        if (prefetch > 0 && detail::contains(arrived, entry.at(Role::source)))
           entry.lane = Lane::communication;
         else if (weight_lag > 0)
           entry.lane = Lane::gradients;

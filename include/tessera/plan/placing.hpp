@@ -129,7 +129,7 @@ inline std::vector<std::vector<int>> sharing_of(Program const& program) {
   std::vector<std::size_t> placed;
   for (std::size_t index = 0; index < buffers.size(); ++index)
     if (!buffers[index].persistent && buffers[index].offset >= 0) placed.push_back(index);
-  std::sort(placed.begin(), placed.end(), [&](std::size_t a, std::size_t b) {
+  sort_indices(placed, [&](std::size_t a, std::size_t b) {
     return buffers[a].tier != buffers[b].tier ? buffers[a].tier < buffers[b].tier
                                               : buffers[a].offset < buffers[b].offset;
   });

@@ -15,6 +15,7 @@
 
 #include "tessera/config.hpp"
 #include "tessera/core/place.hpp"
+#include "tessera/detail/sort.hpp"
 #include "tessera/nn/model.hpp"
 #include "tessera/plan/layout.hpp"
 #include "tessera/plan/moves.hpp"
@@ -213,7 +214,7 @@ class Generator {
 
   void acquire(Flat of) {
     if (rows().parameters == Placement{}) return;
-    if (std::ranges::count(acquired_, of) > 0) return;
+    if (contains(acquired_, of)) return;
     acquired_.push_back(of);
     ++acquisitions_[static_cast<std::size_t>(plan_.flat(of).number)];
     carry(Verb::acquire, of, {buffers_.parameters(of), rows().parameters}, {}, Kind::transit, weights(of));
@@ -222,7 +223,7 @@ class Generator {
   void release(Flats const& needed) {
     Flats kept;
     for (Flat const owner : acquired_)
-      if (std::ranges::count(needed, owner) > 0)
+      if (contains(needed, owner))
         kept.push_back(owner);
       else
         emit(Verb::release, owner, Lane::compute, {{Role::weights, Access::read, weights(owner), 0, owner}});

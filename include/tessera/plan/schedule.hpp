@@ -13,6 +13,7 @@
 
 #include "tessera/config.hpp"
 #include "tessera/core/operation.hpp"
+#include "tessera/detail/sort.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -357,7 +358,7 @@ inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sha
       if (latest < 0) break;
       Entry& other = entry_of(latest);
       int const place = static_cast<int>(&other - entries.data());
-      if (std::ranges::count(entry.waits, place) == 0) entry.waits.push_back(place);
+      if (!detail::contains(entry.waits, place)) entry.waits.push_back(place);
       other.signals = true;
       known[own].join(done[static_cast<std::size_t>(latest)]);
     }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tessera/config.hpp"
+#include "tessera/detail/sort.hpp"
 #include "tessera/nn/model.hpp"
 #include "tessera/plan/schedule.hpp"
 #include "tessera/plan/step_plan.hpp"
@@ -93,7 +94,7 @@ class WorkOrder {
     std::vector<Flat> list = plan_.flats(work.unit);
     for (Borrow const& borrow : plan_.unit(work.unit).borrows) {
       Flat const lent = plan_.flat_of(borrow.unit, borrow.parameter);
-      if (std::ranges::count(list, lent) == 0) list.push_back(lent);
+      if (!contains(list, lent)) list.push_back(lent);
     }
     return list;
   }

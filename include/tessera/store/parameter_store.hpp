@@ -18,6 +18,7 @@
 
 #include "tessera/comm/communicator.hpp"
 #include "tessera/config.hpp"
+#include "tessera/detail/sort.hpp"
 #include "tessera/nn/init.hpp"
 #include "tessera/nn/model.hpp"
 #include "tessera/ops/convert.hpp"
@@ -178,9 +179,11 @@ class ParameterStore {
       for (int parameter = 0; parameter < static_cast<int>(plan_.unit(unit).parameters.size()); ++parameter)
         all.push_back(
             {&plan_.unit(unit).parameters[static_cast<std::size_t>(parameter)].name, unit, parameter});
-    std::sort(all.begin(), all.end(), [](Named const& a, Named const& b) { return *a.name < *b.name; });
+    auto const order = detail::sorted_indices(
+        all.size(), [&](std::size_t a, std::size_t b) { return *all[a].name < *all[b].name; });
     HostArena const room(SaveStaging::summed);
-    for (Named const& next : all) {
+    for (std::size_t const index : order) {
+      Named const& next = all[index];
       auto const parameter = static_cast<std::size_t>(next.parameter);
       ParameterSpec const& spec = plan_.unit(next.unit).parameters[parameter];
       Flat const of = plan_.flat_of(next.unit, next.parameter);

@@ -94,13 +94,22 @@ class Executor {
   /// A parameter, or its gradient, in a buffer of its flat group.
   template <class U>
   Tensor<U, Place> in_flat(int buffer, Borrow const& what) const {
-    Range const lies = plan_.layout(what.unit).parameters[static_cast<std::size_t>(what.parameter)];
-    return {pointer<U>(buffer) + lies.begin, shape_of(what)};
+    Range const range = plan_.layout(what.unit).parameters[static_cast<std::size_t>(what.parameter)];
+    return {pointer<U>(buffer) + range.begin, shape_of(what)};
   }
   /// The gradient of a tied parameter, in its owner's gradient or in a buffer of its own.
   Tensor<S, Place> tied(int buffer, Borrow const& what) const {
     return program_.at(buffer).kind == Kind::contribution ? in_flat<S>(buffer, what)
                                                           : tensor<S>(buffer, shape_of(what));
+  }
+
+  /// One of the two is the tensor that a unit keeps, by its format.
+  void bind(ActivationSpec const& kept, int buffer, Tensor<T, Place>& value,
+            Tensor<S, Place>& statistic) const {
+    if (kept.statistic)
+      statistic = tensor<S>(buffer, kept.shape);
+    else
+      value = tensor<T>(buffer, kept.shape);
   }
 
   /// Gives a unit's code the tensors of an entry's operands. All others are empty.
@@ -162,17 +171,10 @@ class Executor {
         pass.output_gradient = tensor<T const>(buffer, spec.output);
         return;
       case Role::saved:
-        if (spec.saved[index].statistic)
-          pass.saved_statistics[index] = tensor<S>(buffer, spec.saved[index].shape);
-        else
-          pass.saved_values[index] = tensor<T>(buffer, spec.saved[index].shape);
-        return;
+        return bind(spec.saved[index], buffer, pass.saved_values[index], pass.saved_statistics[index]);
       case Role::backward:
-        if (spec.backward[index].statistic)
-          pass.backward_statistics[index] = tensor<S>(buffer, spec.backward[index].shape);
-        else
-          pass.backward_values[index] = tensor<T>(buffer, spec.backward[index].shape);
-        return;
+        return bind(spec.backward[index], buffer, pass.backward_values[index],
+                    pass.backward_statistics[index]);
       case Role::losses:
         pass.losses = tensor<S>(buffer, {plan_.shape.batch * plan_.shape.sequence});
         return;

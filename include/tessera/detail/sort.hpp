@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sorting and searching that are no more than their loops: every program compiles them again, and an instance
+// of a standard algorithm costs it 10 ms and more.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "tessera/config.hpp"
+#include "tessera/detail/function_ref.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace detail {
+
+/// Sorts indices by what they stand for: `before(a, b)` as in std::sort. Equal ones keep their order.
+inline void sort_indices(std::vector<std::size_t>& indices,
+                                      FunctionRef<bool(std::size_t a, std::size_t b)> before) {
+  std::size_t const count = indices.size();
+  std::vector<std::size_t> merged(count);
+  for (std::size_t run = 1; run < count; run *= 2) {
+    for (std::size_t at = 0, left = 0, right = 0; at < count; ++at) {
+      std::size_t const begin = at / (2 * run) * 2 * run;
+      std::size_t const middle = begin + run < count ? begin + run : count;
+      std::size_t const end = middle + run < count ? middle + run : count;
+      if (at == begin) {
+        left = begin;
+        right = middle;
+      }
+      bool const from_right = left == middle || (right < end && before(indices[right], indices[left]));
+      merged[at] = indices[from_right ? right++ : left++];
+    }
+    indices.swap(merged);
+  }
+}
+/// 0 to count - 1 in such an order.
+inline std::vector<std::size_t> sorted_indices(
+    std::size_t count, FunctionRef<bool(std::size_t a, std::size_t b)> before) {
+  std::vector<std::size_t> indices(count);
+  for (std::size_t index = 0; index < count; ++index) indices[index] = index;
+  sort_indices(indices, before);
+  return indices;
+}
+
+/// Whether one of the elements is equal to a value.
+template <class List, class Value>
+bool contains(List const& list, Value const& value) {
+  for (auto const& element : list)
+    if (element == value) return true;
+  return false;
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace tessera
