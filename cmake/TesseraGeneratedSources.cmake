@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+# Sources that examples/common needs and that CMake writes: tessera_embedded_files, the times of machines and the published
+# comparisons as strings; tessera_build_facts, the commit and the compiler's flags, which change most often.
+include_guard(DIRECTORY)
+
+# The commit and the flags that results name. A checkout without git has no hash.
+set(tessera_build_facts "${PROJECT_BINARY_DIR}/generated/build_facts.cpp")
+string(TOUPPER "${CMAKE_BUILD_TYPE}" build_type)
+set(compile_flags "${CMAKE_CXX_FLAGS} ${CMAKE_CXX_FLAGS_${build_type}}")
+find_program(TESSERA_GIT git)
+mark_as_advanced(TESSERA_GIT)
+set(git_hash "")
+if(TESSERA_GIT)
+  execute_process(COMMAND "${TESSERA_GIT}" -C "${PROJECT_SOURCE_DIR}" rev-parse --short=12 HEAD
+                  OUTPUT_VARIABLE git_hash OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+endif()
+file(CONFIGURE OUTPUT "${tessera_build_facts}" CONTENT
+"#include \"common/build_facts.hpp\"
+namespace tessera {
+inline namespace v0 {
+namespace cli {
+char const* const git_hash = \"@git_hash@\";
+char const* const compile_flags = R\"flags(@compile_flags@)flags\";
+}  // namespace cli
+}  // namespace v0
+}  // namespace tessera
+" @ONLY)
+
+# examples/machines and examples/experiments/published.json, so that the programs need no files.
+file(GLOB machines CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/examples/machines/*.json")  # of --machine NAME, in the programs
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${machines})
+set(machine_list "")
+foreach(machine IN LISTS machines)
+  get_filename_component(machine_name "${machine}" NAME_WE)
+  file(READ "${machine}" machine_text)
+  string(APPEND machine_list "    {\"${machine_name}\", R\"times(${machine_text})times\"},\n")
+endforeach()
+file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/generated/machine_files.cpp" CONTENT
+"#include \"common/machine_files.hpp\"
+#ifdef __clang__
+#pragma clang diagnostic ignored \"-Woverlength-strings\"
+#endif
+namespace tessera {
+inline namespace v0 {
+namespace cli {
+namespace {
+constexpr MachineFile known_machine_files[] = {
+@machine_list@};
+}  // namespace
+std::span<MachineFile const> machine_files() { return known_machine_files; }
+}  // namespace cli
+}  // namespace v0
+}  // namespace tessera
+" @ONLY)
+set(published "${PROJECT_SOURCE_DIR}/examples/experiments/published.json")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${published}")
+file(READ "${published}" published)
+file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/generated/published_json.cpp" CONTENT
+"#ifdef __clang__
+#pragma clang diagnostic ignored \"-Woverlength-strings\"
+#endif
+namespace tessera {
+inline namespace v0 {
+namespace cli {
+extern char const* const published_json;
+char const* const published_json = R\"published(@published@)published\";
+}  // namespace cli
+}  // namespace v0
+}  // namespace tessera
+" @ONLY)
+set(tessera_embedded_files "${PROJECT_BINARY_DIR}/generated/machine_files.cpp" "${PROJECT_BINARY_DIR}/generated/published_json.cpp")
