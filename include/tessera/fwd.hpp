@@ -19,7 +19,6 @@ enum class ErrorKind;
 class Error;
 class PeerLost;
 enum class Lane : std::uint8_t;
-enum class Joins : std::uint8_t;
 struct Operation;
 class Recorder;
 class EntryTimer;

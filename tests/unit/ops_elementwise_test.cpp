@@ -219,6 +219,45 @@ TEST_CASE("norm partials note the first value that is not finite, of the unit th
   CHECK(noted(0.0, {{4100, 1e25}}, {}).element == begin + 4096);
 }
 
+TEST_CASE_TEMPLATE("norm partials of rows have the bits of norms one by one", T, float, double, half,
+                   bfloat16) {
+  Machine machine(2);
+  std::int64_t const sizes[] = {0, 1, 4096, 0, 4097, 33000, 0};
+  std::int64_t const all = 1 + 4096 + 4097 + 33000, blocks = 1 + 1 + 2 + 9;
+  Array<T> values = reference::random<T>({all}, 5, 3.0);
+  values.at(all - 20000) = T(std::numeric_limits<float>::infinity());
+  values.at(3000) = T(std::numeric_limits<float>::infinity());
+  Array<float> want({blocks}), got({blocks});
+  BadElement want_bad, got_bad;
+  std::vector<ops::NormRow> rows;
+  std::int64_t at = 0, block = 0;
+  for (std::int64_t const n : sizes) {
+    std::int64_t const unit = static_cast<std::int64_t>(rows.size());
+    ops::norm_partials(machine.context, Tensor<T>{values.values.data() + at, {n}},
+                       Tensor<float>{want.values.data() + block, {(n + 4095) / 4096}},
+                       {&want_bad, unit, 100 * unit});
+    rows.push_back(
+        {values.values.data() + at, got.values.data() + block, n, 0, {&got_bad, unit, 100 * unit}});
+    at += n;
+    block += (n + 4095) / 4096;
+  }
+  auto const numbered = ops::number_rows<ops::NormRow>(rows, rows.data());
+  CHECK(numbered.elements == all);
+  CHECK(numbered.blocks == blocks);
+  ops::norm_partials<T, float>(machine.context, numbered);
+  CHECK(reference::same_bits(got.values, want.values));
+  CHECK(want_bad.unit == 5);
+  CHECK(got_bad.unit == want_bad.unit);
+  CHECK(got_bad.element == want_bad.element);
+  ops::norm_partials<T, float>(machine.context, ops::Rows<ops::NormRow>());
+  CHECK(reference::same_bits(got.values, want.values));
+
+  Log log;
+  Context<Cpu> recording(1, {}, &log);
+  ops::norm_partials<T, float>(recording, numbered);
+  CHECK(log.names == std::vector<std::string>{"norm_partials"});
+}
+
 TEST_CASE("the first value that is not finite is found among many") {
   Machine machine(3);
   Array<float> values({50000}, 1.0f);

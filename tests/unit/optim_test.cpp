@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <numbers>
+#include <type_traits>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -170,6 +171,49 @@ TEST_CASE_TEMPLATE("16-bit weights are the rounded master also when the step is 
                weights.data(), &by, &skip);
     CHECK(rounded());
     CHECK(master != before);
+  }
+}
+
+TEST_CASE_TEMPLATE("an update of rows has the bits of updates one by one", T, void, bfloat16) {
+  using W = std::conditional_t<std::is_void_v<T>, float, T>;
+  reference::Machine machine(2);
+  AdamWFactors<float> const factors[] = {adamw_factors<float>({}, 1e-2, 0.9, 0.999, 0.5, true),
+                                         adamw_factors<float>({}, 1e-2, 0.9, 0.999, 0.5, false)};
+  std::int64_t const lengths[] = {0, 1, 13, 4096, 0, 4099, 12289, 0};
+  std::int64_t const all = 1 + 13 + 4096 + 4099 + 12289;
+  auto const gradient = reference::random<bfloat16>({all}, 5, 1e-2);
+  for (std::int64_t const skip : {0, 1}) {
+    struct State {
+      std::vector<float> master = some<float>(all, 6, 1.0), first = some<float>(all, 7, 1e-3),
+                         second = std::vector<float>(static_cast<std::size_t>(all), 1e-4f);
+      std::vector<W> weights = std::vector<W>(static_cast<std::size_t>(all), W(7.0f));
+    } one, together;
+    std::vector<ops::UpdateRow> rows;
+    std::int64_t at = 0;
+    for (std::int64_t const n : lengths) {
+      auto const* const by = &factors[rows.size() % 2];
+      ops::adamw(machine.context, n, gradient.values.data() + at, one.master.data() + at,
+                 one.first.data() + at, one.second.data() + at,
+                 std::is_void_v<T> ? nullptr : one.weights.data() + at, by, &skip);
+      rows.push_back({n, 0, gradient.values.data() + at, together.master.data() + at,
+                      together.first.data() + at, together.second.data() + at,
+                      std::is_void_v<T> ? nullptr : together.weights.data() + at, by});
+      at += n;
+    }
+    auto const numbered = ops::number_rows<ops::UpdateRow>(rows, rows.data());
+    CHECK(numbered.elements == all);
+    CHECK(numbered.blocks == 1 + 1 + 1 + 2 + 4);
+    CHECK(rows[5].block == 3);
+    CHECK(rows[7].block == 9);
+    ops::adamw<bfloat16, float, T>(machine.context, numbered, &skip);
+    CHECK(reference::same_bits(together.master, one.master));
+    CHECK(reference::same_bits(together.first, one.first));
+    CHECK(reference::same_bits(together.second, one.second));
+    CHECK(reference::same_bits(together.weights, one.weights));
+    CHECK((one.weights[1] == W(7.0f)) == std::is_void_v<T>);
+    std::vector<float> const before = together.master;
+    ops::adamw<bfloat16, float, T>(machine.context, ops::number_rows<ops::UpdateRow>({}, nullptr), &skip);
+    CHECK(together.master == before);
   }
 }
 

@@ -4,9 +4,11 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <type_traits>
 
 #include "tessera/core/dtype.hpp"
+#include "tessera/core/operation.hpp"
 #include "tessera/tensor/tensor.hpp"
 
 namespace tessera {
@@ -166,6 +168,56 @@ struct BadNote {
   std::int64_t unit = 0, begin = 0;
 };
 
+/// One stretch of values of a norm over several (ops::norm_partials): its square sums go to `partials`.
+struct NormRow {
+  void const* values = nullptr;
+  void* partials = nullptr;
+  std::int64_t elements = 0, block = 0;
+  BadNote note{};
+};
+
+/// One stretch of an update over several (ops::adamw). `weights` is null where the master is the weights.
+struct UpdateRow {
+  std::int64_t elements = 0, block = 0;
+  void const* gradient = nullptr;
+  void *master = nullptr, *first = nullptr, *second = nullptr, *weights = nullptr;
+  void const* factors = nullptr;
+};
+
+/// Elements of a block of a row; its last one may be shorter.
+constexpr std::int64_t row_block = 4096;
+
+/// The rows of one operation, in memory that its place reads when it runs. `block` of a row is how many
+/// blocks the rows before it have; `elements` and `blocks` are of all rows.
+template <class Row>
+struct Rows {
+  Row const* first = nullptr;
+  int count = 0;
+  std::int64_t elements = 0, blocks = 0;
+};
+
+/// Writes `block` of each row. The place will read the rows at `there`, to where the caller copies them.
+template <class Row>
+constexpr Rows<Row> number_rows(std::span<Row> rows, Row const* there) {
+  Rows<Row> all{there, static_cast<int>(rows.size())};
+  for (Row& row : rows) {
+    row.block = all.blocks;
+    all.elements += row.elements;
+    all.blocks += (row.elements + row_block - 1) / row_block;
+  }
+  return all;
+}
+
+/// While one lives, a place may put off the sums over rows that gradients of biases and norms are, to write
+/// them at once when it ends. Within it nothing reads these gradients, and nothing overwrites the partial
+/// sums that they come from. One within another does nothing.
+template <class Place>
+struct RowSumBatch {
+  explicit RowSumBatch(Context<Place>& /*context*/) noexcept {}
+  RowSumBatch(RowSumBatch const&) = delete;
+  RowSumBatch& operator=(RowSumBatch const&) = delete;
+};
+
 /// Rows of a block whose sums linear_backward_input leaves, and how many such blocks M rows are.
 constexpr std::int64_t linear_block_rows = 128;
 constexpr std::int64_t linear_partial_rows(std::int64_t rows) {
@@ -198,8 +250,11 @@ struct Lacking {
     void operator()(auto&&...) const {}
   };
   static constexpr Call forward{}, backward{}, backward_input{}, backward_weight{}, convert{}, fill{}, copy{},
-      fold{}, activate{}, norm_partials{}, first_non_finite{}, sum_losses{}, turn{}, update{}, begin{},
-      finish{};
+      fold{}, activate{}, first_non_finite{}, sum_losses{}, turn{}, begin{}, finish{};
+  template <class...>
+  static void norm_partials(auto&&...) {}
+  template <class...>
+  static void update(auto&&...) {}
 };
 
 template <class Place>

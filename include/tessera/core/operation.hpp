@@ -44,22 +44,12 @@ constexpr std::string_view name_of(Lane lane) {
   return "?";
 }
 
-/// Operations of one kind that follow each other touch nothing in common, so that a place may put them off
-/// and make them one launch: until one of another kind comes, or a step's entry ends.
-enum class Joins : std::uint8_t {
-  nothing,
-  gradients,  ///< they write gradients of parameters alone; parts of them may be put off
-  norms,      ///< they write sums of squares alone; beyond their entry, until one ends that others wait for
-  updates     ///< they update parameters; likewise
-};
-
 /// What an operation is about to do: its name, its floating-point operations, and the bytes it reads and
 /// writes at least once. `name` outlives the program's operations (a string literal).
 struct Operation {
   char const* name = "";
   double flops = 0;
   double bytes = 0;
-  Joins joins = Joins::nothing;
 };
 
 /// Listens to a context. A context with a recorder reports each operation and does not run it; a call that a

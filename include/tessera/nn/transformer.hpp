@@ -82,7 +82,9 @@ struct TransformerBlock {
     attention.backward_input(pass, pass[d_middle], pass[d_norm]);
     norm_1.backward_input(pass, pass[d_norm], pass.input, pass[d_middle], pass.input_gradient);
   }
-  void backward_weight(auto& pass) const {
+  template <class Place, class T>
+  void backward_weight(Pass<Place, T>& pass) const {
+    ops::RowSumBatch<Place> const batch(pass.context());  // the layers write gradients alone
     if constexpr (sums_rows) {
       mlp.backward_weight(pass, pass[norm_2.y], pass.output_gradient, pass[output_sums]);
       attention.backward_weight(pass, pass[norm_1.y], pass[d_middle], pass[middle_sums]);

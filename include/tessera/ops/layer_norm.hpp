@@ -78,7 +78,7 @@ void layer_norm_backward_weight(Context<P>& context, In<compute_t<T>, P> partial
                  "partials (2,layer_norm_partial_rows(M),C), dgamma and dbeta (C)", partials.shape(),
                  dgamma.shape(), dbeta.shape());
   Operation const operation{"layer_norm_backward_weight", 2.0 * static_cast<double>(count * channels),
-                            detail::bytes_of(partials, dgamma, dbeta), Joins::gradients};
+                            detail::bytes_of(partials, dgamma, dbeta)};
   context.enqueue(operation,
                   [&] { backend::LayerNorm<P>::backward_weight(context, partials, rows, dgamma, dbeta); });
 }

@@ -115,8 +115,7 @@ void linear_backward_weight(
                             (!with.partials || with.partials.shape().columns() == out),
                         with.dbias.shape(), with.partials.shape());
   Operation const operation{"linear_backward_weight", dw ? detail::multiply_adds(in, out, read.rows()) : 0.0,
-                            detail::bytes_of(dy, dw, with.dbias) + (dw ? detail::bytes_of(x) : 0.0),
-                            Joins::gradients};
+                            detail::bytes_of(dy, dw, with.dbias) + (dw ? detail::bytes_of(x) : 0.0)};
   context.enqueue(operation,
                   [&] { backend::Linear<P>::backward_weight(context, In<V, P>(x), dy, dw, with); });
 }

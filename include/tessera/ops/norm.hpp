@@ -22,10 +22,20 @@ void norm_partials(Context<P>& context, Tensor<T, P> values, Tensor<Q, P> partia
   std::int64_t const n = values.shape().elements();
   detail::expect(partials.shape().elements() == (n + 4095) / 4096, "norm_partials",
                  "values (n), partials (ceil(n/4096))", values.shape(), partials.shape());
-  Operation const operation{"norm_partials", 2.0 * static_cast<double>(n), detail::bytes_of(values, partials),
-                            Joins::norms};
+  Operation const operation{"norm_partials", 2.0 * static_cast<double>(n),
+                            detail::bytes_of(values, partials)};
   context.enqueue(operation,
                   [&] { backend::Elementwise<P>::norm_partials(context, In<V, P>(values), partials, note); });
+}
+
+/// The same of every row, as one operation: of values of T, to partials of Q, one a block. An empty row is
+/// left out.
+template <class T, class Q, class P>
+void norm_partials(Context<P>& context, Rows<NormRow> const& rows) {
+  double const n = static_cast<double>(rows.elements);
+  Operation const operation{"norm_partials", 2.0 * n,
+                            n * sizeof(T) + static_cast<double>(rows.blocks) * sizeof(Q)};
+  context.enqueue(operation, [&] { backend::Elementwise<P>::template norm_partials<T, Q>(context, rows); });
 }
 
 /// *index = the first element that is infinite or not a number, or -1.

@@ -71,7 +71,7 @@ void rms_norm_backward_weight(Context<P>& context, In<compute_t<T>, P> partials,
       "rms_norm_backward_weight", "partials (1,layer_norm_partial_rows(M),C), dgamma (C)", partials.shape(),
       dgamma.shape());
   Operation const operation{"rms_norm_backward_weight", static_cast<double>(count * channels),
-                            detail::bytes_of(partials, dgamma), Joins::gradients};
+                            detail::bytes_of(partials, dgamma)};
   context.enqueue(operation, [&] {
     backend::RmsNorm<P>::backward_weight(context, partials, rows, dgamma, Tensor<T, P>());
   });

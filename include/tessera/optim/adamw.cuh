@@ -8,7 +8,6 @@
 
 #include "tessera/backend/cuda/context.cuh"
 #include "tessera/backend/cuda/kernel.cuh"
-#include "tessera/backend/cuda/put_off.cuh"
 #include "tessera/backend/operations.hpp"
 #include "tessera/optim/adamw.hpp"
 
@@ -16,94 +15,107 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
+/// The blocks that a multiprocessor should hold: the kernel waits for memory alone.
 template <class S>
-struct AdamWStep {
-  AdamWFactors<S> by;
-  __device__ __forceinline__ void operator()(S gradient, S& master, S& first, S& second) const {
-    v0::detail::adamw_formula(gradient, master, first, second, by);
-  }
-  __device__ __forceinline__ void operator()(S gradient, S& master, S& first, S& second, S& weight) const {
-    v0::detail::adamw_formula(gradient, master, first, second, by);
-    weight = master;
-  }
-};
+inline constexpr int adamw_blocks = sizeof(S) == 4 ? 6 : 3;
 
-struct PublishMaster {
-  template <class S>
-  __device__ __forceinline__ void operator()(S master, S& weight) const {
-    weight = master;
-  }
-};
+/// An array of the row that a block of threads works on, read from shared memory at each use: registers for
+/// all of them, from the loads to the stores, would leave a multiprocessor fewer blocks.
+template <class T, class Array>
+__device__ __forceinline__ T* array_of(Array const volatile& array, std::int64_t from) {
+  return static_cast<T*>(array) + from;
+}
 
-/// The updates of one launch, and whether the arrays of each take packs.
-struct AdamWLaunch {
-  Updates updates;
-  FirstBlocks<Updates> first_blocks;
-  bool packed[Updates::most];
-};
-static_assert(sizeof(AdamWLaunch) <= 4096);  // what a kernel takes
+/// One update of N neighbours, of which the first `count` exist; `Whole` as of `load`.
+template <class G, class S, class T, int N, bool Whole>
+__device__ __forceinline__ void update_pack(ops::UpdateRow const& row, std::int64_t from, int count,
+                                            bool skipped) {
+  auto master = load<N, Whole>(array_of<S const>(row.master, from), count);
+  auto const publish = [&] {
+    if constexpr (!std::is_void_v<T>) {
+      Pack<T, N> weights;
+#pragma unroll
+      for (int k = 0; k < N; ++k) weights.value[k] = put<T>(master.value[k]);
+      store<N, Whole>(array_of<T>(row.weights, from), weights, count);
+    }
+  };
+  if (skipped) return publish();
+  auto const gradient = load<N, Whole>(array_of<G const>(row.gradient, from), count);
+  auto first = load<N, Whole>(array_of<S const>(row.first, from), count);
+  auto second = load<N, Whole>(array_of<S const>(row.second, from), count);
+  AdamWFactors<S> const by = *static_cast<AdamWFactors<S> const*>(row.factors);
+#pragma unroll
+  for (int k = 0; k < N; ++k)
+    v0::detail::adamw_formula(get<S>(gradient.value[k]), master.value[k], first.value[k], second.value[k],
+                              by);
+  store<N, Whole>(array_of<S>(row.master, from), master, count);
+  publish();
+  store<N, Whole>(array_of<S>(row.first, from), first, count);
+  store<N, Whole>(array_of<S>(row.second, from), second, count);
+}
 
-/// A block of threads works on one update. T is void where the master is the weights.
+/// A block of threads works on a part of one block of a row (ops::Rows). T is void where the master is the
+/// weights. Without rows in memory there is `one`.
 template <class G, class S, class T, int N>
-__global__ __launch_bounds__(elementwise_threads) void adamw_kernel(
-    __grid_constant__ AdamWLaunch const launch) {
-  int const number = launch.first_blocks.mine(launch.updates.size);
-  Update const& update = launch.updates.each[number];
-  // Arrays as if they began with the grid's first block.
-  std::int64_t const shift =
-      static_cast<std::int64_t>(launch.first_blocks.of[number]) * elementwise_threads * N;
-  std::int64_t const elements = update.elements + shift;
-  G const* const gradient = static_cast<G const*>(update.gradient) - shift;
-  S* const master = static_cast<S*>(update.master) - shift;
-  S* const first = static_cast<S*>(update.first) - shift;
-  S* const second = static_cast<S*>(update.second) - shift;
-  bool const packed = launch.packed[number];
-  AdamWFactors<S> const* const factors = static_cast<AdamWFactors<S> const*>(update.factors);
-  if constexpr (std::is_void_v<T>) {
-    if (!*update.skip)
-      transform_batch<S, N, 1>(elements, packed, AdamWStep<S>{*factors}, gradient, master, first, second);
-  } else {
-    T* const weights = static_cast<T*>(update.weights) - shift;
-    if (*update.skip)
-      transform_batch<S, N, 1>(elements, packed, PublishMaster{}, static_cast<S const*>(master), weights);
-    else
-      transform_batch<S, N, 1>(elements, packed, AdamWStep<S>{*factors}, gradient, master, first, second,
-                               weights);
-  }
+__global__ __launch_bounds__(elementwise_threads,
+                             adamw_blocks<S>) void adamw_kernel(ops::Rows<ops::UpdateRow> rows,
+                                                                __grid_constant__ ops::UpdateRow const one,
+                                                                std::int64_t const* skip) {
+  constexpr int parts = static_cast<int>(ops::row_block) / (elementwise_threads * N);
+  static_assert(parts * elementwise_threads * N == ops::row_block);
+  using Word = std::uint64_t;
+  __shared__ ops::UpdateRow row;
+  bool const skipped = *skip != 0;
+  if (std::is_void_v<T> && skipped) return;
+  int const block = static_cast<int>(blockIdx.x / parts);
+  ops::UpdateRow const* const own = rows.first ? rows.first + find_row(rows, block) : &one;
+  if (threadIdx.x < sizeof row / sizeof(Word))
+    reinterpret_cast<Word*>(&row)[threadIdx.x] = reinterpret_cast<Word const*>(own)[threadIdx.x];
+  __syncthreads();
+  std::int64_t const from = (block - row.block) * ops::row_block +
+                            static_cast<int>(blockIdx.x % parts * elementwise_threads + threadIdx.x) * N;
+  std::int64_t const left = row.elements - from;
+  bool packed = takes_packs<N>(static_cast<G const*>(row.gradient), static_cast<S*>(row.master),
+                               static_cast<S*>(row.first), static_cast<S*>(row.second));
+  if constexpr (!std::is_void_v<T>) packed = packed && takes_packs<N>(static_cast<T*>(row.weights));
+  if (packed && left >= N)
+    update_pack<G, S, T, N, true>(row, from, N, skipped);
+  else if (left > 0)
+    update_pack<G, S, T, N, false>(row, from, left < N ? static_cast<int>(left) : N, skipped);
 }
 
 template <class G, class S, class T>
-void run_adamw(cudaStream_t stream, Updates const& updates) {
+void run_adamw(cudaStream_t stream, ops::Rows<ops::UpdateRow> const& rows, ops::UpdateRow const& one,
+               std::int64_t const* skip) {
   constexpr int n = [] {
     if constexpr (std::is_void_v<T>)
       return pack_width<G, S>;
     else
       return pack_width<G, S, T>;
   }();
-  AdamWLaunch launch{updates, {}, {}};
-  unsigned blocks = 0;
-  for (int number = 0; number < updates.size; ++number) {
-    Update const& update = updates.each[number];
-    launch.first_blocks.of[number] = blocks;
-    launch.packed[number] =
-        takes_packs<n>(static_cast<G const*>(update.gradient), static_cast<S*>(update.master),
-                       static_cast<S*>(update.first), static_cast<S*>(update.second));
-    if constexpr (!std::is_void_v<T>)
-      launch.packed[number] = launch.packed[number] && takes_packs<n>(static_cast<T*>(update.weights));
-    blocks += blocks_for(update.elements, elementwise_threads * n);
-  }
-  adamw_kernel<G, S, T, n><<<blocks, elementwise_threads, 0, stream>>>(launch);
+  if (rows.blocks == 0) return;
+  std::int64_t const blocks = rows.blocks * (ops::row_block / (elementwise_threads * n));
+  adamw_kernel<G, S, T, n>
+      <<<static_cast<unsigned>(blocks), elementwise_threads, 0, stream>>>(rows, one, skip);
 }
 
+/// ops::adamw on the GPU.
 struct AdamW {
-  /// ops::adamw on the GPU, one launch with those that come right after it; `weights` is null where the
-  /// master is the weights.
+  /// One launch.
+  template <class G, class S, class T>
+  static void update(Context<Cuda>& context, ops::Rows<ops::UpdateRow> const& rows,
+                     std::int64_t const* skip) {
+    run_adamw<G, S, T>(context.stream(), rows, {}, skip);
+  }
+
+  /// `weights` is null where the master is the weights.
   template <class G, class S, class T>
   static void update(Context<Cuda>& context, std::int64_t elements, G const* gradient, S* master, S* first,
                      S* second, T* weights, AdamWFactors<S> const* factors, std::int64_t const* skip) {
-    if (elements == 0) return;
-    context.put_off(Update{elements, gradient, master, first, second, weights, factors, skip},
-                    weights ? run_adamw<G, S, T> : run_adamw<G, S, void>);
+    ops::UpdateRow one{elements, 0, gradient, master, first, second, weights, factors};
+    auto const rows = ops::number_rows<ops::UpdateRow>({&one, 1}, nullptr);
+    auto* const run = weights ? &run_adamw<G, S, T> : &run_adamw<G, S, void>;
+    run(context.stream(), rows, one, skip);
   }
 };
 

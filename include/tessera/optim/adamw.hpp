@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "tessera/backend/cpu/context.hpp"
 #include "tessera/backend/cpu/packet.hpp"
@@ -38,6 +39,19 @@ struct backend::AdamW<Cpu> {
       });
     });
   }
+
+  /// T is void where the master is the weights.
+  template <class G, class S, class T>
+  static void update(Context<Cpu>& context, ops::Rows<ops::UpdateRow> const& rows, std::int64_t const* skip) {
+    using W = std::conditional_t<std::is_void_v<T>, S, T>;
+    for (int number = 0; number < rows.count; ++number) {
+      ops::UpdateRow const& row = rows.first[number];
+      update(context, row.elements, static_cast<G const*>(row.gradient), static_cast<S*>(row.master),
+             static_cast<S*>(row.first), static_cast<S*>(row.second),
+             std::is_void_v<T> ? nullptr : static_cast<W*>(row.weights),
+             static_cast<AdamWFactors<S> const*>(row.factors), skip);
+    }
+  }
 };
 
 namespace ops {
@@ -53,10 +67,22 @@ void adamw(Context<P>& context, std::int64_t elements, G const* gradient, S* mas
   bool const separate = static_cast<void*>(weights) != static_cast<void*>(master) && weights != nullptr;
   if (!separate) weights = nullptr;
   double const bytes = n * (sizeof(G) + 6.0 * sizeof(S) + (separate ? sizeof(T) : 0.0));
-  Operation const operation{"adamw", 14.0 * n, bytes, Joins::updates};
+  Operation const operation{"adamw", 14.0 * n, bytes};
   context.enqueue(operation, [&] {
     backend::AdamW<P>::update(context, elements, gradient, master, first, second, weights, factors, skip);
   });
+}
+
+/// The same of every row, as one operation, by gradients of G, on state of S, to weights of T. T is void
+/// where the master is the weights, and then no row has `weights`; else every row has some. An empty row is
+/// left out. The rows, `*skip` and the factors are read when it runs.
+template <class G, class S, class T, class P>
+void adamw(Context<P>& context, Rows<UpdateRow> const& rows, std::int64_t const* skip) {
+  double const n = static_cast<double>(rows.elements);
+  double bytes = n * (sizeof(G) + 6.0 * sizeof(S));
+  if constexpr (!std::is_void_v<T>) bytes += n * sizeof(T);
+  Operation const operation{"adamw", 14.0 * n, bytes};
+  context.enqueue(operation, [&] { backend::AdamW<P>::template update<G, S, T>(context, rows, skip); });
 }
 
 }  // namespace ops

@@ -118,6 +118,15 @@ struct Elementwise {
     note_bad(values.data(), values.elements(), partials.data(), note);
   }
 
+  template <class T, class Q>
+  static void norm_partials(Context<Cpu>& context, ops::Rows<ops::NormRow> const& rows) {
+    for (int number = 0; number < rows.count; ++number) {
+      ops::NormRow const& row = rows.first[number];
+      norm_partials(context, ConstTensor<T>(static_cast<T const*>(row.values), {row.elements}),
+                    Tensor<Q>(static_cast<Q*>(row.partials), {blocks_of(row.elements)}), row.note);
+    }
+  }
+
   template <class T>
   static void first_non_finite(Context<Cpu>& context, ConstTensor<T> const& values, std::int64_t* index) {
     std::int64_t const none = values.elements();

@@ -28,7 +28,6 @@
 #include "tessera/backend/cuda/handles.cuh"
 #include "tessera/backend/cuda/host_worker.hpp"
 #include "tessera/backend/cuda/memory.cuh"
-#include "tessera/backend/cuda/put_off.cuh"
 #include "tessera/backend/cuda/stream_memory.cuh"
 #include "tessera/backend/math.hpp"
 #include "tessera/core/error.hpp"
@@ -37,6 +36,10 @@
 
 namespace tessera {
 inline namespace v0 {
+
+namespace cuda {
+struct RowSums;  // sums.cuh
+}
 
 /// Enqueues operations on one GPU. What a step calls neither waits, allocates (after `reserve` and the first
 /// step) nor throws: the first failure is kept for `raise`. Used by one thread at a time, with its device
@@ -121,21 +124,13 @@ class Context<Cuda> : public MathChannel {
       return;
     }
     if (failure_) return;
-    if (operation.joins != Joins::gradients) launch(sums_);
-    if (operation.joins != Joins::norms) launch(norms_);
-    if (operation.joins != Joins::updates) launch(updates_);
     std::forward<F>(body)();
     check(cudaGetLastError(), operation.name);
   }
 
-  /// By an operation that joins others of its kind (Joins): `run` launches it, with those that were put off
-  /// before it, when it may be put off no longer; outside of entries at once. What a kind takes is launched
-  /// together where it goes to one lane by one `run`.
-  void put_off(cuda::RowSum const& sum, cuda::RowSums::Run run) noexcept { put_off(sums_, sum, run); }
-  void put_off(cuda::Norm const& norm, cuda::Norms::Run run) noexcept { put_off(norms_, norm, run); }
-  void put_off(cuda::Update const& update, cuda::Updates::Run run) noexcept {
-    put_off(updates_, update, run);
-  }
+  /// The list that collects sums over rows (ops::RowSumBatch). Null: each is launched at once.
+  cuda::RowSums* row_sums() const noexcept { return row_sums_; }
+  void collect_row_sums(cuda::RowSums* to) noexcept { row_sums_ = to; }
 
   /// Keeps the first failure. `what` is a string literal.
   template <class Status>
@@ -154,7 +149,6 @@ class Context<Cuda> : public MathChannel {
   void begin(int entry, Lane lane, std::span<int const> waits) noexcept {
     if (recorder_) return;
     lane_ = static_cast<std::size_t>(lane);
-    in_entry_ = true;
     for (int const other : waits)
       check(cudaStreamWaitEvent(stream(), marks_[static_cast<std::size_t>(other)].get(), 0),
             "cudaStreamWaitEvent");
@@ -162,10 +156,6 @@ class Context<Cuda> : public MathChannel {
   }
   void end(int entry, bool signals) noexcept {
     if (recorder_) return;
-    launch(sums_);
-    bool const collectives = lane_ != static_cast<std::size_t>(Lane::compute);  // which come by no enqueue
-    if (signals || timer_ || collectives) launch_beyond_entries();
-    in_entry_ = false;
     if (timer_) check(times_.end(stream(), recording_), "cudaEventRecord");
     if (signals)
       check(cudaEventRecord(marks_[static_cast<std::size_t>(entry)].get(), stream()), "cudaEventRecord");
@@ -187,14 +177,6 @@ class Context<Cuda> : public MathChannel {
   /// body must then enqueue the same every time. Says whether the body ran.
   template <class F>
   bool replay(std::size_t program, bool graph, F&& body) {
-    // What an entry that throws has put off is not done.
-    struct OutOfEntries {
-      Context& context;
-      ~OutOfEntries() {
-        context.in_entry_ = false;
-        context.sums_.size = context.norms_.size = context.updates_.size = 0;
-      }
-    } const out_of_entries{*this};
     if (!graph || recorder_) {
       fork();
       body();
@@ -383,7 +365,6 @@ class Context<Cuda> : public MathChannel {
   /// Whether everything enqueued has ended; a failure counts as an end.
   bool finished() noexcept {
     if (recorder_) return true;
-    launch_beyond_entries();
     for (cuda::Stream const& lane : lanes_) {
       cudaError_t const status = cudaStreamQuery(lane.get());
       if (status == cudaErrorNotReady) return false;
@@ -394,7 +375,6 @@ class Context<Cuda> : public MathChannel {
   /// Waits for everything enqueued, however long; `finished` asks. A step never calls it.
   void synchronize() noexcept {
     if (forbidden("synchronize")) return;
-    launch_beyond_entries();
     for (cuda::Stream const& lane : lanes_) check(cudaStreamSynchronize(lane.get()), "a step");
     if (copies_) check(cudaStreamSynchronize(copies_.get()), "a copy of state");
   }
@@ -409,27 +389,6 @@ class Context<Cuda> : public MathChannel {
   }
   Workspace const& of_lane() const noexcept {
     return workspaces_[lane_ == static_cast<std::size_t>(Lane::gradients)];
-  }
-
-  template <class Each, int Most>
-  void put_off(cuda::PutOff<Each, Most>& list, Each const& each,
-               typename cuda::PutOff<Each, Most>::Run run) noexcept {
-    if (list.size == Most || list.run != run || list.lane != lane_) launch(list);
-    list.run = run;
-    list.lane = lane_;
-    list.each[list.size++] = each;
-    if (!in_entry_) launch(list);
-  }
-  template <class List>
-  void launch(List& list) noexcept {
-    if (list.size == 0) return;
-    if (!failure_) list.run(lanes_[list.lane].get(), list);
-    list.size = 0;
-    check(cudaGetLastError(), "what was put off");
-  }
-  void launch_beyond_entries() noexcept {
-    launch(norms_);
-    launch(updates_);
   }
 
   /// One result of a step on its way to the host.
@@ -501,7 +460,6 @@ class Context<Cuda> : public MathChannel {
       check(cudaStreamWaitEvent(lanes_[lane].get(), joins_[0].get(), 0), "cudaStreamWaitEvent");
   }
   void join() noexcept {
-    launch_beyond_entries();
     for (std::size_t lane = 1; lane < lanes_.size(); ++lane) {
       check(cudaEventRecord(joins_[lane].get(), lanes_[lane].get()), "cudaEventRecord");
       check(cudaStreamWaitEvent(lanes_[0].get(), joins_[lane].get(), 0), "cudaStreamWaitEvent");
@@ -540,10 +498,7 @@ class Context<Cuda> : public MathChannel {
   std::array<cuda::Stream, lane_count> lanes_;
   std::array<cuda::Event, lane_count> joins_;  // 0: the fork
   std::size_t lane_ = 0;
-  bool in_entry_ = false;
-  cuda::RowSums sums_;
-  cuda::Norms norms_;
-  cuda::Updates updates_;
+  cuda::RowSums* row_sums_ = nullptr;
   cuda::Blas blas_;
   cuda::BlasPlans plans_;
   std::unique_ptr<cuda::CudnnAttention> cudnn_attention_;

@@ -10,7 +10,6 @@
 #include "tessera/backend/cuda/activation.cuh"
 #include "tessera/backend/cuda/context.cuh"
 #include "tessera/backend/cuda/kernel.cuh"
-#include "tessera/backend/cuda/put_off.cuh"
 #include "tessera/backend/cuda/tensor_cores.cuh"
 #include "tessera/backend/operations.hpp"
 #include "tessera/tensor/tensor.hpp"
@@ -116,7 +115,7 @@ void run_fold(cudaStream_t stream, std::int64_t elements, T const* pieces, std::
 // ---- norms ----------------------------------------------------------------------------------------------
 
 inline constexpr int norm_lanes = 16;
-inline constexpr int norm_block = 4096;
+inline constexpr int norm_block = static_cast<int>(ops::row_block);
 template <class T>
 inline constexpr int norm_sums = sizeof(T) == 2 ? 4 : 2;  // of a block of threads
 
@@ -149,30 +148,25 @@ __device__ __noinline__ void note_bad(T const* values, std::int64_t count, std::
   atomicExch(lock, held);
 }
 
-/// The sums of one launch, and whether the values of each take packs.
-struct NormsLaunch {
-  Norms norms;
-  FirstBlocks<Norms> first_blocks;
-  bool packed[Norms::most];
-};
-static_assert(sizeof(NormsLaunch) <= 4096);  // what a kernel takes
-
 /// Sums of squares of 4096 elements each, 16 lanes to one: lane l adds the elements l modulo 16 in order, one
-/// fma each, and the lanes are added pairwise, as on the CPU. A block of threads works on one array.
+/// fma each, and the lanes are added pairwise, as on the CPU. Without rows in memory there is `one`.
 template <class T, class Q>
-__global__ __launch_bounds__(norm_sums<T>* norm_lanes) void norm_partials_kernel(
-    __grid_constant__ NormsLaunch const launch) {
+__global__ __launch_bounds__(norm_sums<T>* norm_lanes) void norm_partials_kernel(ops::Rows<ops::NormRow> rows,
+                                                                                 ops::NormRow one) {
   using S = compute_t<T>;
   constexpr int steps = norm_block / norm_lanes;
-  int const number = launch.first_blocks.mine(launch.norms.size);
-  Norm const& norm = launch.norms.each[number];
-  T const* const values = static_cast<T const*>(norm.values);
-  Q* const partials = static_cast<Q*>(norm.partials);
-  bool const packed = launch.packed[number];
   int const lane = static_cast<int>(threadIdx.x) % norm_lanes,
             own = static_cast<int>(threadIdx.x) / norm_lanes;
-  std::int64_t const block = blockIdx.x - launch.first_blocks.of[number];
-  std::int64_t const index = block * norm_sums<T> + own, left = norm.elements - index * norm_block;
+  std::int64_t const first = std::int64_t{blockIdx.x} * norm_sums<T>, block = first + own;
+  ops::NormRow row = one;
+  if (rows.first) {
+    int number = find_row(rows, first);
+    while (number + 1 < rows.count && rows.first[number + 1].block <= block) ++number;
+    row = rows.first[number];
+  }
+  T const* const values = static_cast<T const*>(row.values);
+  bool const packed = takes_packs<16 / sizeof(T)>(values);
+  std::int64_t const index = block - row.block, left = row.elements - index * norm_block;
   T const* const from = values + index * norm_block;
   S sum(0);
   auto const add = [&](T const* squared) {
@@ -206,25 +200,18 @@ __global__ __launch_bounds__(norm_sums<T>* norm_lanes) void norm_partials_kernel
     sum += __shfl_down_sync(0xffffffffu, sum, distance, norm_lanes);
   if (lane == 0 && left > 0) {
     Q const partial = put<Q>(sum);
-    partials[index] = partial;
-    if (norm.note.bad && !isfinite(get<S>(partial)))  // as stored: a float's squares may overflow alone
-      note_bad(from, left < norm_block ? left : norm_block, index * norm_block, norm.note);
+    static_cast<Q*>(row.partials)[index] = partial;
+    if (row.note.bad && !isfinite(get<S>(partial)))  // as stored: a float's squares may overflow alone
+      note_bad(from, left < norm_block ? left : norm_block, index * norm_block, row.note);
   }
 }
 
 template <class T, class Q>
-void run_norms(cudaStream_t stream, Norms const& norms) {
+void run_norm_partials(cudaStream_t stream, ops::Rows<ops::NormRow> const& rows, ops::NormRow const& one) {
   constexpr int sums = norm_sums<T>, bytes = sums * norm_room<T>;
   static_assert(bytes <= 48 << 10);
-  NormsLaunch launch{norms, {}, {}};
-  unsigned blocks = 0;
-  for (int number = 0; number < norms.size; ++number) {
-    Norm const& norm = norms.each[number];
-    launch.first_blocks.of[number] = blocks;
-    launch.packed[number] = takes_packs<16 / sizeof(T)>(static_cast<T const*>(norm.values));
-    blocks += blocks_for(norm.elements, std::int64_t{norm_block} * sums);
-  }
-  norm_partials_kernel<T, Q><<<blocks, sums * norm_lanes, bytes, stream>>>(launch);
+  if (rows.blocks == 0) return;
+  norm_partials_kernel<T, Q><<<blocks_for(rows.blocks, sums), sums * norm_lanes, bytes, stream>>>(rows, one);
 }
 
 // ---- inspection -----------------------------------------------------------------------------------------
@@ -307,8 +294,14 @@ struct Elementwise {
   template <class T, class Q>
   static void norm_partials(Context<Cuda>& context, Tensor<T const, Cuda> values, Tensor<Q, Cuda> partials,
                             ops::BadNote const& note) {
-    if (values.elements() == 0) return;
-    context.put_off(Norm{values.data(), values.elements(), partials.data(), note}, run_norms<T, Q>);
+    ops::NormRow one{values.data(), partials.data(), values.elements(), 0, note};
+    auto const rows = ops::number_rows<ops::NormRow>({&one, 1}, nullptr);
+    run_norm_partials<T, Q>(context.stream(), rows, one);
+  }
+  /// One launch.
+  template <class T, class Q>
+  static void norm_partials(Context<Cuda>& context, ops::Rows<ops::NormRow> const& rows) {
+    run_norm_partials<T, Q>(context.stream(), rows, {});
   }
 
   /// `index` is device memory.

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "tessera/backend/cuda/pairs.cuh"
+#include "tessera/backend/operations.hpp"
 #include "tessera/core/dtype.hpp"
 
 #include <cuda_bf16.h>
@@ -135,7 +136,7 @@ inline constexpr int pack_width = static_cast<int>(16 / std::max({sizeof(T)...})
 
 /// Whether packs of N values may start at each of the pointers.
 template <int N, class... T>
-bool takes_packs(T const*... from) {
+__host__ __device__ __forceinline__ bool takes_packs(T const*... from) {
   return ((reinterpret_cast<std::uintptr_t>(from) % (N * sizeof(T)) == 0) && ...);
 }
 
@@ -335,6 +336,23 @@ void run_transform(cudaStream_t stream, std::int64_t elements, F const& functor,
   transform_kernel<S, n, Groups>
       <<<blocks_for(elements, std::int64_t{elementwise_threads} * n * Groups), elementwise_threads, 0,
          stream>>>(elements, takes_packs<n>(arrays...), functor, arrays...);
+}
+
+// ---- operations over several rows -----------------------------------------------------------------------
+
+/// The row that a block is of (ops::Rows), by all threads of a block of threads together: the last one that
+/// begins there or before. Each round asks as many rows as there are threads.
+template <class Row>
+__device__ __forceinline__ int find_row(ops::Rows<Row> const& rows, std::int64_t block) {
+  int first = 0, end = rows.count;
+  while (end - first > 1) {
+    int const threads = static_cast<int>(blockDim.x), step = (end - first + threads - 1) / threads;
+    int const asked = first + static_cast<int>(threadIdx.x) * step;
+    int const before = __syncthreads_count(asked < end && rows.first[asked].block <= block);
+    first += (before - 1) * step;
+    end = min(end, first + step);
+  }
+  return first;
 }
 
 }  // namespace cuda

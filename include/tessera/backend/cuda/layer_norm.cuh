@@ -508,8 +508,9 @@ struct RowNorm {
                               std::int64_t rows, Tensor<T, Cuda> dgamma, Tensor<T, Cuda> dbeta) {
     std::int64_t const columns = partials.shape().columns();
     std::int64_t const count = NormBlocks<T>(rows, columns).count;
-    if (dgamma) put_off_sum(context, partials.data(), count, columns, dgamma.data());
-    if (dbeta) put_off_sum(context, partials.data() + count * columns, count, columns, dbeta.data());
+    ops::RowSumBatch<Cuda> const both(context);
+    if (dgamma) sum_partials(context, partials.data(), count, columns, dgamma.data());
+    if (dbeta) sum_partials(context, partials.data() + count * columns, count, columns, dbeta.data());
   }
 };
 

@@ -275,7 +275,7 @@ struct Linear {
                   with.transposed ? product_of(dy, true, x, false, dw) : product_of(x, true, dy, false, dw));
     std::int64_t const rows = dy.shape().rows(), columns = dy.shape().columns();
     if (with.dbias && with.partials && rows > 0)
-      put_off_sum(context, with.partials.data(), with.partials.shape().rows(), columns, with.dbias.data());
+      sum_partials(context, with.partials.data(), with.partials.shape().rows(), columns, with.dbias.data());
     else if (with.dbias)
       run_column_sums(context, dy.data(), rows, columns, with.dbias.data());
   }

@@ -7,11 +7,35 @@
 
 #include "tessera/backend/cuda/context.cuh"
 #include "tessera/backend/cuda/kernel.cuh"
-#include "tessera/backend/cuda/put_off.cuh"
+#include "tessera/backend/operations.hpp"
 
 namespace tessera {
 inline namespace v0 {
 namespace cuda {
+
+/// to (columns) = the sums of from (count, columns) over rows.
+struct RowSum {
+  void const* from;
+  std::int64_t count, columns;
+  void* to;
+};
+
+/// Sums of one launch, of the types that `run` launches; goes to a kernel as it is.
+struct RowSums {
+  using Run = void (*)(cudaStream_t stream, RowSums const& all);
+  static constexpr int most = 8;
+
+  RowSum each[most] = {};
+  int size = 0;
+  Run run = nullptr;
+
+  void launch(Context<Cuda>& context) noexcept {
+    if (size == 0) return;
+    run(context.stream(), *this);
+    size = 0;
+    context.check(cudaGetLastError(), "sums over rows");
+  }
+};
 
 /// How the rows of a column sum are cut: into at most 512 blocks of at least 64 rows. A function of the
 /// shape.
@@ -88,11 +112,18 @@ void run_sum_partials(cudaStream_t stream, RowSums const& sums) {
       <<<dim3(blocks_for(columns, 32), static_cast<unsigned>(sums.size)), dim3(32, 32), 0, stream>>>(sums);
 }
 
-/// to (columns) = the sums of partial sums (count, columns) over rows, put off.
+/// to (columns) = the sums of partial sums (count, columns) over rows: now, or when the batch ends that is
+/// open (ops::RowSumBatch).
 template <class T>
-void put_off_sum(Context<Cuda>& context, compute_t<T> const* partial, std::int64_t count,
-                 std::int64_t columns, T* to) {
-  if (columns > 0) context.put_off({partial, count, columns, to}, &run_sum_partials<T>);
+void sum_partials(Context<Cuda>& context, compute_t<T> const* partial, std::int64_t count,
+                  std::int64_t columns, T* to) {
+  if (columns == 0) return;
+  RowSums alone;
+  RowSums& sums = context.row_sums() ? *context.row_sums() : alone;
+  if (sums.size == RowSums::most || sums.run != &run_sum_partials<T>) sums.launch(context);
+  sums.run = &run_sum_partials<T>;
+  sums.each[sums.size++] = {partial, count, columns, to};
+  if (!context.row_sums()) sums.launch(context);
 }
 
 /// partial (count, end - first) = the sums over so many blocks of rows, of columns from `first` to `end`.
@@ -123,12 +154,32 @@ void run_column_sums(Context<Cuda>& context, T const* x, std::int64_t rows, std:
     std::int64_t const end = std::min(columns, first + piece);
     run_row_block_sums(context.stream(), x, rows, columns, blocks.rows_each, blocks.count, first, end,
                        partial);
-    RowSums of_piece{.size = 1};
-    of_piece.each[0] = {partial, blocks.count, end - first, sums + first};
-    run_sum_partials<T>(context.stream(), of_piece);
+    RowSums const of_piece{.each = {{partial, blocks.count, end - first, sums + first}}, .size = 1};
+    run_sum_partials<T>(context.stream(), of_piece);  // before the workspace is written again
   }
 }
 
 }  // namespace cuda
+
+/// One launch for up to 8 sums of a type, and the next one for more.
+template <>
+struct ops::RowSumBatch<Cuda> {
+  explicit RowSumBatch(Context<Cuda>& context) noexcept : context_(context), outer_(context.row_sums()) {
+    if (!outer_) context_.collect_row_sums(&own_);
+  }
+  RowSumBatch(RowSumBatch const&) = delete;
+  RowSumBatch& operator=(RowSumBatch const&) = delete;
+  ~RowSumBatch() {
+    if (outer_) return;
+    context_.collect_row_sums(nullptr);
+    own_.launch(context_);
+  }
+
+ private:
+  Context<Cuda>& context_;
+  cuda::RowSums* outer_;
+  cuda::RowSums own_;
+};
+
 }  // namespace v0
 }  // namespace tessera
