@@ -15,7 +15,7 @@ namespace detail {
 
 /// Sorts indices by what they stand for: `before(a, b)` as in std::sort. Equal ones keep their order.
 inline void sort_indices(std::vector<std::size_t>& indices,
-                                      FunctionRef<bool(std::size_t a, std::size_t b)> before) {
+                         FunctionRef<bool(std::size_t a, std::size_t b)> before) {
   std::size_t const count = indices.size();
   std::vector<std::size_t> merged(count);
   for (std::size_t run = 1; run < count; run *= 2) {
@@ -34,8 +34,8 @@ inline void sort_indices(std::vector<std::size_t>& indices,
   }
 }
 /// 0 to count - 1 in such an order.
-inline std::vector<std::size_t> sorted_indices(
-    std::size_t count, FunctionRef<bool(std::size_t a, std::size_t b)> before) {
+inline std::vector<std::size_t> sorted_indices(std::size_t count,
+                                               FunctionRef<bool(std::size_t a, std::size_t b)> before) {
   std::vector<std::size_t> indices(count);
   for (std::size_t index = 0; index < count; ++index) indices[index] = index;
   sort_indices(indices, before);
