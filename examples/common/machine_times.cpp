@@ -309,19 +309,14 @@ std::optional<PredictedStep> MachineTimes::step(StepPlan const& plan, std::vecto
   std::vector<Cost> const costs = joined(schedule, entry_costs);
   PredictedStep step;
   std::vector<double> took(schedule.entries.size());
-  for (std::size_t index = 0; index < took.size();) {
-    // Moves of a bucket are one call.
-    auto const size = static_cast<std::size_t>(bucket_size(schedule.entries, static_cast<int>(index)));
-    Cost cost = costs[index];
-    for (std::size_t other = index + 1; other < index + size; ++other) cost.bytes += costs[other].bytes;
-    auto const estimate = seconds(cost, precision, plan.shape.world);
+  for (std::size_t index = 0; index < took.size(); ++index) {
+    auto const estimate = seconds(costs[index], precision, plan.shape.world);
     if (!estimate) {
-      if (unknown) *unknown = cost.what;
+      if (unknown) *unknown = costs[index].what;
       return std::nullopt;
     }
-    took[index + size - 1] = estimate->seconds;  // when all of its members have what they wait for
+    took[index] = estimate->seconds;
     if (estimate->guessed) step.guessed += estimate->seconds;
-    index += size;
   }
   step.seconds = on_paper(plan, took);
   return step;

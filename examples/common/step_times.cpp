@@ -133,7 +133,7 @@ StepTimer::StepTimer(AnyTrainer& trainer, int rank, std::function<std::int64_t()
     timed.unit = unit_text(trainer.plan(), entry);
     timed.kind = name_of(entry.verb);
     timed.phase = phase_of(entry.verb);
-    timed.name = timed.kind + (entry.unit < 0 ? "" : " " + timed.unit);
+    timed.name = timed.kind + (timed.unit == "-" ? "" : " " + timed.unit);
     if (entry.move != Move::none) timed.kind.append(" ").append(name_of(entry.move));
     timed.lane = entry.lane;
     timed.collective = entry.move != Move::none && entry.move != Move::copy;

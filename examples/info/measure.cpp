@@ -152,7 +152,7 @@ class Collected {
     std::map<Key, std::pair<double, double>> sums;  // seconds and entries
     for (std::size_t at = 0; at < took.size(); ++at) {
       cli::Cost const& cost = costs[at];
-      if (schedule.entries[at].bucket >= 0 || cost.operations == 0) continue;  // one call of several; nothing
+      if (cost.operations == 0) continue;
       if (on_disk && !cost.is_move) continue;
       Key const key{precision,  ranks,          cost.what, cost.flops, cost.attention_flops,
                     cost.bytes, cost.operations};

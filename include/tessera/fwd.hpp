@@ -317,6 +317,7 @@ enum class Role : std::uint8_t;
 enum class Access : std::uint8_t;
 struct Operand;
 struct Entry;
+struct Item;
 struct Schedule;
 struct Turn;
 

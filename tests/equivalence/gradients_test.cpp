@@ -32,11 +32,13 @@ template <class T>
 Gradients gradients_of(T& trainer, Batch const& batch, StepReport* report = nullptr) {
   Gradients all(static_cast<std::size_t>(trainer.plan().units_count()));
   trainer.observe([&](StepPlan const& plan, Entry const& entry, std::span<std::byte* const> buffers) {
-    if (entry.verb != Verb::norm || entry.unit < 0) return;
+    if (entry.verb != Verb::norm) return;
     REQUIRE(plan.table.gradient.type == DType::f64);
-    auto const* const from = reinterpret_cast<double const*>(
-        buffers[static_cast<std::size_t>(plan.train.find(plan.table.gradient.kind, entry.unit))]);
-    all[static_cast<std::size_t>(entry.unit)].assign(from, from + plan.flat({entry.unit, entry.flat}).padded);
+    for (Item const& item : entry.items) {
+      auto const* const from =
+          reinterpret_cast<double const*>(buffers[static_cast<std::size_t>(item.at(Role::gradient))]);
+      all[static_cast<std::size_t>(item.of.unit)].assign(from, from + plan.flat(item.of).padded);
+    }
   });
   StepReport const done = trainer.step(batch);
   trainer.observe({});

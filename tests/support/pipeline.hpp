@@ -145,7 +145,7 @@ class StageGenerator {
     entry.move = move;
     entry.group = with;
     entry.lane = Lane::communication;
-    entry.part = plan_.train.at(buffer).range;
+    entry.items.push_back({unit, plan_.train.at(buffer).range, -1, std::exchange(entry.operands, {})});
   }
 
   void forward(int micro) {

@@ -47,7 +47,7 @@ inline StepPlan plan_of(Setting const& by, PlacementTable const* placement = nul
 
 /// An entry as the programs print it.
 inline std::string text(StepPlan const& plan, Entry const& entry) {
-  return to_string(entry, entry.unit < 0 ? "all" : plan.unit(entry.unit).name);
+  return to_string(entry, plan.unit_name(entry));
 }
 
 }  // namespace support

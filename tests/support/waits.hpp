@@ -1,13 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of lists share: each wait of a list, left out.
+// Mistakes that tests of lists make on purpose.
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
 #include "tessera/plan/check.hpp"
 #include "tessera/plan/step_plan.hpp"
 
 namespace support {
+
+/// Changes an entry so that it says of nothing that it writes it.
+inline void erase_writes(tessera::Entry& entry) {
+  auto const erase = [](std::vector<tessera::Operand>& operands) {
+    std::erase_if(operands, [](tessera::Operand const& one) { return one.writes(); });
+  };
+  erase(entry.operands);
+  for (tessera::Item& item : entry.items) erase(item.operands);
+}
 
 /// How many waits some lists have, and without how many of them the checker finds a mistake.
 struct WaitsLeftOut {

@@ -17,6 +17,7 @@
 #include "tessera/plan/program.hpp"
 
 #include "support/runs.hpp"
+#include "support/waits.hpp"
 
 namespace {
 
@@ -74,14 +75,13 @@ TEST_CASE("values that are not made yet are found") {
   // A gradient that does not meet those of the other ranks.
   CHECK(mistake_after(plan, [](Entries& entries) {
           for (Verb const verb : {Verb::reduce, Verb::fold}) entries.erase(where(entries, verb, 2, 0));
-        }).find("(norm h.1) reads contribution of h.1, last written by") != std::string::npos);
+        }).find("(norm embedding+5) reads contribution of h.1, last written by") != std::string::npos);
   // Updates with the clip factor of the step before, and weights that are sent as they were before theirs.
   for (auto const& [verb, unit, words] :
        {std::tuple(Verb::decide, -1, "(update embedding) reads state, never written"),
         std::tuple(Verb::update, 2, "(publish h.1) reads parameters of h.1, never written")}) {
     std::string const mistake = mistake_after(plan, [verb = verb, unit = unit](Entries& entries) {
-      std::erase_if(where(entries, verb, unit, -1)->operands,
-                    [](Operand const& one) { return one.writes(); });
+      erase_writes(*where(entries, verb, unit, -1));
     });
     INFO(mistake);
     CHECK(mistake.find(words) != std::string::npos);

@@ -133,7 +133,7 @@ TEST_CASE("a list that touches a file in another way is found") {
     };
     // A read or a write that does not happen.
     planted([](Program&, Entry& entry) {
-      std::erase_if(entry.operands, [](Operand const& one) { return one.writes(); });
+      erase_writes(entry);
       return true;
     });
     planted([](Program&, Entry& entry) {
@@ -145,13 +145,13 @@ TEST_CASE("a list that touches a file in another way is found") {
       return true;
     });
     planted([](Program&, Entry& entry) {
-      entry.part.begin += 64;
+      entry.items.front().part.begin += 64;
       return true;
     });
     // Straight to the device, or from there.
     planted([](Program& program, Entry& entry) {
       bool const writes_file = has_addresses(program.at(entry.at(Role::source)).tier);
-      int& memory = entry.operands[writes_file ? 0 : 1].buffer;
+      int& memory = entry.items.front().operands[writes_file ? 0 : 1].buffer;
       for (int buffer = 0; buffer < static_cast<int>(program.buffers.size()); ++buffer)
         if (program.at(buffer).tier == Tier::device && program.at(buffer).persistent) memory = buffer;
       return true;
@@ -179,8 +179,8 @@ TEST_CASE("reads of the next unit, an update and writes of the one before run si
     StepPlan const plan = plan_of(recipe(sharding, "fp32", "nvme_optimizer"), shape_of(2), model_of(layers));
     auto const only = [](bool disk, bool update) {
       return [=](Entry const& entry) -> std::int64_t {
-        if (entry.lane == Lane::disk) return disk ? entry.part.size() : 0;
-        return update && entry.verb == Verb::update ? 6 * entry.part.size() : 0;
+        if (entry.lane == Lane::disk) return disk ? entry.items.front().part.size() : 0;
+        return update && entry.verb == Verb::update ? 6 * entry.items.front().part.size() : 0;
       };
     };
     std::int64_t const disk = time_of(plan, only(true, false)), update = time_of(plan, only(false, true)),
@@ -261,15 +261,15 @@ TEST_CASE("with all state elsewhere a device holds three units' parameters and g
           std::map<int, std::pair<int, int>> lives;
           auto const& entries = plan.train.schedule.entries;
           for (int index = 0; index < static_cast<int>(entries.size()); ++index)
-            for (Operand const& operand : entries[static_cast<std::size_t>(index)].operands) {
+            entries[static_cast<std::size_t>(index)].visit_operands([&](Operand const& operand, int) {
               int const buffer = operand.buffer;
               BufferKind const kind = plan.train.at(buffer).kind;
               bool const weights = kind == BufferKind::gathered || kind == BufferKind::transit;
               bool const sums = kind == BufferKind::contribution || kind == BufferKind::staging;
-              if (plan.train.at(buffer).tier != Tier::device || !(gradients ? sums : weights)) continue;
-              if (index < plan.train.schedule.body_end) continue;  // the last micro-batch, like the others
+              if (plan.train.at(buffer).tier != Tier::device || !(gradients ? sums : weights)) return;
+              if (index < plan.train.schedule.body_end) return;  // the last micro-batch, like the others
               lives.try_emplace(buffer, index, index).first->second.second = index;
-            }
+            });
           for (int index = plan.train.schedule.body_end; index < static_cast<int>(entries.size()); ++index) {
             std::set<int> units;
             for (auto const& [buffer, life] : lives)
@@ -297,7 +297,7 @@ TEST_CASE("a step reads and writes what its recipe says") {
       CHECK(traffic(precision, "infinity", accumulation).second == bytes);
       // Forward reads each unit, and the embedding again for the head; backward each but the head's.
       for (Turn const& turn : turns_of(plan.train.schedule))
-        if (turn.entry.verb == Verb::acquire) read += plan.flat({turn.entry.unit, turn.entry.flat}).shard;
+        if (turn.entry.verb == Verb::acquire) read += plan.flat(turn.entry.items.front().of).shard;
       auto const [own, weights] = traffic(precision, "nvme_parameters", accumulation);
       CHECK(weights == FileTraffic{weight * read, weight * shards});
       auto const [all, both] = traffic(precision, "nvme", accumulation);

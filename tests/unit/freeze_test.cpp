@@ -90,6 +90,11 @@ TEST_CASE("backward ends at the lowest trained unit and nothing below it is kept
           bool const brings = entry.verb == Verb::acquire || entry.verb == Verb::release;
           if (!brings) CHECK(entry.unit >= lowest);
         }
+        for (Entry const& entry : plan.train.schedule.entries) {
+          if (entry.verb == Verb::acquire) continue;
+          for (Item const& item : entry.items)
+            if (item.of.unit >= 0) CHECK(item.of.unit >= lowest);
+        }
         for (Buffer const& buffer : plan.train.buffers) {
           if (buffer.kind == BufferKind::saved || buffer.kind == BufferKind::output_gradient)
             CHECK(buffer.unit >= lowest);
@@ -273,9 +278,11 @@ TEST_CASE("every random choice of names gives a list without a mistake") {
     // Each trainable group, and no other, is normed and updated once.
     std::multiset<std::pair<int, int>> updated, normed, want;
     for (Entry const& entry : plan.train.schedule.entries) {
-      if (entry.verb == Verb::update) updated.insert({entry.unit, entry.flat});
       bool const in_fold = entry.verb == Verb::fold && entry.at(Role::partials) >= 0;
-      if (entry.verb == Verb::norm || in_fold) normed.insert({entry.unit, entry.flat});
+      for (Item const& item : entry.items) {
+        if (entry.verb == Verb::update) updated.insert({item.of.unit, item.of.group});
+        if (entry.verb == Verb::norm || in_fold) normed.insert({item.of.unit, item.of.group});
+      }
     }
     for (Flat const of : plan.trainable()) want.insert({of.unit, of.group});
     CHECK(updated == want);

@@ -111,7 +111,7 @@ class Rehearsal {
       if (other.move != Move::receive || !back) return false;
       auto const what = [&](std::size_t of, int turn) {
         Turn const& crossing = at(of, turn);
-        Buffer const& buffer = plans_[of].train.at(crossing.entry.operands.front().buffer);
+        Buffer const& buffer = plans_[of].train.at(crossing.entry.items.front().operands.front().buffer);
         return std::tuple(buffer.kind, buffer.unit, buffer.bytes, crossing.micro_batch);
       };
       if (what(rank, queue.front()) != what(peer, others.front()))

@@ -560,8 +560,9 @@ TEST_CASE("a gather and a broadcast go to and from the owner of their flat group
     CHECK(plan.owner(of) == owner);
     CHECK(plan.norm_ranges()[static_cast<std::size_t>(plan.flat(of).normed)].by.first == owner);
     for (Entry const& entry : plan.train.schedule.entries)
-      if (entry.unit == of.unit && (entry.move == Move::gather || entry.move == Move::broadcast))
-        CHECK(entry.root == owner);
+      for (Item const& item : entry.items)
+        if (item.of == of && (entry.move == Move::gather || entry.move == Move::broadcast))
+          CHECK(item.root == owner);
   }
   CHECK(text.find("gather to rank 2 contribution") != std::string::npos);
   CHECK(text.find("broadcast from rank 0 parameters") != std::string::npos);

@@ -121,10 +121,10 @@ struct Dice {
 using Line = std::tuple<Verb, Move, int, int, Lane, std::vector<std::tuple<BufferKind, int, int>>>;
 Line line(Program const& program, Entry const& entry) {
   Line result{entry.verb, entry.move, entry.unit, entry.micro_batch, entry.lane, {}};
-  for (Operand const& operand : entry.operands) {
+  entry.visit_operands([&](Operand const& operand, int) {
     Buffer const& about = program.at(operand.buffer);
     std::get<5>(result).emplace_back(about.kind, about.unit, about.index);
-  }
+  });
   return result;
 }
 
@@ -345,28 +345,35 @@ TEST_CASE("the proofs find planted mistakes") {
           "");
   // An entry that does not happen, as if it wrote nothing.
   for (Verb const verb : {Verb::reduce, Verb::stream, Verb::forward, Verb::backward_input, Verb::acquire})
-    CHECK(mistake_in(plan, with([&](Program& p) {
-                       std::erase_if(first(p, verb)->operands,
-                                     [](Operand const& one) { return one.writes(); });
-                     })) != "");
-  // Buckets: one of several lanes, one that says it is done before it has gone, one that holds two moves of
-  // the same values, and one with work in it.
+    CHECK(mistake_in(plan, with([&](Program& p) { erase_writes(*first(p, verb)); })) != "");
+  // Entries over several flat groups: one with an item twice, one with an item that writes where another one
+  // does, one whose item reads what another one writes, one in another lane, and several copies in one entry.
   Setting bucketed{.sharding = "zs2", .reduction = "fast", .world = 4, .bucket = std::int64_t{1} << 40};
   bucketed.replicas = 2;
   StepPlan const mesh = plan_of(bucketed);
   REQUIRE(mistake_in(mesh, mesh.train) == "");
-  auto const planted = [&](auto const& change) {
-    Program broken = mesh.train;
-    auto& entries = broken.schedule.entries;
-    auto const in_bucket =
-        std::find_if(entries.begin(), entries.end(), [](Entry const& entry) { return entry.bucket >= 0; });
-    change(*in_bucket, *(in_bucket + bucket_size(entries, static_cast<int>(in_bucket - entries.begin()))));
-    return mistake_in(mesh, broken);
-  };
-  CHECK(planted([](Entry& member, Entry&) { member.lane = Lane::compute; }) != "");
-  CHECK(planted([](Entry& member, Entry&) { member.signals = true; }) != "");
-  CHECK(planted([](Entry& member, Entry& next) { next.bucket = member.bucket; }) != "");
-  CHECK(planted([](Entry& member, Entry&) { member.move = Move::copy; }) != "");
+  for (Verb const verb : {Verb::reduce, Verb::update, Verb::publish}) {
+    auto const planted = [&](auto const& change) {
+      Program broken = mesh.train;
+      auto& entries = broken.schedule.entries;
+      auto const several = std::find_if(entries.begin(), entries.end(), [&](Entry const& entry) {
+        return entry.verb == verb && entry.items.size() > 1;
+      });
+      REQUIRE(several != entries.end());
+      change(*several);
+      return mistake_in(mesh, broken);
+    };
+    INFO(std::string(name_of(verb)));
+    CHECK(planted([](Entry& entry) {
+            entry.items.push_back(entry.items.front());
+          }).find("which another of its items touches") != std::string::npos);
+    CHECK(planted([](Entry& entry) {
+            std::swap(entry.items[0].operands.back().buffer, entry.items[1].operands.front().buffer);
+          }) != "");
+    CHECK(planted([](Entry& entry) { entry.lane = Lane::download; }) != "");
+    CHECK(planted([](Entry& entry) { entry.move = Move::copy; }).find("copies several flat groups") !=
+          std::string::npos);
+  }
   // A buffer moved onto its neighbour.
   int found = 0, moved = 0;
   for (std::size_t a = 0; a < plan.train.buffers.size(); ++a)
@@ -420,9 +427,12 @@ TEST_CASE("overlap changes when entries run and nothing else") {
         StepPlan const plain = plan_of(by);
         auto const lines = [](StepPlan const& plan) {
           std::multiset<std::tuple<Verb, Move, int, int, int, int>> all;
-          for (Entry const& entry : plan.train.schedule.entries)
-            all.insert({entry.verb, entry.move, entry.unit, entry.micro_batch, entry.taken(),
-                        entry.at(Role::target)});
+          for (Entry const& entry : plan.train.schedule.entries) {
+            all.insert({entry.verb, entry.move, entry.unit, entry.micro_batch, -1, -1});
+            for (Item const& item : entry.items)
+              all.insert({entry.verb, entry.move, item.of.unit, entry.micro_batch, item.taken(),
+                          item.at(Role::target)});
+          }
           return all;
         };
         for (by.prefetch = 1; by.prefetch < 4; ++by.prefetch) {
@@ -484,21 +494,23 @@ TEST_CASE("buckets change only when contributions travel") {
       for (std::int64_t const bucket : {std::int64_t{100000}, std::int64_t{1} << 40}) {
         by.bucket = bucket;
         StepPlan const late = plan_of(by);
-        auto const lines = [](StepPlan const& plan, auto const& wanted) {
-          std::vector<Line> all;
-          for (Entry const& entry : plan.train.schedule.entries)
-            if (wanted(entry)) all.push_back(line(plan.train, entry));
+        // What each flat group goes through, in the order of the list; -1: what is of no flat group.
+        using Way = std::vector<std::tuple<Verb, Move, int, int, int>>;
+        auto const kind_of = [](StepPlan const& plan, int buffer) {
+          return buffer < 0 ? -1 : static_cast<int>(plan.train.at(buffer).kind);
+        };
+        auto const ways = [&](StepPlan const& plan) {
+          std::map<std::pair<int, int>, Way> all;
+          for (Entry const& entry : plan.train.schedule.entries) {
+            if (entry.items.empty()) all[{-1, -1}].push_back({entry.verb, entry.move, entry.unit, 0, 0});
+            for (Item const& item : entry.items)
+              all[{item.of.unit, item.of.group}].push_back({entry.verb, entry.move, entry.micro_batch,
+                                                            kind_of(plan, item.taken()),
+                                                            kind_of(plan, item.at(Role::target))});
+          }
           return all;
         };
-        auto const travels = [](Entry const& entry) {
-          return entry.verb == Verb::reduce || entry.verb == Verb::fold;
-        };
-        auto const stays = [&](Entry const& entry) { return !travels(entry); };
-        CHECK(lines(at_once, stays) == lines(late, stays));
-        for (int unit = 0; unit < at_once.units_count(); ++unit) {  // in the same order among themselves
-          auto const of_unit = [&](Entry const& entry) { return travels(entry) && entry.unit == unit; };
-          CHECK(lines(at_once, of_unit) == lines(late, of_unit));
-        }
+        CHECK(ways(at_once) == ways(late));
         CHECK(hash_of(at_once.train.schedule) != hash_of(late.train.schedule));
       }
     }

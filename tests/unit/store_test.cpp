@@ -176,12 +176,13 @@ TEST_CASE("an acquired unit is whole and its padding stays zero") {
       if (entry.verb != Verb::acquire) continue;
       std::byte* const gathered = fixture.memory.train(entry.at(Role::target));
       fixture.store.run(fixture.plan.train, entry, entry.micro_batch);
-      FlatLayout const& layout = fixture.plan.flat({entry.unit, entry.flat});
+      Flat const of = entry.items.front().of;
+      FlatLayout const& layout = fixture.plan.flat(of);
       std::vector<float> want(static_cast<std::size_t>(layout.padded), 0.0f);
       UnitLayout const& unit = fixture.plan.layout(entry.unit);
       for (std::size_t p = 0; p < unit.parameters.size(); ++p)
         for (std::int64_t i = unit.parameters[p].begin; i < unit.parameters[p].end; ++i)
-          if (unit.flat_of[p] == entry.flat)
+          if (unit.flat_of[p] == of.group)
             want[static_cast<std::size_t>(i)] =
                 value_of(entry.unit, static_cast<int>(p), i - unit.parameters[p].begin);
       auto const* const got = reinterpret_cast<float const*>(gathered);

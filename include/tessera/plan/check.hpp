@@ -55,7 +55,9 @@ class ProgramCheck {
   struct Piece {
     int buffer = -1;  ///< whose content it is
     std::int64_t writer = -1;
-    Clock readers{};  ///< since then
+    Clock readers{};            ///< since then
+    std::int64_t touched = -1;  ///< the last turn that touched it, and its item
+    int item = -1;
   };
 
   Turn turn(std::int64_t index) const { return program_.schedule.turn(index); }
@@ -64,8 +66,7 @@ class ProgramCheck {
   std::string name(std::int64_t index) const {
     Entry entry = at(index);
     entry.micro_batch = turn(index).micro_batch;
-    return std::to_string(turn(index).index) + " (" +
-           to_string(entry, entry.unit < 0 ? std::string_view("all") : plan_.unit(entry.unit).name) + ")";
+    return std::to_string(turn(index).index) + " (" + to_string(entry, plan_.unit_name(entry)) + ")";
   }
   std::string name_of_buffer(int buffer) const {
     Buffer const& about = program_.at(buffer);
@@ -112,12 +113,15 @@ class ProgramCheck {
     std::size_t const own = lane_of(index_);
     auto const& entries = program_.schedule.entries;
     Entry const& entry = turn.entry;
-    bool const goes_on = index_ > 0 && entry.bucket >= 0 && at(index_ - 1).bucket == entry.bucket;
-    if (!goes_on) bucket_ = index_;
-    if (goes_on && (at(index_ - 1).signals || at(index_ - 1).lane != entry.lane))
-      return name(index_ - 1) + " signals before its bucket has gone, or goes apart from it";
-    if (entry.bucket >= 0 && (entry.move == Move::none || entry.move == Move::copy))
-      return name(index_) + " is in a bucket and is no move between ranks";
+    if (entry.items.size() > 1 && entry.move == Move::copy)
+      return name(index_) + " copies several flat groups; a copy is an entry of its own";
+    bool const in_a_channel = entry.lane == Lane::communication || entry.lane == Lane::gathering;
+    if (entry.move > Move::copy && !in_a_channel)
+      return name(index_) + " is a move between ranks in the lane " + std::string(v0::name_of(entry.lane));
+    for (Item const& item : entry.items)
+      for (Operand const& operand : item.operands)
+        if (Buffer const& about = program_.at(operand.buffer); Flat(about.unit, about.flat) != item.of)
+          return name(index_) + " touches " + name_of_buffer(operand.buffer) + " for another flat group";
     started_ = now_[own];
     for (int const other : turn.waits) {
       auto const place = static_cast<std::size_t>(other);
@@ -132,7 +136,6 @@ class ProgramCheck {
   }
   bool before(std::int64_t other) const {
     std::size_t const lane = lane_of(other);
-    if (at(index_).bucket >= 0 && other >= bucket_) return false;  // moves of a bucket are in no order
     return other < 0 || lane == lane_of(index_) || started_[lane] >= other;
   }
 
@@ -141,7 +144,7 @@ class ProgramCheck {
     if (entry.verb == Verb::publish) return false;
     if (kind == BufferKind::state) return entry.verb != Verb::update && entry.verb != Verb::brief;
     return kind == BufferKind::parameters || kind == BufferKind::master || kind == BufferKind::moments ||
-           kind == BufferKind::batch || kind == BufferKind::norm_ranges;
+           kind == BufferKind::batch || kind == BufferKind::norm_ranges || kind == BufferKind::rows;
   }
   /// Whether the last writer of what an entry reads is one that should be: of the same unit, and of a verb
   /// that makes such values.
@@ -149,7 +152,9 @@ class ProgramCheck {
     using Kind = BufferKind;
     Buffer const& read = program_.at(operand.buffer);
     auto const one_of = [&](std::initializer_list<Verb> verbs) {
-      return writer.unit == read.unit && std::find(verbs.begin(), verbs.end(), writer.verb) != verbs.end();
+      bool of_unit = writer.unit == read.unit;
+      for (Item const& item : writer.items) of_unit |= item.of.unit == read.unit;
+      return of_unit && std::find(verbs.begin(), verbs.end(), writer.verb) != verbs.end();
     };
     if (entry.verb == Verb::publish) return one_of({Verb::update, Verb::publish});
     if (operand.role == Role::tied_gradient || entry.verb == Verb::add_tied)
@@ -192,20 +197,23 @@ class ProgramCheck {
   /// Files are read to host memory and written from there, by copies in the lane of disks and nothing else.
   std::string tiers(Entry const& entry) {
     bool on_disk = false;
-    for (Operand const& operand : entry.operands) on_disk |= !has_addresses(program_.at(operand.buffer).tier);
+    entry.visit_operands(
+        [&](Operand const& operand, int) { on_disk |= !has_addresses(program_.at(operand.buffer).tier); });
     if (on_disk != (entry.lane == Lane::disk))
       return name(index_) + (on_disk ? " touches a file in another lane than that of disks"
                                      : " touches no file in the lane of disks");
     if (!on_disk) return {};
     int const source = entry.at(Role::source), target = entry.at(Role::target);
-    bool const copies = entry.move == Move::copy && source >= 0 && target >= 0 && entry.operands.size() == 2;
+    bool const copies = entry.move == Move::copy && source >= 0 && target >= 0 && entry.operands.empty() &&
+                        entry.items.front().operands.size() == 2;
     if (!copies || (program_.at(source).tier == Tier::host) == (program_.at(target).tier == Tier::host))
       return name(index_) + " touches a file and does not copy between it and host memory";
+    Range const part = entry.items.front().part;
     for (int const buffer : {source, target}) {
       Buffer const& about = program_.at(buffer);
-      std::int64_t const begin = about.offset + about.at(entry.part.begin);
-      bool const to_the_end = entry.part.end == about.range.end;  // and what pads its last block
-      if (entry.part.size() > 0 &&
+      std::int64_t const begin = about.offset + about.at(part.begin);
+      bool const to_the_end = part.end == about.range.end;  // and what pads its last block
+      if (part.size() > 0 &&
           (begin % disk_block != 0 || (!to_the_end && program_.bytes_of(entry) % disk_block != 0)))
         return name(index_) + " reads or writes a part of a block of " + name_of_buffer(buffer);
     }
@@ -230,73 +238,83 @@ class ProgramCheck {
   }
   /// Sums are folded in the order of micro-batches, and complete before they are used.
   std::string sum(Entry const& entry) {
-    if (entry.verb == Verb::fold) {
-      int& folded = folded_[static_cast<std::size_t>(entry.at(Role::gradient))];
-      if (turn(index_).micro_batch != folded)
-        return name(index_) + " comes after " + std::to_string(folded) + " micro-batches of its sum";
-      ++folded;
-      return {};
-    }
-    for (Operand const& operand : entry.operands) {
-      if (!operand.reads()) continue;
-      int const buffer = operand.buffer;
-      int const folded = folded_[static_cast<std::size_t>(buffer)];
-      if (folded > 0 && folded < plan_.shape.accumulation)
-        return name(index_) + " reads " + name_of_buffer(buffer) + " after " + std::to_string(folded) +
-               " of " + std::to_string(plan_.shape.accumulation) + " micro-batches";
-    }
-    return {};
+    std::string mistake;
+    entry.visit_operands([&](Operand const& operand, int) {
+      if (!mistake.empty()) return;
+      int& folded = folded_[static_cast<std::size_t>(operand.buffer)];
+      if (entry.verb == Verb::fold && operand.role == Role::gradient) {
+        if (turn(index_).micro_batch != folded)
+          mistake = name(index_) + " comes after " + std::to_string(folded) + " micro-batches of its sum";
+        ++folded;
+      } else if (entry.verb != Verb::fold && operand.reads() && folded > 0 &&
+                 folded < plan_.shape.accumulation)
+        mistake = name(index_) + " reads " + name_of_buffer(operand.buffer) + " after " +
+                  std::to_string(folded) + " of " + std::to_string(plan_.shape.accumulation) +
+                  " micro-batches";
+    });
+    return mistake;
   }
 
   std::string touch(Entry const& entry) {
-    if ((entry.move == Move::all_reduce || entry.move == Move::broadcast) &&
-        entry.at(Role::source) != entry.at(Role::target))
-      return name(index_) + " is an " + std::string(name_of(entry.move)) +
-             " to another buffer; it works in place";
-    for (Operand const& operand : entry.operands) {
-      if (!operand.reads()) continue;
-      int const buffer = operand.buffer;
-      bool const kept = program_.at(buffer).persistent;
-      if (program_.at(buffer).bytes > 0 && program_.at(buffer).offset < 0)
-        return name(index_) + " reads " + name_of_buffer(buffer) + ", which has no place";
-      for (int p = first(buffer); p < last(buffer); ++p) {
-        Piece& piece = pieces_[static_cast<std::size_t>(p)];
-        if (piece.writer < 0 && kept && lasts(entry, program_.at(buffer).kind)) continue;
-        if (piece.writer < 0) return name(index_) + " reads " + name_of_buffer(buffer) + ", never written";
-        if (piece.buffer != buffer)
-          return name(index_) + " reads " + name_of_buffer(buffer) + ", which " + name(piece.writer) +
-                 " overwrote with " + name_of_buffer(piece.buffer);
-        if (!before(piece.writer))
-          return name(index_) + " reads " + name_of_buffer(buffer) + " and does not wait for " +
-                 name(piece.writer);
-        if (!kept && entry.micro_batch >= 0 && turn(piece.writer).micro_batch != turn(index_).micro_batch)
-          return name(index_) + " reads " + name_of_buffer(buffer) + " of another micro-batch, by " +
-                 name(piece.writer);
-        if (!made_by(at(piece.writer), entry, operand))
-          return name(index_) + " reads " + name_of_buffer(buffer) + ", last written by " +
-                 name(piece.writer);
-        piece.readers[lane_of(index_)] = index_;
-      }
-    }
-    for (Operand const& operand : entry.operands) {
-      if (!operand.writes()) continue;
-      int const buffer = operand.buffer;
-      if (program_.at(buffer).bytes > 0 && program_.at(buffer).offset < 0)
-        return name(index_) + " writes " + name_of_buffer(buffer) + ", which has no place";
-      for (int p = first(buffer); p < last(buffer); ++p) {
-        Piece& piece = pieces_[static_cast<std::size_t>(p)];
-        if (piece.writer >= 0 && piece.writer != index_ && !before(piece.writer))
-          return name(index_) + " writes " + name_of_buffer(buffer) + " and does not wait for " +
-                 name(piece.writer);
-        for (std::int64_t const reader : piece.readers)
-          if (reader >= 0 && reader != index_ && !before(reader))
-            return name(index_) + " writes " + name_of_buffer(buffer) + " and does not wait for " +
-                   name(reader) + ", which reads it";
-        piece.buffer = buffer;
-        piece.writer = index_;
-        piece.readers.fill(-1);
-      }
-    }
+    std::string mistake;
+    for (Item const& item : entry.items)
+      if ((entry.move == Move::all_reduce || entry.move == Move::broadcast) &&
+          item.at(Role::source) != item.at(Role::target))
+        return name(index_) + " is an " + std::string(name_of(entry.move)) +
+               " to another buffer; it works in place";
+    auto const each_piece = [&](auto const& check, Operand const& operand, int item) {
+      Buffer const& about = program_.at(operand.buffer);
+      if (mistake.empty() && about.bytes > 0 && about.offset < 0)
+        mistake = name(index_) + " touches " + name_of_buffer(operand.buffer) + ", which has no place";
+      for (int p = first(operand.buffer); p < last(operand.buffer) && mistake.empty(); ++p)
+        mistake = check(pieces_[static_cast<std::size_t>(p)], operand, item);
+    };
+    entry.visit_operands([&](Operand const& operand, int item) {
+      if (operand.reads()) each_piece([&](auto&... of) { return read(entry, of...); }, operand, item);
+    });
+    entry.visit_operands([&](Operand const& operand, int item) {
+      if (operand.writes()) each_piece([&](auto&... of) { return write(of...); }, operand, item);
+    });
+    return mistake;
+  }
+  std::string read(Entry const& entry, Piece& piece, Operand const& operand, int item) {
+    int const buffer = operand.buffer;
+    bool const kept = program_.at(buffer).persistent;
+    piece.item = piece.touched == index_ && piece.item != item ? -1 : item;
+    piece.touched = index_;
+    if (piece.writer < 0 && kept && lasts(entry, program_.at(buffer).kind)) return {};
+    if (piece.writer < 0) return name(index_) + " reads " + name_of_buffer(buffer) + ", never written";
+    if (piece.buffer != buffer)
+      return name(index_) + " reads " + name_of_buffer(buffer) + ", which " + name(piece.writer) +
+             " overwrote with " + name_of_buffer(piece.buffer);
+    if (!before(piece.writer))
+      return name(index_) + " reads " + name_of_buffer(buffer) + " and does not wait for " +
+             name(piece.writer);
+    if (!kept && entry.micro_batch >= 0 && turn(piece.writer).micro_batch != turn(index_).micro_batch)
+      return name(index_) + " reads " + name_of_buffer(buffer) + " of another micro-batch, by " +
+             name(piece.writer);
+    if (!made_by(at(piece.writer), entry, operand))
+      return name(index_) + " reads " + name_of_buffer(buffer) + ", last written by " + name(piece.writer);
+    piece.readers[lane_of(index_)] = index_;
+    return {};
+  }
+  /// Items of one entry run in no order: none writes bytes that another one touches.
+  std::string write(Piece& piece, Operand const& operand, int item) {
+    int const buffer = operand.buffer;
+    if (piece.touched == index_ && piece.item != item)
+      return name(index_) + " writes " + name_of_buffer(buffer) + ", which another of its items touches";
+    piece.touched = index_;
+    piece.item = item;
+    if (piece.writer >= 0 && piece.writer != index_ && !before(piece.writer))
+      return name(index_) + " writes " + name_of_buffer(buffer) + " and does not wait for " +
+             name(piece.writer);
+    for (std::int64_t const reader : piece.readers)
+      if (reader >= 0 && reader != index_ && !before(reader))
+        return name(index_) + " writes " + name_of_buffer(buffer) + " and does not wait for " + name(reader) +
+               ", which reads it";
+    piece.buffer = buffer;
+    piece.writer = index_;
+    piece.readers.fill(-1);
     return {};
   }
   int first(int buffer) const { return of_buffer_[static_cast<std::size_t>(buffer)].first; }
@@ -311,7 +329,6 @@ class ProgramCheck {
   std::vector<int> folded_;                     // micro-batches in the sum of each buffer
   Clock started_{};
   std::int64_t index_ = 0;
-  std::int64_t bucket_ = 0;  // where that of this entry begins
 };
 
 }  // namespace detail

@@ -38,8 +38,11 @@ inline void append_padded(std::string& line, std::string const& text, std::size_
 
 }  // namespace detail
 
-/// The unit of an entry as a listing has it: "h.3", "h.3:1" in a unit of several segments, "-" of none.
+/// The unit of an entry as a listing has it: "h.3", "h.3:1" in a unit of several segments, "h.3+2" with two
+/// more flat groups, "-" of none.
 inline std::string unit_text(StepPlan const& plan, Entry const& entry) {
+  if (entry.items.size() > 1)
+    return std::string(plan.unit_name(entry)) + "+" + std::to_string(entry.items.size() - 1);
   if (entry.unit < 0) return "-";
   bool const several =
       plan.unit(entry.unit).segments() > 1 && (computes(entry.verb) || entry.verb == Verb::cross);
@@ -69,13 +72,12 @@ inline std::string table_text(StepPlan const& plan) {
 
 /// A line for each entry of one rank's program: its number, lane, micro-batch, unit and verb, what moves from
 /// where to where and how many bytes of this rank's, and the entries of other lanes that it waits for. A move
-/// among some of the ranks names the group, and one that travels with others the number of their bucket. What
-/// is repeated stands there once, with its first micro-batch. "h.3:1" is the second segment of a unit of
-/// several.
+/// among some of the ranks names the group. An entry over several flat groups names the first one and how
+/// many more: "h.3+2". A repeated entry has one line, with its first micro-batch. "h.3:1" is the second
+/// segment of a unit of several.
 inline std::string listing(StepPlan const& plan, Program const& program) {
   std::size_t unit_width = 6;
-  for (UnitSpec const& unit : plan.units)
-    unit_width = std::max(unit_width, unit.name.size() + (unit.segments() > 1 ? 4 : 2));
+  for (UnitSpec const& unit : plan.units) unit_width = std::max(unit_width, unit.name.size() + 5);
   std::string text;
   std::string head;
   detail::append_padded(head, "entry", 7);
@@ -104,22 +106,23 @@ inline std::string listing(StepPlan const& plan, Program const& program) {
     int const from = entry.taken();
     detail::append_padded(line, from < 0 ? "-" : bytes_text(bytes), 12);
     if (entry.move != Move::none) line += std::string(name_of(entry.move)) + " ";
-    if (entry.bucket >= 0) line += "in bucket " + std::to_string(entry.bucket) + " ";
     char const* const with = entry.move == Move::send      ? "to "
                              : entry.move == Move::receive ? "from "
                                                            : "among ";
     if (plan.placement().owners > 1 && (entry.move == Move::gather || entry.move == Move::broadcast))
-      line += (entry.move == Move::gather ? "to rank " : "from rank ") + std::to_string(entry.root) + " ";
+      line += (entry.move == Move::gather ? "to rank " : "from rank ") +
+              std::to_string(entry.items.front().root) + " ";
     if (entry.group != Group::all) line += with + std::string(name_of(entry.group)) + " ";
     if (from >= 0) {
+      int const unit = entry.items.empty() ? entry.unit : entry.items.front().of.unit;
       Role const result = entry.verb == Verb::fold       ? Role::gradient
                           : entry.verb == Verb::norm     ? Role::partials
                           : entry.verb == Verb::update   ? Role::master
                           : entry.verb == Verb::add_tied ? Role::tied_gradient
                                                          : Role::target;
       int const to = entry.at(result, entry.verb == Verb::add_tied ? entry.operands.back().index : 0);
-      line += detail::words(plan, program.at(from), entry.unit);
-      if (to >= 0 && to != from) line += " to " + detail::words(plan, program.at(to), entry.unit);
+      line += detail::words(plan, program.at(from), unit);
+      if (to >= 0 && to != from) line += " to " + detail::words(plan, program.at(to), unit);
     }
     for (std::size_t wait = 0; wait < entry.waits.size(); ++wait)
       line += (wait        ? ", "

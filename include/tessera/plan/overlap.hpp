@@ -97,7 +97,8 @@ inline Part part_in_update(Entry const& entry) {
 inline void overlap(Schedule& schedule, int prefetch, int weight_lag) {
   auto& entries = schedule.entries;
   bool moves = false;
-  for (Entry const& entry : entries) moves = moves || (entry.move != Move::none && entry.unit >= 0);
+  for (Entry const& entry : entries)
+    moves = moves || (entry.move != Move::none && entry.items.front().of.unit >= 0);
   if (!moves || prefetch < 0) prefetch = 0;
   if (prefetch == 0 && weight_lag == 0) return;
   auto const is_update = [](Verb verb) {
@@ -115,7 +116,8 @@ inline void overlap(Schedule& schedule, int prefetch, int weight_lag) {
       std::vector<int> arrived;
       for (std::size_t at = begin; at < end; ++at) {
         Entry& entry = entries[at];
-        if (entry.verb == Verb::reduce) arrived.push_back(entry.at(Role::target));
+        if (entry.verb == Verb::reduce)
+          for (Item const& item : entry.items) arrived.push_back(item.at(Role::target));
         if (entry.verb != Verb::fold || entry.lane != Lane::compute) continue;
         if (prefetch > 0 && detail::contains(arrived, entry.at(Role::source)))
           entry.lane = Lane::communication;

@@ -56,23 +56,18 @@ inline std::vector<Interval> lives_of(Program const& program) {
       begin = end;
     }
   };
-  std::int64_t begin = 0, end = 0;  // turns of the bucket
   for (std::int64_t index = 0; index < schedule.turns(steady_times); ++index) {
     Turn const turn = schedule.turn(index, steady_times);
-    if (index >= end) {
-      begin = index;
-      end = index + bucket_size(schedule.entries, turn.index);
-    }
-    for (Operand const& operand : turn.entry.operands) {
-      if (program.at(operand.buffer).persistent) continue;
+    turn.entry.visit_operands([&](Operand const& operand, int) {
+      if (program.at(operand.buffer).persistent) return;
       Life& life = open[static_cast<std::size_t>(operand.buffer)];
       if (life.first >= 0 && turn.micro_batch >= 0 && turn.micro_batch != life.micro_batch) {
         close(static_cast<std::size_t>(operand.buffer));
         life.first = -1;
       }
-      if (life.first < 0) life = {begin, begin, turn.micro_batch};
-      life.last = end - 1;
-    }
+      if (life.first < 0) life = {index, index, turn.micro_batch};
+      life.last = index;
+    });
   }
   for (std::size_t buffer = 0; buffer < count; ++buffer)
     if (open[buffer].first >= 0) close(buffer);
@@ -86,7 +81,7 @@ inline std::int64_t alignment_of(Program const& program, Tier tier) {
   return with_files && tier != Tier::device ? disk_block : arena_alignment;
 }
 
-/// Gives every buffer its offset, and each tier its bytes. The moves of a bucket are under way together.
+/// Gives every buffer its offset, and each tier its bytes.
 inline void place_buffers(Program& program) {
   auto& buffers = program.buffers;
   std::array<std::int64_t, tier_count> alignment{};
@@ -124,8 +119,9 @@ inline std::vector<std::vector<int>> sharing_of(Program const& program) {
   auto const& buffers = program.buffers;
   std::vector<int> lanes(buffers.size());
   for (Entry const& entry : program.schedule.entries)
-    for (Operand const& operand : entry.operands)
+    entry.visit_operands([&](Operand const& operand, int) {
       lanes[static_cast<std::size_t>(operand.buffer)] |= 1 << static_cast<int>(entry.lane);
+    });
   std::vector<std::size_t> placed;
   for (std::size_t index = 0; index < buffers.size(); ++index)
     if (!buffers[index].persistent && buffers[index].offset >= 0) placed.push_back(index);

@@ -53,7 +53,7 @@ class Generator {
     if (training_) {
       micro_ = -1;
       norms();
-      for (Flat const of : plan_.trainable()) update(of);
+      for (Flats const& batch : update_batches()) update(batch);
     }
     overlap(schedule, plan_.shape.prefetch, plan_.shape.weight_lag);
     place_buffers(program_);
@@ -107,38 +107,54 @@ class Generator {
 
   using Operands = std::vector<Operand>;
 
-  Entry& emit(Verb verb, Flat of, Lane lane, Operands operands) {
+  Entry& emit(Verb verb, int unit, Lane lane, Operands operands, std::vector<Item> items = {}) {
     Entry entry;
     entry.verb = verb;
-    entry.unit = of.unit;
-    entry.flat = of.group;
+    entry.unit = unit;
     entry.micro_batch = micro_;
     entry.lane = lane;
     entry.operands = std::move(operands);
+    entry.items = std::move(items);
     program_.schedule.entries.push_back(std::move(entry));
     return program_.schedule.entries.back();
   }
-  /// Work of this rank on a part of a flat group, in the memory of its first operand.
-  Entry& work(Verb verb, Flat of, Range part, Operands operands) {
-    bool const on_device = buffers_[operands.front().buffer].tier == Tier::device;
-    Entry& entry = emit(verb, of, on_device ? Lane::compute : Lane::host, std::move(operands));
-    entry.part = part;
-    return entry;
+  /// The unit that all items are of, or -1.
+  static int unit_of(std::vector<Item> const& items) {
+    for (Item const& item : items)
+      if (item.of.unit != items.front().of.unit) return -1;
+    return items.front().of.unit;
   }
-  void move(Verb verb, Move move, Flat of, int from, int to, Range part, Group group = Group::all,
-            int bucket = -1) {
-    Tier const here = buffers_[from].tier, there = buffers_[to].tier;
+  /// Work of this rank on parts of flat groups, in the memory of the first one's first operand.
+  Entry& work(Verb verb, std::vector<Item> items, Operands whole) {
+    bool const on_device = buffers_[items.front().operands.front().buffer].tier == Tier::device;
+    int const unit = unit_of(items);
+    return emit(verb, unit, on_device ? Lane::compute : Lane::host, std::move(whole), std::move(items));
+  }
+  /// What a move carries of one flat group.
+  struct Carried {
+    Flat of{};
+    int from = -1, to = -1;
+    Range part{};
+  };
+  /// One call that carries values of one flat group, or of several in the same way.
+  Entry& move(Verb verb, Move move, std::vector<Carried> const& all, Group group = Group::all) {
+    Tier const here = buffers_[all.front().from].tier, there = buffers_[all.front().to].tier;
     bool const ahead = verb == Verb::acquire && plan_.shape.channels > 1;
     Lane const lane = move == Move::copy ? lane_between(here, there)
                       : ahead            ? Lane::gathering
                                          : Lane::communication;
-    Entry& entry =
-        emit(verb, of, lane, {{Role::source, Access::read, from}, {Role::target, Access::write, to}});
+    bool const rooted = move == Move::gather || move == Move::broadcast;
+    std::vector<Item> items;
+    for (Carried const& one : all) {
+      Item item{one.of, one.part, rooted ? plan_.owner(one.of) : -1, {}};
+      item.operands = {{Role::source, Access::read, one.from}, {Role::target, Access::write, one.to}};
+      items.push_back(std::move(item));
+    }
+    int const unit = unit_of(items);
+    Entry& entry = emit(verb, unit, lane, {}, std::move(items));
     entry.move = move;
     entry.group = group;
-    if (move == Move::gather || move == Move::broadcast) entry.root = plan_.owner(of);
-    entry.bucket = bucket;
-    entry.part = part;
+    return entry;
   }
 
   static Lane lane_between(Tier here, Tier there) {
@@ -148,27 +164,30 @@ class Generator {
   }
 
   /// The one way in which state travels: a chain of moves, each to `into` where that is on the tier and has
-  /// the room, in place where it can be, else to a buffer of kind `passing`. Loads that lie alike travel side
-  /// by side, each move over ranks of theirs in one bucket. They then hold their values where those are.
+  /// the room, in place where it can be, else to a buffer of kind `passing`. Loads that lie alike travel
+  /// together: a move over ranks is one entry for all of them. They then hold their values where those are.
   void carry(Verb verb, std::span<Load> loads, Placement const& to, Kind passing) {
     Placement const from = loads.front().values.lies;
     std::vector<Hop> const hops = moves_between(from, to, {ordered(), plan_.shape.replicas});
     for (Hop const& hop : hops) {
-      int const bucket = hop.move != Move::copy && loads.size() > 1 ? buckets_++ : -1;
-      List next;
-      for (Load& load : loads) next.push_back(stop_of(verb, load, hop, &hop == &hops.back(), passing));
-      for (std::size_t index = 0; index < loads.size(); ++index) {
-        auto& [of, values, into, left] = loads[index];
-        bool const from_all = hop.move == Move::all_gather || hop.move == Move::gather;
-        Sharding const over = from_all ? values.lies.over : hop.after.over;
-        move(verb, hop.move, of, values.buffer, next[index], part_of(hop.move, of, over), hop.group, bucket);
-        left = values.buffer;
-        values = {next[index], hop.after};
+      bool const from_all = hop.move == Move::all_gather || hop.move == Move::gather;
+      std::vector<Carried> together;
+      for (Load& load : loads) {
+        int const next = stop_of(verb, load, hop, &hop == &hops.back(), passing);
+        Sharding const over = from_all ? load.values.lies.over : hop.after.over;
+        Carried const one{load.of, load.values.buffer, next, part_of(hop.move, load.of, over)};
+        if (hop.move == Move::copy)
+          move(verb, hop.move, {one});
+        else
+          together.push_back(one);
+        load.left = load.values.buffer;
+        load.values = {next, hop.after};
       }
+      if (!together.empty()) move(verb, hop.move, together, hop.group);
     }
     for (auto& [of, values, into, left] : loads) {
       if (into < 0 || values.buffer == into) continue;
-      move(verb, Move::copy, of, values.buffer, into, part_of(Move::copy, of, to.over));
+      move(verb, Move::copy, {{of, values.buffer, into, part_of(Move::copy, of, to.over)}});
       left = values.buffer;
       values.buffer = into;
     }
@@ -199,7 +218,7 @@ class Generator {
                                            : buffers_.room(passing, of, stop(passing, of)++, here.type, lies,
                                                            pieces, here.block);
     if (hop.move == Move::broadcast && next != values.buffer) {
-      move(verb, Move::copy, of, values.buffer, next, part_of(Move::copy, of, values.lies.over));
+      move(verb, Move::copy, {{of, values.buffer, next, part_of(Move::copy, of, values.lies.over)}});
       values.buffer = next;
     }
     return next;
@@ -226,7 +245,8 @@ class Generator {
       if (contains(needed, owner))
         kept.push_back(owner);
       else
-        emit(Verb::release, owner, Lane::compute, {{Role::weights, Access::read, weights(owner), 0, owner}});
+        emit(Verb::release, owner.unit, Lane::compute,
+             {{Role::weights, Access::read, weights(owner), 0, owner}});
     acquired_ = std::move(kept);
   }
 
@@ -322,10 +342,9 @@ class Generator {
 
   /// What a segment left comes to lie as the next one wants it, in place; its sums have any order.
   void cross(Work const& work, int boundary, int buffer, Sharding from, Sharding to) {
-    for (Hop const& hop : moves_between({from, Tier::device}, {to, Tier::device}, {})) {
-      move(Verb::cross, hop.move, work.unit, buffer, buffer, buffers_[buffer].range, Group::tensor);
-      program_.schedule.entries.back().segment = boundary;
-    }
+    for (Hop const& hop : moves_between({from, Tier::device}, {to, Tier::device}, {}))
+      move(Verb::cross, hop.move, {{work.unit, buffer, buffer, buffers_[buffer].range}}, Group::tensor)
+          .segment = boundary;
   }
 
   /// After a unit's last backward_weight: later borrowers of a parameter join the first, and the gaps between
@@ -374,7 +393,7 @@ class Generator {
     bool const completes = last_ && table().norm_in_fold;
     if (completes && found_ < 0) {
       found_ = buffers_.host_partials();
-      move(Verb::share, Move::copy, -1, partials, found_, buffers_[partials].range);
+      move(Verb::share, Move::copy, {{-1, partials, found_, buffers_[partials].range}});
     }
     auto const every = std::make_unique<Load[]>(members.size());
     std::span<Load> const loads(every.get(), members.size());
@@ -384,72 +403,112 @@ class Generator {
     for (auto& [of, values, into, left] : loads) {
       into = buffers_.gradient(of);
       if (values.buffer != into) {
-        Operands operands{{Role::gradient, Access::write, into, 0, of},
-                          {Role::source, Access::read, values.buffer}};
-        if (found_ >= 0) operands.push_back({Role::partials, Access::write, found_});
-        work(Verb::fold, of, plan_.held(meets.over, of), std::move(operands));
+        Operands found;
+        if (found_ >= 0) found.push_back({Role::partials, Access::write, found_});
+        work(Verb::fold,
+             {{of,
+               plan_.held(meets.over, of),
+               -1,
+               {{Role::gradient, Access::write, into, 0, of}, {Role::source, Access::read, values.buffer}}}},
+             std::move(found));
       }
       values = {into, meets};
     }
     if (!last_) return;
     carry(Verb::reduce, loads, table().gradient.placement, Kind::transit);
     if (rows().gradients.tier == Tier::device || completes) return;
-    for (Load const& load : loads)  // in the lane of communication: units compute on meanwhile
-      norm(load.of, load.left).lane = Lane::communication;
+    std::vector<Item> normed;
+    for (Load const& load : loads) normed.push_back(normed_item(load.of, load.left));
+    norm(std::move(normed)).lane = Lane::communication;  // units compute on meanwhile
   }
 
-  Entry& norm(Flat of, int gradient) {
-    return work(Verb::norm, of, plan_.normed(of),
+  Item normed_item(Flat of, int gradient) {
+    return {of, plan_.normed(of), -1, {{Role::gradient, Access::read, gradient, 0, of}}};
+  }
+  Entry& norm(std::vector<Item> items) {
+    return work(Verb::norm, std::move(items),
                 {{Role::partials, Access::write, buffers_.partials()},
-                 {Role::gradient, Access::read, gradient, 0, of}});
+                 {Role::rows, Access::read, buffers_.rows(Tier::device)}});
   }
 
   /// The end of the gradient: its norms, what every rank found, and the decision.
   void norms() {
     int const partials = buffers_.partials();
     Range const all = buffers_[partials].range;
-    if (rows().gradients.tier == Tier::device)
-      for (Flat const of : plan_.trainable()) norm(of, buffers_.gradient(of));
-    if (table().norm_in_fold) move(Verb::share, Move::copy, -1, found_, partials, all);
-    if (several()) move(Verb::share, Move::all_gather, -1, partials, buffers_.shares(), all);
+    if (rows().gradients.tier == Tier::device) {
+      std::vector<Item> normed;
+      for (Flat const of : plan_.trainable()) normed.push_back(normed_item(of, buffers_.gradient(of)));
+      norm(std::move(normed));
+    }
+    if (table().norm_in_fold) move(Verb::share, Move::copy, {{-1, found_, partials, all}});
+    if (several()) move(Verb::share, Move::all_gather, {{-1, partials, buffers_.shares(), all}});
     emit(Verb::decide, -1, Lane::compute,
          {{Role::partials, Access::read, several() ? buffers_.shares() : partials},
           {Role::scalars, Access::read_write, buffers_.state()}});
     if (table().optimizer_is_apart())
-      move(Verb::brief, Move::copy, -1, buffers_.state(), buffers_.host_state(),
-           buffers_[buffers_.state()].range);
+      move(Verb::brief, Move::copy,
+           {{-1, buffers_.state(), buffers_.host_state(), buffers_[buffers_.state()].range}});
+  }
+
+  /// The flat groups that one entry updates. State that travels between tiers does so a group at a time, so
+  /// that copies of one group run while another is updated. Weights that ranks gather after the update do so
+  /// in buckets, so that one bucket is gathered while the next is updated. All others are one batch.
+  std::vector<Flats> update_batches() {
+    bool const travels = !table().updates_in_place(),
+               gathers = !holds(table().working_master.placement.over, table().weights.placement.over);
+    std::vector<Flats> batches;
+    std::int64_t bytes = 0;
+    for (Flat const of : plan_.trainable()) {
+      bool const full = gathers && bytes >= plan_.shape.bucket_bytes;
+      if (batches.empty() || travels || full) {
+        batches.emplace_back();
+        bytes = 0;
+      }
+      batches.back().push_back(of);
+      bytes += plan_.flat(of).padded * static_cast<std::int64_t>(size_of(types().parameter));
+    }
+    return batches;
   }
 
   /// The optimizer works where its moments lie, on the host where that is a disk: what it needs comes there,
   /// and what it made goes back to where it is kept.
-  void update(Flat of) {
-    Placement const at = table().working_master.placement;
-    int const kept = buffers_.parameters(of), master = buffers_.master(of);
-    Placement const& master_lies = table().master.placement;
-    int const gradient =
-        carry(Verb::stream, of, {buffers_.gradient(of), table().gradient.placement}, at, Kind::landing);
-    int const working = carry(Verb::stream, of, {master, master_lies}, at, Kind::working);
-    List const kept_moments = buffers_.moments(of);
-    List moments;
-    for (int const moment : kept_moments)
-      moments.push_back(carry(Verb::stream, of, {moment, rows().moments}, at, Kind::working_moments));
-    Operands operands{{Role::master, Access::read_write, working, 0, of},
-                      {Role::gradient, Access::read, gradient, 0, of},
-                      {Role::scalars, Access::read,
-                       table().optimizer_is_apart() ? buffers_.host_state() : buffers_.state()}};
-    for (std::size_t index = 0; index < moments.size(); ++index)
-      operands.push_back({Role::moment, Access::read_write, moments[index], static_cast<int>(index), of});
-    int weights = working;  // those that are kept on the device come from here
-    if (StepRow const& row = table().updated_weights; row != table().working_master) {
-      weights = row.kind == Kind::parameters ? kept : buffers_.room(row.kind, of, 0, row.type, at);
-      operands.push_back({Role::updated_weights, Access::write, weights, 0, of});
+  void update(Flats const& batch) {
+    Placement const at = table().working_master.placement, master_lies = table().master.placement;
+    StepRow const& updated = table().updated_weights;
+    std::size_t const states = plan_.optimizer.size();
+    std::vector<Item> items;
+    std::vector<std::vector<Load>> moments(states);
+    std::vector<Load> masters, weights;
+    for (Flat const of : batch) {
+      int const kept = buffers_.parameters(of), master = buffers_.master(of);
+      int const gradient =
+          carry(Verb::stream, of, {buffers_.gradient(of), table().gradient.placement}, at, Kind::landing);
+      int const working = carry(Verb::stream, of, {master, master_lies}, at, Kind::working);
+      Operands operands{{Role::master, Access::read_write, working, 0, of},
+                        {Role::gradient, Access::read, gradient, 0, of}};
+      List const kept_moments = buffers_.moments(of);
+      for (std::size_t state = 0; state < states; ++state) {
+        int const moment =
+            carry(Verb::stream, of, {kept_moments[state], rows().moments}, at, Kind::working_moments);
+        operands.push_back({Role::moment, Access::read_write, moment, static_cast<int>(state), of});
+        moments[state].push_back({of, {moment, at}, kept_moments[state]});
+      }
+      int made = working;  // the weights that the device keeps come from here
+      if (updated != table().working_master) {
+        made = updated.kind == Kind::parameters ? kept : buffers_.room(updated.kind, of, 0, updated.type, at);
+        operands.push_back({Role::updated_weights, Access::write, made, 0, of});
+      }
+      masters.push_back({of, {working, at}, master});
+      weights.push_back({of, {made, at}, kept});
+      items.push_back({of, plan_.updated(of), -1, std::move(operands)});
     }
-    work(Verb::update, of, plan_.updated(of), std::move(operands));
-    for (std::size_t index = 0; index < moments.size(); ++index)
-      carry(Verb::publish, of, {moments[index], at}, rows().moments, Kind::transit, kept_moments[index]);
-    if (!table().weights_are_master())
-      carry(Verb::publish, of, {working, at}, master_lies, Kind::working, master);
-    carry(Verb::publish, of, {weights, at}, rows().parameters, Kind::transit, kept);
+    bool const apart = table().optimizer_is_apart();
+    work(Verb::update, std::move(items),
+         {{Role::scalars, Access::read, apart ? buffers_.host_state() : buffers_.state()},
+          {Role::rows, Access::read, buffers_.rows(at.tier)}});
+    for (std::vector<Load>& state : moments) carry(Verb::publish, state, rows().moments, Kind::transit);
+    if (!table().weights_are_master()) carry(Verb::publish, masters, master_lies, Kind::working);
+    carry(Verb::publish, weights, rows().parameters, Kind::transit);
   }
 
  private:
@@ -466,7 +525,6 @@ class Generator {
   Flats bucket_;
   int found_ = -1;  // where the host's last folds leave norms, once it is ready
   std::int64_t bucket_bytes_ = 0;
-  int buckets_ = 0;  // calls of several moves so far
 };
 
 }  // namespace detail

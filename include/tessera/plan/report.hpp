@@ -98,6 +98,7 @@ inline MemoryReport memory_report(StepPlan const& plan) {
       case BufferKind::host_partials:
       case BufferKind::shares:
       case BufferKind::norm_ranges:
+      case BufferKind::rows:
       case BufferKind::batch:
       case BufferKind::losses:
         break;

@@ -117,6 +117,7 @@ enum class BufferKind : std::uint8_t {
   host_partials,    ///< its copy on the host
   shares,           ///< those of all ranks
   norm_ranges,      ///< where each unit's partials lie in a share
+  rows,             ///< what norms and updates work on, as their operations read it; index 1: on the host
   batch,            ///< tokens and targets of the step
   losses,           ///< one loss a token
   saving,           ///< what a save has on its way to files (SaveStaging)
@@ -127,13 +128,22 @@ enum class BufferKind : std::uint8_t {
 inline constexpr std::size_t buffer_kind_count = static_cast<std::size_t>(BufferKind::workspace) + 1;
 
 constexpr std::string_view name_of(BufferKind kind) {
-  constexpr std::string_view names[] = {
-      "parameters",      "gathered",     "contribution",  "lent",     "staging",
-      "accumulator",     "output",       "saved",         "dropped",  "output_gradient",
-      "backward",        "spare_output", "transit",       "landing",  "working",
-      "working_moments", "updated",      "master",        "moments",  "state",
-      "host_state",      "partials",     "host_partials", "shares",   "norm_ranges",
-      "batch",           "losses",       "saving",        "snapshot", "workspace"};
+  constexpr std::string_view names[] = {"parameters",    "gathered",
+                                        "contribution",  "lent",
+                                        "staging",       "accumulator",
+                                        "output",        "saved",
+                                        "dropped",       "output_gradient",
+                                        "backward",      "spare_output",
+                                        "transit",       "landing",
+                                        "working",       "working_moments",
+                                        "updated",       "master",
+                                        "moments",       "state",
+                                        "host_state",    "partials",
+                                        "host_partials", "shares",
+                                        "norm_ranges",   "rows",
+                                        "batch",         "losses",
+                                        "saving",        "snapshot",
+                                        "workspace"};
   return names[static_cast<std::size_t>(kind)];
 }
 
@@ -179,6 +189,7 @@ enum class Role : std::uint8_t {
   updated_weights,  ///< T: the updated weights, where these are not the master weights
   scalars,          ///< StepState
   partials,         ///< norm partials, sums of losses and first bad element
+  rows,             ///< the items of a norm or an update, as its operation reads them
   batch,            ///< tokens and targets of the step
   losses,           ///< one loss a token
   workspace         ///< packing buffers and tiles of the device's operations
@@ -186,9 +197,9 @@ enum class Role : std::uint8_t {
 
 constexpr std::string_view name_of(Role role) {
   constexpr std::string_view names[] = {
-      "source",  "target",   "weights",  "input",         "input_gradient", "output", "output_gradient",
-      "saved",   "backward", "gradient", "tied_gradient", "master",         "moment", "updated_weights",
-      "scalars", "partials", "batch",    "losses",        "workspace"};
+      "source",  "target",   "weights",  "input",         "input_gradient", "output",   "output_gradient",
+      "saved",   "backward", "gradient", "tied_gradient", "master",         "moment",   "updated_weights",
+      "scalars", "partials", "rows",     "batch",         "losses",         "workspace"};
   return names[static_cast<std::size_t>(role)];
 }
 
@@ -207,45 +218,68 @@ struct Operand {
   constexpr bool writes() const { return access != Access::read; }
 };
 
-/// One line of the schedule: one collective, one copy or one computation. What it does is all here; who
-/// carries it out asks no recipe.
+/// The buffer of a role among some operands, or -1.
+inline int buffer_of(std::vector<Operand> const& operands, Role role, int index = 0) {
+  for (Operand const& operand : operands)
+    if (operand.role == role && operand.index == index) return operand.buffer;
+  return -1;
+}
+
+/// One flat group of an entry that moves or changes state. Scalars and sums of all ranks are of no unit.
+struct Item {
+  Flat of{};
+  Range part{};   ///< the elements that the entry takes from this rank; empty: none
+  int root = -1;  ///< of a gather or broadcast: its rank
+  std::vector<Operand> operands;
+
+  int at(Role role, int index = 0) const { return buffer_of(operands, role, index); }
+  /// The buffer of which the entry takes `part`: of a move or a sum the source, else the gradient.
+  int taken() const {
+    int const source = at(Role::source);
+    return source >= 0 ? source : at(Role::gradient);
+  }
+};
+
+/// One line of the schedule: one computation, or one call that carries, sums or updates several flat groups.
+/// Everything that it does is in the entry; the code that carries it out asks no recipe.
 struct Entry {
   Verb verb{};
   Move move = Move::none;
   Group group = Group::all;  ///< of a move between ranks
-  int root = 0;              ///< of a gather or broadcast: its rank
-  int bucket = -1;           ///< of moves side by side that are one call; -1: by itself
-  int unit = -1;
-  int segment = 0;       ///< of the unit
-  int flat = 0;          ///< of state: which of the unit's flat groups
-  int micro_batch = -1;  ///< accumulation index, of its first turn; -1 after the last one
+  int unit = -1;             ///< -1: of none, or of several
+  int segment = 0;           ///< of the unit
+  int micro_batch = -1;      ///< accumulation index, of its first turn; -1 after the last one
   Lane lane = Lane::compute;
-  Range part{};  ///< the elements of the flat group that it takes from this rank; empty: none
-  std::vector<Operand> operands;  ///< every buffer that it touches
-  std::vector<int> waits;         ///< entries of other lanes that must be done; each of them signals
-  bool signals = false;           ///< some later entry of another lane waits for this one
+  std::vector<Operand> operands;  ///< the buffers of the entry as a whole
+  std::vector<Item> items;  ///< each has buffers of its own; none of a unit's code and of what is of no group
+  std::vector<int> waits;   ///< entries of other lanes that must be done; each of them signals
+  bool signals = false;     ///< some later entry of another lane waits for this one
 
-  /// The buffer of a role, or -1.
+  /// The buffer of a role, of the entry or of its first item; or -1.
   int at(Role role, int index = 0) const {
-    for (Operand const& operand : operands)
-      if (operand.role == role && operand.index == index) return operand.buffer;
-    return -1;
+    int const whole = buffer_of(operands, role, index);
+    return whole >= 0 || items.empty() ? whole : items.front().at(role, index);
+  }
+  /// The buffer that a move, a sum or an update takes its values from: of its first item.
+  int taken() const { return items.empty() ? at(Role::source) : items.front().taken(); }
+  /// Calls f(operand, number of its item) for each buffer that the entry touches; -1: of the entry as a
+  /// whole.
+  template <class F>
+  void visit_operands(F&& f) const {
+    for (Operand const& operand : operands) f(operand, -1);
+    for (std::size_t item = 0; item < items.size(); ++item)
+      for (Operand const& operand : items[item].operands) f(operand, static_cast<int>(item));
   }
   /// The buffers that it reads, and the ones that it writes.
   std::vector<int> reads() const { return touched(&Operand::reads); }
   std::vector<int> writes() const { return touched(&Operand::writes); }
-  /// The buffer of which it takes `part`: of a move or a sum the source, else the gradient; -1: none.
-  int taken() const {
-    if (computes(verb)) return -1;
-    int const source = at(Role::source);
-    return source >= 0 ? source : at(Role::gradient);
-  }
 
  private:
   std::vector<int> touched(bool (Operand::*how)() const) const {
     std::vector<int> buffers;
-    for (Operand const& operand : operands)
+    visit_operands([&](Operand const& operand, int) {
       if ((operand.*how)()) buffers.push_back(operand.buffer);
+    });
     return buffers;
   }
 };
@@ -298,22 +332,11 @@ struct Schedule {
 /// longer than from one time into the next, where its buffer is written again.
 inline constexpr int steady_times = 2;
 
-/// How many entries are one call, from this one on: those of its bucket, which stand side by side; 1 of an
-/// entry by itself.
-inline int bucket_size(std::vector<Entry> const& entries, int index) {
-  std::size_t const first = static_cast<std::size_t>(index);
-  if (entries[first].bucket < 0) return 1;
-  std::size_t end = first + 1;
-  while (end < entries.size() && entries[end].bucket == entries[first].bucket) ++end;
-  return static_cast<int>(end - first);
-}
-
 /// Orders entries of different lanes: an entry waits for the last writer of all it touches, for the readers
 /// of all it overwrites, and, where it overwrites bytes that another buffer had before (`sharing[b]` lists
 /// the buffers that overlap buffer b), for all that touched that one. It waits for nothing that an earlier
 /// entry of its lane, or another of its waits, has waited for: without any one of the waits two entries would
-/// be in no order. The moves of a bucket are done when its last one is, which alone signals. The body's waits
-/// follow from its first times: see `steady_times`.
+/// be in no order. The body's waits follow from its first times: see `steady_times`.
 inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sharing) {
   constexpr std::size_t lanes = lane_count;
   struct Latest {  // an entry of each lane, -1: none
@@ -340,16 +363,16 @@ inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sha
     Entry& entry = entry_of(index);
     std::size_t const own = static_cast<std::size_t>(entry.lane);
     Latest needed;
-    for (Operand const& operand : entry.operands) {
+    entry.visit_operands([&](Operand const& operand, int) {
       std::size_t const buffer = static_cast<std::size_t>(operand.buffer);
       needed.join(written[buffer]);
-      if (!operand.writes()) continue;
+      if (!operand.writes()) return;
       needed.join(read[buffer]);
       for (int other : sharing[buffer]) {
         needed.join(written[static_cast<std::size_t>(other)]);
         needed.join(read[static_cast<std::size_t>(other)]);
       }
-    }
+    });
     // The latest first: what it has waited for needs no wait here.
     while (true) {
       int latest = -1;
@@ -364,19 +387,19 @@ inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sha
     }
     known[own][own] = index;
     done[static_cast<std::size_t>(index)] = known[own];
-    int const last = index + bucket_size(entries, schedule.turn(index, steady_times).index) - 1;
-    for (Operand const& operand : entry.operands)
-      if (operand.reads()) read[static_cast<std::size_t>(operand.buffer)][own] = last;
-    for (Operand const& operand : entry.operands) {
-      if (!operand.writes()) continue;
+    entry.visit_operands([&](Operand const& operand, int) {
+      if (operand.reads()) read[static_cast<std::size_t>(operand.buffer)][own] = index;
+    });
+    entry.visit_operands([&](Operand const& operand, int) {
+      if (!operand.writes()) return;
       std::size_t const buffer = static_cast<std::size_t>(operand.buffer);
       read[buffer] = written[buffer] = Latest();
-      written[buffer][own] = last;
-    }
+      written[buffer][own] = index;
+    });
   }
 }
 
-/// A 64-bit FNV-1a hash of verbs, moves, buckets, units, micro-batches, lanes, operands and repetitions:
+/// A 64-bit FNV-1a hash of verbs, moves, units, micro-batches, lanes, items, operands and repetitions:
 /// ranks compare it before step 1, and rows with equal hashes run the same program. Waits are left out: they
 /// follow from these and from where the buffers lie, which is not the same on all ranks where some own flat
 /// groups.
@@ -394,22 +417,26 @@ inline std::uint64_t hash_of(Schedule const& schedule) {
   for (Entry const& entry : schedule.entries) {
     mix(static_cast<std::int64_t>(entry.verb));
     mix(static_cast<std::int64_t>(entry.move));
-    mix(static_cast<std::int64_t>(entry.group) + 256 * std::int64_t{entry.root});
+    mix(static_cast<std::int64_t>(entry.group));
     mix(entry.unit + (std::int64_t{entry.segment} << 32));
     mix(entry.micro_batch);
-    mix(static_cast<std::int64_t>(entry.lane) + 256 * (std::int64_t{entry.bucket} + 1));
-    mix(static_cast<std::int64_t>(entry.operands.size()));
-    for (Operand const& operand : entry.operands)
+    mix(static_cast<std::int64_t>(entry.lane) + (static_cast<std::int64_t>(entry.items.size()) << 8));
+    for (Item const& item : entry.items)
+      mix(item.of.unit + (std::int64_t{item.of.group} << 24) + (std::int64_t{item.root} << 40));
+    entry.visit_operands([&](Operand const& operand, int item) {
       mix(operand.buffer + (static_cast<std::int64_t>(operand.role) << 32) +
-          (static_cast<std::int64_t>(operand.access) << 40));
+          (static_cast<std::int64_t>(operand.access) << 40) + (std::int64_t{item} << 44));
+    });
   }
   return hash;
 }
 
-/// One line for people and for tests: "backward_input h.3 micro 0"; of a later segment "h.3 segment 1".
+/// One line for people and for tests: "backward_input h.3 micro 0", "reduce h.3+2 micro 0" of three flat
+/// groups; of a later segment "h.3 segment 1". `unit`: the name of the entry's unit, or of its first item's.
 inline std::string to_string(Entry const& entry, std::string_view unit) {
   std::string text(name_of(entry.verb));
-  if (entry.unit >= 0) text.append(" ").append(unit);
+  if (!unit.empty()) text.append(" ").append(unit);
+  if (entry.items.size() > 1) text.append("+").append(std::to_string(entry.items.size() - 1));
   if (entry.segment > 0) text.append(" segment ").append(std::to_string(entry.segment));
   if (entry.micro_batch >= 0) text.append(" micro ").append(std::to_string(entry.micro_batch));
   return text;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/backend/operations.hpp"
 #include "tessera/config.hpp"
 #include "tessera/nn/model.hpp"
 #include "tessera/optim/finish.hpp"
@@ -68,6 +69,8 @@ class StepBuffers {
   int shares() { return program_.find(Kind::shares, -1); }
   int batch() { return program_.find(Kind::batch, -1); }
   int losses() { return program_.find(Kind::losses, -1); }
+  /// What the norms and updates of a tier work on, as their operations read it.
+  int rows(Tier tier) { return program_.find(Kind::rows, -1, tier != Tier::device); }
   /// Each lane that computes has its own; 1: that of gradients.
   int workspace(int index = 0) { return program_.find(Kind::workspace, -1, index); }
 
@@ -175,6 +178,14 @@ class StepBuffers {
     if (shape.world > 1) keep_bytes(Kind::shares, DType::f32, share * shape.world);
     keep_bytes(Kind::norm_ranges, DType::f32,
                static_cast<std::int64_t>(sizeof(NormRange) * plan_.norm_ranges().size()));
+    auto const each = [&](std::size_t bytes) {
+      return static_cast<std::int64_t>(bytes * plan_.trainable().size());
+    };
+    std::size_t const norm = plan_.table.norm_in_fold ? 0 : sizeof(ops::NormRow),
+                      update = 2 * sizeof(ops::UpdateRow);  // with weight decay and without
+    bool const apart = plan_.table.optimizer_is_apart();
+    keep_bytes(Kind::rows, DType::f32, each(norm + (apart ? 0 : update)));
+    if (apart) keep_bytes(Kind::rows, DType::f32, each(update), Tier::host, 1);
     keep_bytes(Kind::state, DType::f32, static_cast<std::int64_t>(sizeof(StepState)));
     if (plan_.table.optimizer_is_apart())
       keep_bytes(Kind::host_state, DType::f32, static_cast<std::int64_t>(sizeof(StepState)), Tier::host);

@@ -94,11 +94,13 @@ struct Program {
   Buffer const& at(int buffer) const { return buffers[static_cast<std::size_t>(buffer)]; }
   /// The bytes that an entry carries from or works on in this rank.
   std::int64_t bytes_of(Entry const& entry) const {
-    int const taken = entry.taken();
-    if (taken < 0) return 0;
-    Buffer const& source = at(taken);
-    return source.bytes_of(entry.part.size()) *
-           (entry.move == Move::copy || entry.verb == Verb::fold ? source.pieces : 1);
+    std::int64_t bytes = 0;
+    for (Item const& item : entry.items) {
+      Buffer const& source = at(item.taken());
+      bytes += source.bytes_of(item.part.size()) *
+               (entry.move == Move::copy || entry.verb == Verb::fold ? source.pieces : 1);
+    }
+    return bytes;
   }
 
   int add(Buffer const& buffer) {
@@ -189,6 +191,11 @@ struct StepPlan {
                              : Borrow{unit, of.index}))
         return true;
     return kept.serves.empty();
+  }
+  /// The name of an entry's unit, or of its first item's; empty: it is of none.
+  std::string_view unit_name(Entry const& entry) const {
+    int const of = entry.unit >= 0 || entry.items.empty() ? entry.unit : entry.items.front().of.unit;
+    return of < 0 ? std::string_view() : std::string_view(unit(of).name);
   }
   UnitSpec const& unit(int unit) const { return units[static_cast<std::size_t>(unit)]; }
   bool is_root() const { return shape.rank == 0; }

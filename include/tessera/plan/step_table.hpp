@@ -45,6 +45,11 @@ struct StepTable {
 
   /// The optimizer updates the weights themselves: same format, same place.
   constexpr bool weights_are_master() const { return master.kind == weights.kind; }
+  /// The optimizer works on what rests, and no other memory keeps what it leaves.
+  constexpr bool updates_in_place() const {
+    return working_gradient.kind == gradient.kind && working_master.kind == master.kind &&
+           working_moments.kind == moments.kind && updated_weights.placement.tier == weights.placement.tier;
+  }
   /// The optimizer works away from the device.
   constexpr bool optimizer_is_apart() const { return working_master.placement.tier != Tier::device; }
 };

@@ -78,17 +78,14 @@ class ParameterStore {
     std::byte* const table = state_bytes(Kind::norm_ranges);
     shares_.units = reinterpret_cast<NormRange const*>(table);
     for (NormRange const& range : ranges) norm_offset_.push_back(range.offset);
+    place_rows();
     host_work_ = std::make_unique<HostWork[]>(
         2 * (plan_.train.schedule.entries.size() + plan_.evaluate.schedule.entries.size()));
     HostWork* next = host_work_.get();
     for (Program const* program : {&plan_.train, &plan_.evaluate})
       for (Entry const& entry : program->schedule.entries)
         for (bool const first : {false, true}) *next++ = {this, program, &entry, first};
-    if (context_.recorder()) return;
-    std::size_t const bytes = ranges.size() * sizeof(NormRange);
-    std::byte* const staged = context_.stage(table, bytes);
-    std::memcpy(staged, ranges.data(), bytes);
-    context_.unstage(table, staged, bytes);
+    set_bytes(table, ranges.data(), ranges.size() * sizeof(NormRange));
   }
   ParameterStore(ParameterStore const&) = delete;
   ParameterStore& operator=(ParameterStore const&) = delete;
@@ -241,9 +238,12 @@ class ParameterStore {
     return own;
   }
   /// The values of a part of a flat group in a training buffer.
+  std::byte* at(int buffer, Range part) const {
+    return memory_.train(buffer) + plan_.train.at(buffer).at(part.begin);
+  }
   template <class U>
   U* values(int buffer, Range part) const {
-    return reinterpret_cast<U*>(memory_.train(buffer) + plan_.train.at(buffer).at(part.begin));
+    return reinterpret_cast<U*>(at(buffer, part));
   }
 
   /// Returns on rank 0 the elements of a buffer that rank `from` holds, in `room` if they have to be copied.
@@ -276,40 +276,46 @@ class ParameterStore {
   // Moves.
 
   void move(Program const& program, Entry const& entry, int micro_batch) {
-    int const source_buffer = entry.at(Role::source), target_buffer = entry.at(Role::target);
+    comm::Peers const among = way_of(entry, plan_.shape, transport_);
+    if (entry.items.size() > 1) transport_.begin_group();
+    for (Item const& item : entry.items) move(program, entry, item, micro_batch, among);
+    if (entry.items.size() > 1) transport_.end_group();
+  }
+  void move(Program const& program, Entry const& entry, Item const& item, int micro_batch,
+            comm::Peers const& among) {
+    int const source_buffer = item.at(Role::source), target_buffer = item.at(Role::target);
     Buffer const &source = program.at(source_buffer), &target = program.at(target_buffer);
     std::byte* const from = memory_.of(program)[static_cast<std::size_t>(source_buffer)];
     std::byte* const to = memory_.of(program)[static_cast<std::size_t>(target_buffer)];
-    std::byte* const own = from + source.at(entry.part.begin);
-    std::int64_t const count = entry.part.size();
+    std::byte* const own = from + source.at(item.part.begin);
+    std::int64_t const count = item.part.size();
     std::int64_t const bytes = source.bytes_of(count);
     comm::CollectiveId const by{name_of(entry.verb).data(),
-                                entry.unit < 0 ? "all units" : plan_.unit(entry.unit).name.c_str(),
+                                item.of.unit < 0 ? "all units" : plan_.unit(item.of.unit).name.c_str(),
                                 micro_batch};
-    comm::Peers const among = way_of(entry, plan_.shape, transport_);
     switch (entry.move) {
       case Move::none:
         break;
       case Move::copy:
-        if (count > 0) copy(own, to + target.at(entry.part.begin), bytes * source.pieces);
+        if (count > 0) copy(own, to + target.at(item.part.begin), bytes * source.pieces);
         break;
       case Move::all_gather:
         transport_.all_gather(own, to, bytes, by, among);
         break;
       case Move::reduce_scatter:
-        transport_.reduce_scatter(source.type, from, to + target.at(entry.part.begin), count, by, among);
+        transport_.reduce_scatter(source.type, from, to + target.at(item.part.begin), count, by, among);
         break;
       case Move::all_reduce:
-        transport_.all_reduce(source.type, to + target.at(entry.part.begin), count, by, among);
+        transport_.all_reduce(source.type, to + target.at(item.part.begin), count, by, among);
         break;
       case Move::all_to_all:
         transport_.all_to_all(from, to, bytes, by, plan_.shape.shards(), among);
         break;
       case Move::gather:
-        transport_.gather(entry.root, own, to, bytes, by, among);
+        transport_.gather(item.root, own, to, bytes, by, among);
         break;
       case Move::broadcast:
-        transport_.broadcast(entry.root, to, bytes, by, among);
+        transport_.broadcast(item.root, to, bytes, by, among);
         break;
       case Move::send:
       case Move::receive:
@@ -345,16 +351,16 @@ class ParameterStore {
       bool const reads = has_addresses(program.at(entry.at(Role::target)).tier);
       return {reads ? "disk_read" : "disk_write", 0.0, static_cast<double>(program.bytes_of(entry))};
     }
-    double const elements = static_cast<double>(entry.part.size());
-    double const given = static_cast<double>(size_of(plan_.train.at(entry.taken()).type));
+    Item const& item = entry.items.front();
+    double const elements = static_cast<double>(item.part.size());
+    double const given = static_cast<double>(size_of(plan_.train.at(item.taken()).type));
     if (entry.verb != Verb::update) return {"host_sums", 2.0 * elements, given * elements};
-    double const weights = entry.at(Role::updated_weights) >= 0 ? sizeof(T) : 0.0;
+    double const weights = item.at(Role::updated_weights) >= 0 ? sizeof(T) : 0.0;
     return {"host_adamw", 14.0 * elements, (given + 6.0 * sizeof(S) + weights) * elements};
   }
 
   template <class P>
   void work(Context<P>& context, Entry const& entry, bool first) {
-    if (entry.part.size() == 0) return;
     bool const sums = plan_.train.at(entry.taken()).type == dtype_of<S>;
     if (entry.verb == Verb::fold) return fold(context, entry, first);
     if (entry.verb == Verb::norm) return sums ? norm<S>(context, entry) : norm<T>(context, entry);
@@ -367,53 +373,106 @@ class ParameterStore {
   /// takes the norm too.
   template <class P>
   void fold(Context<P>& context, Entry const& entry, bool first) {
-    std::int64_t const count = entry.part.size();
-    int const source = entry.at(Role::source), found = entry.at(Role::partials);
-    Tensor<S, P> const sum{values<S>(entry.at(Role::gradient), entry.part), {count}};
+    Item const& item = entry.items.front();
+    std::int64_t const count = item.part.size();
+    if (count == 0) return;
+    int const source = item.at(Role::source), found = entry.at(Role::partials);
+    Tensor<S, P> const sum{values<S>(item.at(Role::gradient), item.part), {count}};
     bool const norms = found >= 0;
-    ops::fold(context, sum, values<T const>(source, entry.part), plan_.train.at(source).pieces, count, first,
-              norms ? partials_of<P>(entry, found) : Tensor<float, P>{},
-              norms ? note_of(entry, found) : ops::BadNote{});
+    ops::fold(
+        context, sum, values<T const>(source, item.part), plan_.train.at(source).pieces, count, first,
+        norms ? Tensor<float, P>{partials_of(item, found), {count / shard_alignment}} : Tensor<float, P>{},
+        norms ? note_of(item, found) : ops::BadNote{});
   }
-
-  /// Square sums of this rank's part of a flat group's gradient, and where its first value lies that is not
-  /// finite.
   template <class G, class P>
   void norm(Context<P>& context, Entry const& entry) {
-    Tensor<G const, P> const gradient{values<G const>(entry.at(Role::gradient), entry.part),
-                                      {entry.part.size()}};
-    int const found = entry.at(Role::partials);
-    ops::norm_partials(context, gradient, partials_of<P>(entry, found), note_of(entry, found));
+    ops::norm_partials<G, float>(context, norms_[index_of(entry)]);
   }
-  std::size_t number_of(Entry const& entry) const {
-    return static_cast<std::size_t>(plan_.flat({entry.unit, entry.flat}).normed);
-  }
-  template <class P>
-  Tensor<float, P> partials_of(Entry const& entry, int found) const {
-    return {share(plan_.train.at(found).kind).partials(0) + norm_offset_[number_of(entry)],
-            {entry.part.size() / shard_alignment}};
-  }
-  ops::BadNote note_of(Entry const& entry, int found) const {
-    return {share(plan_.train.at(found).kind).bad(0), static_cast<std::int64_t>(number_of(entry)),
-            entry.part.begin};
-  }
-
-  /// AdamW on this rank's part of a flat group, by a gradient of G.
+  /// AdamW by gradients of G.
   template <class G, class P>
   void update(Context<P>& context, Entry const& entry) {
-    StepState* const state = reinterpret_cast<StepState*>(memory_.train(entry.at(Role::scalars)));
-    int const master = entry.at(Role::master), weights = entry.at(Role::updated_weights);
-    FlatLayout const& layout = plan_.flat({entry.unit, entry.flat});
-    for (int group : {0, 1}) {  // what pads is zero and stays so
-      Range const all = group == 0 ? layout.decayed : Range{layout.undecayed.begin, layout.padded};
-      Range const now = intersect(entry.part, all);
-      if (!now.size()) continue;
-      ops::adamw(context, now.size(), values<G const>(entry.at(Role::gradient), now), values<S>(master, now),
-                 values<S>(entry.at(Role::moment, 0), now), values<S>(entry.at(Role::moment, 1), now),
-                 weights >= 0 ? values<T>(weights, now) : nullptr,
-                 static_cast<AdamWFactors<S> const*>(factors_of<S>(state) + group),
-                 static_cast<std::int64_t const*>(&state->skipped));
+    std::int64_t const* const skip = &scalars_of(entry)->skipped;
+    if (entry.at(Role::updated_weights) >= 0)
+      ops::adamw<G, S, T>(context, updates_[index_of(entry)], skip);
+    else
+      ops::adamw<G, S, void>(context, updates_[index_of(entry)], skip);
+  }
+
+  std::size_t index_of(Entry const& entry) const {
+    return static_cast<std::size_t>(&entry - plan_.train.schedule.entries.data());
+  }
+  StepState* scalars_of(Entry const& entry) const {
+    return reinterpret_cast<StepState*>(memory_.train(entry.at(Role::scalars)));
+  }
+  std::size_t number_of(Item const& item) const {
+    return static_cast<std::size_t>(plan_.flat(item.of).normed);
+  }
+  float* partials_of(Item const& item, int found) const {
+    return share(plan_.train.at(found).kind).partials(0) + norm_offset_[number_of(item)];
+  }
+  /// Where the first value of an item that is not finite is noted.
+  ops::BadNote note_of(Item const& item, int found) const {
+    return {share(plan_.train.at(found).kind).bad(0), static_cast<std::int64_t>(number_of(item)),
+            item.part.begin};
+  }
+
+  // The rows of norms and updates. Addresses are fixed, so they are written once.
+
+  void place_rows() {
+    auto const& entries = plan_.train.schedule.entries;
+    std::array<std::byte*, 2> next{state_bytes(Kind::rows), nullptr};
+    if (int const on_host = plan_.train.find(Kind::rows, -1, 1); on_host >= 0)
+      next[1] = memory_.train(on_host);
+    norms_.resize(entries.size());
+    updates_.resize(entries.size());
+    for (Entry const& entry : entries) {
+      if (entry.verb != Verb::norm && entry.verb != Verb::update) continue;
+      std::byte*& there = next[static_cast<std::size_t>(plan_.train.at(entry.at(Role::rows)).index)];
+      if (entry.verb == Verb::norm)
+        norms_[index_of(entry)] = placed(norm_rows(entry), there);
+      else
+        updates_[index_of(entry)] = placed(update_rows(entry), there);
     }
+  }
+  template <class Row>
+  ops::Rows<Row> placed(std::vector<Row> rows, std::byte*& there) {
+    auto const numbered = ops::number_rows(std::span<Row>(rows), reinterpret_cast<Row const*>(there));
+    set_bytes(there, rows.data(), rows.size() * sizeof(Row));
+    there += rows.size() * sizeof(Row);
+    return numbered;
+  }
+  void set_bytes(std::byte* to, void const* from, std::size_t bytes) {
+    if (context_.recorder() || bytes == 0) return;
+    std::byte* const staged = context_.stage(to, bytes);
+    std::memcpy(staged, from, bytes);
+    context_.unstage(to, staged, bytes);
+  }
+  std::vector<ops::NormRow> norm_rows(Entry const& entry) const {
+    std::vector<ops::NormRow> rows;
+    int const found = entry.at(Role::partials);
+    for (Item const& item : entry.items)
+      if (std::int64_t const count = item.part.size())
+        rows.push_back({at(item.at(Role::gradient), item.part), partials_of(item, found), count, 0,
+                        note_of(item, found)});
+    return rows;
+  }
+  /// A flat group has weights with decay and weights without; the elements that pad it are zero and stay so.
+  std::vector<ops::UpdateRow> update_rows(Entry const& entry) const {
+    std::vector<ops::UpdateRow> rows;
+    for (Item const& item : entry.items) {
+      FlatLayout const& layout = plan_.flat(item.of);
+      int const weights = item.at(Role::updated_weights);
+      for (int decay : {0, 1}) {
+        Range const all = decay == 0 ? layout.decayed : Range{layout.undecayed.begin, layout.padded};
+        Range const now = intersect(item.part, all);
+        if (now.size())
+          rows.push_back({now.size(), 0, at(item.at(Role::gradient), now), at(item.at(Role::master), now),
+                          at(item.at(Role::moment, 0), now), at(item.at(Role::moment, 1), now),
+                          weights >= 0 ? at(weights, now) : nullptr,
+                          factors_of<S>(scalars_of(entry)) + decay});
+      }
+    }
+    return rows;
   }
 
   /// Whether the place itself formed a buffer's initial values, in its own memory. What pads a new arena is
@@ -467,6 +526,8 @@ class ParameterStore {
   StepRule const& rule_;
   StepShares shares_;  // of all ranks
   std::vector<std::int64_t> norm_offset_;
+  std::vector<ops::Rows<ops::NormRow>> norms_;  // of each training entry, as the next
+  std::vector<ops::Rows<ops::UpdateRow>> updates_;
   std::unique_ptr<HostWork[]> host_work_;  // of each entry: later, and in the first micro-batch
 };
 

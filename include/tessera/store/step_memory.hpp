@@ -58,9 +58,10 @@ class StepMemory {
 
   /// Carries out an entry between the file and memory: returns when its bytes are there.
   void transfer(Program const& program, Entry const& entry) const {
-    int const from = entry.at(Role::source), to = entry.at(Role::target);
+    Item const& item = entry.items.front();
+    int const from = item.at(Role::source), to = item.at(Role::target);
     Buffer const &source = program.at(from), &target = program.at(to);
-    std::int64_t const bytes = round_up(program.bytes_of(entry), disk_block), begin = entry.part.begin;
+    std::int64_t const bytes = round_up(program.bytes_of(entry), disk_block), begin = item.part.begin;
     auto const address = [&](int buffer) { return of(program)[static_cast<std::size_t>(buffer)]; };
     if (bytes == 0) return;
     if (has_addresses(target.tier))

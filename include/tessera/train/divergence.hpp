@@ -32,7 +32,6 @@ class StepTrace {
   StepObserver observer() {
     return [this, step = std::int64_t{0}](StepPlan const& plan, Entry const& entry,
                                           std::span<std::byte* const> buffers) mutable {
-      Flat const own{entry.unit, entry.flat};
       auto const data = [&](int buffer, Range part) {
         return buffers[static_cast<std::size_t>(buffer)] + plan.train.at(buffer).at(part.begin);
       };
@@ -55,8 +54,11 @@ class StepTrace {
         }
         ++step;
       } else if (entry.verb == Verb::update) {
-        record(plan, {step - 1, weights, 0, plan.flat(own).number}, own, entry.part,
-               plan.train.at(entry.at(Role::master)).type, data(entry.at(Role::master), entry.part));
+        for (Item const& item : entry.items) {
+          int const master = item.at(Role::master);
+          record(plan, {step - 1, weights, 0, plan.flat(item.of).number}, item.of, item.part,
+                 plan.train.at(master).type, data(master, item.part));
+        }
       }
     };
   }

@@ -50,18 +50,12 @@ class Executor {
       ~OffStream() { transport.on_stream(nullptr); }
     } const off_stream{transport};
     Schedule const& schedule = program_.schedule;
-    std::int64_t end = 0;  // of the bucket
     for (std::int64_t index = 0; index < schedule.turns(); ++index) {
       Turn const turn = schedule.turn(index);
       transport.heartbeat();
       context.begin(turn.index, turn.entry.lane, turn.waits);
       transport.on_stream(context.native_stream());
-      if (index == end) {
-        end = index + bucket_size(schedule.entries, turn.index);
-        if (end > index + 1) transport.begin_group();
-      }
       run(turn, context, store);
-      if (index + 1 == end) transport.end_group();
       context.end(turn.index, turn.entry.signals);
       if (observer) show(turn, observer);
     }
