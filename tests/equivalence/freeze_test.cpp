@@ -72,7 +72,7 @@ Ended thrown_away(RecipeTable const& table, Run run) {
   trainer->observe([&](StepPlan const& plan, Entry const& entry, std::span<std::byte* const> buffers) {
     bool const begins = first && entry.verb == Verb::forward;
     if (!begins && entry.verb != Verb::update) return;
-    for (BufferKind const kind : {BufferKind::parameters, BufferKind::master})
+    for (BufferKind const kind : {BufferKind::weights, BufferKind::master})
       for (int unit = 0; unit < plan.units_count(); ++unit) {
         int const buffer = plan.train.find(kind, unit);
         for (std::size_t index = 0; buffer >= 0 && index < plan.unit(unit).parameters.size(); ++index) {

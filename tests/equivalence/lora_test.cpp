@@ -258,7 +258,7 @@ TEST_CASE("what is planned for adapters is in use to the byte and falls with wha
               if (category.name == "optimizer") optimizer[lora] += part;
             }
           for (Buffer const& buffer : trainer->plan().train.buffers)
-            if (lora && buffer.kind == BufferKind::moments)
+            if (lora && buffer.kind == BufferKind::moment)
               CHECK(trainer->plan().flat({buffer.unit, buffer.flat}).trainable);
         });
       INFO(std::string(sharding), " ", std::string(offload));

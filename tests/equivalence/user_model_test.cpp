@@ -70,7 +70,7 @@ TEST_CASE("all borrowers reach the owner's gradient in 16 bits as in fp32") {
     trainer.observe([&](StepPlan const& plan, Entry const& entry, std::span<std::byte* const> buffers) {
       if (entry.verb != Verb::norm) return;
       auto const* const from = reinterpret_cast<float const*>(
-          buffers[static_cast<std::size_t>(plan.train.find(BufferKind::accumulator, TiedModel::embedding))]);
+          buffers[static_cast<std::size_t>(plan.train.find(BufferKind::gradient, TiedModel::embedding))]);
       gradient.assign(from, from + plan.layout(TiedModel::embedding).parameters[0].size());
     });
     StepReport const report =

@@ -72,8 +72,7 @@ class StageGenerator {
       backward(micro);
     }
     for (int unit = begin_; unit < end_; ++unit)
-      work(Verb::update, unit, -1, {state(BufferKind::accumulator, unit)},
-           {state(BufferKind::parameters, unit)});
+      work(Verb::update, unit, -1, {state(BufferKind::gradient, unit)}, {state(BufferKind::weights, unit)});
     tessera::detail::place_buffers(plan_.train);
     connect(schedule, tessera::detail::sharing_of(plan_.train));
     return std::move(plan_);
@@ -89,7 +88,7 @@ class StageGenerator {
     return plan_.train.add({.kind = kind, .unit = unit, .bytes = bytes, .persistent = true});
   }
   int contribution(int unit) {
-    return plan_.train.add({.kind = BufferKind::contribution,
+    return plan_.train.add({.kind = BufferKind::micro_gradient,
                             .unit = unit,
                             .bytes = 4 * plan_.layout(unit).flats.front().padded});
   }
@@ -151,7 +150,7 @@ class StageGenerator {
   void forward(int micro) {
     if (begin_ > 0) cross(Move::receive, Group::previous, begin_ - 1, micro, output(begin_ - 1, micro));
     for (int unit = begin_; unit < end_; ++unit) {
-      List reads{state(BufferKind::batch, -1), state(BufferKind::parameters, unit)};
+      List reads{state(BufferKind::batch, -1), state(BufferKind::weights, unit)};
       List writes = saved(unit, micro);
       writes.push_back(state(BufferKind::workspace, -1));
       if (unit > 0) reads.push_back(output(unit - 1, micro));
@@ -169,7 +168,7 @@ class StageGenerator {
   void backward(int micro) {
     for (int unit = end_ - 1; unit >= begin_; --unit) {
       List reads = saved(unit, micro);
-      reads.insert(reads.end(), {state(BufferKind::batch, -1), state(BufferKind::parameters, unit)});
+      reads.insert(reads.end(), {state(BufferKind::batch, -1), state(BufferKind::weights, unit)});
       if (unit > 0) reads.push_back(output(unit - 1, micro));
       if (unit + 1 < plan_.units_count()) reads.push_back(output_gradient(unit, micro));
       List writes = left_for_weights(unit);
@@ -179,7 +178,7 @@ class StageGenerator {
       for (int const buffer : left_for_weights(unit)) reads.push_back(buffer);
       work(Verb::backward_weight, unit, micro, std::move(reads),
            {contribution(unit), state(BufferKind::workspace, -1)});
-      work(Verb::fold, unit, micro, {contribution(unit)}, {state(BufferKind::accumulator, unit)})
+      work(Verb::fold, unit, micro, {contribution(unit)}, {state(BufferKind::gradient, unit)})
           .operands.back()
           .role = Role::gradient;
     }

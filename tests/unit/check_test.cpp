@@ -70,16 +70,17 @@ TEST_CASE("values that are not made yet are found") {
                         advance(where(entries, Verb::reduce, 0, 0),
                                 where(entries, Verb::backward_input, 0, 0));
                       })
-            .find("(reduce embedding micro 0) reads contribution of embedding, last written by") !=
+            .find("(reduce embedding micro 0) reads micro-batch gradient of embedding, last written by") !=
         std::string::npos);
   // A gradient that does not meet those of the other ranks.
-  CHECK(mistake_after(plan, [](Entries& entries) {
-          for (Verb const verb : {Verb::reduce, Verb::fold}) entries.erase(where(entries, verb, 2, 0));
-        }).find("(norm embedding+5) reads contribution of h.1, last written by") != std::string::npos);
+  CHECK(
+      mistake_after(plan, [](Entries& entries) {
+        for (Verb const verb : {Verb::reduce, Verb::fold}) entries.erase(where(entries, verb, 2, 0));
+      }).find("(norm embedding+5) reads micro-batch gradient of h.1, last written by") != std::string::npos);
   // Updates with the clip factor of the step before, and weights that are sent as they were before theirs.
   for (auto const& [verb, unit, words] :
-       {std::tuple(Verb::decide, -1, "(update embedding) reads state, never written"),
-        std::tuple(Verb::update, 2, "(publish h.1) reads parameters of h.1, never written")}) {
+       {std::tuple(Verb::decide, -1, "(update embedding) reads scalars, never written"),
+        std::tuple(Verb::update, 2, "(publish h.1) reads weights of h.1, never written")}) {
     std::string const mistake = mistake_after(plan, [verb = verb, unit = unit](Entries& entries) {
       erase_writes(*where(entries, verb, unit, -1));
     });
@@ -92,18 +93,17 @@ TEST_CASE("sums that lack a micro-batch or have one twice are found") {
   StepPlan const plan = plan_of("zs0", "bf16", 3);
   CHECK(plan.train.schedule.times == 2);
   CHECK(mistake_after(plan, [](Entries&) {}) == "");
-  CHECK(mistake_after(plan, [](Entries& entries) { entries.erase(where(entries, Verb::fold, 2, 2)); })
-            .find("(reduce h.1 micro 2) reads accumulator of h.1 after 2 of 3 micro-batches") !=
-        std::string::npos);
+  CHECK(
+      mistake_after(plan, [](Entries& entries) {
+        entries.erase(where(entries, Verb::fold, 2, 2));
+      }).find("(reduce h.1 micro 2) reads gradient of h.1 after 2 of 3 micro-batches") != std::string::npos);
   CHECK(mistake_after(plan, [](Entries& entries) {
           auto const fold = where(entries, Verb::fold, 2, 2);
           Entry const copy = *fold;
           entries.insert(fold, copy);
         }).find("(fold h.1 micro 2) comes after 3 micro-batches of its sum") != std::string::npos);
-  CHECK(mistake_after(plan,
-                      [](Entries& entries) {
-                        advance(where(entries, Verb::reduce, 2, 2), where(entries, Verb::fold, 2, 2));
-                      })
-            .find("(reduce h.1 micro 2) reads accumulator of h.1 after 2 of 3 micro-batches") !=
-        std::string::npos);
+  CHECK(
+      mistake_after(plan, [](Entries& entries) {
+        advance(where(entries, Verb::reduce, 2, 2), where(entries, Verb::fold, 2, 2));
+      }).find("(reduce h.1 micro 2) reads gradient of h.1 after 2 of 3 micro-batches") != std::string::npos);
 }

@@ -231,7 +231,7 @@ TEST_CASE("state lies once in the file and host memory does not grow with the la
             std::int64_t const kept = bytes_where(
                 plan, [](Buffer const& buffer) { return buffer.tier == Tier::host && buffer.persistent; });
             std::int64_t const sums = bytes_where(plan, [](Buffer const& buffer) {
-              return buffer.tier == Tier::host && buffer.kind == BufferKind::accumulator;
+              return buffer.tier == Tier::host && buffer.kind == BufferKind::gradient && buffer.copy.rests();
             });
             if (offload == "nvme_optimizer" || offload == "nvme")
               CHECK(kept < sums + 100000);  // scalars and norms beside it
@@ -264,8 +264,8 @@ TEST_CASE("with all state elsewhere a device holds three units' parameters and g
             entries[static_cast<std::size_t>(index)].visit_operands([&](Operand const& operand, int) {
               int const buffer = operand.buffer;
               BufferKind const kind = plan.train.at(buffer).kind;
-              bool const weights = kind == BufferKind::gathered || kind == BufferKind::transit;
-              bool const sums = kind == BufferKind::contribution || kind == BufferKind::staging;
+              bool const weights = kind == BufferKind::weights && !plan.train.at(buffer).copy.rests();
+              bool const sums = kind == BufferKind::micro_gradient;
               if (plan.train.at(buffer).tier != Tier::device || !(gradients ? sums : weights)) return;
               if (index < plan.train.schedule.body_end) return;  // the last micro-batch, like the others
               lives.try_emplace(buffer, index, index).first->second.second = index;

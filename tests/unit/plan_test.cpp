@@ -260,7 +260,7 @@ TEST_CASE("an optimizer of 8-bit moments with a scale for each block of 256 plan
           want += 2 * elements + 2 * round_up(elements / 256 * 4, arena_alignment);
           master += offload == "none" ? 0 : 4 * elements;
           for (int state = 0; state < 4; ++state) {
-            Buffer const& buffer = plan.train.at(plan.train.find(BufferKind::moments, of, state));
+            Buffer const& buffer = plan.train.at(plan.train.find(BufferKind::moment, of, state));
             CHECK(buffer.bytes == (state % 2 == 0 ? elements : elements / 64));
             CHECK(buffer.at(buffer.range.begin + 4096) == (state % 2 == 0 ? 4096 : 64));
             CHECK(buffer.tier == table.placement.moments.tier);
@@ -564,8 +564,8 @@ TEST_CASE("a gather and a broadcast go to and from the owner of their flat group
         if (item.of == of && (entry.move == Move::gather || entry.move == Move::broadcast))
           CHECK(item.root == owner);
   }
-  CHECK(text.find("gather to rank 2 contribution") != std::string::npos);
-  CHECK(text.find("broadcast from rank 0 parameters") != std::string::npos);
+  CHECK(text.find("gather to rank 2 micro-batch gradient") != std::string::npos);
+  CHECK(text.find("broadcast from rank 0 weights") != std::string::npos);
 }
 
 TEST_CASE("what this build cannot run is said with the way out") {

@@ -26,6 +26,13 @@ namespace {
 
 using namespace support;
 
+/// Whether a buffer has a unit's gathered weights, on the device.
+bool is_whole(Buffer const& buffer) {
+  bool const gathered = !buffer.copy.rests() && buffer.copy.by == Verb::acquire;
+  return buffer.kind == BufferKind::weights && gathered && buffer.tier == Tier::device &&
+         buffer.over == Sharding::replicated;
+}
+
 /// Weights are gathered at most once at a time, read only between acquire and release, and all released when
 /// a micro-batch ends. Empty: proven; else the first mistake.
 std::string acquisitions_are_sound(StepPlan const& plan, Program const& program) {
@@ -38,20 +45,19 @@ std::string acquisitions_are_sound(StepPlan const& plan, Program const& program)
       if (!held.empty()) return "not released before " + where;
       micro = turn.micro_batch;
     }
-    if (entry.verb == Verb::acquire &&
-        program.at(entry.at(Role::target)).kind == BufferKind::gathered) {  // the way's end
+    if (entry.verb == Verb::acquire && is_whole(program.at(entry.at(Role::target)))) {  // the way's end
       bool const goes_on = entry.at(Role::source) == entry.at(Role::target);
       if (!held.insert(entry.at(Role::target)).second && !goes_on) return "acquired twice: " + where;
       continue;
     }
     for (int const buffer : entry.reads())
-      if (program.at(buffer).kind == BufferKind::gathered && !held.contains(buffer))
-        return "not acquired: " + where;
+      if (is_whole(program.at(buffer)) && !held.contains(buffer)) return "not acquired: " + where;
     for (int const buffer : entry.writes())
-      if (program.at(buffer).kind == BufferKind::gathered) return "writes weights: " + where;
+      if (is_whole(program.at(buffer))) return "writes weights: " + where;
     if (computes(entry.verb) && plan.recipe.placement.parameters != Placement{})
       for (int const buffer : entry.reads())
-        if (program.at(buffer).kind == BufferKind::parameters) return "reads a shard as weights: " + where;
+        if (program.at(buffer).kind == BufferKind::weights && program.at(buffer).copy.rests())
+          return "reads a shard as weights: " + where;
     if (entry.verb == Verb::release) held.erase(entry.reads().front());
   }
   return held.empty() ? "" : "not released at the end";
@@ -379,7 +385,7 @@ TEST_CASE("the proofs find planted mistakes") {
   for (std::size_t a = 0; a < plan.train.buffers.size(); ++a)
     for (std::size_t b = 0; b < plan.train.buffers.size(); ++b) {
       Buffer const &one = plan.train.buffers[a], &other = plan.train.buffers[b];
-      if (one.kind != BufferKind::contribution || other.kind != BufferKind::saved || other.bytes == 0)
+      if (one.kind != BufferKind::micro_gradient || other.kind != BufferKind::saved || other.bytes == 0)
         continue;
       ++moved;
       found += mistake_in(plan, with([&](Program& p) { p.buffers[a].offset = other.offset; })) != "";

@@ -87,7 +87,7 @@ void exchange(Fixture& fixture) {
     if (entry.verb == Verb::backward_weight) {
       if (fixture.plan.layout(entry.unit).flats.empty()) continue;
       FlatLayout const& layout = fixture.plan.flat(entry.unit);
-      float* const to = fixture.buffer<float>(BufferKind::contribution, entry.unit);
+      float* const to = fixture.buffer<float>(BufferKind::micro_gradient, entry.unit);
       std::fill(to, to + layout.padded, 0.0f);
       int const micro = turn.micro_batch * fixture.plan.shape.world + fixture.plan.shape.rank;
       for (std::int64_t i = 0; i < layout.undecayed.end; ++i) to[i] = contribution_of(micro, entry.unit, i);

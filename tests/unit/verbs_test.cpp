@@ -93,7 +93,8 @@ TEST_CASE("a gradient in host memory is not read once more for its norm") {
           for (Entry const& entry : plan.train.schedule.entries) {
             bool in_fold = false;
             for (int const buffer : entry.writes())
-              in_fold |= entry.verb == Verb::fold && plan.train.at(buffer).kind == BufferKind::host_partials;
+              in_fold |= entry.verb == Verb::fold && plan.train.at(buffer).tier == Tier::host &&
+                         plan.train.at(buffer).kind == BufferKind::partials;
             if (entry.verb == Verb::norm) CHECK(plan.train.at(entry.at(Role::gradient)).tier == Tier::device);
             if (entry.verb != Verb::norm && !in_fold) continue;
             CHECK(entry.micro_batch == accumulation - 1);
@@ -124,6 +125,26 @@ TEST_CASE("recomputation rebuilds what it says") {
   CHECK(rebuilt("every", 2) == "b5 r3 r4 b4 b3 r1 r2 b2 b1 b0 ");
   CHECK(rebuilt("every", 3) == "b5 r4 b4 r1 r2 r3 b3 b2 b1 b0 ");
   CHECK(rebuilt("every", 9) == "b5 r1 r2 r3 r4 b4 b3 b2 b1 b0 ");
+}
+
+TEST_CASE("two buffers of one name and other sizes are refused") {
+  StepPlan plan = plan_of({.world = 2});
+  Buffer buffer = plan.train.at(plan.train.find(BufferKind::weights, 1));
+  CHECK(plan.train.add(buffer) == plan.train.find(BufferKind::weights, 1));
+  auto const refused = [&](auto const& change) {
+    Buffer other = buffer;
+    change(other);
+    CHECK_THROWS_WITH_AS((void)plan.train.add(other),
+                         "plan: a list wants two buffers of one name and other sizes: weights of unit 1",
+                         Error);
+  };
+  refused([](Buffer& other) { other.bytes += 1; });
+  refused([](Buffer& other) { other.type = DType::bf16; });
+  refused([](Buffer& other) { other.tier = Tier::host; });
+  refused([](Buffer& other) { other.range.end -= 64; });
+  buffer.copy = {Verb::acquire, 0};  // a copy is a buffer of its own
+  int const before = static_cast<int>(plan.train.buffers.size());
+  CHECK(plan.train.add(buffer) == before);
 }
 
 TEST_CASE("entries read as lines") {

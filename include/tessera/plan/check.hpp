@@ -70,7 +70,7 @@ class ProgramCheck {
   }
   std::string name_of_buffer(int buffer) const {
     Buffer const& about = program_.at(buffer);
-    return std::string(name_of(about.kind)) +
+    return std::string(about.copy.rests() ? "" : "copy of ") + std::string(name_of(about.kind)) +
            (about.unit < 0 ? std::string() : " of " + plan_.unit(about.unit).name);
   }
 
@@ -140,10 +140,11 @@ class ProgramCheck {
   }
 
   /// Whether what a buffer holds from before the step may be read.
-  static bool lasts(Entry const& entry, BufferKind kind) {
-    if (entry.verb == Verb::publish) return false;
-    if (kind == BufferKind::state) return entry.verb != Verb::update && entry.verb != Verb::brief;
-    return kind == BufferKind::parameters || kind == BufferKind::master || kind == BufferKind::moments ||
+  static bool lasts(Entry const& entry, Buffer const& about) {
+    BufferKind const kind = about.kind;
+    if (entry.verb == Verb::publish || !about.copy.rests()) return false;
+    if (kind == BufferKind::scalars) return entry.verb != Verb::update && entry.verb != Verb::brief;
+    return kind == BufferKind::weights || kind == BufferKind::master || kind == BufferKind::moment ||
            kind == BufferKind::batch || kind == BufferKind::norm_ranges || kind == BufferKind::rows;
   }
   /// Whether the last writer of what an entry reads is one that should be: of the same unit, and of a verb
@@ -159,37 +160,27 @@ class ProgramCheck {
     if (entry.verb == Verb::publish) return one_of({Verb::update, Verb::publish});
     if (operand.role == Role::tied_gradient || entry.verb == Verb::add_tied)
       return writer.verb == Verb::backward_weight || writer.verb == Verb::add_tied;
+    bool const in_steps = read.kind == Kind::partials || read.kind == Kind::saved;  // by several verbs
+    if (!read.copy.rests() && !in_steps) return one_of({read.copy.by});
     switch (read.kind) {
-      case Kind::gathered:
-        return one_of({Verb::acquire});
       case Kind::output:
         return one_of({Verb::forward, Verb::cross});
-      case Kind::spare_output:
-        return one_of({Verb::recompute});
       case Kind::saved:
         return one_of({Verb::forward, Verb::recompute, Verb::restore, Verb::cross});
       case Kind::output_gradient:
         return one_of({Verb::cross}) || (writer.verb == Verb::backward_input && writer.unit == read.unit + 1);
       case Kind::backward:
         return one_of({Verb::backward_input, Verb::cross});
-      case Kind::contribution:  // of this rank alone until it has met the others
+      case Kind::micro_gradient:  // of this rank alone until it has met the others
         return one_of({Verb::fold, Verb::reduce, Verb::stream}) ||
                (one_of({Verb::backward_weight, Verb::clear_gaps}) &&
                 (plan_.shape.world == 1 || entry.verb == Verb::reduce || entry.verb == Verb::fold));
-      case Kind::accumulator:
+      case Kind::gradient:
         return one_of({Verb::fold, Verb::reduce, Verb::stream});
       case Kind::losses:
         return writer.verb == Verb::forward;
-      case Kind::staging:
-        return one_of({Verb::reduce});
-      case Kind::landing:
-      case Kind::working:
-      case Kind::working_moments:
-        return one_of({Verb::stream});
-      case Kind::state:
+      case Kind::scalars:
         return one_of({Verb::decide});
-      case Kind::host_state:
-        return one_of({Verb::brief});
       default:
         return true;
     }
@@ -227,8 +218,8 @@ class ProgramCheck {
       return {};
     for (int buffer = 0; buffer < static_cast<int>(program_.buffers.size()); ++buffer) {
       Buffer const& about = program_.at(buffer);
-      bool const kept = about.kind == BufferKind::parameters || about.kind == BufferKind::master ||
-                        about.kind == BufferKind::moments;
+      bool const kept = about.kind == BufferKind::weights || about.kind == BufferKind::master ||
+                        about.kind == BufferKind::moment;
       if (!kept || !plan_.flat({about.unit, about.flat}).trainable) continue;
       for (int p = first(buffer); p < last(buffer); ++p)
         if (pieces_[static_cast<std::size_t>(p)].writer < 0)
@@ -282,7 +273,7 @@ class ProgramCheck {
     bool const kept = program_.at(buffer).persistent;
     piece.item = piece.touched == index_ && piece.item != item ? -1 : item;
     piece.touched = index_;
-    if (piece.writer < 0 && kept && lasts(entry, program_.at(buffer).kind)) return {};
+    if (piece.writer < 0 && kept && lasts(entry, program_.at(buffer))) return {};
     if (piece.writer < 0) return name(index_) + " reads " + name_of_buffer(buffer) + ", never written";
     if (piece.buffer != buffer)
       return name(index_) + " reads " + name_of_buffer(buffer) + ", which " + name(piece.writer) +

@@ -16,13 +16,15 @@ inline namespace v0 {
 
 namespace detail {
 
-/// "gathered of h.3 (host)", "saved residual": a buffer in words, with its tier where that is not the device.
+/// "copy of weights of h.3 (host)", "saved residual": a buffer in words, with its tier where that is not the
+/// device.
 inline std::string words(StepPlan const& plan, Buffer const& buffer, int unit) {
   bool const frozen =
       buffer.range.size() > 0 && buffer.unit >= 0 && !plan.flat({buffer.unit, buffer.flat}).trainable;
-  std::string text((frozen ? "frozen " : "") + std::string(name_of(buffer.kind)));
+  std::string text(buffer.copy.rests() ? "" : "copy of ");
+  text.append(frozen ? "frozen " : "").append(name_of(buffer.kind));
   UnitSpec const* const of = buffer.unit >= 0 ? &plan.unit(buffer.unit) : nullptr;
-  if (of && (buffer.kind == BufferKind::saved || buffer.kind == BufferKind::dropped))
+  if (of && buffer.kind == BufferKind::saved)
     text += " " + of->saved[static_cast<std::size_t>(buffer.index)].name;
   if (of && buffer.kind == BufferKind::backward)
     text += " " + of->backward[static_cast<std::size_t>(buffer.index)].name;
@@ -65,7 +67,8 @@ inline std::string table_text(StepPlan const& plan) {
   visit_rows(plan.table, [&](std::string_view name, StepRow const& row) {
     bool const of_optimizer = name.starts_with("moments");
     DType const type = of_optimizer && !plan.optimizer.empty() ? plan.optimizer.front().type : row.type;
-    line(name, name_of(row.placement.tier), name_of(row.placement.over), name_of(type), name_of(row.kind));
+    line(name, name_of(row.placement.tier), name_of(row.placement.over), name_of(type),
+         (row.copy.rests() ? "" : "copy of ") + std::string(name_of(row.kind)));
   });
   return text;
 }

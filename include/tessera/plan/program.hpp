@@ -78,13 +78,14 @@ class Generator {
     Values values{};
     int into = -1;
     int left = -1;
+    int index = 0;  ///< of the contents: which moment
   };
 
   void micro_batch(int number, bool last) {
     micro_ = number;
     last_ = last;
     std::size_t const flats = plan_.flats().size();
-    acquisitions_ = List(flats, -1);
+    gathered_ = List(flats, -1);
     for (List& stops : stops_) stops = List(flats, 0);
     std::vector<Work> const works = order_.works();
     for (std::size_t index = 0; index < works.size(); ++index) {
@@ -164,16 +165,16 @@ class Generator {
   }
 
   /// The one way in which state travels: a chain of moves, each to `into` where that is on the tier and has
-  /// the room, in place where it can be, else to a buffer of kind `passing`. Loads that lie alike travel
+  /// the room, in place where it can be, else to a copy of the `contents`. Loads that lie alike travel
   /// together: a move over ranks is one entry for all of them. They then hold their values where those are.
-  void carry(Verb verb, std::span<Load> loads, Placement const& to, Kind passing) {
+  void carry(Verb verb, std::span<Load> loads, Placement const& to, Kind contents) {
     Placement const from = loads.front().values.lies;
     std::vector<Hop> const hops = moves_between(from, to, {ordered(), plan_.shape.replicas});
     for (Hop const& hop : hops) {
       bool const from_all = hop.move == Move::all_gather || hop.move == Move::gather;
       std::vector<Carried> together;
       for (Load& load : loads) {
-        int const next = stop_of(verb, load, hop, &hop == &hops.back(), passing);
+        int const next = stop_of(verb, load, hop, &hop == &hops.back(), contents);
         Sharding const over = from_all ? load.values.lies.over : hop.after.over;
         Carried const one{load.of, load.values.buffer, next, part_of(hop.move, load.of, over)};
         if (hop.move == Move::copy)
@@ -185,7 +186,7 @@ class Generator {
       }
       if (!together.empty()) move(verb, hop.move, together, hop.group);
     }
-    for (auto& [of, values, into, left] : loads) {
+    for (auto& [of, values, into, left, index] : loads) {
       if (into < 0 || values.buffer == into) continue;
       move(verb, Move::copy, {{of, values.buffer, into, part_of(Move::copy, of, to.over)}});
       left = values.buffer;
@@ -193,14 +194,15 @@ class Generator {
     }
   }
   /// The same for one unit; returns the buffer that then holds the values.
-  int carry(Verb verb, Flat of, Values values, Placement const& to, Kind passing, int into = -1) {
-    Load load{of, values, into, -1};
-    carry(verb, {&load, 1}, to, passing);
+  int carry(Verb verb, Flat of, Values values, Placement const& to, Kind contents, int into = -1,
+            int index = 0) {
+    Load load{of, values, into, -1, index};
+    carry(verb, {&load, 1}, to, contents);
     return load.values.buffer;
   }
   /// Where a hop of a load ends. A broadcast works in place: the values come there first.
-  int stop_of(Verb verb, Load& load, Hop const& hop, bool last, Kind passing) {
-    auto& [of, values, into, left] = load;
+  int stop_of(Verb verb, Load& load, Hop const& hop, bool last, Kind contents) {
+    auto& [of, values, into, left, index] = load;
     Buffer const here = buffers_[values.buffer];
     bool const summands =
         hop.move == Move::all_to_all || (hop.move == Move::gather && values.lies.over == Sharding::partial);
@@ -215,16 +217,17 @@ class Generator {
       lies.over = Sharding::replicated;
     int const next = fits(into)            ? into
                      : fits(values.buffer) ? values.buffer
-                                           : buffers_.room(passing, of, stop(passing, of)++, here.type, lies,
-                                                           pieces, here.block);
+                                           : buffers_.room(contents, of, index, {verb, stop(verb, of)++},
+                                                           here.type, lies, pieces, here.block);
     if (hop.move == Move::broadcast && next != values.buffer) {
       move(verb, Move::copy, {{of, values.buffer, next, part_of(Move::copy, of, values.lies.over)}});
       values.buffer = next;
     }
     return next;
   }
-  int& stop(Kind passing, Flat of) {
-    return stops_[static_cast<std::size_t>(passing)][static_cast<std::size_t>(plan_.flat(of).number)];
+  /// How many copies a verb has made of a flat group in this micro-batch.
+  int& stop(Verb verb, Flat of) {
+    return stops_[static_cast<std::size_t>(verb)][static_cast<std::size_t>(plan_.flat(of).number)];
   }
   /// What a move takes or leaves here.
   Range part_of(Move move, Flat of, Sharding over) const {
@@ -235,8 +238,11 @@ class Generator {
     if (rows().parameters == Placement{}) return;
     if (contains(acquired_, of)) return;
     acquired_.push_back(of);
-    ++acquisitions_[static_cast<std::size_t>(plan_.flat(of).number)];
-    carry(Verb::acquire, of, {buffers_.parameters(of), rows().parameters}, {}, Kind::transit, weights(of));
+    // Each acquisition of a micro-batch has a buffer of its own life.
+    int const whole = buffers_.room(Kind::weights, of, 0, {Verb::acquire, stop(Verb::acquire, of)++},
+                                    types().parameter, {});
+    gathered_[static_cast<std::size_t>(plan_.flat(of).number)] = whole;
+    carry(Verb::acquire, of, {buffers_.weights(of), rows().parameters}, {}, Kind::weights, whole);
   }
 
   void release(Flats const& needed) {
@@ -250,11 +256,10 @@ class Generator {
     acquired_ = std::move(kept);
   }
 
-  /// What the compute entries read. Each acquisition of a micro-batch has a buffer of its own life.
+  /// The weights that a compute entry reads.
   int weights(Flat of) {
-    if (rows().parameters == Placement{}) return buffers_.parameters(of);
-    return buffers_.room(Kind::gathered, of, acquisitions_[static_cast<std::size_t>(plan_.flat(of).number)],
-                         types().parameter, {});
+    if (rows().parameters == Placement{}) return buffers_.weights(of);
+    return gathered_[static_cast<std::size_t>(plan_.flat(of).number)];
   }
 
   void compute(Work const& work, Flats const& read) {
@@ -266,10 +271,14 @@ class Generator {
     bool const again = work.verb == Verb::recompute || work.verb == Verb::restore;
     bool const apart = work.verb == Verb::backward_weight && plan_.shape.weight_lag > 0;
     Operands operands{{Role::batch, Access::read, buffers_.batch()},
-                      {Role::scalars, Access::read, buffers_.state()},
+                      {Role::scalars, Access::read, buffers_.scalars()},
                       {Role::workspace, Access::write, buffers_.workspace(apart)}};
     auto const use = [&](Role role, Access access, int buffer, int index = 0, Flat of = {}) {
       operands.push_back({role, access, buffer, index, of});
+    };
+    auto const use_tied = [&](Access access, int buffer, int index, Borrow const& what) {
+      use(Role::tied_gradient, access, buffer, index, plan_.flat_of(what.unit, what.parameter));
+      operands.back().begin = buffers_.tied_begin(buffer, what);
     };
     if (!apart)  // between segments they are kept for the next one, which may not wait for this
       for (Flat const owner : read) use(Role::weights, Access::read, weights(owner), 0, owner);
@@ -281,8 +290,8 @@ class Generator {
       if (by > segment || (uses && !plan_.wanted(unit, kept))) continue;
       bool const dropped = order_.drops(unit, static_cast<std::size_t>(index));
       bool const made = by == segment && (forward || (again && dropped));
-      use(Role::saved, made ? Access::write : Access::read,
-          buffers_.saved(forward && dropped ? Kind::dropped : Kind::saved, unit, index), index);
+      use(Role::saved, made ? Access::write : Access::read, buffers_.saved(unit, index, forward && dropped),
+          index);
     }
     if (forward && last_segment) {
       if (spec.output.dims()) use(Role::output, Access::write, buffers_.output(unit));
@@ -290,7 +299,7 @@ class Generator {
     if ((forward || work.verb == Verb::recompute) && last_unit && last_segment)
       use(Role::losses, Access::write, buffers_.losses());
     if (work.verb == Verb::recompute && last_segment && !order_.rebuilt_last(unit))
-      use(Role::output, Access::write, buffers_.spare_output(unit));
+      use(Role::output, Access::write, buffers_.rebuilt_output(unit));
     if (backward) {
       if (!last_unit && last_segment)
         use(Role::output_gradient, Access::read, buffers_.output_gradient(unit));
@@ -311,15 +320,13 @@ class Generator {
       for (int index = 0; index < static_cast<int>(spec.parameters.size()); ++index) {
         Flat const of = plan_.flat_of(unit, index);
         if (plan_.flat(of).trainable && buffers_.is_borrowed(unit, index))
-          use(Role::tied_gradient, Access::read, buffers_.tied_sum({unit, index}), index, of);
+          use_tied(Access::read, buffers_.tied_sum({unit, index}), index, {unit, index});
       }
       for (Flat const of : plan_.flats(unit))
-        if (plan_.flat(of).trainable) use(Role::gradient, Access::write, buffers_.contribution(of), 0, of);
+        if (plan_.flat(of).trainable) use(Role::gradient, Access::write, buffers_.micro_gradient(of), 0, of);
       for (int index = 0; index < static_cast<int>(spec.borrows.size()); ++index)
         if (int const own = buffers_.tied_gradient(unit, index); own >= 0)
-          use(Role::tied_gradient, Access::write, own, index,
-              plan_.flat_of(spec.borrows[static_cast<std::size_t>(index)].unit,
-                            spec.borrows[static_cast<std::size_t>(index)].parameter));
+          use_tied(Access::write, own, index, spec.borrows[static_cast<std::size_t>(index)]);
     }
     Lane const lane = apart ? Lane::gradients : Lane::compute;
     emit(work.verb, unit, lane, std::move(operands)).segment = segment;
@@ -332,8 +339,8 @@ class Generator {
     if ((forward || work.verb == Verb::recompute) && !last_segment) {
       int const index = spec.boundary(segment).activation;
       bool const dropped = forward && order_.drops(unit, static_cast<std::size_t>(index));
-      cross(work, segment, buffers_.saved(dropped ? Kind::dropped : Kind::saved, unit, index),
-            spec.boundary(segment).before.value, spec.boundary(segment).after.value);
+      cross(work, segment, buffers_.saved(unit, index, dropped), spec.boundary(segment).before.value,
+            spec.boundary(segment).after.value);
     }
     if (work.verb == Verb::backward_input && segment > 0)
       cross(work, segment - 1, buffers_.backward(unit, spec.boundary(segment - 1).gradient),
@@ -357,18 +364,19 @@ class Generator {
       if (own == sum) continue;
       Flat const of = plan_.flat_of(what.unit, what.parameter);
       emit(Verb::add_tied, unit, lane,
-           {{Role::source, Access::read, own}, {Role::tied_gradient, Access::read_write, sum, index, of}});
+           {{Role::source, Access::read, own},
+            {Role::tied_gradient, Access::read_write, sum, index, of, buffers_.tied_begin(sum, what)}});
     }
     Operands gaps;
     for (Flat const of : plan_.flats(unit))
       if (plan_.flat(of).trainable && !plan_.flat(of).gaps.empty())
-        gaps.push_back({Role::target, Access::write, buffers_.contribution(of), 0, of});
+        gaps.push_back({Role::target, Access::write, buffers_.micro_gradient(of), 0, of});
     if (!gaps.empty()) emit(Verb::clear_gaps, unit, lane, std::move(gaps));
   }
 
   int input_again(int unit) {
     bool const inside = order_.rebuilt(unit) && order_.rebuilt_from(unit) != unit;
-    return inside ? buffers_.spare_output(unit - 1) : buffers_.output(unit - 1);
+    return inside ? buffers_.rebuilt_output(unit - 1) : buffers_.output(unit - 1);
   }
 
   /// A unit's contribution is complete: it joins the open bucket, and a full bucket travels.
@@ -376,7 +384,7 @@ class Generator {
     for (Flat const of : plan_.flats(unit)) {
       if (!plan_.flat(of).trainable) continue;
       bucket_.push_back(of);
-      bucket_bytes_ += buffers_[buffers_.contribution(of)].bytes;
+      bucket_bytes_ += buffers_[buffers_.micro_gradient(of)].bytes;
     }
     if (bucket_.empty() || (bucket_bytes_ < plan_.shape.bucket_bytes && unit > order_.lowest())) return;
     add_to_gradients(bucket_);
@@ -398,9 +406,9 @@ class Generator {
     auto const every = std::make_unique<Load[]>(members.size());
     std::span<Load> const loads(every.get(), members.size());
     for (std::size_t index = 0; index < members.size(); ++index)
-      every[index] = {members[index], {buffers_.contribution(members[index]), made}};
-    carry(Verb::reduce, loads, meets, Kind::staging);
-    for (auto& [of, values, into, left] : loads) {
+      every[index] = {members[index], {buffers_.micro_gradient(members[index]), made}};
+    carry(Verb::reduce, loads, meets, Kind::micro_gradient);
+    for (auto& [of, values, into, left, index] : loads) {
       into = buffers_.gradient(of);
       if (values.buffer != into) {
         Operands found;
@@ -415,7 +423,7 @@ class Generator {
       values = {into, meets};
     }
     if (!last_) return;
-    carry(Verb::reduce, loads, table().gradient.placement, Kind::transit);
+    carry(Verb::reduce, loads, table().gradient.placement, Kind::gradient);
     if (rows().gradients.tier == Tier::device || completes) return;
     std::vector<Item> normed;
     for (Load const& load : loads) normed.push_back(normed_item(load.of, load.left));
@@ -441,13 +449,13 @@ class Generator {
       norm(std::move(normed));
     }
     if (table().norm_in_fold) move(Verb::share, Move::copy, {{-1, found_, partials, all}});
-    if (several()) move(Verb::share, Move::all_gather, {{-1, partials, buffers_.shares(), all}});
+    if (several()) move(Verb::share, Move::all_gather, {{-1, partials, buffers_.all_partials(), all}});
     emit(Verb::decide, -1, Lane::compute,
-         {{Role::partials, Access::read, several() ? buffers_.shares() : partials},
-          {Role::scalars, Access::read_write, buffers_.state()}});
+         {{Role::partials, Access::read, several() ? buffers_.all_partials() : partials},
+          {Role::scalars, Access::read_write, buffers_.scalars()}});
     if (table().optimizer_is_apart())
       move(Verb::brief, Move::copy,
-           {{-1, buffers_.state(), buffers_.host_state(), buffers_[buffers_.state()].range}});
+           {{-1, buffers_.scalars(), buffers_.host_scalars(), buffers_[buffers_.scalars()].range}});
   }
 
   /// The flat groups that one entry updates. State that travels between tiers does so a group at a time, so
@@ -480,22 +488,23 @@ class Generator {
     std::vector<std::vector<Load>> moments(states);
     std::vector<Load> masters, weights;
     for (Flat const of : batch) {
-      int const kept = buffers_.parameters(of), master = buffers_.master(of);
+      int const kept = buffers_.weights(of), master = buffers_.master(of);
       int const gradient =
-          carry(Verb::stream, of, {buffers_.gradient(of), table().gradient.placement}, at, Kind::landing);
-      int const working = carry(Verb::stream, of, {master, master_lies}, at, Kind::working);
+          carry(Verb::stream, of, {buffers_.gradient(of), table().gradient.placement}, at, Kind::gradient);
+      int const working = carry(Verb::stream, of, {master, master_lies}, at, Kind::master);
       Operands operands{{Role::master, Access::read_write, working, 0, of},
                         {Role::gradient, Access::read, gradient, 0, of}};
       List const kept_moments = buffers_.moments(of);
       for (std::size_t state = 0; state < states; ++state) {
-        int const moment =
-            carry(Verb::stream, of, {kept_moments[state], rows().moments}, at, Kind::working_moments);
+        int const moment = carry(Verb::stream, of, {kept_moments[state], rows().moments}, at, Kind::moment,
+                                 -1, static_cast<int>(state));
         operands.push_back({Role::moment, Access::read_write, moment, static_cast<int>(state), of});
-        moments[state].push_back({of, {moment, at}, kept_moments[state]});
+        moments[state].push_back({of, {moment, at}, kept_moments[state], -1, static_cast<int>(state)});
       }
       int made = working;  // the weights that the device keeps come from here
       if (updated != table().working_master) {
-        made = updated.kind == Kind::parameters ? kept : buffers_.room(updated.kind, of, 0, updated.type, at);
+        made =
+            updated.copy.rests() ? kept : buffers_.room(updated.kind, of, 0, updated.copy, updated.type, at);
         operands.push_back({Role::updated_weights, Access::write, made, 0, of});
       }
       masters.push_back({of, {working, at}, master});
@@ -504,11 +513,11 @@ class Generator {
     }
     bool const apart = table().optimizer_is_apart();
     work(Verb::update, std::move(items),
-         {{Role::scalars, Access::read, apart ? buffers_.host_state() : buffers_.state()},
+         {{Role::scalars, Access::read, apart ? buffers_.host_scalars() : buffers_.scalars()},
           {Role::rows, Access::read, buffers_.rows(at.tier)}});
-    for (std::vector<Load>& state : moments) carry(Verb::publish, state, rows().moments, Kind::transit);
-    if (!table().weights_are_master()) carry(Verb::publish, masters, master_lies, Kind::working);
-    carry(Verb::publish, weights, rows().parameters, Kind::transit);
+    for (std::vector<Load>& state : moments) carry(Verb::publish, state, rows().moments, Kind::moment);
+    if (!table().weights_are_master()) carry(Verb::publish, masters, master_lies, Kind::master);
+    carry(Verb::publish, weights, rows().parameters, Kind::weights);
   }
 
  private:
@@ -520,8 +529,8 @@ class Generator {
   int micro_ = 0;
   bool last_ = false;
   Flats acquired_;
-  List acquisitions_;  // of each flat group in this micro-batch, the last one's number
-  std::array<List, buffer_kind_count> stops_;  // of each on the ways of this micro-batch, by kind: how many
+  List gathered_;                       // of each flat group in this micro-batch: where it was gathered last
+  std::array<List, verb_count> stops_;  // of each flat group: how many copies a verb has made
   Flats bucket_;
   int found_ = -1;  // where the host's last folds leave norms, once it is ready
   std::int64_t bucket_bytes_ = 0;

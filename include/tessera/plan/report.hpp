@@ -64,13 +64,13 @@ inline MemoryReport memory_report(StepPlan const& plan) {
   if (plan.shape.checkpoints == CheckpointMemory::snapshot) report.categories.push_back({"snapshot", {}});
   auto const category = [](BufferKind kind) -> std::size_t {
     switch (kind) {
-      case BufferKind::parameters:
+      case BufferKind::weights:
         return 0;
-      case BufferKind::contribution:
-      case BufferKind::accumulator:
+      case BufferKind::micro_gradient:
+      case BufferKind::gradient:
         return 1;
       case BufferKind::master:
-      case BufferKind::moments:
+      case BufferKind::moment:
         return 2;
       case BufferKind::workspace:
         return 4;
@@ -78,25 +78,14 @@ inline MemoryReport memory_report(StepPlan const& plan) {
         return 6;
       case BufferKind::snapshot:
         return 7;
+      case BufferKind::tied_gradient:
       case BufferKind::output:
-      case BufferKind::saved:
-      case BufferKind::dropped:
       case BufferKind::output_gradient:
+      case BufferKind::saved:
       case BufferKind::backward:
-      case BufferKind::spare_output:
-      case BufferKind::gathered:
-      case BufferKind::lent:
-      case BufferKind::staging:
-      case BufferKind::transit:
-      case BufferKind::landing:
-      case BufferKind::working:
-      case BufferKind::working_moments:
-      case BufferKind::updated:
-      case BufferKind::state:
-      case BufferKind::host_state:
+      case BufferKind::scalars:
       case BufferKind::partials:
-      case BufferKind::host_partials:
-      case BufferKind::shares:
+      case BufferKind::all_partials:
       case BufferKind::norm_ranges:
       case BufferKind::rows:
       case BufferKind::batch:

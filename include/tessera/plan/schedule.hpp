@@ -43,6 +43,8 @@ enum class Verb : std::uint8_t {
   clear_gaps        ///< zero the elements of a micro-batch's gradient that are of no parameter
 };
 
+inline constexpr std::size_t verb_count = static_cast<std::size_t>(Verb::clear_gaps) + 1;
+
 constexpr std::string_view name_of(Verb verb) {
   constexpr std::string_view names[] = {
       "forward", "recompute", "restore", "backward_input", "backward_weight", "release",   "acquire",
@@ -90,62 +92,62 @@ constexpr std::string_view name_of(Group group) {
   return names[static_cast<std::size_t>(group)];
 }
 
-/// What a buffer holds.
+/// The contents of a buffer. Formats are in Buffer::type; T is the format of the weights.
 enum class BufferKind : std::uint8_t {
-  parameters,       ///< T, whole unit or shard: what the rank keeps
-  gathered,         ///< T, whole unit: sharded weights while they are acquired
-  contribution,     ///< T, whole unit: this micro-batch's gradient
-  lent,             ///< compute type: the gradient of a borrowed parameter, index = borrow
-  staging,          ///< what a reduction receives; of this and the next three, index = the stop on the way
-  accumulator,      ///< compute type, whole unit or shard: the folded gradient
-  output,           ///< T: the unit's output
-  saved,            ///< forward to backward, index = UnitSpec::saved
-  dropped,          ///< the same while forward runs, where it is rebuilt later
-  output_gradient,  ///< T: gradient of the unit's output
-  backward,         ///< T: backward_input to backward_weight
-  spare_output,     ///< T: where a recompute puts an output that the next rebuilt unit reads
-  transit,          ///< weights or sums on their way
-  landing,          ///< the gradient where the optimizer works
-  working,          ///< master weights where the optimizer works
-  working_moments,  ///< what it keeps, there
-  updated,          ///< T: updated weights where the optimizer works
+  weights,          ///< whole unit or shard
+  micro_gradient,   ///< T, whole unit: the gradient of one micro-batch
+  gradient,         ///< compute type, whole unit or shard: the accumulated gradient
+  tied_gradient,    ///< compute type: the gradient of a borrowed parameter, index = borrow
   master,           ///< compute type: the weights that the optimizer updates
-  moments,          ///< what the optimizer keeps, index = StepPlan::optimizer
-  state,            ///< StepState
-  host_state,       ///< its copy on the host
+  moment,           ///< a state of the optimizer, index = StepPlan::optimizer
+  output,           ///< T: the unit's output
+  output_gradient,  ///< T: gradient of the unit's output
+  saved,            ///< forward to backward, index = UnitSpec::saved
+  backward,         ///< backward_input to backward_weight, index = UnitSpec::backward
+  scalars,          ///< StepState
   partials,         ///< this rank's norm partials, sums of losses and first bad element
-  host_partials,    ///< its copy on the host
-  shares,           ///< those of all ranks
-  norm_ranges,      ///< where each unit's partials lie in a share
-  rows,             ///< what norms and updates work on, as their operations read it; index 1: on the host
+  all_partials,     ///< the partials of all ranks
+  norm_ranges,      ///< the range of each unit's partials
+  rows,             ///< the items of norms and updates, as their operations read them; index 1: on the host
   batch,            ///< tokens and targets of the step
   losses,           ///< one loss a token
-  saving,           ///< what a save has on its way to files (SaveStaging)
-  snapshot,         ///< what a save beside steps writes; index 0: weights, then what the optimizer keeps
-  workspace         ///< packing buffers and tiles of the device's operations
+  saving,           ///< SaveStaging: bytes of a save on their way to files
+  snapshot,  ///< state that a save writes while steps run; index 0: weights, then the optimizer's states
+  workspace  ///< packing buffers and tiles of the device's operations
 };
 
-inline constexpr std::size_t buffer_kind_count = static_cast<std::size_t>(BufferKind::workspace) + 1;
-
 constexpr std::string_view name_of(BufferKind kind) {
-  constexpr std::string_view names[] = {"parameters",    "gathered",
-                                        "contribution",  "lent",
-                                        "staging",       "accumulator",
-                                        "output",        "saved",
-                                        "dropped",       "output_gradient",
-                                        "backward",      "spare_output",
-                                        "transit",       "landing",
-                                        "working",       "working_moments",
-                                        "updated",       "master",
-                                        "moments",       "state",
-                                        "host_state",    "partials",
-                                        "host_partials", "shares",
-                                        "norm_ranges",   "rows",
-                                        "batch",         "losses",
-                                        "saving",        "snapshot",
+  constexpr std::string_view names[] = {"weights",
+                                        "micro-batch gradient",
+                                        "gradient",
+                                        "tied gradient",
+                                        "master weights",
+                                        "moment",
+                                        "output",
+                                        "output gradient",
+                                        "saved",
+                                        "backward",
+                                        "scalars",
+                                        "partials",
+                                        "partials of all ranks",
+                                        "norm ranges",
+                                        "rows",
+                                        "batch",
+                                        "losses",
+                                        "saving",
+                                        "snapshot",
                                         "workspace"};
   return names[static_cast<std::size_t>(kind)];
 }
+
+/// Contents are in the buffer where they rest, or in a copy that a verb makes. A route has several stops.
+struct Copy {
+  Verb by{};
+  int stop = -1;  ///< -1: no copy, the contents rest here
+
+  constexpr bool rests() const { return stop < 0; }
+  friend constexpr bool operator==(Copy const&, Copy const&) = default;
+};
 
 /// A half-open range of elements of a flat group.
 struct Range {
@@ -211,8 +213,9 @@ struct Operand {
   Role role{};
   Access access{};
   int buffer = -1;
-  int index = 0;  ///< see Role
-  Flat of{};      ///< of weights and gradients: the flat group
+  int index = 0;           ///< see Role
+  Flat of{};               ///< of weights and gradients: the flat group
+  std::int64_t begin = 0;  ///< of a tied gradient: its first element in the buffer
 
   constexpr bool reads() const { return access != Access::write; }
   constexpr bool writes() const { return access != Access::read; }
@@ -233,7 +236,7 @@ struct Item {
   std::vector<Operand> operands;
 
   int at(Role role, int index = 0) const { return buffer_of(operands, role, index); }
-  /// The buffer of which the entry takes `part`: of a move or a sum the source, else the gradient.
+  /// The buffer of which the entry takes `part`: of a move or a sum the source, else the gradient; -1: none.
   int taken() const {
     int const source = at(Role::source);
     return source >= 0 ? source : at(Role::gradient);

@@ -34,21 +34,22 @@ class StepBuffers {
 
   // ---- state ----------------------------------------------------------------------------------------------
 
-  int parameters(Flat of) { return program_.find(Kind::parameters, of); }
+  int weights(Flat of) { return program_.find(Kind::weights, of); }
   int gradient(Flat of) { return program_.find(plan_.table.gradient.kind, of); }
   int master(Flat of) { return program_.find(plan_.master_kind(of), of); }
   /// All that the optimizer keeps.
   List moments(Flat of) {
     List list(plan_.optimizer.size());
     for (std::size_t index = 0; index < list.size(); ++index)
-      list[index] = program_.find(Kind::moments, of, static_cast<int>(index));
+      list[index] = program_.find(Kind::moment, of, static_cast<int>(index));
     return list;
   }
   /// Room for values of a flat group that lie so; `pieces` ranks' each.
-  int room(Kind kind, Flat of, int index, DType type, Placement const& lies, int pieces = 1,
+  int room(Kind kind, Flat of, int index, Copy copy, DType type, Placement const& lies, int pieces = 1,
            std::int64_t block = 1) {
     Range const range = plan_.held(lies.over, of);
-    Buffer buffer{.kind = kind, .unit = of.unit, .flat = of.group, .index = index, .tier = lies.tier};
+    Buffer buffer{
+        .kind = kind, .copy = copy, .unit = of.unit, .flat = of.group, .index = index, .tier = lies.tier};
     buffer.type = type;
     buffer.over = lies.over;
     buffer.range = range;
@@ -58,15 +59,17 @@ class StepBuffers {
     return program_.add(buffer);
   }
   /// A micro-batch's gradient of a flat group: where nothing is accumulated, the gradient itself.
-  int contribution(Flat of) { return room(Kind::contribution, of, 0, plan_.recipe.types.contribution, {}); }
+  int micro_gradient(Flat of) {
+    return room(Kind::micro_gradient, of, 0, {}, plan_.recipe.types.contribution, {});
+  }
 
   // ---- scalars, sums and what the step works on -----------------------------------------------------------
 
-  int state() { return program_.find(Kind::state, -1); }
-  int host_state() { return program_.find(Kind::host_state, -1); }
+  int scalars() { return program_.find(Kind::scalars, -1); }
+  int host_scalars() { return program_.find(Kind::scalars, -1, 0, on_host(Verb::brief)); }
   int partials() { return program_.find(Kind::partials, -1); }
-  int host_partials() { return program_.find(Kind::host_partials, -1); }
-  int shares() { return program_.find(Kind::shares, -1); }
+  int host_partials() { return program_.find(Kind::partials, -1, 0, on_host(Verb::share)); }
+  int all_partials() { return program_.find(Kind::all_partials, -1); }
   int batch() { return program_.find(Kind::batch, -1); }
   int losses() { return program_.find(Kind::losses, -1); }
   /// What the norms and updates of a tier work on, as their operations read it.
@@ -76,9 +79,10 @@ class StepBuffers {
 
   // ---- activations ----------------------------------------------------------------------------------------
 
-  int activation(Kind kind, int unit, int index, Shape const& shape, bool statistic = false) {
+  int activation(Kind kind, int unit, int index, Shape const& shape, bool statistic = false, Copy copy = {}) {
     DType const type = statistic ? plan_.recipe.types.accumulator : plan_.recipe.types.activation;
     return program_.add({.kind = kind,
+                         .copy = copy,
                          .unit = unit,
                          .index = index,
                          .bytes = shape.elements() * size(type),
@@ -86,13 +90,18 @@ class StepBuffers {
                          .range = {0, shape.elements()}});
   }
   int output(int unit) { return activation(Kind::output, unit, 0, plan_.unit(unit).output); }
-  int spare_output(int unit) { return activation(Kind::spare_output, unit, 0, plan_.unit(unit).output); }
+  /// An output that a recompute leaves for the next rebuilt unit.
+  int rebuilt_output(int unit) {
+    return activation(Kind::output, unit, 0, plan_.unit(unit).output, false, {Verb::recompute, 0});
+  }
   int output_gradient(int unit) {
     return activation(Kind::output_gradient, unit, 0, plan_.unit(unit).output);
   }
-  int saved(Kind kind, int unit, int index) {
+  /// `dropped`: while forward runs, where the tensor is rebuilt later.
+  int saved(int unit, int index, bool dropped) {
     ActivationSpec const& spec = plan_.unit(unit).saved[static_cast<std::size_t>(index)];
-    return activation(kind, unit, index, spec.shape, spec.statistic);
+    return activation(Kind::saved, unit, index, spec.shape, spec.statistic,
+                      dropped ? Copy{Verb::forward, 0} : Copy{});
   }
   int backward(int unit, int index) {
     ActivationSpec const& spec = plan_.unit(unit).backward[static_cast<std::size_t>(index)];
@@ -105,7 +114,7 @@ class StepBuffers {
   /// itself when the formats agree, else in a buffer of the borrower whose backward runs first.
   int tied_sum(Borrow const& what) {
     if (!plan_.trains(what)) return -1;
-    if (in_place()) return contribution(plan_.flat_of(what.unit, what.parameter));
+    if (in_place()) return micro_gradient(plan_.flat_of(what.unit, what.parameter));
     auto const [unit, borrow] = first_backward_borrower(what);
     return unit < 0 ? -1 : tied(unit, borrow);
   }
@@ -115,11 +124,18 @@ class StepBuffers {
     if (!plan_.trains(what)) return -1;
     return first_backward_borrower(what) == std::pair(unit, borrow) ? tied_sum(what) : tied(unit, borrow);
   }
+  /// The first element of a tied gradient in its buffer.
+  std::int64_t tied_begin(int buffer, Borrow const& what) const {
+    bool const in_owner = program_.at(buffer).kind == Kind::micro_gradient;
+    return in_owner ? plan_.layout(what.unit).parameters[static_cast<std::size_t>(what.parameter)].begin : 0;
+  }
   bool is_borrowed(int unit, int parameter) const {
     return first_backward_borrower({unit, parameter}).first >= 0;
   }
 
  private:
+  /// The copy of scalars or partials on the host.
+  static constexpr Copy on_host(Verb by) { return {by, 0}; }
   static std::int64_t size(DType type) { return static_cast<std::int64_t>(size_of(type)); }
 
   bool in_place() const { return plan_.recipe.types.contribution == plan_.recipe.types.accumulator; }
@@ -128,7 +144,7 @@ class StepBuffers {
     std::int64_t const elements =
         plan_.unit(what.unit).parameters[static_cast<std::size_t>(what.parameter)].in_memory().elements();
     DType const type = plan_.recipe.types.accumulator;
-    return program_.add({.kind = Kind::lent,
+    return program_.add({.kind = Kind::tied_gradient,
                          .unit = unit,
                          .index = borrow,
                          .bytes = elements * size(type),
@@ -148,8 +164,10 @@ class StepBuffers {
 
   void keep(int buffer) { program_.buffers[static_cast<std::size_t>(buffer)].persistent = true; }
   /// Bytes that are no unit's, in elements of a type.
-  void keep_bytes(Kind kind, DType type, std::int64_t bytes, Tier tier = Tier::device, int index = 0) {
+  void keep_bytes(Kind kind, DType type, std::int64_t bytes, Tier tier = Tier::device, int index = 0,
+                  Copy copy = {}) {
     keep(program_.add({.kind = kind,
+                       .copy = copy,
                        .index = index,
                        .bytes = bytes,
                        .tier = tier,
@@ -163,19 +181,20 @@ class StepBuffers {
     PlacementTable const& rows = plan_.placement();
     StepShape const& shape = plan_.shape;
     for (Flat const of : plan_.flats()) {
-      keep(room(Kind::parameters, of, 0, types.parameter, rows.parameters));
+      keep(room(Kind::weights, of, 0, {}, types.parameter, rows.parameters));
       if (!plan_.flat(of).trainable) continue;
-      if (!plan_.table.weights_are_master()) keep(room(Kind::master, of, 0, types.master, rows.master));
+      if (!plan_.table.weights_are_master()) keep(room(Kind::master, of, 0, {}, types.master, rows.master));
       int index = 0;
       for (OptimizerState const& state : plan_.optimizer)
-        keep(room(Kind::moments, of, index++, state.type, rows.moments, 1, state.block));
-      keep(plan_.table.accumulates ? room(Kind::accumulator, of, 0, types.accumulator, rows.gradients)
-                                   : contribution(of));
+        keep(room(Kind::moment, of, index++, {}, state.type, rows.moments, 1, state.block));
+      keep(plan_.table.accumulates ? room(Kind::gradient, of, 0, {}, types.accumulator, rows.gradients)
+                                   : micro_gradient(of));
     }
     std::int64_t const share = share_bytes(plan_.norm_blocks(), shape.accumulation);
     keep_bytes(Kind::partials, DType::f32, share);
-    if (plan_.table.norm_in_fold) keep_bytes(Kind::host_partials, DType::f32, share, Tier::host);
-    if (shape.world > 1) keep_bytes(Kind::shares, DType::f32, share * shape.world);
+    if (plan_.table.norm_in_fold)
+      keep_bytes(Kind::partials, DType::f32, share, Tier::host, 0, on_host(Verb::share));
+    if (shape.world > 1) keep_bytes(Kind::all_partials, DType::f32, share * shape.world);
     keep_bytes(Kind::norm_ranges, DType::f32,
                static_cast<std::int64_t>(sizeof(NormRange) * plan_.norm_ranges().size()));
     auto const each = [&](std::size_t bytes) {
@@ -186,9 +205,10 @@ class StepBuffers {
     bool const apart = plan_.table.optimizer_is_apart();
     keep_bytes(Kind::rows, DType::f32, each(norm + (apart ? 0 : update)));
     if (apart) keep_bytes(Kind::rows, DType::f32, each(update), Tier::host, 1);
-    keep_bytes(Kind::state, DType::f32, static_cast<std::int64_t>(sizeof(StepState)));
+    keep_bytes(Kind::scalars, DType::f32, static_cast<std::int64_t>(sizeof(StepState)));
     if (plan_.table.optimizer_is_apart())
-      keep_bytes(Kind::host_state, DType::f32, static_cast<std::int64_t>(sizeof(StepState)), Tier::host);
+      keep_bytes(Kind::scalars, DType::f32, static_cast<std::int64_t>(sizeof(StepState)), Tier::host, 0,
+                 on_host(Verb::brief));
     keep_bytes(Kind::batch, DType::f32, 2 * 4 * shape.accumulation * shape.batch * shape.sequence);
     keep_bytes(Kind::losses, types.accumulator, shape.batch * shape.sequence * size(types.accumulator));
     keep_bytes(Kind::workspace, DType::f32, shape.workspace_bytes);

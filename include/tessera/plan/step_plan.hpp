@@ -51,6 +51,7 @@ struct StepShape {
 /// One buffer of a program.
 struct Buffer {
   BufferKind kind{};
+  Copy copy{};
   int unit = -1;
   int flat = 0;  ///< of state: which of the unit's flat groups
   int index = 0;
@@ -69,6 +70,11 @@ struct Buffer {
   constexpr std::int64_t bytes_of(std::int64_t elements) const {
     return elements / block * static_cast<std::int64_t>(size_of(type));
   }
+  /// Whether both can be one buffer: the same contents, bytes, format and memory.
+  constexpr bool fits(Buffer const& other) const {
+    return bytes == other.bytes && tier == other.tier && type == other.type && over == other.over &&
+           range == other.range && block == other.block && pieces == other.pieces;
+  }
   /// Where an element of the flat group begins, in bytes.
   constexpr std::int64_t at(std::int64_t element) const { return bytes_of(element - range.begin); }
 };
@@ -81,12 +87,13 @@ struct Program {
   std::array<std::int64_t, tier_count> arena_bytes{};       ///< by Tier: persistent and shared part together
 
   /// The index of a buffer, or -1.
-  int find(BufferKind kind, Flat of, int index = 0, int slot = 0) const {
+  int find(BufferKind kind, Flat of, int index = 0, Copy copy = {}, int slot = 0) const {
     std::size_t const place = static_cast<std::size_t>(of.unit + 1);
     if (place < of_unit_.size())
       for (int const buffer : of_unit_[place]) {
         Buffer const& about = at(buffer);
-        if (about.kind == kind && about.flat == of.group && about.index == index && about.slot == slot)
+        if (about.kind == kind && about.flat == of.group && about.index == index && about.copy == copy &&
+            about.slot == slot)
           return buffer;
       }
     return -1;
@@ -96,6 +103,7 @@ struct Program {
   std::int64_t bytes_of(Entry const& entry) const {
     std::int64_t bytes = 0;
     for (Item const& item : entry.items) {
+      if (item.taken() < 0) continue;  // what it receives
       Buffer const& source = at(item.taken());
       bytes += source.bytes_of(item.part.size()) *
                (entry.move == Move::copy || entry.verb == Verb::fold ? source.pieces : 1);
@@ -103,8 +111,14 @@ struct Program {
     return bytes;
   }
 
+  /// Returns the index of a buffer with the same contents, adding it if there is none. Throws Error(failed)
+  /// if there is one of other bytes, format or memory.
   int add(Buffer const& buffer) {
-    int const found = find(buffer.kind, {buffer.unit, buffer.flat}, buffer.index, buffer.slot);
+    int const found = find(buffer.kind, {buffer.unit, buffer.flat}, buffer.index, buffer.copy, buffer.slot);
+    if (found >= 0 && !at(found).fits(buffer))
+      v0::detail::throw_error(ErrorKind::failed,
+                              {"plan: a list wants two buffers of one name and other sizes: ",
+                               name_of(buffer.kind), " of unit ", buffer.unit});
     if (found >= 0) return found;
     std::size_t const place = static_cast<std::size_t>(buffer.unit + 1);
     if (place >= of_unit_.size()) of_unit_.resize(place + 1);

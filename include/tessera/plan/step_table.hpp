@@ -20,6 +20,9 @@ struct StepRow {
   BufferKind kind{};
   Placement placement{};
   DType type = DType::f32;
+  Copy copy{};
+
+  constexpr bool same_buffer(StepRow const& other) const { return kind == other.kind && copy == other.copy; }
 
   friend constexpr bool operator==(StepRow const&, StepRow const&) = default;
 };
@@ -47,8 +50,8 @@ struct StepTable {
   constexpr bool weights_are_master() const { return master.kind == weights.kind; }
   /// The optimizer works on what rests, and no other memory keeps what it leaves.
   constexpr bool updates_in_place() const {
-    return working_gradient.kind == gradient.kind && working_master.kind == master.kind &&
-           working_moments.kind == moments.kind && updated_weights.placement.tier == weights.placement.tier;
+    return working_gradient.same_buffer(gradient) && working_master.same_buffer(master) &&
+           working_moments.same_buffer(moments) && updated_weights.placement.tier == weights.placement.tier;
   }
   /// The optimizer works away from the device.
   constexpr bool optimizer_is_apart() const { return working_master.placement.tier != Tier::device; }
@@ -77,17 +80,17 @@ constexpr StepTable step_table(RecipeTable const& recipe, int world, int accumul
   DTypes const& types = recipe.types;
   Placement const whole{};
   StepTable table;
-  table.weights = {Kind::parameters, rest.parameters, types.parameter};
-  table.gathered_weights = {rest.parameters == whole ? Kind::parameters : Kind::gathered, whole,
-                            types.parameter};
+  table.weights = {Kind::weights, rest.parameters, types.parameter};
+  table.gathered_weights = {Kind::weights, whole, types.parameter,
+                            rest.parameters == whole ? Copy{} : Copy{Verb::acquire, 0}};
   Sharding const made = world > 1 ? Sharding::partial : Sharding::replicated;
-  table.micro_gradient = {Kind::contribution, {made, Tier::device}, types.contribution};
+  table.micro_gradient = {Kind::micro_gradient, {made, Tier::device}, types.contribution};
 
   bool const mixed = types.contribution != types.accumulator;
   bool const folds = recipe.reduction == ReductionKind::ordered || rest.gradients.over == Sharding::owned;
   table.accumulates = accumulation > 1 || rest.gradients.over == Sharding::sharded ||
                       rest.gradients.tier != Tier::device || (mixed && world > 1 && folds);
-  Kind const kind = table.accumulates ? Kind::accumulator : Kind::contribution;
+  Kind const kind = table.accumulates ? Kind::gradient : Kind::micro_gradient;
   DType const type = table.accumulates ? types.accumulator : types.contribution;
   // Sums that may have any order and find room on every rank are each rank's own; ranks meet after the last
   // micro-batch. Ordered sums meet in shards.
@@ -102,21 +105,22 @@ constexpr StepTable step_table(RecipeTable const& recipe, int world, int accumul
 
   bool const separate = has_separate_master(recipe);
   table.master = separate ? StepRow{Kind::master, rest.master, types.master} : table.weights;
-  table.moments = {Kind::moments, rest.moments, types.master};
+  table.moments = {Kind::moment, rest.moments, types.master};
   // An update runs where the moments rest, on the host where that is a disk.
   Placement const working{rest.moments.over, worked_on(rest.moments.tier)};
-  auto const brought = [&](StepRow const& row, Kind copy) constexpr {
+  auto const brought = [&](StepRow const& row) constexpr {
     bool const there = row.placement.tier == working.tier && holds(row.placement.over, working.over);
-    return StepRow{there ? row.kind : copy, working, row.type};
+    return StepRow{row.kind, working, row.type, there ? row.copy : Copy{Verb::stream, 0}};
   };
-  table.working_gradient = brought(table.gradient, Kind::landing);
-  table.working_master = brought(table.master, Kind::working);
-  table.working_moments = brought(table.moments, Kind::working_moments);
+  table.working_gradient = brought(table.gradient);
+  table.working_master = brought(table.master);
+  table.working_moments = brought(table.moments);
   bool const kept = working.tier == rest.parameters.tier && holds(rest.parameters.over, working.over);
   table.updated_weights = !separate ? table.working_master
-                          : kept    ? StepRow{Kind::parameters, working, types.parameter}
-                          : types.parameter != types.master ? StepRow{Kind::updated, working, types.parameter}
-                                                            : table.working_master;
+                          : kept    ? StepRow{Kind::weights, working, types.parameter}
+                          : types.parameter != types.master
+                              ? StepRow{Kind::weights, working, types.parameter, {Verb::update, 0}}
+                              : table.working_master;
   return table;
 }
 

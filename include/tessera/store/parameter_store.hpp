@@ -74,7 +74,7 @@ class ParameterStore {
     shares_.ranks = world;
     shares_.losses_by = plan_.losses_by();
     shares_.accumulation = plan_.shape.accumulation;
-    shares_.first = state_bytes(world > 1 ? Kind::shares : Kind::partials);
+    shares_.first = state_bytes(world > 1 ? Kind::all_partials : Kind::partials);
     std::byte* const table = state_bytes(Kind::norm_ranges);
     shares_.units = reinterpret_cast<NormRange const*>(table);
     for (NormRange const& range : ranges) norm_offset_.push_back(range.offset);
@@ -98,7 +98,7 @@ class ParameterStore {
     return copy;
   }
   /// Where they are: memory of the place.
-  StepState* state_address() const { return reinterpret_cast<StepState*>(state_bytes(Kind::state)); }
+  StepState* state_address() const { return reinterpret_cast<StepState*>(state_bytes(Kind::scalars)); }
 
   /// Carries out one entry of a program of the plan for a micro-batch, on the lane that the context is in.
   void run(Program const& program, Entry const& entry, int micro_batch) {
@@ -135,10 +135,10 @@ class ParameterStore {
   /// which a place may form where they lie.
   void fill(ParameterSource const& source, std::uint64_t const* seed = nullptr) {
     for (Flat const of : plan_.flats()) {
-      Buffer const& weights = state(Kind::parameters, of);
+      Buffer const& weights = state(Kind::weights, of);
       Buffer const& master = state(plan_.master_kind(of), of);
       bool const apart = plan_.master_kind(of) == Kind::master && master.range.size() > 0;
-      bool const weights_are = seed && form_there<T>(*seed, of, Kind::parameters);
+      bool const weights_are = seed && form_there<T>(*seed, of, Kind::weights);
       bool const master_is = !apart || (seed && form_there<S>(*seed, of, Kind::master));
       HostArena spare_weights, spare_master;
       std::byte* const staged_weights =
@@ -155,7 +155,7 @@ class ParameterStore {
   /// What the optimizer keeps starts anew.
   void clear_moments() {
     for (Buffer const& buffer : plan_.train.buffers)
-      if (buffer.kind == Kind::moments) {
+      if (buffer.kind == Kind::moment) {
         memory_.clear(context_, buffer);
         transport_.heartbeat();
       }

@@ -168,9 +168,9 @@ class CheckpointReader {
   /// Fills what this rank holds of a state; nothing for other buffers.
   void read(Buffer const& buffer) {
     std::string state;
-    if (buffer.kind == BufferKind::moments)
+    if (buffer.kind == BufferKind::moment)
       state = std::string(plan_.optimizer[static_cast<std::size_t>(buffer.index)].name);
-    else if (buffer.kind != BufferKind::parameters && buffer.kind != BufferKind::master)
+    else if (buffer.kind != BufferKind::weights && buffer.kind != BufferKind::master)
       return;
     Flat const of{buffer.unit, buffer.flat};
     for (Range now{buffer.range.begin, buffer.range.begin}; now.end < buffer.range.end; now.begin = now.end) {

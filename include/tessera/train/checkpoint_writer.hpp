@@ -56,7 +56,7 @@ inline std::vector<KeptState> kept_states(StepPlan const& plan, Flat of) {
   std::vector<KeptState> list;
   for (int index = 0; index < static_cast<int>(plan.optimizer.size()); ++index)
     list.push_back({std::string(plan.optimizer[static_cast<std::size_t>(index)].name),
-                    plan.train.find(BufferKind::moments, of, index)});
+                    plan.train.find(BufferKind::moment, of, index)});
   if (plan.recipe.types.master == DType::f64)
     list.push_back({"master", plan.train.find(plan.master_kind(of), of)});
   return list;

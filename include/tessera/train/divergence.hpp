@@ -40,7 +40,7 @@ class StepTrace {
         for (Flat const of : plan.flats(entry.unit)) {
           bool const complete = plan.flat(of).gaps.empty() == (entry.verb == Verb::backward_weight);
           if (!plan.flat(of).trainable || !complete) continue;
-          int const buffer = plan.train.find(BufferKind::contribution, of);
+          int const buffer = plan.train.find(BufferKind::micro_gradient, of);
           Range const whole{0, plan.flat(of).padded};
           record(plan, {step, contribution, micro, -plan.flat(of).number}, of, whole,
                  plan.train.at(buffer).type, data(buffer, whole));

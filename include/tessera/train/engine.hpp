@@ -111,7 +111,7 @@ class Engine {
     for (Buffer const& snapshot : plan_.train.buffers) {
       if (snapshot.kind != BufferKind::snapshot) continue;
       Flat const of{snapshot.unit, snapshot.flat};
-      BufferKind const kind = snapshot.index == 0 ? plan_.master_kind(of) : BufferKind::moments;
+      BufferKind const kind = snapshot.index == 0 ? plan_.master_kind(of) : BufferKind::moment;
       int const from = plan_.train.find(kind, of, snapshot.index == 0 ? 0 : snapshot.index - 1);
       memory_.copy(context_, plan_.train.at(from), snapshot);
       transport_.heartbeat();  // a slow disk is no dead rank

@@ -91,10 +91,8 @@ class Executor {
     Range const range = plan_.layout(what.unit).parameters[static_cast<std::size_t>(what.parameter)];
     return {pointer<U>(buffer) + range.begin, shape_of(what)};
   }
-  /// The gradient of a tied parameter, in its owner's gradient or in a buffer of its own.
-  Tensor<S, Place> tied(int buffer, Borrow const& what) const {
-    return program_.at(buffer).kind == Kind::contribution ? in_flat<S>(buffer, what)
-                                                          : tensor<S>(buffer, shape_of(what));
+  Tensor<S, Place> tied(Operand const& operand, Borrow const& what) const {
+    return {pointer<S>(operand.buffer) + operand.begin, shape_of(what)};
   }
 
   /// One of the two is the tensor that a unit keeps, by its format.
@@ -148,9 +146,9 @@ class Executor {
         return;
       case Role::tied_gradient:
         if (operand.writes())
-          pass.lent[index] = tied(buffer, spec.borrows[index]);
+          pass.lent[index] = tied(operand, spec.borrows[index]);
         else
-          pass.partials[index] = tied(buffer, {unit, operand.index});
+          pass.partials[index] = tied(operand, {unit, operand.index});
         return;
       case Role::input:
         pass.input = tensor<T const>(buffer, plan_.unit(unit - 1).output);
@@ -251,7 +249,7 @@ class Executor {
   void add_tied(Entry const& entry, Context<Place>& context) {
     Operand const &own = entry.operands[0], &sum = entry.operands[1];
     Borrow const& what = plan_.unit(entry.unit).borrows[static_cast<std::size_t>(sum.index)];
-    Tensor<S, Place> const left = tied(sum.buffer, what);
+    Tensor<S, Place> const left = tied(sum, what);
     ops::fold(context, left.reshaped({left.elements()}), pointer<S>(own.buffer), 1, left.elements(), false);
   }
 

@@ -77,7 +77,7 @@ class EngineState final : public StateAccess {
   void take_snapshot() override { engine_.take_snapshot(); }
   bool has_snapshot() const override { return engine_.has_snapshot(); }
   std::byte const* snapshot(Buffer const& buffer, Range part) const override {
-    int const index = buffer.kind == BufferKind::moments ? 1 + buffer.index : 0;
+    int const index = buffer.kind == BufferKind::moment ? 1 + buffer.index : 0;
     int const copy = plan().train.find(BufferKind::snapshot, {buffer.unit, buffer.flat}, index);
     return engine_.memory().train(copy) + plan().train.at(copy).at(part.begin);
   }
