@@ -316,6 +316,7 @@ enum class BufferKind : std::uint8_t;
 enum class Role : std::uint8_t;
 enum class Access : std::uint8_t;
 struct Operand;
+struct Copy;
 struct Entry;
 struct Item;
 struct Schedule;

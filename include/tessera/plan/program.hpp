@@ -458,11 +458,12 @@ class Generator {
            {{-1, buffers_.scalars(), buffers_.host_scalars(), buffers_[buffers_.scalars()].range}});
   }
 
-  /// The flat groups that one entry updates. State that travels between tiers does so a group at a time, so
-  /// that copies of one group run while another is updated. Weights that ranks gather after the update do so
-  /// in buckets, so that one bucket is gathered while the next is updated. All others are one batch.
+  /// The flat groups that one entry updates. The host updates one group at a time. State that travels between
+  /// memories also goes one group at a time, so that one group is copied while another is updated. Weights
+  /// that ranks gather after the update go in buckets, so that one bucket is gathered while the next is
+  /// updated. All others are one batch.
   std::vector<Flats> update_batches() {
-    bool const travels = !table().updates_in_place(),
+    bool const travels = table().optimizer_is_apart() || !table().updates_in_place(),
                gathers = !holds(table().working_master.placement.over, table().weights.placement.over);
     std::vector<Flats> batches;
     std::int64_t bytes = 0;
