@@ -153,6 +153,8 @@ struct RunOptions;
 // ops/
 namespace ops {
 struct Llama3Scaling;
+template <class P, class T>
+class RowSumBatch;
 }  // namespace ops
 
 // nn/

@@ -52,6 +52,7 @@
 #include "tessera/ops/operand.hpp"
 #include "tessera/ops/rms_norm.hpp"
 #include "tessera/ops/rotary.hpp"
+#include "tessera/ops/row_sums.hpp"
 #include "tessera/ops/swiglu.hpp"
 #include "tessera/optim/adamw.hpp"
 #include "tessera/optim/adamw_formula.hpp"

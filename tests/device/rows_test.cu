@@ -171,7 +171,7 @@ struct Summed {
       return results.back()->view();
     };
     {
-      std::optional<ops::RowSumBatch<Cuda>> batch;
+      std::optional<ops::RowSumBatch<Cuda, bfloat16>> batch;
       if (in_batch) batch.emplace(gpu.context);
       for (int i = 0; i < layers; ++i) {
         ops::linear_backward_weight(gpu.context, x.cview(), dy.cview(), result({columns, columns}),
@@ -182,9 +182,9 @@ struct Summed {
         Tensor<bfloat16, Cuda> const dgamma = result({columns}), dbeta = result({columns});
         ops::layer_norm_backward_weight(gpu.context, norm_sums.cview(), rows, dgamma, dbeta);
       }
-      CHECK((gpu.context.row_sums() != nullptr) == in_batch);
+      CHECK((gpu.context.row_sums().size > 0) == in_batch);
     }
-    CHECK(gpu.context.row_sums() == nullptr);
+    CHECK(gpu.context.row_sums().size == 0);
     gpu.finish();
     for (auto const& each : results) append_bits(bits, each->back().values);
   }
@@ -226,13 +226,12 @@ TEST_CASE("GPU: one batch within another joins it, and one that an exception end
   TESSERA_NEEDS_GPU();
   Gpu gpu;
   try {
-    ops::RowSumBatch<Cuda> const outer(gpu.context);
-    cuda::RowSums* const open = gpu.context.row_sums();
-    { ops::RowSumBatch<Cuda> const inner(gpu.context); }
-    CHECK(gpu.context.row_sums() == open);
+    ops::RowSumBatch<Cuda, float> const outer(gpu.context);
+    { ops::RowSumBatch<Cuda, float> const inner(gpu.context); }
+    CHECK(gpu.context.collects_row_sums());
     throw 1;
   } catch (int) {
   }
-  CHECK(gpu.context.row_sums() == nullptr);
+  CHECK_FALSE(gpu.context.collects_row_sums());
   gpu.finish();
 }

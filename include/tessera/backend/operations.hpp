@@ -208,16 +208,6 @@ constexpr Rows<Row> number_rows(std::span<Row> rows, Row const* there) {
   return all;
 }
 
-/// While one lives, a place may put off the sums over rows that gradients of biases and norms are, to write
-/// them at once when it ends. Within it nothing reads these gradients, and nothing overwrites the partial
-/// sums that they come from. One within another does nothing.
-template <class Place>
-struct RowSumBatch {
-  explicit RowSumBatch(Context<Place>& /*context*/) noexcept {}
-  RowSumBatch(RowSumBatch const&) = delete;
-  RowSumBatch& operator=(RowSumBatch const&) = delete;
-};
-
 /// Rows of a block whose sums linear_backward_input leaves, and how many such blocks M rows are.
 constexpr std::int64_t linear_block_rows = 128;
 constexpr std::int64_t linear_partial_rows(std::int64_t rows) {
@@ -243,6 +233,13 @@ namespace backend {
 
 template <class Place>
 inline constexpr bool lacking = false;
+
+/// Batches of sums over rows (ops::RowSumBatch). A place that forms each sum at once needs none.
+template <class Place>
+struct RowSums {
+  static void begin(Context<Place>& /*context*/) noexcept {}
+  static void end(Context<Place>& /*context*/) noexcept {}
+};
 
 /// Takes the calls of an operation that a place lacks, so that its sentence is the only error.
 struct Lacking {

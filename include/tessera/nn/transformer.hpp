@@ -15,6 +15,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/nn/layers.hpp"
 #include "tessera/nn/model.hpp"
+#include "tessera/ops/row_sums.hpp"
 #include "tessera/tensor/arena.hpp"
 
 namespace tessera {
@@ -84,7 +85,7 @@ struct TransformerBlock {
   }
   template <class Place, class T>
   void backward_weight(Pass<Place, T>& pass) const {
-    ops::RowSumBatch<Place> const batch(pass.context());  // the layers write gradients alone
+    ops::RowSumBatch<Place, T> const batch(pass.context());  // the layers write gradients alone
     if constexpr (sums_rows) {
       mlp.backward_weight(pass, pass[norm_2.y], pass.output_gradient, pass[output_sums]);
       attention.backward_weight(pass, pass[norm_1.y], pass[d_middle], pass[middle_sums]);

@@ -10,6 +10,7 @@
 #include "tessera/nn/decoder_layers.hpp"
 #include "tessera/nn/layers.hpp"
 #include "tessera/nn/model.hpp"
+#include "tessera/ops/row_sums.hpp"
 #include "tessera/train/any_model.hpp"
 
 namespace tessera {
@@ -19,6 +20,8 @@ inline namespace v0 {
 // where engines are. One that is not in the list is compiled with the model that uses it.
 #define TESSERA_OPERATIONS(prefix, P, T)                                                                     \
   namespace ops {                                                                                            \
+  prefix template void begin_row_sums<T, P>(Context<P>&);                                                    \
+  prefix template void end_row_sums<T, P>(Context<P>&);                                                      \
   prefix template decltype(linear<T, P>) linear<T, P>;                                                       \
   prefix template decltype(linear_backward_input<T, P>) linear_backward_input<T, P>;                         \
   prefix template decltype(linear_backward_weight<T const, compute_t<T>, P>)                                 \

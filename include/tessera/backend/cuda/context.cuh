@@ -28,6 +28,7 @@
 #include "tessera/backend/cuda/handles.cuh"
 #include "tessera/backend/cuda/host_worker.hpp"
 #include "tessera/backend/cuda/memory.cuh"
+#include "tessera/backend/cuda/row_sums.hpp"
 #include "tessera/backend/cuda/stream_memory.cuh"
 #include "tessera/backend/math.hpp"
 #include "tessera/core/error.hpp"
@@ -36,10 +37,6 @@
 
 namespace tessera {
 inline namespace v0 {
-
-namespace cuda {
-struct RowSums;  // sums.cuh
-}
 
 /// Enqueues operations on one GPU. What a step calls neither waits, allocates (after `reserve` and the first
 /// step) nor throws: the first failure is kept for `raise`. Used by one thread at a time, with its device
@@ -128,9 +125,12 @@ class Context<Cuda> : public MathChannel {
     check(cudaGetLastError(), operation.name);
   }
 
-  /// The list that collects sums over rows (ops::RowSumBatch). Null: each is launched at once.
-  cuda::RowSums* row_sums() const noexcept { return row_sums_; }
-  void collect_row_sums(cuda::RowSums* to) noexcept { row_sums_ = to; }
+  /// Sums over rows that wait for the end of the open batch (ops::RowSumBatch).
+  cuda::RowSums& row_sums() noexcept { return row_sums_; }
+  bool collects_row_sums() const noexcept { return row_sum_batches_ > 0; }
+  void open_row_sums() noexcept { ++row_sum_batches_; }
+  /// Says whether the outermost batch has ended.
+  bool close_row_sums() noexcept { return --row_sum_batches_ == 0; }
 
   /// Keeps the first failure. `what` is a string literal.
   template <class Status>
@@ -498,7 +498,8 @@ class Context<Cuda> : public MathChannel {
   std::array<cuda::Stream, lane_count> lanes_;
   std::array<cuda::Event, lane_count> joins_;  // 0: the fork
   std::size_t lane_ = 0;
-  cuda::RowSums* row_sums_ = nullptr;
+  cuda::RowSums row_sums_;
+  int row_sum_batches_ = 0;  // open ones, one within the other
   cuda::Blas blas_;
   cuda::BlasPlans plans_;
   std::unique_ptr<cuda::CudnnAttention> cudnn_attention_;

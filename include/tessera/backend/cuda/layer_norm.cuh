@@ -508,9 +508,10 @@ struct RowNorm {
                               std::int64_t rows, Tensor<T, Cuda> dgamma, Tensor<T, Cuda> dbeta) {
     std::int64_t const columns = partials.shape().columns();
     std::int64_t const count = NormBlocks<T>(rows, columns).count;
-    ops::RowSumBatch<Cuda> const both(context);
+    backend::RowSums<Cuda>::begin(context);
     if (dgamma) sum_partials(context, partials.data(), count, columns, dgamma.data());
     if (dbeta) sum_partials(context, partials.data() + count * columns, count, columns, dbeta.data());
+    backend::RowSums<Cuda>::end(context);
   }
 };
 

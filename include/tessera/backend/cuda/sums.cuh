@@ -7,35 +7,12 @@
 
 #include "tessera/backend/cuda/context.cuh"
 #include "tessera/backend/cuda/kernel.cuh"
+#include "tessera/backend/cuda/row_sums.hpp"
 #include "tessera/backend/operations.hpp"
 
 namespace tessera {
 inline namespace v0 {
 namespace cuda {
-
-/// to (columns) = the sums of from (count, columns) over rows.
-struct RowSum {
-  void const* from;
-  std::int64_t count, columns;
-  void* to;
-};
-
-/// Sums of one launch, of the types that `run` launches; goes to a kernel as it is.
-struct RowSums {
-  using Run = void (*)(cudaStream_t stream, RowSums const& all);
-  static constexpr int most = 8;
-
-  RowSum each[most] = {};
-  int size = 0;
-  Run run = nullptr;
-
-  void launch(Context<Cuda>& context) noexcept {
-    if (size == 0) return;
-    run(context.stream(), *this);
-    size = 0;
-    context.check(cudaGetLastError(), "sums over rows");
-  }
-};
 
 /// How the rows of a column sum are cut: into at most 512 blocks of at least 64 rows. A function of the
 /// shape.
@@ -112,18 +89,24 @@ void run_sum_partials(cudaStream_t stream, RowSums const& sums) {
       <<<dim3(blocks_for(columns, 32), static_cast<unsigned>(sums.size)), dim3(32, 32), 0, stream>>>(sums);
 }
 
-/// to (columns) = the sums of partial sums (count, columns) over rows: now, or when the batch ends that is
-/// open (ops::RowSumBatch).
+/// Forms the sums of a list and empties it.
+inline void launch(Context<Cuda>& context, RowSums& sums) noexcept {
+  if (sums.size == 0) return;
+  sums.run(context.stream(), sums);
+  sums.size = 0;
+  context.check(cudaGetLastError(), "sums over rows");
+}
+
+/// to (columns) = the sums of partial sums (count, columns) over rows: now, or when the open batch ends.
 template <class T>
 void sum_partials(Context<Cuda>& context, compute_t<T> const* partial, std::int64_t count,
                   std::int64_t columns, T* to) {
   if (columns == 0) return;
-  RowSums alone;
-  RowSums& sums = context.row_sums() ? *context.row_sums() : alone;
-  if (sums.size == RowSums::most || sums.run != &run_sum_partials<T>) sums.launch(context);
+  RowSums& sums = context.row_sums();
+  if (sums.size == RowSums::most || sums.run != &run_sum_partials<T>) launch(context, sums);
   sums.run = &run_sum_partials<T>;
   sums.each[sums.size++] = {partial, count, columns, to};
-  if (!context.row_sums()) sums.launch(context);
+  if (!context.collects_row_sums()) launch(context, sums);
 }
 
 /// partial (count, end - first) = the sums over so many blocks of rows, of columns from `first` to `end`.
@@ -163,22 +146,11 @@ void run_column_sums(Context<Cuda>& context, T const* x, std::int64_t rows, std:
 
 /// One launch for up to 8 sums of a type, and the next one for more.
 template <>
-struct ops::RowSumBatch<Cuda> {
-  explicit RowSumBatch(Context<Cuda>& context) noexcept : context_(context), outer_(context.row_sums()) {
-    if (!outer_) context_.collect_row_sums(&own_);
+struct backend::RowSums<Cuda> {
+  static void begin(Context<Cuda>& context) noexcept { context.open_row_sums(); }
+  static void end(Context<Cuda>& context) noexcept {
+    if (context.close_row_sums()) cuda::launch(context, context.row_sums());
   }
-  RowSumBatch(RowSumBatch const&) = delete;
-  RowSumBatch& operator=(RowSumBatch const&) = delete;
-  ~RowSumBatch() {
-    if (outer_) return;
-    context_.collect_row_sums(nullptr);
-    own_.launch(context_);
-  }
-
- private:
-  Context<Cuda>& context_;
-  cuda::RowSums* outer_;
-  cuda::RowSums own_;
 };
 
 }  // namespace v0

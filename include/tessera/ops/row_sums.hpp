@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batches of the sums over rows that complete the gradients of biases and norms.
+#pragma once
+
+#include "tessera/backend/operations.hpp"
+#include "tessera/config.hpp"
+#include "tessera/core/operation.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace ops {
+
+/// Opens and closes a batch of sums over rows whose results have type T: see RowSumBatch. Batches nest; the
+/// outermost one counts. Compiled once with the engines, like other operations, since a model's own source
+/// does not know how a GPU joins them.
+template <class T, class P>
+void begin_row_sums(Context<P>& context) {
+  backend::RowSums<P>::begin(context);
+}
+template <class T, class P>
+void end_row_sums(Context<P>& context) {
+  backend::RowSums<P>::end(context);
+}
+
+/// While one lives, a GPU collects the sums over rows that give gradients of biases and norms, and forms them
+/// in one launch when it ends. Until then no operation may read these gradients or overwrite the partial sums
+/// that they come from. The CPU forms each sum at once.
+template <class P, class T>
+class RowSumBatch {
+ public:
+  explicit RowSumBatch(Context<P>& context) : context_(context) { begin_row_sums<T>(context_); }
+  RowSumBatch(RowSumBatch const&) = delete;
+  RowSumBatch& operator=(RowSumBatch const&) = delete;
+  ~RowSumBatch() { end_row_sums<T>(context_); }
+
+ private:
+  Context<P>& context_;
+};
+
+}  // namespace ops
+}  // namespace v0
+}  // namespace tessera
