@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A proof that a program's entries may run on lanes of their own. It shares nothing with the code that makes
-// programs: no lives, no sharing, no waits are taken from there but those of the list itself.
+// Proves that a finished program gives the same result however its lanes run. The proof shares no code with
+// the planner: it takes the order of entries from the waits in the list, and uses no lifetimes.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +20,8 @@ inline namespace v0 {
 
 namespace detail {
 
-/// Walks a list once, its body as often as it runs, with a clock for each lane, and remembers for every byte
-/// who touched it last. Entries are numbered by their turns.
+/// Walks a list once, with its body as often as it runs. Keeps a clock for each lane, and for each byte its
+/// last writer and the readers since then. Numbers entries by their turns.
 class ProgramCheck {
  public:
   ProgramCheck(StepPlan const& plan, Program const& program) : plan_(plan), program_(program) {}
@@ -43,21 +43,21 @@ class ProgramCheck {
   }
 
  private:
-  /// Of each lane the last turn that has ended, -1: none.
+  /// For each lane, the last turn that has ended; -1: none.
   using Clock = std::array<std::int64_t, lane_count>;
-  /// The last turn of an entry, and what has ended when it has.
+  /// The last turn of an entry, and the turns that have ended when it ends.
   struct End {
     std::int64_t turn = -1;
     Clock clock{};
   };
 
-  /// A piece of memory whose bytes the same buffers have.
+  /// A range of bytes that belongs to the same buffers throughout.
   struct Piece {
-    int buffer = -1;  ///< whose content it is
+    int buffer = -1;  ///< the buffer whose values it holds
     std::int64_t writer = -1;
-    Clock readers{};            ///< since then
-    std::int64_t touched = -1;  ///< the last turn that touched it, and its item
-    int item = -1;
+    Clock readers{};            ///< by lane: the last reader since the write
+    std::int64_t touched = -1;  ///< the last turn that touched it
+    int item = -1;              ///< the item of that turn; -1: the entry as a whole, or several items
   };
 
   Turn turn(std::int64_t index) const { return program_.schedule.turn(index); }
@@ -74,7 +74,7 @@ class ProgramCheck {
            (about.unit < 0 ? std::string() : " of " + plan_.unit(about.unit).name);
   }
 
-  /// Each tier's memory, cut wherever a buffer begins or ends.
+  /// Cuts each tier's memory into pieces wherever a buffer begins or ends.
   void cut_bytes() {
     std::array<std::vector<std::int64_t>, tier_count> cuts;
     for (Buffer const& buffer : program_.buffers)
@@ -108,7 +108,7 @@ class ProgramCheck {
     for (Clock& clock : now_) clock.fill(-1);
   }
 
-  /// What has ended when an entry starts.
+  /// Checks the form and the waits of an entry. Sets `started_` to the turns that have ended when it starts.
   std::string begin(Turn const& turn) {
     std::size_t const own = lane_of(index_);
     auto const& entries = program_.schedule.entries;
@@ -131,15 +131,16 @@ class ProgramCheck {
       for (std::size_t lane = 0; lane < lane_count; ++lane)
         started_[lane] = std::max(started_[lane], ended_[place].clock[lane]);
     }
-    started_[own] = index_;  // for those after it
+    started_[own] = index_;  // later entries of the lane come after this one
     return {};
   }
+  /// Whether a turn has ended before the current one starts.
   bool before(std::int64_t other) const {
     std::size_t const lane = lane_of(other);
     return other < 0 || lane == lane_of(index_) || started_[lane] >= other;
   }
 
-  /// Whether what a buffer holds from before the step may be read.
+  /// Whether an entry may read values that a buffer holds from before the step.
   static bool lasts(Entry const& entry, Buffer const& about) {
     BufferKind const kind = about.kind;
     if (entry.verb == Verb::publish || !about.copy.rests()) return false;
@@ -147,8 +148,8 @@ class ProgramCheck {
     return kind == BufferKind::weights || kind == BufferKind::master || kind == BufferKind::moment ||
            kind == BufferKind::batch || kind == BufferKind::norm_ranges || kind == BufferKind::rows;
   }
-  /// Whether the last writer of what an entry reads is one that should be: of the same unit, and of a verb
-  /// that makes such values.
+  /// Whether the last writer of an operand may produce the values that the entry reads: it must belong to the
+  /// same unit and have a verb that makes such values.
   bool made_by(Entry const& writer, Entry const& entry, Operand const& operand) const {
     using Kind = BufferKind;
     Buffer const& read = program_.at(operand.buffer);
@@ -160,7 +161,7 @@ class ProgramCheck {
     if (entry.verb == Verb::publish) return one_of({Verb::update, Verb::publish});
     if (operand.role == Role::tied_gradient || entry.verb == Verb::add_tied)
       return writer.verb == Verb::backward_weight || writer.verb == Verb::add_tied;
-    bool const in_steps = read.kind == Kind::partials || read.kind == Kind::saved;  // by several verbs
+    bool const in_steps = read.kind == Kind::partials || read.kind == Kind::saved;  // several verbs write it
     if (!read.copy.rests() && !in_steps) return one_of({read.copy.by});
     switch (read.kind) {
       case Kind::output:
@@ -171,7 +172,7 @@ class ProgramCheck {
         return one_of({Verb::cross}) || (writer.verb == Verb::backward_input && writer.unit == read.unit + 1);
       case Kind::backward:
         return one_of({Verb::backward_input, Verb::cross});
-      case Kind::micro_gradient:  // of this rank alone until it has met the others
+      case Kind::micro_gradient:  // until it is reduced, it is a summand of this rank
         return one_of({Verb::fold, Verb::reduce, Verb::stream}) ||
                (one_of({Verb::backward_weight, Verb::clear_gaps}) &&
                 (plan_.shape.world == 1 || entry.verb == Verb::reduce || entry.verb == Verb::fold));
@@ -185,7 +186,7 @@ class ProgramCheck {
         return true;
     }
   }
-  /// Files are read to host memory and written from there, by copies in the lane of disks and nothing else.
+  /// Checks that only copies in the disk lane touch files, from and to host memory, in whole blocks.
   std::string tiers(Entry const& entry) {
     bool on_disk = false;
     entry.visit_operands(
@@ -203,14 +204,14 @@ class ProgramCheck {
     for (int const buffer : {source, target}) {
       Buffer const& about = program_.at(buffer);
       std::int64_t const begin = about.offset + about.at(part.begin);
-      bool const to_the_end = part.end == about.range.end;  // and what pads its last block
+      bool const to_the_end = part.end == about.range.end;  // padding completes the last block
       if (part.size() > 0 &&
           (begin % disk_block != 0 || (!to_the_end && program_.bytes_of(entry) % disk_block != 0)))
         return name(index_) + " reads or writes a part of a block of " + name_of_buffer(buffer);
     }
     return {};
   }
-  /// At the end of a step: what it should have updated.
+  /// At the end of a step: names trained state that the step should have updated and did not write.
   std::string left_as_it_was() const {
     auto const& entries = program_.schedule.entries;
     if (std::none_of(entries.begin(), entries.end(),
@@ -227,7 +228,8 @@ class ProgramCheck {
     }
     return {};
   }
-  /// Sums are folded in the order of micro-batches, and complete before they are used.
+  /// Checks that micro-batches are folded (accumulated) in order, and that a sum is complete before it is
+  /// used.
   std::string sum(Entry const& entry) {
     std::string mistake;
     entry.visit_operands([&](Operand const& operand, int) {
@@ -289,7 +291,7 @@ class ProgramCheck {
     piece.readers[lane_of(index_)] = index_;
     return {};
   }
-  /// Items of one entry run in no order: none writes bytes that another one touches.
+  /// Items of one entry run in any order, so none may write bytes that another one touches.
   std::string write(Piece& piece, Operand const& operand, int item) {
     int const buffer = operand.buffer;
     if (piece.touched == index_ && piece.item != item)
@@ -314,23 +316,27 @@ class ProgramCheck {
   StepPlan const& plan_;
   Program const& program_;
   std::vector<Piece> pieces_;
-  std::vector<std::pair<int, int>> of_buffer_;  // its pieces
-  std::array<Clock, lane_count> now_{};         // of each lane
-  std::vector<End> ended_;                      // of each entry so far
-  std::vector<int> folded_;                     // micro-batches in the sum of each buffer
+  std::vector<std::pair<int, int>> of_buffer_;  // the pieces of each buffer
+  std::array<Clock, lane_count> now_{};         // by lane: its clock so far
+  std::vector<End> ended_;                      // by entry: its last turn so far
+  std::vector<int> folded_;                     // by buffer: the micro-batches in its sum
   Clock started_{};
   std::int64_t index_ = 0;
 };
 
 }  // namespace detail
 
-/// Proves that a program does the same however its lanes run: any two entries that touch a common byte, one
-/// of them writing, are in an order by lanes and waits, and what an entry reads was last written as that
-/// buffer, in the same micro-batch where it does not persist, by an entry of that unit whose verb makes such
-/// values; of state only what lasts over steps may be older. Sums take every micro-batch once and in order
-/// before they are used. Moves that work in place do. Files are read and written by whole blocks, from host
-/// memory. A step leaves no weight and no moment as it was. Empty, or the first mistake in words. Takes time
-/// in proportion to the list; for tests and for those who write schedules.
+/// Proves that a program gives the same result however its lanes run. Returns an empty string, or the first
+/// mistake in words. The proof checks that:
+/// - two entries that touch a common byte, of which at least one writes, are ordered by lanes and waits;
+/// - an entry reads bytes that were last written as the same buffer, by an entry of that unit whose verb
+///   makes such values, and in the same micro-batch unless the buffer persists;
+/// - only state that lasts over steps is read without a write in this step;
+/// - sums take every micro-batch once, in order, before they are used;
+/// - moves that work in place (all_reduce, broadcast) have the same source and target;
+/// - files are read and written in whole blocks, to and from host memory;
+/// - a step updates all trained weights and moments.
+/// Takes time in proportion to the turns of the list. Meant for tests and for authors of schedules.
 inline std::string mistake_in(StepPlan const& plan, Program const& program) {
   return detail::ProgramCheck(plan, program).run();
 }

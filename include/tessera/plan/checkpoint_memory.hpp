@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host memory that checkpoints take, as a plan has it.
+// Describes the host memory that a plan reserves for checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -9,18 +9,18 @@
 namespace tessera {
 inline namespace v0 {
 
-/// What a plan has room for.
+/// The checkpoint memory of a plan.
 enum class CheckpointMemory : std::uint8_t {
-  none,     ///< a save takes its staging beside the plan
-  staging,  ///< saves take no memory beyond the plan
-  snapshot  ///< and can go on beside steps, from a copy of all that the rank writes
+  none,     ///< a save allocates its staging buffer outside the plan
+  staging,  ///< the plan has the staging buffer; saves allocate nothing
+  snapshot  ///< also a copy of all that the rank writes, so that a save can go on while steps run
 };
 
-/// Elements of a flat group that are on their way between a rank and a file at one time.
+/// The elements of a flat group that move between a rank and a file at one time.
 inline constexpr std::int64_t checkpoint_chunk = 16 * shard_alignment;
 
-/// The staging of a save, one after another: elements as the host reads them, the same in fp32, and what is
-/// summed of a file.
+/// Byte offsets in the staging buffer of a save: `elements` holds a chunk as the host reads it, `values`
+/// holds the same chunk in fp32, and `summed` holds bytes of a file for its checksum.
 struct SaveStaging {
   static constexpr std::int64_t elements = 0;
   static constexpr std::int64_t values = elements + 8 * checkpoint_chunk;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a unit's parameters lie in flat groups, and how those are cut into shards.
+// Lays out a unit's parameters in flat groups, cuts the groups into shards, and checks units and optimizer
+// states.
 #pragma once
 
 #include <algorithm>
@@ -25,27 +26,29 @@ inline constexpr std::int64_t shard_alignment = 4096;
 /// Every parameter starts at a multiple of this many elements of its flat group.
 inline constexpr std::int64_t parameter_alignment = 64;
 
-/// Parameters in one flat buffer, with a shard of their own: decayed ones first, then undecayed, each aligned
-/// and followed by its padding rows, the tail padded. Only the tail depends on the number of shards.
+/// A flat group: parameters in one contiguous buffer, which is sharded as a whole. Decayed parameters come
+/// first, then undecayed ones. Each parameter is aligned and followed by its padding rows. The tail is padded
+/// to whole shards, and only the tail depends on the number of shards.
 struct FlatLayout {
-  bool trainable = true;    ///< false: frozen, weights alone
-  int number = 0;           ///< among those of the model, unit by unit
-  int normed = -1;          ///< among the trainable ones of the model; frozen: -1
-  std::vector<Range> gaps;  ///< everything that is no parameter's: stays zero
+  bool trainable = true;    ///< false: frozen; it has only weights
+  int number = 0;           ///< index among the flat groups of the model, unit by unit
+  int normed = -1;          ///< index among the trainable flat groups of the model; frozen: -1
+  std::vector<Range> gaps;  ///< elements that belong to no parameter; they stay zero
   Range decayed, undecayed;
   std::int64_t elements = 0;  ///< without the tail padding
-  std::int64_t shard = 0;     ///< elements of one of the shards, a multiple of shard_alignment
-  std::int64_t padded = 0;    ///< all shards
+  std::int64_t shard = 0;     ///< elements of one shard, a multiple of shard_alignment
+  std::int64_t padded = 0;    ///< elements of all shards
 
   constexpr Range shard_of(int index) const { return {index * shard, (index + 1) * shard}; }
 };
 
-/// The flat groups of a unit, its trainable parameters and its frozen ones as far as it has them, and where
-/// each parameter lies.
+/// The flat groups of a unit, and the position of each parameter in them. A unit has a group of trainable
+/// parameters, a group of frozen ones, or both. The lists of parameters are in the order of
+/// UnitSpec::parameters.
 struct UnitLayout {
   std::vector<FlatLayout> flats;
-  std::vector<Range> parameters;  ///< logical elements, in the order of UnitSpec::parameters
-  std::vector<int> flat_of;       ///< of each parameter: the group in which that range is
+  std::vector<Range> parameters;  ///< the logical elements of each parameter in its group
+  std::vector<int> flat_of;       ///< the group of each parameter
 };
 
 inline UnitLayout layout_of(UnitSpec const& unit, int shards) {
@@ -80,15 +83,16 @@ inline UnitLayout layout_of(UnitSpec const& unit, int shards) {
   return all;
 }
 
-/// Elements of a parameter's logical tensor, row-major, that lie one after another in a flat group.
+/// A run of elements of one parameter that is contiguous in its logical, row-major tensor and in its flat
+/// group.
 struct Piece {
   int parameter = 0;
   Range logical;
   Range flat;
 };
 
-/// What lies in a range of a unit's flat group, in the order of its parameters. Whoever fills, collects or
-/// names values goes by pieces alone. Padding is in none.
+/// Lists the pieces in a range of a unit's flat group, in the order of its parameters. Padding belongs to no
+/// piece. All code that fills, collects or names values goes through pieces.
 inline std::vector<Piece> pieces(UnitLayout const& unit, int group, Range range) {
   std::vector<Piece> list;
   for (std::size_t index = 0; index < unit.parameters.size(); ++index) {
@@ -102,7 +106,7 @@ inline std::vector<Piece> pieces(UnitLayout const& unit, int group, Range range)
 
 namespace detail {
 
-/// What contradicts itself in a unit's boundaries and activations, or nothing.
+/// Returns a contradiction in a unit's boundaries and activations, or an empty string.
 inline std::string mistake_in_boundaries(UnitSpec const& unit) {
   for (int segment = 0; segment + 1 < unit.segments(); ++segment) {
     Boundary const& at = unit.boundary(segment);
@@ -132,7 +136,8 @@ inline std::string mistake_in_boundaries(UnitSpec const& unit) {
                         "; a partial value has a replicated gradient, a replicated one either, and there "
                         "are no others"});
     }
-    // What nobody sums: a summand where the whole is wanted is summed, a whole is no summand.
+    // A boundary can only sum: partial values become replicated, never the reverse. Gradients go from `after`
+    // to `before`.
     if (at.after.value == Sharding::partial && at.before.value != Sharding::partial)
       return mistake(
           {" over which '", value->name, "' turns from replicated to partial; only sums are moved"});
@@ -156,8 +161,8 @@ inline std::string mistake_in_boundaries(UnitSpec const& unit) {
 
 }  // namespace detail
 
-/// What each rank of a tensor group has of a tensor. Throws Error(config) naming it where ranks cannot have
-/// alike parts.
+/// Returns the shape of one rank's part of a tensor that a tensor group splits. Throws Error(config) with the
+/// tensor's name if the ranks cannot have equal parts.
 inline Shape local_shape(std::string const& name, Shape const& whole, Split const& split, int ranks) {
   if (split.kind == Split::Kind::none) return whole;
   constexpr char const* names[] = {"", "heads", "hidden", "vocabulary", "experts", "sequence"};
@@ -176,9 +181,9 @@ inline Shape local_shape(ActivationSpec const& spec, int ranks) {
   return local_shape(spec.name, spec.shape, spec.split, ranks);
 }
 
-/// Checks a unit list once: names are unique, borrows point at earlier units that exist, extents are
-/// positive, no tensor is beyond any machine, splits divide their dims, and boundaries name what they part.
-/// Throws Error(config) naming the unit.
+/// Checks a unit list: names are unique, borrows refer to earlier units that exist, extents are positive, no
+/// tensor has more than 2^44 elements, splits divide their dims, and boundaries name matching tensors. Throws
+/// Error(config) with the name of the unit or parameter.
 inline void check_units(std::vector<UnitSpec> const& units) {
   using detail::sentence;
   auto const fail = [](UnitSpec const& unit, std::initializer_list<detail::Word> what) {
@@ -242,8 +247,8 @@ inline void check_units(std::vector<UnitSpec> const& units) {
                                               "' is declared twice; names must be unique"});
 }
 
-/// Checks what an optimizer keeps: a shard holds whole blocks, and multiples of 4 bytes, in which it travels.
-/// Throws Error(config) naming the state.
+/// Checks the optimizer's states: blocks divide a shard, and a shard takes a multiple of 4 bytes, because
+/// state is copied 4 bytes at a time. Throws Error(config) with the state's name.
 inline void check_states(std::vector<OptimizerState> const& states) {
   for (OptimizerState const& state : states)
     if (state.block < 1 || shard_alignment % state.block != 0 ||

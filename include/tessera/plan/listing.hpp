@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A schedule as text: the step of a recipe, line by line.
+// Writes a schedule as text: the step of a recipe, line by line.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@ inline namespace v0 {
 
 namespace detail {
 
-/// "copy of weights of h.3 (host)", "saved residual": a buffer in words, with its tier where that is not the
-/// device.
+/// Describes a buffer: "copy of weights of h.3 (host)", "saved residual". Omits its unit if that is `unit`,
+/// and its tier if that is the device.
 inline std::string words(StepPlan const& plan, Buffer const& buffer, int unit) {
   bool const frozen =
       buffer.range.size() > 0 && buffer.unit >= 0 && !plan.flat({buffer.unit, buffer.flat}).trainable;
@@ -40,8 +40,8 @@ inline void append_padded(std::string& line, std::string const& text, std::size_
 
 }  // namespace detail
 
-/// The unit of an entry as a listing has it: "h.3", "h.3:1" in a unit of several segments, "h.3+2" with two
-/// more flat groups, "-" of none.
+/// The unit of an entry as a listing shows it: "h.3", "h.3:1" for the second segment of a unit with several,
+/// "h.3+2" if the entry has two more flat groups, "-" if it has no unit.
 inline std::string unit_text(StepPlan const& plan, Entry const& entry) {
   if (entry.items.size() > 1)
     return std::string(plan.unit_name(entry)) + "+" + std::to_string(entry.items.size() - 1);
@@ -51,8 +51,8 @@ inline std::string unit_text(StepPlan const& plan, Entry const& entry) {
   return plan.unit(entry.unit).name + (several ? ":" + std::to_string(entry.segment) : std::string());
 }
 
-/// A line for each kind of state: in which memory it is during the step, how it is spread over the ranks, its
-/// format, and the kind of its buffers. The optimizer's states have the format that the optimizer gives them.
+/// Returns a line for each kind of state: its tier during the step, its distribution over the ranks, its
+/// format, and the kind of its buffers. The format of moments is that of the optimizer's first state.
 inline std::string table_text(StepPlan const& plan) {
   std::string text;
   auto const line = [&](std::string_view state, std::string_view memory, std::string_view ranks,
@@ -73,11 +73,11 @@ inline std::string table_text(StepPlan const& plan) {
   return text;
 }
 
-/// A line for each entry of one rank's program: its number, lane, micro-batch, unit and verb, what moves from
-/// where to where and how many bytes of this rank's, and the entries of other lanes that it waits for. A move
-/// among some of the ranks names the group. An entry over several flat groups names the first one and how
-/// many more: "h.3+2". A repeated entry has one line, with its first micro-batch. "h.3:1" is the second
-/// segment of a unit of several.
+/// Returns a line for each entry of one rank's program: its number, lane, micro-batch, unit, verb, this
+/// rank's bytes, source and target, and the entries of other lanes that it waits for. A move among some of
+/// the ranks names the group. An entry over several flat groups names the first one and the number of the
+/// others: "h.3+2". The second segment of a unit is "h.3:1". A repeated entry has one line, with its first
+/// micro-batch.
 inline std::string listing(StepPlan const& plan, Program const& program) {
   std::size_t unit_width = 6;
   for (UnitSpec const& unit : plan.units) unit_width = std::max(unit_width, unit.name.size() + 5);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interval planner: buffers that live at different times share bytes.
+// Assigns memory offsets to buffers, so that buffers with disjoint lifetimes share bytes.
 #pragma once
 
 #include <algorithm>
@@ -15,14 +15,16 @@
 namespace tessera {
 inline namespace v0 {
 
-/// A buffer's life, from its first to its last use, both included. It may live several times.
+/// The bytes and the lifetimes of a buffer. A lifetime goes from the first to the last use, both included. A
+/// buffer may have several.
 struct Interval {
   std::int64_t bytes = 0;
   int first = 0;
   int last = -1;
-  std::vector<int> again{};  ///< first and last use of a further life, and of the next
+  std::vector<int> again{};  ///< first and last use of each further lifetime
 
   bool used() const { return last >= first; }
+  /// Whether a lifetime of one overlaps a lifetime of the other.
   bool meets(Interval const& other) const {
     if (other.meets(first, last)) return true;
     for (std::size_t life = 0; life < again.size(); life += 2)
@@ -38,13 +40,13 @@ struct Interval {
 };
 
 struct IntervalPlan {
-  std::vector<std::int64_t> offsets;  ///< one an interval; -1 for an interval that is never used
+  std::vector<std::int64_t> offsets;  ///< one per interval; -1: the interval is never used
   std::int64_t bytes = 0;             ///< the end of the highest buffer
 };
 
-/// Places every interval so that no two that meet in time overlap in memory: largest first, each at the
-/// lowest multiple of `alignment` in the tightest gap that holds it. Deterministic; O(n^2) in the number of
-/// intervals.
+/// Places every interval so that intervals that overlap in time do not overlap in memory. Takes the largest
+/// first, and puts each in the smallest gap that holds it, at the lowest multiple of `alignment`.
+/// Deterministic; O(n^2) in the number of intervals.
 inline IntervalPlan plan_intervals(std::vector<Interval> const& intervals,
                                    std::int64_t alignment = arena_alignment) {
   IntervalPlan plan{std::vector<std::int64_t>(intervals.size(), -1)};
@@ -62,7 +64,7 @@ inline IntervalPlan plan_intervals(std::vector<Interval> const& intervals,
     int first, last;
     Interval const* life;
   };
-  auto const placed = std::make_unique<Placed[]>(order.size());  // by offset
+  auto const placed = std::make_unique<Placed[]>(order.size());  // sorted by offset
   std::size_t count = 0;
   for (std::size_t const index : order) {
     Interval const& life = intervals[index];
@@ -89,7 +91,7 @@ inline IntervalPlan plan_intervals(std::vector<Interval> const& intervals,
   return plan;
 }
 
-/// The most bytes alive at one time: no plan can be smaller.
+/// The most bytes in use at one time. No plan can be smaller.
 inline std::int64_t lower_bound_of(std::vector<Interval> const& intervals) {
   std::int64_t most = 0;
   auto const live_at = [&](int time) {

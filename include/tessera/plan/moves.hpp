@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From where values lie to where they are wanted: the moves in between. The only place that knows which
-// collective turns one placement into another.
+// Finds the moves that bring values from one placement to another. Only this file knows which collective
+// turns one placement into another.
 #pragma once
 
 #include <vector>
@@ -12,7 +12,7 @@
 namespace tessera {
 inline namespace v0 {
 
-/// One move on the way, and how the values lie after it.
+/// One move of a route, and the placement of the values after it.
 struct Hop {
   Move move = Move::none;
   Placement after{};
@@ -21,22 +21,23 @@ struct Hop {
   friend constexpr bool operator==(Hop const&, Hop const&) = default;
 };
 
-/// What a way depends on besides its ends. `ordered`: sums are folds in rank order of what an all_to_all or a
-/// gather brought. `replicas`: how many rows of ranks have a copy of all shards each.
+/// The options of a route besides its ends. If `ordered`, an all_to_all or a gather brings the summands
+/// together, and they are accumulated in rank order. `replicas` is the number of rows of ranks; each row has
+/// a copy of all shards.
 struct Roads {
   bool ordered = false;
   int replicas = 1;
 };
 
-/// Whether every rank that wants values under `to` has them under `from` already.
+/// Whether every rank that needs values under `to` already has them under `from`.
 constexpr bool holds(Sharding from, Sharding to) {
   return from == to || (from == Sharding::replicated && to != Sharding::partial);
 }
 
 namespace detail {
 
-/// The moves over ranks from `from` towards `to`, on the device. Ordered sums ignore the mesh: a summand of
-/// every rank goes to each that has the part, one rank after another.
+/// Adds the moves between ranks that bring values from `from` towards `to`, on the device. Ordered sums
+/// ignore the mesh: each rank that has a part receives the summands of all ranks, in rank order.
 inline void go_over_ranks(std::vector<Hop>& hops, Sharding from, Sharding to, Roads const& roads) {
   auto const go = [&](Move move, Sharding after, Group group) {
     hops.push_back({move, {after, Tier::device}, group});
@@ -61,18 +62,18 @@ inline void go_over_ranks(std::vector<Hop>& hops, Sharding from, Sharding to, Ro
 
 }  // namespace detail
 
-/// The moves that bring values from one placement to another, in order; none where they are there. A copy
-/// goes to the next tier: from a disk to the host, and from there to the device. Ranks talk on the device
-/// alone: values of another tier come up first and go down last. After an all_to_all, and after a gather of
-/// summands, the receiver has one piece a rank, which are still to be folded.
+/// Returns the moves that bring values from one placement to another, in order; none if they are already
+/// there. A copy goes to the next tier: from disk to host, and from host to device. Moves between ranks are
+/// on the device, so values of other tiers are copied to the device first and back last. After an all_to_all
+/// or a gather of summands, the receiver has one piece from each rank, and must fold (accumulate) them.
 ///   partial    to replicated  all_reduce        (ordered: all_to_all, all_gather)
 ///   partial    to sharded     reduce_scatter    (ordered: all_to_all)
 ///   partial    to owned       gather
 ///   sharded    to replicated  all_gather        to owned  gather
 ///   owned      to others      broadcast
 ///   replicated to others      nothing: every rank has its part
-/// With several replicas, sums into shards are a reduce_scatter within the row and an all_reduce of the
-/// column, and shards come together within the row.
+/// With several replicas, sums into shards are a reduce_scatter in the row and an all_reduce in the column.
+/// Shards are gathered in the row.
 inline std::vector<Hop> moves_between(Placement from, Placement to, Roads const& roads) {
   std::vector<Hop> hops;
   auto const copy = [&](Sharding over, Tier tier) {

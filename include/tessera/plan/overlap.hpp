@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Communication beside computation: a list of entries in another order, before its buffers are placed.
+// Overlaps communication with computation: it reorders the entries of a list before their buffers are placed.
 #pragma once
 
 #include <algorithm>
@@ -16,19 +16,21 @@ inline namespace v0 {
 
 namespace detail {
 
-/// Where an entry stands to the works around it: what brings something for the next work, or fetches it for
-/// what brings it, a part of a work (its first one begins it), what of it may run behind, or what carries on
-/// from the one before.
+/// The role of an entry relative to works. A work is the computation of a segment or of an update.
+/// - `begins` is the first entry of a work, and `belongs` a later one;
+/// - `brings` prefetches for the next work, and `fetches` prefetches the source of a `brings`;
+/// - `lags` can be deferred, and `carries_on` continues with the results of the previous work.
 enum class Part { fetches, brings, begins, belongs, lags, carries_on };
 
-/// Reorders the entries [begin, end): what brings something for work j comes before work j - k, what fetches
-/// it before what work j - 2k waits for, what lags after work j + lag, and what carries on from it after work
-/// j + lag + k. Works stay in order, and so do the entries of a kind between two of them.
+/// Reorders the entries [begin, end). An entry that `brings` for work j moves before work j - k. An entry
+/// that `fetches` for work j moves before work j - 2k and the prefetches in front of it. An entry of work j
+/// that `lags` moves behind work j + lag, and one that `carries_on` behind work j + lag + k. The sort is
+/// stable: works keep their order, and so do the entries of one role between two works.
 inline void skew(std::vector<Entry>& entries, std::size_t begin, std::size_t end, int k, int lag,
                  Part (*part_of)(Entry const&)) {
   int works = 0;
   for (std::size_t at = begin; at < end; ++at) works += part_of(entries[at]) == Part::begins;
-  std::vector<int> places;  // of each entry; a work has four
+  std::vector<int> places;  // the sort key of each entry; each work has four keys
   int work = -1;
   for (std::size_t at = begin; at < end; ++at) {
     Part const part = part_of(entries[at]);
@@ -48,7 +50,7 @@ inline void skew(std::vector<Entry>& entries, std::size_t begin, std::size_t end
 
 inline Part part_in_micro_batch(Entry const& entry) {
   switch (entry.verb) {
-    case Verb::acquire:  // a read takes as long as units, and its copy to the device waits for it
+    case Verb::acquire:  // a disk read takes as long as whole units, and the copy to the device waits for it
       return entry.lane == Lane::disk ? Part::fetches : Part::brings;
     case Verb::forward:
     case Verb::recompute:
@@ -73,7 +75,7 @@ inline Part part_in_micro_batch(Entry const& entry) {
     case Verb::publish:
     case Verb::decide:
     case Verb::brief:
-      break;  // after the micro-batches
+      break;  // entries after the micro-batches
   }
   return Part::carries_on;
 }
@@ -85,15 +87,25 @@ inline Part part_in_update(Entry const& entry) {
 
 }  // namespace detail
 
-/// Lets state travel while units compute: weights are acquired `prefetch` units ahead of use, contributions
-/// travel and are folded until as many units later, on the lane of communication, and updates run while the
-/// gradients of the units after them come and the weights of those before them go. Because an entry's place
-/// in the list decides how long its buffers live, what runs together gets bytes of its own: about `prefetch`
-/// units more of weights, contributions and the optimizer's transients. What an acquisition reads from a disk
-/// comes as many units earlier still. `weight_lag`: gradients of weights, which nothing waits for but their
-/// sums, run that many units behind those of inputs, in the lane of gradients, where they fill what those
-/// leave of the device; about as many units more of what backward passes keep. Entries stay in their
-/// micro-batch, and the values do not change. Both 0: the list as it is; prefetch without moves, too.
+/// Lets state travel while units compute.
+///
+/// `prefetch` is a number of units.
+/// - Weights are acquired that many units ahead of use. If they are on a disk, they are read as many units
+///   earlier still.
+/// - Micro-batch gradients are reduced and accumulated up to that many units later, in the lane of
+///   communication.
+/// - Updates run while the gradients of the next units arrive and the weights of previous units leave.
+///
+/// `weight_lag` is a number of units, too. Gradients of weights run that many units behind gradients of
+/// inputs, in the lane of gradients, where they use idle parts of the device. Nothing but their sums waits
+/// for them.
+///
+/// The position of an entry decides the lifetimes of its buffers, so entries that run together get their own
+/// bytes. `prefetch` costs about that many more units of weights, micro-batch gradients and optimizer
+/// scratch. `weight_lag` costs about that many more units of the tensors that backward keeps.
+///
+/// Entries stay in their micro-batch, and values do not change. If both numbers are 0, the list stays as it
+/// is. `prefetch` has no effect on a list that moves no state.
 inline void overlap(Schedule& schedule, int prefetch, int weight_lag) {
   auto& entries = schedule.entries;
   bool moves = false;

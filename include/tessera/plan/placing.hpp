@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the buffers of a list lie: persistent ones side by side, the others by their lives; and the waits
-// that follow from it.
+// Places the buffers of a program in their arenas: persistent buffers one after another, other buffers by
+// their lifetimes. It also lists the buffers that share bytes, since waits depend on them.
 #pragma once
 
 #include <algorithm>
@@ -20,13 +20,14 @@ inline namespace v0 {
 
 namespace detail {
 
-/// When the buffers of a list live that do not persist, as places in the list: in each micro-batch from the
-/// first to the last entry that touches them. What comes after the micro-batches belongs to the last one. A
-/// life that goes on as the body begins anew is one up to the body's end and one from its beginning.
+/// The lifetimes of the buffers that are not persistent, as positions in the list. In each micro-batch a
+/// buffer lives from the first to the last entry that touches it. Entries after the micro-batches belong
+/// to the last one. A lifetime that crosses into the next repetition of the body is split in two: up to the
+/// end of the body, and from its beginning.
 inline std::vector<Interval> lives_of(Program const& program) {
   Schedule const& schedule = program.schedule;
   struct Life {
-    std::int64_t first = -1, last = -1;  // turns
+    std::int64_t first = -1, last = -1;  // numbers of runs (Schedule::turn)
     int micro_batch = -1;
   };
   std::size_t const count = program.buffers.size();
@@ -74,14 +75,14 @@ inline std::vector<Interval> lives_of(Program const& program) {
   return lives;
 }
 
-/// What the offsets in a tier are multiples of. Disks are read and written in whole blocks, on both sides.
+/// The alignment of offsets in a tier. A disk transfers whole blocks, so it aligns offsets on both sides.
 inline std::int64_t alignment_of(Program const& program, Tier tier) {
   bool with_files = false;
   for (Buffer const& buffer : program.buffers) with_files = with_files || !has_addresses(buffer.tier);
   return with_files && tier != Tier::device ? disk_block : arena_alignment;
 }
 
-/// Gives every buffer its offset, and each tier its bytes.
+/// Sets the offset of each buffer, and the bytes of each tier's arena.
 inline void place_buffers(Program& program) {
   auto& buffers = program.buffers;
   std::array<std::int64_t, tier_count> alignment{};
@@ -108,13 +109,13 @@ inline void place_buffers(Program& program) {
     for (std::size_t index = 0; index < buffers.size(); ++index) {
       if (placed.offsets[index] < 0) continue;
       buffers[index].offset = begin + placed.offsets[index];
-      program.arena_bytes[at] = begin + placed.bytes;  // of empty ones alone, too
+      program.arena_bytes[at] = begin + placed.bytes;  // also if all of them are empty
     }
   }
 }
 
-/// For each buffer the others that have some of its bytes at another time, where not one lane alone touches
-/// both.
+/// For each buffer, the other buffers that use some of its bytes at another time. It leaves out pairs
+/// that only one lane touches, since the entries of a lane run in order.
 inline std::vector<std::vector<int>> sharing_of(Program const& program) {
   auto const& buffers = program.buffers;
   std::vector<int> lanes(buffers.size());

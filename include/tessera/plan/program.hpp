@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a model's units, a recipe's table and a step's shape to a program: schedule, buffers and their
-// offsets. Pure: no device, no allocation of model memory; the executor, `plan` and the tests read the same
-// result.
+// Makes the plan of a rank from a model's units, a recipe's table and a step's shape: the schedule, its
+// buffers and their offsets. It is pure: it uses no device and allocates no model memory. The executor, the
+// program `plan` and the tests read the same result.
 #pragma once
 
 #include <algorithm>
@@ -32,15 +32,15 @@ inline namespace v0 {
 
 namespace detail {
 
-/// Writes one program. `run` is the readable step: read it first.
+/// Writes one program. Start reading at `run`: it is the training step in a few lines.
 class Generator {
  public:
   Generator(StepPlan const& plan, bool training) : plan_(plan), training_(training) {}
   Generator(Generator const&) = delete;
   Generator& operator=(Generator const&) = delete;
 
-  /// All micro-batches but the last are one body: what differs in the first is that nothing was before it.
-  /// Not `whole`: the last micro-batch alone, without waits. It has every buffer at its place.
+  /// Writes all micro-batches but the last as one body; the first differs only in that nothing ran before it.
+  /// If `whole` is false, writes only the last micro-batch, without waits; all buffers still get offsets.
   Program run(bool whole) {
     int const micro_batches = training_ ? plan_.shape.accumulation : 1;
     Schedule& schedule = program_.schedule;
@@ -66,19 +66,19 @@ class Generator {
   using List = std::vector<int>;
   using Flats = std::vector<Flat>;
 
-  /// Values of a flat group: the buffer that holds them, and how they lie.
+  /// The values of a flat group: their buffer and their placement.
   struct Values {
     int buffer = -1;
     Placement lies{};
   };
-  /// Values on their way, and the buffer where they should end; -1: wherever they come to lie. `left`: the
-  /// buffer that they were in before their last move.
+  /// Values that `carry` moves. `into` is the buffer in which they should end, -1 for any. `left` is the
+  /// buffer that held them before their last move.
   struct Load {
     Flat of{};
     Values values{};
     int into = -1;
     int left = -1;
-    int index = 0;  ///< of the contents: which moment
+    int index = 0;  ///< Buffer::index of the contents; for a moment: the number of the state
   };
 
   void micro_batch(int number, bool last) {
@@ -104,7 +104,7 @@ class Generator {
   bool ordered() const { return plan_.recipe.reduction == ReductionKind::ordered; }
   bool several() const { return plan_.shape.world > 1; }
 
-  // Entries.
+  // Functions that emit entries.
 
   using Operands = std::vector<Operand>;
 
@@ -119,25 +119,25 @@ class Generator {
     program_.schedule.entries.push_back(std::move(entry));
     return program_.schedule.entries.back();
   }
-  /// The unit that all items are of, or -1.
+  /// The unit to which all items belong, or -1.
   static int unit_of(std::vector<Item> const& items) {
     for (Item const& item : items)
       if (item.of.unit != items.front().of.unit) return -1;
     return items.front().of.unit;
   }
-  /// Work of this rank on parts of flat groups, in the memory of the first one's first operand.
+  /// Emits work of this rank on flat groups, in the tier of the first operand of the first item.
   Entry& work(Verb verb, std::vector<Item> items, Operands whole) {
     bool const on_device = buffers_[items.front().operands.front().buffer].tier == Tier::device;
     int const unit = unit_of(items);
     return emit(verb, unit, on_device ? Lane::compute : Lane::host, std::move(whole), std::move(items));
   }
-  /// What a move carries of one flat group.
+  /// The values of one flat group in a move, with source and target buffer.
   struct Carried {
     Flat of{};
     int from = -1, to = -1;
     Range part{};
   };
-  /// One call that carries values of one flat group, or of several in the same way.
+  /// Emits one call that carries values of one or several flat groups in the same way.
   Entry& move(Verb verb, Move move, std::vector<Carried> const& all, Group group = Group::all) {
     Tier const here = buffers_[all.front().from].tier, there = buffers_[all.front().to].tier;
     bool const ahead = verb == Verb::acquire && plan_.shape.channels > 1;
@@ -164,9 +164,10 @@ class Generator {
     return here == Tier::device ? Lane::download : Lane::upload;
   }
 
-  /// The one way in which state travels: a chain of moves, each to `into` where that is on the tier and has
-  /// the room, in place where it can be, else to a copy of the `contents`. Loads that lie alike travel
-  /// together: a move over ranks is one entry for all of them. They then hold their values where those are.
+  /// Brings state to the placement `to` through a chain of moves. State moves only through this function.
+  /// Each hop writes to `into` if that buffer fits, else in place if possible, else to scratch: a new copy of
+  /// the `contents`. A last copy brings values to `into` if no hop has. All loads must start in the same
+  /// placement. A move between ranks is one entry for all of them. Afterwards each load has its new buffer.
   void carry(Verb verb, std::span<Load> loads, Placement const& to, Kind contents) {
     Placement const from = loads.front().values.lies;
     std::vector<Hop> const hops = moves_between(from, to, {ordered(), plan_.shape.replicas});
@@ -193,14 +194,14 @@ class Generator {
       values.buffer = into;
     }
   }
-  /// The same for one unit; returns the buffer that then holds the values.
+  /// Does the same for one flat group, and returns the buffer that holds the values afterwards.
   int carry(Verb verb, Flat of, Values values, Placement const& to, Kind contents, int into = -1,
             int index = 0) {
     Load load{of, values, into, -1, index};
     carry(verb, {&load, 1}, to, contents);
     return load.values.buffer;
   }
-  /// Where a hop of a load ends. A broadcast works in place: the values come there first.
+  /// The buffer that a hop of a load writes. A broadcast works in place, so values are copied there first.
   int stop_of(Verb verb, Load& load, Hop const& hop, bool last, Kind contents) {
     auto& [of, values, into, left, index] = load;
     Buffer const here = buffers_[values.buffer];
@@ -211,7 +212,8 @@ class Generator {
       return pieces == 1 && buffer >= 0 && buffers_[buffer].tier == hop.after.tier &&
              holds(buffers_[buffer].over, hop.after.over);
     };
-    Placement lies = hop.after;  // summands, and what an owner is about to broadcast, have room for all
+    // Summands, and values that an owner will broadcast, need a buffer for the full flat group.
+    Placement lies = hop.after;
     bool const onwards = !last && lies.tier == Tier::device;
     if (lies.over == Sharding::partial || (lies.over == Sharding::owned && onwards))
       lies.over = Sharding::replicated;
@@ -225,11 +227,11 @@ class Generator {
     }
     return next;
   }
-  /// How many copies a verb has made of a flat group in this micro-batch.
+  /// The number of copies of a flat group that a verb has made in this micro-batch.
   int& stop(Verb verb, Flat of) {
     return stops_[static_cast<std::size_t>(verb)][static_cast<std::size_t>(plan_.flat(of).number)];
   }
-  /// What a move takes or leaves here.
+  /// The elements that a move reads or writes on this rank.
   Range part_of(Move move, Flat of, Sharding over) const {
     return move == Move::broadcast ? Range{0, plan_.flat(of).padded} : plan_.held(over, of);
   }
@@ -238,7 +240,7 @@ class Generator {
     if (rows().parameters == Placement{}) return;
     if (contains(acquired_, of)) return;
     acquired_.push_back(of);
-    // Each acquisition of a micro-batch has a buffer of its own life.
+    // A micro-batch can acquire a flat group several times. Each time has a buffer with its own lifetime.
     int const whole = buffers_.room(Kind::weights, of, 0, {Verb::acquire, stop(Verb::acquire, of)++},
                                     types().parameter, {});
     gathered_[static_cast<std::size_t>(plan_.flat(of).number)] = whole;
@@ -280,7 +282,9 @@ class Generator {
       use(Role::tied_gradient, access, buffer, index, plan_.flat_of(what.unit, what.parameter));
       operands.back().begin = buffers_.tied_begin(buffer, what);
     };
-    if (!apart)  // between segments they are kept for the next one, which may not wait for this
+    // A backward_weight has `read` weights only to keep them for the next segment. In the lane of gradients
+    // they are not its operands, since the next segment must not wait for that lane.
+    if (!apart)
       for (Flat const owner : read) use(Role::weights, Access::read, weights(owner), 0, owner);
     if (unit > 0) use(Role::input, Access::read, forward ? buffers_.output(unit - 1) : input_again(unit));
     for (int index = 0; index < static_cast<int>(spec.saved.size()); ++index) {
@@ -347,15 +351,16 @@ class Generator {
             spec.boundary(segment - 1).after.gradient, spec.boundary(segment - 1).before.gradient);
   }
 
-  /// What a segment left comes to lie as the next one wants it, in place; its sums have any order.
+  /// Brings a segment's result, in place, to the placement that the next one needs. Sums may have any order.
   void cross(Work const& work, int boundary, int buffer, Sharding from, Sharding to) {
     for (Hop const& hop : moves_between({from, Tier::device}, {to, Tier::device}, {}))
       move(Verb::cross, hop.move, {{work.unit, buffer, buffer, buffers_[buffer].range}}, Group::tensor)
           .segment = boundary;
   }
 
-  /// After a unit's last backward_weight: later borrowers of a parameter join the first, and the gaps between
-  /// parameters are zero, since buffers of other contents have had their bytes.
+  /// Completes a unit's micro-batch gradient after its last backward_weight. Adds the tied gradients of later
+  /// borrowers to that of the first borrower. Zeroes the gaps between parameters, since other buffers have
+  /// used these bytes before.
   void complete(int unit, Lane lane) {
     UnitSpec const& spec = plan_.unit(unit);
     for (int index = 0; index < static_cast<int>(spec.borrows.size()); ++index) {
@@ -379,7 +384,7 @@ class Generator {
     return inside ? buffers_.rebuilt_output(unit - 1) : buffers_.output(unit - 1);
   }
 
-  /// A unit's contribution is complete: it joins the open bucket, and a full bucket travels.
+  /// Adds a unit's complete micro-batch gradient to the open bucket, and reduces the bucket if it is full.
   void finish_contribution(int unit) {
     for (Flat const of : plan_.flats(unit)) {
       if (!plan_.flat(of).trainable) continue;
@@ -392,9 +397,9 @@ class Generator {
     bucket_bytes_ = 0;
   }
 
-  /// Contributions travel to where the gradient is summed, those of a bucket together. Values in host memory
-  /// are not read once more for their norm: it is taken in the last fold, or on the device before they go
-  /// down.
+  /// Reduces the micro-batch gradients of a bucket together, and accumulates them. After the last micro-batch
+  /// it also brings the sums to their final placement. Norms need no extra pass over host memory: the last
+  /// fold on the host takes them, or the device takes them before the gradient moves to the host.
   void add_to_gradients(Flats const& members) {
     Placement const meets = table().sum.placement, made = table().micro_gradient.placement;
     int const partials = buffers_.partials();
@@ -427,7 +432,7 @@ class Generator {
     if (rows().gradients.tier == Tier::device || completes) return;
     std::vector<Item> normed;
     for (Load const& load : loads) normed.push_back(normed_item(load.of, load.left));
-    norm(std::move(normed)).lane = Lane::communication;  // units compute on meanwhile
+    norm(std::move(normed)).lane = Lane::communication;  // compute continues meanwhile
   }
 
   Item normed_item(Flat of, int gradient) {
@@ -439,7 +444,7 @@ class Generator {
                  {Role::rows, Access::read, buffers_.rows(Tier::device)}});
   }
 
-  /// The end of the gradient: its norms, what every rank found, and the decision.
+  /// Finishes the gradient: takes its norms, exchanges the statistics of all ranks, and emits the decision.
   void norms() {
     int const partials = buffers_.partials();
     Range const all = buffers_[partials].range;
@@ -458,10 +463,10 @@ class Generator {
            {{-1, buffers_.scalars(), buffers_.host_scalars(), buffers_[buffers_.scalars()].range}});
   }
 
-  /// The flat groups that one entry updates. The host updates one group at a time. State that travels between
-  /// memories also goes one group at a time, so that one group is copied while another is updated. Weights
-  /// that ranks gather after the update go in buckets, so that one bucket is gathered while the next is
-  /// updated. All others are one batch.
+  /// The flat groups of each update. The host updates one group at a time. State that moves between tiers is
+  /// updated one group at a time too, so that one group is copied while another is updated. Weights that
+  /// ranks all-gather after the update form buckets, so that one bucket is gathered while the next is
+  /// updated. Otherwise one batch has all groups.
   std::vector<Flats> update_batches() {
     bool const travels = table().optimizer_is_apart() || !table().updates_in_place(),
                gathers = !holds(table().working_master.placement.over, table().weights.placement.over);
@@ -479,8 +484,8 @@ class Generator {
     return batches;
   }
 
-  /// The optimizer works where its moments lie, on the host where that is a disk: what it needs comes there,
-  /// and what it made goes back to where it is kept.
+  /// Emits the update of a batch, the fetches before it and the write-backs after it. The optimizer works
+  /// where its moments are kept, or on the host if that is a disk.
   void update(Flats const& batch) {
     Placement const at = table().working_master.placement, master_lies = table().master.placement;
     StepRow const& updated = table().updated_weights;
@@ -502,7 +507,7 @@ class Generator {
         operands.push_back({Role::moment, Access::read_write, moment, static_cast<int>(state), of});
         moments[state].push_back({of, {moment, at}, kept_moments[state], -1, static_cast<int>(state)});
       }
-      int made = working;  // the weights that the device keeps come from here
+      int made = working;  // the buffer from which the kept weights are written back
       if (updated != table().working_master) {
         made =
             updated.copy.rests() ? kept : buffers_.room(updated.kind, of, 0, updated.copy, updated.type, at);
@@ -530,19 +535,19 @@ class Generator {
   int micro_ = 0;
   bool last_ = false;
   Flats acquired_;
-  List gathered_;                       // of each flat group in this micro-batch: where it was gathered last
-  std::array<List, verb_count> stops_;  // of each flat group: how many copies a verb has made
+  List gathered_;                       // by flat group: its last full weights in this micro-batch
+  std::array<List, verb_count> stops_;  // by verb and flat group: the number of copies made
   Flats bucket_;
-  int found_ = -1;  // where the host's last folds leave norms, once it is ready
+  int found_ = -1;  // the host's partials, in which the last folds leave norms; -1: not copied there yet
   std::int64_t bucket_bytes_ = 0;
 };
 
 }  // namespace detail
 
-/// The plan of one rank. Takes milliseconds and touches no device. `units` must be what the model lists for
-/// {shape.batch, shape.sequence}. Not `whole`: the bytes are the same, but the schedules hold the last
-/// micro-batch alone, without waits. `optimizer`: what it keeps, where that is not AdamW. Throws
-/// Error(config) for a defective unit list.
+/// Makes the plan of one rank. Takes milliseconds and uses no device. `units` must be the model's list for
+/// {shape.batch, shape.sequence}. If `whole` is false, the bytes are the same, but the schedules hold only
+/// the last micro-batch, without waits. `optimizer` lists the optimizer's states; empty means AdamW. Throws
+/// Error(config) for an invalid unit list or optimizer state, or if every parameter is frozen.
 inline StepPlan make_plan(std::vector<UnitSpec> units, RecipeTable const& recipe, StepShape const& shape,
                           bool whole = true, std::vector<OptimizerState> optimizer = {}) {
   check_units(units);

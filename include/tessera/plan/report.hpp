@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plan in bytes: by category and tier, what fits, and what to do when it does not.
+// Reports the bytes of a plan by category and tier. Refuses a plan that does not fit, and suggests changes.
 #pragma once
 
 #include <algorithm>
@@ -28,10 +28,11 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Lists a model's units for a micro-batch; what plans are made from.
+/// Lists a model's units for a micro-batch. Plans are made from this list.
 using UnitLister = std::function<std::vector<UnitSpec>(MicroBatch)>;
 
-/// The same units with what `freeze` names frozen (nn/freeze.hpp). The lister throws what `frozen` throws.
+/// Returns a lister of the same units in which the parameters that `freeze` selects are frozen
+/// (nn/freeze.hpp). The lister passes on the errors of `frozen`.
 inline UnitLister freezing(UnitLister units, std::function<bool(std::string_view name)> freeze) {
   if (!freeze) return units;
   return [units = std::move(units), freeze = std::move(freeze)](MicroBatch shape) {
@@ -39,7 +40,7 @@ inline UnitLister freezing(UnitLister units, std::function<bool(std::string_view
   };
 }
 
-/// Bytes of one purpose, by tier.
+/// The bytes of one category, by tier.
 struct MemoryCategory {
   std::string name;
   std::array<std::int64_t, tier_count> bytes{};  ///< by Tier
@@ -51,10 +52,11 @@ struct MemoryReport {
   std::array<std::int64_t, tier_count> total{};  ///< by Tier
 };
 
-/// parameters, gradients, optimizer (master weights and moments), activations (everything that lives for a
-/// part of a step only: activations, gathered weights, contributions on their way, exchange buffers),
-/// workspace, and bookkeeping (tokens, losses, partial sums, scalars). Where they are planned, staging (of
-/// saves) and snapshot (of saves beside steps).
+/// Sorts the bytes of a plan into categories: parameters, gradients, optimizer (master weights and moments),
+/// activations (all buffers that live for only a part of a step: activations, gathered weights, micro-batch
+/// gradients in transfer, exchange buffers), workspace, and bookkeeping (tokens, losses, partial sums,
+/// scalars). Plans that reserve memory for checkpoints also have staging (of saves), or staging and snapshot
+/// (of saves that go on while steps run).
 inline MemoryReport memory_report(StepPlan const& plan) {
   MemoryReport report;
   for (char const* const name :
@@ -106,7 +108,7 @@ inline MemoryReport memory_report(StepPlan const& plan) {
   return report;
 }
 
-/// "1.50 GiB", "12.3 MiB", "640 B".
+/// Formats bytes: "1.50 GiB", "12.3 MiB", "640 B".
 inline std::string bytes_text(std::int64_t bytes) {
   char text[32];
   double const value = static_cast<double>(bytes);
@@ -119,25 +121,26 @@ inline std::string bytes_text(std::int64_t bytes) {
   return text;
 }
 
-/// What may be planned, by where it lies. Where ranks share the host's memory, their devices count there too.
+/// The bytes that may be planned in each kind of memory. Devices without memory of their own count as host
+/// memory.
 struct MemoryLimit {
   static constexpr std::int64_t none = std::numeric_limits<std::int64_t>::max();
-  std::int64_t device = none;  ///< by each rank on its device
-  std::int64_t host = none;    ///< by all ranks of one process together on the host
-  std::int64_t nvme = none;    ///< by the same in files
+  std::int64_t device = none;  ///< by each rank, on its device
+  std::int64_t host = none;    ///< by all ranks of one process together, on the host
+  std::int64_t nvme = none;    ///< by all ranks of one process together, in files
 };
 
-/// The bytes that all ranks of one process plan, by where they have to fit.
+/// The bytes that all ranks of one process plan in each kind of memory.
 struct Footprint {
-  std::int64_t device = 0;  ///< of the largest rank, on its device
-  std::int64_t host = 0;    ///< of all ranks together; with their devices, unless those have their own memory
-  std::int64_t nvme = 0;    ///< of all ranks together, in files
-  std::int64_t total = 0;   ///< of all ranks together, in memory
+  std::int64_t device = 0;  ///< the largest rank, on its device
+  std::int64_t host = 0;    ///< all ranks together; includes devices without memory of their own
+  std::int64_t nvme = 0;    ///< all ranks together, in files
+  std::int64_t total = 0;   ///< all ranks together, on devices and on the host
 
   bool within(MemoryLimit const& limit) const {
     return device <= limit.device && host <= limit.host && nvme <= limit.nvme;
   }
-  /// The largest share that it takes of a limit: above 1 where it is not within all of them.
+  /// The largest fraction of a limit that the bytes take; above 1 if they exceed any limit.
   double share_of(MemoryLimit const& limit) const {
     auto const share = [](std::int64_t bytes, std::int64_t most) {
       return static_cast<double>(bytes) / static_cast<double>(std::max<std::int64_t>(most, 1));
@@ -148,8 +151,8 @@ struct Footprint {
   }
 };
 
-/// Ranks differ only where some own flat groups: each of these, and all others alike. `root`: the plan of
-/// rank 0, where it is there already.
+/// Plans all ranks and adds up their bytes. Ranks differ only if some own flat groups: each owner gets a
+/// plan, and one plan counts for all other ranks. `root` is the plan of rank 0 if the caller has it already.
 inline Footprint footprint(UnitLister const& units, RecipeTable const& recipe, StepShape shape,
                            StepPlan const* root = nullptr) {
   Footprint sum;
@@ -177,7 +180,8 @@ inline Footprint footprint(UnitLister const& units, RecipeTable const& recipe, S
   return sum;
 }
 
-/// Searches plan again and again, which for a thousand layers takes long. They stop when their time is over.
+/// A time limit of searches. A search makes many plans, which takes long for a thousand layers, and stops
+/// when its time is over.
 class Deadline {
  public:
   explicit Deadline(double seconds)
@@ -190,22 +194,24 @@ class Deadline {
   Clock::time_point end_;
 };
 
-/// What a search found.
+/// The largest value that a search found to fit.
 struct Largest {
-  std::int64_t value = 0;  ///< 0: nothing that fits
-  bool exact = true;       ///< false: the search stopped early, and more may fit
+  std::int64_t value = 0;  ///< 0: nothing fits
+  bool exact = true;       ///< false: the search stopped early, and a larger value may fit
 
-  /// "37", "at least 65536".
+  /// "37" or "at least 65536".
   std::string text() const { return detail::sentence({exact ? "" : "at least ", value}); }
 };
 
-/// What a shape takes of what there is: up to 1 it fits; a larger one than one that does not must not fit.
-/// Infinity says that it does not, and no more.
+/// Returns the fraction of the available memory that a shape takes. A shape fits if that is at most 1. If one
+/// shape does not fit, all larger ones must not fit either. Infinity means that the shape does not fit, by an
+/// unknown amount.
 using ShareFunction = detail::FunctionRef<double(StepShape const&)>;
 
-/// The largest `field` of a shape, up to `most`, that fits. `share`: what the shape itself takes. Shares grow
-/// about in proportion, so that the next to try is where the line through the last two reaches 1. Every third
-/// time, and where there is no such line, it is twice the largest that fits, or the middle once one did not.
+/// Finds the largest `field` of a shape, up to `most`, that fits. `share` is the fraction that the shape
+/// itself takes. Fractions grow about in proportion to the field, so the next candidate is the value at which
+/// the line through the last two fractions reaches 1. Every third time, and if there is no such line, the
+/// candidate is twice the largest value that fits, or the middle of the interval once a value did not fit.
 inline Largest largest_that_fits(StepShape shape, std::int64_t StepShape::*field, double share,
                                  std::int64_t most, Deadline const& deadline, ShareFunction const& share_of) {
   struct Tried {
@@ -216,7 +222,7 @@ inline Largest largest_that_fits(StepShape shape, std::int64_t StepShape::*field
   Tried before{}, last{static_cast<double>(shape.*field), share};
   for (int turn = 1; high - low > 1; ++turn) {
     if (deadline.over()) return {low, false};
-    // Doubling, until something does not fit; then halving.
+    // Double until a value does not fit, then bisect.
     std::int64_t next = high > most ? 2 * low + 1 : low + (high - low) / 2;
     double const slope = (last.share - before.share) / (last.value - before.value);
     if (turn > 1 && turn % 3 != 0 && std::isfinite(slope) && slope > 0.0)
@@ -229,10 +235,10 @@ inline Largest largest_that_fits(StepShape shape, std::int64_t StepShape::*field
   return {low, true};
 }
 
-/// A trainer takes up to 2^28 tokens a micro-batch.
+/// The largest number of tokens in a micro-batch that a trainer takes: 2^28.
 inline constexpr std::int64_t most_tokens = std::int64_t{1} << 28;
 
-/// The largest micro-batch of the same sequence. The search ends at 65536.
+/// Finds the largest micro-batch at the same sequence. The search ends at 65536.
 inline Largest largest_batch(StepShape const& shape, double share, Deadline const& deadline,
                              ShareFunction const& share_of) {
   constexpr std::int64_t end = 1 << 16;
@@ -242,21 +248,21 @@ inline Largest largest_batch(StepShape const& shape, double share, Deadline cons
   return found;
 }
 
-/// The longest sequence of the same micro-batch.
+/// Finds the longest sequence, up to `positions`, at the same micro-batch.
 inline Largest longest_sequence(StepShape const& shape, double share, std::int64_t positions,
                                 Deadline const& deadline, ShareFunction const& share_of) {
   return largest_that_fits(shape, &StepShape::sequence, share, std::min(positions, most_tokens / shape.batch),
                            deadline, share_of);
 }
 
-/// What would fit in place of a plan that does not.
+/// Advice for a plan that does not fit.
 struct Advice {
   std::optional<RecipeTable> recipe;  ///< the nearest one that fits the same batch and sequence; its
                                       ///< offload differs only if no other change is enough
-  bool tried_all = true;              ///< false: time was over before all recipes were tried
-  Largest batch, sequence;            ///< the other and the recipe as they are
-  /// Where none of these fits: the recipe that needs the least, its largest batch at this sequence, and where
-  /// there is none its longest sequence at batch 1.
+  bool tried_all = true;              ///< false: time ran out before all recipes were tried
+  Largest batch, sequence;            ///< each with the other and the recipe unchanged
+  /// If none of these fits: the recipe that needs the least memory, its largest batch at this sequence, and,
+  /// if there is none, its longest sequence at batch 1.
   std::optional<RecipeTable> leanest;
   Largest leanest_batch, leanest_sequence;
 };
@@ -267,7 +273,8 @@ inline constexpr std::string_view stage_names[] = {"zs0", "zs1", "zs2", "zs3"};
 
 }  // namespace detail
 
-/// The recipe with the most sharding that goes with the rest of it, rebuilding all activations.
+/// Returns the most sharded variant of a recipe that the rules allow, with all activations recomputed if they
+/// allow that.
 inline RecipeTable leanest_recipe(RecipeTable const& recipe, int world) {
   int const own_stage = std::max(recipe.stage, 0);
   for (int stage = world == 1 ? own_stage : 3; stage >= own_stage; --stage)
@@ -280,10 +287,10 @@ inline RecipeTable leanest_recipe(RecipeTable const& recipe, int world) {
   return recipe;
 }
 
-/// Finds the cheapest change that makes a plan fit. Tries recomputing activations, then more sharding, then
-/// both, then the same with each offload. If nothing fits, tries the leanest recipe with a smaller batch or
-/// sequence. Takes at most about 2 s: each of the first three searches may use a third of that, and the last
-/// one the time they left.
+/// Finds the cheapest change that makes a plan fit. It tries recomputing activations, then more sharding,
+/// then both, then the same with each offload. If nothing fits, it tries the leanest recipe with a smaller
+/// batch or sequence. Takes at most about 2 s: the searches for a recipe, a batch and a sequence may take a
+/// third of that each, and the search with the leanest recipe takes the time that they left.
 inline Advice advise(UnitLister const& units, RecipeTable const& recipe, StepShape const& shape,
                      MemoryLimit const& limit, std::int64_t positions) {
   constexpr double seconds = 2.0 / 3.0;
@@ -291,7 +298,7 @@ inline Advice advise(UnitLister const& units, RecipeTable const& recipe, StepSha
   Deadline const deadline(seconds), end(3.0 * seconds);
   int const own_stage = std::max(recipe.stage, 0), last_stage = shape.world == 1 ? own_stage : 3;
   auto const try_with = [&](std::string_view offload, int stage, std::string_view recompute) {
-    // Changes only three slots: the others may hold policies that have no name on the command line.
+    // Change only three slots: the others may hold policies that have no name on the command line.
     RecipeTable candidate = recipe;
     if (stage != own_stage) detail::describe_known<slot::sharding>(candidate, detail::stage_names[stage]);
     if (recompute != recipe.names.recompute) detail::describe_known<slot::recompute>(candidate, recompute);
@@ -328,9 +335,9 @@ inline Advice advise(UnitLister const& units, RecipeTable const& recipe, StepSha
   return advice;
 }
 
-/// Throws Error(out_of_memory) when the ranks of this process plan more than `limit`. The text holds the
-/// bytes of one rank by category, the nearest recipe that fits, and the largest batch and sequence that do,
-/// or those of the leanest recipe, as far as they are found in 2 s.
+/// Throws Error(out_of_memory) if the ranks of this process plan more than `limit`. The message holds the
+/// bytes of one rank by category, the nearest recipe that fits, and the largest batch and sequence that fit,
+/// or those of the leanest recipe. The message leaves out results that are not found in about 2 s.
 inline void refuse_if_too_big(UnitLister const& units, StepPlan const& plan, RecipeTable const& recipe,
                               MemoryLimit const& limit, std::int64_t positions) {
   StepShape const& shape = plan.shape;

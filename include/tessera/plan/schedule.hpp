@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The step as data: what one training step does, in order, and which buffers each entry uses for what.
+// Describes a training step as data: the ordered list of its entries, and the buffers that each entry uses.
 #pragma once
 
 #include <algorithm>
@@ -18,29 +18,30 @@
 namespace tessera {
 inline namespace v0 {
 
-/// What an entry is for. An entry of the verbs up to `release` computes or ends a use; of the others, one
-/// with a move carries values, one without works on them. `share`, `decide` and `brief` are of no unit.
+/// The purpose of an entry. An entry with a verb up to `release` runs a unit's code or ends the use of its
+/// weights. An entry with a later verb carries values if it has a move, and works on values if it has none.
+/// `share`, `decide` and `brief` belong to no unit.
 enum class Verb : std::uint8_t {
   forward,          ///< run the unit
-  recompute,        ///< run the unit again, for what forward dropped
+  recompute,        ///< run the unit again to rebuild the tensors that forward dropped
   restore,          ///< rebuild the cheap tensors that forward dropped
-  backward_input,   ///< gradient of the unit's input
-  backward_weight,  ///< gradients of the unit's parameters: its contribution is then complete
-  release,          ///< the acquired weights may be overwritten
-  acquire,          ///< bring a unit's weights to the device, whole
-  reduce,           ///< bring contributions to where the gradient is summed
-  fold,             ///< add contributions to the gradient, in the order of micro-batches
-  norm,             ///< square sums of the gradient
-  stream,           ///< bring gradient, master weights and moments to where the optimizer works
-  update,           ///< AdamW
-  publish,          ///< bring what was updated to where it is kept
-  share,            ///< bring norm partials, losses and counts to every rank
-  decide,           ///< the global norm, the clip factor and the loss scale
-  brief,            ///< bring the scalars to where the optimizer works
-  cross,            ///< bring an activation, or its gradient, over a boundary in its unit or of a pipeline
-  sum_losses,       ///< the sum of a micro-batch's losses, and how many targets count
-  add_tied,         ///< add a later borrower's gradient of a parameter to that of the first one
-  clear_gaps        ///< zero the elements of a micro-batch's gradient that are of no parameter
+  backward_input,   ///< compute the gradient of the unit's input
+  backward_weight,  ///< compute the unit's parameter gradients; its micro-batch gradient is then complete
+  release,          ///< end of the weights' use: they may be overwritten
+  acquire,          ///< bring a unit's full weights to the device
+  reduce,           ///< bring micro-batch gradients to where they are summed, and sums to where they are kept
+  fold,             ///< accumulate micro-batch gradients, in the order of micro-batches
+  norm,             ///< compute sums of squares of the gradient
+  stream,           ///< fetch gradient, master weights and moments to where the optimizer works
+  update,           ///< run AdamW on the part that this rank updates
+  publish,          ///< write back updated state, or all-gather updated weights
+  share,            ///< exchange statistics: norm partials, losses and counts reach every rank
+  decide,           ///< compute the global norm, the clip factor and the loss scale
+  brief,            ///< copy the step's scalars to where the optimizer works
+  cross,            ///< move an activation, or its gradient, across a boundary in a unit or a pipeline
+  sum_losses,       ///< sum a micro-batch's losses, and count its valid targets
+  add_tied,         ///< add a later borrower's gradient of a parameter to the first borrower's
+  clear_gaps        ///< zero the elements of a micro-batch gradient that belong to no parameter
 };
 
 inline constexpr std::size_t verb_count = static_cast<std::size_t>(Verb::clear_gaps) + 1;
@@ -53,21 +54,21 @@ constexpr std::string_view name_of(Verb verb) {
   return names[static_cast<std::size_t>(verb)];
 }
 
-/// Whether an entry runs a unit's code.
+/// Whether entries of this verb run a unit's code.
 constexpr bool computes(Verb verb) { return verb <= Verb::backward_weight; }
 
-/// How an entry carries values: between tiers, or between ranks on the device.
+/// How an entry carries values, between tiers or between the devices of ranks.
 enum class Move : std::uint8_t {
-  none,            ///< it works on them instead
+  none,            ///< the entry works on values instead
   copy,            ///< to another buffer of this rank
-  all_gather,      ///< every rank's part to all ranks
-  reduce_scatter,  ///< sums over ranks, a part on each
-  all_reduce,      ///< sums over ranks, whole on each
-  all_to_all,      ///< every rank's summand of a part to the rank of that part
-  gather,          ///< every rank's values to the root
+  all_gather,      ///< each rank's part to all ranks
+  reduce_scatter,  ///< sums over ranks; each rank gets a part
+  all_reduce,      ///< sums over ranks; each rank gets all of them
+  all_to_all,      ///< each rank's summands of a part to the rank of that part
+  gather,          ///< each rank's values to the root
   broadcast,       ///< the root's values to all ranks
-  send,            ///< to one rank, which receives
-  receive          ///< from one rank, which sends
+  send,            ///< to one rank, which posts a receive
+  receive          ///< from one rank, which posts a send
 };
 
 constexpr std::string_view name_of(Move move) {
@@ -76,15 +77,15 @@ constexpr std::string_view name_of(Move move) {
   return names[static_cast<std::size_t>(move)];
 }
 
-/// The ranks among which a move goes. Ranks are a mesh: `shards` ranks in a row have a shard each, and the
-/// rows are replicas of one another. One row, unless a run asks for more.
+/// The ranks that take part in a move. Ranks form a mesh: the ranks of a row have one shard each, and the
+/// rows are replicas of one another. A run has one row unless it asks for more.
 enum class Group : std::uint8_t {
   all,
-  shards,    ///< those that have the other shards of this rank's copy: a row
-  replicas,  ///< those that have the same shard: a column
-  next,      ///< the one that has the next stage of a pipeline: plans name it, no engine has stages
-  previous,  ///< the one that has the stage before
-  tensor     ///< those that work on the same samples: plans name them, no engine has more than one
+  shards,    ///< a row: the ranks whose shards form one copy of the state
+  replicas,  ///< a column: the ranks that have the same shard
+  next,      ///< the rank of the next pipeline stage; plans may name it, but no engine runs stages
+  previous,  ///< the rank of the previous pipeline stage
+  tensor     ///< the ranks that work on the same samples; plans may name several, but engines have one
 };
 
 constexpr std::string_view name_of(Group group) {
@@ -92,28 +93,29 @@ constexpr std::string_view name_of(Group group) {
   return names[static_cast<std::size_t>(group)];
 }
 
-/// The contents of a buffer. Formats are in Buffer::type; T is the format of the weights.
+/// The contents of a buffer. `Buffer::type` is the format. T is the format of the weights; the compute type
+/// is compute_t<T>.
 enum class BufferKind : std::uint8_t {
-  weights,          ///< whole unit or shard
-  micro_gradient,   ///< T, whole unit: the gradient of one micro-batch
-  gradient,         ///< compute type, whole unit or shard: the accumulated gradient
-  tied_gradient,    ///< compute type: the gradient of a borrowed parameter, index = borrow
+  weights,          ///< T: a whole flat group or a shard of it
+  micro_gradient,   ///< T: the micro-batch gradient of a whole flat group
+  gradient,         ///< compute type: the accumulated gradient of a whole flat group or a shard
+  tied_gradient,    ///< compute type: the gradient of a borrowed parameter; index = borrow
   master,           ///< compute type: the weights that the optimizer updates
-  moment,           ///< a state of the optimizer, index = StepPlan::optimizer
+  moment,           ///< a state of the optimizer; index into StepPlan::optimizer
   output,           ///< T: the unit's output
-  output_gradient,  ///< T: gradient of the unit's output
-  saved,            ///< forward to backward, index = UnitSpec::saved
-  backward,         ///< backward_input to backward_weight, index = UnitSpec::backward
+  output_gradient,  ///< T: the gradient of the unit's output
+  saved,            ///< from forward to backward; index into UnitSpec::saved
+  backward,         ///< from backward_input to backward_weight; index into UnitSpec::backward
   scalars,          ///< StepState
   partials,         ///< this rank's norm partials, sums of losses and first bad element
   all_partials,     ///< the partials of all ranks
-  norm_ranges,      ///< the range of each unit's partials
-  rows,             ///< the items of norms and updates, as their operations read them; index 1: on the host
+  norm_ranges,      ///< where each trained flat group's norm partials are (NormRange)
+  rows,             ///< the address tables of norms and updates; index 1: on the host
   batch,            ///< tokens and targets of the step
-  losses,           ///< one loss a token
-  saving,           ///< SaveStaging: bytes of a save on their way to files
-  snapshot,  ///< state that a save writes while steps run; index 0: weights, then the optimizer's states
-  workspace  ///< packing buffers and tiles of the device's operations
+  losses,           ///< one loss per token
+  saving,           ///< scratch of a save on its way to files (SaveStaging)
+  snapshot,         ///< state that a save writes while steps run; index 0: weights, then optimizer states
+  workspace         ///< packing buffers and tiles of the device's operations
 };
 
 constexpr std::string_view name_of(BufferKind kind) {
@@ -140,10 +142,11 @@ constexpr std::string_view name_of(BufferKind kind) {
   return names[static_cast<std::size_t>(kind)];
 }
 
-/// Contents are in the buffer where they rest, or in a copy that a verb makes. A route has several stops.
+/// Says whether a buffer is the home of its contents or a copy, and which verb makes the copy. A verb that
+/// carries values over several hops can make several copies.
 struct Copy {
   Verb by{};
-  int stop = -1;  ///< -1: no copy, the contents rest here
+  int stop = -1;  ///< the number of the copy; -1: no copy, the contents rest here
 
   constexpr bool rests() const { return stop < 0; }
   friend constexpr bool operator==(Copy const&, Copy const&) = default;
@@ -164,7 +167,8 @@ constexpr Range intersect(Range a, Range b) {
   return {begin, end > begin ? end : begin};
 }
 
-/// One of the flat groups in which a unit's parameters lie (UnitLayout). A unit alone: its first one.
+/// One of a unit's flat groups: parameters in one contiguous buffer (UnitLayout). Without a number it is the
+/// first group.
 struct Flat {
   int unit = -1;
   int group = 0;
@@ -173,27 +177,27 @@ struct Flat {
   friend constexpr bool operator==(Flat const&, Flat const&) = default;
 };
 
-/// What an entry uses a buffer for.
+/// The use of a buffer in an entry.
 enum class Role : std::uint8_t {
-  source,          ///< the values that a move carries, or that a sum takes in
-  target,          ///< where a move leaves them
-  weights,         ///< of a flat group, of the unit or borrowed: T, whole
-  input,           ///< the output of the unit before
-  input_gradient,  ///< its gradient
+  source,          ///< the values that a move carries or a sum adds
+  target,          ///< the values that a move writes
+  weights,         ///< T: the full weights of a flat group, the unit's own or borrowed
+  input,           ///< the output of the previous unit
+  input_gradient,  ///< the gradient of that output
   output,
   output_gradient,
-  saved,          ///< forward to backward, index = UnitSpec::saved
-  backward,       ///< backward_input to backward_weight, index = UnitSpec::backward
-  gradient,       ///< of a flat group
-  tied_gradient,  ///< of a parameter: what its borrowers have left; index = borrow, of the owner = parameter
-  master,         ///< the weights that the optimizer updates
-  moment,         ///< what the optimizer keeps, index = StepPlan::optimizer
-  updated_weights,  ///< T: the updated weights, where these are not the master weights
+  saved,            ///< from forward to backward; index into UnitSpec::saved
+  backward,         ///< from backward_input to backward_weight; index into UnitSpec::backward
+  gradient,         ///< of a flat group
+  tied_gradient,    ///< the borrowers' gradient of a parameter; index: borrow, or parameter in its owner
+  master,           ///< the weights that the optimizer updates
+  moment,           ///< a state of the optimizer; index into StepPlan::optimizer
+  updated_weights,  ///< T: the updated weights, if they are not the master weights
   scalars,          ///< StepState
   partials,         ///< norm partials, sums of losses and first bad element
-  rows,             ///< the items of a norm or an update, as its operation reads them
+  rows,             ///< the address table of a norm or an update
   batch,            ///< tokens and targets of the step
-  losses,           ///< one loss a token
+  losses,           ///< one loss per token
   workspace         ///< packing buffers and tiles of the device's operations
 };
 
@@ -208,72 +212,73 @@ constexpr std::string_view name_of(Role role) {
 /// How an entry uses a buffer.
 enum class Access : std::uint8_t { read, write, read_write };
 
-/// One buffer of an entry, and what the entry uses it for.
+/// One buffer of an entry, with its use.
 struct Operand {
   Role role{};
   Access access{};
   int buffer = -1;
   int index = 0;           ///< see Role
-  Flat of{};               ///< of weights and gradients: the flat group
-  std::int64_t begin = 0;  ///< of a tied gradient: its first element in the buffer
+  Flat of{};               ///< for weights and gradients: the flat group
+  std::int64_t begin = 0;  ///< for a tied gradient: its first element in the buffer
 
   constexpr bool reads() const { return access != Access::write; }
   constexpr bool writes() const { return access != Access::read; }
 };
 
-/// The buffer of a role among some operands, or -1.
+/// The buffer that has a role among these operands, or -1.
 inline int buffer_of(std::vector<Operand> const& operands, Role role, int index = 0) {
   for (Operand const& operand : operands)
     if (operand.role == role && operand.index == index) return operand.buffer;
   return -1;
 }
 
-/// One flat group of an entry that moves or changes state. Scalars and sums of all ranks are of no unit.
+/// One flat group of an entry that moves or changes state. The unit is -1 if the item is scalars or
+/// statistics.
 struct Item {
   Flat of{};
-  Range part{};   ///< the elements that the entry takes from this rank; empty: none
-  int root = -1;  ///< of a gather or broadcast: its rank
+  Range part{};   ///< the elements that the entry takes from this rank; may be empty
+  int root = -1;  ///< the root rank of a gather or broadcast
   std::vector<Operand> operands;
 
   int at(Role role, int index = 0) const { return buffer_of(operands, role, index); }
-  /// The buffer of which the entry takes `part`: of a move or a sum the source, else the gradient; -1: none.
+  /// The buffer that `part` refers to: the source of a move or a sum, otherwise the gradient; -1: none.
   int taken() const {
     int const source = at(Role::source);
     return source >= 0 ? source : at(Role::gradient);
   }
 };
 
-/// One line of the schedule: one computation, or one call that carries, sums or updates several flat groups.
-/// Everything that it does is in the entry; the code that carries it out asks no recipe.
+/// One line of the schedule: one computation, or one call that carries, sums or updates flat groups. The
+/// entry describes all of its work, so the code that runs it needs no recipe.
 struct Entry {
   Verb verb{};
   Move move = Move::none;
-  Group group = Group::all;  ///< of a move between ranks
-  int unit = -1;             ///< -1: of none, or of several
-  int segment = 0;           ///< of the unit
-  int micro_batch = -1;      ///< accumulation index, of its first turn; -1 after the last one
+  Group group = Group::all;  ///< the ranks that take part in a move between ranks
+  int unit = -1;             ///< -1: of no unit, or of several
+  int segment = 0;           ///< the segment of the unit
+  int micro_batch = -1;      ///< accumulation index of its first run; -1: after the last micro-batch
   Lane lane = Lane::compute;
   std::vector<Operand> operands;  ///< the buffers of the entry as a whole
-  std::vector<Item> items;  ///< each has buffers of its own; none of a unit's code and of what is of no group
-  std::vector<int> waits;   ///< entries of other lanes that must be done; each of them signals
-  bool signals = false;     ///< some later entry of another lane waits for this one
+  std::vector<Item> items;  ///< the flat groups that it moves or changes, with their buffers; may be empty
+  std::vector<int> waits;   ///< entries of other lanes that must finish first; each of them signals
+  bool signals = false;     ///< an entry of another lane waits for this one
 
-  /// The buffer of a role, of the entry or of its first item; or -1.
+  /// The buffer that has a role in the entry or in its first item, or -1.
   int at(Role role, int index = 0) const {
     int const whole = buffer_of(operands, role, index);
     return whole >= 0 || items.empty() ? whole : items.front().at(role, index);
   }
-  /// The buffer that a move, a sum or an update takes its values from: of its first item.
+  /// The buffer from which a move, a sum or an update takes the values of its first item; -1: none.
   int taken() const { return items.empty() ? at(Role::source) : items.front().taken(); }
-  /// Calls f(operand, number of its item) for each buffer that the entry touches; -1: of the entry as a
-  /// whole.
+  /// Calls f(operand, item) for each operand. `item` is the number of its item, or -1 for an operand of the
+  /// entry as a whole.
   template <class F>
   void visit_operands(F&& f) const {
     for (Operand const& operand : operands) f(operand, -1);
     for (std::size_t item = 0; item < items.size(); ++item)
       for (Operand const& operand : items[item].operands) f(operand, static_cast<int>(item));
   }
-  /// The buffers that it reads, and the ones that it writes.
+  /// The buffers that the entry reads, and the buffers that it writes.
   std::vector<int> reads() const { return touched(&Operand::reads); }
   std::vector<int> writes() const { return touched(&Operand::writes); }
 
@@ -287,32 +292,34 @@ struct Entry {
   }
 };
 
-/// One time that an entry runs.
+/// One run of an entry.
 struct Turn {
   Entry const& entry;
-  int index = 0;                 ///< of the entry in its list
-  int micro_batch = -1;          ///< this time
-  std::span<int const> waits{};  ///< for what has run before
+  int index = 0;                 ///< the position of the entry in its list
+  int micro_batch = -1;          ///< the micro-batch of this run
+  std::span<int const> waits{};  ///< the entry's waits that apply to this run
 };
 
-/// A whole step: a list of which one part, the body, runs several times over, so that its length does not
-/// depend on the number of micro-batches. An entry has the same operands every time; the micro-batch that it
-/// names is that of its first time. A wait is for the last time that the other entry has run. So an entry of
-/// the body that waits for one that is not before it in the list waits for the time before, and the first
-/// time for nothing; these are the last ones of its waits.
+/// The list of a whole step. One part of it, the body, runs several times, so the length of the list does not
+/// depend on the number of micro-batches. An entry has the same operands in each run, and it names the
+/// micro-batch of its first run.
+///
+/// A wait refers to the latest run of the other entry. If an entry of the body waits for an entry that is not
+/// before it in the list, the wait refers to the previous repetition, and does not apply in the first one.
+/// Such waits are the last ones of an entry.
 struct Schedule {
   std::vector<Entry> entries;
   int body_begin = 0, body_end = 0;  ///< the entries of the body
-  int times = 1;                     ///< how often it runs
-  int stride = 1;                    ///< how many micro-batches later it is each time
+  int times = 1;                     ///< how often the body runs
+  int stride = 1;                    ///< micro-batches from one repetition to the next
 
-  /// How many entries run: in all, and if the body ran `most` times at most.
+  /// The number of runs of entries in a step. The second form counts at most `most` repetitions of the body.
   std::int64_t turns() const { return turns(times); }
   std::int64_t turns(int most) const {
     return static_cast<std::int64_t>(entries.size()) +
            (std::min(times, most) - 1) * std::int64_t{body_end - body_begin};
   }
-  /// The n-th of them.
+  /// The n-th run.
   Turn turn(std::int64_t n) const { return turn(n, times); }
   Turn turn(std::int64_t n, int most) const {
     int time = 0;
@@ -330,19 +337,22 @@ struct Schedule {
   }
 };
 
-/// How many times of the body show all there is to see. Entries touch the same buffers every time, so what
-/// has to wait for an earlier time has to wait for the time before, which did so itself; and no life is
-/// longer than from one time into the next, where its buffer is written again.
+/// The number of repetitions of the body that an analysis has to look at. Entries touch the same buffers in
+/// each repetition. So an entry that must wait for an earlier repetition must wait for the previous one,
+/// which has itself waited for the one before it. And a lifetime reaches at most into the next repetition,
+/// where its buffer is written again.
 inline constexpr int steady_times = 2;
 
-/// Orders entries of different lanes: an entry waits for the last writer of all it touches, for the readers
-/// of all it overwrites, and, where it overwrites bytes that another buffer had before (`sharing[b]` lists
-/// the buffers that overlap buffer b), for all that touched that one. It waits for nothing that an earlier
-/// entry of its lane, or another of its waits, has waited for: without any one of the waits two entries would
-/// be in no order. The body's waits follow from its first times: see `steady_times`.
+/// Adds the waits between entries of different lanes. An entry waits for
+/// - the last writer of each buffer that it touches,
+/// - the readers of each buffer that it overwrites,
+/// - the writers and readers of each buffer that shares bytes with one that it overwrites.
+/// `sharing[b]` lists the buffers that overlap buffer b. An entry does not wait for an entry that an earlier
+/// entry of its lane, or another of its waits, has waited for. So no wait is redundant: without it two
+/// entries would have no order. The waits of the body follow from its first repetitions (`steady_times`).
 inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sharing) {
   constexpr std::size_t lanes = lane_count;
-  struct Latest {  // an entry of each lane, -1: none
+  struct Latest {  // a vector clock: the latest run in each lane, -1: none
     int of[lanes];
 
     Latest() {
@@ -355,14 +365,15 @@ inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sha
   };
   auto const written = std::make_unique<Latest[]>(sharing.size()),
              read = std::make_unique<Latest[]>(sharing.size());
-  Latest known[lanes];  // of each lane: what is done when its next entry begins
+  Latest known[lanes];  // for each lane: the runs that are done when its next entry begins
   auto& entries = schedule.entries;
   int const turns = static_cast<int>(schedule.turns(steady_times));
   auto const entry_of = [&](int turn) -> Entry& {
     return entries[static_cast<std::size_t>(schedule.turn(turn, steady_times).index)];
   };
-  auto const done = std::make_unique<Latest[]>(static_cast<std::size_t>(turns));  // when an entry is
-  for (int index = 0; index < turns; ++index) {                                   // of turns, not of entries
+  // For each run: the runs that are done once it is done. All indices here count runs, not entries.
+  auto const done = std::make_unique<Latest[]>(static_cast<std::size_t>(turns));
+  for (int index = 0; index < turns; ++index) {
     Entry& entry = entry_of(index);
     std::size_t const own = static_cast<std::size_t>(entry.lane);
     Latest needed;
@@ -376,7 +387,7 @@ inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sha
         needed.join(read[static_cast<std::size_t>(other)]);
       }
     });
-    // The latest first: what it has waited for needs no wait here.
+    // Take the latest one first: this entry need not wait for anything that it has waited for.
     while (true) {
       int latest = -1;
       for (std::size_t lane = 0; lane < lanes; ++lane)
@@ -402,10 +413,10 @@ inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sha
   }
 }
 
-/// A 64-bit FNV-1a hash of verbs, moves, units, micro-batches, lanes, items, operands and repetitions:
-/// ranks compare it before step 1, and rows with equal hashes run the same program. Waits are left out: they
-/// follow from these and from where the buffers lie, which is not the same on all ranks where some own flat
-/// groups.
+/// A 64-bit FNV-1a hash of verbs, moves, units, micro-batches, lanes, items, operands and repetitions. Ranks
+/// compare it before step 1, and result lines with equal hashes come from the same program. The hash leaves
+/// out waits: they also depend on the offsets of buffers, and offsets differ between ranks where ranks own
+/// flat groups.
 inline std::uint64_t hash_of(Schedule const& schedule) {
   std::uint64_t hash = 14695981039346656037ull;
   auto const mix = [&](std::int64_t value) {
@@ -434,8 +445,9 @@ inline std::uint64_t hash_of(Schedule const& schedule) {
   return hash;
 }
 
-/// One line for people and for tests: "backward_input h.3 micro 0", "reduce h.3+2 micro 0" of three flat
-/// groups; of a later segment "h.3 segment 1". `unit`: the name of the entry's unit, or of its first item's.
+/// The entry as one line of text, for people and for tests: "backward_input h.3 micro 0". An entry of three
+/// flat groups gives "reduce h.3+2 micro 0", and a later segment "h.3 segment 1". `unit` is the name of the
+/// entry's unit, or of the unit of its first item.
 inline std::string to_string(Entry const& entry, std::string_view unit) {
   std::string text(name_of(entry.verb));
   if (!unit.empty()) text.append(" ").append(unit);

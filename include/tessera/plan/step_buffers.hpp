@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The buffers of a program by what they are for: each is made when an entry first names it.
+// Makes the buffers of a program: first the persistent ones, then each other one when an entry first uses it.
 #pragma once
 
 #include <algorithm>
@@ -23,6 +23,7 @@ inline namespace v0 {
 
 namespace detail {
 
+/// Finds or makes the buffers of one program, by their purpose. Its functions return the index of a buffer.
 class StepBuffers {
  public:
   using Kind = BufferKind;
@@ -37,14 +38,15 @@ class StepBuffers {
   int weights(Flat of) { return program_.find(Kind::weights, of); }
   int gradient(Flat of) { return program_.find(plan_.table.gradient.kind, of); }
   int master(Flat of) { return program_.find(plan_.master_kind(of), of); }
-  /// All that the optimizer keeps.
+  /// The buffers of all optimizer states.
   List moments(Flat of) {
     List list(plan_.optimizer.size());
     for (std::size_t index = 0; index < list.size(); ++index)
       list[index] = program_.find(Kind::moment, of, static_cast<int>(index));
     return list;
   }
-  /// Room for values of a flat group that lie so; `pieces` ranks' each.
+  /// A buffer for this rank's part of a flat group under the placement `lies`. It holds the values of
+  /// `pieces` ranks, one after another. `block` elements share one value.
   int room(Kind kind, Flat of, int index, Copy copy, DType type, Placement const& lies, int pieces = 1,
            std::int64_t block = 1) {
     Range const range = plan_.held(lies.over, of);
@@ -58,12 +60,12 @@ class StepBuffers {
     buffer.bytes = buffer.bytes_of(range.size()) * pieces;
     return program_.add(buffer);
   }
-  /// A micro-batch's gradient of a flat group: where nothing is accumulated, the gradient itself.
+  /// The micro-batch gradient of a flat group. It is the gradient itself if nothing is accumulated.
   int micro_gradient(Flat of) {
     return room(Kind::micro_gradient, of, 0, {}, plan_.recipe.types.contribution, {});
   }
 
-  // ---- scalars, sums and what the step works on -----------------------------------------------------------
+  // ---- scalars, statistics, inputs and workspaces ---------------------------------------------------------
 
   int scalars() { return program_.find(Kind::scalars, -1); }
   int host_scalars() { return program_.find(Kind::scalars, -1, 0, on_host(Verb::brief)); }
@@ -72,9 +74,9 @@ class StepBuffers {
   int all_partials() { return program_.find(Kind::all_partials, -1); }
   int batch() { return program_.find(Kind::batch, -1); }
   int losses() { return program_.find(Kind::losses, -1); }
-  /// What the norms and updates of a tier work on, as their operations read it.
+  /// The address tables of the norms and updates that run in a tier.
   int rows(Tier tier) { return program_.find(Kind::rows, -1, tier != Tier::device); }
-  /// Each lane that computes has its own; 1: that of gradients.
+  /// Workspace 0 is for the compute lane, 1 for the lane of gradients.
   int workspace(int index = 0) { return program_.find(Kind::workspace, -1, index); }
 
   // ---- activations ----------------------------------------------------------------------------------------
@@ -90,14 +92,14 @@ class StepBuffers {
                          .range = {0, shape.elements()}});
   }
   int output(int unit) { return activation(Kind::output, unit, 0, plan_.unit(unit).output); }
-  /// An output that a recompute leaves for the next rebuilt unit.
+  /// An output that a recompute writes for the next rebuilt unit.
   int rebuilt_output(int unit) {
     return activation(Kind::output, unit, 0, plan_.unit(unit).output, false, {Verb::recompute, 0});
   }
   int output_gradient(int unit) {
     return activation(Kind::output_gradient, unit, 0, plan_.unit(unit).output);
   }
-  /// `dropped`: while forward runs, where the tensor is rebuilt later.
+  /// A saved tensor. If `dropped`, the buffer that forward uses for a tensor that is rebuilt later.
   int saved(int unit, int index, bool dropped) {
     ActivationSpec const& spec = plan_.unit(unit).saved[static_cast<std::size_t>(index)];
     return activation(Kind::saved, unit, index, spec.shape, spec.statistic,
@@ -110,21 +112,22 @@ class StepBuffers {
 
   // ---- gradients of borrowed parameters -------------------------------------------------------------------
 
-  /// Where the gradient of a borrowed parameter comes together, -1 of a frozen one: in the owner's gradient
-  /// itself when the formats agree, else in a buffer of the borrower whose backward runs first.
+  /// The buffer in which the gradient of a borrowed parameter is accumulated: the owner's micro-batch
+  /// gradient if the formats agree, otherwise a buffer of the borrower whose backward runs first. Returns -1
+  /// for a frozen parameter.
   int tied_sum(Borrow const& what) {
     if (!plan_.trains(what)) return -1;
     if (in_place()) return micro_gradient(plan_.flat_of(what.unit, what.parameter));
     auto const [unit, borrow] = first_backward_borrower(what);
     return unit < 0 ? -1 : tied(unit, borrow);
   }
-  /// Where a borrower leaves its gradient: the first one there, others in buffers of their own.
+  /// The buffer that a borrower writes its gradient to: `tied_sum` for the first one, its own for others.
   int tied_gradient(int unit, int borrow) {
     Borrow const& what = plan_.unit(unit).borrows[static_cast<std::size_t>(borrow)];
     if (!plan_.trains(what)) return -1;
     return first_backward_borrower(what) == std::pair(unit, borrow) ? tied_sum(what) : tied(unit, borrow);
   }
-  /// The first element of a tied gradient in its buffer.
+  /// The position of a tied gradient in its buffer, in elements.
   std::int64_t tied_begin(int buffer, Borrow const& what) const {
     bool const in_owner = program_.at(buffer).kind == Kind::micro_gradient;
     return in_owner ? plan_.layout(what.unit).parameters[static_cast<std::size_t>(what.parameter)].begin : 0;
@@ -134,7 +137,7 @@ class StepBuffers {
   }
 
  private:
-  /// The copy of scalars or partials on the host.
+  /// Names the copy of scalars or partials on the host.
   static constexpr Copy on_host(Verb by) { return {by, 0}; }
   static std::int64_t size(DType type) { return static_cast<std::int64_t>(size_of(type)); }
 
@@ -163,7 +166,7 @@ class StepBuffers {
   }
 
   void keep(int buffer) { program_.buffers[static_cast<std::size_t>(buffer)].persistent = true; }
-  /// Bytes that are no unit's, in elements of a type.
+  /// Adds a persistent buffer that belongs to no unit.
   void keep_bytes(Kind kind, DType type, std::int64_t bytes, Tier tier = Tier::device, int index = 0,
                   Copy copy = {}) {
     keep(program_.add({.kind = kind,
@@ -175,7 +178,7 @@ class StepBuffers {
                        .range = {0, bytes / size(type)}}));
   }
 
-  /// These come first and are the same in both programs, so they get the same offsets.
+  /// Adds the persistent buffers. They come first and agree in both programs, so they get the same offsets.
   void add_persistent() {
     DTypes const& types = plan_.recipe.types;
     PlacementTable const& rows = plan_.placement();
@@ -227,7 +230,7 @@ class StepBuffers {
       for (int const state : moments(of)) keep(copy_of(state, ++index));
     }
   }
-  /// Room on the host for what this rank writes of a buffer of state.
+  /// A host buffer for the part of a buffer of state that this rank writes to a checkpoint.
   int copy_of(int buffer, int index) {
     Buffer copy = program_.at(buffer);
     copy.kind = Kind::snapshot;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is fixed before step 1, as data: the numbers of a step, buffers, programs, and who holds which part.
+// Describes, as data, all that is fixed before step 1: the shape of a step, the programs with their buffers,
+// and the part of each state that a rank holds.
 #pragma once
 
 #include <algorithm>
@@ -31,18 +32,17 @@ struct StepShape {
   int accumulation = 1;
   int world = 1;
   int rank = 0;
-  int replicas = 1;  ///< rows of ranks that have a copy of all shards each; world is a multiple
-  std::int64_t bucket_bytes =
-      0;                    ///< contributions wait until so many bytes can travel together; 0: each unit
-  int recompute_every = 1;  ///< blocks rebuilt together under Recompute<Every>
-  int prefetch = 0;         ///< units that weights come ahead of use and sums travel behind it (overlap.hpp)
-  int channels = 1;         ///< 2: weights are gathered in a channel of their own, beside all else
-  int weight_lag = 0;       ///< units that gradients of weights run behind those of inputs (overlap.hpp)
-  std::int64_t workspace_bytes = 0;  ///< what the device's operations need (Context::workspace_bytes)
-  bool own_memory = false;           ///< the device's memory is not the host's: each rank has one of its own
+  int replicas = 1;  ///< rows of ranks, each with a copy of all shards; world is a multiple of it
+  std::int64_t bucket_bytes = 0;  ///< micro-batch gradients wait for a bucket of this size; 0: unit by unit
+  int recompute_every = 1;        ///< units rebuilt together under Recompute<Every>
+  int prefetch = 0;               ///< units by which weights come early and sums finish late (overlap.hpp)
+  int channels = 1;    ///< 2: weights are gathered in their own channel, concurrently with other collectives
+  int weight_lag = 0;  ///< units by which weight gradients run behind input gradients (overlap.hpp)
+  std::int64_t workspace_bytes = 0;  ///< scratch of the device's operations (Context::workspace_bytes)
+  bool own_memory = false;           ///< each rank has device memory that is separate from host memory
   CheckpointMemory checkpoints = CheckpointMemory::none;
 
-  /// In how many parts a sharded state is: the ranks of a row.
+  /// The number of shards of a sharded state: the ranks of a row.
   constexpr int shards() const { return world / replicas; }
   /// Samples of one optimizer step over all ranks: micro-batch x accumulation x world.
   constexpr std::int64_t global_batch() const { return batch * accumulation * world; }
@@ -53,38 +53,38 @@ struct Buffer {
   BufferKind kind{};
   Copy copy{};
   int unit = -1;
-  int flat = 0;  ///< of state: which of the unit's flat groups
+  int flat = 0;  ///< for state: the number of the unit's flat group
   int index = 0;
-  int slot = 0;  ///< of several that micro-batches take in turn
+  int slot = 0;  ///< distinguishes buffers that micro-batches use in turn
   std::int64_t bytes = 0;
   Tier tier = Tier::device;
-  bool persistent = false;  ///< lives from construction on; the others live between their first and last use
-  DType type = DType::f32;  ///< of the elements of `range`
-  Sharding over = Sharding::replicated;  ///< of state: what of its flat group it has room for
-  Range range{};                         ///< of state: which elements of it that is on this rank
-  std::int64_t block = 1;                ///< of optimizer state: how many elements share a value
-  int pieces = 1;            ///< how many ranks' values of that range lie in it, one after another
-  std::int64_t offset = -1;  ///< in its tier's arena; -1: never used
+  bool persistent = false;  ///< lives from construction on; others live from their first to their last use
+  DType type = DType::f32;  ///< the format of the elements
+  Sharding over = Sharding::replicated;  ///< for state: the distribution over ranks that its size fits
+  Range range{};                         ///< for state: the elements of this rank's part
+  std::int64_t block = 1;                ///< for optimizer state: the number of elements that share a value
+  int pieces = 1;            ///< the number of ranks whose values of `range` it holds, one after another
+  std::int64_t offset = -1;  ///< in the arena of its tier, in bytes; -1: never used
 
-  /// The bytes of some elements of the flat group.
+  /// The bytes that this number of elements of the flat group takes.
   constexpr std::int64_t bytes_of(std::int64_t elements) const {
     return elements / block * static_cast<std::int64_t>(size_of(type));
   }
-  /// Whether both can be one buffer: the same contents, bytes, format and memory.
+  /// Whether both can be one buffer: same elements, bytes, format and tier.
   constexpr bool fits(Buffer const& other) const {
     return bytes == other.bytes && tier == other.tier && type == other.type && over == other.over &&
            range == other.range && block == other.block && pieces == other.pieces;
   }
-  /// Where an element of the flat group begins, in bytes.
+  /// The position of an element of the flat group in the buffer, in bytes.
   constexpr std::int64_t at(std::int64_t element) const { return bytes_of(element - range.begin); }
 };
 
-/// A schedule with its buffers placed.
+/// A schedule with its buffers and their offsets.
 struct Program {
   Schedule schedule;
   std::vector<Buffer> buffers;
   std::array<std::int64_t, tier_count> persistent_bytes{};  ///< by Tier
-  std::array<std::int64_t, tier_count> arena_bytes{};       ///< by Tier: persistent and shared part together
+  std::array<std::int64_t, tier_count> arena_bytes{};  ///< by Tier: of persistent and other buffers together
 
   /// The index of a buffer, or -1.
   int find(BufferKind kind, Flat of, int index = 0, Copy copy = {}, int slot = 0) const {
@@ -99,11 +99,11 @@ struct Program {
     return -1;
   }
   Buffer const& at(int buffer) const { return buffers[static_cast<std::size_t>(buffer)]; }
-  /// The bytes that an entry carries from or works on in this rank.
+  /// The bytes that an entry carries from this rank, or works on here.
   std::int64_t bytes_of(Entry const& entry) const {
     std::int64_t bytes = 0;
     for (Item const& item : entry.items) {
-      if (item.taken() < 0) continue;  // what it receives
+      if (item.taken() < 0) continue;  // a receive
       Buffer const& source = at(item.taken());
       bytes += source.bytes_of(item.part.size()) *
                (entry.move == Move::copy || entry.verb == Verb::fold ? source.pieces : 1);
@@ -111,8 +111,8 @@ struct Program {
     return bytes;
   }
 
-  /// Returns the index of a buffer with the same contents, adding it if there is none. Throws Error(failed)
-  /// if there is one of other bytes, format or memory.
+  /// Returns the index of the buffer of this name (kind, flat group, index, copy, slot), and adds it if it is
+  /// new. Throws Error(failed) if the existing buffer has other elements, bytes, format or tier.
   int add(Buffer const& buffer) {
     int const found = find(buffer.kind, {buffer.unit, buffer.flat}, buffer.index, buffer.copy, buffer.slot);
     if (found >= 0 && !at(found).fits(buffer))
@@ -128,10 +128,10 @@ struct Program {
   }
 
  private:
-  std::vector<std::vector<int>> of_unit_;  // the buffers of unit - 1
+  std::vector<std::vector<int>> of_unit_;  // element u + 1: the buffers of unit u; 0: of no unit
 };
 
-/// What one rank reads from its file and writes to it, in bytes.
+/// The bytes that one rank reads from its file and writes to it.
 struct FileTraffic {
   std::int64_t read = 0, written = 0;
 
@@ -142,13 +142,13 @@ struct FileTraffic {
 struct StepPlan {
   std::vector<UnitSpec> units;
   std::vector<UnitLayout> layouts;
-  RecipeTable recipe;  ///< its placement is already that of `shape.world`
+  RecipeTable recipe;  ///< its placement is already adapted to `shape.world` (at_world)
   StepShape shape;
   StepTable table;                        ///< where each kind of state is during a step
-  std::vector<OptimizerState> optimizer;  ///< what it keeps of each trained parameter
+  std::vector<OptimizerState> optimizer;  ///< the states that it keeps of each trained parameter
   Program train;
   Program evaluate;
-  std::array<std::int64_t, tier_count> arena_bytes{};  ///< by Tier, for both programs
+  std::array<std::int64_t, tier_count> arena_bytes{};  ///< by Tier: enough for either program
 
   int units_count() const { return static_cast<int>(units.size()); }
   UnitLayout const& layout(int unit) const { return layouts[static_cast<std::size_t>(unit)]; }
@@ -157,7 +157,7 @@ struct StepPlan {
   Flat flat_of(int unit, int parameter) const {
     return {unit, layout(unit).flat_of[static_cast<std::size_t>(parameter)]};
   }
-  /// The flat groups of a unit; of all units, in order.
+  /// The flat groups of a unit, and the flat groups of all units in order.
   std::vector<Flat> flats(int unit) const {
     std::vector<Flat> list;
     for (int group = 0; group < static_cast<int>(layout(unit).flats.size()); ++group) {
@@ -172,7 +172,7 @@ struct StepPlan {
       for (Flat const of : flats(unit)) list.push_back(of);
     return list;
   }
-  /// Those that have gradients and optimizer state, in order.
+  /// The flat groups that have gradients and optimizer state, in order.
   std::vector<Flat> trainable() const {
     std::vector<Flat> list;
     for (Flat const of : flats())
@@ -184,7 +184,7 @@ struct StepPlan {
     return v0::pieces(layout(of.unit), of.group, range);
   }
   bool trains(Borrow const& what) const { return flat(flat_of(what.unit, what.parameter)).trainable; }
-  /// Whether a gradient of the unit's own or borrowed parameters is wanted.
+  /// Whether any of the unit's own or borrowed parameters needs a gradient.
   bool trains(int unit) const {
     for (FlatLayout const& own : layout(unit).flats)
       if (own.trainable) return true;
@@ -192,13 +192,13 @@ struct StepPlan {
       if (trains(borrow)) return true;
     return false;
   }
-  /// The first unit with a trainable parameter: where backward ends.
+  /// The first unit that needs a parameter gradient. Backward ends there.
   int lowest_trainable() const {
     int unit = 0;
     while (unit < units_count() && !trains(unit)) ++unit;
     return unit;
   }
-  /// Whether backward wants a tensor: not where it serves frozen parameters alone.
+  /// Whether backward needs a tensor. It does not need one that serves only frozen parameters.
   bool wanted(int unit, ActivationSpec const& kept) const {
     for (nn::Weight const of : kept.serves)
       if (trains(of.borrowed ? this->unit(unit).borrows[static_cast<std::size_t>(of.index)]
@@ -206,7 +206,7 @@ struct StepPlan {
         return true;
     return kept.serves.empty();
   }
-  /// The name of an entry's unit, or of its first item's; empty: it is of none.
+  /// The name of an entry's unit, or of its first item's unit; empty if there is none.
   std::string_view unit_name(Entry const& entry) const {
     int const of = entry.unit >= 0 || entry.items.empty() ? entry.unit : entry.items.front().of.unit;
     return of < 0 ? std::string_view() : std::string_view(unit(of).name);
@@ -215,9 +215,9 @@ struct StepPlan {
   bool is_root() const { return shape.rank == 0; }
 
   PlacementTable const& placement() const { return recipe.placement; }
-  /// The rank that has all of a flat group where it is owned.
+  /// The rank that owns a flat group under Sharding::owned.
   int owner(Flat of) const { return flat(of).number % placement().owners; }
-  /// What this rank holds of values that lie so over the ranks.
+  /// The elements of a flat group that this rank holds under a distribution over ranks.
   Range held(Sharding over, Flat of) const {
     FlatLayout const& all = flat(of);
     switch (over) {
@@ -232,24 +232,24 @@ struct StepPlan {
     }
     return {0, all.padded};
   }
-  /// The part of a flat group whose norm this rank takes: a shard, or all of what it owns.
+  /// The part of a flat group whose norm this rank takes: its shard, or all if it owns the group.
   Range normed(Flat of) const {
     return held(table.gradient.placement.over == Sharding::owned ? Sharding::owned : Sharding::sharded, of);
   }
-  /// The ranks whose norms of a flat group count, an equal part each: its owner, or those of the first row.
+  /// The ranks whose norms of a flat group count: its owner, or the ranks of the first row, with equal parts.
   comm::Peers norm_by(Flat of) const {
     if (table.gradient.placement.over == Sharding::owned) return {owner(of), 1, 1};
     return {0, 1, shape.shards()};
   }
   /// The ranks whose losses count.
   comm::Peers losses_by() const { return {0, 1, shape.world}; }
-  /// Whether the ranks have a part each of what a buffer of state holds.
+  /// Whether ranks hold different parts of the contents of a buffer of state.
   bool is_split(Buffer const& buffer) const { return buffer.over == Sharding::sharded && shape.shards() > 1; }
-  /// The first rank that has all of a buffer of state that is not split.
+  /// The first rank that has the full contents of a buffer of state. The buffer must not be split.
   int first_with(Buffer const& buffer) const {
     return buffer.over == Sharding::owned ? owner({buffer.unit, buffer.flat}) : 0;
   }
-  /// What this rank writes of a buffer of state where all ranks together write it once.
+  /// The part of a buffer of state that this rank writes in a save. All ranks together write the buffer once.
   Range written(Buffer const& buffer) const {
     if (is_split(buffer)) return shape.rank < shape.shards() ? buffer.range : Range{};
     if (buffer.over == Sharding::owned) return buffer.range;
@@ -257,7 +257,7 @@ struct StepPlan {
         round_up((buffer.range.size() + shape.world - 1) / shape.world, shard_alignment);
     return intersect(buffer.range, {shape.rank * share, (shape.rank + 1) * share});
   }
-  /// Where the norm partials of each trainable flat group lie in the share of every rank.
+  /// The position of each trainable flat group's norm partials in the statistics of a rank.
   std::vector<NormRange> norm_ranges() const {
     std::vector<Flat> const flats = trainable();
     std::vector<NormRange> ranges(flats.size());
@@ -270,22 +270,22 @@ struct StepPlan {
     }
     return ranges;
   }
-  /// The norm partials of one rank's share.
+  /// The number of norm partials in the statistics of a rank.
   std::int64_t norm_blocks() const {
     std::vector<NormRange> const ranges = norm_ranges();
     return ranges.empty() ? 0 : ranges.back().offset + ranges.back().blocks;
   }
-  /// The part that this rank updates.
+  /// The part of a flat group that this rank updates.
   Range updated(Flat of) const { return held(table.working_master.placement.over, of); }
-  /// Where the weights of a flat group are in full: frozen ones have no master.
+  /// The kind of the buffer with a flat group's master weights. A frozen group has only weights.
   BufferKind master_kind(Flat of) const {
     return flat(of).trainable ? table.master.kind : table.weights.kind;
   }
-  /// Of this rank's file.
+  /// The size of this rank's file.
   std::int64_t file_bytes() const {
     return round_up(arena_bytes[static_cast<std::size_t>(Tier::nvme)], disk_block);
   }
-  /// Of one step. Disks move whole blocks.
+  /// The file traffic of one step. Disks transfer whole blocks.
   FileTraffic file_traffic() const {
     FileTraffic sum;
     Schedule const& schedule = train.schedule;
@@ -300,8 +300,9 @@ struct StepPlan {
   }
 };
 
-/// Looks at every entry of a training step after it has run: `buffers` holds the address of each buffer of
-/// `plan.train`, null where a buffer is never used. For comparisons and tests; it must change nothing.
+/// A function that is called after each entry of a training step has run. `buffers` has the address of each
+/// buffer of `plan.train`; it is null for a buffer that is never used. The function is for comparisons and
+/// tests, and must change nothing.
 using StepObserver =
     std::function<void(StepPlan const& plan, Entry const& entry, std::span<std::byte* const> buffers)>;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The step's own placement table. The recipe's table says where state rests; this one says where each kind of
-// state is while a step runs, and in which buffer. The generator, the store and the listing read it; nobody
-// derives it again.
+// Makes the step's placement table. The recipe's table says where state rests between steps; this table says
+// where each kind of state is while a step runs, and in which buffer. The generator, the store and the
+// listing read it instead of deriving it again.
 #pragma once
 
 #include <string_view>
@@ -15,7 +15,7 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Where one kind of state is: over the ranks, in which memory, in which format and which buffer.
+/// The place of one kind of state: its distribution over ranks, tier, format and buffer.
 struct StepRow {
   BufferKind kind{};
   Placement placement{};
@@ -27,33 +27,33 @@ struct StepRow {
   friend constexpr bool operator==(StepRow const&, StepRow const&) = default;
 };
 
-/// Rows in the order of a step. A row whose placement and kind equal those of an earlier row is the same
-/// buffer.
+/// One row for each kind of state, in the order of a step. Rows with equal kind and copy are the same buffer
+/// (StepRow::same_buffer).
 struct StepTable {
   StepRow weights{};           ///< between steps
-  StepRow gathered_weights{};  ///< as units read them: whole, on the device
-  StepRow micro_gradient{};    ///< of one micro-batch, as units leave it on each rank
-  StepRow sum{};               ///< of the micro-batches so far
-  StepRow gradient{};          ///< of the step, complete
+  StepRow gathered_weights{};  ///< full weights on the device, as units read them
+  StepRow micro_gradient{};    ///< of one micro-batch, as units write it on each rank
+  StepRow sum{};               ///< the sum of the micro-batches so far
+  StepRow gradient{};          ///< the complete gradient of the step
   StepRow master{};            ///< the weights that the optimizer updates, between steps
-  StepRow moments{};  ///< what the optimizer keeps, between steps; each state has a format of its own
-  StepRow working_gradient{};  ///< where the optimizer works, as the next two
+  StepRow moments{};           ///< optimizer states, between steps; each state has its own format
+  StepRow working_gradient{};  ///< where the optimizer works, like the next two rows
   StepRow working_master{};
   StepRow working_moments{};
-  StepRow updated_weights{};  ///< as the optimizer leaves them, in the format of the weights
-  bool accumulates =
-      false;  ///< gradients add up in a buffer of their own; else the micro-batch's is the gradient
-  bool norm_in_fold =
-      false;  ///< gradients are complete on the host after the last sum, which takes their norm too
+  StepRow updated_weights{};  ///< as the optimizer writes them, in the format of the weights
+  /// Gradients accumulate in a buffer of their own. Otherwise the micro-batch gradient is the gradient.
+  bool accumulates = false;
+  /// The last fold completes gradients on the host, and takes their norms too.
+  bool norm_in_fold = false;
 
-  /// The optimizer updates the weights themselves: same format, same place.
+  /// The optimizer updates the weights themselves: master weights have the same format and place.
   constexpr bool weights_are_master() const { return master.kind == weights.kind; }
-  /// The optimizer works on what rests, and no other memory keeps what it leaves.
+  /// The optimizer updates state where it rests, and writes the weights in the tier that keeps them.
   constexpr bool updates_in_place() const {
     return working_gradient.same_buffer(gradient) && working_master.same_buffer(master) &&
            working_moments.same_buffer(moments) && updated_weights.placement.tier == weights.placement.tier;
   }
-  /// The optimizer works away from the device.
+  /// The optimizer does not work on the device.
   constexpr bool optimizer_is_apart() const { return working_master.placement.tier != Tier::device; }
 };
 
@@ -73,7 +73,7 @@ constexpr void visit_rows(StepTable const& table, F&& f) {
   f("updated weights", table.updated_weights);
 }
 
-/// The table of a recipe whose placement is that of `world` ranks (at_world).
+/// The table of a recipe. `recipe.placement` must already be adapted to `world` ranks (at_world).
 constexpr StepTable step_table(RecipeTable const& recipe, int world, int accumulation) {
   using Kind = BufferKind;
   PlacementTable const& rest = recipe.placement;
@@ -92,13 +92,13 @@ constexpr StepTable step_table(RecipeTable const& recipe, int world, int accumul
                       rest.gradients.tier != Tier::device || (mixed && world > 1 && folds);
   Kind const kind = table.accumulates ? Kind::gradient : Kind::micro_gradient;
   DType const type = table.accumulates ? types.accumulator : types.contribution;
-  // Sums that may have any order and find room on every rank are each rank's own; ranks meet after the last
-  // micro-batch. Ordered sums meet in shards.
+  // For a replicated gradient with sums of any order, each rank sums its own micro-batches, and ranks reduce
+  // after the last one. Ordered sums are reduced to shards in each micro-batch.
   Placement sum = rest.gradients;
   if (sum.over == Sharding::replicated && world > 1)
     sum.over = recipe.reduction == ReductionKind::ordered ? Sharding::sharded : Sharding::partial;
   table.sum = {kind, sum, type};
-  // Where each rank has room for the whole gradient and the optimizer wants less, only that is made complete.
+  // If the gradient is replicated and the optimizer needs only a part of it, only that part is reduced.
   bool const part = rest.gradients.over == Sharding::replicated && rest.moments.over != Sharding::replicated;
   table.gradient = {kind, {part ? Sharding::sharded : rest.gradients.over, rest.gradients.tier}, type};
   table.norm_in_fold = rest.gradients.tier != Tier::device && sum.over != Sharding::partial;
@@ -106,7 +106,7 @@ constexpr StepTable step_table(RecipeTable const& recipe, int world, int accumul
   bool const separate = has_separate_master(recipe);
   table.master = separate ? StepRow{Kind::master, rest.master, types.master} : table.weights;
   table.moments = {Kind::moment, rest.moments, types.master};
-  // An update runs where the moments rest, on the host where that is a disk.
+  // An update runs where the moments rest, or on the host if that is a disk.
   Placement const working{rest.moments.over, worked_on(rest.moments.tier)};
   auto const brought = [&](StepRow const& row) constexpr {
     bool const there = row.placement.tier == working.tier && holds(row.placement.over, working.over);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What engines can run of what is legal.
+// Checks whether the engines of this build can run a legal recipe.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,7 @@ inline namespace v0 {
 
 namespace detail {
 
-/// Nothing where an engine can run it.
+/// Returns the reason why no engine can run a recipe, or an empty string.
 inline std::string unsupported_by_engines(RecipeTable const& recipe) {
   DTypes const& types = recipe.types;
   SlotNames const& names = recipe.names;
@@ -47,14 +47,14 @@ inline std::string unsupported_by_engines(RecipeTable const& recipe) {
 
 }  // namespace detail
 
-/// Why no engine can run a legal recipe, with the way out; nothing when one can.
+/// Returns why no engine can run a legal recipe, with the way out, or nullopt if one can.
 inline std::optional<std::string> unsupported_reason(RecipeTable const& recipe) {
   std::string reason = detail::unsupported_by_engines(recipe);
   if (reason.empty()) return std::nullopt;
   return reason;
 }
 
-/// Throws Error(unsupported) with the reason.
+/// Throws Error(unsupported) with the reason if no engine can run the recipe.
 inline void check_supported(RecipeTable const& recipe) {
   std::string const reason = detail::unsupported_by_engines(recipe);
   if (!reason.empty()) throw Error(ErrorKind::unsupported, reason);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// In which order a step computes: forward, what is rebuilt, backward, unit by unit and segment by segment.
+// Lists the computations of a micro-batch in order: forward, recomputation and backward, unit by unit and
+// segment by segment.
 #pragma once
 
 #include <algorithm>
@@ -18,23 +19,23 @@ inline namespace v0 {
 
 namespace detail {
 
-/// One compute entry to be.
+/// One computation. It becomes one compute entry.
 struct Work {
   Verb verb{};
   int unit = 0;
   int segment = 0;
   bool reads_weights = false;
 
-  /// The unit's contribution: the first segment's gradients are the last ones.
+  /// Whether this work completes the unit's micro-batch gradient. Backward reaches the first segment last.
   bool completes() const { return verb == Verb::backward_weight && segment == 0; }
 };
 
-/// What a micro-batch computes, and what of it is dropped in forward and rebuilt.
+/// Decides which computations a micro-batch has, and which tensors forward drops and backward rebuilds.
 class WorkOrder {
  public:
   WorkOrder(StepPlan const& plan, bool training) : plan_(plan), training_(training) {}
 
-  /// Backward ends there, and nothing below it is kept.
+  /// The unit in which backward ends. Units below it keep nothing.
   int lowest() const { return lowest_; }
   bool rebuilt(int unit) const {
     switch (plan_.recipe.recompute) {
@@ -51,7 +52,7 @@ class WorkOrder {
     if (!training_ || unit < lowest_ || rebuilt(unit)) return true;
     return plan_.recipe.recompute == RecomputeKind::gelu && plan_.unit(unit).saved[saved].cheap;
   }
-  /// The first of the units that are rebuilt together with `unit`: up to `recompute_every`.
+  /// The first of the units that are rebuilt together with `unit`; at most `recompute_every` are.
   int rebuilt_from(int unit) const {
     int first = unit;
     while (first > 0 && rebuilt(first - 1)) --first;
@@ -63,8 +64,8 @@ class WorkOrder {
            rebuilt_from(unit + 1) != rebuilt_from(unit);
   }
 
-  /// Segments run in order forward, and the other way round backward. The weights of a unit stay from its
-  /// first to its last.
+  /// The computations of a micro-batch. Forward runs segments in order, backward in reverse. A unit's weights
+  /// stay gathered from its first to its last segment.
   std::vector<Work> works() const {
     std::vector<Work> works;
     auto const add = [&](Verb verb, int unit, int segment, bool reads) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The only owner of model state: weights, gradients, optimizer. It knows where each lies; nobody else asks.
+// Provides ParameterStore, the only owner of model state: weights, gradients and optimizer state. No other
+// code needs to know where state is.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +37,8 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The way of a move between ranks: among all, or those of this one's row or column, in its lane's channel.
+/// Returns the communicator of a move between ranks: all ranks, or this rank's row or column, on the channel
+/// of the entry's lane. Throws Error(unsupported) for a group that no engine runs.
 inline comm::Peers way_of(Entry const& entry, StepShape const& shape, comm::Transport& transport) {
   int const shards = shape.shards(), rank = shape.rank, channel = entry.lane == Lane::gathering;
   switch (entry.group) {
@@ -54,9 +56,9 @@ inline comm::Peers way_of(Entry const& entry, StepShape const& shape, comm::Tran
   throw Error(ErrorKind::unsupported, "a schedule has a group of ranks that no engine runs");
 }
 
-/// Carries out the entries that move or change state: an entry says what happens, its buffers say where.
-/// What a step calls only enqueues (collectives and disks block on the CPU) and allocates nothing. Host tasks
-/// refer to it: it stays where it is.
+/// Runs the entries that move or change state. An entry says what happens, and its buffers say where. The
+/// functions that a step calls only enqueue work (on the CPU, collectives and files block), and allocate
+/// nothing. A store must not move, since host tasks refer to it.
 template <class Place, class T>
 class ParameterStore {
  public:
@@ -90,21 +92,21 @@ class ParameterStore {
   ParameterStore(ParameterStore const&) = delete;
   ParameterStore& operator=(ParameterStore const&) = delete;
 
-  /// A copy of the scalars; waits as `settle` does.
+  /// Returns a copy of the scalars. Waits as `settle` does.
   StepState state() {
     settle();
     StepState copy;
     std::memcpy(&copy, context_.host_view(state_address(), sizeof copy), sizeof copy);
     return copy;
   }
-  /// Where they are: memory of the place.
+  /// The address of the scalars, in memory of the place.
   StepState* state_address() const { return reinterpret_cast<StepState*>(state_bytes(Kind::scalars)); }
 
-  /// Carries out one entry of a program of the plan for a micro-batch, on the lane that the context is in.
+  /// Runs one entry of a program of the plan for a micro-batch, on the current lane of the context.
   void run(Program const& program, Entry const& entry, int micro_batch) {
     bool const first = micro_batch == 0;
     if (entry.verb == Verb::decide) {
-      context_.await_copies();  // no update before; all come after this
+      context_.await_copies();  // all updates come after this entry
       return ops::finish_step(context_, shares_, state_address(), rule_);
     }
     bool const on_device = entry.lane != Lane::disk && entry.lane != Lane::host;
@@ -115,24 +117,24 @@ class ParameterStore {
     context_.host_task(cost_of(program, entry), &ParameterStore::run_on_host, &host_work_[2 * index + first]);
   }
 
-  /// Where one micro-batch leaves its loss sum and token count: memory of the place.
+  /// The address of a micro-batch's loss sum and token count, in memory of the place.
   LossSum* loss_slot(int micro_batch) const { return share().losses(0) + micro_batch; }
-  /// Before a step: fixes its scalars; no value is known to be bad yet.
+  /// Begins a step: sets its scalars, and forgets the last note of a non-finite value.
   void begin_step(double learning_rate) {
     ops::begin_step(context_, state_address(), share().bad(0), rule_, learning_rate);
   }
 
   // ---- outside steps --------------------------------------------------------------------------------------
 
-  /// Waits for what steps left under way; throws PeerLost when another rank keeps it from ending. On the CPU
-  /// every step ends complete.
+  /// Waits until all enqueued steps have ended. Throws PeerLost if another rank keeps them from ending. On
+  /// the CPU, steps have ended when their calls return.
   void settle() {
     transport_.await([this] { return context_.finished(); }, "the end of its steps");
   }
 
-  /// Sets all weights this rank holds (and its master weights) from a source; moments and scale start anew.
-  /// Local: no rank waits for another. `seed`, or null: the source's are the model's initial values by it,
-  /// which a place may form where they lie.
+  /// Sets all weights of this rank, and its master weights, from a source. Leaves moments and scalars as they
+  /// are. Local: no rank waits for another. A `seed` that is not null means that the source returns the
+  /// model's initial values for that seed; a place may then compute them in its own memory.
   void fill(ParameterSource const& source, std::uint64_t const* seed = nullptr) {
     for (Flat const of : plan_.flats()) {
       Buffer const& weights = state(Kind::weights, of);
@@ -149,10 +151,10 @@ class ParameterStore {
              reinterpret_cast<S*>(staged_master));
       if (!weights_are) memory_.unstage(context_, weights, staged_weights);
       if (!master_is) memory_.unstage(context_, master, staged_master);
-      transport_.heartbeat();  // a slow disk is no dead rank
+      transport_.heartbeat();  // a slow disk must not look like a lost rank
     }
   }
-  /// What the optimizer keeps starts anew.
+  /// Zeroes the optimizer's states.
   void clear_moments() {
     for (Buffer const& buffer : plan_.train.buffers)
       if (buffer.kind == Kind::moment) {
@@ -162,9 +164,9 @@ class ParameterStore {
   }
 
   /// Passes every parameter's logical values to `sink` on rank 0, in consecutive pieces and sorted by name.
-  /// The values are the master weights; a frozen parameter's are the weights themselves. All ranks must call
-  /// it; the sinks of the other ranks are not called. Waits for all enqueued work. Uses SaveStaging::summed
-  /// bytes of host memory outside the arenas.
+  /// The values are the master weights, or the weights of a frozen parameter. All ranks must call it; only
+  /// rank 0 calls its sink. Waits for all enqueued work. Uses SaveStaging::summed bytes of host memory
+  /// outside the arenas.
   void collect_pieces(ParameterSink const& sink) {
     settle();
     struct Named {
@@ -205,11 +207,11 @@ class ParameterStore {
     }
   }
 
-  /// Same as collect_pieces, but passes whole parameters.
+  /// Does the same as collect_pieces, but passes whole parameters.
   void collect(ParameterSink const& sink) { collect_pieces(whole_parameters(sink)); }
 
-  /// "h.3.mlp.c_fc.weight": the parameter that holds an element of a trainable flat group, by its number
-  /// among them, or the name of the group's unit.
+  /// The name of the parameter that holds an element of a trainable flat group ("h.3.mlp.c_fc.weight"), or of
+  /// the group's unit if the element is padding. `normed` is FlatLayout::normed.
   std::string name_at(std::int64_t normed, std::int64_t element) const {
     for (Flat const of : plan_.trainable()) {
       if (plan_.flat(of).normed != normed) continue;
@@ -227,18 +229,18 @@ class ParameterStore {
     return elements * static_cast<std::int64_t>(sizeof(U));
   }
 
-  // Where things are.
+  // Addresses.
 
   Buffer const& state(Kind kind, Flat of) const { return plan_.train.at(plan_.train.find(kind, of)); }
   std::byte* state_bytes(Kind kind, Flat of = {}) const { return memory_.train(plan_.train.find(kind, of)); }
-  /// This rank's partials as a world of one: the buffer of a list, or where they rest.
+  /// This rank's own statistics in a buffer. They have the form of a world of one rank.
   StepShares share(int buffer) const {
     StepShares own = shares_;
     own.first = memory_.train(buffer);
     return own;
   }
   StepShares share() const { return share(plan_.train.find(Kind::partials, -1)); }
-  /// The values of a part of a flat group in a training buffer.
+  /// The address of a part of a flat group in a training buffer.
   std::byte* at(int buffer, Range part) const {
     return memory_.train(buffer) + plan_.train.at(buffer).at(part.begin);
   }
@@ -247,8 +249,8 @@ class ParameterStore {
     return reinterpret_cast<U*>(at(buffer, part));
   }
 
-  /// Returns on rank 0 the elements of a buffer that rank `from` holds, in `room` if they have to be copied.
-  /// Only these two ranks take part.
+  /// Returns on rank 0 the elements of a buffer that rank `from` holds. Uses `room` if they have to be
+  /// copied. Only these two ranks take part.
   std::byte const* brought(Buffer const& buffer, Range now, int from, std::byte* room) {
     if (plan_.shape.rank != from && !plan_.is_root()) return nullptr;
     std::int64_t const bytes = buffer.bytes_of(now.size());
@@ -263,7 +265,7 @@ class ParameterStore {
     if (!plan_.is_root()) transport_.send(0, own, bytes, by);
     return own;
   }
-  /// Converts values to fp32 in `room`; fp32 values are returned in place.
+  /// Converts values to fp32 in `room`. Returns fp32 values in place.
   template <class U>
   static float const* as_float(U const* stored, std::size_t count, float* room) {
     if constexpr (std::is_same_v<U, float>) {
@@ -323,20 +325,20 @@ class ParameterStore {
         throw Error(ErrorKind::unsupported, "a schedule crosses stages of a pipeline, which no engine runs");
     }
   }
-  /// State begins and ends at multiples of 64 elements: 4 bytes at a time whatever its format.
+  /// Copies 4 bytes at a time in every format, since state begins and ends at multiples of 64 elements.
   void copy(std::byte const* from, std::byte* to, std::int64_t bytes) {
     Shape const shape{bytes / 4};
     ops::copy(context_, Tensor<float const, Place>{reinterpret_cast<float const*>(from), shape},
               Tensor<float, Place>{reinterpret_cast<float*>(to), shape});
   }
 
-  // Work, on the context of the place where its values lie.
+  // Work on state, with the context of the place that holds the values.
 
   struct HostWork {
     ParameterStore* store;
     Program const* program;
     Entry const* entry;
-    bool first;  // of the micro-batches
+    bool first;  // in the first micro-batch
   };
   static void run_on_host(Context<Cpu>& host, void* data) {
     HostWork const& task = *static_cast<HostWork const*>(data);
@@ -345,8 +347,9 @@ class ParameterStore {
     else
       task.store->work(host, *task.entry, task.first);
   }
-  /// What the host is about to do: AdamW reads gradient, master weights and moments, and writes the last
-  /// three and the weights; the others read about what they are given.
+  /// The cost of an entry that runs on the host. AdamW reads gradient, master weights and two moments, and
+  /// writes master weights, moments and, if they are separate, weights. Other entries count the bytes of
+  /// their input.
   Operation cost_of(Program const& program, Entry const& entry) const {
     if (entry.lane == Lane::disk) {
       bool const reads = has_addresses(program.at(entry.at(Role::target)).tier);
@@ -370,8 +373,8 @@ class ParameterStore {
                                             ", which no store does"});
   }
 
-  /// Adds what arrived, in rank order, to the gradient: acc = c_0, acc = acc + c_m. The last fold on the host
-  /// takes the norm too.
+  /// Accumulates the received micro-batch gradients in rank order: acc = c_0, acc = acc + c_m. The last fold
+  /// on the host also takes the norm.
   template <class P>
   void fold(Context<P>& context, Entry const& entry, bool first) {
     Item const& item = entry.items.front();
@@ -389,7 +392,7 @@ class ParameterStore {
   void norm(Context<P>& context, Entry const& entry) {
     ops::norm_partials<G, float>(context, norms_[index_of(entry)]);
   }
-  /// AdamW by gradients of G.
+  /// Runs AdamW on gradients in format G.
   template <class G, class P>
   void update(Context<P>& context, Entry const& entry) {
     std::int64_t const* const skip = &scalars_of(entry)->skipped;
@@ -411,12 +414,13 @@ class ParameterStore {
   float* partials_of(Item const& item, int found) const {
     return share(found).partials(0) + norm_offset_[number_of(item)];
   }
-  /// Where the first value of an item that is not finite is noted.
+  /// Says where the first non-finite value of an item is noted.
   ops::BadNote note_of(Item const& item, int found) const {
     return {share(found).bad(0), static_cast<std::int64_t>(number_of(item)), item.part.begin};
   }
 
-  // The rows of norms and updates. Addresses are fixed, so they are written once.
+  // The rows of norms and updates are the argument tables of their operations. Addresses are fixed, so the
+  // rows are written once.
 
   void place_rows() {
     auto const& entries = plan_.train.schedule.entries;
@@ -456,7 +460,8 @@ class ParameterStore {
                         note_of(item, found)});
     return rows;
   }
-  /// A flat group has weights with decay and weights without; the elements that pad it are zero and stay so.
+  /// Makes a row for the decayed and a row for the undecayed elements of each item. The elements that pad a
+  /// flat group are zero and stay zero.
   std::vector<ops::UpdateRow> update_rows(Entry const& entry) const {
     std::vector<ops::UpdateRow> rows;
     for (Item const& item : entry.items) {
@@ -475,8 +480,8 @@ class ParameterStore {
     return rows;
   }
 
-  /// Whether the place itself formed a buffer's initial values, in its own memory. What pads a new arena is
-  /// zero.
+  /// Lets the place compute the initial values of a buffer in its own memory. Returns false if the host has
+  /// to do it. Skips padding, which is zero in a new arena.
   template <class U>
   bool form_there(std::uint64_t seed, Flat of, Kind kind) {
     Buffer const& buffer = state(kind, of);
@@ -491,7 +496,8 @@ class ParameterStore {
     return true;
   }
 
-  /// Fills the parts of a flat group that this rank keeps as weights and as master weights; null: not these.
+  /// Fills the parts of a flat group that this rank keeps as weights and as master weights. Skips the weights
+  /// whose pointer is null.
   void form(ParameterSource const& source, Flat of, Range kept, T* weights, Range updated, S* master) {
     constexpr std::int64_t chunk = 16384;
     std::exception_ptr thrown;
@@ -524,11 +530,11 @@ class ParameterStore {
   Context<Place>& context_;
   comm::Transport& transport_;
   StepRule const& rule_;
-  StepShares shares_;  // of all ranks
+  StepShares shares_;  // the statistics of all ranks
   std::vector<std::int64_t> norm_offset_;
-  std::vector<ops::Rows<ops::NormRow>> norms_;  // of each training entry, as the next
+  std::vector<ops::Rows<ops::NormRow>> norms_;  // by training entry, like updates_
   std::vector<ops::Rows<ops::UpdateRow>> updates_;
-  std::unique_ptr<HostWork[]> host_work_;  // of each entry: later, and in the first micro-batch
+  std::unique_ptr<HostWork[]> host_work_;  // two per entry: for later micro-batches, for the first one
 };
 
 }  // namespace v0

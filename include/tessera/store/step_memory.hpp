@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the bytes of one rank are: an arena for each tier that has addresses, a file for what has none.
+// Provides the memory of one rank: an arena for each tier that has addresses, and a file for the tier that
+// has none.
 #pragma once
 
 #include <array>
@@ -22,11 +23,11 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The arenas of one rank, its file, and the addresses of every buffer of a plan.
+/// The arenas of one rank, its file, and the addresses of all buffers of a plan.
 template <class Place>
 class StepMemory {
  public:
-  /// `file` has room for what the plan keeps in a file; null where it keeps nothing there.
+  /// `file` must hold the bytes that the plan keeps in a file; null if there are none.
   explicit StepMemory(StepPlan const& plan, std::unique_ptr<StateFile> file = nullptr)
       : device_(plan.arena_bytes[static_cast<std::size_t>(Tier::device)]),
         host_(plan.arena_bytes[static_cast<std::size_t>(Tier::host)]),
@@ -36,27 +37,27 @@ class StepMemory {
         evaluate_(plan.evaluate.buffers.size()) {
     hand_out(plan);
   }
-  /// The same addresses without memory, for what only records a plan's step; no buffer may be touched.
+  /// Reserves the same addresses without memory, to record a plan's step. No buffer may be touched.
   static StepMemory without_memory(StepPlan const& plan) { return {plan, NoMemory()}; }
 
-  /// The addresses of all buffers of a program of the plan; null where a buffer is never used, or in the
-  /// file.
+  /// The addresses of all buffers of a program of the plan. An address is null if the buffer is never used or
+  /// is in the file.
   std::span<std::byte* const> of(Program const& program) const {
     return &program == evaluate_program_ ? evaluate_ : train_;
   }
   std::byte* train(int buffer) const {
     return buffer < 0 ? nullptr : train_[static_cast<std::size_t>(buffer)];
   }
-  /// Null where the plan keeps nothing in a file.
+  /// Null if the plan keeps nothing in a file.
   StateFile const* file() const { return file_.get(); }
 
-  /// The highest byte that was handed out, by tier; of the file, that was read or written.
+  /// The end of the highest part of a tier that was handed out, or of the file that was read or written.
   std::int64_t high_water(Tier tier) const {
     if (!has_addresses(tier)) return file_ ? file_->high_water() : 0;
     return tier == Tier::device ? device_.high_water() : host_.high_water();
   }
 
-  /// Carries out an entry between the file and memory: returns when its bytes are there.
+  /// Runs a copy between the file and memory. Returns when the bytes have arrived.
   void transfer(Program const& program, Entry const& entry) const {
     Item const& item = entry.items.front();
     int const from = item.at(Role::source), to = item.at(Role::target);
@@ -72,8 +73,8 @@ class StepMemory {
 
   // ---- outside steps, for buffers that persist ------------------------------------------------------------
 
-  /// Host memory in which the bytes of a buffer are formed, until `unstage` puts them there. `spare` becomes
-  /// it where the buffer has no address.
+  /// Returns host memory in which the caller prepares the bytes of a buffer; `unstage` writes them to the
+  /// buffer. `spare` becomes that memory if the buffer has no address.
   std::byte* stage(Context<Place>& context, Buffer const& buffer, HostArena& spare) const {
     if (has_addresses(buffer.tier)) return context.stage(address(buffer), size(buffer));
     spare = HostArena(buffer.bytes);
@@ -85,15 +86,17 @@ class StepMemory {
     else if (buffer.bytes > 0)
       file_->write(buffer.offset, staged, round_up(buffer.bytes, disk_block));
   }
-  /// The bytes of a buffer as the host reads them, after everything enqueued; valid until the next such call.
+  /// Returns the bytes of a buffer in memory that the host can read. Waits for all enqueued work. Valid until
+  /// the next such call. `spare` becomes that memory if the buffer has no address.
   std::byte const* view(Context<Place>& context, Buffer const& buffer, HostArena& spare) const {
     if (has_addresses(buffer.tier)) return context.host_view(address(buffer), size(buffer));
     spare = HostArena(buffer.bytes);
     if (buffer.bytes > 0) file_->read(buffer.offset, spare.base(), round_up(buffer.bytes, disk_block));
     return spare.base();
   }
-  /// The same of a part of a buffer that begins and ends at a multiple of shard_alignment. `room` holds it,
-  /// begins at a multiple of disk_block, and becomes the memory where the host does not reach the buffer's.
+  /// The following three do the same for a part of a buffer that begins and ends at a multiple of
+  /// shard_alignment. `room` must begin at a multiple of disk_block, and hold the part rounded up to such a
+  /// multiple. They use it if the host cannot address the buffer.
   std::byte const* view(Context<Place>& context, Buffer const& buffer, Range part, std::byte* room) const {
     std::int64_t const bytes = buffer.bytes_of(part.size());
     if (has_addresses(buffer.tier))
@@ -116,7 +119,7 @@ class StepMemory {
     else
       file_->write(buffer.offset + buffer.at(part.begin), staged, round_up(bytes, disk_block));
   }
-  /// Begins to copy what a snapshot holds of a buffer; from a file it is there when this returns.
+  /// Starts to copy a snapshot's part of a buffer. A copy from a file has ended when this returns.
   void copy(Context<Place>& context, Buffer const& from, Buffer const& snapshot) const {
     if (snapshot.bytes == 0) return;
     std::int64_t const begin = from.at(snapshot.range.begin);
@@ -164,7 +167,7 @@ class StepMemory {
 
   DeviceArena<Place> device_;
   OffloadArena<Place> host_;
-  std::array<Arena<AddressSpace>, 2> addresses_;  // instead of both, where nothing is touched
+  std::array<Arena<AddressSpace>, 2> addresses_;  // in place of both arenas, in without_memory
   std::unique_ptr<StateFile> file_;
   Program const* evaluate_program_;
   std::vector<std::byte*> train_, evaluate_;

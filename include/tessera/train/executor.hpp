@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a program: binds each compute entry's buffers to a Pass once, then takes the entries in turn.
+// Runs a program: binds the buffers of each compute entry to a Pass once, then runs the entries in order.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,8 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Executes one program (train or evaluate) of a plan, entry by entry in list order: lanes and waits are the
-/// context's to keep, and a device whose work is done when a call returns needs neither.
+/// Runs one program (train or evaluate) of a plan, entry by entry in list order. The context implements lanes
+/// and waits. A place whose calls return when their work is done needs neither.
 template <class Place, class T>
 class Executor {
  public:
@@ -41,8 +41,8 @@ class Executor {
         bind(passes_[index], entry);
   }
 
-  /// Enqueues the whole program, each entry on its lane after those it waits for. Throws what a collective
-  /// throws.
+  /// Enqueues the whole program, each entry on its lane and after the entries it waits for. Passes on the
+  /// errors of collectives.
   void run(Context<Place>& context, Store& store, comm::Transport& transport,
            StepObserver const& observer = {}) {
     struct OffStream {
@@ -71,7 +71,7 @@ class Executor {
   U* pointer(int buffer) const {
     return reinterpret_cast<U*>(address(buffer));
   }
-  /// An observer sees the entry as it has run.
+  /// Shows an observer the entry with the micro-batch of its turn.
   void show(Turn const& turn, StepObserver const& observer) const {
     Entry entry = turn.entry;
     entry.micro_batch = turn.micro_batch;
@@ -85,7 +85,7 @@ class Executor {
   Shape shape_of(Borrow const& what) const {
     return plan_.unit(what.unit).parameters[static_cast<std::size_t>(what.parameter)].in_memory();
   }
-  /// A parameter, or its gradient, in a buffer of its flat group.
+  /// A view of a parameter, or of its gradient, in a buffer of its flat group.
   template <class U>
   Tensor<U, Place> in_flat(int buffer, Borrow const& what) const {
     Range const range = plan_.layout(what.unit).parameters[static_cast<std::size_t>(what.parameter)];
@@ -95,7 +95,7 @@ class Executor {
     return {pointer<S>(operand.buffer) + operand.begin, shape_of(what)};
   }
 
-  /// One of the two is the tensor that a unit keeps, by its format.
+  /// Binds a tensor that a unit keeps to one of two views, by its format.
   void bind(ActivationSpec const& kept, int buffer, Tensor<T, Place>& value,
             Tensor<S, Place>& statistic) const {
     if (kept.statistic)
@@ -104,7 +104,7 @@ class Executor {
       value = tensor<T>(buffer, kept.shape);
   }
 
-  /// Gives a unit's code the tensors of an entry's operands. All others are empty.
+  /// Gives a unit's code the tensors of an entry's operands. All other tensors stay empty.
   void bind(Pass<Place, T>& pass, Entry const& entry) {
     int const unit = entry.unit;
     UnitSpec const& spec = plan_.unit(unit);
@@ -175,7 +175,7 @@ class Executor {
           pass.gradient_scale = backward_scale_of<S>(pointer<StepState>(buffer));
         return;
       default:
-        return;  // of the entry, not of the unit
+        return;  // unit code does not see it
     }
   }
 
@@ -242,7 +242,7 @@ class Executor {
     auto const* const first = pointer<std::int32_t>(program_.find(Kind::batch, -1));
     return {first + micro_batch * shape.batch * shape.sequence, {shape.batch, shape.sequence}};
   }
-  /// They follow the tokens of all micro-batches.
+  /// The targets follow the tokens of all micro-batches.
   Tensor<std::int32_t const, Place> targets(int micro_batch) const {
     return tokens(plan_.shape.accumulation + micro_batch);
   }
@@ -258,7 +258,7 @@ class Executor {
   StepMemory<Place> const& memory_;
   UnitFunctions<Place, T> functions_;
   void const* model_;
-  std::vector<Pass<Place, T>> passes_;  // of each entry; empty where it computes nothing
+  std::vector<Pass<Place, T>> passes_;  // by entry; empty if it runs no unit's code
 };
 
 }  // namespace v0

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GPU's context: streams for the lanes of a step, a workspace, cuBLASLt, the first failure, and graphs.
+// Provides the context of a GPU: streams for the lanes of a step, a workspace, cuBLASLt, CUDA graphs, and the
+// first failure.
 #pragma once
 
 #include <array>
@@ -38,28 +39,29 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Enqueues operations on one GPU. What a step calls neither waits, allocates (after `reserve` and the first
-/// step) nor throws: the first failure is kept for `raise`. Used by one thread at a time, with its device
-/// current; everything enqueued must have ended (`finished`) before it goes.
+/// Enqueues operations on one GPU. The functions that a step calls do not wait, throw or (after `reserve` and
+/// the first step) allocate; `raise` throws the first failure later. Only one thread at a time may use a
+/// context, with its device current. All enqueued work must have ended (`finished`) before the context is
+/// destroyed.
 template <>
 class Context<Cuda> : public MathChannel {
  public:
   using place_type = Cuda;
   static constexpr std::size_t blas_bytes = cuda::blas_bytes;
-  /// Bytes of workspace for micro-batches of so many tokens and products in a format.
+  /// Bytes of workspace for micro-batches of `tokens` tokens and matrix products in a format.
   static constexpr std::size_t workspace_bytes(int /*threads*/, std::int64_t tokens,
                                                DType product = DType::f32) {
     return cuda::workspace_bytes(tokens, product);
   }
-  /// Makes the GPU of a rank current for this thread. Throws Error(unsupported) when it cannot be used.
+  /// Makes the GPU of a rank current for this thread. Throws Error(unsupported) if it cannot be used.
   static void select(int device) { cuda::select_device(device); }
 
-  /// `workspace` is device memory that stays the caller's; `threads` work on host tasks. With a recorder
+  /// `workspace` is device memory that the caller owns. `threads` threads run host tasks. With a recorder,
   /// nothing is enqueued and the workspace may be empty.
   Context(int threads, std::span<std::byte> workspace, Recorder* recorder = nullptr, Math const& math = {})
       : MathChannel(math), recorder_(recorder), host_(threads, {}) {
     if (recorder) return;
-    // What others wait for goes first where both want the device.
+    // All lanes but Lane::gradients have priority on the device, since other entries wait for them.
     for (std::size_t lane = 0; lane < lane_count; ++lane)
       lanes_[lane] = cuda::make_stream(lane == static_cast<std::size_t>(Lane::gradients) ? 0 : -1);
     for (cuda::Event& event : joins_) event = cuda::make_event();
@@ -82,38 +84,39 @@ class Context<Cuda> : public MathChannel {
   Context(Context const&) = delete;
   Context& operator=(Context const&) = delete;
 
-  /// A workspace of its own for Lane::gradients, of the size of the other one: its operations run beside
-  /// those of the compute lane.
+  /// Gives Lane::gradients a workspace of its own, as large as the other one, since operations of both lanes
+  /// run at the same time.
   void set_gradients_workspace(std::span<std::byte> workspace) noexcept {
     workspaces_[1] = parts_of(workspace);
   }
 
-  /// Takes at once what steps of so many entries, with uploads of so many bytes, would take one by one.
+  /// Allocates the events of `entries` entries and the memory for uploads of `upload_bytes` bytes before the
+  /// first step.
   void reserve(std::size_t entries, std::size_t upload_bytes) {
     if (recorder_) return;
     while (marks_.size() < entries) marks_.push_back(cuda::make_event());
     for (Upload& upload : uploads_) upload.make_room(upload_bytes);
   }
 
-  /// The stream of the lane that was begun; operations enqueue here.
+  /// The stream of the current lane, on which operations are enqueued.
   cudaStream_t stream() const noexcept { return lanes_[lane_].get(); }
   void* native_stream() const noexcept { return stream(); }
   cuda::BlasPlans& plans() noexcept { return plans_; }
-  /// cuDNN's attention and its plans, for programs that link tessera::cudnn; null in others.
+  /// cuDNN's attention and its plans in programs that link tessera::cudnn; null in others.
   cuda::CudnnAttention* cudnn_attention() {
     if (auto const make = cuda::make_cudnn_attention.load(); make && !cudnn_attention_)
       cudnn_attention_ = make();
     return cudnn_attention_.get();
   }
-  /// Device memory, aligned to 256 bytes, whose content lasts until the operation ends. For operations of the
-  /// lanes of computation and of gradients only, which have one each.
+  /// Device memory, aligned to 256 bytes. Its contents last until the operation ends. Only operations of the
+  /// compute and gradients lanes may use it; each of these lanes has its own.
   std::span<std::byte> workspace() const noexcept { return of_lane().whole; }
-  /// The part of it in which products form pieces; empty where they are not by pieces.
+  /// The part of the workspace for the pieces (bf16 splits) of products; empty if products have none.
   std::span<std::byte> pieces() const noexcept { return of_lane().pieces; }
   Recorder* recorder() const noexcept { return recorder_; }
 
-  /// Runs a body that launches kernels or library calls on `stream()`, or reports the operation to the
-  /// recorder instead.
+  /// Runs a body that launches kernels or library calls on `stream()`. With a recorder, reports the operation
+  /// instead. Does nothing after a failure.
   template <class F>
   void enqueue(Operation const& operation, F&& body) noexcept {
     if (recorder_) {
@@ -138,14 +141,15 @@ class Context<Cuda> : public MathChannel {
     if (cuda::succeeded(status) || failure_) return;
     failure_ = std::string("CUDA: ") + what + " failed: " + cuda::text_of(status);
   }
-  /// Throws Error(failed) with the first failure, or what a host task threw.
+  /// Throws Error(failed) with the first failure, or the exception of a host task.
   void raise() const {
     if (failure_) throw Error(ErrorKind::failed, *failure_);
     host_failure_.raise();
   }
 
-  /// Later operations go to a lane, after the entries in `waits`, until `end`, which marks the entry when
-  /// others wait for it. Entries are numbered from 0, below those reserved; waits name earlier ones.
+  /// `begin` directs later operations to a lane, after the entries in `waits`, until `end`. `end` records an
+  /// event if other entries wait for this one. Entries are numbered from 0 and below the number reserved;
+  /// `waits` names entries that were enqueued before.
   void begin(int entry, Lane lane, std::span<int const> waits) noexcept {
     if (recorder_) return;
     lane_ = static_cast<std::size_t>(lane);
@@ -162,9 +166,9 @@ class Context<Cuda> : public MathChannel {
     lane_ = 0;
   }
 
-  /// From here to `end_timing` a step of so many turns runs with an event before and after each entry. Its
-  /// graph is one of its own, so that other steps have none. Waits for what was enqueued before. When the
-  /// step has ended, `report_times` tells the timer.
+  /// Until `end_timing`, records an event before and after each entry of a step of so many turns. The step
+  /// has a graph of its own, so that the graphs of other steps have no events. Waits for all work enqueued
+  /// before. When the step has ended, `report_times` passes the times to the timer.
   void begin_timing(EntryTimer& timer, std::int64_t turns) {
     times_.start(timer, static_cast<std::size_t>(turns), lanes_[0].get());
     timer_ = &timer;
@@ -172,9 +176,9 @@ class Context<Cuda> : public MathChannel {
   void end_timing() noexcept { timed_ = std::exchange(timer_, nullptr); }
   void report_times() { times_.report(std::exchange(timed_, nullptr)); }
 
-  /// Enqueues a program of entries over all lanes between two points of the compute lane. With `graph`, its
-  /// first run is captured as a CUDA graph, instantiated and launched, and every later one is one launch: the
-  /// body must then enqueue the same every time. Says whether the body ran.
+  /// Enqueues a program of entries over all lanes, between two points of the compute lane. With `graph`, its
+  /// first run is captured as a CUDA graph, instantiated and launched. Every later run is one launch, so the
+  /// body must enqueue the same work every time. Returns whether the body ran.
   template <class F>
   bool replay(std::size_t program, bool graph, F&& body) {
     if (!graph || recorder_) {
@@ -193,12 +197,12 @@ class Context<Cuda> : public MathChannel {
     return first;
   }
 
-  /// Host code that joins a step in the order of its lane, in graphs too, while other lanes and their host
-  /// tasks go on. `work` runs on a thread that is the lane's own and must not call CUDA: on Lane::host with
-  /// the context of the host and its threads, on others with a context of that one thread, since what they do
-  /// is wait, for a disk say. What it throws `raise` throws. What `data` points at must live as long as the
-  /// step may be repeated, and names the task: a pointer given again is the same task. Fails on a GPU or
-  /// driver without stream-memory operations.
+  /// Enqueues host code in the order of the lane, in graphs too. Other lanes and their host tasks go on.
+  /// `work` runs on a thread of the lane and must not call CUDA. On Lane::host it gets the context of the
+  /// host with its threads. On other lanes it gets a context of that one thread, since such work mostly
+  /// waits, for example for a disk. `raise` rethrows its exceptions. The object at `data` must live as long
+  /// as the step may be repeated. The pointer identifies the task: a pointer given again is the same task.
+  /// Fails on a GPU or driver without stream-memory operations.
   void host_task(Operation const& operation, void (*work)(Context<Cpu>& host, void* data),
                  void* data) noexcept {
     enqueue(operation, [&] {
@@ -219,8 +223,9 @@ class Context<Cuda> : public MathChannel {
     });
   }
 
-  /// Copies host bytes to the device in the order of the compute lane; `from` may be reused at once. Waits
-  /// only for the eighth upload before this one; pins memory when an upload is larger than what was reserved.
+  /// Copies host bytes to the device in the order of the compute lane. `from` may be reused at once. Waits
+  /// only for the eighth upload before this one. Allocates pinned memory if an upload is larger than
+  /// reserved.
   void upload(void* to, void const* from, std::size_t bytes) noexcept {
     if (forbidden("upload")) return;
     Upload& next = uploads_[next_upload_];
@@ -241,18 +246,18 @@ class Context<Cuda> : public MathChannel {
 
   // ---- results that the host reads later ------------------------------------------------------------------
 
-  /// Steps are under way when they were enqueued.
+  /// A step may still run when the call that enqueued it returns.
   static constexpr bool immediate = false;
-  /// How many results may be under way, and the bytes of each.
+  /// The number of results that may be pending, and the bytes of each.
   static constexpr std::size_t arrival_slots = 4;
   static constexpr std::int64_t arrival_bytes = 4096;
 
-  /// The step of a slot begins here; its slot must have been read before.
+  /// Marks the beginning of a slot's step. The slot's last result must have been read.
   void mark_begin(int slot) noexcept {
     check(cudaEventRecord(arrivals_[static_cast<std::size_t>(slot)].begun.get(), lanes_[0].get()),
           "cudaEventRecord");
   }
-  /// It ends here, with up to arrival_bytes that travel to the host.
+  /// Marks the end of the step, and starts to copy up to arrival_bytes to the host.
   void begin_readback(int slot, void const* from, std::size_t bytes) noexcept {
     Arrival& arrival = arrivals_[static_cast<std::size_t>(slot)];
     check(cudaMemcpyAsync(arrival.memory.base(), from, bytes, cudaMemcpyDeviceToHost, lanes_[0].get()),
@@ -262,7 +267,7 @@ class Context<Cuda> : public MathChannel {
     next_end_ = (next_end_ + 1) % ends_.size();
     check(cudaEventRecord(arrival.ended, lanes_[0].get()), "cudaEventRecord");
   }
-  /// Whether it has ended; a failure counts as an end.
+  /// Whether the step has ended; a failure counts as an end.
   bool arrived(int slot) noexcept {
     cudaError_t const status = cudaEventQuery(arrivals_[static_cast<std::size_t>(slot)].ended);
     if (status == cudaErrorNotReady && !failure_) return false;
@@ -272,13 +277,13 @@ class Context<Cuda> : public MathChannel {
   std::byte const* readback(int slot) const noexcept {
     return arrivals_[static_cast<std::size_t>(slot)].memory.base();
   }
-  /// From mark_begin to begin_readback, on the device's clock.
+  /// The time from mark_begin to begin_readback, on the device's clock.
   double seconds(int slot) noexcept {
     Arrival const& arrival = arrivals_[static_cast<std::size_t>(slot)];
     return elapsed(arrival.begun.get(), arrival.ended);
   }
-  /// From the begin_readback before to this one, on the device's clock; of the first one, from its
-  /// mark_begin.
+  /// The time from the last begin_readback to this one, on the device's clock. For the first step, the time
+  /// from its mark_begin.
   double interval(int slot) noexcept {
     Arrival const& arrival = arrivals_[static_cast<std::size_t>(slot)];
     return elapsed(arrival.before, arrival.ended);
@@ -286,7 +291,8 @@ class Context<Cuda> : public MathChannel {
 
   // ---- outside steps --------------------------------------------------------------------------------------
 
-  /// Bytes of the device as the host reads them, after everything enqueued; valid until the next such call.
+  /// Returns bytes of the device in memory that the host can read, or `from` itself if that is host memory.
+  /// Waits for all enqueued work. Valid until the next such call.
   std::byte const* host_view(void const* from, std::size_t bytes) {
     if (forbidden("host_view")) return static_cast<std::byte const*>(from);
     synchronize();
@@ -296,8 +302,9 @@ class Context<Cuda> : public MathChannel {
     cuda::require(cudaMemcpy(view_.data(), from, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
     return view_.data();
   }
-  /// Zeroed host memory in which bytes of the device are formed; `unstage` puts them there and waits for it,
-  /// as `clear` does for its zeros.
+  /// Returns zeroed host memory in which the caller prepares bytes for the device, or `to` itself if that is
+  /// host memory. `unstage` copies the bytes to the device and waits for the copy, as `clear` waits for its
+  /// zeros.
   std::byte* stage(void* to, std::size_t bytes) {
     if (forbidden("stage") || is_host(to)) return static_cast<std::byte*>(to);
     staged_.emplace_back(bytes);
@@ -309,7 +316,7 @@ class Context<Cuda> : public MathChannel {
     await_default_stream();
     std::erase_if(staged_, [&](std::vector<std::byte> const& each) { return each.data() == staged; });
   }
-  /// The same two in memory of the caller's, but for host memory that the device reaches itself.
+  /// These two use the caller's `room` as the host memory. They too return a pointer to host memory as it is.
   std::byte const* host_view(void const* from, std::size_t bytes, std::byte* room) {
     if (forbidden("host_view")) return static_cast<std::byte const*>(from);
     synchronize();
@@ -323,10 +330,10 @@ class Context<Cuda> : public MathChannel {
     std::memset(room, 0, bytes);
     return room;
   }
-  /// Copies of state to pinned memory, begun between steps (`copy`, then `end_copies`), on a stream of their
-  /// own; of host memory `copy` is done when it returns. Every later step waits for them right before its
-  /// updates (`await_copies`), in graphs too. `copied`, for any thread with the device current, says whether
-  /// they have ended. `reserve_copies` comes before the first step.
+  /// The following functions copy state to pinned memory between steps (`copy`, then `end_copies`), on a
+  /// separate stream. A copy from host memory has ended when `copy` returns. Every later step waits for the
+  /// copies right before its updates (`await_copies`), in graphs too. `copied` says whether they have ended;
+  /// any thread may call it with the device current. `reserve_copies` must come before the first step.
   void reserve_copies() {
     copies_ = cuda::make_stream();
     copied_ = cuda::make_event();
@@ -359,10 +366,10 @@ class Context<Cuda> : public MathChannel {
       cuda::require(cudaMemset(to, 0, bytes), "cudaMemset");
     await_default_stream();
   }
-  /// The context of the host, whose threads form what is staged and run host tasks.
+  /// The context of the host. Its threads prepare staged bytes and run host tasks.
   Context<Cpu>& host() noexcept { return host_; }
 
-  /// Whether everything enqueued has ended; a failure counts as an end.
+  /// Whether all enqueued work has ended; a failure counts as an end.
   bool finished() noexcept {
     if (recorder_) return true;
     for (cuda::Stream const& lane : lanes_) {
@@ -372,7 +379,7 @@ class Context<Cuda> : public MathChannel {
     }
     return !copies_ || cudaStreamQuery(copies_.get()) != cudaErrorNotReady;
   }
-  /// Waits for everything enqueued, however long; `finished` asks. A step never calls it.
+  /// Waits for all enqueued work without a time limit; `finished` polls instead. A step never calls it.
   void synchronize() noexcept {
     if (forbidden("synchronize")) return;
     for (cuda::Stream const& lane : lanes_) check(cudaStreamSynchronize(lane.get()), "a step");
@@ -391,10 +398,10 @@ class Context<Cuda> : public MathChannel {
     return workspaces_[lane_ == static_cast<std::size_t>(Lane::gradients)];
   }
 
-  /// One result of a step on its way to the host.
+  /// The pending result of one step.
   struct Arrival {
     cuda::Event begun;
-    cudaEvent_t ended = nullptr, before = nullptr;  // of ends_; before: where its interval begins
+    cudaEvent_t ended = nullptr, before = nullptr;  // not owned; the interval begins at `before`
     Arena<cuda::PinnedMemory> memory;
   };
   struct Upload {
@@ -406,19 +413,19 @@ class Context<Cuda> : public MathChannel {
         memory = Arena<cuda::PinnedMemory>(static_cast<std::int64_t>(bytes));
     }
   };
-  /// What serves the host tasks of one lane.
+  /// The worker of the host tasks of one lane, and its own context.
   struct Desk {
     explicit Desk(cuda::HostSignal& signal) : worker(signal) {}
     Context<Cpu> own{1, {}};
     cuda::HostWorker worker;
   };
-  /// A program as a graph, and how many host tasks of each lane are in it.
+  /// A program as a graph, and the number of host tasks of each lane in it.
   struct Recorded {
     cuda::Graph graph;
     std::array<std::uint32_t, lane_count> host_tasks{};
   };
 
-  /// The lane's part of the protocol (host_worker.hpp), as one node of a graph.
+  /// Enqueues the lane's part of the protocol (host_worker.hpp), as one node of a graph.
   void hand_over(cuda::HostTask const& task, cuda::HostSignal& signal) noexcept {
     if (batch_memory_)
       check(cuda::hand_over(batch_memory_, stream(), task, signal), "cuStreamBatchMemOp");
@@ -434,14 +441,14 @@ class Context<Cuda> : public MathChannel {
     return static_cast<double>(milliseconds) * 1e-3;
   }
 
-  /// What a step must not do, when it is recorded.
+  /// With a recorder, reports a call that a step must not make, and returns true.
   bool forbidden(char const* what) noexcept {
     if (recorder_) recorder_->violation(what);
     return recorder_ != nullptr;
   }
 
-  /// Copies from memory that is not pinned, and fills, may still run when their call returns, and no lane
-  /// waits for the default stream.
+  /// Waits for the default stream, since no lane does. Fills, and copies from memory that is not pinned, may
+  /// still run when their call returns.
   static void await_default_stream() {
     cuda::require(cudaStreamSynchronize(cudaStreamLegacy), "cudaStreamSynchronize");
   }
@@ -452,7 +459,8 @@ class Context<Cuda> : public MathChannel {
     return about.type != cudaMemoryTypeDevice;
   }
 
-  /// All lanes start after what the compute lane has so far, and it goes on after all of them.
+  /// `fork` makes all lanes start after the earlier work of the compute lane. `join` makes the compute lane
+  /// wait for all lanes.
   void fork() noexcept {
     if (timer_) check(times_.begin(-1, lanes_[0].get(), recording_), "cudaEventRecord");
     check(cudaEventRecord(joins_[0].get(), lanes_[0].get()), "cudaEventRecord");
@@ -494,9 +502,9 @@ class Context<Cuda> : public MathChannel {
   }
 
   Recorder* recorder_;
-  std::array<Workspace, 2> workspaces_;  // 1: of Lane::gradients
+  std::array<Workspace, 2> workspaces_;  // [1]: for Lane::gradients
   std::array<cuda::Stream, lane_count> lanes_;
-  std::array<cuda::Event, lane_count> joins_;  // 0: the fork
+  std::array<cuda::Event, lane_count> joins_;  // [0]: of the fork
   std::size_t lane_ = 0;
   cuda::RowSums row_sums_;
   int row_sum_batches_ = 0;  // open ones, one within the other
@@ -506,11 +514,11 @@ class Context<Cuda> : public MathChannel {
   std::vector<cuda::Event> marks_;  // by entry
   cuda::EntryEvents times_;
   EntryTimer *timer_ = nullptr,
-             *timed_ = nullptr;       // while a step is enqueued; from then until it is reported
+             *timed_ = nullptr;       // timer_: while a step is enqueued; timed_: from then until its report
   std::array<Recorded, 3> recorded_;  // training, evaluation, timed training
   Recorded* recording_ = nullptr;     // while a program is captured
   std::array<Arrival, arrival_slots> arrivals_;
-  std::array<cuda::Event, arrival_slots + 1> ends_;  // of steps in turn: all under way, and the one before
+  std::array<cuda::Event, arrival_slots + 1> ends_;  // a ring: one per pending step, and the step before
   cudaEvent_t last_end_ = nullptr;
   std::size_t next_end_ = 0;
   std::array<Upload, 8> uploads_;
@@ -525,8 +533,8 @@ class Context<Cuda> : public MathChannel {
   cuda::HostFailure host_failure_;
   std::map<void*, cuda::HostTask> host_tasks_;
   Arena<cuda::PinnedMemory> signal_memory_;
-  std::array<cuda::HostSignal*, lane_count> signals_{};  // there
-  std::array<std::optional<Desk>, lane_count> desks_;    // ends first: its threads use the rest
+  std::array<cuda::HostSignal*, lane_count> signals_{};  // in signal_memory_
+  std::array<std::optional<Desk>, lane_count> desks_;  // destroyed first: their threads use the other members
 };
 
 }  // namespace v0
