@@ -129,7 +129,7 @@ TEST_CASE("a frozen unit between trained ones passes gradients on and has none o
   CHECK(listing(plan, plan.train).find("frozen parameters") == std::string::npos);  // whole on the device
   StepPlan const sharded =
       plan_of(recipe("zs3"), [](std::string_view name) { return name.starts_with("h.2."); });
-  CHECK(listing(sharded, sharded.train).find("frozen weights to copy of frozen weights") !=
+  CHECK(listing(sharded, sharded.train).find("frozen weights to frozen gathered weights") !=
         std::string::npos);
 }
 

@@ -102,11 +102,11 @@ TEST_CASE("summands are summed over a boundary, and so is the gradient of what i
   RecipeTable const block = recipe("zs0", "bf16", "none", "block");
   StepPlan const down = plan_of(SegmentedGpt2(tiny, summands, whole), block);
   CHECK(of_a_block(down, down.train) ==
-        "forward 0\ncross 0 all_reduce copy of saved residual\nforward 1\n"
+        "forward 0\ncross 0 all_reduce dropped saved residual\nforward 1\n"
         "recompute 0\ncross 0 all_reduce saved residual\nrecompute 1\n"
         "backward_input 1\nbackward_weight 1\nbackward_input 0\nbackward_weight 0\nclear_gaps 0\n");
   CHECK(of_a_block(down, down.evaluate) ==
-        "forward 0\ncross 0 all_reduce copy of saved residual\nforward 1\n");
+        "forward 0\ncross 0 all_reduce dropped saved residual\nforward 1\n");
   StepPlan const both = plan_of(SegmentedGpt2(tiny, summands, whole_used_in_parts), recipe("zs0", "bf16"));
   CHECK(of_a_block(both, both.train) ==
         "forward 0\ncross 0 all_reduce saved residual\nforward 1\n"

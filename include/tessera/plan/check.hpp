@@ -70,7 +70,7 @@ class ProgramCheck {
   }
   std::string name_of_buffer(int buffer) const {
     Buffer const& about = program_.at(buffer);
-    return std::string(about.copy.rests() ? "" : "copy of ") + std::string(name_of(about.kind)) +
+    return v0::name_of(about.kind, about.copy) +
            (about.unit < 0 ? std::string() : " of " + plan_.unit(about.unit).name);
   }
 

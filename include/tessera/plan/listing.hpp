@@ -16,13 +16,12 @@ inline namespace v0 {
 
 namespace detail {
 
-/// Describes a buffer: "copy of weights of h.3 (host)", "saved residual". Omits its unit if that is `unit`,
+/// Describes a buffer: "gathered weights of h.3 (host)", "saved residual". Omits its unit if that is `unit`,
 /// and its tier if that is the device.
 inline std::string words(StepPlan const& plan, Buffer const& buffer, int unit) {
   bool const frozen =
       buffer.range.size() > 0 && buffer.unit >= 0 && !plan.flat({buffer.unit, buffer.flat}).trainable;
-  std::string text(buffer.copy.rests() ? "" : "copy of ");
-  text.append(frozen ? "frozen " : "").append(name_of(buffer.kind));
+  std::string text((frozen ? "frozen " : "") + name_of(buffer.kind, buffer.copy));
   UnitSpec const* const of = buffer.unit >= 0 ? &plan.unit(buffer.unit) : nullptr;
   if (of && buffer.kind == BufferKind::saved)
     text += " " + of->saved[static_cast<std::size_t>(buffer.index)].name;
@@ -68,7 +67,7 @@ inline std::string table_text(StepPlan const& plan) {
     bool const of_optimizer = name.starts_with("moments");
     DType const type = of_optimizer && !plan.optimizer.empty() ? plan.optimizer.front().type : row.type;
     line(name, name_of(row.placement.tier), name_of(row.placement.over), name_of(type),
-         (row.copy.rests() ? "" : "copy of ") + std::string(name_of(row.kind)));
+         name_of(row.kind, row.copy));
   });
   return text;
 }

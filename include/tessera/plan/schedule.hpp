@@ -152,6 +152,32 @@ struct Copy {
   friend constexpr bool operator==(Copy const&, Copy const&) = default;
 };
 
+/// Names contents and their copy: "weights", "gathered weights", "fetched gradient".
+inline std::string name_of(BufferKind kind, Copy const& copy) {
+  auto const made = [&]() -> std::string_view {
+    if (copy.rests()) return "";
+    switch (copy.by) {
+      case Verb::acquire:
+        return "gathered ";
+      case Verb::reduce:
+        return "received ";
+      case Verb::stream:
+        return "fetched ";
+      case Verb::update:
+        return "updated ";
+      case Verb::publish:
+        return "returning ";
+      case Verb::forward:  // rebuilt for backward
+        return "dropped ";
+      case Verb::recompute:
+        return "rebuilt ";
+      default:
+        return "copied ";
+    }
+  };
+  return std::string(made()).append(name_of(kind));
+}
+
 /// A half-open range of elements of a flat group.
 struct Range {
   std::int64_t begin = 0;

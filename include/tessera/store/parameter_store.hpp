@@ -467,14 +467,14 @@ class ParameterStore {
     for (Item const& item : entry.items) {
       FlatLayout const& layout = plan_.flat(item.of);
       int const weights = item.at(Role::updated_weights);
-      for (int decay : {0, 1}) {
-        Range const all = decay == 0 ? layout.decayed : Range{layout.undecayed.begin, layout.padded};
+      for (int undecayed : {0, 1}) {
+        Range const all = undecayed == 0 ? layout.decayed : Range{layout.undecayed.begin, layout.padded};
         Range const now = intersect(item.part, all);
         if (now.size())
           rows.push_back({now.size(), 0, at(item.at(Role::gradient), now), at(item.at(Role::master), now),
                           at(item.at(Role::moment, 0), now), at(item.at(Role::moment, 1), now),
                           weights >= 0 ? at(weights, now) : nullptr,
-                          factors_of<S>(scalars_of(entry)) + decay});
+                          factors_of<S>(scalars_of(entry)) + undecayed});
       }
     }
     return rows;
