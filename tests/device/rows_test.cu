@@ -17,6 +17,7 @@
 #include "tessera/ops/layer_norm.hpp"
 #include "tessera/ops/linear.hpp"
 #include "tessera/ops/norm.hpp"
+#include "tessera/ops/row_sums.hpp"
 #include "tessera/optim/adamw.cuh"
 #include "tessera/optim/adamw.hpp"
 
