@@ -80,8 +80,9 @@ float contribution_of(int micro, int unit, std::int64_t element) {
   return static_cast<float>((micro + 1) * (unit + 2)) * static_cast<float>(element % 7 - 3);
 }
 
-/// Carries out what the schedule says after each backward, for all micro-batches, up to the norm.
-void exchange(Fixture& fixture) {
+/// Carries out what the schedule says after each backward, for all micro-batches, up to the norm, or other
+/// verbs.
+void exchange(Fixture& fixture, std::initializer_list<Verb> verbs = {Verb::reduce, Verb::fold}) {
   for (Turn const& turn : turns_of(fixture.plan.train.schedule)) {
     Entry const& entry = turn.entry;
     if (entry.verb == Verb::backward_weight) {
@@ -92,7 +93,7 @@ void exchange(Fixture& fixture) {
       int const micro = turn.micro_batch * fixture.plan.shape.world + fixture.plan.shape.rank;
       for (std::int64_t i = 0; i < layout.undecayed.end; ++i) to[i] = contribution_of(micro, entry.unit, i);
     }
-    if (entry.verb == Verb::reduce || entry.verb == Verb::fold)
+    if (std::find(verbs.begin(), verbs.end(), entry.verb) != verbs.end())
       fixture.store.run(fixture.plan.train, entry, turn.micro_batch);
   }
 }
@@ -234,6 +235,49 @@ TEST_CASE("every exchange folds all micro-batches of all ranks where the gradien
             CHECK(state.loss == 1.5 / 4);
             CHECK(state.bad_unit == -1);
           });
+}
+
+TEST_CASE("an update reaches every parameter of every group, with weight decay where it has some") {
+  for (std::string_view const sharding : shardings)
+    for (std::string_view const offload : {"none", "cpu_optimizer", "cpu_full"})
+      for (int const ranks : {1, 3})
+        tessera::run(ranks, [&](comm::Comm comm) {
+          Fixture fixture(recipe(sharding, "fp32", offload), comm.transport(), 2);
+          fill(fixture);
+          fixture.store.begin_step(0.25);
+          for (int const micro : {0, 1}) *fixture.store.loss_slot(micro) = {1.5, 4};
+          exchange(fixture, {Verb::reduce, Verb::fold, Verb::norm, Verb::share, Verb::decide, Verb::brief,
+                             Verb::stream, Verb::update, Verb::publish});
+          StepState const state = fixture.store.state();
+          auto const gradient_at = [&](int unit, std::int64_t element) {
+            float sum = 0.0f;
+            for (int micro = 0; micro < 2 * ranks; ++micro) sum += contribution_of(micro, unit, element);
+            return sum;
+          };
+          INFO(std::string(sharding), " ", std::string(offload), " ranks ", ranks);
+          double squares = 0.0;
+          for (Flat const of : fixture.plan.trainable())
+            for (std::int64_t i = 0; i < fixture.plan.flat(of).undecayed.end; ++i)
+              squares += std::pow(static_cast<double>(gradient_at(of.unit, i)), 2);
+          CHECK(state.norm == doctest::Approx(std::sqrt(squares)).epsilon(1e-7));
+          fixture.store.collect([&](ParameterSpec const& spec, std::span<float const> values) {
+            bool right = true;
+            for (int unit = 0; unit < fixture.plan.units_count(); ++unit)
+              for (std::size_t p = 0; p < fixture.plan.unit(unit).parameters.size(); ++p) {
+                if (fixture.plan.unit(unit).parameters[p].name != spec.name) continue;
+                std::int64_t const begin = fixture.plan.layout(unit).parameters[p].begin;
+                for (std::int64_t i = 0; i < spec.shape.elements(); ++i) {
+                  float want = value_of(unit, static_cast<int>(p), i), first = 0.0f, second = 0.0f;
+                  if (spec.trainable)
+                    tessera::detail::adamw_formula(gradient_at(unit, begin + i), want, first, second,
+                                                   state.factors[spec.decay ? 0 : 1]);
+                  right &= values[static_cast<std::size_t>(i)] == want;
+                }
+              }
+            INFO(spec.name);
+            CHECK(right);
+          });
+        });
 }
 
 TEST_CASE("a value that is not finite is found on any rank and named") {

@@ -116,10 +116,10 @@ class ParameterStore {
   }
 
   /// Where one micro-batch leaves its loss sum and token count: memory of the place.
-  LossSum* loss_slot(int micro_batch) const { return share(Kind::partials).losses(0) + micro_batch; }
+  LossSum* loss_slot(int micro_batch) const { return share().losses(0) + micro_batch; }
   /// Before a step: fixes its scalars; no value is known to be bad yet.
   void begin_step(double learning_rate) {
-    ops::begin_step(context_, state_address(), share(Kind::partials).bad(0), rule_, learning_rate);
+    ops::begin_step(context_, state_address(), share().bad(0), rule_, learning_rate);
   }
 
   // ---- outside steps --------------------------------------------------------------------------------------
@@ -232,11 +232,12 @@ class ParameterStore {
   Buffer const& state(Kind kind, Flat of) const { return plan_.train.at(plan_.train.find(kind, of)); }
   std::byte* state_bytes(Kind kind, Flat of = {}) const { return memory_.train(plan_.train.find(kind, of)); }
   /// This rank's share as a world of one: where it is found, or its copy on the host.
-  StepShares share(Kind kind) const {
+  StepShares share(int buffer) const {
     StepShares own = shares_;
-    own.first = state_bytes(kind);
+    own.first = memory_.train(buffer);
     return own;
   }
+  StepShares share() const { return share(plan_.train.find(Kind::partials, -1)); }
   /// The values of a part of a flat group in a training buffer.
   std::byte* at(int buffer, Range part) const {
     return memory_.train(buffer) + plan_.train.at(buffer).at(part.begin);
@@ -408,12 +409,11 @@ class ParameterStore {
     return static_cast<std::size_t>(plan_.flat(item.of).normed);
   }
   float* partials_of(Item const& item, int found) const {
-    return share(plan_.train.at(found).kind).partials(0) + norm_offset_[number_of(item)];
+    return share(found).partials(0) + norm_offset_[number_of(item)];
   }
   /// Where the first value of an item that is not finite is noted.
   ops::BadNote note_of(Item const& item, int found) const {
-    return {share(plan_.train.at(found).kind).bad(0), static_cast<std::int64_t>(number_of(item)),
-            item.part.begin};
+    return {share(found).bad(0), static_cast<std::int64_t>(number_of(item)), item.part.begin};
   }
 
   // The rows of norms and updates. Addresses are fixed, so they are written once.
