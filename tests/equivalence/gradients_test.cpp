@@ -84,7 +84,8 @@ struct Faulty : TiedModel {
     wrong_in_evaluation,
     wrong_factor
   } fault = none;
-  /// Places in the lists of the unit `plain`.
+  /// Places in the lists of the unit `embedding`, and of the unit `plain`.
+  enum { position_table, token_table };
   enum { norm_weight, norm_bias, up_weight, up_bias, down_weight, down_bias };
   static constexpr int norm_rstd = 2;
 
@@ -124,10 +125,11 @@ struct Faulty : TiedModel {
       return with(pass.gradients[norm_weight], pass.gradients[norm_bias], run);
     if (fault == forgotten_lent && unit == memory) return lost(pass.lent[0], run);
     if (fault == stale_scratch && unit == embedding)
-      return with(pass.partials[0], pass.backward_statistic(0), run);
+      return with(pass.partials[token_table], pass.backward_statistic(0), run);
     if (fault == fresh_despite_borrowers && unit == embedding)
-      return ops::embedding_backward(pass.context(), pass.tokens, pass.output_gradient, pass.partials[0],
-                                     true, pass.gradient(0), pass.gradient(1));
+      return ops::embedding_backward(pass.context(), pass.tokens, pass.output_gradient,
+                                     pass.partials[token_table], true, pass.gradient(token_table),
+                                     pass.gradient(position_table));
     Tensor<T, Place> const bias = unit == plain ? pass.gradient(down_bias) : Tensor<T, Place>{};
     std::vector<T> const before(bias.data(), bias.data() + bias.elements());
     run();

@@ -26,6 +26,12 @@ Run usual_tied_run() {
   return run;
 }
 
+/// The elements of the borrowed parameter in the flat group of its unit.
+Range table_in(StepPlan const& plan) {
+  Borrow const& what = plan.unit(TiedModel::head).borrows.front();
+  return plan.layout(what.unit).parameters[static_cast<std::size_t>(what.parameter)];
+}
+
 template <class Format>
 void same_under_every_sharding() {
   Run const alone = usual_tied_run();
@@ -71,7 +77,8 @@ TEST_CASE("all borrowers reach the owner's gradient in 16 bits as in fp32") {
       if (entry.verb != Verb::norm) return;
       auto const* const from = reinterpret_cast<float const*>(
           buffers[static_cast<std::size_t>(plan.train.find(BufferKind::gradient, TiedModel::embedding))]);
-      gradient.assign(from, from + plan.layout(TiedModel::embedding).parameters[0].size());
+      Range const table = table_in(plan);
+      gradient.assign(from + table.begin, from + table.end);
     });
     StepReport const report =
         trainer.step(make_batch(0, 0, run.split, run.batch, run.sequence, run.vocabulary));
@@ -87,6 +94,41 @@ TEST_CASE("all borrowers reach the owner's gradient in 16 bits as in fp32") {
     whole += std::pow(static_cast<double>(want[i]), 2);
   }
   CHECK(std::sqrt(difference / whole) < 5e-3);
+}
+
+TEST_CASE("the gradient of a parameter with two borrowers is the slope of the loss") {
+  Run run = usual_tied_run();
+  run.split = {1, 2};
+  Trainer<TiedModel, Precision<double>> trainer(TiedModel{}, comm::Comm(), options_of(run));
+  Borrow const what = trainer.plan().unit(TiedModel::head).borrows.front();
+  Range const table = table_in(trainer.plan());
+  CHECK(table.begin > 0);
+  Batch const batch = make_batch(0, 0, run.split, run.batch, run.sequence, run.vocabulary);
+  auto const loss_with = [&](std::int64_t changed, float by) {
+    trainer.fill([&](int unit, int parameter, std::int64_t offset, std::span<float> out) {
+      Init const init = trainer.plan().unit(unit).parameters[static_cast<std::size_t>(parameter)].init;
+      initial_values(run.options.seed, unit, parameter, init, offset, out);
+      std::int64_t const at = changed - offset, count = static_cast<std::int64_t>(out.size());
+      if (unit == what.unit && parameter == what.parameter && at >= 0 && at < count)
+        out[static_cast<std::size_t>(at)] += by;
+    });
+    return trainer.evaluate(batch);
+  };
+  std::vector<double> slopes, gradient;
+  for (std::int64_t element = 5; element < table.size(); element += 97)
+    slopes.push_back((loss_with(element, 0x1p-10f) - loss_with(element, -0x1p-10f)) / 0x1p-9);
+  (void)loss_with(0, 0.0f);
+  trainer.observe([&](StepPlan const& plan, Entry const& entry, std::span<std::byte* const> buffers) {
+    if (entry.verb != Verb::norm) return;
+    int const buffer = plan.train.find(BufferKind::gradient, TiedModel::embedding);
+    auto const* const from = reinterpret_cast<double const*>(buffers[static_cast<std::size_t>(buffer)]);
+    for (std::int64_t element = 5; element < table.size(); element += 97)
+      gradient.push_back(from[table.begin + element]);
+  });
+  trainer.step(batch).get();
+  REQUIRE(gradient.size() == slopes.size());
+  for (std::size_t i = 0; i < slopes.size(); ++i)
+    CHECK(gradient[i] == doctest::Approx(slopes[i]).epsilon(1e-3));
 }
 
 TEST_CASE_TEMPLATE("frozen parameters stay bit-equal and take no decay", Sharding, ZeroStage<0>,

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -27,11 +28,12 @@ class TiedModel {
 
   TiedModel() : TiedModel(37) {}
   explicit TiedModel(std::int64_t hidden)
-      : embedding_(units_[embedding], {"table", {words, channels}, wide, true},
-                   ParameterSpec{"places", {length, channels}, wide, true}, /*lent=*/true),
+      : places_(units_[embedding].parameter({"places", {length, channels}, wide, true})),
+        embedding_(units_[embedding], {"table", {words, channels}, wide, true}, std::nullopt, /*lent=*/true),
         feeds_{Feed(units_[memory], words, &embedding_.tokens), Feed(units_[plain], hidden),
                Feed(units_[frozen], hidden)},
         head_(units_[head], nn::Linear(units_[head].borrow(embedding, embedding_.tokens)), words, words) {
+    embedding_.positions = places_;
     units_[frozen].freeze(feeds_[2].norm.gamma);
     units_[frozen].freeze(feeds_[2].down.weight);
   }
@@ -114,6 +116,7 @@ class TiedModel {
   Feed const& feed_of(int unit) const { return feeds_[static_cast<std::size_t>(unit - memory)]; }
 
   std::array<nn::Unit, 5> units_;
+  nn::Weight places_;  // before the table, which is then not where its flat group begins
   nn::Embedding embedding_;
   std::array<Feed, 3> feeds_;
   nn::Classifier head_;

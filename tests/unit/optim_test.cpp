@@ -171,6 +171,11 @@ TEST_CASE_TEMPLATE("16-bit weights are the rounded master also when the step is 
                weights.data(), &by, &skip);
     CHECK(rounded());
     CHECK(master != before);
+    // What 16 bits lose stays in the master.
+    std::vector<float> alone = before, one(alone.size()), other(alone.size());
+    ops::adamw(machine.context, n, gradient.values.data(), alone.data(), one.data(), other.data(),
+               static_cast<T*>(nullptr), &by, &skip);
+    CHECK(reference::same_bits(master, alone));
   }
 }
 
@@ -302,6 +307,9 @@ TEST_CASE("the update's factor holds scale token count and clipping") {
   finish_step(state, rule, 36.0, 30.0, 6);
   CHECK(state.norm == 3.0);  // reported before clipping
   CHECK(state.gradient_factor == doctest::Approx(0.25).epsilon(1e-6));
+  begin_step(state, rule, 1e-3);
+  finish_step(state, rule, 144.0, 30.0, 6);
+  CHECK(state.gradient_factor == doctest::Approx(0.125).epsilon(1e-6));  // by the norm of this step
   rule.clip = 100.0;
   begin_step(state, rule, 1e-3);
   finish_step(state, rule, 36.0, 30.0, 6);

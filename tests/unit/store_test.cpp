@@ -27,21 +27,22 @@ using namespace support;
 /// One rank's store with everything it stands on.
 struct Fixture {
   Fixture(RecipeTable const& table, comm::Transport& transport, int accumulation = 1,
-          std::vector<UnitSpec> const& units = TiedModel{}.units({1, 4}))
-      : plan(make_plan(units, table, shape(transport, accumulation))),
+          std::vector<UnitSpec> const& units = TiedModel{}.units({1, 4}), std::int64_t bucket_bytes = 0)
+      : plan(make_plan(units, table, shape(transport, accumulation, bucket_bytes))),
         memory(plan),
         context(1,
                 {memory.train(plan.train.find(BufferKind::workspace, -1)), Context<Cpu>::workspace_bytes(1)}),
         rule(rule_of(table, plan)),
         store(plan, memory, context, transport, rule) {}
 
-  static StepShape shape(comm::Transport& transport, int accumulation) {
+  static StepShape shape(comm::Transport& transport, int accumulation, std::int64_t bucket_bytes) {
     StepShape shape;
     shape.batch = 1;
     shape.sequence = 4;
     shape.accumulation = accumulation;
     shape.world = transport.world();
     shape.rank = transport.rank();
+    shape.bucket_bytes = bucket_bytes;
     shape.workspace_bytes = static_cast<std::int64_t>(Context<Cpu>::workspace_bytes(1));
     return shape;
   }
@@ -80,8 +81,9 @@ float contribution_of(int micro, int unit, std::int64_t element) {
   return static_cast<float>((micro + 1) * (unit + 2)) * static_cast<float>(element % 7 - 3);
 }
 
-/// Carries out what the schedule says after each backward, for all micro-batches, up to the norm.
-void exchange(Fixture& fixture) {
+/// Carries out what the schedule says after each backward, for all micro-batches, up to the norm, or other
+/// verbs.
+void exchange(Fixture& fixture, std::initializer_list<Verb> verbs = {Verb::reduce, Verb::fold}) {
   for (Turn const& turn : turns_of(fixture.plan.train.schedule)) {
     Entry const& entry = turn.entry;
     if (entry.verb == Verb::backward_weight) {
@@ -92,7 +94,7 @@ void exchange(Fixture& fixture) {
       int const micro = turn.micro_batch * fixture.plan.shape.world + fixture.plan.shape.rank;
       for (std::int64_t i = 0; i < layout.undecayed.end; ++i) to[i] = contribution_of(micro, entry.unit, i);
     }
-    if (entry.verb == Verb::reduce || entry.verb == Verb::fold)
+    if (std::find(verbs.begin(), verbs.end(), entry.verb) != verbs.end())
       fixture.store.run(fixture.plan.train, entry, turn.micro_batch);
   }
 }
@@ -234,6 +236,65 @@ TEST_CASE("every exchange folds all micro-batches of all ranks where the gradien
             CHECK(state.loss == 1.5 / 4);
             CHECK(state.bad_unit == -1);
           });
+}
+
+TEST_CASE("an update reaches every parameter of every group, with weight decay where it has some") {
+  for (std::string_view const sharding : shardings)
+    for (std::string_view const offload : {"none", "cpu_optimizer", "cpu_full"})
+      for (auto const& [ranks, bucket] : {std::pair(1, std::int64_t{0}), std::pair(3, std::int64_t{0}),
+                                          std::pair(3, std::int64_t{1} << 40)})
+        tessera::run(ranks, [&, ranks = ranks, bucket = bucket](comm::Comm comm) {
+          // Units of several shards, so that every rank has parameters.
+          Fixture fixture(recipe(sharding, "fp32", offload), comm.transport(), 2,
+                          TiedModel(300).units({1, 4}), bucket);
+          fill(fixture);
+          fixture.store.begin_step(0.25);
+          for (int const micro : {0, 1}) *fixture.store.loss_slot(micro) = {1.5, 4};
+          exchange(fixture, {Verb::reduce, Verb::fold, Verb::norm, Verb::share, Verb::decide, Verb::brief,
+                             Verb::stream, Verb::update, Verb::publish});
+          StepState const state = fixture.store.state();
+          auto const gradient_at = [&](int unit, std::int64_t element) {
+            float sum = 0.0f;
+            for (int micro = 0; micro < 2 * ranks; ++micro) sum += contribution_of(micro, unit, element);
+            return sum;
+          };
+          INFO(std::string(sharding), " ", std::string(offload), " ranks ", ranks, " bucket ", bucket);
+          double squares = 0.0;
+          for (Flat const of : fixture.plan.trainable())
+            for (std::int64_t i = 0; i < fixture.plan.flat(of).undecayed.end; ++i)
+              squares += std::pow(static_cast<double>(gradient_at(of.unit, i)), 2);
+          CHECK(state.norm == doctest::Approx(std::sqrt(squares)).epsilon(1e-7));
+          auto const want = [&](int unit, std::size_t parameter, std::int64_t element) {
+            ParameterSpec const& spec = fixture.plan.unit(unit).parameters[parameter];
+            std::int64_t const at = fixture.plan.layout(unit).parameters[parameter].begin + element;
+            float weight = value_of(unit, static_cast<int>(parameter), element), first = 0.0f, second = 0.0f;
+            if (spec.trainable)
+              tessera::detail::adamw_formula(gradient_at(unit, at), weight, first, second,
+                                             state.factors[spec.decay ? 0 : 1]);
+            return weight;
+          };
+          fixture.store.collect([&](ParameterSpec const& spec, std::span<float const> values) {
+            bool right = true;
+            for (int unit = 0; unit < fixture.plan.units_count(); ++unit)
+              for (std::size_t p = 0; p < fixture.plan.unit(unit).parameters.size(); ++p)
+                if (fixture.plan.unit(unit).parameters[p].name == spec.name)
+                  for (std::size_t i = 0; i < values.size(); ++i)
+                    right &= values[i] == want(unit, p, static_cast<std::int64_t>(i));
+            INFO(spec.name);
+            CHECK(right);
+          });
+          bool right = true;  // of the weights themselves, where they rest
+          for (Flat const of : fixture.plan.flats()) {
+            int const weights = fixture.plan.train.find(BufferKind::weights, of);
+            Range const here = fixture.plan.train.at(weights).range;
+            auto const* const values = reinterpret_cast<float const*>(fixture.memory.train(weights));
+            for (Piece const& piece : fixture.plan.pieces(of, here))
+              for (std::int64_t i = 0; i < piece.flat.size(); ++i)
+                right &= values[piece.flat.begin - here.begin + i] ==
+                         want(of.unit, static_cast<std::size_t>(piece.parameter), piece.logical.begin + i);
+          }
+          CHECK(right);
+        });
 }
 
 TEST_CASE("a value that is not finite is found on any rank and named") {
