@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "tessera/ops/activation.hpp"
 #include "tessera/ops/convert.hpp"
 #include "tessera/ops/linear.hpp"
+#include "tessera/ops/row_sums.hpp"
 
 #include "device/device.hpp"
 #include "unit/reference.hpp"
@@ -476,8 +478,8 @@ namespace {
 
 /// A bias's gradient from sums that another operation left.
 template <class T>
-struct PutOff {
-  PutOff(std::int64_t blocks, std::int64_t columns)
+struct BiasSum {
+  BiasSum(std::int64_t blocks, std::int64_t columns)
       : partials(reference::random<compute_t<T>>({blocks, columns}, static_cast<std::uint32_t>(blocks))),
         dy(poison<T>({7, columns})),
         dbias(poison<T>({columns})) {}
@@ -489,20 +491,21 @@ struct PutOff {
   OnGpu<T> dy, dbias;
 };
 
-/// Results of the same sums, in an entry of a step or one by one. In the entry an operation of another kind
-/// overwrites what the first of them read.
-std::vector<Array<bfloat16>> sums_of_many(Gpu& gpu, bool in_entry, Array<float>& of_floats) {
-  std::vector<std::unique_ptr<PutOff<bfloat16>>> sums;
+/// Results of the same sums, in a batch or one by one. One sum of another type comes between the others.
+std::vector<Array<bfloat16>> sums_of_many(Gpu& gpu, bool in_batch, Array<float>& of_floats) {
+  std::vector<std::unique_ptr<BiasSum<bfloat16>>> sums;
   for (std::int64_t i = 0; i < 11; ++i)
-    sums.push_back(std::make_unique<PutOff<bfloat16>>(1 + 37 * i, 8 + 61 * (i % 5)));
-  PutOff<float> floats(40, 100);
-  if (in_entry) gpu.context.begin(0, Lane::compute, {});
-  for (std::size_t i = 0; i < sums.size(); ++i) {
-    sums[i]->enqueue(gpu.context);
-    if (i == 3) floats.enqueue(gpu.context);
-    if (i == 5) ops::fill(gpu.context, sums[4]->partials.view(), 1e30f);
+    sums.push_back(std::make_unique<BiasSum<bfloat16>>(1 + 37 * i, 8 + 61 * (i % 5)));
+  BiasSum<float> floats(40, 100);
+  {
+    std::optional<ops::RowSumBatch<Cuda, bfloat16>> batch;
+    if (in_batch) batch.emplace(gpu.context);
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      sums[i]->enqueue(gpu.context);
+      CHECK((gpu.context.row_sums().size > 0) == in_batch);
+      if (i == 3) floats.enqueue(gpu.context);
+    }
   }
-  if (in_entry) gpu.context.end(0, false);
   gpu.finish();
   of_floats = floats.dbias.back();
   std::vector<Array<bfloat16>> results;
@@ -512,7 +515,7 @@ std::vector<Array<bfloat16>> sums_of_many(Gpu& gpu, bool in_entry, Array<float>&
 
 }  // namespace
 
-TEST_CASE("GPU: sums that an entry puts off have the bits of sums that run one by one") {
+TEST_CASE("GPU: bias gradients of a batch have the bits of sums that run one by one") {
   TESSERA_NEEDS_GPU();
   Gpu gpu;
   Array<float> want_floats({1}), got_floats({1});
