@@ -31,11 +31,12 @@ using RecordedStep = std::function<void(Recorder& recorder, StepObserver const& 
 /// The costs of the entries of the training schedule, in its order.
 std::vector<Cost> costs_of(RecordedStep const& record);
 
-/// For each entry the one whose work it completes: sum_losses, add_tied and clear_gaps follow a forward or a
-/// backward_weight of their unit. All others complete themselves. Times of machines are of these together.
+/// Returns, for each entry, the index of the entry that it completes. sum_losses, add_tied and clear_gaps
+/// complete a forward or backward_weight of their unit; every other entry completes itself. A machine's times
+/// are those of an entry together with the entries that complete it.
 std::vector<std::size_t> completed_by(Schedule const& schedule);
 
-/// The costs with each entry's added to the one that it completes; what follows costs nothing then.
+/// Adds the cost of each entry to the entry that it completes, and sets its own cost to zero.
 std::vector<Cost> joined(Schedule const& schedule, std::vector<Cost> costs);
 
 }  // namespace cli

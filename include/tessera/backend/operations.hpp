@@ -168,7 +168,7 @@ struct BadNote {
   std::int64_t unit = 0, begin = 0;
 };
 
-/// One stretch of values of a norm over several (ops::norm_partials): its square sums go to `partials`.
+/// One array of a norm over several arrays (ops::norm_partials). `partials` receives its sums of squares.
 struct NormRow {
   void const* values = nullptr;
   void* partials = nullptr;
@@ -176,7 +176,7 @@ struct NormRow {
   BadNote note{};
 };
 
-/// One stretch of an update over several (ops::adamw). `weights` is null where the master is the weights.
+/// One part of an update over several arrays (ops::adamw). `weights` is null if the master is the weights.
 struct UpdateRow {
   std::int64_t elements = 0, block = 0;
   void const* gradient = nullptr;
@@ -184,11 +184,11 @@ struct UpdateRow {
   void const* factors = nullptr;
 };
 
-/// Elements of a block of a row; its last one may be shorter.
+/// The number of elements in a block of a row. The last block of a row may be shorter.
 constexpr std::int64_t row_block = 4096;
 
-/// The rows of one operation, in memory that its place reads when it runs. `block` of a row is how many
-/// blocks the rows before it have; `elements` and `blocks` are of all rows.
+/// The arrays of one operation as a table, in memory that the place reads when the operation runs. `block` of
+/// a row is the number of blocks in the rows before it. `elements` and `blocks` count all rows.
 template <class Row>
 struct Rows {
   Row const* first = nullptr;
@@ -196,7 +196,7 @@ struct Rows {
   std::int64_t elements = 0, blocks = 0;
 };
 
-/// Writes `block` of each row. The place will read the rows at `there`, to where the caller copies them.
+/// Sets `block` of each row. The caller then copies the rows to `there`, from where the place reads them.
 template <class Row>
 constexpr Rows<Row> number_rows(std::span<Row> rows, Row const* there) {
   Rows<Row> all{there, static_cast<int>(rows.size())};

@@ -28,8 +28,8 @@ void norm_partials(Context<P>& context, Tensor<T, P> values, Tensor<Q, P> partia
                   [&] { backend::Elementwise<P>::norm_partials(context, In<V, P>(values), partials, note); });
 }
 
-/// The same of every row, as one operation: of values of T, to partials of Q, one a block. An empty row is
-/// left out.
+/// Computes the partials of every row in one operation: values of T, partials of Q, one partial a block. Rows
+/// may be empty.
 template <class T, class Q, class P>
 void norm_partials(Context<P>& context, Rows<NormRow> const& rows) {
   double const n = static_cast<double>(rows.elements);

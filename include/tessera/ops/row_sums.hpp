@@ -10,9 +10,9 @@ namespace tessera {
 inline namespace v0 {
 namespace ops {
 
-/// Opens and closes a batch of sums over rows whose results have type T: see RowSumBatch. Batches nest; the
-/// outermost one counts. Compiled once with the engines, like other operations, since a model's own source
-/// does not know how a GPU joins them.
+/// Open and close a batch of sums over rows with results of type T (RowSumBatch). Batches may nest; the sums
+/// are formed when the outermost one closes. These two are compiled with the engines, like other operations,
+/// because a model's own source does not see the code of GPUs.
 template <class T, class P>
 void begin_row_sums(Context<P>& context) {
   backend::RowSums<P>::begin(context);
@@ -22,9 +22,9 @@ void end_row_sums(Context<P>& context) {
   backend::RowSums<P>::end(context);
 }
 
-/// While one lives, a GPU collects the sums over rows that give gradients of biases and norms, and forms them
-/// in one launch when it ends. Until then no operation may read these gradients or overwrite the partial sums
-/// that they come from. The CPU forms each sum at once.
+/// During its life a GPU collects the sums over rows that give gradients of biases and norms. It forms them
+/// in one launch when the batch ends. Until then no operation may read these gradients or overwrite the
+/// partial sums that they come from. The CPU forms each sum at once.
 template <class P, class T>
 class RowSumBatch {
  public:

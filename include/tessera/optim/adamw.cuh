@@ -19,14 +19,15 @@ namespace cuda {
 template <class S>
 inline constexpr int adamw_blocks = sizeof(S) == 4 ? 6 : 3;
 
-/// An array of the row that a block of threads works on, read from shared memory at each use: registers for
-/// all of them, from the loads to the stores, would leave a multiprocessor fewer blocks.
+/// An array of the row that a thread block updates. The pointer is read from shared memory at each use:
+/// keeping all pointers in registers from the loads to the stores would leave room for fewer thread blocks on
+/// a multiprocessor.
 template <class T, class Array>
 __device__ __forceinline__ T* array_of(Array const volatile& array, std::int64_t from) {
   return static_cast<T*>(array) + from;
 }
 
-/// One update of N neighbours, of which the first `count` exist; `Whole` as of `load`.
+/// Updates N neighbouring elements, of which the first `count` exist. `Whole` is that of `load`.
 template <class G, class S, class T, int N, bool Whole>
 __device__ __forceinline__ void update_pack(ops::UpdateRow const& row, std::int64_t from, int count,
                                             bool skipped) {
@@ -54,8 +55,8 @@ __device__ __forceinline__ void update_pack(ops::UpdateRow const& row, std::int6
   store<N, Whole>(array_of<S>(row.second, from), second, count);
 }
 
-/// A block of threads works on a part of one block of a row (ops::Rows). T is void where the master is the
-/// weights. Without rows in memory there is `one`.
+/// A thread block updates a part of one block of a row (ops::Rows). T is void if the master is the weights.
+/// If `rows.first` is null, `one` is the only row.
 template <class G, class S, class T, int N>
 __global__ __launch_bounds__(elementwise_threads,
                              adamw_blocks<S>) void adamw_kernel(ops::Rows<ops::UpdateRow> rows,

@@ -73,9 +73,10 @@ void adamw(Context<P>& context, std::int64_t elements, G const* gradient, S* mas
   });
 }
 
-/// The same of every row, as one operation, by gradients of G, on state of S, to weights of T. T is void
-/// where the master is the weights, and then no row has `weights`; else every row has some. An empty row is
-/// left out. The rows, `*skip` and the factors are read when it runs.
+/// Updates every row in one operation, with gradients of G, state of S and weights of T. If T is void, the
+/// master is the weights, and no row has `weights`; otherwise every row has them. Rows may be empty. The
+/// rows,
+/// `*skip` and the factors are read when the operation runs.
 template <class G, class S, class T, class P>
 void adamw(Context<P>& context, Rows<UpdateRow> const& rows, std::int64_t const* skip) {
   double const n = static_cast<double>(rows.elements);

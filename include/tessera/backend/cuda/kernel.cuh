@@ -340,8 +340,8 @@ void run_transform(cudaStream_t stream, std::int64_t elements, F const& functor,
 
 // ---- operations over several rows -----------------------------------------------------------------------
 
-/// The row that a block is of (ops::Rows), by all threads of a block of threads together: the last one that
-/// begins there or before. Each round asks as many rows as there are threads.
+/// Finds the row that contains a block (ops::Rows): the last row that begins at this block or before it. All
+/// threads of a thread block search together; each round compares as many rows as there are threads.
 template <class Row>
 __device__ __forceinline__ int find_row(ops::Rows<Row> const& rows, std::int64_t block) {
   int first = 0, end = rows.count;
