@@ -15,37 +15,37 @@
 namespace {
 
 namespace ts = tessera;
-using ts::comm::Collective;
+using ts::Move;
 using ts::comm::Transport;
 
 /// One call on `bytes` in all: the buffer of a broadcast or an all-reduce, the W pieces of the others.
-void call(Transport& transport, Collective collective, std::byte* send, std::byte* recv, std::int64_t bytes) {
+void call(Transport& transport, Move collective, std::byte* send, std::byte* recv, std::int64_t bytes) {
   std::int64_t const piece = bytes / transport.world();
   switch (collective) {
-    case Collective::all_to_all:
+    case Move::all_to_all:
       return transport.all_to_all(send, recv, piece, {"bench"});
-    case Collective::all_gather:
+    case Move::all_gather:
       return transport.all_gather(send, recv, piece, {"bench"});
-    case Collective::gather:
+    case Move::gather:
       return transport.gather(0, send, recv, piece, {"bench"});
-    case Collective::broadcast:
+    case Move::broadcast:
       return transport.broadcast(0, send, bytes, {"bench"});
-    case Collective::all_reduce:
+    case Move::all_reduce:
       return transport.all_reduce(ts::DType::f32, send, bytes / 4, {"bench"});
-    case Collective::reduce_scatter:
+    case Move::reduce_scatter:
       return transport.reduce_scatter(ts::DType::f32, send, recv, piece / 4, {"bench"});
-    case Collective::barrier:
+    case Move::barrier:
       return transport.barrier({"bench"});
-    case Collective::send:  // of two ranks alone, and not measured
-    case Collective::receive:
-    case Collective::none:
+    case Move::send:  // of two ranks alone, and not measured
+    case Move::receive:
+    case Move::none:
       return;
   }
 }
 
 /// All iterations are calls inside one run, timed from barrier to barrier: starting threads and touching
 /// memory stay outside.
-void collective(benchmark::State& state, Collective which) {
+void collective(benchmark::State& state, Move which) {
   int const ranks = static_cast<int>(state.range(0));
   std::int64_t const bytes = state.range(1);
   auto const calls = static_cast<std::int64_t>(state.max_iterations);
@@ -92,12 +92,12 @@ void no_sizes(benchmark::internal::Benchmark* family) {
   for (std::int64_t ranks : {2, 4, 8}) family->Args({ranks, 0});
 }
 
-BENCHMARK_CAPTURE(collective, barrier, Collective::barrier)->Apply(no_sizes);
-BENCHMARK_CAPTURE(collective, all_to_all, Collective::all_to_all)->Apply(sizes);
-BENCHMARK_CAPTURE(collective, all_gather, Collective::all_gather)->Apply(sizes);
-BENCHMARK_CAPTURE(collective, gather, Collective::gather)->Apply(sizes);
-BENCHMARK_CAPTURE(collective, broadcast, Collective::broadcast)->Apply(sizes);
-BENCHMARK_CAPTURE(collective, all_reduce, Collective::all_reduce)->Apply(sizes);
-BENCHMARK_CAPTURE(collective, reduce_scatter, Collective::reduce_scatter)->Apply(sizes);
+BENCHMARK_CAPTURE(collective, barrier, Move::barrier)->Apply(no_sizes);
+BENCHMARK_CAPTURE(collective, all_to_all, Move::all_to_all)->Apply(sizes);
+BENCHMARK_CAPTURE(collective, all_gather, Move::all_gather)->Apply(sizes);
+BENCHMARK_CAPTURE(collective, gather, Move::gather)->Apply(sizes);
+BENCHMARK_CAPTURE(collective, broadcast, Move::broadcast)->Apply(sizes);
+BENCHMARK_CAPTURE(collective, all_reduce, Move::all_reduce)->Apply(sizes);
+BENCHMARK_CAPTURE(collective, reduce_scatter, Move::reduce_scatter)->Apply(sizes);
 
 }  // namespace

@@ -132,7 +132,6 @@ class Tensor;
 
 // comm/
 namespace comm {
-enum class Collective : std::uint8_t;
 struct CollectiveId;
 struct Peers;
 struct Request;

@@ -28,12 +28,13 @@ one_more(nn/model.hpp Kind)
 foreach(slot Sharding LossScaleKind RecomputeKind ReductionKind CommunicationKind CaptureKind AttentionKind)
   one_more(policy/table.hpp ${slot})
 endforeach()
-foreach(schedule Move Group BufferKind)
+one_more(comm/request.hpp Move)
+foreach(schedule Group BufferKind)
   one_more(plan/schedule.hpp ${schedule})
 endforeach()
 set(asking
   backend/operations.hpp backend/cpu/activation.hpp optim/schedule.hpp optim/loss_scale.hpp data/order.hpp
-  data/token_file.hpp core/dtype.hpp comm/threads.hpp io/safetensors_header.hpp nn/init.hpp ops/attention.hpp
+  data/token_file.hpp core/dtype.hpp comm/threads.hpp comm/communicator.hpp io/safetensors_header.hpp nn/init.hpp ops/attention.hpp
   policy/table.hpp plan/step_plan.hpp plan/work_order.hpp plan/report.hpp store/parameter_store.hpp
   train/checkpoint_reader.hpp train/checkpoint_writer.hpp)
 

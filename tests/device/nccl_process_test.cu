@@ -53,7 +53,7 @@ TEST_CASE("a rank that is a process" * doctest::skip()) {
       }
     }
     // Larger than the staging buffer.
-    Case const large{Collective::all_to_all, ts::DType::f32, (3 << 20) + 1, -1, false};
+    Case const large{Move::all_to_all, ts::DType::f32, (3 << 20) + 1, -1, false};
     Buffers host(large, comm.rank(), comm.world(), 9);
     perform(transport, large, host.send.data(), host.recv.data(), transport.everyone());
     CHECK(host == expected_of(comm.world(), {large}, 9).buffers[static_cast<std::size_t>(comm.rank())][0]);
@@ -143,7 +143,7 @@ TEST_CASE("processes of one host see each other's words, faults, leaving and dea
   if (!parent) {
     ProcessPeers peers(1, 3);
     bool const met = tell(peers) && hear(peers) && peers.board(0);
-    peers.board(1)->word = ts::comm::watch_word(17, Collective::gather);
+    peers.board(1)->word = ts::comm::watch_word(17, Move::gather);
     peers.lose(1, "it threw: boom");
     char byte = met ? 'y' : 'n';
     if (write(next[1], &byte, 1) != 1) _exit(1);
@@ -158,7 +158,7 @@ TEST_CASE("processes of one host see each other's words, faults, leaving and dea
   char byte = 0;
   REQUIRE(read(next[0], &byte, 1) == 1);
   CHECK(byte == 'y');
-  CHECK(peers.board(1)->word.load() == ts::comm::watch_word(17, Collective::gather));
+  CHECK(peers.board(1)->word.load() == ts::comm::watch_word(17, Move::gather));
   peers.lose(2, "this comes too late");
   REQUIRE(peers.fault());
   CHECK(peers.fault()->first == 1);
@@ -200,14 +200,14 @@ TEST_CASE("the numbers of captured collectives keep their texts") {
   auto const put = [&](std::uint64_t sequence, bool captured) {
     std::string const unit = "h." + std::to_string(sequence);
     ts::comm::Request request;
-    request.collective = Collective::all_gather;
+    request.move = Move::all_gather;
     request.id = {"publish", unit.c_str(), 0};
     request.sequence = sequence;
     request.bytes = 64;
     history.put(request, captured);
   };
   auto const text = [&](std::uint64_t sequence) {
-    return history.text(ts::comm::watch_word(sequence, Collective::all_gather));
+    return history.text(ts::comm::watch_word(sequence, Move::all_gather));
   };
   for (std::uint64_t sequence = 1; sequence <= 5000; ++sequence)
     put(sequence, 10 <= sequence && sequence < 1000);
@@ -216,6 +216,6 @@ TEST_CASE("the numbers of captured collectives keep their texts") {
   CHECK(text(5000) == "5000, all_gather of 64 bytes (publish h.5000, micro-batch 0)");
   CHECK(text(9) == "9, all_gather");
   CHECK(text(0) == "0, all_gather");
-  CHECK(history.text(ts::comm::watch_word(10, Collective::gather)) == "10, gather");
+  CHECK(history.text(ts::comm::watch_word(10, Move::gather)) == "10, gather");
   CHECK(history.last_unit() == "h.5000");
 }

@@ -46,7 +46,7 @@ namespace {
 
 namespace ts = tessera;
 using namespace std::chrono_literals;
-using ts::comm::Collective;
+using ts::Move;
 using ts::comm::CollectiveId;
 using ts::comm::Comm;
 using ts::comm::Peers;
@@ -75,7 +75,7 @@ double seconds_since(Clock::time_point start) {
 
 /// One collective and its buffers.
 struct Case {
-  Collective collective;
+  Move move;
   ts::DType dtype;
   std::int64_t count;  ///< elements of one piece
   int root;
@@ -83,8 +83,8 @@ struct Case {
 
   std::int64_t piece() const { return count * static_cast<std::int64_t>(size_of(dtype)); }
   std::string text() const {
-    return std::string(name_of(collective)) + " of " + std::to_string(count) + " " +
-           std::string(name_of(dtype)) + ", root " + std::to_string(root) + (in_place ? ", in place" : "");
+    return std::string(name_of(move)) + " of " + std::to_string(count) + " " + std::string(name_of(dtype)) +
+           ", root " + std::to_string(root) + (in_place ? ", in place" : "");
   }
 };
 
@@ -92,21 +92,21 @@ std::vector<Case> all_cases(int world) {
   std::vector<Case> cases;
   for (std::int64_t const count : {0, 1, 7, 1023, 4099, (1 << 18) + 3}) {
     int const last = world - 1;
-    cases.push_back({Collective::all_to_all, ts::DType::f32, count, -1, false});
-    cases.push_back({Collective::all_to_all, ts::DType::f16, count, -1, false});
+    cases.push_back({Move::all_to_all, ts::DType::f32, count, -1, false});
+    cases.push_back({Move::all_to_all, ts::DType::f16, count, -1, false});
     for (bool const in_place : {false, true}) {
-      cases.push_back({Collective::all_gather, ts::DType::bf16, count, -1, in_place});
-      cases.push_back({Collective::gather, ts::DType::f16, count, last, in_place});
-      cases.push_back({Collective::gather, ts::DType::f64, count, 0, in_place});
+      cases.push_back({Move::all_gather, ts::DType::bf16, count, -1, in_place});
+      cases.push_back({Move::gather, ts::DType::f16, count, last, in_place});
+      cases.push_back({Move::gather, ts::DType::f64, count, 0, in_place});
       for (ts::DType const dtype : {ts::DType::f32, ts::DType::f16, ts::DType::bf16, ts::DType::f64})
-        cases.push_back({Collective::reduce_scatter, dtype, count, -1, in_place});
+        cases.push_back({Move::reduce_scatter, dtype, count, -1, in_place});
     }
     for (ts::DType const dtype :
          {ts::DType::f32, ts::DType::f16, ts::DType::bf16, ts::DType::f64, ts::DType::tf32})
-      cases.push_back({Collective::all_reduce, dtype, count, -1, true});
-    cases.push_back({Collective::broadcast, ts::DType::f16, count, last, true});
-    cases.push_back({Collective::broadcast, ts::DType::f32, count, 0, true});
-    cases.push_back({Collective::barrier, ts::DType::f32, 0, -1, false});
+      cases.push_back({Move::all_reduce, dtype, count, -1, true});
+    cases.push_back({Move::broadcast, ts::DType::f16, count, last, true});
+    cases.push_back({Move::broadcast, ts::DType::f32, count, 0, true});
+    cases.push_back({Move::barrier, ts::DType::f32, 0, -1, false});
   }
   return cases;
 }
@@ -145,10 +145,10 @@ struct Buffers {
     }
     if (!of.in_place) return;
     // In place, `recv` holds everything; a reduce_scatter's `send` does.
-    if (of.collective == Collective::all_gather || of.collective == Collective::gather) {
+    if (of.move == Move::all_gather || of.move == Move::gather) {
       auto const at = static_cast<std::size_t>(rank * of.piece());
       std::copy_n(send.begin(), of.piece(), recv.begin() + static_cast<std::ptrdiff_t>(at));
-    } else if (of.collective != Collective::reduce_scatter) {
+    } else if (of.move != Move::reduce_scatter) {
       recv = send;
     }
   }
@@ -158,18 +158,18 @@ struct Buffers {
 void perform(Transport& transport, Case const& what, std::byte* send, std::byte* recv, Peers const& peers) {
   std::int64_t const own = peers.index_of(transport.rank()) * what.piece();
   CollectiveId const id{"test", "unit"};
-  switch (what.collective) {
-    case Collective::all_to_all:
+  switch (what.move) {
+    case Move::all_to_all:
       return transport.all_to_all(send, recv, what.piece(), id, 0, peers);
-    case Collective::all_gather:
+    case Move::all_gather:
       return transport.all_gather(what.in_place ? recv + own : send, recv, what.piece(), id, peers);
-    case Collective::gather:
+    case Move::gather:
       return transport.gather(what.root, what.in_place ? recv + own : send, recv, what.piece(), id, peers);
-    case Collective::broadcast:
+    case Move::broadcast:
       return transport.broadcast(what.root, recv, what.piece(), id, peers);
-    case Collective::all_reduce:
+    case Move::all_reduce:
       return transport.all_reduce(what.dtype, recv, what.count, id, peers);
-    case Collective::reduce_scatter:
+    case Move::reduce_scatter:
       return transport.reduce_scatter(what.dtype, send, what.in_place ? send + own : recv, what.count, id,
                                       peers);
     default:
@@ -372,7 +372,7 @@ void compare_with_threads(int world, int count, GroupOf const& group_of, int cha
         check((grouped ? "group's replay " : "replay ") + std::to_string(replay) + ": ",
               [&](std::size_t index) { return device.now(index); });
       }
-      if (world > 1 && ts::comm::collective_of(transport.word(rank)) != Collective::barrier)
+      if (world > 1 && ts::comm::move_of(transport.word(rank)) != Move::barrier)
         differences.add(rank, "its word is not that of the last collective");
       if (!holds(transport.where((rank + 1) % world), "collective"))
         differences.add(rank, "where: " + transport.where((rank + 1) % world));

@@ -365,7 +365,7 @@ TEST_CASE("the watchdog word names the collective that a rank reached") {
     transport.all_gather(&byte, all, 1, {"acquire", "h.9", 4});
     auto const word = transport.word(comm.rank());
     CHECK(ts::comm::sequence_of(word) == 2);
-    CHECK(ts::comm::collective_of(word) == ts::comm::Collective::all_gather);
+    CHECK(ts::comm::move_of(word) == ts::Move::all_gather);
     CHECK(transport.where(comm.rank()) ==
           "after collective 2, all_gather of 1 bytes (acquire h.9, micro-batch 4)");
     transport.barrier();

@@ -22,7 +22,7 @@ namespace {
 
 namespace ts = tessera;
 using namespace std::chrono_literals;
-using ts::comm::Collective;
+using ts::Move;
 using ts::comm::Comm;
 using ts::comm::Transport;
 
@@ -73,35 +73,34 @@ struct Buffers {
   std::vector<float> recv = std::vector<float>(256);
 };
 
-void call(Transport& transport, Collective collective, Buffers& buffers, std::int64_t size = 16) {
+void call(Transport& transport, Move collective, Buffers& buffers, std::int64_t size = 16) {
   ts::comm::CollectiveId const id{"verb", "h.3", 2};
   void* const send = buffers.send.data();
   void* const recv = buffers.recv.data();
   switch (collective) {
-    case Collective::all_to_all:
+    case Move::all_to_all:
       return transport.all_to_all(send, recv, size, id);
-    case Collective::all_gather:
+    case Move::all_gather:
       return transport.all_gather(send, recv, size, id);
-    case Collective::gather:
+    case Move::gather:
       return transport.gather(0, send, recv, size, id);
-    case Collective::broadcast:
+    case Move::broadcast:
       return transport.broadcast(0, send, size, id);
-    case Collective::all_reduce:
+    case Move::all_reduce:
       return transport.all_reduce(ts::DType::f32, send, size, id);
-    case Collective::reduce_scatter:
+    case Move::reduce_scatter:
       return transport.reduce_scatter(ts::DType::f32, send, recv, size, id);
-    case Collective::barrier:
+    case Move::barrier:
       return transport.barrier(id);
-    case Collective::send:
-    case Collective::receive:
-    case Collective::none:
+    case Move::send:
+    case Move::receive:
+    case Move::none:
       return;
   }
 }
 
-constexpr Collective all_collectives[] = {
-    Collective::all_to_all, Collective::all_gather, Collective::gather,        Collective::broadcast,
-    Collective::all_reduce, Collective::barrier,    Collective::reduce_scatter};
+constexpr Move all_collectives[] = {Move::all_to_all, Move::all_gather, Move::gather,        Move::broadcast,
+                                    Move::all_reduce, Move::barrier,    Move::reduce_scatter};
 
 struct Odd : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -110,7 +109,7 @@ struct Odd : std::runtime_error {
 }  // namespace
 
 TEST_CASE("a rank that throws frees the others in every collective") {
-  for (Collective collective : all_collectives)
+  for (Move collective : all_collectives)
     for (int world : {2, 5}) {
       auto const outcome = outcome_of(world, [&](Transport& transport) {
         Buffers buffers;
@@ -120,7 +119,7 @@ TEST_CASE("a rank that throws frees the others in every collective") {
           call(transport, collective, buffers);
         }
       });
-      CAPTURE(ts::comm::name_of(collective));
+      CAPTURE(ts::name_of(collective));
       CHECK(outcome.text == "rank 1: token 300 is too large");
       CHECK(outcome.kind == ts::ErrorKind::data);
       CHECK(outcome.rank == 1);
@@ -130,7 +129,7 @@ TEST_CASE("a rank that throws frees the others in every collective") {
         CHECK(lost.unit == "h.3");
         CHECK(holds(lost.text, "rank 1 is lost: it threw: token 300 is too large"));
         CHECK(holds(lost.text, "[rank " + std::to_string(lost.by) + " was in collective 8, " +
-                                   std::string(ts::comm::name_of(collective))));
+                                   std::string(ts::name_of(collective))));
         CHECK(holds(lost.text, "(verb h.3, micro-batch 2)"));
       }
     }
@@ -191,7 +190,7 @@ TEST_CASE("a rank that returns early is lost to those who go on") {
       Buffers buffers;
       for (int step = 0; step < 6; ++step) {
         if (transport.rank() == 2 && step == when) return;
-        call(transport, Collective::all_gather, buffers);
+        call(transport, Move::all_gather, buffers);
       }
     });
     CHECK(outcome.lost.size() == 3);
@@ -224,11 +223,11 @@ TEST_CASE("a rank that does not arrive is named after the timeout") {
   auto const outcome = outcome_of(3,
                                   [&](Transport& transport) {
                                     Buffers buffers;
-                                    call(transport, Collective::all_reduce, buffers);
+                                    call(transport, Move::all_reduce, buffers);
                                     if (transport.rank() == 1)
                                       while (!freed) std::this_thread::sleep_for(5ms);
                                     try {
-                                      call(transport, Collective::reduce_scatter, buffers);
+                                      call(transport, Move::reduce_scatter, buffers);
                                     } catch (...) {
                                       freed = true;
                                       throw;

@@ -70,8 +70,7 @@ class History {
     std::uint64_t const sequence = sequence_of(word);
     std::string result = std::to_string(sequence) + ", ";
     Entry const* const entry = find(sequence);
-    if (!entry || entry->request.collective != collective_of(word))
-      return result + std::string(name_of(collective_of(word)));
+    if (!entry || entry->request.move != move_of(word)) return result + std::string(name_of(move_of(word)));
     Request request = entry->request;
     request.id.operation = entry->operation;
     request.id.unit = entry->unit;

@@ -67,93 +67,110 @@ class Transport {
     return opened(group);
   }
 
-  /// recv[p] = peer p's send[own index modulo pieces], on every rank of a group, or of the world. `recv`
-  /// holds a piece for each and `send` so many, as many unless told; they must not overlap.
-  void all_to_all(void const* send, void* recv, std::int64_t bytes_per_peer, CollectiveId const& id = {},
-                  int pieces = 0, Peers const& peers = {}) {
-    Request request = make(Collective::all_to_all, id, bytes_per_peer, -1, DType::f32, peers);
-    int const count = request.peers.count;
-    request.pieces = pieces > 0 ? pieces : count;
-    need_apart(request, send, request.pieces * bytes_per_peer, recv, count * bytes_per_peer, false);
-    perform(request, send, recv, (count - 1) * bytes_per_peer);
+  /// Runs one move between the ranks of a group, or of the world. `bytes` are one piece: per peer, per rank,
+  /// or the whole buffer. `dtype` is for sums. The functions below say how many pieces each buffer holds.
+  void run(Move move, std::int64_t bytes, void const* send, void* recv, CollectiveId const& id = {},
+           Peers const& peers = {}, int root = -1, DType dtype = DType::f32, int pieces = 0) {
+    Request request = make(move, id, bytes, root, dtype, peers);
+    int const ranks = request.peers.count;
+    bool const here = request.peers.index_of(rank_) == root;
+    std::int64_t sent = (ranks - 1) * bytes;
+    switch (move) {
+      case Move::all_to_all:
+        request.pieces = pieces > 0 ? pieces : ranks;
+        need_apart(request, send, request.pieces, recv, ranks);
+        break;
+      case Move::all_gather:
+        need_apart(request, send, 1, recv, ranks);
+        break;
+      case Move::reduce_scatter:
+        need_apart(request, send, ranks, recv, 1);
+        break;
+      case Move::gather:
+        if (here)
+          need_apart(request, send, 1, recv, ranks);
+        else
+          need_memory(request, send);
+        sent = here ? 0 : bytes;
+        break;
+      case Move::broadcast:
+        need_memory(request, recv);
+        if (!here) sent = 0;
+        break;
+      case Move::all_reduce: {
+        auto const size = static_cast<std::int64_t>(size_of(dtype));
+        need_memory(request, recv);
+        sent = 2 * (ranks - 1) * ((bytes / size + ranks - 1) / ranks) * size;
+        break;
+      }
+      case Move::send:
+        need_memory(request, send);
+        sent = bytes;
+        break;
+      case Move::receive:
+        need_memory(request, recv);
+        sent = 0;
+        break;
+      case Move::barrier:
+        break;
+      case Move::none:
+      case Move::copy:
+        refuse(request, {"a transport carries values between ranks"});
+    }
+    perform(request, send, recv, sent);
   }
 
+  /// recv[p] = peer p's send[own index modulo pieces], on every rank of a group, or of the world. `recv`
+  /// holds one piece for each peer. `send` holds as many, or `pieces`. They must not overlap.
+  void all_to_all(void const* send, void* recv, std::int64_t bytes_per_peer, CollectiveId const& id = {},
+                  int pieces = 0, Peers const& peers = {}) {
+    run(Move::all_to_all, bytes_per_peer, send, recv, id, peers, -1, DType::f32, pieces);
+  }
   /// recv[p] = peer p's send, on every rank of a group, or of the world. `send` may be this rank's slot of
   /// `recv`.
   void all_gather(void const* send, void* recv, std::int64_t bytes_per_rank, CollectiveId const& id = {},
                   Peers const& peers = {}) {
-    Request const request = make(Collective::all_gather, id, bytes_per_rank, -1, DType::f32, peers);
-    int const count = request.peers.count;
-    need_apart(request, send, bytes_per_rank, recv, count * bytes_per_rank,
-               is_slot(request, send, recv, bytes_per_rank));
-    perform(request, send, recv, (count - 1) * bytes_per_rank);
+    run(Move::all_gather, bytes_per_rank, send, recv, id, peers);
   }
-
-  /// The same on the root alone, which is an index in the group; the other ranks' `recv` is not touched and
+  /// The same on the root alone, which is an index in the group. The `recv` of other ranks is not touched and
   /// may be null.
   void gather(int root, void const* send, void* recv, std::int64_t bytes_per_rank,
               CollectiveId const& id = {}, Peers const& peers = {}) {
-    Request const request = make(Collective::gather, id, bytes_per_rank, root, DType::f32, peers);
-    bool const here = request.peers.index_of(rank_) == root;
-    if (here)
-      need_apart(request, send, bytes_per_rank, recv, request.peers.count * bytes_per_rank,
-                 is_slot(request, send, recv, bytes_per_rank));
-    else
-      need_memory(request, send);
-    perform(request, send, recv, here ? 0 : bytes_per_rank);
+    run(Move::gather, bytes_per_rank, send, recv, id, peers, root);
   }
-
   /// Every rank's buffer becomes the root's, which is an index in the group.
   void broadcast(int root, void* buffer, std::int64_t bytes, CollectiveId const& id = {},
                  Peers const& peers = {}) {
-    Request const request = make(Collective::broadcast, id, bytes, root, DType::f32, peers);
-    need_memory(request, buffer);
-    bool const here = request.peers.index_of(rank_) == root;
-    perform(request, buffer, buffer, here ? (request.peers.count - 1) * bytes : 0);
+    run(Move::broadcast, bytes, buffer, buffer, id, peers, root);
   }
-
-  /// What one rank sends to another, an index in the group, that one receives: no other rank takes part.
-  /// Either may wait for the other; ranks that send to each other do so in a group (`begin_group`). What one
-  /// rank sends to another arrives in order.
+  /// One rank sends to another, an index in the group, which receives. No other rank takes part. Either may
+  /// wait for the other. Ranks that send to each other do so in a group (`begin_group`). Values of one rank
+  /// for another arrive in order.
   void send(int to, void const* buffer, std::int64_t bytes, CollectiveId const& id = {},
             Peers const& peers = {}) {
-    Request const request = make(Collective::send, id, bytes, to, DType::f32, peers);
-    need_memory(request, buffer);
-    perform(request, buffer, nullptr, bytes);
+    run(Move::send, bytes, buffer, nullptr, id, peers, to);
   }
   void receive(int from, void* buffer, std::int64_t bytes, CollectiveId const& id = {},
                Peers const& peers = {}) {
-    Request const request = make(Collective::receive, id, bytes, from, DType::f32, peers);
-    need_memory(request, buffer);
-    perform(request, nullptr, buffer, 0);
+    run(Move::receive, bytes, nullptr, buffer, id, peers, from);
   }
-
   /// Every rank's buffer becomes the sum of all. The order of the sum is the transport's: rank order for
   /// threads, any order elsewhere. 16-bit formats are summed in fp32 and rounded once by threads; a library
   /// may round every partial sum.
   void all_reduce(DType dtype, void* buffer, std::int64_t count, CollectiveId const& id = {},
                   Peers const& peers = {}) {
-    auto const size = static_cast<std::int64_t>(size_of(dtype));
-    Request const request = make(Collective::all_reduce, id, count * size, -1, dtype, peers);
-    need_memory(request, buffer);
-    std::int64_t const ranks = request.peers.count;
-    perform(request, buffer, buffer, 2 * (ranks - 1) * ((count + ranks - 1) / ranks) * size);
+    run(Move::all_reduce, count * static_cast<std::int64_t>(size_of(dtype)), buffer, buffer, id, peers, -1,
+        dtype);
   }
-
   /// recv = the sum over a group, or the world, of their send[index of this rank]. `send` holds a shard for
-  /// each; `recv` may be this rank's slot of it.
+  /// each rank. `recv` may be this rank's slot of it.
   void reduce_scatter(DType dtype, void const* send, void* recv, std::int64_t count_per_rank,
                       CollectiveId const& id = {}, Peers const& peers = {}) {
-    std::int64_t const bytes = count_per_rank * static_cast<std::int64_t>(size_of(dtype));
-    Request const request = make(Collective::reduce_scatter, id, bytes, -1, dtype, peers);
-    need_apart(request, send, request.peers.count * bytes, recv, bytes, is_slot(request, recv, send, bytes));
-    perform(request, send, recv, (request.peers.count - 1) * bytes);
+    run(Move::reduce_scatter, count_per_rank * static_cast<std::int64_t>(size_of(dtype)), send, recv, id,
+        peers, -1, dtype);
   }
-
   /// Returns when every rank has called it.
-  void barrier(CollectiveId const& id = {}) {
-    perform(make(Collective::barrier, id, 0), nullptr, nullptr, 0);
-  }
+  void barrier(CollectiveId const& id = {}) { run(Move::barrier, 0, nullptr, nullptr, id); }
 
   /// Collectives of one stream and way from here to `end_group` are one call where the transport has such, as
   /// NCCL does; others carry them out one by one. None may touch what another writes, and what they write is
@@ -210,7 +227,7 @@ class Transport {
 
   /// Stores the watch word before a collective; device transports store it in stream order.
   virtual void note(Request const& request) {
-    word_->store(watch_word(request.sequence, request.collective), std::memory_order_release);
+    word_->store(watch_word(request.sequence, request.move), std::memory_order_release);
   }
 
   static double seconds_since(Clock::time_point start) {
@@ -224,18 +241,18 @@ class Transport {
     return group;
   }
 
-  Request make(Collective collective, CollectiveId const& id, std::int64_t bytes, int root = -1,
-               DType dtype = DType::f32, Peers const& peers = {}) const {
-    bool const of_two = collective == Collective::send || collective == Collective::receive;
-    Request request{collective, id, sequence_ + !of_two, bytes, root, dtype, stream_};
+  Request make(Move move, CollectiveId const& id, std::int64_t bytes, int root, DType dtype,
+               Peers const& peers) const {
+    bool const of_two = move == Move::send || move == Move::receive,
+               sums = move == Move::all_reduce || move == Move::reduce_scatter;
+    Request request{move, id, sequence_ + !of_two, bytes, root, sums ? dtype : DType::f32, stream_};
     request.peers = peers.count > 0 ? peers : everyone();
     int const count = request.peers.count;
     if (bytes < 0) refuse(request, {"a size must not be negative"});
-    if (dtype == DType::u8) refuse(request, {"values of u8 are codes, which have no sum"});
+    if (request.dtype == DType::u8) refuse(request, {"values of u8 are codes, which have no sum"});
     if (of_two && (root < 0 || root >= count || root == request.peers.index_of(rank_)))
       refuse(request, {"the other rank must be one of the ", count, " of its group"});
-    if ((collective == Collective::gather || collective == Collective::broadcast) &&
-        (root < 0 || root >= count))
+    if ((move == Move::gather || move == Move::broadcast) && (root < 0 || root >= count))
       refuse(request, {"the root must be a rank from 0 to ", count - 1});
     return request;
   }
@@ -252,23 +269,23 @@ class Transport {
     traffic_.waiting += waited;
   }
 
-  bool is_slot(Request const& request, void const* piece, void const* whole, std::int64_t bytes) const {
-    return whole && piece == static_cast<std::byte const*>(whole) + request.peers.index_of(rank_) * bytes;
-  }
-
   void need_memory(Request const& request, void const* memory) const {
     if (request.bytes > 0 && !memory) refuse(request, {"a buffer is null"});
   }
-
-  void need_apart(Request const& request, void const* send, std::int64_t send_bytes, void const* recv,
-                  std::int64_t recv_bytes, bool may_overlap) const {
+  /// Refuses buffers of so many pieces that overlap. If one is a single piece, it may be this rank's slot of
+  /// the other.
+  void need_apart(Request const& request, void const* send, int send_pieces, void const* recv,
+                  int recv_pieces) const {
     need_memory(request, send);
     need_memory(request, recv);
-    if (may_overlap || world_ == 1 || request.bytes == 0) return;
-    auto const from = reinterpret_cast<std::uintptr_t>(send);
-    auto const to = reinterpret_cast<std::uintptr_t>(recv);
-    if (from < to + static_cast<std::uintptr_t>(recv_bytes) &&
-        to < from + static_cast<std::uintptr_t>(send_bytes))
+    if (world_ == 1 || request.bytes == 0) return;
+    auto const from = reinterpret_cast<std::uintptr_t>(send), to = reinterpret_cast<std::uintptr_t>(recv);
+    auto const bytes = static_cast<std::uintptr_t>(request.bytes);
+    auto const own = static_cast<std::uintptr_t>(request.peers.index_of(rank_)) * bytes;
+    bool const is_slot =
+        request.move != Move::all_to_all && (send_pieces == 1 ? from == to + own : to == from + own);
+    if (!is_slot && from < to + static_cast<std::uintptr_t>(recv_pieces) * bytes &&
+        to < from + static_cast<std::uintptr_t>(send_pieces) * bytes)
       refuse(request, {"send and receive buffers overlap"});
   }
 
@@ -299,7 +316,7 @@ class Single final : public Transport {
   std::string where(int) const override {
     auto const seen = own_word_.load(std::memory_order_acquire);
     if (seen == 0) return "before its first collective";
-    return v0::detail::sentence({"at collective ", sequence_of(seen), ", ", name_of(collective_of(seen))});
+    return v0::detail::sentence({"at collective ", sequence_of(seen), ", ", name_of(move_of(seen))});
   }
 
  private:
@@ -325,7 +342,7 @@ class RecordingTransport final : public Transport {
 
  private:
   double exchange(Request const& request, void const*, void*) override {
-    recorder_.operation({name_of(request.collective).data(), 0.0, static_cast<double>(request.bytes)});
+    recorder_.operation({name_of(request.move).data(), 0.0, static_cast<double>(request.bytes)});
     return 0;
   }
 

@@ -145,7 +145,7 @@ class Nccl final : public Transport {
     };
     cuda::reach_collective<Word><<<1, 1, 0, stream>>>(static_cast<Word*>(small_.get()),
                                                       at(board_.reached_device), at(board_.word),
-                                                      watch_word(request.sequence, request.collective));
+                                                      watch_word(request.sequence, request.move));
     cuda::require(cudaGetLastError(), "reach_collective");
   }
 
@@ -178,9 +178,9 @@ class Nccl final : public Transport {
                       "own; open it before with Transport::over",
                   rank());
     int const own = request.peers.index_of(rank());
-    if (request.collective == Collective::all_to_all)
+    if (request.move == Move::all_to_all)
       copy(to + own * request.bytes, from + own % request.pieces * request.bytes, count, stream);
-    if (request.collective == Collective::gather && own == request.root)
+    if (request.move == Move::gather && own == request.root)
       copy(to + own * request.bytes, from, count, stream);
     calls_.push_back({request, send, recv});
     if (!grouped()) flush();
@@ -193,11 +193,10 @@ class Nccl final : public Transport {
     first.peers = group;
     first.peers.way = link_->split(group.first, group.index_of(rank()));
     auto* const memory = static_cast<std::byte*>(small_.get());
-    for (Collective const collective :
-         {Collective::barrier, Collective::all_gather, Collective::reduce_scatter}) {
-      first.collective = collective;
-      first.bytes = collective == Collective::barrier ? 0 : sizeof(float);
-      bool const sums = collective == Collective::reduce_scatter;
+    for (Move const move : {Move::barrier, Move::all_gather, Move::reduce_scatter}) {
+      first.move = move;
+      first.bytes = move == Move::barrier ? 0 : sizeof(float);
+      bool const sums = move == Move::reduce_scatter;
       enqueue(first, memory + (sums ? 512 : 256), memory + (sums ? 256 : 512));
     }
     cuda::require(cudaEventRecord(event_.get(), stream_.get()), "cudaEventRecord");
@@ -225,39 +224,40 @@ class Nccl final : public Transport {
     auto const count = static_cast<std::size_t>(request.bytes);
     auto const* const from = static_cast<std::byte const*>(call.send);
     auto* const to = static_cast<std::byte*>(call.recv);
-    bool const of_two = request.collective == Collective::send || request.collective == Collective::receive;
-    Collective const collective = request.bytes > 0 || of_two ? request.collective : Collective::barrier;
-    switch (collective) {
-      case Collective::all_to_all:
+    bool const of_two = request.move == Move::send || request.move == Move::receive;
+    Move const move = request.bytes > 0 || of_two ? request.move : Move::barrier;
+    switch (move) {
+      case Move::all_to_all:
         return with_peers(request.peers, [&](int to_peer, int from_peer) {
           ncclResult_t const sent = ncclSend(from + to_peer % request.pieces * request.bytes, count, ncclInt8,
                                              to_peer, communicator, stream);
           if (sent != ncclSuccess) return sent;
           return ncclRecv(to + from_peer * request.bytes, count, ncclInt8, from_peer, communicator, stream);
         });
-      case Collective::gather:
+      case Move::gather:
         if (request.peers.index_of(rank()) != request.root)
           return ncclSend(from, count, ncclInt8, request.root, communicator, stream);
         return with_peers(request.peers, [&](int, int peer) {
           return ncclRecv(to + peer * request.bytes, count, ncclInt8, peer, communicator, stream);
         });
-      case Collective::all_gather:
+      case Move::all_gather:
         return ncclAllGather(from, to, count, ncclInt8, communicator, stream);
-      case Collective::broadcast:
+      case Move::broadcast:
         return ncclBroadcast(from, to, count, ncclInt8, request.root, communicator, stream);
-      case Collective::all_reduce:
+      case Move::all_reduce:
         return ncclAllReduce(from, to, count / size_of(request.dtype), type_of(request.dtype), ncclSum,
                              communicator, stream);
-      case Collective::reduce_scatter:
+      case Move::reduce_scatter:
         return ncclReduceScatter(from, to, count / size_of(request.dtype), type_of(request.dtype), ncclSum,
                                  communicator, stream);
-      case Collective::send:
+      case Move::send:
         return ncclSend(from, count, ncclInt8, request.root, communicator, stream);
-      case Collective::receive:
+      case Move::receive:
         return ncclRecv(to, count, ncclInt8, request.root, communicator, stream);
-      case Collective::none:
+      case Move::none:
+      case Move::copy:
         return ncclSuccess;
-      case Collective::barrier:
+      case Move::barrier:
         break;
     }
     // Later work of the stream starts when every rank's stream has come here.
@@ -308,31 +308,32 @@ class Nccl final : public Transport {
     int const count = request.peers.count, own = request.peers.index_of(rank());
     int up = 1, down = 1;  // in pieces, one per peer
     bool in_place = false;
-    switch (request.collective) {
-      case Collective::all_to_all:
+    switch (request.move) {
+      case Move::all_to_all:
         up = down = count;
         break;
-      case Collective::reduce_scatter:
+      case Move::reduce_scatter:
         up = count;
         break;
-      case Collective::all_gather:
+      case Move::all_gather:
         down = count;
         break;
-      case Collective::gather:
+      case Move::gather:
         down = own == request.root ? count : 0;
         break;
-      case Collective::broadcast:
-      case Collective::all_reduce:
+      case Move::broadcast:
+      case Move::all_reduce:
         in_place = true;
         break;
-      case Collective::send:
+      case Move::send:
         down = 0;
         break;
-      case Collective::receive:
+      case Move::receive:
         up = 0;
         break;
-      case Collective::none:
-      case Collective::barrier:
+      case Move::none:
+      case Move::copy:
+      case Move::barrier:
         break;
     }
     auto* const in = static_cast<std::byte*>(staging_.get());
@@ -349,7 +350,7 @@ class Nccl final : public Transport {
       enqueue(part, in, out);
       flush();  // a group, too: this is host memory
       cuda::require(cudaEventRecord(event_.get(), stream), "cudaEventRecord");
-      await([&] { return arrived(); }, name_of(request.collective).data());
+      await([&] { return arrived(); }, name_of(request.move).data());
       for (int peer = 0; peer < down; ++peer)
         copy(recv + peer * request.bytes + at, out + peer * part.bytes, piece, stream);
       cuda::require(cudaStreamSynchronize(stream), "cudaStreamSynchronize");

@@ -13,47 +13,30 @@
 
 namespace tessera {
 inline namespace v0 {
-namespace comm {
-
-/// What a collective does with bytes.
-enum class Collective : std::uint8_t {
-  none,
-  all_to_all,
-  all_gather,
-  gather,
-  broadcast,
-  all_reduce,
-  reduce_scatter,
-  barrier,
-  send,  ///< of one rank to one other, as is the next
-  receive
+/// How values are carried, between tiers or between ranks. A transport runs all of these but `none` and
+/// `copy`.
+enum class Move : std::uint8_t {
+  none,            ///< nothing is carried
+  copy,            ///< to another buffer of this rank
+  all_gather,      ///< each rank's part to all ranks
+  reduce_scatter,  ///< sums over ranks; each rank gets a part
+  all_reduce,      ///< sums over ranks; each rank gets all of them
+  all_to_all,      ///< each rank's summands of a part to the rank of that part
+  gather,          ///< each rank's values to the root
+  broadcast,       ///< the root's values to all ranks
+  send,            ///< to one rank, which posts a receive
+  receive,         ///< from one rank, which posts a send
+  barrier          ///< no values: each rank waits until all have arrived
 };
 
-constexpr std::string_view name_of(Collective collective) {
-  switch (collective) {
-    case Collective::none:
-      return "none";
-    case Collective::all_to_all:
-      return "all_to_all";
-    case Collective::all_gather:
-      return "all_gather";
-    case Collective::gather:
-      return "gather";
-    case Collective::broadcast:
-      return "broadcast";
-    case Collective::all_reduce:
-      return "all_reduce";
-    case Collective::reduce_scatter:
-      return "reduce_scatter";
-    case Collective::barrier:
-      return "barrier";
-    case Collective::send:
-      return "send";
-    case Collective::receive:
-      return "receive";
-  }
-  return "?";
+constexpr std::string_view name_of(Move move) {
+  constexpr std::string_view names[] = {"none",       "copy",       "all_gather", "reduce_scatter",
+                                        "all_reduce", "all_to_all", "gather",     "broadcast",
+                                        "send",       "receive",    "barrier"};
+  return names[static_cast<std::size_t>(move)];
 }
+
+namespace comm {
 
 /// Who asks: a schedule verb, the unit and the micro-batch, for error texts and for the check that all ranks
 /// ask for the same thing. The strings must live until the call returns; the first 31 and 63 characters
@@ -80,7 +63,7 @@ struct Peers {
 
 /// One collective as a transport sees it.
 struct Request {
-  Collective collective = Collective::none;
+  Move move = Move::none;
   CollectiveId id{};
   std::uint64_t sequence = 0;  ///< this rank's count of collectives, from 1
   std::int64_t bytes = 0;      ///< one piece: per peer, per rank, or the whole buffer
@@ -94,15 +77,14 @@ struct Request {
 /// "all_gather of 4096 bytes (publish h.3, micro-batch 0)".
 inline std::string describe(Request const& request) {
   using v0::detail::sentence;
-  std::string text(name_of(request.collective));
-  bool const sums =
-      request.collective == Collective::all_reduce || request.collective == Collective::reduce_scatter;
+  std::string text(name_of(request.move));
+  bool const sums = request.move == Move::all_reduce || request.move == Move::reduce_scatter;
   if (sums)
     text += sentence({" of ", request.bytes / static_cast<std::int64_t>(size_of(request.dtype)), " ",
                       name_of(request.dtype), " values"});
-  else if (request.collective != Collective::barrier)
+  else if (request.move != Move::barrier)
     text += sentence({" of ", request.bytes, " bytes"});
-  bool const there = request.collective == Collective::gather || request.collective == Collective::send;
+  bool const there = request.move == Move::gather || request.move == Move::send;
   if (request.root >= 0)
     text += sentence({there ? " to rank " : " from rank ", request.peers.rank(request.root)});
   std::string who = request.id.operation ? request.id.operation : "";
@@ -112,13 +94,13 @@ inline std::string describe(Request const& request) {
   return who.empty() ? text : sentence({text, " (", who, ")"});
 }
 
-/// The watchdog's word: the sequence number above, the kind of collective in the lowest byte. A rank stores
+/// The watchdog's word: the sequence number above, the move in the lowest byte. A rank stores
 /// it before it enters a collective, so the word names the last collective that the rank reached.
-constexpr std::uint64_t watch_word(std::uint64_t sequence, Collective collective) {
-  return sequence << 8 | static_cast<std::uint64_t>(collective);
+constexpr std::uint64_t watch_word(std::uint64_t sequence, Move move) {
+  return sequence << 8 | static_cast<std::uint64_t>(move);
 }
 constexpr std::uint64_t sequence_of(std::uint64_t word) { return word >> 8; }
-constexpr Collective collective_of(std::uint64_t word) { return static_cast<Collective>(word & 0xffu); }
+constexpr Move move_of(std::uint64_t word) { return static_cast<Move>(word & 0xffu); }
 
 /// What one rank's collectives cost since the last reset. `bytes_sent` counts what this rank hands to other
 /// ranks:

@@ -369,7 +369,7 @@ class ThreadGroup {
   void compare() {
     Request const& first = member(0).request;
     auto const same = [](Request const& a, Request const& b) {
-      return a.collective == b.collective && a.bytes == b.bytes && a.root == b.root && a.dtype == b.dtype &&
+      return a.move == b.move && a.bytes == b.bytes && a.root == b.root && a.dtype == b.dtype &&
              a.sequence == b.sequence && a.id.micro_batch == b.id.micro_batch &&
              std::strcmp(a.id.operation, b.id.operation) == 0 && std::strcmp(a.id.unit, b.id.unit) == 0;
     };

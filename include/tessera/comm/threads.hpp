@@ -48,7 +48,7 @@ class Threads final : public Transport {
   friend class Nccl;  // exchanges host memory like this
 
   double exchange(Request const& request, void const* send, void* recv) override {
-    if (request.collective == Collective::send || request.collective == Collective::receive) {
+    if (request.move == Move::send || request.move == Move::receive) {
       later_.push_back({request, send, recv});
       return grouped() ? 0.0 : pass();
     }
@@ -58,35 +58,36 @@ class Threads final : public Transport {
     auto* const out = static_cast<std::byte*>(recv);
     Peers const& peers = request.peers;
     int const own = peers.index_of(rank());
-    switch (request.collective) {
-      case Collective::all_to_all:
+    switch (request.move) {
+      case Move::all_to_all:
         for (int step = 0; step < peers.count; ++step) {
           int const peer = (own + step) % peers.count;
           copy(out + peer * bytes, group_->send_of(peers.rank(peer)) + own % request.pieces * bytes, bytes);
         }
         break;
-      case Collective::gather:
+      case Move::gather:
         if (own != request.root) break;
         [[fallthrough]];
-      case Collective::all_gather:
+      case Move::all_gather:
         for (int step = 0; step < peers.count; ++step) {
           int const peer = (own + step) % peers.count;
           copy(out + peer * bytes, group_->send_of(peers.rank(peer)), bytes);
         }
         break;
-      case Collective::broadcast:
+      case Move::broadcast:
         copy(out, group_->send_of(peers.rank(request.root)), bytes);
         break;
-      case Collective::all_reduce:
+      case Move::all_reduce:
         waited += all_reduce(request, bytes);
         break;
-      case Collective::reduce_scatter:
+      case Move::reduce_scatter:
         sum(request, own * bytes, out, bytes);
         break;
-      case Collective::none:
-      case Collective::barrier:
-      case Collective::send:
-      case Collective::receive:
+      case Move::none:
+      case Move::copy:
+      case Move::barrier:
+      case Move::send:
+      case Move::receive:
         break;
     }
     return waited + group_->part(rank(), true);
@@ -98,11 +99,10 @@ class Threads final : public Transport {
   /// Holds out all that is to be sent, takes what is to come, and waits until all is taken.
   double pass() {
     for (detail::Call const& call : later_)
-      if (call.request.collective == Collective::send) group_->offer(rank(), call.request, call.send);
+      if (call.request.move == Move::send) group_->offer(rank(), call.request, call.send);
     double waited = 0.0;
     for (detail::Call const& call : later_)
-      if (call.request.collective == Collective::receive)
-        waited += group_->take(rank(), call.request, call.recv);
+      if (call.request.move == Move::receive) waited += group_->take(rank(), call.request, call.recv);
     later_.clear();
     return waited + group_->await_taken(rank());
   }

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/comm/request.hpp"
 #include "tessera/config.hpp"
 #include "tessera/core/operation.hpp"
 #include "tessera/detail/sort.hpp"
@@ -56,26 +57,6 @@ constexpr std::string_view name_of(Verb verb) {
 
 /// Whether entries of this verb run a unit's code.
 constexpr bool computes(Verb verb) { return verb <= Verb::backward_weight; }
-
-/// How an entry carries values, between tiers or between the devices of ranks.
-enum class Move : std::uint8_t {
-  none,            ///< the entry works on values instead
-  copy,            ///< to another buffer of this rank
-  all_gather,      ///< each rank's part to all ranks
-  reduce_scatter,  ///< sums over ranks; each rank gets a part
-  all_reduce,      ///< sums over ranks; each rank gets all of them
-  all_to_all,      ///< each rank's summands of a part to the rank of that part
-  gather,          ///< each rank's values to the root
-  broadcast,       ///< the root's values to all ranks
-  send,            ///< to one rank, which posts a receive
-  receive          ///< from one rank, which posts a send
-};
-
-constexpr std::string_view name_of(Move move) {
-  constexpr std::string_view names[] = {"none",       "copy",   "all_gather", "reduce_scatter", "all_reduce",
-                                        "all_to_all", "gather", "broadcast",  "send",           "receive"};
-  return names[static_cast<std::size_t>(move)];
-}
 
 /// The ranks that take part in a move. Ranks form a mesh: the ranks of a row have one shard each, and the
 /// rows are replicas of one another. A run has one row unless it asks for more.

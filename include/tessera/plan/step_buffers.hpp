@@ -193,7 +193,7 @@ class StepBuffers {
       keep(plan_.table.accumulates ? room(Kind::gradient, of, 0, {}, types.accumulator, rows.gradients)
                                    : micro_gradient(of));
     }
-    std::int64_t const share = share_bytes(plan_.norm_blocks(), shape.accumulation);
+    std::int64_t const share = plan_.statistics().bytes;
     keep_bytes(Kind::partials, DType::f32, share);
     if (plan_.table.norm_in_fold)
       keep_bytes(Kind::partials, DType::f32, share, Tier::host, 0, on_host(Verb::share));

@@ -157,6 +157,14 @@ struct StepPlan {
   Flat flat_of(int unit, int parameter) const {
     return {unit, layout(unit).flat_of[static_cast<std::size_t>(parameter)]};
   }
+  Flat flat_of(Borrow const& what) const { return flat_of(what.unit, what.parameter); }
+  ParameterSpec const& parameter(Borrow const& what) const {
+    return unit(what.unit).parameters[static_cast<std::size_t>(what.parameter)];
+  }
+  /// The elements of a parameter in its flat group.
+  Range elements_of(Borrow const& what) const {
+    return layout(what.unit).parameters[static_cast<std::size_t>(what.parameter)];
+  }
   /// The flat groups of a unit, and the flat groups of all units in order.
   std::vector<Flat> flats(int unit) const {
     std::vector<Flat> list;
@@ -270,10 +278,16 @@ struct StepPlan {
     }
     return ranges;
   }
-  /// The number of norm partials in the statistics of a rank.
-  std::int64_t norm_blocks() const {
+  /// The form of the statistics of all ranks. It has no addresses yet.
+  StepShares statistics() const {
     std::vector<NormRange> const ranges = norm_ranges();
-    return ranges.empty() ? 0 : ranges.back().offset + ranges.back().blocks;
+    std::int64_t const blocks = ranges.empty() ? 0 : ranges.back().offset + ranges.back().blocks;
+    return {.bytes = share_bytes(blocks, shape.accumulation),
+            .sums = share_sums_offset(blocks),
+            .unit_count = static_cast<int>(ranges.size()),
+            .ranks = shape.world,
+            .losses_by = losses_by(),
+            .accumulation = shape.accumulation};
   }
   /// The part of a flat group that this rank updates.
   Range updated(Flat of) const { return held(table.working_master.placement.over, of); }

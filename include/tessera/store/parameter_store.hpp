@@ -10,11 +10,11 @@
 #include <cstring>
 #include <exception>
 #include <functional>
-#include <memory>
+#include <map>
 #include <mutex>
 #include <span>
 #include <string>
-#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "tessera/comm/communicator.hpp"
@@ -67,27 +67,23 @@ class ParameterStore {
 
   ParameterStore(StepPlan const& plan, StepMemory<Place> const& memory, Context<Place>& context,
                  comm::Transport& transport, StepRule const& rule)
-      : plan_(plan), memory_(memory), context_(context), transport_(transport), rule_(rule) {
-    std::vector<NormRange> const ranges = plan_.norm_ranges();
-    int const world = plan_.shape.world;
-    shares_.bytes = share_bytes(plan_.norm_blocks(), plan_.shape.accumulation);
-    shares_.sums = share_sums_offset(plan_.norm_blocks());
-    shares_.unit_count = static_cast<int>(ranges.size());
-    shares_.ranks = world;
-    shares_.losses_by = plan_.losses_by();
-    shares_.accumulation = plan_.shape.accumulation;
-    shares_.first = state_bytes(world > 1 ? Kind::all_partials : Kind::partials);
-    std::byte* const table = state_bytes(Kind::norm_ranges);
-    shares_.units = reinterpret_cast<NormRange const*>(table);
-    for (NormRange const& range : ranges) norm_offset_.push_back(range.offset);
+      : plan_(plan),
+        memory_(memory),
+        context_(context),
+        transport_(transport),
+        rule_(rule),
+        all_(plan.statistics()),
+        norm_ranges_(plan.norm_ranges()) {
+    std::byte* const ranges = state_bytes(Kind::norm_ranges);
+    set_bytes(ranges, norm_ranges_.data(), norm_ranges_.size() * sizeof(NormRange));
+    all_.units = reinterpret_cast<NormRange const*>(ranges);
+    all_.first = state_bytes(all_.ranks > 1 ? Kind::all_partials : Kind::partials);
     place_rows();
-    host_work_ = std::make_unique<HostWork[]>(
-        2 * (plan_.train.schedule.entries.size() + plan_.evaluate.schedule.entries.size()));
-    HostWork* next = host_work_.get();
-    for (Program const* program : {&plan_.train, &plan_.evaluate})
+    for (Program const* program : {&plan.train, &plan.evaluate})
       for (Entry const& entry : program->schedule.entries)
-        for (bool const first : {false, true}) *next++ = {this, program, &entry, first};
-    set_bytes(table, ranges.data(), ranges.size() * sizeof(NormRange));
+        for (bool const first : {false, true})
+          if (runs_on_host(entry))
+            host_work_.try_emplace({&entry, first}, HostWork{*this, *program, entry, first});
   }
   ParameterStore(ParameterStore const&) = delete;
   ParameterStore& operator=(ParameterStore const&) = delete;
@@ -101,27 +97,30 @@ class ParameterStore {
   }
   /// The address of the scalars, in memory of the place.
   StepState* state_address() const { return reinterpret_cast<StepState*>(state_bytes(Kind::scalars)); }
+  /// The address of a micro-batch's loss sum and token count, in memory of the place.
+  LossSum* loss_slot(int micro_batch) const {
+    return own(state_bytes(Kind::partials)).losses(0) + micro_batch;
+  }
+
+  /// Begins a step: sets its scalars, and forgets the last note of a non-finite value.
+  void begin_step(double learning_rate) {
+    ops::begin_step(context_, state_address(), own(state_bytes(Kind::partials)).bad(0), rule_, learning_rate);
+  }
 
   /// Runs one entry of a program of the plan for a micro-batch, on the current lane of the context.
   void run(Program const& program, Entry const& entry, int micro_batch) {
-    bool const first = micro_batch == 0;
     if (entry.verb == Verb::decide) {
       context_.await_copies();  // all updates come after this entry
-      return ops::finish_step(context_, shares_, state_address(), rule_);
+      return ops::finish_step(context_, all_, state_address(), rule_);
     }
-    bool const on_device = entry.lane != Lane::disk && entry.lane != Lane::host;
-    if (on_device && entry.move != Move::none) return move(program, entry, micro_batch);
-    if (on_device) return work(context_, entry, first);
-    auto index = static_cast<std::size_t>(&entry - program.schedule.entries.data());
-    if (&program == &plan_.evaluate) index += plan_.train.schedule.entries.size();
-    context_.host_task(cost_of(program, entry), &ParameterStore::run_on_host, &host_work_[2 * index + first]);
-  }
-
-  /// The address of a micro-batch's loss sum and token count, in memory of the place.
-  LossSum* loss_slot(int micro_batch) const { return share().losses(0) + micro_batch; }
-  /// Begins a step: sets its scalars, and forgets the last note of a non-finite value.
-  void begin_step(double learning_rate) {
-    ops::begin_step(context_, state_address(), share().bad(0), rule_, learning_rate);
+    bool const first = micro_batch == 0;
+    if (runs_on_host(entry))
+      return context_.host_task(cost_of(program, entry), &HostWork::run, &host_work_.at({&entry, first}));
+    if (entry.move == Move::none) return work(context_, entry, first);
+    comm::Peers const among = way_of(entry, plan_.shape, transport_);
+    if (entry.items.size() > 1) transport_.begin_group();
+    for (Item const& item : entry.items) move(program, entry, item, micro_batch, among);
+    if (entry.items.size() > 1) transport_.end_group();
   }
 
   // ---- outside steps --------------------------------------------------------------------------------------
@@ -137,20 +136,15 @@ class ParameterStore {
   /// model's initial values for that seed; a place may then compute them in its own memory.
   void fill(ParameterSource const& source, std::uint64_t const* seed = nullptr) {
     for (Flat const of : plan_.flats()) {
-      Buffer const& weights = state(Kind::weights, of);
-      Buffer const& master = state(plan_.master_kind(of), of);
-      bool const apart = plan_.master_kind(of) == Kind::master && master.range.size() > 0;
-      bool const weights_are = seed && form_there<T>(*seed, of, Kind::weights);
-      bool const master_is = !apart || (seed && form_there<S>(*seed, of, Kind::master));
-      HostArena spare_weights, spare_master;
-      std::byte* const staged_weights =
-          weights_are ? nullptr : memory_.stage(context_, weights, spare_weights);
-      std::byte* const staged_master = master_is ? nullptr : memory_.stage(context_, master, spare_master);
-      if (staged_weights || staged_master)
-        form(source, of, weights.range, reinterpret_cast<T*>(staged_weights), master.range,
-             reinterpret_cast<S*>(staged_master));
-      if (!weights_are) memory_.unstage(context_, weights, staged_weights);
-      if (!master_is) memory_.unstage(context_, master, staged_master);
+      std::vector<Staged> staged;  // the buffers that the host has to fill
+      for (Kind const kind : {Kind::weights, Kind::master}) {
+        int const buffer = plan_.train.find(kind, of);
+        if (buffer < 0 || (seed && filled_there(*seed, of, buffer))) continue;
+        Staged& next = staged.emplace_back(Staged{plan_.train.at(buffer), {}, nullptr});
+        next.values = memory_.stage(context_, next.buffer, next.spare);
+      }
+      if (!staged.empty()) form(source, of, staged);
+      for (Staged const& one : staged) memory_.unstage(context_, one.buffer, one.values);
       transport_.heartbeat();  // a slow disk must not look like a lost rank
     }
   }
@@ -169,44 +163,36 @@ class ParameterStore {
   /// outside the arenas.
   void collect_pieces(ParameterSink const& sink) {
     settle();
-    struct Named {
-      std::string const* name = nullptr;
-      int unit = 0, parameter = 0;
-    };
-    std::vector<Named> all;
+    std::vector<Borrow> all;
     for (int unit = 0; unit < plan_.units_count(); ++unit)
-      for (int parameter = 0; parameter < static_cast<int>(plan_.unit(unit).parameters.size()); ++parameter)
-        all.push_back(
-            {&plan_.unit(unit).parameters[static_cast<std::size_t>(parameter)].name, unit, parameter});
-    auto const order = detail::sorted_indices(
-        all.size(), [&](std::size_t a, std::size_t b) { return *all[a].name < *all[b].name; });
+      for (int number = 0; number < static_cast<int>(plan_.unit(unit).parameters.size()); ++number)
+        all.push_back({unit, number});
+    auto const by_name = [&](std::size_t a, std::size_t b) {
+      return plan_.parameter(all[a]).name < plan_.parameter(all[b]).name;
+    };
     HostArena const room(SaveStaging::summed);
-    for (std::size_t const index : order) {
-      Named const& next = all[index];
-      auto const parameter = static_cast<std::size_t>(next.parameter);
-      ParameterSpec const& spec = plan_.unit(next.unit).parameters[parameter];
-      Flat const of = plan_.flat_of(next.unit, next.parameter);
-      Buffer const& master = state(plan_.master_kind(of), of);
-      Range const lies = plan_.layout(of.unit).parameters[parameter];
+    auto* const values = reinterpret_cast<float*>(room.base() + SaveStaging::values);
+    for (std::size_t const index : detail::sorted_indices(all.size(), by_name)) {
+      Flat const of = plan_.flat_of(all[index]);
+      Buffer const& master = plan_.train.at(plan_.train.find(plan_.master_kind(of), of));
+      Range const lies = plan_.elements_of(all[index]);
       for (Range now{lies.begin, lies.begin}; now.end < lies.end; now.begin = now.end) {
-        std::int64_t const chunk = now.begin / checkpoint_chunk, shard = now.begin / plan_.flat(of).shard;
         bool const split = plan_.is_split(master);  // rank k of the first row has shard k
-        now.end = std::min((chunk + 1) * checkpoint_chunk, lies.end);
+        std::int64_t const shard = now.begin / plan_.flat(of).shard;
+        now.end = std::min(lies.end, (now.begin / checkpoint_chunk + 1) * checkpoint_chunk);
         if (split) now.end = std::min(now.end, (shard + 1) * plan_.flat(of).shard);
         std::byte const* const stored =
             brought(master, now, split ? static_cast<int>(shard) : plan_.first_with(master), room.base());
         if (!plan_.is_root()) continue;
-        auto* const values = reinterpret_cast<float*>(room.base() + SaveStaging::values);
-        auto const count = static_cast<std::size_t>(now.size());
-        if (master.type == dtype_of<S>)
-          sink(spec, {as_float(reinterpret_cast<S const*>(stored), count, values), count});
-        else
-          sink(spec, {as_float(reinterpret_cast<T const*>(stored), count, values), count});
+        with_type(master.type, [&]<class U>(U*) {
+          for (std::int64_t i = 0; i < now.size(); ++i)
+            values[i] = static_cast<float>(reinterpret_cast<U const*>(stored)[i]);
+        });
+        sink(plan_.parameter(all[index]), {values, static_cast<std::size_t>(now.size())});
         transport_.heartbeat();
       }
     }
   }
-
   /// Does the same as collect_pieces, but passes whole parameters.
   void collect(ParameterSink const& sink) { collect_pieces(whole_parameters(sink)); }
 
@@ -215,118 +201,56 @@ class ParameterStore {
   std::string name_at(std::int64_t normed, std::int64_t element) const {
     for (Flat const of : plan_.trainable()) {
       if (plan_.flat(of).normed != normed) continue;
-      UnitSpec const& unit = plan_.unit(of.unit);
       for (Piece const& piece : plan_.pieces(of, {element, element + 1}))
-        return unit.parameters[static_cast<std::size_t>(piece.parameter)].name;
-      return unit.name;
+        return plan_.parameter({of.unit, piece.parameter}).name;
+      return plan_.unit(of.unit).name;
     }
     return {};
   }
 
  private:
-  template <class U>
-  static std::int64_t bytes_of(std::int64_t elements) {
-    return elements * static_cast<std::int64_t>(sizeof(U));
-  }
-
   // Addresses.
 
-  Buffer const& state(Kind kind, Flat of) const { return plan_.train.at(plan_.train.find(kind, of)); }
-  std::byte* state_bytes(Kind kind, Flat of = {}) const { return memory_.train(plan_.train.find(kind, of)); }
-  /// This rank's own statistics in a buffer. They have the form of a world of one rank.
-  StepShares share(int buffer) const {
-    StepShares own = shares_;
-    own.first = memory_.train(buffer);
-    return own;
-  }
-  StepShares share() const { return share(plan_.train.find(Kind::partials, -1)); }
+  std::byte* state_bytes(Kind kind) const { return memory_.train(plan_.train.find(kind, -1)); }
   /// The address of a part of a flat group in a training buffer.
-  std::byte* at(int buffer, Range part) const {
-    return memory_.train(buffer) + plan_.train.at(buffer).at(part.begin);
+  template <class U = std::byte>
+  U* at(int buffer, Range part) const {
+    return reinterpret_cast<U*>(memory_.train(buffer) + plan_.train.at(buffer).at(part.begin));
   }
-  template <class U>
-  U* values(int buffer, Range part) const {
-    return reinterpret_cast<U*>(at(buffer, part));
-  }
-
-  /// Returns on rank 0 the elements of a buffer that rank `from` holds. Uses `room` if they have to be
-  /// copied. Only these two ranks take part.
-  std::byte const* brought(Buffer const& buffer, Range now, int from, std::byte* room) {
-    if (plan_.shape.rank != from && !plan_.is_root()) return nullptr;
-    std::int64_t const bytes = buffer.bytes_of(now.size());
-    comm::CollectiveId const by{"collect", plan_.unit(buffer.unit).name.c_str(), -1};
-    if (plan_.shape.rank != from) {
-      transport_.receive(from, room, bytes, by);
-      return room;
-    }
-    Range const part{now.begin / shard_alignment * shard_alignment, round_up(now.end, shard_alignment)};
-    std::byte const* const own =
-        memory_.view(context_, buffer, part, room) + buffer.bytes_of(now.begin - part.begin);
-    if (!plan_.is_root()) transport_.send(0, own, bytes, by);
+  /// This rank's own statistics at an address. They have the form of a world of one rank.
+  StepShares own(std::byte* address) const {
+    StepShares own = all_;
+    own.first = address;
     return own;
   }
-  /// Converts values to fp32 in `room`. Returns fp32 values in place.
-  template <class U>
-  static float const* as_float(U const* stored, std::size_t count, float* room) {
-    if constexpr (std::is_same_v<U, float>) {
-      return stored;
-    } else {
-      for (std::size_t i = 0; i < count; ++i) room[i] = static_cast<float>(stored[i]);
-      return room;
-    }
+  /// Calls f with a null pointer to the format of a buffer of weights, master weights or gradients.
+  template <class F>
+  static decltype(auto) with_type(DType type, F&& f) {
+    return type == dtype_of<T> ? f(static_cast<T*>(nullptr)) : f(static_cast<S*>(nullptr));
   }
 
   // Moves.
 
-  void move(Program const& program, Entry const& entry, int micro_batch) {
-    comm::Peers const among = way_of(entry, plan_.shape, transport_);
-    if (entry.items.size() > 1) transport_.begin_group();
-    for (Item const& item : entry.items) move(program, entry, item, micro_batch, among);
-    if (entry.items.size() > 1) transport_.end_group();
-  }
   void move(Program const& program, Entry const& entry, Item const& item, int micro_batch,
             comm::Peers const& among) {
-    int const source_buffer = item.at(Role::source), target_buffer = item.at(Role::target);
-    Buffer const &source = program.at(source_buffer), &target = program.at(target_buffer);
-    std::byte* const from = memory_.of(program)[static_cast<std::size_t>(source_buffer)];
-    std::byte* const to = memory_.of(program)[static_cast<std::size_t>(target_buffer)];
-    std::byte* const own = from + source.at(item.part.begin);
-    std::int64_t const count = item.part.size();
-    std::int64_t const bytes = source.bytes_of(count);
-    comm::CollectiveId const by{name_of(entry.verb).data(),
-                                item.of.unit < 0 ? "all units" : plan_.unit(item.of.unit).name.c_str(),
-                                micro_batch};
-    switch (entry.move) {
-      case Move::none:
-        break;
-      case Move::copy:
-        if (count > 0) copy(own, to + target.at(item.part.begin), bytes * source.pieces);
-        break;
-      case Move::all_gather:
-        transport_.all_gather(own, to, bytes, by, among);
-        break;
-      case Move::reduce_scatter:
-        transport_.reduce_scatter(source.type, from, to + target.at(item.part.begin), count, by, among);
-        break;
-      case Move::all_reduce:
-        transport_.all_reduce(source.type, to + target.at(item.part.begin), count, by, among);
-        break;
-      case Move::all_to_all:
-        transport_.all_to_all(from, to, bytes, by, plan_.shape.shards(), among);
-        break;
-      case Move::gather:
-        transport_.gather(item.root, own, to, bytes, by, among);
-        break;
-      case Move::broadcast:
-        transport_.broadcast(item.root, to, bytes, by, among);
-        break;
-      case Move::send:
-      case Move::receive:
-        throw Error(ErrorKind::unsupported, "a schedule crosses stages of a pipeline, which no engine runs");
-    }
+    bool const joins = entry.move == Move::all_gather || entry.move == Move::gather,
+               splits = entry.move == Move::reduce_scatter || entry.move == Move::all_to_all;
+    Buffer const &source = program.at(item.at(Role::source)), &target = program.at(item.at(Role::target));
+    auto const address = [&](Role role) {
+      return memory_.of(program)[static_cast<std::size_t>(item.at(role))];
+    };
+    // The side with the parts of all ranks is a whole flat group. The other side has the part of this rank.
+    std::byte* const from = address(Role::source) + source.at(splits ? 0 : item.part.begin);
+    std::byte* const to = address(Role::target) + target.at(joins ? 0 : item.part.begin);
+    std::int64_t const bytes = source.bytes_of(item.part.size());
+    if (entry.move == Move::copy) return copy(from, to, bytes * source.pieces);
+    char const* const unit = item.of.unit < 0 ? "all units" : plan_.unit(item.of.unit).name.c_str();
+    transport_.run(entry.move, bytes, from, to, {name_of(entry.verb).data(), unit, micro_batch}, among,
+                   item.root, source.type, plan_.shape.shards());
   }
   /// Copies 4 bytes at a time in every format, since state begins and ends at multiples of 64 elements.
   void copy(std::byte const* from, std::byte* to, std::int64_t bytes) {
+    if (bytes == 0) return;
     Shape const shape{bytes / 4};
     ops::copy(context_, Tensor<float const, Place>{reinterpret_cast<float const*>(from), shape},
               Tensor<float, Place>{reinterpret_cast<float*>(to), shape});
@@ -334,45 +258,55 @@ class ParameterStore {
 
   // Work on state, with the context of the place that holds the values.
 
-  struct HostWork {
-    ParameterStore* store;
-    Program const* program;
-    Entry const* entry;
-    bool first;  // in the first micro-batch
-  };
-  static void run_on_host(Context<Cpu>& host, void* data) {
-    HostWork const& task = *static_cast<HostWork const*>(data);
-    if (task.entry->lane == Lane::disk)
-      task.store->memory_.transfer(*task.program, *task.entry);
-    else
-      task.store->work(host, *task.entry, task.first);
+  static bool runs_on_host(Entry const& entry) {
+    return entry.lane == Lane::disk || entry.lane == Lane::host;
   }
+  struct HostWork {
+    ParameterStore& store;
+    Program const& program;
+    Entry const& entry;
+    bool first;  // in the first micro-batch
+
+    static void run(Context<Cpu>& host, void* data) {
+      auto const& [store, program, entry, first] = *static_cast<HostWork const*>(data);
+      if (entry.lane == Lane::disk)
+        store.memory_.transfer(program, entry);
+      else
+        store.work(host, entry, first);
+    }
+  };
   /// The cost of an entry that runs on the host. AdamW reads gradient, master weights and two moments, and
   /// writes master weights, moments and, if they are separate, weights. Other entries count the bytes of
   /// their input.
   Operation cost_of(Program const& program, Entry const& entry) const {
+    Item const& item = entry.items.front();
+    auto const elements = static_cast<double>(item.part.size()),
+               taken = static_cast<double>(program.at(item.taken()).bytes_of(item.part.size()));
     if (entry.lane == Lane::disk) {
-      bool const reads = has_addresses(program.at(entry.at(Role::target)).tier);
+      bool const reads = has_addresses(program.at(item.at(Role::target)).tier);
       return {reads ? "disk_read" : "disk_write", 0.0, static_cast<double>(program.bytes_of(entry))};
     }
-    Item const& item = entry.items.front();
-    double const elements = static_cast<double>(item.part.size());
-    double const given = static_cast<double>(size_of(plan_.train.at(item.taken()).type));
-    if (entry.verb != Verb::update) return {"host_sums", 2.0 * elements, given * elements};
+    if (entry.verb != Verb::update) return {"host_sums", 2.0 * elements, taken};
     double const weights = item.at(Role::updated_weights) >= 0 ? sizeof(T) : 0.0;
-    return {"host_adamw", 14.0 * elements, (given + 6.0 * sizeof(S) + weights) * elements};
+    return {"host_adamw", 14.0 * elements, taken + (6.0 * sizeof(S) + weights) * elements};
   }
 
   template <class P>
   void work(Context<P>& context, Entry const& entry, bool first) {
-    bool const sums = plan_.train.at(entry.taken()).type == dtype_of<S>;
-    if (entry.verb == Verb::fold) return fold(context, entry, first);
-    if (entry.verb == Verb::norm) return sums ? norm<S>(context, entry) : norm<T>(context, entry);
-    if (entry.verb == Verb::update) return sums ? update<S>(context, entry) : update<T>(context, entry);
-    detail::throw_error(ErrorKind::failed, {"a schedule works on state by the verb ", name_of(entry.verb),
-                                            ", which no store does"});
+    std::size_t const index = index_of(entry);
+    with_type(plan_.train.at(entry.taken()).type, [&]<class G>(G*) {
+      if (entry.verb == Verb::fold) return fold(context, entry, first);
+      if (entry.verb == Verb::norm) return ops::norm_partials<G, float>(context, norms_[index]);
+      if (entry.verb != Verb::update)
+        detail::throw_error(ErrorKind::failed, {"a schedule works on state by the verb ", name_of(entry.verb),
+                                                ", which no store does"});
+      std::int64_t const* const skip = &scalars_of(entry)->skipped;
+      if (entry.at(Role::updated_weights) >= 0)
+        ops::adamw<G, S, T>(context, updates_[index], skip);
+      else
+        ops::adamw<G, S, void>(context, updates_[index], skip);
+    });
   }
-
   /// Accumulates the received micro-batch gradients in rank order: acc = c_0, acc = acc + c_m. The last fold
   /// on the host also takes the norm.
   template <class P>
@@ -380,26 +314,16 @@ class ParameterStore {
     Item const& item = entry.items.front();
     std::int64_t const count = item.part.size();
     if (count == 0) return;
-    int const source = item.at(Role::source), found = entry.at(Role::partials);
-    Tensor<S, P> const sum{values<S>(item.at(Role::gradient), item.part), {count}};
-    bool const norms = found >= 0;
-    ops::fold(
-        context, sum, values<T const>(source, item.part), plan_.train.at(source).pieces, count, first,
-        norms ? Tensor<float, P>{partials_of(item, found), {count / shard_alignment}} : Tensor<float, P>{},
-        norms ? note_of(item, found) : ops::BadNote{});
-  }
-  template <class G, class P>
-  void norm(Context<P>& context, Entry const& entry) {
-    ops::norm_partials<G, float>(context, norms_[index_of(entry)]);
-  }
-  /// Runs AdamW on gradients in format G.
-  template <class G, class P>
-  void update(Context<P>& context, Entry const& entry) {
-    std::int64_t const* const skip = &scalars_of(entry)->skipped;
-    if (entry.at(Role::updated_weights) >= 0)
-      ops::adamw<G, S, T>(context, updates_[index_of(entry)], skip);
-    else
-      ops::adamw<G, S, void>(context, updates_[index_of(entry)], skip);
+    int const source = item.at(Role::source), gradient = item.at(Role::gradient);
+    Tensor<float, P> partials;
+    ops::BadNote note;
+    if (entry.at(Role::partials) >= 0) {
+      auto const [row, where] = normed(entry, item);
+      partials = {row, {count / shard_alignment}};
+      note = where;
+    }
+    ops::fold(context, Tensor<S, P>{at<S>(gradient, item.part), {count}}, at<T const>(source, item.part),
+              plan_.train.at(source).pieces, count, first, partials, note);
   }
 
   std::size_t index_of(Entry const& entry) const {
@@ -408,15 +332,12 @@ class ParameterStore {
   StepState* scalars_of(Entry const& entry) const {
     return reinterpret_cast<StepState*>(memory_.train(entry.at(Role::scalars)));
   }
-  std::size_t number_of(Item const& item) const {
-    return static_cast<std::size_t>(plan_.flat(item.of).normed);
-  }
-  float* partials_of(Item const& item, int found) const {
-    return share(found).partials(0) + norm_offset_[number_of(item)];
-  }
-  /// Says where the first non-finite value of an item is noted.
-  ops::BadNote note_of(Item const& item, int found) const {
-    return {share(found).bad(0), static_cast<std::int64_t>(number_of(item)), item.part.begin};
+  /// The norm partials of an item, and the note of its first non-finite value.
+  std::pair<float*, ops::BadNote> normed(Entry const& entry, Item const& item) const {
+    StepShares const found = own(memory_.train(entry.at(Role::partials)));
+    int const number = plan_.flat(item.of).normed;
+    return {found.partials(0) + norm_ranges_[static_cast<std::size_t>(number)].offset,
+            {found.bad(0), number, item.part.begin}};
   }
 
   // The rows of norms and updates are the argument tables of their operations. Addresses are fixed, so the
@@ -424,14 +345,14 @@ class ParameterStore {
 
   void place_rows() {
     auto const& entries = plan_.train.schedule.entries;
-    std::array<std::byte*, 2> next{state_bytes(Kind::rows), nullptr};
-    if (int const on_host = plan_.train.find(Kind::rows, -1, 1); on_host >= 0)
-      next[1] = memory_.train(on_host);
+    std::array<std::byte*, 2> next{state_bytes(Kind::rows),
+                                   memory_.train(plan_.train.find(Kind::rows, -1, 1))};
     norms_.resize(entries.size());
     updates_.resize(entries.size());
     for (Entry const& entry : entries) {
-      if (entry.verb != Verb::norm && entry.verb != Verb::update) continue;
-      std::byte*& there = next[static_cast<std::size_t>(plan_.train.at(entry.at(Role::rows)).index)];
+      int const table = entry.at(Role::rows);
+      if (table < 0) continue;
+      std::byte*& there = next[static_cast<std::size_t>(plan_.train.at(table).index)];
       if (entry.verb == Verb::norm)
         norms_[index_of(entry)] = placed(norm_rows(entry), there);
       else
@@ -453,66 +374,76 @@ class ParameterStore {
   }
   std::vector<ops::NormRow> norm_rows(Entry const& entry) const {
     std::vector<ops::NormRow> rows;
-    int const found = entry.at(Role::partials);
     for (Item const& item : entry.items)
-      if (std::int64_t const count = item.part.size())
-        rows.push_back({at(item.at(Role::gradient), item.part), partials_of(item, found), count, 0,
-                        note_of(item, found)});
+      if (std::int64_t const count = item.part.size()) {
+        auto const [partials, note] = normed(entry, item);
+        rows.push_back({at(item.at(Role::gradient), item.part), partials, count, 0, note});
+      }
     return rows;
   }
   /// Makes a row for the decayed and a row for the undecayed elements of each item. The elements that pad a
   /// flat group are zero and stay zero.
   std::vector<ops::UpdateRow> update_rows(Entry const& entry) const {
     std::vector<ops::UpdateRow> rows;
+    auto const* factors = factors_of<S>(scalars_of(entry));
     for (Item const& item : entry.items) {
       FlatLayout const& layout = plan_.flat(item.of);
       int const weights = item.at(Role::updated_weights);
-      for (int undecayed : {0, 1}) {
-        Range const all = undecayed == 0 ? layout.decayed : Range{layout.undecayed.begin, layout.padded};
-        Range const now = intersect(item.part, all);
+      for (bool const undecayed : {false, true}) {
+        Range const now =
+            intersect(item.part, undecayed ? Range{layout.undecayed.begin, layout.padded} : layout.decayed);
         if (now.size())
           rows.push_back({now.size(), 0, at(item.at(Role::gradient), now), at(item.at(Role::master), now),
                           at(item.at(Role::moment, 0), now), at(item.at(Role::moment, 1), now),
-                          weights >= 0 ? at(weights, now) : nullptr,
-                          factors_of<S>(scalars_of(entry)) + undecayed});
+                          weights >= 0 ? at(weights, now) : nullptr, factors + undecayed});
       }
     }
     return rows;
   }
 
+  // State from outside, and to it.
+
+  /// A buffer of state, and host memory in which its values are prepared.
+  struct Staged {
+    Buffer const& buffer;
+    HostArena spare;
+    std::byte* values;
+  };
   /// Lets the place compute the initial values of a buffer in its own memory. Returns false if the host has
   /// to do it. Skips padding, which is zero in a new arena.
-  template <class U>
-  bool form_there(std::uint64_t seed, Flat of, Kind kind) {
-    Buffer const& buffer = state(kind, of);
-    if (buffer.tier != Tier::device || buffer.type != dtype_of<U>) return false;
-    for (Piece const& piece : plan_.pieces(of, buffer.range)) {
-      Init const& init = plan_.unit(of.unit).parameters[static_cast<std::size_t>(piece.parameter)].init;
-      U* const to = reinterpret_cast<U*>(state_bytes(kind, of)) + piece.flat.begin - buffer.range.begin;
-      if (!backend::InitialValues<Place>::form(context_, {seed, of.unit, piece.parameter, init}, init.kind,
-                                               piece.logical.begin, to, piece.flat.size()))
-        return false;
-    }
-    return true;
+  bool filled_there(std::uint64_t seed, Flat of, int number) {
+    Buffer const& buffer = plan_.train.at(number);
+    if (buffer.tier != Tier::device) return false;
+    return with_type(buffer.type, [&]<class U>(U*) {
+      for (Piece const& piece : plan_.pieces(of, buffer.range)) {
+        Init const& init = plan_.parameter({of.unit, piece.parameter}).init;
+        if (!backend::InitialValues<Place>::form(context_, {seed, of.unit, piece.parameter, init}, init.kind,
+                                                 piece.logical.begin, at<U>(number, piece.flat),
+                                                 piece.flat.size()))
+          return false;
+      }
+      return true;
+    });
   }
-
-  /// Fills the parts of a flat group that this rank keeps as weights and as master weights. Skips the weights
-  /// whose pointer is null.
-  void form(ParameterSource const& source, Flat of, Range kept, T* weights, Range updated, S* master) {
+  /// Fills the parts of a flat group that this rank keeps, on all threads of the host.
+  void form(ParameterSource const& source, Flat of, std::span<Staged const> staged) {
     constexpr std::int64_t chunk = 16384;
     std::exception_ptr thrown;
     std::mutex mutex;
     auto const form_piece = [&](Piece const& piece) {
-      Range const in_weights = weights ? intersect(piece.flat, kept) : Range{},
-                  in_master = master ? intersect(piece.flat, updated) : Range{};
-      if (!in_weights.size() && !in_master.size()) return;
       std::array<float, chunk> values;
-      source(of.unit, piece.parameter, piece.logical.begin,
-             std::span<float>{values.data(), static_cast<std::size_t>(piece.logical.size())});
-      for (std::int64_t i = in_weights.begin; i < in_weights.end; ++i)
-        weights[i - kept.begin] = static_cast<T>(values[static_cast<std::size_t>(i - piece.flat.begin)]);
-      for (std::int64_t i = in_master.begin; i < in_master.end; ++i)
-        master[i - updated.begin] = static_cast<S>(values[static_cast<std::size_t>(i - piece.flat.begin)]);
+      bool asked = false;
+      for (Staged const& one : staged) {
+        Range const now = intersect(piece.flat, one.buffer.range);
+        if (now.size() && !std::exchange(asked, true))
+          source(of.unit, piece.parameter, piece.logical.begin,
+                 std::span(values).first(static_cast<std::size_t>(piece.logical.size())));
+        with_type(one.buffer.type, [&]<class U>(U*) {
+          U* const to = reinterpret_cast<U*>(one.values) - one.buffer.range.begin;
+          for (std::int64_t i = now.begin; i < now.end; ++i)
+            to[i] = static_cast<U>(values[static_cast<std::size_t>(i - piece.flat.begin)]);
+        });
+      }
     };
     context_.host().pool().parallel_for(plan_.flat(of).padded / chunk + 1, [&](std::int64_t task, int) {
       try {
@@ -524,17 +455,34 @@ class ParameterStore {
     });
     if (thrown) std::rethrow_exception(thrown);
   }
+  /// Returns on rank 0 the elements of a buffer that rank `from` holds. Uses `room` if they have to be
+  /// copied. Only these two ranks take part.
+  std::byte const* brought(Buffer const& buffer, Range now, int from, std::byte* room) {
+    if (plan_.shape.rank != from && !plan_.is_root()) return nullptr;
+    std::int64_t const bytes = buffer.bytes_of(now.size());
+    comm::CollectiveId const by{"collect", plan_.unit(buffer.unit).name.c_str(), -1};
+    if (plan_.shape.rank != from) {
+      transport_.receive(from, room, bytes, by);
+      return room;
+    }
+    Range const part{now.begin / shard_alignment * shard_alignment, round_up(now.end, shard_alignment)};
+    std::byte const* const own =
+        memory_.view(context_, buffer, part, room) + buffer.bytes_of(now.begin - part.begin);
+    if (!plan_.is_root()) transport_.send(0, own, bytes, by);
+    return own;
+  }
 
   StepPlan const& plan_;
   StepMemory<Place> const& memory_;
   Context<Place>& context_;
   comm::Transport& transport_;
   StepRule const& rule_;
-  StepShares shares_;  // the statistics of all ranks
-  std::vector<std::int64_t> norm_offset_;
+  StepShares all_;  // the statistics of all ranks
+  std::vector<NormRange> norm_ranges_;
   std::vector<ops::Rows<ops::NormRow>> norms_;  // by training entry, like updates_
   std::vector<ops::Rows<ops::UpdateRow>> updates_;
-  std::unique_ptr<HostWork[]> host_work_;  // two per entry: for later micro-batches, for the first one
+  std::map<std::pair<Entry const*, bool>, HostWork>
+      host_work_;  // of the first micro-batch, and of later ones
 };
 
 }  // namespace v0

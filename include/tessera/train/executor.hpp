@@ -57,44 +57,30 @@ class Executor {
       transport.on_stream(context.native_stream());
       run(turn, context, store);
       context.end(turn.index, turn.entry.signals);
-      if (observer) show(turn, observer);
+      if (!observer) continue;
+      Entry entry = turn.entry;
+      entry.micro_batch = turn.micro_batch;
+      observer(plan_, entry, memory_.of(program_));
     }
   }
 
  private:
-  bool training() const { return &program_ == &plan_.train; }
-
-  std::byte* address(int buffer) const {
-    return buffer < 0 ? nullptr : memory_.of(program_)[static_cast<std::size_t>(buffer)];
-  }
   template <class U>
   U* pointer(int buffer) const {
-    return reinterpret_cast<U*>(address(buffer));
+    return reinterpret_cast<U*>(memory_.of(program_)[static_cast<std::size_t>(buffer)]);
   }
-  /// Shows an observer the entry with the micro-batch of its turn.
-  void show(Turn const& turn, StepObserver const& observer) const {
-    Entry entry = turn.entry;
-    entry.micro_batch = turn.micro_batch;
-    observer(plan_, entry, memory_.of(program_));
-  }
-
   template <class U>
   Tensor<U, Place> tensor(int buffer, Shape const& shape) const {
     return {pointer<U>(buffer), shape};
   }
-  Shape shape_of(Borrow const& what) const {
-    return plan_.unit(what.unit).parameters[static_cast<std::size_t>(what.parameter)].in_memory();
-  }
-  /// A view of a parameter, or of its gradient, in a buffer of its flat group.
+  /// A view of a parameter, or of its gradient, that begins at an element of a buffer.
   template <class U>
-  Tensor<U, Place> in_flat(int buffer, Borrow const& what) const {
-    Range const range = plan_.layout(what.unit).parameters[static_cast<std::size_t>(what.parameter)];
-    return {pointer<U>(buffer) + range.begin, shape_of(what)};
+  Tensor<U, Place> view(int buffer, std::int64_t begin, Borrow const& what) const {
+    return {pointer<U>(buffer) + begin, plan_.parameter(what).in_memory()};
   }
   Tensor<S, Place> tied(Operand const& operand, Borrow const& what) const {
-    return {pointer<S>(operand.buffer) + operand.begin, shape_of(what)};
+    return view<S>(operand.buffer, operand.begin, what);
   }
-
   /// Binds a tensor that a unit keeps to one of two views, by its format.
   void bind(ActivationSpec const& kept, int buffer, Tensor<T, Place>& value,
             Tensor<S, Place>& statistic) const {
@@ -106,10 +92,9 @@ class Executor {
 
   /// Gives a unit's code the tensors of an entry's operands. All other tensors stay empty.
   void bind(Pass<Place, T>& pass, Entry const& entry) {
-    int const unit = entry.unit;
-    UnitSpec const& spec = plan_.unit(unit);
+    UnitSpec const& spec = plan_.unit(entry.unit);
     std::size_t const parameters = spec.parameters.size(), borrows = spec.borrows.size();
-    pass.training = training() && unit >= plan_.lowest_trainable();
+    pass.training = &program_ == &plan_.train && entry.unit >= plan_.lowest_trainable();
     pass.adapters = spec.adapters;
     pass.adapting = functions_.adapting;
     pass.weights.resize(parameters);
@@ -123,27 +108,21 @@ class Executor {
     pass.saved_statistics.resize(spec.saved.size());
     pass.backward_values.resize(spec.backward.size());
     pass.backward_statistics.resize(spec.backward.size());
-    for (Operand const& operand : entry.operands) bind(pass, entry, operand);
+    for (Operand const& operand : entry.operands) bind(pass, entry.unit, operand);
   }
-  void bind(Pass<Place, T>& pass, Entry const& entry, Operand const& operand) {
-    int const unit = entry.unit, buffer = operand.buffer;
+  void bind(Pass<Place, T>& pass, int unit, Operand const& operand) {
+    int const buffer = operand.buffer;
     auto const index = static_cast<std::size_t>(operand.index);
     UnitSpec const& spec = plan_.unit(unit);
     switch (operand.role) {
       case Role::weights:
-        for (int own = 0; own < static_cast<int>(spec.parameters.size()); ++own)
-          if (plan_.flat_of(unit, own) == operand.of)
-            pass.weights[static_cast<std::size_t>(own)] = in_flat<T const>(buffer, {unit, own});
+        bind_flat(pass.weights, unit, operand);
         for (std::size_t borrow = 0; borrow < spec.borrows.size(); ++borrow)
-          if (Borrow const& what = spec.borrows[borrow];
-              plan_.flat_of(what.unit, what.parameter) == operand.of)
-            pass.borrowed[borrow] = in_flat<T const>(buffer, what);
+          if (Borrow const& what = spec.borrows[borrow]; plan_.flat_of(what) == operand.of)
+            pass.borrowed[borrow] = view<T const>(buffer, plan_.elements_of(what).begin, what);
         return;
       case Role::gradient:
-        for (int own = 0; own < static_cast<int>(spec.parameters.size()); ++own)
-          if (plan_.flat_of(unit, own) == operand.of)
-            pass.gradients[static_cast<std::size_t>(own)] = in_flat<T>(buffer, {unit, own});
-        return;
+        return bind_flat(pass.gradients, unit, operand);
       case Role::tied_gradient:
         if (operand.writes())
           pass.lent[index] = tied(operand, spec.borrows[index]);
@@ -168,7 +147,7 @@ class Executor {
         return bind(spec.backward[index], buffer, pass.backward_values[index],
                     pass.backward_statistics[index]);
       case Role::losses:
-        pass.losses = tensor<S>(buffer, {plan_.shape.batch * plan_.shape.sequence});
+        pass.losses = tensor<S>(buffer, {samples()});
         return;
       case Role::scalars:
         if (unit + 1 == plan_.units_count())
@@ -178,9 +157,17 @@ class Executor {
         return;  // unit code does not see it
     }
   }
+  /// Binds the unit's own parameters that are in the flat group of an operand.
+  template <class U>
+  void bind_flat(std::vector<Tensor<U, Place>>& views, int unit, Operand const& operand) {
+    for (std::size_t own = 0; own < views.size(); ++own)
+      if (Borrow const what{unit, static_cast<int>(own)}; plan_.flat_of(what) == operand.of)
+        views[own] = view<U>(operand.buffer, plan_.elements_of(what).begin, what);
+  }
 
   void run(Turn const& turn, Context<Place>& context, Store& store) {
-    switch (turn.entry.verb) {
+    Entry const& entry = turn.entry;
+    switch (entry.verb) {
       case Verb::forward:
       case Verb::recompute:
         return compute(turn, context, functions_.forward);
@@ -192,33 +179,27 @@ class Executor {
         return compute(turn, context, functions_.backward_weight);
       case Verb::release:
         return;
-      case Verb::acquire:
-      case Verb::reduce:
-      case Verb::fold:
-      case Verb::norm:
-      case Verb::stream:
-      case Verb::update:
-      case Verb::publish:
-      case Verb::share:
-      case Verb::decide:
-      case Verb::brief:
-      case Verb::cross:
-        return store.run(program_, turn.entry, turn.micro_batch);
       case Verb::sum_losses: {
-        std::int64_t const samples = plan_.shape.batch * plan_.shape.sequence;
         LossSum* const slot = store.loss_slot(turn.micro_batch);
-        return ops::sum_losses(context, tensor<S>(turn.entry.at(Role::losses), {samples}),
-                               targets(turn.micro_batch).reshaped({samples}), &slot->loss, &slot->unmasked);
+        return ops::sum_losses(context, tensor<S>(entry.at(Role::losses), {samples()}),
+                               targets(turn.micro_batch).reshaped({samples()}), &slot->loss, &slot->unmasked);
       }
-      case Verb::add_tied:
-        return add_tied(turn.entry, context);
+      case Verb::add_tied: {
+        Operand const &from = entry.operands[0], &to = entry.operands[1];
+        Tensor<S, Place> const sum =
+            tied(to, plan_.unit(entry.unit).borrows[static_cast<std::size_t>(to.index)]);
+        return ops::fold(context, sum.reshaped({sum.elements()}), pointer<S>(from.buffer), 1, sum.elements(),
+                         false);
+      }
       case Verb::clear_gaps:
-        for (Operand const& operand : turn.entry.operands)
+        for (Operand const& operand : entry.operands)
           for (Range const& gap : plan_.flat(operand.of).gaps)
             if (gap.size())
               ops::fill(context, Tensor<T, Place>{pointer<T>(operand.buffer) + gap.begin, {gap.size()}},
                         static_cast<T>(0.0f));
         return;
+      default:
+        return store.run(program_, entry, turn.micro_batch);
     }
   }
 
@@ -237,20 +218,14 @@ class Executor {
                               error.rank(), unit);
     }
   }
+  std::int64_t samples() const { return plan_.shape.batch * plan_.shape.sequence; }
   Tensor<std::int32_t const, Place> tokens(int micro_batch) const {
-    StepShape const& shape = plan_.shape;
     auto const* const first = pointer<std::int32_t>(program_.find(Kind::batch, -1));
-    return {first + micro_batch * shape.batch * shape.sequence, {shape.batch, shape.sequence}};
+    return {first + micro_batch * samples(), {plan_.shape.batch, plan_.shape.sequence}};
   }
   /// The targets follow the tokens of all micro-batches.
   Tensor<std::int32_t const, Place> targets(int micro_batch) const {
     return tokens(plan_.shape.accumulation + micro_batch);
-  }
-  void add_tied(Entry const& entry, Context<Place>& context) {
-    Operand const &own = entry.operands[0], &sum = entry.operands[1];
-    Borrow const& what = plan_.unit(entry.unit).borrows[static_cast<std::size_t>(sum.index)];
-    Tensor<S, Place> const left = tied(sum, what);
-    ops::fold(context, left.reshaped({left.elements()}), pointer<S>(own.buffer), 1, left.elements(), false);
   }
 
   StepPlan const& plan_;
