@@ -268,12 +268,12 @@ double on_paper(StepPlan const& plan, std::vector<double> const& took) {
   Schedule const& schedule = plan.train.schedule;
   std::array<double, lane_count> free{};
   std::vector<double> done(took.size());
-  for (std::int64_t at = 0; at < schedule.turns(); ++at) {
-    Turn const turn = schedule.turn(at);
-    double& lane = free[track_of(plan, turn.entry)];
-    for (int const wait : turn.waits) lane = std::max(lane, done[static_cast<std::size_t>(wait)]);
-    lane += took[static_cast<std::size_t>(turn.index)];
-    done[static_cast<std::size_t>(turn.index)] = lane;
+  for (std::int64_t at = 0; at < schedule.instances(); ++at) {
+    Instance const instance = schedule.instance(at);
+    double& lane = free[track_of(plan, instance.entry)];
+    for (int const wait : instance.waits) lane = std::max(lane, done[static_cast<std::size_t>(wait)]);
+    lane += took[static_cast<std::size_t>(instance.index)];
+    done[static_cast<std::size_t>(instance.index)] = lane;
   }
   return *std::max_element(free.begin(), free.end());
 }
@@ -281,9 +281,9 @@ double on_paper(StepPlan const& plan, std::vector<double> const& took) {
 std::vector<double> fitted_to(double seconds, StepPlan const& plan, std::vector<double> took) {
   Schedule const& schedule = plan.train.schedule;
   std::array<double, lane_count> busy{};
-  for (std::int64_t at = 0; at < schedule.turns(); ++at) {
-    Turn const turn = schedule.turn(at);
-    busy[track_of(plan, turn.entry)] += took[static_cast<std::size_t>(turn.index)];
+  for (std::int64_t at = 0; at < schedule.instances(); ++at) {
+    Instance const instance = schedule.instance(at);
+    busy[track_of(plan, instance.entry)] += took[static_cast<std::size_t>(instance.index)];
   }
   auto const busiest = static_cast<std::size_t>(std::max_element(busy.begin(), busy.end()) - busy.begin());
   auto const scaled = [&](double factor) {

@@ -39,11 +39,11 @@ struct CostRecorder final : Recorder {
 std::vector<Cost> costs_of(RecordedStep const& record) {
   std::vector<Cost> costs;
   CostRecorder recorder;
-  std::int64_t turn = 0;
+  std::int64_t instance = 0;
   record(recorder, [&](StepPlan const& plan, Entry const& entry, std::span<std::byte* const>) {
     Program const& program = plan.train;
     costs.resize(program.schedule.entries.size());
-    Cost& cost = costs[static_cast<std::size_t>(program.schedule.turn(turn++).index)];
+    Cost& cost = costs[static_cast<std::size_t>(program.schedule.instance(instance++).index)];
     cost = recorder.cost;
     recorder.cost = {};
     if (entry.move == Move::none) return;

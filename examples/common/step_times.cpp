@@ -38,8 +38,8 @@ std::int64_t overlap(TimeSpan const& one, std::vector<TimeSpan> const& others) {
 /// When a lane's entries ran in a step, in order.
 std::vector<TimeSpan> busy(RankTimes const& times, TimedStep const& step, Lane lane) {
   std::vector<TimeSpan> ran;
-  for (TimedTurn const& turn : step.turns)
-    if (times.entries[static_cast<std::size_t>(turn.entry)].lane == lane) ran.push_back(turn.ran);
+  for (TimedInstance const& instance : step.instances)
+    if (times.entries[static_cast<std::size_t>(instance.entry)].lane == lane) ran.push_back(instance.ran);
   return ran;
 }
 
@@ -98,11 +98,22 @@ int phase_of(Verb verb) {
   }
 }
 
+/// The spelling of a kind of entry in files. Six verbs have had other names, and files keep these.
+std::string stored(std::string const& kind) {
+  constexpr std::pair<std::string_view, std::string_view> renamed[] = {
+      {"gather", "acquire"},     {"accumulate", "fold"}, {"fetch", "stream"},
+      {"write_back", "publish"}, {"exchange", "share"},  {"copy_scalars", "brief"}};
+  std::string const verb = kind.substr(0, kind.find(' '));
+  for (auto const& [now, before] : renamed)
+    if (verb == now) return std::string(before) + kind.substr(verb.size());
+  return kind;
+}
+
 Json lane_json(LaneTimes const& lane, double step) {
   Json kinds = Json::array();
   for (KindTimes const& kind : lane.kinds) {
     auto const flops = kind.flops_per_second(), bytes = kind.bytes_per_second();
-    kinds.push_back({{"entry", kind.kind},
+    kinds.push_back({{"entry", stored(kind.kind)},
                      {"count", kind.count},
                      {"ms", kind.seconds * 1e3},
                      {"share", kind.seconds / step},
@@ -150,7 +161,7 @@ StepTimer::StepTimer(AnyTrainer& trainer, int rank, std::function<std::int64_t()
 void StepTimer::begin(std::int64_t number) {
   TimedStep& step = times_.steps.emplace_back();
   step.number = number;
-  step.turns.reserve(static_cast<std::size_t>(trainer_.plan().train.schedule.turns()));
+  step.instances.reserve(static_cast<std::size_t>(trainer_.plan().train.schedule.instances()));
   trainer_.time_entries(this);
 }
 
@@ -166,26 +177,27 @@ void StepTimer::ran(int entry, std::int64_t begin, std::int64_t end) noexcept {
     step.whole = {begin, end};
     return;
   }
-  Turn const turn = trainer_.plan().train.schedule.turn(static_cast<std::int64_t>(step.turns.size()));
-  step.turns.push_back({entry, turn.micro_batch, {begin, end}});
+  Instance const instance =
+      trainer_.plan().train.schedule.instance(static_cast<std::int64_t>(step.instances.size()));
+  step.instances.push_back({entry, instance.micro_batch, {begin, end}});
 }
 
 std::vector<TimedPhase> phases_of(RankTimes const& times, TimedStep const& step) {
-  std::vector<TimedPhase> turns;
-  for (TimedTurn const& turn : step.turns)
-    if (int const phase = times.entries[static_cast<std::size_t>(turn.entry)].phase; phase >= 0)
-      turns.push_back({phase, turn.ran});
-  std::stable_sort(turns.begin(), turns.end(), [](TimedPhase const& one, TimedPhase const& other) {
+  std::vector<TimedPhase> instances;
+  for (TimedInstance const& instance : step.instances)
+    if (int const phase = times.entries[static_cast<std::size_t>(instance.entry)].phase; phase >= 0)
+      instances.push_back({phase, instance.ran});
+  std::stable_sort(instances.begin(), instances.end(), [](TimedPhase const& one, TimedPhase const& other) {
     return one.ran.begin < other.ran.begin;
   });
   std::vector<TimedPhase> phases;
-  for (TimedPhase turn : turns) {
-    if (!phases.empty() && phases.back().phase == turn.phase) {
-      phases.back().ran.end = std::max(phases.back().ran.end, turn.ran.end);
+  for (TimedPhase instance : instances) {
+    if (!phases.empty() && phases.back().phase == instance.phase) {
+      phases.back().ran.end = std::max(phases.back().ran.end, instance.ran.end);
       continue;
     }
-    if (!phases.empty()) turn.ran.begin = std::max(turn.ran.begin, phases.back().ran.end);
-    if (turn.ran.begin < turn.ran.end) phases.push_back(turn);
+    if (!phases.empty()) instance.ran.begin = std::max(instance.ran.begin, phases.back().ran.end);
+    if (instance.ran.begin < instance.ran.end) phases.push_back(instance);
   }
   return phases;
 }
@@ -203,8 +215,8 @@ Profile profile_of(RankTimes const& times) {
       lanes[index].idle += seconds(gaps(step.whole, busy(times, step, lanes[index].lane))) * each;
     }
     std::vector<TimeSpan> const computing = computing_in(times, step);
-    for (TimedTurn const& turn : step.turns) {
-      TimedEntry const& entry = times.entries[static_cast<std::size_t>(turn.entry)];
+    for (TimedInstance const& instance : step.instances) {
+      TimedEntry const& entry = times.entries[static_cast<std::size_t>(instance.entry)];
       LaneTimes& lane = lanes[static_cast<std::size_t>(entry.lane)];
       auto kind = std::find_if(lane.kinds.begin(), lane.kinds.end(),
                                [&](KindTimes const& known) { return known.kind == entry.kind; });
@@ -212,7 +224,7 @@ Profile profile_of(RankTimes const& times) {
         kind = lane.kinds.emplace(lane.kinds.end());
         kind->kind = entry.kind;
       }
-      double const took = seconds(turn.ran.size()) * each;
+      double const took = seconds(instance.ran.size()) * each;
       ++kind->count;
       kind->seconds += took;
       kind->flops += entry.flops * each;
@@ -220,7 +232,7 @@ Profile profile_of(RankTimes const& times) {
       lane.busy += took;
       if (!entry.collective) continue;
       profile.collectives += took;
-      profile.hidden += seconds(overlap(turn.ran, computing)) * each;
+      profile.hidden += seconds(overlap(instance.ran, computing)) * each;
     }
   }
   for (LaneTimes& lane : lanes) {
@@ -340,15 +352,15 @@ void write_trace(std::filesystem::path const& path, std::vector<RankTimes> const
       for (TimedPhase const& phase : phases_of(times, step))
         slice(std::string(phase_names[phase.phase]), "phase", process, phases_thread, phase.ran,
               {{"step", step.number}});
-      for (TimedTurn const& turn : step.turns) {
-        TimedEntry const& entry = times.entries[static_cast<std::size_t>(turn.entry)];
-        Json about = {{"step", step.number}, {"entry", turn.entry}};
+      for (TimedInstance const& instance : step.instances) {
+        TimedEntry const& entry = times.entries[static_cast<std::size_t>(instance.entry)];
+        Json about = {{"step", step.number}, {"entry", instance.entry}};
         if (entry.unit != "-") about["unit"] = entry.unit;
-        if (turn.micro_batch >= 0) about["micro_batch"] = turn.micro_batch;
+        if (instance.micro_batch >= 0) about["micro_batch"] = instance.micro_batch;
         if (entry.bytes > 0) about["bytes"] = std::llround(entry.bytes);
         if (entry.flops > 0) about["flops"] = std::llround(entry.flops);
-        slice(entry.name, entry.kind, process, first_lane + static_cast<int>(entry.lane), turn.ran,
-              std::move(about));
+        slice(stored(entry.name), stored(entry.kind), process, first_lane + static_cast<int>(entry.lane),
+              instance.ran, std::move(about));
       }
     }
   }

@@ -38,7 +38,7 @@ struct TimedEntry {
                                 ///< write at least
 };
 
-struct TimedTurn {
+struct TimedInstance {
   int entry = 0;
   int micro_batch = -1;
   TimeSpan ran;
@@ -48,7 +48,7 @@ struct TimedStep {
   std::int64_t number = 0;  ///< from 1
   TimeSpan whole;
   double reported = 0;  ///< seconds, of its StepReport
-  std::vector<TimedTurn> turns;
+  std::vector<TimedInstance> instances;
 };
 
 /// The timed steps of one rank.
@@ -136,7 +136,7 @@ nlohmann::ordered_json profile_json(std::vector<RankTimes> const& ranks);
 /// "steps 3 to 5".
 std::string steps_text(RankTimes const& times);
 /// Writes Chrome's trace events: a process a rank, a thread a lane, one for the steps and one for their
-/// phases, a slice a turn. otherData says the clock and its reading at time 0, for `read_marks`.
+/// phases, a slice a instance. otherData says the clock and its reading at time 0, for `read_marks`.
 /// Whole or not at all; throws Error(failed) with the path.
 void write_trace(std::filesystem::path const& path, std::vector<RankTimes> const& ranks);
 

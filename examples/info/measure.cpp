@@ -141,9 +141,9 @@ class Collected {
       return one->whole.size() < other->whole.size();
     });
     cli::TimedStep const& chosen = *steps[clocks_vary ? steps.size() / 2 : 0];
-    std::vector<double> took(schedule.entries.size());  // each in one turn, since accumulation is 1
-    for (cli::TimedTurn const& turn : chosen.turns)
-      took[static_cast<std::size_t>(turn.entry)] = static_cast<double>(turn.ran.size()) * 1e-9;
+    std::vector<double> took(schedule.entries.size());  // each in one instance, since accumulation is 1
+    for (cli::TimedInstance const& instance : chosen.instances)
+      took[static_cast<std::size_t>(instance.entry)] = static_cast<double>(instance.ran.size()) * 1e-9;
     if (undisturbed) took = cli::fitted_to(*undisturbed, plan, took);
     std::vector<cli::Cost> const costs = cli::joined(schedule, entry_costs);
     std::vector<std::size_t> const leaders = cli::completed_by(schedule);

@@ -321,7 +321,7 @@ struct Copy;
 struct Entry;
 struct Item;
 struct Schedule;
-struct Turn;
+struct Instance;
 
 // store/
 template <class Place>

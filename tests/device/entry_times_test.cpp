@@ -53,8 +53,8 @@ RecipeTable on_gpu(std::string_view capture, std::string_view offload) {
 constexpr std::int64_t resolution = 1000;
 
 void check_step(std::vector<Times::Ran> const& all, Schedule const& schedule, std::int64_t before) {
-  std::vector<Turn> const turns = turns_of(schedule);
-  REQUIRE(all.size() == turns.size() + 1);
+  std::vector<Instance> const instances = instances_of(schedule);
+  REQUIRE(all.size() == instances.size() + 1);
   Times::Ran const& step = all.back();
   CHECK(step.entry == -1);
   CHECK(step.begin >= before);                 // recorded anew, in a graph too
@@ -62,14 +62,14 @@ void check_step(std::vector<Times::Ran> const& all, Schedule const& schedule, st
   end.fill(step.begin - resolution);
   std::vector<std::int64_t> done(schedule.entries.size());  // when an entry last ended
   std::int64_t longest = 0;
-  for (std::size_t turn = 0; turn < turns.size(); ++turn) {
-    Times::Ran const& ran = all[turn];
-    REQUIRE(ran.entry == turns[turn].index);
-    std::int64_t& lane = end[static_cast<std::size_t>(turns[turn].entry.lane)];
+  for (std::size_t instance = 0; instance < instances.size(); ++instance) {
+    Times::Ran const& ran = all[instance];
+    REQUIRE(ran.entry == instances[instance].index);
+    std::int64_t& lane = end[static_cast<std::size_t>(instances[instance].entry.lane)];
     CHECK(ran.begin >= lane);
     CHECK(ran.end >= ran.begin);
     lane = ran.end;
-    for (int const other : turns[turn].waits)
+    for (int const other : instances[instance].waits)
       CHECK(ran.begin + resolution >= done[static_cast<std::size_t>(other)]);
     done[static_cast<std::size_t>(ran.entry)] = ran.end;
     longest = std::max(longest, ran.end - ran.begin);

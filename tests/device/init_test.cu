@@ -33,7 +33,7 @@ TEST_CASE_TEMPLATE("on a GPU, initial weights have the host's bits", T, float, d
         Array<T> want({count});
         for (std::int64_t i = 0; i < count; ++i) want.at(i) = T(values[static_cast<std::size_t>(i)]);
         OnGpu<T> got(poison<T>({count}));
-        CHECK(backend::InitialValues<Cuda>::form(gpu.context, {seed, 7, 3, init}, init.kind, first,
+        CHECK(backend::InitialValues<Cuda>::fill(gpu.context, {seed, 7, 3, init}, init.kind, first,
                                                  got.view().data(), count));
         CHECK(reference::same_bits(got.back().values, want.values));
       }

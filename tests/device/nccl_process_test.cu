@@ -201,7 +201,7 @@ TEST_CASE("the numbers of captured collectives keep their texts") {
     std::string const unit = "h." + std::to_string(sequence);
     ts::comm::Request request;
     request.move = Move::all_gather;
-    request.id = {"publish", unit.c_str(), 0};
+    request.id = {"write_back", unit.c_str(), 0};
     request.sequence = sequence;
     request.bytes = 64;
     history.put(request, captured);
@@ -211,9 +211,9 @@ TEST_CASE("the numbers of captured collectives keep their texts") {
   };
   for (std::uint64_t sequence = 1; sequence <= 5000; ++sequence)
     put(sequence, 10 <= sequence && sequence < 1000);
-  CHECK(text(10) == "10, all_gather of 64 bytes (publish h.10, micro-batch 0)");
-  CHECK(text(999) == "999, all_gather of 64 bytes (publish h.999, micro-batch 0)");
-  CHECK(text(5000) == "5000, all_gather of 64 bytes (publish h.5000, micro-batch 0)");
+  CHECK(text(10) == "10, all_gather of 64 bytes (write_back h.10, micro-batch 0)");
+  CHECK(text(999) == "999, all_gather of 64 bytes (write_back h.999, micro-batch 0)");
+  CHECK(text(5000) == "5000, all_gather of 64 bytes (write_back h.5000, micro-batch 0)");
   CHECK(text(9) == "9, all_gather");
   CHECK(text(0) == "0, all_gather");
   CHECK(history.text(ts::comm::watch_word(10, Move::gather)) == "10, gather");

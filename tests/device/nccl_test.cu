@@ -82,7 +82,7 @@ TEST_CASE("two channels of one graph run beside each other") {
       for (int round = 0; round < 4; ++round) {
         sum.enqueue(transport, "h.1");
         transport.on_stream(beside.get());
-        transport.all_gather(mine.data(), all.data(), static_cast<std::int64_t>(bytes), {"acquire", "h.2"},
+        transport.all_gather(mine.data(), all.data(), static_cast<std::int64_t>(bytes), {"gather", "h.2"},
                              second);
         transport.on_stream(nullptr);
       }

@@ -178,7 +178,7 @@ class StageGenerator {
       for (int const buffer : left_for_weights(unit)) reads.push_back(buffer);
       work(Verb::backward_weight, unit, micro, std::move(reads),
            {contribution(unit), state(BufferKind::workspace, -1)});
-      work(Verb::fold, unit, micro, {contribution(unit)}, {state(BufferKind::gradient, unit)})
+      work(Verb::accumulate, unit, micro, {contribution(unit)}, {state(BufferKind::gradient, unit)})
           .operands.back()
           .role = Role::gradient;
     }

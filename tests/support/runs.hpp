@@ -33,10 +33,11 @@ using namespace tessera;
 inline constexpr Gpt2Options tiny{.layers = 2, .heads = 3, .channels = 33, .positions = 40, .vocabulary = 61};
 
 /// A list as it runs.
-inline std::vector<Turn> turns_of(Schedule const& schedule) {
-  std::vector<Turn> turns;
-  for (std::int64_t index = 0; index < schedule.turns(); ++index) turns.push_back(schedule.turn(index));
-  return turns;
+inline std::vector<Instance> instances_of(Schedule const& schedule) {
+  std::vector<Instance> instances;
+  for (std::int64_t index = 0; index < schedule.instances(); ++index)
+    instances.push_back(schedule.instance(index));
+  return instances;
 }
 
 /// How a global batch is split.

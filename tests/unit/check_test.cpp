@@ -75,12 +75,12 @@ TEST_CASE("values that are not made yet are found") {
   // A gradient that does not meet those of the other ranks.
   CHECK(
       mistake_after(plan, [](Entries& entries) {
-        for (Verb const verb : {Verb::reduce, Verb::fold}) entries.erase(where(entries, verb, 2, 0));
+        for (Verb const verb : {Verb::reduce, Verb::accumulate}) entries.erase(where(entries, verb, 2, 0));
       }).find("(norm embedding+5) reads micro-batch gradient of h.1, last written by") != std::string::npos);
   // Updates with the clip factor of the step before, and weights that are sent as they were before theirs.
   for (auto const& [verb, unit, words] :
        {std::tuple(Verb::decide, -1, "(update embedding) reads scalars, never written"),
-        std::tuple(Verb::update, 2, "(publish h.1) reads weights of h.1, never written")}) {
+        std::tuple(Verb::update, 2, "(write_back h.1) reads weights of h.1, never written")}) {
     std::string const mistake = mistake_after(plan, [verb = verb, unit = unit](Entries& entries) {
       erase_writes(*where(entries, verb, unit, -1));
     });
@@ -95,15 +95,15 @@ TEST_CASE("sums that lack a micro-batch or have one twice are found") {
   CHECK(mistake_after(plan, [](Entries&) {}) == "");
   CHECK(
       mistake_after(plan, [](Entries& entries) {
-        entries.erase(where(entries, Verb::fold, 2, 2));
+        entries.erase(where(entries, Verb::accumulate, 2, 2));
       }).find("(reduce h.1 micro 2) reads gradient of h.1 after 2 of 3 micro-batches") != std::string::npos);
   CHECK(mistake_after(plan, [](Entries& entries) {
-          auto const fold = where(entries, Verb::fold, 2, 2);
+          auto const fold = where(entries, Verb::accumulate, 2, 2);
           Entry const copy = *fold;
           entries.insert(fold, copy);
-        }).find("(fold h.1 micro 2) comes after 3 micro-batches of its sum") != std::string::npos);
+        }).find("(accumulate h.1 micro 2) comes after 3 micro-batches of its sum") != std::string::npos);
   CHECK(
       mistake_after(plan, [](Entries& entries) {
-        advance(where(entries, Verb::reduce, 2, 2), where(entries, Verb::fold, 2, 2));
+        advance(where(entries, Verb::reduce, 2, 2), where(entries, Verb::accumulate, 2, 2));
       }).find("(reduce h.1 micro 2) reads gradient of h.1 after 2 of 3 micro-batches") != std::string::npos);
 }

@@ -140,7 +140,7 @@ TEST_CASE("collectives on bytes equal their serial reference") {
         }
         auto const shard = bytes_of(rank, size, 1);
         std::vector<std::uint8_t> whole(gathered.size(), 0xee);
-        transport.all_gather(shard.data(), whole.data(), size, {"acquire", "h.1"});
+        transport.all_gather(shard.data(), whole.data(), size, {"gather", "h.1"});
         wrong += whole != gathered;
 
         std::vector<std::uint8_t> slotted(gathered.size(), 0xee);
@@ -154,7 +154,7 @@ TEST_CASE("collectives on bytes equal their serial reference") {
           wrong += rank == root && at_root != gathered;
 
           auto buffer = bytes_of(rank, size, 2);
-          transport.broadcast(root, buffer.data(), size, {"publish", "h.1"});
+          transport.broadcast(root, buffer.data(), size, {"write_back", "h.1"});
           wrong += buffer != bytes_of(root, size, 2);
         }
         transport.barrier({"barrier"});
@@ -301,7 +301,7 @@ TEST_CASE("collectives allocate nothing") {
       transport.barrier();
       for (int round = 0; round < 3; ++round) {
         transport.all_to_all(send.data(), recv.data(), 4000, {"reduce", "h.0", round});
-        transport.all_gather(send.data(), recv.data(), 12000, {"acquire", "h.0", round});
+        transport.all_gather(send.data(), recv.data(), 12000, {"gather", "h.0", round});
         transport.gather(0, send.data(), recv.data(), 12000);
         transport.broadcast(0, send.data(), 12000);
         transport.all_reduce(ts::DType::f32, send.data(), 3000);
@@ -324,8 +324,8 @@ TEST_CASE("wrong arguments are refused with numbers") {
                        doctest::Contains("all_gather of -1 bytes: a size must not be negative"), ts::Error);
   CHECK_THROWS_WITH_AS(single.broadcast(1, memory.data(), 4), doctest::Contains("a rank from 0 to 0"),
                        ts::Error);
-  CHECK_THROWS_WITH_AS(single.broadcast(0, nullptr, 4, {"publish", "wte"}),
-                       doctest::Contains("(publish wte): a buffer is null"), ts::Error);
+  CHECK_THROWS_WITH_AS(single.broadcast(0, nullptr, 4, {"write_back", "wte"}),
+                       doctest::Contains("(write_back wte): a buffer is null"), ts::Error);
   CHECK_THROWS_WITH_AS(single.all_reduce(ts::DType::u8, memory.data(), 4),
                        doctest::Contains("u8 are codes, which have no sum"), ts::Error);
   auto const overlap = [&](Comm& comm) { comm.transport().all_to_all(memory.data(), memory.data() + 8, 8); };
@@ -362,12 +362,12 @@ TEST_CASE("the watchdog word names the collective that a rank reached") {
     std::uint8_t byte = 0, all[3];
     CHECK(transport.word(comm.rank()) == 0);
     transport.barrier();
-    transport.all_gather(&byte, all, 1, {"acquire", "h.9", 4});
+    transport.all_gather(&byte, all, 1, {"gather", "h.9", 4});
     auto const word = transport.word(comm.rank());
     CHECK(ts::comm::sequence_of(word) == 2);
     CHECK(ts::comm::move_of(word) == ts::Move::all_gather);
     CHECK(transport.where(comm.rank()) ==
-          "after collective 2, all_gather of 1 bytes (acquire h.9, micro-batch 4)");
+          "after collective 2, all_gather of 1 bytes (gather h.9, micro-batch 4)");
     transport.barrier();
     CHECK(ts::comm::sequence_of(transport.word((comm.rank() + 1) % 3)) >= 3);
   });

@@ -68,11 +68,11 @@ std::int64_t time_of(StepPlan const& plan, Cost const& cost) {
   std::vector<std::int64_t> ended(schedule.entries.size(), 0);
   std::array<std::int64_t, lane_count> lanes{};
   std::int64_t last = 0;
-  for (Turn const& turn : turns_of(schedule)) {
-    std::int64_t& lane = lanes[static_cast<std::size_t>(turn.entry.lane)];
-    for (int const other : turn.waits) lane = std::max(lane, ended[static_cast<std::size_t>(other)]);
-    lane += cost(turn.entry);
-    ended[static_cast<std::size_t>(turn.index)] = lane;
+  for (Instance const& instance : instances_of(schedule)) {
+    std::int64_t& lane = lanes[static_cast<std::size_t>(instance.entry.lane)];
+    for (int const other : instance.waits) lane = std::max(lane, ended[static_cast<std::size_t>(other)]);
+    lane += cost(instance.entry);
+    ended[static_cast<std::size_t>(instance.index)] = lane;
     last = std::max(last, lane);
   }
   return last;
@@ -197,8 +197,8 @@ TEST_CASE("parameters are read while units compute") {
     StepPlan const plan = plan_of(recipe(sharding, "fp32", "nvme_parameters"), shape_of(2), model_of(layers));
     auto const only = [](bool reads, bool copies, bool units) {
       return [=](Entry const& entry) -> std::int64_t {
-        if (entry.verb == Verb::acquire && entry.lane == Lane::disk) return reads ? 10 : 0;
-        if (entry.verb == Verb::acquire) return copies ? 5 : 0;  // and gathers
+        if (entry.verb == Verb::gather && entry.lane == Lane::disk) return reads ? 10 : 0;
+        if (entry.verb == Verb::gather) return copies ? 5 : 0;  // and gathers
         return units && (entry.verb == Verb::forward || entry.verb == Verb::backward_input) ? 10 : 0;
       };
     };
@@ -296,8 +296,8 @@ TEST_CASE("a step reads and writes what its recipe says") {
       CHECK(bytes == FileTraffic{12 * shards, 12 * shards});
       CHECK(traffic(precision, "infinity", accumulation).second == bytes);
       // Forward reads each unit, and the embedding again for the head; backward each but the head's.
-      for (Turn const& turn : turns_of(plan.train.schedule))
-        if (turn.entry.verb == Verb::acquire) read += plan.flat(turn.entry.items.front().of).shard;
+      for (Instance const& instance : instances_of(plan.train.schedule))
+        if (instance.entry.verb == Verb::gather) read += plan.flat(instance.entry.items.front().of).shard;
       auto const [own, weights] = traffic(precision, "nvme_parameters", accumulation);
       CHECK(weights == FileTraffic{weight * read, weight * shards});
       auto const [all, both] = traffic(precision, "nvme", accumulation);

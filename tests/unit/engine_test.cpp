@@ -273,22 +273,22 @@ TEST_CASE("an observer sees every entry in order and in every micro-batch") {
     CHECK(buffers.size() == plan.train.buffers.size());
   });
   trainer.step(batch_of(run)).get();
-  auto const turns = turns_of(trainer.plan().train.schedule);
-  CHECK(turns.size() > trainer.plan().train.schedule.entries.size());
-  REQUIRE(seen.size() == turns.size());
+  auto const instances = instances_of(trainer.plan().train.schedule);
+  CHECK(instances.size() > trainer.plan().train.schedule.entries.size());
+  REQUIRE(seen.size() == instances.size());
   std::set<int> micro_batches;
   for (std::size_t i = 0; i < seen.size(); ++i) {
-    CHECK(seen[i].verb == turns[i].entry.verb);
-    CHECK(seen[i].unit == turns[i].entry.unit);
-    CHECK(seen[i].micro_batch == turns[i].micro_batch);
-    CHECK(seen[i].reads() == turns[i].entry.reads());
-    CHECK(seen[i].writes() == turns[i].entry.writes());
+    CHECK(seen[i].verb == instances[i].entry.verb);
+    CHECK(seen[i].unit == instances[i].entry.unit);
+    CHECK(seen[i].micro_batch == instances[i].micro_batch);
+    CHECK(seen[i].reads() == instances[i].entry.reads());
+    CHECK(seen[i].writes() == instances[i].entry.writes());
     micro_batches.insert(seen[i].micro_batch);
   }
   CHECK(micro_batches == std::set{-1, 0, 1, 2, 3});
   trainer.observe({});
   trainer.step(batch_of(run)).get();
-  CHECK(seen.size() == turns.size());
+  CHECK(seen.size() == instances.size());
 }
 
 TEST_CASE("what does not fit is refused before anything is taken") {

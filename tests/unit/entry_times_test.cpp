@@ -70,7 +70,7 @@ Seen trained(RecipeTable const& table, bool timed) {
 
 }  // namespace
 
-TEST_CASE("a timer hears of every turn of a step in order and then of the step, and changes no bit") {
+TEST_CASE("a timer hears of every instance of a step in order and then of the step, and changes no bit") {
   for (std::string_view const sharding : {"zs0", "zs3"})
     for (std::string_view const offload : {"none", "cpu_optimizer", "nvme"}) {
       INFO(std::string(sharding), " ", std::string(offload));
@@ -79,20 +79,20 @@ TEST_CASE("a timer hears of every turn of a step in order and then of the step, 
       REQUIRE(seen.steps.size() == 3);
       CHECK(seen.steps[0].all.empty());
       CHECK(seen.steps[0].ticks == 0);  // without a timer no clock is read
-      std::vector<Turn> const turns = turns_of(seen.schedule);
+      std::vector<Instance> const instances = instances_of(seen.schedule);
       for (std::size_t step : {1u, 2u}) {
         auto const& all = seen.steps[step].all;
-        REQUIRE(all.size() == turns.size() + 1);
+        REQUIRE(all.size() == instances.size() + 1);
         bool right = true;
-        for (std::size_t turn = 0; turn < turns.size(); ++turn) {
-          std::int64_t const begin = 1 + 2 * static_cast<std::int64_t>(turn);
-          right = right && all[turn].entry == turns[turn].index && all[turn].begin == begin &&
-                  all[turn].end == begin + 1;
+        for (std::size_t instance = 0; instance < instances.size(); ++instance) {
+          std::int64_t const begin = 1 + 2 * static_cast<std::int64_t>(instance);
+          right = right && all[instance].entry == instances[instance].index && all[instance].begin == begin &&
+                  all[instance].end == begin + 1;
         }
         CHECK(right);
         CHECK(all.back().entry == -1);
         CHECK(all.back().begin == 0);
-        CHECK(all.back().end == 1 + 2 * static_cast<std::int64_t>(turns.size()));
+        CHECK(all.back().end == 1 + 2 * static_cast<std::int64_t>(instances.size()));
       }
       CHECK(seen.weights == trained(table, false).weights);
     }

@@ -87,11 +87,11 @@ TEST_CASE("backward ends at the lowest trained unit and nothing below it is kept
         CHECK(plan.lowest_trainable() == lowest);
         for (Entry const& entry : plan.train.schedule.entries) {
           if (entry.verb == Verb::forward || entry.unit < 0) continue;
-          bool const brings = entry.verb == Verb::acquire || entry.verb == Verb::release;
+          bool const brings = entry.verb == Verb::gather || entry.verb == Verb::release;
           if (!brings) CHECK(entry.unit >= lowest);
         }
         for (Entry const& entry : plan.train.schedule.entries) {
-          if (entry.verb == Verb::acquire) continue;
+          if (entry.verb == Verb::gather) continue;
           for (Item const& item : entry.items)
             if (item.of.unit >= 0) CHECK(item.of.unit >= lowest);
         }
@@ -117,7 +117,7 @@ TEST_CASE("a frozen unit between trained ones passes gradients on and has none o
       plan_of(recipe("zs2"), [](std::string_view name) { return name.starts_with("h.2."); });
   CHECK(plan.lowest_trainable() == 0);
   CHECK(count(plan.train, Verb::backward_input, 3) == 2);
-  for (Verb const verb : {Verb::backward_weight, Verb::reduce, Verb::fold, Verb::norm, Verb::update})
+  for (Verb const verb : {Verb::backward_weight, Verb::reduce, Verb::accumulate, Verb::norm, Verb::update})
     CHECK(count(plan.train, verb, 3) == 0);
   CHECK(plan.train.find(BufferKind::weights, 3) >= 0);
   CHECK(plan.train.find(BufferKind::moment, 3) < 0);
@@ -280,7 +280,7 @@ TEST_CASE("every random choice of names gives a list without a mistake") {
     // Each trainable group, and no other, is normed and updated once.
     std::multiset<std::pair<int, int>> updated, normed, want;
     for (Entry const& entry : plan.train.schedule.entries) {
-      bool const in_fold = entry.verb == Verb::fold && entry.at(Role::partials) >= 0;
+      bool const in_fold = entry.verb == Verb::accumulate && entry.at(Role::partials) >= 0;
       for (Item const& item : entry.items) {
         if (entry.verb == Verb::update) updated.insert({item.of.unit, item.of.group});
         if (entry.verb == Verb::norm || in_fold) normed.insert({item.of.unit, item.of.group});

@@ -95,6 +95,7 @@ void call(Transport& transport, Move collective, Buffers& buffers, std::int64_t 
     case Move::send:
     case Move::receive:
     case Move::none:
+    case Move::copy:
       return;
   }
 }
@@ -204,8 +205,8 @@ TEST_CASE("a rank that returns early is lost to those who go on") {
   auto const outcome =
       outcome_of(2,
                  [](Transport& transport) {
-                   if (transport.rank() == 0) return transport.barrier({"acquire", "wte"});
-                   while (!holds(transport.where(0), "in collective 1, barrier (acquire wte)"))
+                   if (transport.rank() == 0) return transport.barrier({"gather", "wte"});
+                   while (!holds(transport.where(0), "in collective 1, barrier (gather wte)"))
                      std::this_thread::sleep_for(1ms);
                  },
                  {.timeout = 5s});
@@ -275,33 +276,33 @@ TEST_CASE("ranks that ask for different things all throw and name the requests")
   };
   std::vector<float> send(64), recv(256);
   auto const usual = [](Transport& transport, Buffers& buffers) {
-    transport.all_gather(buffers.send.data(), buffers.recv.data(), 64, {"acquire", "h.3", 0});
+    transport.all_gather(buffers.send.data(), buffers.recv.data(), 64, {"gather", "h.3", 0});
   };
   auto* const to = recv.data();
   auto* const from = send.data();
   std::vector<Case> const cases{
       {[=](Transport& t) {
-         t.barrier({"acquire", "h.3", 0});
+         t.barrier({"gather", "h.3", 0});
        },
-       "barrier (acquire h.3, micro-batch 0)"},
+       "barrier (gather h.3, micro-batch 0)"},
       {[=](Transport& t) {
-         t.all_gather(from, to, 60, {"acquire", "h.3", 0});
+         t.all_gather(from, to, 60, {"gather", "h.3", 0});
        },
        "all_gather of 60 bytes"},
       {[=](Transport& t) {
-         t.all_gather(from, to, 64, {"acquire", "h.4", 0});
+         t.all_gather(from, to, 64, {"gather", "h.4", 0});
        },
-       "(acquire h.4, micro-batch 0)"},
+       "(gather h.4, micro-batch 0)"},
       {[=](Transport& t) {
-         t.all_gather(from, to, 64, {"publish", "h.3", 0});
+         t.all_gather(from, to, 64, {"write_back", "h.3", 0});
        },
-       "(publish h.3, micro-batch 0)"},
+       "(write_back h.3, micro-batch 0)"},
       {[=](Transport& t) {
-         t.all_gather(from, to, 64, {"acquire", "h.3", 1});
+         t.all_gather(from, to, 64, {"gather", "h.3", 1});
        },
-       "(acquire h.3, micro-batch 1)"},
+       "(gather h.3, micro-batch 1)"},
       {[=](Transport& t) {
-         t.all_gather(from, to, 0, {"acquire", "h.3", 0});
+         t.all_gather(from, to, 0, {"gather", "h.3", 0});
        },
        "all_gather of 0 bytes"},
   };
@@ -323,7 +324,7 @@ TEST_CASE("ranks that ask for different things all throw and name the requests")
     CHECK(threw == 4);
     CHECK(outcome.kind == ts::ErrorKind::failed);
     CHECK(holds(outcome.text,
-                "ranks 0, 1, 3 ask for number 2, all_gather of 64 bytes (acquire h.3, micro-batch 0)"));
+                "ranks 0, 1, 3 ask for number 2, all_gather of 64 bytes (gather h.3, micro-batch 0)"));
     CHECK(holds(outcome.text, "rank 2 asks for number 2, "));
     CHECK(holds(outcome.text, each.text));
   }
@@ -349,7 +350,7 @@ TEST_CASE("a rank may end the communicator by itself") {
     if (transport.rank() == 0)
       transport.poison("the disk is full");
     else
-      transport.barrier({"publish", "head"});
+      transport.barrier({"write_back", "head"});
   });
   CHECK(outcome.lost.size() == 2);
   CHECK(holds(outcome.text, "rank 0 is lost: the disk is full"));
@@ -393,7 +394,7 @@ TEST_CASE("a rank that never ends is reported to the caller") {
         if (transport.rank() == 0)
           while (!freed) std::this_thread::sleep_for(5ms);
         if (transport.rank() == 1) throw Odd("the wire is cut");
-        transport.barrier({"acquire", "wte"});
+        transport.barrier({"gather", "wte"});
       },
       options);
   CHECK(holds(report, "rank 0 did not end within 0.1 s after the run had failed"));

@@ -43,15 +43,15 @@ class Rehearsal {
   explicit Rehearsal(std::vector<StepPlan> const& plans) : plans_(plans) {
     for (StepPlan const& plan : plans) {
       Rank& rank = ranks_.emplace_back();
-      rank.turns = turns_of(plan.train.schedule);
-      rank.done.assign(rank.turns.size(), false);
-      std::map<int, int> latest;  // turn of each entry
-      for (int index = 0; index < static_cast<int>(rank.turns.size()); ++index) {
-        Turn const& turn = rank.turns[static_cast<std::size_t>(index)];
+      rank.instances = instances_of(plan.train.schedule);
+      rank.done.assign(rank.instances.size(), false);
+      std::map<int, int> latest;  // instance of each entry
+      for (int index = 0; index < static_cast<int>(rank.instances.size()); ++index) {
+        Instance const& instance = rank.instances[static_cast<std::size_t>(index)];
         auto& waits = rank.waits.emplace_back();
-        for (int const other : turn.waits) waits.push_back(latest.at(other));
-        latest[turn.index] = index;
-        rank.lanes[static_cast<std::size_t>(turn.entry.lane)].push_back(index);
+        for (int const other : instance.waits) waits.push_back(latest.at(other));
+        latest[instance.index] = index;
+        rank.lanes[static_cast<std::size_t>(instance.entry.lane)].push_back(index);
       }
     }
   }
@@ -74,22 +74,22 @@ class Rehearsal {
   static constexpr auto communication = static_cast<std::size_t>(Lane::communication),
                         compute = static_cast<std::size_t>(Lane::compute);
   struct Rank {
-    std::vector<Turn> turns;
-    std::vector<std::vector<int>> waits;  // turns
+    std::vector<Instance> instances;
+    std::vector<std::vector<int>> waits;  // instances
     std::vector<bool> done;
     std::array<std::deque<int>, lane_count> lanes;
   };
 
-  Turn const& at(std::size_t rank, int turn) const {
-    return ranks_[rank].turns[static_cast<std::size_t>(turn)];
+  Instance const& at(std::size_t rank, int instance) const {
+    return ranks_[rank].instances[static_cast<std::size_t>(instance)];
   }
-  std::string text(std::size_t rank, int turn) const {
-    Entry entry = at(rank, turn).entry;
-    entry.micro_batch = at(rank, turn).micro_batch;
+  std::string text(std::size_t rank, int instance) const {
+    Entry entry = at(rank, instance).entry;
+    entry.micro_batch = at(rank, instance).micro_batch;
     return std::string(name_of(entry.move)) + " " + to_string(entry, plans_[rank].unit(entry.unit).name);
   }
-  bool ready(std::size_t rank, int turn) const {
-    auto const& waits = ranks_[rank].waits[static_cast<std::size_t>(turn)];
+  bool ready(std::size_t rank, int instance) const {
+    auto const& waits = ranks_[rank].waits[static_cast<std::size_t>(instance)];
     return std::all_of(waits.begin(), waits.end(),
                        [&](int other) { return ranks_[rank].done[static_cast<std::size_t>(other)]; });
   }
@@ -109,8 +109,8 @@ class Rehearsal {
       Entry const& other = at(peer, others.front()).entry;
       bool const back = (other.group == Group::next) != (entry.group == Group::next);
       if (other.move != Move::receive || !back) return false;
-      auto const what = [&](std::size_t of, int turn) {
-        Turn const& crossing = at(of, turn);
+      auto const what = [&](std::size_t of, int instance) {
+        Instance const& crossing = at(of, instance);
         Buffer const& buffer = plans_[of].train.at(crossing.entry.items.front().operands.front().buffer);
         return std::tuple(buffer.kind, buffer.unit, buffer.bytes, crossing.micro_batch);
       };
@@ -137,14 +137,14 @@ std::vector<StepPlan> all_stages(Stage by) {
 int most_in_flight(StepPlan const& plan) {
   std::set<int> in_flight;
   std::size_t most = 0;
-  auto const turns = turns_of(plan.train.schedule);
+  auto const instances = instances_of(plan.train.schedule);
   std::map<int, std::size_t> last;
-  for (std::size_t index = 0; index < turns.size(); ++index)
-    if (turns[index].entry.verb == Verb::backward_weight) last[turns[index].micro_batch] = index;
-  for (std::size_t index = 0; index < turns.size(); ++index) {
-    if (turns[index].entry.verb == Verb::forward) in_flight.insert(turns[index].micro_batch);
+  for (std::size_t index = 0; index < instances.size(); ++index)
+    if (instances[index].entry.verb == Verb::backward_weight) last[instances[index].micro_batch] = index;
+  for (std::size_t index = 0; index < instances.size(); ++index) {
+    if (instances[index].entry.verb == Verb::forward) in_flight.insert(instances[index].micro_batch);
     most = std::max(most, in_flight.size());
-    if (last[turns[index].micro_batch] == index) in_flight.erase(turns[index].micro_batch);
+    if (last[instances[index].micro_batch] == index) in_flight.erase(instances[index].micro_batch);
   }
   return static_cast<int>(most);
 }
@@ -162,13 +162,14 @@ TEST_CASE("every stage of a pipeline has a sound list of one forward and one bac
         std::map<std::tuple<Verb, int, int>, int> runs;
         int units = 0;
         std::string order, wanted;  // forwards and backwards of its first unit
-        for (Turn const& turn : turns_of(plan.train.schedule)) {
-          units += turn.entry.verb == Verb::update;
-          if (turn.entry.unit == 8 * stage / stages)
-            order += turn.entry.verb == Verb::forward          ? "F"
-                     : turn.entry.verb == Verb::backward_input ? "B"
-                                                               : "";
-          if (computes(turn.entry.verb)) ++runs[{turn.entry.verb, turn.entry.unit, turn.micro_batch}];
+        for (Instance const& instance : instances_of(plan.train.schedule)) {
+          units += instance.entry.verb == Verb::update;
+          if (instance.entry.unit == 8 * stage / stages)
+            order += instance.entry.verb == Verb::forward          ? "F"
+                     : instance.entry.verb == Verb::backward_input ? "B"
+                                                                   : "";
+          if (computes(instance.entry.verb))
+            ++runs[{instance.entry.verb, instance.entry.unit, instance.micro_batch}];
         }
         CHECK(units == 8 / stages);
         int const warm = std::min(stages - 1 - stage, micro_batches);
@@ -201,7 +202,7 @@ TEST_CASE("a stage's list and bytes do not grow with its micro-batches") {
     StepPlan const some = plan_of({4, stage, 12 + 3 - stage}), many = plan_of({4, stage, 120000 + 3 - stage});
     CHECK(many.train.schedule.entries.size() == some.train.schedule.entries.size());
     CHECK(many.train.arena_bytes == some.train.arena_bytes);
-    CHECK(many.train.schedule.turns() > 1000000);
+    CHECK(many.train.schedule.instances() > 1000000);
     CHECK(listing(many, many.train).find(" are repeated ") != std::string::npos);
   }
 }

@@ -583,7 +583,7 @@ TEST_CASE("what this build cannot run is said with the way out") {
   CHECK(reason([](RecipeTable& table) { table.placement.parameters.over = Sharding::sharded; }).empty());
   CHECK(reason([](RecipeTable& table) {
           table.placement.gradients.tier = Tier::nvme;
-        }).find("offload none keeps the folded gradient on a disk, to which every micro-batch would") == 0);
+        }).find("offload none keeps the accumulated gradient on a disk, to which every") == 0);
   CHECK(reason([](RecipeTable& table) {
           table.placement.master.over = Sharding::partial;
         }).find("sharding zs1 keeps a state as one summand on each rank") != std::string::npos);

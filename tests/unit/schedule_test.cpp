@@ -28,7 +28,7 @@ using namespace support;
 
 /// Whether a buffer has a unit's gathered weights, on the device.
 bool is_whole(Buffer const& buffer) {
-  bool const gathered = !buffer.copy.rests() && buffer.copy.by == Verb::acquire;
+  bool const gathered = !buffer.copy.rests() && buffer.copy.by == Verb::gather;
   return buffer.kind == BufferKind::weights && gathered && buffer.tier == Tier::device &&
          buffer.over == Sharding::replicated;
 }
@@ -38,14 +38,14 @@ bool is_whole(Buffer const& buffer) {
 std::string acquisitions_are_sound(StepPlan const& plan, Program const& program) {
   std::set<int> held;  // buffers
   int micro = 0;
-  for (Turn const& turn : turns_of(program.schedule)) {
-    Entry const& entry = turn.entry;
+  for (Instance const& instance : instances_of(program.schedule)) {
+    Entry const& entry = instance.entry;
     std::string const where = text(plan, entry);
-    if (turn.micro_batch != micro) {
+    if (instance.micro_batch != micro) {
       if (!held.empty()) return "not released before " + where;
-      micro = turn.micro_batch;
+      micro = instance.micro_batch;
     }
-    if (entry.verb == Verb::acquire && is_whole(program.at(entry.at(Role::target)))) {  // the way's end
+    if (entry.verb == Verb::gather && is_whole(program.at(entry.at(Role::target)))) {  // the way's end
       bool const goes_on = entry.at(Role::source) == entry.at(Role::target);
       if (!held.insert(entry.at(Role::target)).second && !goes_on) return "acquired twice: " + where;
       continue;
@@ -70,13 +70,13 @@ bool share_bytes(Buffer const& a, Buffer const& b) {
 
 /// In every micro-batch, buffers between their first and last use share no bytes; persistent ones never do.
 std::string lives_are_apart(StepPlan const& plan, Program const& program) {
-  std::map<int, std::map<int, std::pair<int, int>>> lives;  // micro-batch, buffer: first and last turn
-  auto const turns = turns_of(program.schedule);
+  std::map<int, std::map<int, std::pair<int, int>>> lives;  // micro-batch, buffer: first and last instance
+  auto const instances = instances_of(program.schedule);
   int const last_micro = plan.shape.accumulation - 1;
-  for (int i = 0; i < static_cast<int>(turns.size()); ++i)
-    for (Operand const& operand : turns[static_cast<std::size_t>(i)].entry.operands) {
+  for (int i = 0; i < static_cast<int>(instances.size()); ++i)
+    for (Operand const& operand : instances[static_cast<std::size_t>(i)].entry.operands) {
       int const buffer = operand.buffer;
-      int const micro = turns[static_cast<std::size_t>(i)].micro_batch;
+      int const micro = instances[static_cast<std::size_t>(i)].micro_batch;
       auto& life = lives[micro < 0 ? last_micro : micro].try_emplace(buffer, i, i).first->second;
       life.second = i;
       if (program.at(buffer).bytes > 0 && program.at(buffer).offset < 0) return "a used buffer has no place";
@@ -84,7 +84,7 @@ std::string lives_are_apart(StepPlan const& plan, Program const& program) {
   for (auto& [micro, in_micro] : lives)
     for (std::size_t other = 0; other < program.buffers.size(); ++other)
       if (program.buffers[other].persistent)
-        in_micro[static_cast<int>(other)] = {0, static_cast<int>(turns.size())};
+        in_micro[static_cast<int>(other)] = {0, static_cast<int>(instances.size())};
   for (auto const& [micro, in_micro] : lives)
     for (auto a = in_micro.begin(); a != in_micro.end(); ++a)
       for (auto b = std::next(a); b != in_micro.end(); ++b)
@@ -269,12 +269,12 @@ TEST_CASE("every list of many micro-batches is sound and no longer than that of 
             CHECK(hash_of(many.train.schedule) != hash_of(two.train.schedule));
             std::map<int, int> runs;  // of each micro-batch
             int place = 0, micro = 0;
-            for (Turn const& turn : turns_of(many.train.schedule)) {
-              ++runs[turn.micro_batch];
-              bool const follows = turn.index == place || turn.micro_batch == micro + 1;
+            for (Instance const& instance : instances_of(many.train.schedule)) {
+              ++runs[instance.micro_batch];
+              bool const follows = instance.index == place || instance.micro_batch == micro + 1;
               CHECK(follows);
-              place = turn.index + 1;
-              micro = turn.micro_batch;
+              place = instance.index + 1;
+              micro = instance.micro_batch;
             }
             CHECK(runs.size() == static_cast<std::size_t>(by.accumulation) + 1);
             for (int m = 1; m + 1 < by.accumulation; ++m) CHECK(runs[m] == runs[0]);
@@ -291,9 +291,9 @@ TEST_CASE("a hundred thousand micro-batches take the list of two and their token
     Schedule const& schedule = many.train.schedule;
     CHECK(schedule.entries.size() == two.train.schedule.entries.size());
     CHECK(schedule.times == accumulation - 1);
-    CHECK(schedule.turn(schedule.turns() - 1).index == static_cast<int>(schedule.entries.size()) - 1);
-    CHECK(schedule.turn(schedule.turns() - 1).entry.verb == two.train.schedule.entries.back().verb);
-    Turn const last = schedule.turn(std::int64_t{accumulation - 1} * schedule.body_end - 1);
+    CHECK(schedule.instance(schedule.instances() - 1).index == static_cast<int>(schedule.entries.size()) - 1);
+    CHECK(schedule.instance(schedule.instances() - 1).entry.verb == two.train.schedule.entries.back().verb);
+    Instance const last = schedule.instance(std::int64_t{accumulation - 1} * schedule.body_end - 1);
     CHECK(last.index == schedule.body_end - 1);
     CHECK(last.micro_batch == accumulation - 2);
     for (std::size_t entry = 0; entry < schedule.entries.size(); ++entry) {
@@ -346,11 +346,11 @@ TEST_CASE("the proofs find planted mistakes") {
     return std::find_if(entries.begin(), entries.end(),
                         [&](Entry const& entry) { return entry.verb == verb; });
   };
-  for (Verb const verb : {Verb::acquire, Verb::release})
+  for (Verb const verb : {Verb::gather, Verb::release})
     CHECK(acquisitions_are_sound(plan, with([&](Program& p) { p.schedule.entries.erase(first(p, verb)); })) !=
           "");
   // An entry that does not happen, as if it wrote nothing.
-  for (Verb const verb : {Verb::reduce, Verb::stream, Verb::forward, Verb::backward_input, Verb::acquire})
+  for (Verb const verb : {Verb::reduce, Verb::fetch, Verb::forward, Verb::backward_input, Verb::gather})
     CHECK(mistake_in(plan, with([&](Program& p) { erase_writes(*first(p, verb)); })) != "");
   // Entries over several flat groups: one with an item twice, one with an item that writes where another one
   // does, one whose item reads what another one writes, one in another lane, and several copies in one entry.
@@ -358,7 +358,7 @@ TEST_CASE("the proofs find planted mistakes") {
   bucketed.replicas = 2;
   StepPlan const mesh = plan_of(bucketed);
   REQUIRE(mistake_in(mesh, mesh.train) == "");
-  for (Verb const verb : {Verb::reduce, Verb::update, Verb::publish}) {
+  for (Verb const verb : {Verb::reduce, Verb::update, Verb::write_back}) {
     auto const planted = [&](auto const& change) {
       Program broken = mesh.train;
       auto& entries = broken.schedule.entries;
@@ -436,7 +436,7 @@ TEST_CASE("overlap changes when entries run and nothing else") {
           for (Entry const& entry : plan.train.schedule.entries) {
             all.insert({entry.verb, entry.move, entry.unit, entry.micro_batch, -1, -1});
             for (Item const& item : entry.items)
-              all.insert({entry.verb, entry.move, item.of.unit, entry.micro_batch, item.taken(),
+              all.insert({entry.verb, entry.move, item.of.unit, entry.micro_batch, item.source_buffer(),
                           item.at(Role::target)});
           }
           return all;
@@ -483,7 +483,7 @@ TEST_CASE("gradients of weights that lag run beside those of inputs and nothing 
             if (entry.micro_batch != 0) continue;
             bool const weights = entry.verb == Verb::backward_weight;
             bool const with_them = weights || entry.verb == Verb::add_tied || entry.verb == Verb::clear_gaps;
-            apart = apart && (with_them == (entry.lane == Lane::gradients) || entry.verb == Verb::fold);
+            apart = apart && (with_them == (entry.lane == Lane::gradients) || entry.verb == Verb::accumulate);
             passed = passed || (entry.verb > Verb::forward && entry.unit == last - 1);
             if (weights && entry.unit == last) CHECK(passed);
           }
@@ -511,7 +511,7 @@ TEST_CASE("buckets change only when contributions travel") {
             if (entry.items.empty()) all[{-1, -1}].push_back({entry.verb, entry.move, entry.unit, 0, 0});
             for (Item const& item : entry.items)
               all[{item.of.unit, item.of.group}].push_back({entry.verb, entry.move, entry.micro_batch,
-                                                            kind_of(plan, item.taken()),
+                                                            kind_of(plan, item.source_buffer()),
                                                             kind_of(plan, item.at(Role::target))});
           }
           return all;

@@ -40,7 +40,7 @@ StepPlan plan_of(SegmentedGpt2 const& model, RecipeTable const& table, int world
 std::string of_a_block(StepPlan const& plan, Program const& program) {
   std::string text;
   for (Entry const& entry : program.schedule.entries) {
-    if (entry.unit != 1 || entry.micro_batch != 0 || entry.verb == Verb::fold) continue;
+    if (entry.unit != 1 || entry.micro_batch != 0 || entry.verb == Verb::accumulate) continue;
     text += std::string(name_of(entry.verb)) + " " + std::to_string(entry.segment);
     if (entry.verb == Verb::cross)
       text += " " + std::string(name_of(entry.move)) + " " +
@@ -83,10 +83,10 @@ TEST_CASE("the lists of units in segments hold for every recipe") {
 TEST_CASE("segments run in order forward and the other way round backward and share one acquisition") {
   StepPlan const plan = plan_of(SegmentedGpt2(tiny), recipe("zs3"), 2);
   CHECK(of_a_block(plan, plan.train) ==
-        "acquire 0\nforward 0\nforward 1\nrelease 0\n"
-        "acquire 0\nbackward_input 1\nbackward_weight 1\nbackward_input 0\nrelease 0\nbackward_weight 0\n"
+        "gather 0\nforward 0\nforward 1\nrelease 0\n"
+        "gather 0\nbackward_input 1\nbackward_weight 1\nbackward_input 0\nrelease 0\nbackward_weight 0\n"
         "clear_gaps 0\nreduce 0\n");
-  CHECK(of_a_block(plan, plan.evaluate) == "acquire 0\nforward 0\nforward 1\nrelease 0\n");
+  CHECK(of_a_block(plan, plan.evaluate) == "gather 0\nforward 0\nforward 1\nrelease 0\n");
   StepPlan const gelu = plan_of(SegmentedGpt2(tiny), recipe("zs0", "fp32", "none", "gelu"));
   CHECK(of_a_block(gelu, gelu.train) ==
         "forward 0\nforward 1\nrestore 1\nbackward_input 1\nbackward_weight 1\nbackward_input 0\n"

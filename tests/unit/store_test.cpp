@@ -83,27 +83,27 @@ float contribution_of(int micro, int unit, std::int64_t element) {
 
 /// Carries out what the schedule says after each backward, for all micro-batches, up to the norm, or other
 /// verbs.
-void exchange(Fixture& fixture, std::initializer_list<Verb> verbs = {Verb::reduce, Verb::fold}) {
-  for (Turn const& turn : turns_of(fixture.plan.train.schedule)) {
-    Entry const& entry = turn.entry;
+void exchange(Fixture& fixture, std::initializer_list<Verb> verbs = {Verb::reduce, Verb::accumulate}) {
+  for (Instance const& instance : instances_of(fixture.plan.train.schedule)) {
+    Entry const& entry = instance.entry;
     if (entry.verb == Verb::backward_weight) {
       if (fixture.plan.layout(entry.unit).flats.empty()) continue;
       FlatLayout const& layout = fixture.plan.flat(entry.unit);
       float* const to = fixture.buffer<float>(BufferKind::micro_gradient, entry.unit);
       std::fill(to, to + layout.padded, 0.0f);
-      int const micro = turn.micro_batch * fixture.plan.shape.world + fixture.plan.shape.rank;
+      int const micro = instance.micro_batch * fixture.plan.shape.world + fixture.plan.shape.rank;
       for (std::int64_t i = 0; i < layout.undecayed.end; ++i) to[i] = contribution_of(micro, entry.unit, i);
     }
     if (std::find(verbs.begin(), verbs.end(), entry.verb) != verbs.end())
-      fixture.store.run(fixture.plan.train, entry, turn.micro_batch);
+      fixture.store.run(fixture.plan.train, entry, instance.micro_batch);
   }
 }
 
 /// Carries out the entries of some verbs.
 void run(Fixture& fixture, std::initializer_list<Verb> verbs) {
-  for (Turn const& turn : turns_of(fixture.plan.train.schedule))
-    if (std::find(verbs.begin(), verbs.end(), turn.entry.verb) != verbs.end())
-      fixture.store.run(fixture.plan.train, turn.entry, turn.micro_batch);
+  for (Instance const& instance : instances_of(fixture.plan.train.schedule))
+    if (std::find(verbs.begin(), verbs.end(), instance.entry.verb) != verbs.end())
+      fixture.store.run(fixture.plan.train, instance.entry, instance.micro_batch);
 }
 
 /// This rank's gradient of a unit, as if it began at element 0.
@@ -175,7 +175,7 @@ TEST_CASE("an acquired unit is whole and its padding stays zero") {
     Fixture fixture(recipe("zs3"), comm.transport());
     fill(fixture);
     for (Entry const& entry : fixture.plan.train.schedule.entries) {
-      if (entry.verb != Verb::acquire) continue;
+      if (entry.verb != Verb::gather) continue;
       std::byte* const gathered = fixture.memory.train(entry.at(Role::target));
       fixture.store.run(fixture.plan.train, entry, entry.micro_batch);
       Flat const of = entry.items.front().of;
@@ -229,7 +229,7 @@ TEST_CASE("every exchange folds all micro-batches of all ranks where the gradien
               fixture.store.loss_slot(micro)->loss = 1.5;
               fixture.store.loss_slot(micro)->unmasked = 4;
             }
-            run(fixture, {Verb::norm, Verb::share, Verb::decide});
+            run(fixture, {Verb::norm, Verb::exchange, Verb::decide});
             StepState const& state = fixture.store.state();
             CHECK(state.norm == doctest::Approx(std::sqrt(squares)).epsilon(1e-7));
             CHECK(state.unmasked == 4 * ranks * accumulation);
@@ -250,8 +250,8 @@ TEST_CASE("an update reaches every parameter of every group, with weight decay w
           fill(fixture);
           fixture.store.begin_step(0.25);
           for (int const micro : {0, 1}) *fixture.store.loss_slot(micro) = {1.5, 4};
-          exchange(fixture, {Verb::reduce, Verb::fold, Verb::norm, Verb::share, Verb::decide, Verb::brief,
-                             Verb::stream, Verb::update, Verb::publish});
+          exchange(fixture, {Verb::reduce, Verb::accumulate, Verb::norm, Verb::exchange, Verb::decide,
+                             Verb::copy_scalars, Verb::fetch, Verb::update, Verb::write_back});
           StepState const state = fixture.store.state();
           auto const gradient_at = [&](int unit, std::int64_t element) {
             float sum = 0.0f;
@@ -313,7 +313,7 @@ TEST_CASE("a value that is not finite is found on any rank and named") {
         if (element < part.begin || element >= part.end) continue;
         gradient_of(fixture, unit)[element] = std::nanf("");
       }
-      run(fixture, {Verb::norm, Verb::share, Verb::decide});
+      run(fixture, {Verb::norm, Verb::exchange, Verb::decide});
       CHECK(fixture.store.state().bad_unit == TiedModel::plain);  // backward meets it before the embedding
       CHECK(fixture.store.state().bad_element == lies.begin + 17);
       CHECK(fixture.store.name_at(fixture.store.state().bad_unit, fixture.store.state().bad_element) ==
@@ -329,9 +329,9 @@ TEST_CASE("a verb that is no work on state is refused where it has no move") {
     Fixture fixture(recipe("zs0"), comm.transport());
     for (Entry entry : fixture.plan.train.schedule.entries) {
       if (entry.verb != Verb::update) continue;
-      entry.verb = Verb::publish;
+      entry.verb = Verb::write_back;
       CHECK_THROWS_WITH_AS(fixture.store.run(fixture.plan.train, entry, 0),
-                           "a schedule works on state by the verb publish, which no store does", Error);
+                           "a schedule works on state by the verb write_back, which no store does", Error);
     }
   });
 }

@@ -90,10 +90,11 @@ TEST_CASE("a second channel is a lane of its own for what is gathered ahead") {
         REQUIRE(a.size() == b.size());
         int gathers = 0, waits = 0;
         for (std::size_t i = 0; i < a.size(); ++i) {
-          bool const gather = a[i].verb == Verb::acquire && a[i].move > Move::copy;
+          bool const gather = a[i].verb == Verb::gather && a[i].move > Move::copy;
           gathers += gather;
           CHECK(b[i].lane == (gather ? Lane::gathering : a[i].lane));
-          CHECK((b[i].verb == a[i].verb && b[i].unit == a[i].unit && b[i].taken() == a[i].taken()));
+          CHECK((b[i].verb == a[i].verb && b[i].unit == a[i].unit &&
+                 b[i].source_buffer() == a[i].source_buffer()));
           for (int const other : b[i].waits)
             waits += gather && b[static_cast<std::size_t>(other)].lane == Lane::communication;
         }

@@ -20,7 +20,7 @@ using namespace support;
 /// How often each verb runs.
 std::map<Verb, int> verbs(StepPlan const& plan) {
   std::map<Verb, int> count;
-  for (Turn const& turn : turns_of(plan.train.schedule)) ++count[turn.entry.verb];
+  for (Instance const& instance : instances_of(plan.train.schedule)) ++count[instance.entry.verb];
   return count;
 }
 
@@ -57,14 +57,14 @@ TEST_CASE("each of the library's shardings has its verbs and no others") {
           want[Verb::clear_gaps] = units * accumulation;
           // Forward: each unit and the embedding again for the head. Backward: each block.
           if (sharding == "zs3")
-            want[Verb::acquire] = want[Verb::release] = (units + 1 + layers) * accumulation;
+            want[Verb::gather] = want[Verb::release] = (units + 1 + layers) * accumulation;
           want[Verb::reduce] = (each ? units * accumulation : units) + (gathered ? units : 0);
-          if (each || accumulation > 1) want[Verb::fold] = units * accumulation;
-          want[Verb::norm] = want[Verb::share] = want[Verb::decide] = 1;
-          if (streams) want[Verb::stream] = units;
-          if (streams) want[Verb::brief] = 1;
+          if (each || accumulation > 1) want[Verb::accumulate] = units * accumulation;
+          want[Verb::norm] = want[Verb::exchange] = want[Verb::decide] = 1;
+          if (streams) want[Verb::fetch] = units;
+          if (streams) want[Verb::copy_scalars] = 1;
           want[Verb::update] = streams || travels ? units : 1;  // bucket bytes are 0
-          if (streams || travels) want[Verb::publish] = units * (streams + travels);
+          if (streams || travels) want[Verb::write_back] = units * (streams + travels);
           INFO(std::string(sharding), " ", std::string(reduction), " ", std::string(offload), " ",
                accumulation);
           CHECK(named(count) == named(want));
@@ -93,7 +93,7 @@ TEST_CASE("a gradient in host memory is not read once more for its norm") {
           for (Entry const& entry : plan.train.schedule.entries) {
             bool in_fold = false;
             for (int const buffer : entry.writes())
-              in_fold |= entry.verb == Verb::fold && plan.train.at(buffer).tier == Tier::host &&
+              in_fold |= entry.verb == Verb::accumulate && plan.train.at(buffer).tier == Tier::host &&
                          plan.train.at(buffer).kind == BufferKind::partials;
             if (entry.verb == Verb::norm) CHECK(plan.train.at(entry.at(Role::gradient)).tier == Tier::device);
             if (entry.verb != Verb::norm && !in_fold) continue;
@@ -142,7 +142,7 @@ TEST_CASE("two buffers of one name and other sizes are refused") {
   refused([](Buffer& other) { other.type = DType::bf16; });
   refused([](Buffer& other) { other.tier = Tier::host; });
   refused([](Buffer& other) { other.range.end -= 64; });
-  buffer.copy = {Verb::acquire, 0};  // a copy is a buffer of its own
+  buffer.copy = {Verb::gather, 0};  // a copy is a buffer of its own
   int const before = static_cast<int>(plan.train.buffers.size());
   CHECK(plan.train.add(buffer) == before);
 }

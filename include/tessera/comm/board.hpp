@@ -64,7 +64,7 @@ class History {
     last_ = request.sequence;
   }
 
-  /// "17, all_gather of 64 bytes (publish h.3)".
+  /// "17, all_gather of 64 bytes (write_back h.3)".
   std::string text(std::uint64_t word) const {
     std::lock_guard lock(mutex_);
     std::uint64_t const sequence = sequence_of(word);

@@ -204,7 +204,8 @@ class Transport {
   virtual void poison(char const* cause) noexcept = 0;
   /// A rank's watchdog word.
   virtual std::uint64_t word(int rank) const noexcept = 0;
-  /// Where a rank is or was last seen, for people: "in collective 17, all_gather of 64 bytes (publish h.3)".
+  /// Where a rank is or was last seen, for people: "in collective 17, all_gather of 64 bytes (write_back
+  /// h.3)".
   virtual std::string where(int rank) const = 0;
 
  protected:

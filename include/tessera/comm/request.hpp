@@ -74,7 +74,7 @@ struct Request {
   int pieces = 0;              ///< all_to_all: how many `send` holds; rank p gets piece p modulo that
 };
 
-/// "all_gather of 4096 bytes (publish h.3, micro-batch 0)".
+/// "all_gather of 4096 bytes (write_back h.3, micro-batch 0)".
 inline std::string describe(Request const& request) {
   using v0::detail::sentence;
   std::string text(name_of(request.move));

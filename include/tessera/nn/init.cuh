@@ -33,7 +33,7 @@ __global__ __launch_bounds__(256) void initial_values_kernel(v0::detail::Initial
 template <>
 struct backend::InitialValues<Cuda> {
   template <class U>
-  static bool form(Context<Cuda>& context, v0::detail::InitialDraw const& draw, Init::Kind kind,
+  static bool fill(Context<Cuda>& context, v0::detail::InitialDraw const& draw, Init::Kind kind,
                    std::int64_t first, U* to, std::int64_t count) {
     if (count == 0) return true;
     bool random = false;

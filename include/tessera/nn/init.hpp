@@ -115,13 +115,14 @@ struct InitialDraw {
 
 namespace backend {
 
-/// Initial values formed where they are to lie: a place whose memory the host does not reach specialises it.
+/// Initial values computed in the memory of the place. A place whose memory the host cannot address
+/// specialises it.
 template <class Place>
 struct InitialValues {
   /// Writes elements [first, first + count) of a parameter, counted in its logical shape, and waits for them;
-  /// false: the host is to form them.
+  /// returns false if the host has to compute them.
   template <class U>
-  static bool form(Context<Place>& /*context*/, detail::InitialDraw const& /*draw*/, Init::Kind /*kind*/,
+  static bool fill(Context<Place>& /*context*/, detail::InitialDraw const& /*draw*/, Init::Kind /*kind*/,
                    std::int64_t /*first*/, U* /*to*/, std::int64_t /*count*/) {
     return false;
   }

@@ -21,7 +21,7 @@ inline namespace v0 {
 namespace detail {
 
 /// Walks a list once, with its body as often as it runs. Keeps a clock for each lane, and for each byte its
-/// last writer and the readers since then. Numbers entries by their turns.
+/// last writer and the readers since then. Numbers entries by their instances.
 class ProgramCheck {
  public:
   ProgramCheck(StepPlan const& plan, Program const& program) : plan_(plan), program_(program) {}
@@ -29,25 +29,25 @@ class ProgramCheck {
   std::string run() {
     cut_bytes();
     ended_.resize(program_.schedule.entries.size());
-    folded_.resize(program_.buffers.size());
-    for (index_ = 0; index_ < program_.schedule.turns(); ++index_) {
-      std::string mistake = begin(turn(index_));
+    accumulated_.resize(program_.buffers.size());
+    for (index_ = 0; index_ < program_.schedule.instances(); ++index_) {
+      std::string mistake = begin(instance(index_));
       if (mistake.empty()) mistake = touch(at(index_));
       if (mistake.empty()) mistake = sum(at(index_));
       if (mistake.empty()) mistake = tiers(at(index_));
       if (!mistake.empty()) return mistake;
       now_[lane_of(index_)] = started_;
-      ended_[static_cast<std::size_t>(turn(index_).index)] = {index_, started_};
+      ended_[static_cast<std::size_t>(instance(index_).index)] = {index_, started_};
     }
     return left_as_it_was();
   }
 
  private:
-  /// For each lane, the last turn that has ended; -1: none.
+  /// For each lane, the last instance that has ended; -1: none.
   using Clock = std::array<std::int64_t, lane_count>;
-  /// The last turn of an entry, and the turns that have ended when it ends.
+  /// The last instance of an entry, and the instances that have ended when it ends.
   struct End {
-    std::int64_t turn = -1;
+    std::int64_t instance = -1;
     Clock clock{};
   };
 
@@ -56,17 +56,17 @@ class ProgramCheck {
     int buffer = -1;  ///< the buffer whose values it holds
     std::int64_t writer = -1;
     Clock readers{};            ///< by lane: the last reader since the write
-    std::int64_t touched = -1;  ///< the last turn that touched it
-    int item = -1;              ///< the item of that turn; -1: the entry as a whole, or several items
+    std::int64_t touched = -1;  ///< the last instance that touched it
+    int item = -1;              ///< the item of that instance; -1: the entry as a whole, or several items
   };
 
-  Turn turn(std::int64_t index) const { return program_.schedule.turn(index); }
-  Entry const& at(std::int64_t index) const { return turn(index).entry; }
+  Instance instance(std::int64_t index) const { return program_.schedule.instance(index); }
+  Entry const& at(std::int64_t index) const { return instance(index).entry; }
   std::size_t lane_of(std::int64_t index) const { return static_cast<std::size_t>(at(index).lane); }
   std::string name(std::int64_t index) const {
     Entry entry = at(index);
-    entry.micro_batch = turn(index).micro_batch;
-    return std::to_string(turn(index).index) + " (" + to_string(entry, plan_.unit_name(entry)) + ")";
+    entry.micro_batch = instance(index).micro_batch;
+    return std::to_string(instance(index).index) + " (" + to_string(entry, plan_.unit_name(entry)) + ")";
   }
   std::string name_of_buffer(int buffer) const {
     Buffer const& about = program_.at(buffer);
@@ -108,11 +108,12 @@ class ProgramCheck {
     for (Clock& clock : now_) clock.fill(-1);
   }
 
-  /// Checks the form and the waits of an entry. Sets `started_` to the turns that have ended when it starts.
-  std::string begin(Turn const& turn) {
+  /// Checks the form and the waits of an entry. Sets `started_` to the instances that have ended when it
+  /// starts.
+  std::string begin(Instance const& instance) {
     std::size_t const own = lane_of(index_);
     auto const& entries = program_.schedule.entries;
-    Entry const& entry = turn.entry;
+    Entry const& entry = instance.entry;
     if (entry.items.size() > 1 && entry.move == Move::copy)
       return name(index_) + " copies several flat groups; a copy is an entry of its own";
     bool const in_a_channel = entry.lane == Lane::communication || entry.lane == Lane::gathering;
@@ -123,9 +124,9 @@ class ProgramCheck {
         if (Buffer const& about = program_.at(operand.buffer); Flat(about.unit, about.flat) != item.of)
           return name(index_) + " touches " + name_of_buffer(operand.buffer) + " for another flat group";
     started_ = now_[own];
-    for (int const other : turn.waits) {
+    for (int const other : instance.waits) {
       auto const place = static_cast<std::size_t>(other);
-      if (other < 0 || place >= entries.size() || ended_[place].turn < 0)
+      if (other < 0 || place >= entries.size() || ended_[place].instance < 0)
         return name(index_) + " waits for a later entry";
       if (!entries[place].signals) return name(index_) + " waits for what never signals";
       for (std::size_t lane = 0; lane < lane_count; ++lane)
@@ -134,7 +135,7 @@ class ProgramCheck {
     started_[own] = index_;  // later entries of the lane come after this one
     return {};
   }
-  /// Whether a turn has ended before the current one starts.
+  /// Whether a instance has ended before the current one starts.
   bool before(std::int64_t other) const {
     std::size_t const lane = lane_of(other);
     return other < 0 || lane == lane_of(index_) || started_[lane] >= other;
@@ -143,8 +144,8 @@ class ProgramCheck {
   /// Whether an entry may read values that a buffer holds from before the step.
   static bool lasts(Entry const& entry, Buffer const& about) {
     BufferKind const kind = about.kind;
-    if (entry.verb == Verb::publish || !about.copy.rests()) return false;
-    if (kind == BufferKind::scalars) return entry.verb != Verb::update && entry.verb != Verb::brief;
+    if (entry.verb == Verb::write_back || !about.copy.rests()) return false;
+    if (kind == BufferKind::scalars) return entry.verb != Verb::update && entry.verb != Verb::copy_scalars;
     return kind == BufferKind::weights || kind == BufferKind::master || kind == BufferKind::moment ||
            kind == BufferKind::batch || kind == BufferKind::norm_ranges || kind == BufferKind::rows;
   }
@@ -158,7 +159,7 @@ class ProgramCheck {
       for (Item const& item : writer.items) of_unit |= item.of.unit == read.unit;
       return of_unit && std::find(verbs.begin(), verbs.end(), writer.verb) != verbs.end();
     };
-    if (entry.verb == Verb::publish) return one_of({Verb::update, Verb::publish});
+    if (entry.verb == Verb::write_back) return one_of({Verb::update, Verb::write_back});
     if (operand.role == Role::tied_gradient || entry.verb == Verb::add_tied)
       return writer.verb == Verb::backward_weight || writer.verb == Verb::add_tied;
     bool const in_steps = read.kind == Kind::partials || read.kind == Kind::saved;  // several verbs write it
@@ -173,11 +174,11 @@ class ProgramCheck {
       case Kind::backward:
         return one_of({Verb::backward_input, Verb::cross});
       case Kind::micro_gradient:  // until it is reduced, it is a summand of this rank
-        return one_of({Verb::fold, Verb::reduce, Verb::stream}) ||
+        return one_of({Verb::accumulate, Verb::reduce, Verb::fetch}) ||
                (one_of({Verb::backward_weight, Verb::clear_gaps}) &&
-                (plan_.shape.world == 1 || entry.verb == Verb::reduce || entry.verb == Verb::fold));
+                (plan_.shape.world == 1 || entry.verb == Verb::reduce || entry.verb == Verb::accumulate));
       case Kind::gradient:
-        return one_of({Verb::fold, Verb::reduce, Verb::stream});
+        return one_of({Verb::accumulate, Verb::reduce, Verb::fetch});
       case Kind::losses:
         return writer.verb == Verb::forward;
       case Kind::scalars:
@@ -228,21 +229,22 @@ class ProgramCheck {
     }
     return {};
   }
-  /// Checks that micro-batches are folded (accumulated) in order, and that a sum is complete before it is
+  /// Checks that micro-batches are accumulated in order, and that a sum is complete before it is
   /// used.
   std::string sum(Entry const& entry) {
     std::string mistake;
     entry.visit_operands([&](Operand const& operand, int) {
       if (!mistake.empty()) return;
-      int& folded = folded_[static_cast<std::size_t>(operand.buffer)];
-      if (entry.verb == Verb::fold && operand.role == Role::gradient) {
-        if (turn(index_).micro_batch != folded)
-          mistake = name(index_) + " comes after " + std::to_string(folded) + " micro-batches of its sum";
-        ++folded;
-      } else if (entry.verb != Verb::fold && operand.reads() && folded > 0 &&
-                 folded < plan_.shape.accumulation)
+      int& accumulated = accumulated_[static_cast<std::size_t>(operand.buffer)];
+      if (entry.verb == Verb::accumulate && operand.role == Role::gradient) {
+        if (instance(index_).micro_batch != accumulated)
+          mistake =
+              name(index_) + " comes after " + std::to_string(accumulated) + " micro-batches of its sum";
+        ++accumulated;
+      } else if (entry.verb != Verb::accumulate && operand.reads() && accumulated > 0 &&
+                 accumulated < plan_.shape.accumulation)
         mistake = name(index_) + " reads " + name_of_buffer(operand.buffer) + " after " +
-                  std::to_string(folded) + " of " + std::to_string(plan_.shape.accumulation) +
+                  std::to_string(accumulated) + " of " + std::to_string(plan_.shape.accumulation) +
                   " micro-batches";
     });
     return mistake;
@@ -283,7 +285,7 @@ class ProgramCheck {
     if (!before(piece.writer))
       return name(index_) + " reads " + name_of_buffer(buffer) + " and does not wait for " +
              name(piece.writer);
-    if (!kept && entry.micro_batch >= 0 && turn(piece.writer).micro_batch != turn(index_).micro_batch)
+    if (!kept && entry.micro_batch >= 0 && instance(piece.writer).micro_batch != instance(index_).micro_batch)
       return name(index_) + " reads " + name_of_buffer(buffer) + " of another micro-batch, by " +
              name(piece.writer);
     if (!made_by(at(piece.writer), entry, operand))
@@ -318,8 +320,8 @@ class ProgramCheck {
   std::vector<Piece> pieces_;
   std::vector<std::pair<int, int>> of_buffer_;  // the pieces of each buffer
   std::array<Clock, lane_count> now_{};         // by lane: its clock so far
-  std::vector<End> ended_;                      // by entry: its last turn so far
-  std::vector<int> folded_;                     // by buffer: the micro-batches in its sum
+  std::vector<End> ended_;                      // by entry: its last instance so far
+  std::vector<int> accumulated_;                // by buffer: the micro-batches in its sum
   Clock started_{};
   std::int64_t index_ = 0;
 };
@@ -336,7 +338,7 @@ class ProgramCheck {
 /// - moves that work in place (all_reduce, broadcast) have the same source and target;
 /// - files are read and written in whole blocks, to and from host memory;
 /// - a step updates all trained weights and moments.
-/// Takes time in proportion to the turns of the list. Meant for tests and for authors of schedules.
+/// Takes time in proportion to the instances of the list. Meant for tests and for authors of schedules.
 inline std::string mistake_in(StepPlan const& plan, Program const& program) {
   return detail::ProgramCheck(plan, program).run();
 }

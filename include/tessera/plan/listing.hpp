@@ -105,7 +105,7 @@ inline std::string listing(StepPlan const& plan, Program const& program) {
     detail::append_padded(line, unit_text(plan, entry), unit_width);
     detail::append_padded(line, std::string(name_of(entry.verb)), 17);
     std::int64_t const bytes = program.bytes_of(entry);
-    int const from = entry.taken();
+    int const from = entry.source_buffer();
     detail::append_padded(line, from < 0 ? "-" : bytes_text(bytes), 12);
     if (entry.move != Move::none) line += std::string(name_of(entry.move)) + " ";
     char const* const with = entry.move == Move::send      ? "to "
@@ -117,7 +117,7 @@ inline std::string listing(StepPlan const& plan, Program const& program) {
     if (entry.group != Group::all) line += with + std::string(name_of(entry.group)) + " ";
     if (from >= 0) {
       int const unit = entry.items.empty() ? entry.unit : entry.items.front().of.unit;
-      Role const result = entry.verb == Verb::fold       ? Role::gradient
+      Role const result = entry.verb == Verb::accumulate ? Role::gradient
                           : entry.verb == Verb::norm     ? Role::partials
                           : entry.verb == Verb::update   ? Role::master
                           : entry.verb == Verb::add_tied ? Role::tied_gradient

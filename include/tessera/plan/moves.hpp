@@ -65,7 +65,7 @@ inline void go_over_ranks(std::vector<Hop>& hops, Sharding from, Sharding to, Ro
 /// Returns the moves that bring values from one placement to another, in order; none if they are already
 /// there. A copy goes to the next tier: from disk to host, and from host to device. Moves between ranks are
 /// on the device, so values of other tiers are copied to the device first and back last. After an all_to_all
-/// or a gather of summands, the receiver has one piece from each rank, and must fold (accumulate) them.
+/// or a gather of summands, the receiver has one piece from each rank, and must accumulate them.
 ///   partial    to replicated  all_reduce        (ordered: all_to_all, all_gather)
 ///   partial    to sharded     reduce_scatter    (ordered: all_to_all)
 ///   partial    to owned       gather

@@ -17,14 +17,14 @@ inline namespace v0 {
 namespace detail {
 
 /// The role of an entry relative to works. A work is the computation of a segment or of an update.
-/// - `begins` is the first entry of a work, and `belongs` a later one;
-/// - `brings` prefetches for the next work, and `fetches` prefetches the source of a `brings`;
-/// - `lags` can be deferred, and `carries_on` continues with the results of the previous work.
-enum class Part { fetches, brings, begins, belongs, lags, carries_on };
+/// - `begins` is the first entry of a work, and `follows` a later one;
+/// - `prefetches` brings values for the next work, and `feeds_prefetch` brings the source of such a prefetch;
+/// - `deferred` can run later, and `continues` works on results of the previous work.
+enum class Part { feeds_prefetch, prefetches, begins, follows, deferred, continues };
 
-/// Reorders the entries [begin, end). An entry that `brings` for work j moves before work j - k. An entry
-/// that `fetches` for work j moves before work j - 2k and the prefetches in front of it. An entry of work j
-/// that `lags` moves behind work j + lag, and one that `carries_on` behind work j + lag + k. The sort is
+/// Reorders the entries [begin, end). An entry that `prefetches` for work j moves before work j - k. An entry
+/// that `feeds_prefetch` for work j moves before work j - 2k and the prefetches in front of it. A `deferred`
+/// entry of work j moves behind work j + lag, and one that `continues` behind work j + lag + k. The sort is
 /// stable: works keep their order, and so do the entries of one role between two works.
 inline void skew(std::vector<Entry>& entries, std::size_t begin, std::size_t end, int k, int lag,
                  Part (*part_of)(Entry const&)) {
@@ -35,11 +35,11 @@ inline void skew(std::vector<Entry>& entries, std::size_t begin, std::size_t end
   for (std::size_t at = begin; at < end; ++at) {
     Part const part = part_of(entries[at]);
     work += part == Part::begins;
-    places.push_back(part == Part::fetches           ? 4 * std::max(work + 1 - 2 * k, 0)
-                     : part == Part::brings          ? 4 * std::max(work + 1 - k, 0) + 1
-                     : part == Part::carries_on      ? 4 * std::min(work + lag + k, works - 1) + 3
-                     : part == Part::lags && lag > 0 ? 4 * std::min(work + lag, works - 1) + 3
-                                                     : 4 * work + 2);
+    places.push_back(part == Part::feeds_prefetch        ? 4 * std::max(work + 1 - 2 * k, 0)
+                     : part == Part::prefetches          ? 4 * std::max(work + 1 - k, 0) + 1
+                     : part == Part::continues           ? 4 * std::min(work + lag + k, works - 1) + 3
+                     : part == Part::deferred && lag > 0 ? 4 * std::min(work + lag, works - 1) + 3
+                                                         : 4 * work + 2);
   }
   std::vector<Entry> sorted;
   for (std::size_t const at :
@@ -50,8 +50,8 @@ inline void skew(std::vector<Entry>& entries, std::size_t begin, std::size_t end
 
 inline Part part_in_micro_batch(Entry const& entry) {
   switch (entry.verb) {
-    case Verb::acquire:  // a disk read takes as long as whole units, and the copy to the device waits for it
-      return entry.lane == Lane::disk ? Part::fetches : Part::brings;
+    case Verb::gather:  // a disk read takes as long as whole units, and the copy to the device waits for it
+      return entry.lane == Lane::disk ? Part::feeds_prefetch : Part::prefetches;
     case Verb::forward:
     case Verb::recompute:
     case Verb::backward_input:
@@ -60,29 +60,29 @@ inline Part part_in_micro_batch(Entry const& entry) {
     case Verb::cross:
     case Verb::release:
     case Verb::sum_losses:
-      return Part::belongs;
+      return Part::follows;
     case Verb::backward_weight:
     case Verb::add_tied:
     case Verb::clear_gaps:
-      return Part::lags;
+      return Part::deferred;
     case Verb::reduce:
-    case Verb::fold:
+    case Verb::accumulate:
     case Verb::norm:
-    case Verb::share:
-      return Part::carries_on;
-    case Verb::stream:
+    case Verb::exchange:
+      return Part::continues;
+    case Verb::fetch:
     case Verb::update:
-    case Verb::publish:
+    case Verb::write_back:
     case Verb::decide:
-    case Verb::brief:
+    case Verb::copy_scalars:
       break;  // entries after the micro-batches
   }
-  return Part::carries_on;
+  return Part::continues;
 }
 inline Part part_in_update(Entry const& entry) {
-  return entry.verb == Verb::stream   ? Part::brings
+  return entry.verb == Verb::fetch    ? Part::prefetches
          : entry.verb == Verb::update ? Part::begins
-                                      : Part::carries_on;
+                                      : Part::continues;
 }
 
 }  // namespace detail
@@ -90,7 +90,7 @@ inline Part part_in_update(Entry const& entry) {
 /// Lets state travel while units compute.
 ///
 /// `prefetch` is a number of units.
-/// - Weights are acquired that many units ahead of use. If they are on a disk, they are read as many units
+/// - Weights are gathered that many units ahead of use. If they are on a disk, they are read as many units
 ///   earlier still.
 /// - Micro-batch gradients are reduced and accumulated up to that many units later, in the lane of
 ///   communication.
@@ -114,7 +114,7 @@ inline void overlap(Schedule& schedule, int prefetch, int weight_lag) {
   if (!moves || prefetch < 0) prefetch = 0;
   if (prefetch == 0 && weight_lag == 0) return;
   auto const is_update = [](Verb verb) {
-    return verb == Verb::stream || verb == Verb::update || verb == Verb::publish;
+    return verb == Verb::fetch || verb == Verb::update || verb == Verb::write_back;
   };
   std::size_t begin = 0;
   while (begin < entries.size()) {
@@ -130,7 +130,7 @@ inline void overlap(Schedule& schedule, int prefetch, int weight_lag) {
         Entry& entry = entries[at];
         if (entry.verb == Verb::reduce)
           for (Item const& item : entry.items) arrived.push_back(item.at(Role::target));
-        if (entry.verb != Verb::fold || entry.lane != Lane::compute) continue;
+        if (entry.verb != Verb::accumulate || entry.lane != Lane::compute) continue;
         if (prefetch > 0 && detail::contains(arrived, entry.at(Role::source)))
           entry.lane = Lane::communication;
         else if (weight_lag > 0)

@@ -27,14 +27,14 @@ namespace detail {
 inline std::vector<Interval> lives_of(Program const& program) {
   Schedule const& schedule = program.schedule;
   struct Life {
-    std::int64_t first = -1, last = -1;  // numbers of runs (Schedule::turn)
+    std::int64_t first = -1, last = -1;  // numbers of runs (Schedule::instance)
     int micro_batch = -1;
   };
   std::size_t const count = program.buffers.size();
   auto const open = std::make_unique<Life[]>(count);
   std::vector<Interval> lives(count);
   int const body = schedule.body_end - schedule.body_begin;
-  auto const place = [&](std::int64_t turn) { return schedule.turn(turn, steady_times).index; };
+  auto const place = [&](std::int64_t instance) { return schedule.instance(instance, steady_times).index; };
   auto const close = [&](std::size_t buffer) {
     Interval& all = lives[buffer];
     for (std::int64_t begin = open[buffer].first; begin <= open[buffer].last;) {
@@ -57,16 +57,16 @@ inline std::vector<Interval> lives_of(Program const& program) {
       begin = end;
     }
   };
-  for (std::int64_t index = 0; index < schedule.turns(steady_times); ++index) {
-    Turn const turn = schedule.turn(index, steady_times);
-    turn.entry.visit_operands([&](Operand const& operand, int) {
+  for (std::int64_t index = 0; index < schedule.instances(steady_times); ++index) {
+    Instance const instance = schedule.instance(index, steady_times);
+    instance.entry.visit_operands([&](Operand const& operand, int) {
       if (program.at(operand.buffer).persistent) return;
       Life& life = open[static_cast<std::size_t>(operand.buffer)];
-      if (life.first >= 0 && turn.micro_batch >= 0 && turn.micro_batch != life.micro_batch) {
+      if (life.first >= 0 && instance.micro_batch >= 0 && instance.micro_batch != life.micro_batch) {
         close(static_cast<std::size_t>(operand.buffer));
         life.first = -1;
       }
-      if (life.first < 0) life = {index, index, turn.micro_batch};
+      if (life.first < 0) life = {index, index, instance.micro_batch};
       life.last = index;
     });
   }

@@ -69,11 +69,11 @@ class Generator {
   /// The values of a flat group: their buffer and their placement.
   struct Values {
     int buffer = -1;
-    Placement lies{};
+    Placement placement{};
   };
-  /// Values that `carry` moves. `into` is the buffer in which they should end, -1 for any. `left` is the
+  /// Values that `route` moves. `into` is the buffer in which they should end, -1 for any. `left` is the
   /// buffer that held them before their last move.
-  struct Load {
+  struct Transfer {
     Flat of{};
     Values values{};
     int into = -1;
@@ -86,14 +86,14 @@ class Generator {
     last_ = last;
     std::size_t const flats = plan_.flats().size();
     gathered_ = List(flats, -1);
-    for (List& stops : stops_) stops = List(flats, 0);
+    for (List& counts : copies_made_) counts = List(flats, 0);
     std::vector<Work> const works = order_.works();
     for (std::size_t index = 0; index < works.size(); ++index) {
       Flats const read = order_.weights_of(works[index]);
-      for (Flat const of : read) acquire(of);
+      for (Flat const of : read) gather(of);
       compute(works[index], read);
       release(index + 1 < works.size() ? order_.weights_of(works[index + 1]) : Flats());
-      if (works[index].completes()) finish_contribution(works[index].unit);
+      if (works[index].completes()) finish_micro_gradient(works[index].unit);
     }
   }
 
@@ -132,21 +132,21 @@ class Generator {
     return emit(verb, unit, on_device ? Lane::compute : Lane::host, std::move(whole), std::move(items));
   }
   /// The values of one flat group in a move, with source and target buffer.
-  struct Carried {
+  struct MovedPart {
     Flat of{};
     int from = -1, to = -1;
     Range part{};
   };
   /// Emits one call that carries values of one or several flat groups in the same way.
-  Entry& move(Verb verb, Move move, std::vector<Carried> const& all, Group group = Group::all) {
+  Entry& move(Verb verb, Move move, std::vector<MovedPart> const& all, Group group = Group::all) {
     Tier const here = buffers_[all.front().from].tier, there = buffers_[all.front().to].tier;
-    bool const ahead = verb == Verb::acquire && plan_.shape.channels > 1;
+    bool const ahead = verb == Verb::gather && plan_.shape.channels > 1;
     Lane const lane = move == Move::copy ? lane_between(here, there)
                       : ahead            ? Lane::gathering
                                          : Lane::communication;
     bool const rooted = move == Move::gather || move == Move::broadcast;
     std::vector<Item> items;
-    for (Carried const& one : all) {
+    for (MovedPart const& one : all) {
       Item item{one.of, one.part, rooted ? plan_.owner(one.of) : -1, {}};
       item.operands = {{Role::source, Access::read, one.from}, {Role::target, Access::write, one.to}};
       items.push_back(std::move(item));
@@ -166,28 +166,29 @@ class Generator {
 
   /// Brings state to the placement `to` through a chain of moves. State moves only through this function.
   /// Each hop writes to `into` if that buffer fits, else in place if possible, else to scratch: a new copy of
-  /// the `contents`. A last copy brings values to `into` if no hop has. All loads must start in the same
-  /// placement. A move between ranks is one entry for all of them. Afterwards each load has its new buffer.
-  void carry(Verb verb, std::span<Load> loads, Placement const& to, Kind contents) {
-    Placement const from = loads.front().values.lies;
+  /// the `contents`. A last copy brings values to `into` if no hop has. All transfers must start in the same
+  /// placement. A move between ranks is one entry for all of them. Afterwards each transfer has its new
+  /// buffer.
+  void route(Verb verb, std::span<Transfer> transfers, Placement const& to, Kind contents) {
+    Placement const from = transfers.front().values.placement;
     std::vector<Hop> const hops = moves_between(from, to, {ordered(), plan_.shape.replicas});
     for (Hop const& hop : hops) {
       bool const from_all = hop.move == Move::all_gather || hop.move == Move::gather;
-      std::vector<Carried> together;
-      for (Load& load : loads) {
-        int const next = stop_of(verb, load, hop, &hop == &hops.back(), contents);
-        Sharding const over = from_all ? load.values.lies.over : hop.after.over;
-        Carried const one{load.of, load.values.buffer, next, part_of(hop.move, load.of, over)};
+      std::vector<MovedPart> together;
+      for (Transfer& transfer : transfers) {
+        int const next = buffer_after(verb, transfer, hop, &hop == &hops.back(), contents);
+        Sharding const over = from_all ? transfer.values.placement.over : hop.after.over;
+        MovedPart const one{transfer.of, transfer.values.buffer, next, part_of(hop.move, transfer.of, over)};
         if (hop.move == Move::copy)
           move(verb, hop.move, {one});
         else
           together.push_back(one);
-        load.left = load.values.buffer;
-        load.values = {next, hop.after};
+        transfer.left = transfer.values.buffer;
+        transfer.values = {next, hop.after};
       }
       if (!together.empty()) move(verb, hop.move, together, hop.group);
     }
-    for (auto& [of, values, into, left, index] : loads) {
+    for (auto& [of, values, into, left, index] : transfers) {
       if (into < 0 || values.buffer == into) continue;
       move(verb, Move::copy, {{of, values.buffer, into, part_of(Move::copy, of, to.over)}});
       left = values.buffer;
@@ -195,67 +196,69 @@ class Generator {
     }
   }
   /// Does the same for one flat group, and returns the buffer that holds the values afterwards.
-  int carry(Verb verb, Flat of, Values values, Placement const& to, Kind contents, int into = -1,
+  int route(Verb verb, Flat of, Values values, Placement const& to, Kind contents, int into = -1,
             int index = 0) {
-    Load load{of, values, into, -1, index};
-    carry(verb, {&load, 1}, to, contents);
-    return load.values.buffer;
+    Transfer transfer{of, values, into, -1, index};
+    route(verb, {&transfer, 1}, to, contents);
+    return transfer.values.buffer;
   }
-  /// The buffer that a hop of a load writes. A broadcast works in place, so values are copied there first.
-  int stop_of(Verb verb, Load& load, Hop const& hop, bool last, Kind contents) {
-    auto& [of, values, into, left, index] = load;
+  /// The buffer that a hop of a transfer writes. A broadcast works in place, so values are copied there
+  /// first.
+  int buffer_after(Verb verb, Transfer& transfer, Hop const& hop, bool last, Kind contents) {
+    auto& [of, values, into, left, index] = transfer;
     Buffer const here = buffers_[values.buffer];
-    bool const summands =
-        hop.move == Move::all_to_all || (hop.move == Move::gather && values.lies.over == Sharding::partial);
+    bool const summands = hop.move == Move::all_to_all ||
+                          (hop.move == Move::gather && values.placement.over == Sharding::partial);
     int const pieces = summands ? plan_.shape.world : here.pieces;
     auto const fits = [&](int buffer) {
       return pieces == 1 && buffer >= 0 && buffers_[buffer].tier == hop.after.tier &&
              holds(buffers_[buffer].over, hop.after.over);
     };
     // Summands, and values that an owner will broadcast, need a buffer for the full flat group.
-    Placement lies = hop.after;
-    bool const onwards = !last && lies.tier == Tier::device;
-    if (lies.over == Sharding::partial || (lies.over == Sharding::owned && onwards))
-      lies.over = Sharding::replicated;
-    int const next = fits(into)            ? into
-                     : fits(values.buffer) ? values.buffer
-                                           : buffers_.room(contents, of, index, {verb, stop(verb, of)++},
-                                                           here.type, lies, pieces, here.block);
+    Placement after = hop.after;
+    bool const onwards = !last && after.tier == Tier::device;
+    if (after.over == Sharding::partial || (after.over == Sharding::owned && onwards))
+      after.over = Sharding::replicated;
+    int const next = fits(into) ? into
+                     : fits(values.buffer)
+                         ? values.buffer
+                         : buffers_.state_buffer(contents, of, index, {verb, copies_made(verb, of)++},
+                                                 here.type, after, pieces, here.block);
     if (hop.move == Move::broadcast && next != values.buffer) {
-      move(verb, Move::copy, {{of, values.buffer, next, part_of(Move::copy, of, values.lies.over)}});
+      move(verb, Move::copy, {{of, values.buffer, next, part_of(Move::copy, of, values.placement.over)}});
       values.buffer = next;
     }
     return next;
   }
   /// The number of copies of a flat group that a verb has made in this micro-batch.
-  int& stop(Verb verb, Flat of) {
-    return stops_[static_cast<std::size_t>(verb)][static_cast<std::size_t>(plan_.flat(of).number)];
+  int& copies_made(Verb verb, Flat of) {
+    return copies_made_[static_cast<std::size_t>(verb)][static_cast<std::size_t>(plan_.flat(of).number)];
   }
   /// The elements that a move reads or writes on this rank.
   Range part_of(Move move, Flat of, Sharding over) const {
     return move == Move::broadcast ? Range{0, plan_.flat(of).padded} : plan_.held(over, of);
   }
 
-  void acquire(Flat of) {
+  void gather(Flat of) {
     if (rows().parameters == Placement{}) return;
-    if (contains(acquired_, of)) return;
-    acquired_.push_back(of);
-    // A micro-batch can acquire a flat group several times. Each time has a buffer with its own lifetime.
-    int const whole = buffers_.room(Kind::weights, of, 0, {Verb::acquire, stop(Verb::acquire, of)++},
-                                    types().parameter, {});
+    if (contains(in_use_, of)) return;
+    in_use_.push_back(of);
+    // A micro-batch can gather a flat group several times. Each time has a buffer with its own lifetime.
+    int const whole = buffers_.state_buffer(
+        Kind::weights, of, 0, {Verb::gather, copies_made(Verb::gather, of)++}, types().parameter, {});
     gathered_[static_cast<std::size_t>(plan_.flat(of).number)] = whole;
-    carry(Verb::acquire, of, {buffers_.weights(of), rows().parameters}, {}, Kind::weights, whole);
+    route(Verb::gather, of, {buffers_.weights(of), rows().parameters}, {}, Kind::weights, whole);
   }
 
   void release(Flats const& needed) {
     Flats kept;
-    for (Flat const owner : acquired_)
+    for (Flat const owner : in_use_)
       if (contains(needed, owner))
         kept.push_back(owner);
       else
         emit(Verb::release, owner.unit, Lane::compute,
              {{Role::weights, Access::read, weights(owner), 0, owner}});
-    acquired_ = std::move(kept);
+    in_use_ = std::move(kept);
   }
 
   /// The weights that a compute entry reads.
@@ -385,7 +388,7 @@ class Generator {
   }
 
   /// Adds a unit's complete micro-batch gradient to the open bucket, and reduces the bucket if it is full.
-  void finish_contribution(int unit) {
+  void finish_micro_gradient(int unit) {
     for (Flat const of : plan_.flats(unit)) {
       if (!plan_.flat(of).trainable) continue;
       bucket_.push_back(of);
@@ -399,39 +402,39 @@ class Generator {
 
   /// Reduces the micro-batch gradients of a bucket together, and accumulates them. After the last micro-batch
   /// it also brings the sums to their final placement. Norms need no extra pass over host memory: the last
-  /// fold on the host takes them, or the device takes them before the gradient moves to the host.
+  /// accumulate on the host takes them, or the device takes them before the gradient moves to the host.
   void add_to_gradients(Flats const& members) {
-    Placement const meets = table().sum.placement, made = table().micro_gradient.placement;
+    Placement const summed_at = table().sum.placement, micro_at = table().micro_gradient.placement;
     int const partials = buffers_.partials();
-    bool const completes = last_ && table().norm_in_fold;
-    if (completes && found_ < 0) {
-      found_ = buffers_.host_partials();
-      move(Verb::share, Move::copy, {{-1, partials, found_, buffers_[partials].range}});
+    bool const completes = last_ && table().norm_in_sum;
+    if (completes && host_partials_ < 0) {
+      host_partials_ = buffers_.host_partials();
+      move(Verb::exchange, Move::copy, {{-1, partials, host_partials_, buffers_[partials].range}});
     }
-    auto const every = std::make_unique<Load[]>(members.size());
-    std::span<Load> const loads(every.get(), members.size());
+    auto const every = std::make_unique<Transfer[]>(members.size());
+    std::span<Transfer> const transfers(every.get(), members.size());
     for (std::size_t index = 0; index < members.size(); ++index)
-      every[index] = {members[index], {buffers_.micro_gradient(members[index]), made}};
-    carry(Verb::reduce, loads, meets, Kind::micro_gradient);
-    for (auto& [of, values, into, left, index] : loads) {
+      every[index] = {members[index], {buffers_.micro_gradient(members[index]), micro_at}};
+    route(Verb::reduce, transfers, summed_at, Kind::micro_gradient);
+    for (auto& [of, values, into, left, index] : transfers) {
       into = buffers_.gradient(of);
       if (values.buffer != into) {
         Operands found;
-        if (found_ >= 0) found.push_back({Role::partials, Access::write, found_});
-        work(Verb::fold,
+        if (host_partials_ >= 0) found.push_back({Role::partials, Access::write, host_partials_});
+        work(Verb::accumulate,
              {{of,
-               plan_.held(meets.over, of),
+               plan_.held(summed_at.over, of),
                -1,
                {{Role::gradient, Access::write, into, 0, of}, {Role::source, Access::read, values.buffer}}}},
              std::move(found));
       }
-      values = {into, meets};
+      values = {into, summed_at};
     }
     if (!last_) return;
-    carry(Verb::reduce, loads, table().gradient.placement, Kind::gradient);
+    route(Verb::reduce, transfers, table().gradient.placement, Kind::gradient);
     if (rows().gradients.tier == Tier::device || completes) return;
     std::vector<Item> normed;
-    for (Load const& load : loads) normed.push_back(normed_item(load.of, load.left));
+    for (Transfer const& transfer : transfers) normed.push_back(normed_item(transfer.of, transfer.left));
     norm(std::move(normed)).lane = Lane::communication;  // compute continues meanwhile
   }
 
@@ -453,13 +456,13 @@ class Generator {
       for (Flat const of : plan_.trainable()) normed.push_back(normed_item(of, buffers_.gradient(of)));
       norm(std::move(normed));
     }
-    if (table().norm_in_fold) move(Verb::share, Move::copy, {{-1, found_, partials, all}});
-    if (several()) move(Verb::share, Move::all_gather, {{-1, partials, buffers_.all_partials(), all}});
+    if (table().norm_in_sum) move(Verb::exchange, Move::copy, {{-1, host_partials_, partials, all}});
+    if (several()) move(Verb::exchange, Move::all_gather, {{-1, partials, buffers_.all_partials(), all}});
     emit(Verb::decide, -1, Lane::compute,
          {{Role::partials, Access::read, several() ? buffers_.all_partials() : partials},
           {Role::scalars, Access::read_write, buffers_.scalars()}});
     if (table().optimizer_is_apart())
-      move(Verb::brief, Move::copy,
+      move(Verb::copy_scalars, Move::copy,
            {{-1, buffers_.scalars(), buffers_.host_scalars(), buffers_[buffers_.scalars()].range}});
   }
 
@@ -487,43 +490,44 @@ class Generator {
   /// Emits the update of a batch, the fetches before it and the write-backs after it. The optimizer works
   /// where its moments are kept, or on the host if that is a disk.
   void update(Flats const& batch) {
-    Placement const at = table().working_master.placement, master_lies = table().master.placement;
+    Placement const at = table().working_master.placement, master_at = table().master.placement;
     StepRow const& updated = table().updated_weights;
     std::size_t const states = plan_.optimizer.size();
     std::vector<Item> items;
-    std::vector<std::vector<Load>> moments(states);
-    std::vector<Load> masters, weights;
+    std::vector<std::vector<Transfer>> moments(states);
+    std::vector<Transfer> masters, weights;
     for (Flat const of : batch) {
       int const kept = buffers_.weights(of), master = buffers_.master(of);
       int const gradient =
-          carry(Verb::stream, of, {buffers_.gradient(of), table().gradient.placement}, at, Kind::gradient);
-      int const working = carry(Verb::stream, of, {master, master_lies}, at, Kind::master);
+          route(Verb::fetch, of, {buffers_.gradient(of), table().gradient.placement}, at, Kind::gradient);
+      int const working = route(Verb::fetch, of, {master, master_at}, at, Kind::master);
       Operands operands{{Role::master, Access::read_write, working, 0, of},
                         {Role::gradient, Access::read, gradient, 0, of}};
       List const kept_moments = buffers_.moments(of);
       for (std::size_t state = 0; state < states; ++state) {
-        int const moment = carry(Verb::stream, of, {kept_moments[state], rows().moments}, at, Kind::moment,
-                                 -1, static_cast<int>(state));
+        int const moment = route(Verb::fetch, of, {kept_moments[state], rows().moments}, at, Kind::moment, -1,
+                                 static_cast<int>(state));
         operands.push_back({Role::moment, Access::read_write, moment, static_cast<int>(state), of});
         moments[state].push_back({of, {moment, at}, kept_moments[state], -1, static_cast<int>(state)});
       }
-      int made = working;  // the buffer from which the kept weights are written back
+      int result = working;  // the buffer from which the kept weights are written back
       if (updated != table().working_master) {
-        made =
-            updated.copy.rests() ? kept : buffers_.room(updated.kind, of, 0, updated.copy, updated.type, at);
-        operands.push_back({Role::updated_weights, Access::write, made, 0, of});
+        result = updated.copy.rests()
+                     ? kept
+                     : buffers_.state_buffer(updated.kind, of, 0, updated.copy, updated.type, at);
+        operands.push_back({Role::updated_weights, Access::write, result, 0, of});
       }
       masters.push_back({of, {working, at}, master});
-      weights.push_back({of, {made, at}, kept});
+      weights.push_back({of, {result, at}, kept});
       items.push_back({of, plan_.updated(of), -1, std::move(operands)});
     }
     bool const apart = table().optimizer_is_apart();
     work(Verb::update, std::move(items),
          {{Role::scalars, Access::read, apart ? buffers_.host_scalars() : buffers_.scalars()},
           {Role::rows, Access::read, buffers_.rows(at.tier)}});
-    for (std::vector<Load>& state : moments) carry(Verb::publish, state, rows().moments, Kind::moment);
-    if (!table().weights_are_master()) carry(Verb::publish, masters, master_lies, Kind::master);
-    carry(Verb::publish, weights, rows().parameters, Kind::weights);
+    for (std::vector<Transfer>& state : moments) route(Verb::write_back, state, rows().moments, Kind::moment);
+    if (!table().weights_are_master()) route(Verb::write_back, masters, master_at, Kind::master);
+    route(Verb::write_back, weights, rows().parameters, Kind::weights);
   }
 
  private:
@@ -534,11 +538,12 @@ class Generator {
   WorkOrder order_{plan_, training_};
   int micro_ = 0;
   bool last_ = false;
-  Flats acquired_;
-  List gathered_;                       // by flat group: its last full weights in this micro-batch
-  std::array<List, verb_count> stops_;  // by verb and flat group: the number of copies made
+  Flats in_use_;
+  List gathered_;                             // by flat group: its last full weights in this micro-batch
+  std::array<List, verb_count> copies_made_;  // by verb and flat group: the number of copies made
   Flats bucket_;
-  int found_ = -1;  // the host's partials, in which the last folds leave norms; -1: not copied there yet
+  // The host's partials, in which the last accumulates leave norms; -1: not copied there yet.
+  int host_partials_ = -1;
   std::int64_t bucket_bytes_ = 0;
 };
 

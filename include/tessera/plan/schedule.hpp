@@ -21,7 +21,7 @@ inline namespace v0 {
 
 /// The purpose of an entry. An entry with a verb up to `release` runs a unit's code or ends the use of its
 /// weights. An entry with a later verb carries values if it has a move, and works on values if it has none.
-/// `share`, `decide` and `brief` belong to no unit.
+/// `exchange`, `decide` and `copy_scalars` belong to no unit.
 enum class Verb : std::uint8_t {
   forward,          ///< run the unit
   recompute,        ///< run the unit again to rebuild the tensors that forward dropped
@@ -29,16 +29,16 @@ enum class Verb : std::uint8_t {
   backward_input,   ///< compute the gradient of the unit's input
   backward_weight,  ///< compute the unit's parameter gradients; its micro-batch gradient is then complete
   release,          ///< end of the weights' use: they may be overwritten
-  acquire,          ///< bring a unit's full weights to the device
+  gather,           ///< bring a unit's full weights to the device
   reduce,           ///< bring micro-batch gradients to where they are summed, and sums to where they are kept
-  fold,             ///< accumulate micro-batch gradients, in the order of micro-batches
+  accumulate,       ///< add micro-batch gradients to their sum, in the order of micro-batches
   norm,             ///< compute sums of squares of the gradient
-  stream,           ///< fetch gradient, master weights and moments to where the optimizer works
+  fetch,            ///< fetch gradient, master weights and moments to where the optimizer works
   update,           ///< run AdamW on the part that this rank updates
-  publish,          ///< write back updated state, or all-gather updated weights
-  share,            ///< exchange statistics: norm partials, losses and counts reach every rank
+  write_back,       ///< write back updated state, or all-gather updated weights
+  exchange,         ///< exchange statistics: norm partials, losses and counts reach every rank
   decide,           ///< compute the global norm, the clip factor and the loss scale
-  brief,            ///< copy the step's scalars to where the optimizer works
+  copy_scalars,     ///< copy the step's scalars to where the optimizer works
   cross,            ///< move an activation, or its gradient, across a boundary in a unit or a pipeline
   sum_losses,       ///< sum a micro-batch's losses, and count its valid targets
   add_tied,         ///< add a later borrower's gradient of a parameter to the first borrower's
@@ -49,9 +49,9 @@ inline constexpr std::size_t verb_count = static_cast<std::size_t>(Verb::clear_g
 
 constexpr std::string_view name_of(Verb verb) {
   constexpr std::string_view names[] = {
-      "forward", "recompute", "restore", "backward_input", "backward_weight", "release",   "acquire",
-      "reduce",  "fold",      "norm",    "stream",         "update",          "publish",   "share",
-      "decide",  "brief",     "cross",   "sum_losses",     "add_tied",        "clear_gaps"};
+      "forward", "recompute",    "restore", "backward_input", "backward_weight", "release",    "gather",
+      "reduce",  "accumulate",   "norm",    "fetch",          "update",          "write_back", "exchange",
+      "decide",  "copy_scalars", "cross",   "sum_losses",     "add_tied",        "clear_gaps"};
   return names[static_cast<std::size_t>(verb)];
 }
 
@@ -127,9 +127,9 @@ constexpr std::string_view name_of(BufferKind kind) {
 /// carries values over several hops can make several copies.
 struct Copy {
   Verb by{};
-  int stop = -1;  ///< the number of the copy; -1: no copy, the contents rest here
+  int number = -1;  ///< of the copies that `by` makes of these contents; -1: no copy, the contents rest here
 
-  constexpr bool rests() const { return stop < 0; }
+  constexpr bool rests() const { return number < 0; }
   friend constexpr bool operator==(Copy const&, Copy const&) = default;
 };
 
@@ -138,15 +138,15 @@ inline std::string name_of(BufferKind kind, Copy const& copy) {
   auto const made = [&]() -> std::string_view {
     if (copy.rests()) return "";
     switch (copy.by) {
-      case Verb::acquire:
+      case Verb::gather:
         return "gathered ";
       case Verb::reduce:
         return "received ";
-      case Verb::stream:
+      case Verb::fetch:
         return "fetched ";
       case Verb::update:
         return "updated ";
-      case Verb::publish:
+      case Verb::write_back:
         return "returning ";
       case Verb::forward:  // rebuilt for backward
         return "dropped ";
@@ -249,7 +249,7 @@ struct Item {
 
   int at(Role role, int index = 0) const { return buffer_of(operands, role, index); }
   /// The buffer that `part` refers to: the source of a move or a sum, otherwise the gradient; -1: none.
-  int taken() const {
+  int source_buffer() const {
     int const source = at(Role::source);
     return source >= 0 ? source : at(Role::gradient);
   }
@@ -276,7 +276,7 @@ struct Entry {
     return whole >= 0 || items.empty() ? whole : items.front().at(role, index);
   }
   /// The buffer from which a move, a sum or an update takes the values of its first item; -1: none.
-  int taken() const { return items.empty() ? at(Role::source) : items.front().taken(); }
+  int source_buffer() const { return items.empty() ? at(Role::source) : items.front().source_buffer(); }
   /// Calls f(operand, item) for each operand. `item` is the number of its item, or -1 for an operand of the
   /// entry as a whole.
   template <class F>
@@ -300,7 +300,7 @@ struct Entry {
 };
 
 /// One run of an entry.
-struct Turn {
+struct Instance {
   Entry const& entry;
   int index = 0;                 ///< the position of the entry in its list
   int micro_batch = -1;          ///< the micro-batch of this run
@@ -321,14 +321,14 @@ struct Schedule {
   int stride = 1;                    ///< micro-batches from one repetition to the next
 
   /// The number of runs of entries in a step. The second form counts at most `most` repetitions of the body.
-  std::int64_t turns() const { return turns(times); }
-  std::int64_t turns(int most) const {
+  std::int64_t instances() const { return instances(times); }
+  std::int64_t instances(int most) const {
     return static_cast<std::int64_t>(entries.size()) +
            (std::min(times, most) - 1) * std::int64_t{body_end - body_begin};
   }
   /// The n-th run.
-  Turn turn(std::int64_t n) const { return turn(n, times); }
-  Turn turn(std::int64_t n, int most) const {
+  Instance instance(std::int64_t n) const { return instance(n, times); }
+  Instance instance(std::int64_t n, int most) const {
     int time = 0;
     if (n >= body_end && body_end > body_begin) {
       std::int64_t const size = body_end - body_begin, last = std::min(times, most) - 1;
@@ -374,13 +374,13 @@ inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sha
              read = std::make_unique<Latest[]>(sharing.size());
   Latest known[lanes];  // for each lane: the runs that are done when its next entry begins
   auto& entries = schedule.entries;
-  int const turns = static_cast<int>(schedule.turns(steady_times));
-  auto const entry_of = [&](int turn) -> Entry& {
-    return entries[static_cast<std::size_t>(schedule.turn(turn, steady_times).index)];
+  int const instances = static_cast<int>(schedule.instances(steady_times));
+  auto const entry_of = [&](int instance) -> Entry& {
+    return entries[static_cast<std::size_t>(schedule.instance(instance, steady_times).index)];
   };
   // For each run: the runs that are done once it is done. All indices here count runs, not entries.
-  auto const done = std::make_unique<Latest[]>(static_cast<std::size_t>(turns));
-  for (int index = 0; index < turns; ++index) {
+  auto const done = std::make_unique<Latest[]>(static_cast<std::size_t>(instances));
+  for (int index = 0; index < instances; ++index) {
     Entry& entry = entry_of(index);
     std::size_t const own = static_cast<std::size_t>(entry.lane);
     Latest needed;

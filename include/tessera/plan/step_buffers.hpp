@@ -47,8 +47,8 @@ class StepBuffers {
   }
   /// A buffer for this rank's part of a flat group under the placement `lies`. It holds the values of
   /// `pieces` ranks, one after another. `block` elements share one value.
-  int room(Kind kind, Flat of, int index, Copy copy, DType type, Placement const& lies, int pieces = 1,
-           std::int64_t block = 1) {
+  int state_buffer(Kind kind, Flat of, int index, Copy copy, DType type, Placement const& lies,
+                   int pieces = 1, std::int64_t block = 1) {
     Range const range = plan_.held(lies.over, of);
     Buffer buffer{
         .kind = kind, .copy = copy, .unit = of.unit, .flat = of.group, .index = index, .tier = lies.tier};
@@ -62,15 +62,15 @@ class StepBuffers {
   }
   /// The micro-batch gradient of a flat group. It is the gradient itself if nothing is accumulated.
   int micro_gradient(Flat of) {
-    return room(Kind::micro_gradient, of, 0, {}, plan_.recipe.types.contribution, {});
+    return state_buffer(Kind::micro_gradient, of, 0, {}, plan_.recipe.types.contribution, {});
   }
 
   // ---- scalars, statistics, inputs and workspaces ---------------------------------------------------------
 
   int scalars() { return program_.find(Kind::scalars, -1); }
-  int host_scalars() { return program_.find(Kind::scalars, -1, 0, on_host(Verb::brief)); }
+  int host_scalars() { return program_.find(Kind::scalars, -1, 0, on_host(Verb::copy_scalars)); }
   int partials() { return program_.find(Kind::partials, -1); }
-  int host_partials() { return program_.find(Kind::partials, -1, 0, on_host(Verb::share)); }
+  int host_partials() { return program_.find(Kind::partials, -1, 0, on_host(Verb::exchange)); }
   int all_partials() { return program_.find(Kind::all_partials, -1); }
   int batch() { return program_.find(Kind::batch, -1); }
   int losses() { return program_.find(Kind::losses, -1); }
@@ -184,26 +184,28 @@ class StepBuffers {
     PlacementTable const& rows = plan_.placement();
     StepShape const& shape = plan_.shape;
     for (Flat const of : plan_.flats()) {
-      keep(room(Kind::weights, of, 0, {}, types.parameter, rows.parameters));
+      keep(state_buffer(Kind::weights, of, 0, {}, types.parameter, rows.parameters));
       if (!plan_.flat(of).trainable) continue;
-      if (!plan_.table.weights_are_master()) keep(room(Kind::master, of, 0, {}, types.master, rows.master));
+      if (!plan_.table.weights_are_master())
+        keep(state_buffer(Kind::master, of, 0, {}, types.master, rows.master));
       int index = 0;
       for (OptimizerState const& state : plan_.optimizer)
-        keep(room(Kind::moment, of, index++, {}, state.type, rows.moments, 1, state.block));
-      keep(plan_.table.accumulates ? room(Kind::gradient, of, 0, {}, types.accumulator, rows.gradients)
-                                   : micro_gradient(of));
+        keep(state_buffer(Kind::moment, of, index++, {}, state.type, rows.moments, 1, state.block));
+      keep(plan_.table.accumulates
+               ? state_buffer(Kind::gradient, of, 0, {}, types.accumulator, rows.gradients)
+               : micro_gradient(of));
     }
     std::int64_t const share = plan_.statistics().bytes;
     keep_bytes(Kind::partials, DType::f32, share);
-    if (plan_.table.norm_in_fold)
-      keep_bytes(Kind::partials, DType::f32, share, Tier::host, 0, on_host(Verb::share));
+    if (plan_.table.norm_in_sum)
+      keep_bytes(Kind::partials, DType::f32, share, Tier::host, 0, on_host(Verb::exchange));
     if (shape.world > 1) keep_bytes(Kind::all_partials, DType::f32, share * shape.world);
     keep_bytes(Kind::norm_ranges, DType::f32,
                static_cast<std::int64_t>(sizeof(NormRange) * plan_.norm_ranges().size()));
     auto const each = [&](std::size_t bytes) {
       return static_cast<std::int64_t>(bytes * plan_.trainable().size());
     };
-    std::size_t const norm = plan_.table.norm_in_fold ? 0 : sizeof(ops::NormRow),
+    std::size_t const norm = plan_.table.norm_in_sum ? 0 : sizeof(ops::NormRow),
                       update = 2 * sizeof(ops::UpdateRow);  // with weight decay and without
     bool const apart = plan_.table.optimizer_is_apart();
     keep_bytes(Kind::rows, DType::f32, each(norm + (apart ? 0 : update)));
@@ -211,7 +213,7 @@ class StepBuffers {
     keep_bytes(Kind::scalars, DType::f32, static_cast<std::int64_t>(sizeof(StepState)));
     if (plan_.table.optimizer_is_apart())
       keep_bytes(Kind::scalars, DType::f32, static_cast<std::int64_t>(sizeof(StepState)), Tier::host, 0,
-                 on_host(Verb::brief));
+                 on_host(Verb::copy_scalars));
     keep_bytes(Kind::batch, DType::f32, 2 * 4 * shape.accumulation * shape.batch * shape.sequence);
     keep_bytes(Kind::losses, types.accumulator, shape.batch * shape.sequence * size(types.accumulator));
     keep_bytes(Kind::workspace, DType::f32, shape.workspace_bytes);

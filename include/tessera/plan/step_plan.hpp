@@ -103,10 +103,10 @@ struct Program {
   std::int64_t bytes_of(Entry const& entry) const {
     std::int64_t bytes = 0;
     for (Item const& item : entry.items) {
-      if (item.taken() < 0) continue;  // a receive
-      Buffer const& source = at(item.taken());
+      if (item.source_buffer() < 0) continue;  // a receive
+      Buffer const& source = at(item.source_buffer());
       bytes += source.bytes_of(item.part.size()) *
-               (entry.move == Move::copy || entry.verb == Verb::fold ? source.pieces : 1);
+               (entry.move == Move::copy || entry.verb == Verb::accumulate ? source.pieces : 1);
     }
     return bytes;
   }

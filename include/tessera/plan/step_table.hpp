@@ -43,8 +43,8 @@ struct StepTable {
   StepRow updated_weights{};  ///< as the optimizer writes them, in the format of the weights
   /// Gradients accumulate in a buffer of their own. Otherwise the micro-batch gradient is the gradient.
   bool accumulates = false;
-  /// The last fold completes gradients on the host, and takes their norms too.
-  bool norm_in_fold = false;
+  /// The last accumulate completes gradients on the host, and takes their norms too.
+  bool norm_in_sum = false;
 
   /// The optimizer updates the weights themselves: master weights have the same format and place.
   constexpr bool weights_are_master() const { return master.kind == weights.kind; }
@@ -82,14 +82,15 @@ constexpr StepTable step_table(RecipeTable const& recipe, int world, int accumul
   StepTable table;
   table.weights = {Kind::weights, rest.parameters, types.parameter};
   table.gathered_weights = {Kind::weights, whole, types.parameter,
-                            rest.parameters == whole ? Copy{} : Copy{Verb::acquire, 0}};
+                            rest.parameters == whole ? Copy{} : Copy{Verb::gather, 0}};
   Sharding const made = world > 1 ? Sharding::partial : Sharding::replicated;
   table.micro_gradient = {Kind::micro_gradient, {made, Tier::device}, types.contribution};
 
   bool const mixed = types.contribution != types.accumulator;
-  bool const folds = recipe.reduction == ReductionKind::ordered || rest.gradients.over == Sharding::owned;
+  bool const accumulates_apart =
+      recipe.reduction == ReductionKind::ordered || rest.gradients.over == Sharding::owned;
   table.accumulates = accumulation > 1 || rest.gradients.over == Sharding::sharded ||
-                      rest.gradients.tier != Tier::device || (mixed && world > 1 && folds);
+                      rest.gradients.tier != Tier::device || (mixed && world > 1 && accumulates_apart);
   Kind const kind = table.accumulates ? Kind::gradient : Kind::micro_gradient;
   DType const type = table.accumulates ? types.accumulator : types.contribution;
   // For a replicated gradient with sums of any order, each rank sums its own micro-batches, and ranks reduce
@@ -101,7 +102,7 @@ constexpr StepTable step_table(RecipeTable const& recipe, int world, int accumul
   // If the gradient is replicated and the optimizer needs only a part of it, only that part is reduced.
   bool const part = rest.gradients.over == Sharding::replicated && rest.moments.over != Sharding::replicated;
   table.gradient = {kind, {part ? Sharding::sharded : rest.gradients.over, rest.gradients.tier}, type};
-  table.norm_in_fold = rest.gradients.tier != Tier::device && sum.over != Sharding::partial;
+  table.norm_in_sum = rest.gradients.tier != Tier::device && sum.over != Sharding::partial;
 
   bool const separate = has_separate_master(recipe);
   table.master = separate ? StepRow{Kind::master, rest.master, types.master} : table.weights;
@@ -110,7 +111,7 @@ constexpr StepTable step_table(RecipeTable const& recipe, int world, int accumul
   Placement const working{rest.moments.over, worked_on(rest.moments.tier)};
   auto const brought = [&](StepRow const& row) constexpr {
     bool const there = row.placement.tier == working.tier && holds(row.placement.over, working.over);
-    return StepRow{row.kind, working, row.type, there ? row.copy : Copy{Verb::stream, 0}};
+    return StepRow{row.kind, working, row.type, there ? row.copy : Copy{Verb::fetch, 0}};
   };
   table.working_gradient = brought(table.gradient);
   table.working_master = brought(table.master);

@@ -21,9 +21,10 @@ inline std::string unsupported_by_engines(RecipeTable const& recipe) {
   DTypes const& types = recipe.types;
   SlotNames const& names = recipe.names;
   if (!has_addresses(recipe.placement.gradients.tier))
-    return sentence({"offload ", names.offload,
-                     " keeps the folded gradient on a disk, to which every micro-batch would write it; keep "
-                     "it in host memory"});
+    return sentence(
+        {"offload ", names.offload,
+         " keeps the accumulated gradient on a disk, to which every micro-batch would write it; keep "
+         "it in host memory"});
   if (recipe.placement.uses(Sharding::partial))
     return sentence({"sharding ", names.sharding,
                      " keeps a state as one summand on each rank, and only a contribution is; keep it "

@@ -39,7 +39,7 @@ inline namespace v0 {
 
 /// Returns the communicator of a move between ranks: all ranks, or this rank's row or column, on the channel
 /// of the entry's lane. Throws Error(unsupported) for a group that no engine runs.
-inline comm::Peers way_of(Entry const& entry, StepShape const& shape, comm::Transport& transport) {
+inline comm::Peers peers_of(Entry const& entry, StepShape const& shape, comm::Transport& transport) {
   int const shards = shape.shards(), rank = shape.rank, channel = entry.lane == Lane::gathering;
   switch (entry.group) {
     case Group::all:
@@ -117,7 +117,7 @@ class ParameterStore {
     if (runs_on_host(entry))
       return context_.host_task(cost_of(program, entry), &HostWork::run, &host_work_.at({&entry, first}));
     if (entry.move == Move::none) return work(context_, entry, first);
-    comm::Peers const among = way_of(entry, plan_.shape, transport_);
+    comm::Peers const among = peers_of(entry, plan_.shape, transport_);
     if (entry.items.size() > 1) transport_.begin_group();
     for (Item const& item : entry.items) move(program, entry, item, micro_batch, among);
     if (entry.items.size() > 1) transport_.end_group();
@@ -139,11 +139,11 @@ class ParameterStore {
       std::vector<Staged> staged;  // the buffers that the host has to fill
       for (Kind const kind : {Kind::weights, Kind::master}) {
         int const buffer = plan_.train.find(kind, of);
-        if (buffer < 0 || (seed && filled_there(*seed, of, buffer))) continue;
+        if (buffer < 0 || (seed && initialized_there(*seed, of, buffer))) continue;
         Staged& next = staged.emplace_back(Staged{plan_.train.at(buffer), {}, nullptr});
         next.values = memory_.stage(context_, next.buffer, next.spare);
       }
-      if (!staged.empty()) form(source, of, staged);
+      if (!staged.empty()) initialize(source, of, staged);
       for (Staged const& one : staged) memory_.unstage(context_, one.buffer, one.values);
       transport_.heartbeat();  // a slow disk must not look like a lost rank
     }
@@ -281,7 +281,7 @@ class ParameterStore {
   Operation cost_of(Program const& program, Entry const& entry) const {
     Item const& item = entry.items.front();
     auto const elements = static_cast<double>(item.part.size()),
-               taken = static_cast<double>(program.at(item.taken()).bytes_of(item.part.size()));
+               taken = static_cast<double>(program.at(item.source_buffer()).bytes_of(item.part.size()));
     if (entry.lane == Lane::disk) {
       bool const reads = has_addresses(program.at(item.at(Role::target)).tier);
       return {reads ? "disk_read" : "disk_write", 0.0, static_cast<double>(program.bytes_of(entry))};
@@ -294,8 +294,8 @@ class ParameterStore {
   template <class P>
   void work(Context<P>& context, Entry const& entry, bool first) {
     std::size_t const index = index_of(entry);
-    with_type(plan_.train.at(entry.taken()).type, [&]<class G>(G*) {
-      if (entry.verb == Verb::fold) return fold(context, entry, first);
+    with_type(plan_.train.at(entry.source_buffer()).type, [&]<class G>(G*) {
+      if (entry.verb == Verb::accumulate) return accumulate(context, entry, first);
       if (entry.verb == Verb::norm) return ops::norm_partials<G, float>(context, norms_[index]);
       if (entry.verb != Verb::update)
         detail::throw_error(ErrorKind::failed, {"a schedule works on state by the verb ", name_of(entry.verb),
@@ -307,10 +307,10 @@ class ParameterStore {
         ops::adamw<G, S, void>(context, updates_[index], skip);
     });
   }
-  /// Accumulates the received micro-batch gradients in rank order: acc = c_0, acc = acc + c_m. The last fold
+  /// Accumulates the received micro-batch gradients in rank order: acc = c_0, acc = acc + c_m. The last one
   /// on the host also takes the norm.
   template <class P>
-  void fold(Context<P>& context, Entry const& entry, bool first) {
+  void accumulate(Context<P>& context, Entry const& entry, bool first) {
     Item const& item = entry.items.front();
     std::int64_t const count = item.part.size();
     if (count == 0) return;
@@ -411,13 +411,13 @@ class ParameterStore {
   };
   /// Lets the place compute the initial values of a buffer in its own memory. Returns false if the host has
   /// to do it. Skips padding, which is zero in a new arena.
-  bool filled_there(std::uint64_t seed, Flat of, int number) {
+  bool initialized_there(std::uint64_t seed, Flat of, int number) {
     Buffer const& buffer = plan_.train.at(number);
     if (buffer.tier != Tier::device) return false;
     return with_type(buffer.type, [&]<class U>(U*) {
       for (Piece const& piece : plan_.pieces(of, buffer.range)) {
         Init const& init = plan_.parameter({of.unit, piece.parameter}).init;
-        if (!backend::InitialValues<Place>::form(context_, {seed, of.unit, piece.parameter, init}, init.kind,
+        if (!backend::InitialValues<Place>::fill(context_, {seed, of.unit, piece.parameter, init}, init.kind,
                                                  piece.logical.begin, at<U>(number, piece.flat),
                                                  piece.flat.size()))
           return false;
@@ -426,11 +426,11 @@ class ParameterStore {
     });
   }
   /// Fills the parts of a flat group that this rank keeps, on all threads of the host.
-  void form(ParameterSource const& source, Flat of, std::span<Staged const> staged) {
+  void initialize(ParameterSource const& source, Flat of, std::span<Staged const> staged) {
     constexpr std::int64_t chunk = 16384;
     std::exception_ptr thrown;
     std::mutex mutex;
-    auto const form_piece = [&](Piece const& piece) {
+    auto const fill_piece = [&](Piece const& piece) {
       std::array<float, chunk> values;
       bool asked = false;
       for (Staged const& one : staged) {
@@ -447,7 +447,7 @@ class ParameterStore {
     };
     context_.host().pool().parallel_for(plan_.flat(of).padded / chunk + 1, [&](std::int64_t task, int) {
       try {
-        for (Piece const& piece : plan_.pieces(of, {task * chunk, (task + 1) * chunk})) form_piece(piece);
+        for (Piece const& piece : plan_.pieces(of, {task * chunk, (task + 1) * chunk})) fill_piece(piece);
       } catch (...) {
         std::lock_guard const lock(mutex);
         if (!thrown) thrown = std::current_exception();

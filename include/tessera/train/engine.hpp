@@ -166,7 +166,7 @@ class Engine {
       for (auto const& readback : readbacks_)  // the events of one timed step serve the next
         if (readback && readback->engine) read_back(*readback);
     settle();
-    context_.begin_timing(*timer_, plan_.train.schedule.turns());
+    context_.begin_timing(*timer_, plan_.train.schedule.instances());
   }
   void abandon_readbacks();
   void rest() noexcept;

@@ -50,16 +50,16 @@ class Executor {
       ~OffStream() { transport.on_stream(nullptr); }
     } const off_stream{transport};
     Schedule const& schedule = program_.schedule;
-    for (std::int64_t index = 0; index < schedule.turns(); ++index) {
-      Turn const turn = schedule.turn(index);
+    for (std::int64_t index = 0; index < schedule.instances(); ++index) {
+      Instance const instance = schedule.instance(index);
       transport.heartbeat();
-      context.begin(turn.index, turn.entry.lane, turn.waits);
+      context.begin(instance.index, instance.entry.lane, instance.waits);
       transport.on_stream(context.native_stream());
-      run(turn, context, store);
-      context.end(turn.index, turn.entry.signals);
+      run(instance, context, store);
+      context.end(instance.index, instance.entry.signals);
       if (!observer) continue;
-      Entry entry = turn.entry;
-      entry.micro_batch = turn.micro_batch;
+      Entry entry = instance.entry;
+      entry.micro_batch = instance.micro_batch;
       observer(plan_, entry, memory_.of(program_));
     }
   }
@@ -165,24 +165,25 @@ class Executor {
         views[own] = view<U>(operand.buffer, plan_.elements_of(what).begin, what);
   }
 
-  void run(Turn const& turn, Context<Place>& context, Store& store) {
-    Entry const& entry = turn.entry;
+  void run(Instance const& instance, Context<Place>& context, Store& store) {
+    Entry const& entry = instance.entry;
     switch (entry.verb) {
       case Verb::forward:
       case Verb::recompute:
-        return compute(turn, context, functions_.forward);
+        return compute(instance, context, functions_.forward);
       case Verb::restore:
-        return compute(turn, context, functions_.recompute);
+        return compute(instance, context, functions_.recompute);
       case Verb::backward_input:
-        return compute(turn, context, functions_.backward_input);
+        return compute(instance, context, functions_.backward_input);
       case Verb::backward_weight:
-        return compute(turn, context, functions_.backward_weight);
+        return compute(instance, context, functions_.backward_weight);
       case Verb::release:
         return;
       case Verb::sum_losses: {
-        LossSum* const slot = store.loss_slot(turn.micro_batch);
+        LossSum* const slot = store.loss_slot(instance.micro_batch);
         return ops::sum_losses(context, tensor<S>(entry.at(Role::losses), {samples()}),
-                               targets(turn.micro_batch).reshaped({samples()}), &slot->loss, &slot->unmasked);
+                               targets(instance.micro_batch).reshaped({samples()}), &slot->loss,
+                               &slot->unmasked);
       }
       case Verb::add_tied: {
         Operand const &from = entry.operands[0], &to = entry.operands[1];
@@ -199,17 +200,17 @@ class Executor {
                         static_cast<T>(0.0f));
         return;
       default:
-        return store.run(program_, entry, turn.micro_batch);
+        return store.run(program_, entry, instance.micro_batch);
     }
   }
 
-  void compute(Turn const& turn, Context<Place>& context,
+  void compute(Instance const& instance, Context<Place>& context,
                typename UnitFunctions<Place, T>::Function function) {
-    Entry const& entry = turn.entry;
-    Pass<Place, T>& pass = passes_[static_cast<std::size_t>(turn.index)];
+    Entry const& entry = instance.entry;
+    Pass<Place, T>& pass = passes_[static_cast<std::size_t>(instance.index)];
     pass.device = &context;
-    pass.tokens = tokens(turn.micro_batch);
-    pass.targets = targets(turn.micro_batch);
+    pass.tokens = tokens(instance.micro_batch);
+    pass.targets = targets(instance.micro_batch);
     try {
       function(model_, entry.unit, entry.segment, pass);
     } catch (Error const& error) {

@@ -156,7 +156,7 @@ StepPlan checked_plan(ErasedModel<Place, T> const& model, RecipeTable const& rec
   comm::agree(transport, hash_of(plan.train.schedule), "step schedule");
   for (Program const* program : {&plan.train, &plan.evaluate})  // before memory is counted: ways take some
     for (Entry const& entry : program->schedule.entries)
-      if (entry.move > Move::copy) (void)way_of(entry, shape, transport);
+      if (entry.move > Move::copy) (void)peers_of(entry, shape, transport);
   // Each rank asks its device what is free; where ranks share the host's memory, one of each host asks for
   // all of them. Nobody takes memory before that.
   if (has_own_memory<Place> || transport.local_rank() == 0) {

@@ -26,9 +26,9 @@ int main(int argc, char** argv) {
       cli::TimedStep step;
       step.number = 3 + number;
       step.whole = {begin, begin + 550 * ms};
-      step.turns = {{0, 0, {begin, begin + 300 * ms}},
-                    {1, 0, {begin + 300 * ms, begin + 500 * ms}},
-                    {2, -1, {begin + 500 * ms, begin + 550 * ms}}};
+      step.instances = {{0, 0, {begin, begin + 300 * ms}},
+                        {1, 0, {begin + 300 * ms, begin + 500 * ms}},
+                        {2, -1, {begin + 500 * ms, begin + 550 * ms}}};
       times.steps.push_back(step);
     }
     ranks.push_back(times);

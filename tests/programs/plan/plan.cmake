@@ -378,9 +378,9 @@ math(EXPR last "${count} - 1")
 passes(--model layers=1,heads=2,channels=64 --ranks 2 --stages 3 --precisions bf16 --offloads cpu_optimizer --batch 2
        --sequence 16 --accumulation 4 --host-memory 8GiB --no-search --schedule)
 foreach(line "the step of zs3_bf16_ranks2_bs2_sl16_offcpu_acc4:" "\non cpu, reduction ordered, prefetch 1, bucket bytes 0\n" "0 to [0-9]+ are repeated 3 times, 1 micro-batch later each time"
-             "compute +3 +head +forward" "communication +0 +h.0 +acquire +[0-9]+ B +all_gather weights to gathered weights"
+             "compute +3 +head +forward" "communication +0 +h.0 +gather +[0-9]+ B +all_gather weights to gathered weights"
              "compute +0 +head +backward_weight +-" "communication +0 +h.0 +reduce [^\n]*all_to_all micro-batch gradient to received micro-batch gradient; after [0-9]+"
-             "host +- +h.0 +update [^\n]*fetched gradient \\(host\\) to master weights \\(host\\)" "upload +- +h.0 +publish [^\n]*copy updated weights \\(host\\) to weights")
+             "host +- +h.0 +update [^\n]*fetched gradient \\(host\\) to master weights \\(host\\)" "upload +- +h.0 +write_back [^\n]*copy updated weights \\(host\\) to weights")
   if(NOT output MATCHES "${line}")
     message(SEND_ERROR "plan --schedule lacks ${line}: ${output}")
   endif()

@@ -193,9 +193,9 @@ TEST_CASE("a step's time is that of its entries: one after the other on the CPU,
           cli::joined(step.plan->train.schedule, step.costs);  // files of machines have them together
       cli::MachineTimes const times = one_time_each(std::string(device), step, ranks);
       double lanes[lane_count] = {};
-      for (Turn const& turn : turns_of(step.plan->train.schedule))
-        lanes[static_cast<std::size_t>(turn.entry.lane)] +=
-            1e-9 * step.costs[static_cast<std::size_t>(turn.index)].bytes;
+      for (Instance const& instance : instances_of(step.plan->train.schedule))
+        lanes[static_cast<std::size_t>(instance.entry.lane)] +=
+            1e-9 * step.costs[static_cast<std::size_t>(instance.index)].bytes;
       double const sum = std::accumulate(std::begin(lanes), std::end(lanes), 0.0);
       auto const predicted = times.step(*step.plan, step.costs);
       REQUIRE(predicted);

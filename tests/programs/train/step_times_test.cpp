@@ -49,7 +49,7 @@ std::vector<std::pair<std::string, std::string>> listed(StepPlan const& plan) {
 struct Traced {
   std::vector<cli::RankTimes> ranks;
   std::vector<std::pair<std::string, std::string>> entries;  // of rank 0
-  std::vector<std::pair<int, int>> turns;                    // entry and micro-batch
+  std::vector<std::pair<int, int>> instances;                // entry and micro-batch
 };
 
 /// Two steps that count and one that does not, on clocks that tick whenever they are read.
@@ -71,8 +71,8 @@ Traced traced(RecipeTable const& table, Spread split) {
     all.ranks[static_cast<std::size_t>(comm.rank())] = timer.take();
     if (!comm.is_root()) return;
     all.entries = listed(trainer->plan());
-    for (Turn const& turn : turns_of(trainer->plan().train.schedule))
-      all.turns.emplace_back(turn.index, turn.micro_batch);
+    for (Instance const& instance : instances_of(trainer->plan().train.schedule))
+      all.instances.emplace_back(instance.index, instance.micro_batch);
   });
   return all;
 }
@@ -90,18 +90,18 @@ cli::TimedEntry entry(std::string kind, Lane lane, bool collective = false, doub
 /// A step of 100 ns: compute [10, 30) and [40, 60), a gather [0, 10), a sum [20, 50) that half hides.
 cli::RankTimes by_hand() {
   cli::RankTimes times;
-  times.entries = {entry("forward", Lane::compute, false, 3000),
-                   entry("acquire all_gather", Lane::gathering, true),
-                   entry("reduce all_reduce", Lane::communication, true), entry("fold", Lane::communication)};
+  times.entries = {
+      entry("forward", Lane::compute, false, 3000), entry("gather all_gather", Lane::gathering, true),
+      entry("reduce all_reduce", Lane::communication, true), entry("accumulate", Lane::communication)};
   cli::TimedStep step;
   step.number = 3;
   step.whole = {1000, 1100};
   step.reported = 125e-9;
-  step.turns = {{1, 0, {1000, 1010}},
-                {0, 0, {1010, 1030}},
-                {0, 1, {1040, 1060}},
-                {2, 1, {1020, 1050}},
-                {3, 1, {1050, 1055}}};
+  step.instances = {{1, 0, {1000, 1010}},
+                    {0, 0, {1010, 1030}},
+                    {0, 1, {1040, 1060}},
+                    {2, 1, {1020, 1050}},
+                    {3, 1, {1050, 1055}}};
   times.steps = {step, step};
   times.steps[1].number = 4;
   return times;
@@ -148,7 +148,7 @@ TEST_CASE("a profile adds up by lane and tells hidden collectives from exposed o
 TEST_CASE("collectives hide behind gradients of weights too, counted once where both lanes compute") {
   cli::RankTimes times = by_hand();
   times.entries.push_back(entry("backward_weight", Lane::gradients));
-  for (cli::TimedStep& step : times.steps) step.turns.push_back({4, 1, {1025, 1045}});
+  for (cli::TimedStep& step : times.steps) step.instances.push_back({4, 1, {1025, 1045}});
   cli::Profile const profile = cli::profile_of(times);
   CHECK(nanoseconds(profile.collectives) == doctest::Approx(40));
   CHECK(nanoseconds(profile.hidden) == doctest::Approx(30));  // all of the sum, nothing of the gather
@@ -160,9 +160,9 @@ TEST_CASE("phases last from the first to the last of their entries, one at a tim
   for (int phase = 0; phase < 3; ++phase) times.entries[static_cast<std::size_t>(phase)].phase = phase;
   cli::TimedStep step;
   step.whole = {0, 200};
-  step.turns = {{0, 0, {0, 10}},   {3, 0, {5, 150}}, {0, 0, {12, 20}},
-                {1, 0, {20, 30}},  {1, 0, {30, 45}}, {2, -1, {40, 60}},  // a host's update beside backward
-                {1, -1, {47, 50}}, {2, -1, {60, 70}}};
+  step.instances = {{0, 0, {0, 10}},   {3, 0, {5, 150}},  {0, 0, {12, 20}}, {1, 0, {20, 30}},
+                    {1, 0, {30, 45}},  {2, -1, {40, 60}},  // a host's update beside backward
+                    {1, -1, {47, 50}}, {2, -1, {60, 70}}};
   std::string found;
   for (cli::TimedPhase const& phase : cli::phases_of(times, step))
     found += std::to_string(phase.phase) + ": " + std::to_string(phase.ran.begin) + " to " +
@@ -177,7 +177,8 @@ TEST_CASE("a profile of no steps is empty") {
   CHECK(cli::steps_text({}) == "no step");
 }
 
-TEST_CASE("a trace has every turn once a step by its name in the listing, and no lane has two at a time") {
+TEST_CASE(
+    "a trace has every instance once a step by its name in the listing, and no lane has two at a time") {
   file_support::TemporaryFolder const folder;
   std::filesystem::path const path = folder.path() / "trace.json";
   for (auto const& [sharding, offload, split] :
@@ -223,9 +224,9 @@ TEST_CASE("a trace has every turn once a step by its name in the listing, and no
     }
     CHECK(processes.size() == static_cast<std::size_t>(split.ranks));
     CHECK(ran.size() == static_cast<std::size_t>(2 * split.ranks));  // steps 2 and 3 of each rank
-    for (auto const& [step, turns] : ran) {
+    for (auto const& [step, instances] : ran) {
       CHECK(step.second >= 2);
-      if (step.first == 1) CHECK(turns == all.turns);
+      if (step.first == 1) CHECK(instances == all.instances);
       std::string wanted;
       for (std::int64_t micro = 0; micro < split.accumulation; ++micro) wanted += "forward backward ";
       CHECK(phases.at(step) == wanted + "update ");
@@ -241,15 +242,15 @@ TEST_CASE("a trace has every turn once a step by its name in the listing, and no
     }
     CHECK(marks.phases.size() == static_cast<std::size_t>(2 * (2 * split.accumulation + 1)));
 
-    double const turns = static_cast<double>(all.turns.size());
+    double const instances = static_cast<double>(all.instances.size());
     for (cli::RankTimes const& times : all.ranks) {
       cli::Profile const profile = cli::profile_of(times);
       double busy = 0;
       for (cli::LaneTimes const& lane : profile.lanes) {
         busy += nanoseconds(lane.busy);
-        CHECK(nanoseconds(lane.busy + lane.idle) == doctest::Approx(1 + 2 * turns));
+        CHECK(nanoseconds(lane.busy + lane.idle) == doctest::Approx(1 + 2 * instances));
       }
-      CHECK(busy == doctest::Approx(turns));
+      CHECK(busy == doctest::Approx(instances));
       CHECK((profile.collectives > 0) == (split.ranks > 1));
       CHECK(profile.hidden == 0.0);  // here one thread does it all
     }

@@ -95,8 +95,8 @@ class Context<Cpu> : public MathChannel {
   void end(int entry, bool /*signals*/) noexcept {
     if (timer_) timer_->ran(entry, entry_begun_, timer_->now());
   }
-  /// From here to `end_timing` a step of so many turns runs whose entries the timer hears of.
-  void begin_timing(EntryTimer& timer, std::int64_t /*turns*/) noexcept {
+  /// From here to `end_timing` a step of so many instances runs whose entries the timer hears of.
+  void begin_timing(EntryTimer& timer, std::int64_t /*instances*/) noexcept {
     timer_ = &timer;
     step_begun_ = timer.now();
   }

@@ -166,11 +166,11 @@ class Context<Cuda> : public MathChannel {
     lane_ = 0;
   }
 
-  /// Until `end_timing`, records an event before and after each entry of a step of so many turns. The step
-  /// has a graph of its own, so that the graphs of other steps have no events. Waits for all work enqueued
-  /// before. When the step has ended, `report_times` passes the times to the timer.
-  void begin_timing(EntryTimer& timer, std::int64_t turns) {
-    times_.start(timer, static_cast<std::size_t>(turns), lanes_[0].get());
+  /// Until `end_timing`, records an event before and after each entry of a step of so many instances. The
+  /// step has a graph of its own, so that the graphs of other steps have no events. Waits for all work
+  /// enqueued before. When the step has ended, `report_times` passes the times to the timer.
+  void begin_timing(EntryTimer& timer, std::int64_t instances) {
+    times_.start(timer, static_cast<std::size_t>(instances), lanes_[0].get());
     timer_ = &timer;
   }
   void end_timing() noexcept { timed_ = std::exchange(timer_, nullptr); }

@@ -17,15 +17,16 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// A pair of events for each turn of a step and one for the step. In a graph they are event record nodes, so
-/// that every launch records them anew; what a launch recorded must be reported before the next one. Device
-/// times become those of the host's clock by an event whose end the host has waited for, the one of several
-/// that it heard of soonest: times of different steps and ranks are as far apart as it heard of theirs late.
+/// A pair of events for each instance of a step and one for the step. In a graph they are event record nodes,
+/// so that every launch records them anew; what a launch recorded must be reported before the next one.
+/// Device times become those of the host's clock by an event whose end the host has waited for, the one of
+/// several that it heard of soonest: times of different steps and ranks are as far apart as it heard of
+/// theirs late.
 class EntryEvents {
  public:
-  /// Makes what a step of so many turns needs, and waits for what the stream has so far.
-  void start(EntryTimer& timer, std::size_t turns, cudaStream_t stream) {
-    while (pairs_.size() < turns + 1)  // [0]: the step
+  /// Makes what a step of so many instances needs, and waits for what the stream has so far.
+  void start(EntryTimer& timer, std::size_t instances, cudaStream_t stream) {
+    while (pairs_.size() < instances + 1)  // [0]: the step
       pairs_.push_back({make_event(cudaEventDefault), make_event(cudaEventDefault), -1});
     constexpr int tries = 5;
     for (std::int64_t least = 0, attempt = 0; attempt < tries; ++attempt) {
@@ -57,8 +58,8 @@ class EntryEvents {
   /// Of a step that has ended; null: it was not timed. Throws Error(failed) when a time cannot be had.
   void report(EntryTimer* timer) const {
     if (!timer) return;
-    for (std::size_t turn = 1; turn < walked_; ++turn)
-      timer->ran(pairs_[turn].entry, time_of(pairs_[turn].begin), time_of(pairs_[turn].end));
+    for (std::size_t instance = 1; instance < walked_; ++instance)
+      timer->ran(pairs_[instance].entry, time_of(pairs_[instance].begin), time_of(pairs_[instance].end));
     timer->ran(-1, time_of(pairs_[0].begin), time_of(pairs_[0].end));
   }
 
