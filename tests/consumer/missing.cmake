@@ -4,6 +4,9 @@
 cmake_minimum_required(VERSION 3.25)
 set(place "${WORK}/missing")
 file(REMOVE_RECURSE "${place}")
+foreach(variable CMAKE_PREFIX_PATH CPATH LIBRARY_PATH)
+  unset(ENV{${variable}})  # they would show what hides
+endforeach()
 
 function(configure name result)
   execute_process(
