@@ -15,6 +15,9 @@
 #include "tessera/core/error.hpp"
 #include "tessera/data/file_bytes.hpp"
 #include "tessera/io/results.hpp"
+#include "tessera/train/option_table.hpp"
+
+#include "common/option_flags.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -77,7 +80,7 @@ void check_kept(CommandLine const& line, results::Document const& document, std:
   };
   auto const settings = document.environment.find("settings");
   bool const has_settings = settings != document.environment.end() && settings->is_object();
-  for (RunKey const& key : run_keys) check(has_settings ? *settings : results::Row::object(), key);
+  for (RunKey const& key : run_keys()) check(has_settings ? *settings : results::Row::object(), key);
   if (document.rows.empty()) return;
   for (RunKey const& key : {RunKey{"loss_scale", "--loss-scale"}, RunKey{"communication", "--communication"},
                             RunKey{"mesh", "--mesh"}})
@@ -126,37 +129,25 @@ void check_row_flags(CommandLine const& line, ConfigFile const& file) {
          " selects a row of a comparison, but no comparison is given; add --from FILE");
 }
 
-std::vector<RunKey> const run_keys = {{"learning_rate", "--learning-rate"},
-                                      {"learning_rate_warmup", "--warmup-steps"},
-                                      {"schedule", "--schedule"},
-                                      {"schedule_steps", "--schedule-steps"},
-                                      {"final_fraction", "--final-fraction"},
-                                      {"first_rate", "--first-rate"},
-                                      {"warmup_type", "--warmup-type"},
-                                      {"optimizer", "--optimizer"},
-                                      {"beta1", "--beta1"},
-                                      {"beta2", "--beta2"},
-                                      {"epsilon", "--epsilon"},
-                                      {"weight_decay", "--weight-decay"},
-                                      {"clip", "--clip"},
-                                      {"freeze", "--freeze"},
-                                      {"lora", "--lora"},
-                                      {"order", "--order"},
-                                      {"initial_loss_scale", "--initial-loss-scale"},
-                                      {"min_loss_scale", "--min-loss-scale"},
-                                      {"max_loss_scale", "--max-loss-scale"},
-                                      {"loss_scale_window", "--loss-scale-window"},
-                                      {"loss_scale_delay", "--loss-scale-delay"},
-                                      {"hysteresis", "--hysteresis"},
-                                      {"consecutive_hysteresis", "--consecutive-hysteresis"},
-                                      {"data_paths", "--data"},
-                                      {"tokenizer", "--tokenizer"},
-                                      {"samples_are", "--samples-are"},
-                                      {"field", "--field"},
-                                      {"separator", "--separator"},
-                                      {"epochs", "--epochs"},
-                                      {"samples", "--samples"},
-                                      {"vocabulary", "--vocabulary"}};
+std::vector<RunKey> const& run_keys() {
+  static std::vector<RunKey> const keys = [] {
+    std::vector<RunKey> all;
+    for (Option const& option : option_table)
+      if (option.group == OptionGroup::optimizer || option.group == OptionGroup::loss_scale)
+        all.push_back(
+            {std::string(option.name == warmup_in_compare.name ? warmup_in_compare.key : option.key),
+             flag_of(option)});
+    for (char const* const flag : {"--freeze", "--lora", "--order", "--tokenizer", "--samples-are", "--field",
+                                   "--separator", "--epochs", "--samples", "--vocabulary"}) {
+      std::string key(flag + 2);
+      std::replace(key.begin(), key.end(), '-', '_');
+      all.push_back({key, flag});
+    }
+    all.push_back({"data_paths", "--data"});
+    return all;
+  }();
+  return keys;
+}
 
 std::vector<FileSetting> row_settings(results::Document const& document, std::string const& path,
                                       std::string const& name) {
@@ -240,7 +231,7 @@ std::vector<FileSetting> row_settings(results::Document const& document, std::st
   if (with == document.environment.end() || !with->is_object()) return settings;
   if (auto const epochs = with->find("epochs"); epochs != with->end() && !epochs->is_null())
     std::erase_if(settings, [](FileSetting const& setting) { return setting.flag == "--steps"; });
-  for (RunKey const& key : run_keys)
+  for (RunKey const& key : run_keys())
     if (auto const found = with->find(key.key); found != with->end()) set(key.flag, *found);
   return settings;
 }

@@ -39,9 +39,9 @@ std::vector<FileSetting> row_settings(results::Document const& document, std::st
 
 /// Settings of a run that are numbers or names, by their key in results and their flag in `train`.
 struct RunKey {
-  char const *key, *flag;
+  std::string key, flag;
 };
-extern std::vector<RunKey> const run_keys;
+std::vector<RunKey> const& run_keys();
 
 /// Prints what files said that is otherwise here than there; `differences` are those that the model makes.
 void print_notes(std::ostream& out, ConfigFile const& file, Names const& differences);

@@ -25,6 +25,7 @@
 #include "tessera/train/planning.hpp"
 
 #include "common/command_line.hpp"
+#include "common/option_flags.hpp"
 #include "common/pattern.hpp"
 #include "common/values.hpp"
 
@@ -82,76 +83,20 @@ inline void add_data_flags(CommandLine& line, DataFlags& flags) {
       });
 }
 
-/// The schedules, in the order of RateShape.
-inline Names schedule_names() {
-  return {"constant", "linear", "cosine", "warmuplr", "warmupdecaylr", "warmupcosinelr"};
+/// The name of a schedule in flags.
+inline std::string name_of(RateShape shape) {
+  TrainerOptions options;
+  options.schedule = shape;
+  return option_text("schedule", options);
 }
-inline std::string name_of(RateShape shape) { return schedule_names().at(static_cast<std::size_t>(shape)); }
 
-/// The optimizer's flags, straight into the options of a trainer. `warmup_name` is the flag for the steps
-/// over which the learning rate rises.
-inline void add_optimizer_flags(CommandLine& line, TrainerOptions& options, std::string const& warmup_name) {
-  using Float = std::numeric_limits<float>;  // in which the update computes
-  Range const number{.least = 0.0, .most = Float::max()};
+/// The flags of the optimizer and the loss scale, straight into the options of a trainer.
+inline void add_optimizer_flags(CommandLine& line, TrainerOptions& options,
+                                RenamedOption const& renamed = {}) {
   line.group("Optimizer");
-  line.real("--learning-rate,--lr", options.learning_rate, "the highest learning rate", number);
-  line.real("--beta1", options.beta1, "decay of the first moment",
-            {.least = 0.0, .most = 1.0, .open_above = true});
-  line.real("--beta2", options.beta2, "decay of the second moment",
-            {.least = 0.0, .most = 1.0, .open_above = true});
-  line.real("--epsilon", options.epsilon, "added to the root of the second moment",
-            {.least = Float::min(), .most = Float::max()});
-  line.real("--weight-decay", options.weight_decay, "on matrices only", number);
-  line.real("--clip", options.clip, "largest gradient norm; 0 clips nothing", number);
-  line.custom("--optimizer", "adamw|adam", "adamw", "adam: weight decay is a part of the gradient",
-              [&](std::string const& flag, std::string const& value) {
-                options.decoupled_decay = cli::choice(flag, value, {"adamw", "adam"}) == "adamw";
-              });
-  line.custom("--schedule", joined(schedule_names(), "|"), "constant",
-              "how the learning rate goes on after its warm-up; the last three are DeepSpeed's",
-              [&](std::string const& flag, std::string const& value) {
-                Names const names = schedule_names();
-                std::string const name = cli::choice(flag, value, names);
-                options.schedule = RateShape(std::find(names.begin(), names.end(), name) - names.begin());
-              });
-  line.whole(warmup_name, options.warmup_steps, "steps over which the learning rate rises", 0,
-             std::int64_t{1} << 40);
-  line.whole("--schedule-steps", options.total_steps, "where the schedule ends; 0: with the run", 0,
-             std::int64_t{1} << 40);
-  line.real("--final-fraction", options.final_fraction, "of the learning rate, at the end of the schedule",
-            {.least = 0.0, .most = 1.0});
-  line.real("--first-rate", options.first_rate, "where the warm-up of DeepSpeed's schedules begins", number);
-  line.custom("--warmup-type", "log|linear", "log", "how the learning rate rises in DeepSpeed's schedules",
-              [&](std::string const& flag, std::string const& value) {
-                options.log_warmup = cli::choice(flag, value, {"log", "linear"}) == "log";
-              });
-}
-
-/// The numbers of a loss scale.
-inline void add_loss_scale_flags(CommandLine& line, LossScaleOptions& scale) {
+  add_option_flags(line, OptionGroup::optimizer, options, renamed);
   line.group("Loss scale (fp16)");
-  auto const power = [&](char const* name, double& value, char const* help) {
-    line.custom(name, "X", exact(value), help, [&value](std::string const& flag, std::string const& given) {
-      double const number = real_number(flag, given, {.least = 0x1p-100, .most = 0x1p100});
-      int exponent = 0;
-      if (std::frexp(number, &exponent) != 0.5)
-        refuse(flag + " is " + given + ", no power of two; give " + exact(std::ldexp(0.5, exponent)) +
-               " or " + exact(std::ldexp(1.0, exponent)));
-      value = number;
-    });
-  };
-  power("--initial-loss-scale", scale.initial, "the first one, a power of two; the only one of static");
-  power("--min-loss-scale", scale.minimum, "where it stops falling");
-  power("--max-loss-scale", scale.maximum, "where it stops rising");
-  line.whole("--loss-scale-window", scale.growth_interval, "good steps before it doubles", 1,
-             std::int64_t{1} << 40);
-  line.whole("--loss-scale-delay", scale.growth_delay,
-             "good steps that do not count for that, at the start and after an overflow", 0,
-             std::int64_t{1} << 40);
-  line.whole("--hysteresis", scale.hysteresis, "the overflow that halves it; those before only skip a step",
-             1, std::int64_t{1} << 40);
-  line.toggle("--consecutive-hysteresis", scale.consecutive_hysteresis,
-              "a good step forgives overflows; else only growth does");
+  add_option_flags(line, OptionGroup::loss_scale, options);
 }
 
 /// Throws if the first loss scale is outside its bounds. Names the flags and the file that set them.
@@ -247,36 +192,9 @@ inline void check_trained(UnitLister const& units, RecipeTable const& recipe, Tr
   }
 }
 
-/// A seed: any whole number of 64 bits. Throws Error(usage) that names the flag.
-inline std::uint64_t seed_number(std::string const& flag, std::string const& text) {
-  std::uint64_t seed = 0;
-  auto const [end, code] = std::from_chars(text.data(), text.data() + text.size(), seed);
-  if (code != std::errc() || end != text.data() + text.size())
-    refuse(flag + ": " + in_quotes(text) + " is no seed; give a whole number from 0 to " +
-           std::to_string(std::numeric_limits<std::uint64_t>::max()));
-  return seed;
-}
-
-/// `--host-memory`: what all ranks together may take of the host.
-inline void add_host_memory_flag(CommandLine& line, std::int64_t& bytes) {
-  line.bytes("--host-memory", bytes, "what all ranks together may take of the host, such as 512GiB");
-}
-
 inline void add_machine_flags(CommandLine& line, TrainerOptions& options) {
   line.group("Machine");
-  line.custom(
-      "--seed", "N", std::to_string(options.seed), "of weights and data order",
-      [&](std::string const& flag, std::string const& value) { options.seed = seed_number(flag, value); });
-  line.whole("--threads", options.threads, "threads of a rank; 0 shares the cores", 0, 1024);
-  line.whole("--prefetch", options.prefetch, "units that weights come ahead of use; 0 overlaps nothing", 0,
-             1024);
-  line.whole("--bucket-bytes", options.bucket_bytes, "gradients that travel in one call; 0: a unit's each", 0,
-             std::int64_t{1} << 40);
-  line.whole("--channels", options.channels,
-             "2 gathers weights beside sums, on GPUs by a second communicator", 1, 2);
-  line.whole("--weight-lag", options.weight_lag,
-             "units that gradients of weights run behind those of inputs, beside them; 0: in turn", 0, 1024);
-  add_host_memory_flag(line, options.host_memory_limit);
+  add_option_flags(line, OptionGroup::machine, options);
 }
 
 }  // namespace cli

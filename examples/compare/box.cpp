@@ -121,7 +121,7 @@ std::string box_text(cli::CommandLine const& line, Settings const& settings, std
 
 cli::Json settings_json(Settings const& settings, TokenSource const& data) {
   TrainerOptions const& trainer = settings.trainer;
-  return {
+  cli::Json all = {
       {"steps", settings.steps},
       {"warmup", settings.warmup},
       {"repeat", settings.repeat},
@@ -135,31 +135,13 @@ cli::Json settings_json(Settings const& settings, TokenSource const& data) {
       {"epochs", settings.epochs > 0 ? cli::Json(settings.epochs) : cli::Json(nullptr)},
       {"samples", settings.samples > 0 ? cli::Json(settings.samples) : cli::Json(nullptr)},
       {"vocabulary", settings.data.vocabulary > 0 ? cli::Json(settings.data.vocabulary) : cli::Json(nullptr)},
-      {"order", name_of(settings.data.order)},
-      {"learning_rate", trainer.learning_rate},
-      {"learning_rate_warmup", trainer.warmup_steps},
-      {"schedule", cli::name_of(trainer.schedule)},
-      {"schedule_steps", trainer.total_steps},
-      {"final_fraction", trainer.final_fraction},
-      {"first_rate", trainer.first_rate},
-      {"warmup_type", trainer.log_warmup ? "log" : "linear"},
-      {"optimizer", trainer.decoupled_decay ? "adamw" : "adam"},
-      {"beta1", trainer.beta1},
-      {"beta2", trainer.beta2},
-      {"epsilon", trainer.epsilon},
-      {"weight_decay", trainer.weight_decay},
-      {"clip", trainer.clip},
-      {"initial_loss_scale", trainer.loss_scale.initial},
-      {"min_loss_scale", trainer.loss_scale.minimum},
-      {"max_loss_scale", trainer.loss_scale.maximum},
-      {"loss_scale_window", trainer.loss_scale.growth_interval},
-      {"loss_scale_delay", trainer.loss_scale.growth_delay},
-      {"hysteresis", trainer.loss_scale.hysteresis},
-      {"consecutive_hysteresis", trainer.loss_scale.consecutive_hysteresis},
-      {"freeze", cli::or_null(settings.freeze)},
-      {"lora", cli::or_null(settings.lora)},
-      {"threads", trainer.threads},
-      {"seed", trainer.seed}};
+      {"order", name_of(settings.data.order)}};
+  cli::add_option_values(all, OptionGroup::optimizer, trainer, cli::warmup_in_compare);
+  cli::add_option_values(all, OptionGroup::loss_scale, trainer);
+  all["freeze"] = cli::or_null(settings.freeze);
+  all["lora"] = cli::or_null(settings.lora);
+  cli::add_option_values(all, OptionGroup::machine, trainer);
+  return all;
 }
 
 }  // namespace compare

@@ -82,8 +82,7 @@ void declare(cli::CommandLine& line, Settings& settings) {
   cli::add_data_flags(line, settings.data);
   line.path("--init", "PATH", settings.init,
             "start every row from these weights: safetensors, an index of parts, or a folder");
-  cli::add_optimizer_flags(line, settings.trainer, "--learning-rate-warmup");
-  cli::add_loss_scale_flags(line, settings.trainer.loss_scale);
+  cli::add_optimizer_flags(line, settings.trainer, cli::warmup_in_compare);
   cli::add_freeze_flag(line, settings.freeze, settings.trainer);
   cli::add_lora_flag(line, settings.trainer.lora, settings.lora);
   cli::add_machine_flags(line, settings.trainer);

@@ -18,7 +18,7 @@ void add_limit_flags(cli::CommandLine& line, LimitFlags& flags) {
   line.group("Limits");
   line.memory("--memory,--memory-per-rank", flags.memory,
               "what the device of each rank holds, such as 24GiB or 24GB, which are the same");
-  cli::add_host_memory_flag(line, flags.host_memory);
+  cli::add_option_flag(line, "host_memory_limit", flags.host_memory);
   line.bytes("--nvme-memory", flags.nvme_memory,
              "what all ranks together may take of a disk for state on NVMe, such as 2TB");
   line.path("--nvme-path", "FOLDER", flags.nvme_path,

@@ -51,19 +51,8 @@ inline Json config_json(Settings const& settings) {
   config["validate_every"] = settings.validate_every;
   config["steps"] = settings.steps;
   config["min_time_s"] = settings.min_time;
-  config["learning_rate"] = options.learning_rate;
-  config["beta1"] = options.beta1;
-  config["beta2"] = options.beta2;
-  config["epsilon"] = options.epsilon;
-  config["weight_decay"] = options.weight_decay;
-  config["clip"] = options.clip;
-  config["optimizer"] = options.decoupled_decay ? "adamw" : "adam";
-  config["schedule"] = name_of(options.schedule);
-  config["warmup_steps"] = options.warmup_steps;
-  config["schedule_steps"] = options.total_steps;
-  config["final_fraction"] = options.final_fraction;
-  config["first_rate"] = options.first_rate;
-  config["warmup_type"] = options.log_warmup ? "log" : "linear";
+  add_option_values(config, OptionGroup::optimizer, options);
+  add_option_values(config, OptionGroup::loss_scale, options);
   config["init"] = settings.init.empty() ? Json(nullptr) : Json(settings.init.string());
   config["save"] = settings.save.empty() ? Json(nullptr) : Json(settings.save.string());
   config["save_adapter"] = or_null(settings.adapters.save.string());
@@ -74,8 +63,7 @@ inline Json config_json(Settings const& settings) {
   config["profile"] = settings.trace.profile;
   config["trace_steps"] = settings.trace.asked() ? Json(settings.trace.steps) : Json(nullptr);
   config["product_plans"] = or_null(product_plans_text(settings.recipe.device, settings.plans != nullptr));
-  config["seed"] = options.seed;
-  config["threads"] = options.threads;
+  add_option_values(config, OptionGroup::machine, options);
   return config;
 }
 

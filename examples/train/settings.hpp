@@ -135,8 +135,7 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
             at_least(0.0));
 
   add_checkpoint_flags(line, flags.checkpoints);
-  add_optimizer_flags(line, flags.options, "--warmup-steps");
-  add_loss_scale_flags(line, flags.options.loss_scale);
+  add_optimizer_flags(line, flags.options);
   add_freeze_flag(line, flags.freeze, flags.options);
   add_machine_flags(line, flags.options);
   add_nvme_path_flag(line, flags.nvme_path);

@@ -278,6 +278,11 @@ enum class SamplesAre : std::uint8_t;
 struct RecordOptions;
 
 namespace results {
+namespace column {
+struct choice;
+struct stage;
+}  // namespace column
+struct Measurements;
 struct Document;
 struct StepLogRow;
 struct EpochLogRow;
@@ -355,6 +360,10 @@ class Engine;
 template <class Place, class T>
 class Executor;
 struct TrainerOptions;
+struct Option;
+class OptionValue;
+enum class OptionGroup : std::uint8_t;
+enum class OptionRule : std::uint8_t;
 struct StepReport;
 class PendingStep;
 class Ticket;

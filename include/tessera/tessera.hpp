@@ -100,6 +100,7 @@
 #include "tessera/train/check_options.hpp"
 #include "tessera/train/engine.hpp"
 #include "tessera/train/executor.hpp"
+#include "tessera/train/option_table.hpp"
 #include "tessera/train/options.hpp"
 #include "tessera/train/planning.hpp"
 #include "tessera/train/ticket.hpp"

@@ -22,6 +22,7 @@
 #include "tessera/plan/report.hpp"
 #include "tessera/plan/support.hpp"
 #include "tessera/store/parameter_store.hpp"
+#include "tessera/train/option_table.hpp"
 #include "tessera/train/options.hpp"
 
 namespace tessera {
@@ -192,20 +193,19 @@ inline std::uint64_t hash_of_numbers(TrainerOptions const& options, StepPlan con
     hash = (hash ^ bits) * 1099511628211ull;
     hash ^= hash >> 29;
   };
-  for (double const number :
-       {options.learning_rate, options.beta1, options.beta2, options.epsilon, options.weight_decay,
-        options.clip, options.final_fraction, options.loss_scale.initial, options.loss_scale.minimum,
-        options.loss_scale.maximum, options.first_rate})
-    mix(number);
-  for (std::int64_t const number :
-       {options.warmup_steps, options.total_steps, options.loss_scale.growth_interval,
-        options.loss_scale.growth_delay, options.loss_scale.hysteresis,
-        std::int64_t{options.loss_scale.consecutive_hysteresis}, std::int64_t{options.decoupled_decay},
-        std::int64_t{options.log_warmup}, options.skips_allowed, plan.shape.batch, plan.shape.sequence,
-        static_cast<std::int64_t>(plan.recipe.precision)})  // of products, where types say less
-    mix(number);
-  mix(options.seed);
-  mix(options.schedule);
+  for (Option const& option : option_table) {
+    if (!option.must_agree) continue;
+    OptionValue const value = value_of(option, options);
+    if (value.type() == OptionValue::Type::real)
+      mix(value.real());
+    else if (value.type() == OptionValue::Type::seed)
+      mix(value.seed());
+    else
+      mix(value.whole());
+  }
+  mix(plan.shape.batch);
+  mix(plan.shape.sequence);
+  mix(plan.recipe.precision);  // of products, where types say less
   for (UnitLayout const& layout : plan.layouts)
     for (std::size_t index = 0; index < layout.parameters.size(); ++index) {
       mix(layout.parameters[index].end);

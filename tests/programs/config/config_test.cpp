@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <unistd.h>
@@ -18,10 +19,12 @@
 
 #include "tessera/core/error.hpp"
 #include "tessera/nn/model.hpp"
+#include "tessera/train/option_table.hpp"
 
 #include "common/config_file.hpp"
 #include "common/deepspeed.hpp"
 #include "common/deepspeed_keys.hpp"
+#include "common/option_flags.hpp"
 #include "common/tensorboard.hpp"
 
 namespace {
@@ -370,6 +373,20 @@ TEST_CASE("every key of the list does what the list says") {
 TEST_CASE("the page of keys is the program's") {
   CHECK(text_of(std::filesystem::path(TESSERA_SOURCE) / "docs/deepspeed-keys.md") ==
         cli::deepspeed_keys_page());
+}
+
+TEST_CASE("the page of the trainer has a row with the flag of every option") {
+  std::string const page = text_of(std::filesystem::path(TESSERA_SOURCE) / "docs/trainer.md");
+  for (Option const& option : option_table) {
+    INFO(option.name);
+    std::string const name(option.name.substr(option.name.rfind('.') + 1));
+    std::string const flag = option.flags.empty() ? "" : "`" + cli::flag_of(option) + "`";
+    bool found = false;
+    std::istringstream lines(page);
+    for (std::string line; std::getline(lines, line);)
+      found = found || (line.starts_with("| `") && holds(line, name + "`") && holds(line, flag));
+    CHECK(found);
+  }
 }
 
 TEST_CASE("what DeepSpeed keeps whole, and where its weight decay reaches") {

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lists the options of a trainer, one row each. The range check, the agreement of ranks, the flags of
+// programs, their files of settings, the settings in results and the table of docs/trainer.md follow from
+// these rows.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <string_view>
+
+#include "tessera/config.hpp"
+#include "tessera/optim/schedule.hpp"
+#include "tessera/train/options.hpp"
+
+namespace tessera {
+inline namespace v0 {
+
+/// Refers to the value of an option, and knows its type.
+class OptionValue {
+ public:
+  enum class Type : std::uint8_t { real, whole, count, seed, truth, shape };
+
+  OptionValue(double& value) : type_(Type::real), at_(&value) {}
+  OptionValue(std::int64_t& value) : type_(Type::whole), at_(&value) {}
+  OptionValue(int& value) : type_(Type::count), at_(&value) {}
+  OptionValue(std::uint64_t& value) : type_(Type::seed), at_(&value) {}
+  OptionValue(bool& value) : type_(Type::truth), at_(&value) {}
+  OptionValue(RateShape& value) : type_(Type::shape), at_(&value) {}
+
+  Type type() const { return type_; }
+  double& real() const { return *static_cast<double*>(at_); }
+  std::uint64_t& seed() const { return *static_cast<std::uint64_t*>(at_); }
+  bool& truth() const { return *static_cast<bool*>(at_); }
+  RateShape& shape() const { return *static_cast<RateShape*>(at_); }
+  /// The value of any type but `real` and `seed`.
+  std::int64_t whole() const {
+    return type_ == Type::whole   ? *static_cast<std::int64_t*>(at_)
+           : type_ == Type::count ? *static_cast<int*>(at_)
+           : type_ == Type::truth ? std::int64_t{truth()}
+                                  : static_cast<std::int64_t>(shape());
+  }
+  /// Sets a value of type `whole`, `count`, `truth` or `shape`.
+  void set_whole(std::int64_t value) const {
+    if (type_ == Type::whole)
+      *static_cast<std::int64_t*>(at_) = value;
+    else if (type_ == Type::count)
+      *static_cast<int*>(at_) = static_cast<int>(value);
+    else if (type_ == Type::truth)
+      truth() = value != 0;
+    else
+      shape() = static_cast<RateShape>(value);
+  }
+
+ private:
+  Type type_;
+  void* at_;
+};
+
+/// The part of the help text in which an option appears. Options of `shape` are set by flags of their own.
+enum class OptionGroup : std::uint8_t { optimizer, loss_scale, machine, shape };
+
+/// Further rules for the values of an option.
+enum class OptionRule : std::uint8_t {
+  none,
+  below,         ///< `most` itself is not legal
+  power_of_two,  ///< other values would round
+  bytes          ///< programs read a unit, such as GiB
+};
+
+/// One option of a trainer.
+struct Option {
+  std::string_view name;  ///< as in TrainerOptions: "loss_scale.initial"
+  OptionValue (*in)(TrainerOptions& options);
+  OptionGroup group;
+  double least = 0.0, most = std::numeric_limits<double>::infinity();  ///< legal values, both inclusive
+  OptionRule rule = OptionRule::none;
+  bool must_agree = true;    ///< all ranks must give the same value
+  std::string_view flags{};  ///< names of its flag in programs, the first one for messages; empty: none
+  std::string_view key{};    ///< its key in the settings of logs and results; empty: not there
+  std::string_view
+      choices{};            ///< names of the values of an enumeration, in order; of a bool: true, then false
+  std::string_view help{};  ///< for --help
+};
+
+namespace detail {
+
+inline constexpr double most_whole = 0x1p40;                            // beyond any machine
+inline constexpr double most_real = std::numeric_limits<float>::max();  // updates compute in fp32
+inline constexpr double least_normal = std::numeric_limits<float>::min();
+
+}  // namespace detail
+
+#define TESSERA_OPTION(field) \
+  .name = #field, .in = [](TrainerOptions& options) -> OptionValue { return options.field; }
+
+/// The options with a value, in the order of the help text. Members of TrainerOptions that are no values
+/// (nvme_directory, checkpoints, freeze, lora) have code of their own.
+inline constexpr Option option_table[] = {
+    {TESSERA_OPTION(learning_rate), .group = OptionGroup::optimizer, .most = detail::most_real,
+     .flags = "--learning-rate,--lr", .key = "learning_rate", .help = "the highest learning rate"},
+    {TESSERA_OPTION(beta1), .group = OptionGroup::optimizer, .most = 1, .rule = OptionRule::below,
+     .flags = "--beta1", .key = "beta1", .help = "decay of the first moment"},
+    {TESSERA_OPTION(beta2), .group = OptionGroup::optimizer, .most = 1, .rule = OptionRule::below,
+     .flags = "--beta2", .key = "beta2", .help = "decay of the second moment"},
+    {TESSERA_OPTION(epsilon), .group = OptionGroup::optimizer, .least = detail::least_normal,
+     .most = detail::most_real, .flags = "--epsilon", .key = "epsilon",
+     .help = "added to the root of the second moment"},
+    {TESSERA_OPTION(weight_decay), .group = OptionGroup::optimizer, .most = detail::most_real,
+     .flags = "--weight-decay", .key = "weight_decay", .help = "on matrices only"},
+    {TESSERA_OPTION(clip), .group = OptionGroup::optimizer, .most = detail::most_real, .flags = "--clip",
+     .key = "clip", .help = "largest gradient norm; 0 clips nothing"},
+    {TESSERA_OPTION(decoupled_decay), .group = OptionGroup::optimizer, .flags = "--optimizer",
+     .key = "optimizer", .choices = "adamw|adam", .help = "adam: weight decay is a part of the gradient"},
+    {TESSERA_OPTION(schedule), .group = OptionGroup::optimizer, .flags = "--schedule", .key = "schedule",
+     .choices = "constant|linear|cosine|warmuplr|warmupdecaylr|warmupcosinelr",
+     .help = "how the learning rate goes on after its warm-up; the last three are DeepSpeed's"},
+    {TESSERA_OPTION(warmup_steps), .group = OptionGroup::optimizer, .most = detail::most_whole,
+     .flags = "--warmup-steps", .key = "warmup_steps", .help = "steps over which the learning rate rises"},
+    {TESSERA_OPTION(total_steps), .group = OptionGroup::optimizer, .most = detail::most_whole,
+     .flags = "--schedule-steps", .key = "schedule_steps",
+     .help = "where the schedule ends; 0: with the run"},
+    {TESSERA_OPTION(final_fraction), .group = OptionGroup::optimizer, .most = 1, .flags = "--final-fraction",
+     .key = "final_fraction", .help = "of the learning rate, at the end of the schedule"},
+    {TESSERA_OPTION(first_rate), .group = OptionGroup::optimizer, .most = detail::most_real,
+     .flags = "--first-rate", .key = "first_rate",
+     .help = "where the warm-up of DeepSpeed's schedules begins"},
+    {TESSERA_OPTION(log_warmup), .group = OptionGroup::optimizer, .flags = "--warmup-type",
+     .key = "warmup_type", .choices = "log|linear",
+     .help = "how the learning rate rises in DeepSpeed's schedules"},
+
+    {TESSERA_OPTION(loss_scale.initial), .group = OptionGroup::loss_scale, .least = 0x1p-100, .most = 0x1p100,
+     .rule = OptionRule::power_of_two, .flags = "--initial-loss-scale", .key = "initial_loss_scale",
+     .help = "the first one, a power of two; the only one of static"},
+    {TESSERA_OPTION(loss_scale.minimum), .group = OptionGroup::loss_scale, .least = 0x1p-100, .most = 0x1p100,
+     .rule = OptionRule::power_of_two, .flags = "--min-loss-scale", .key = "min_loss_scale",
+     .help = "where it stops falling"},
+    {TESSERA_OPTION(loss_scale.maximum), .group = OptionGroup::loss_scale, .least = 0x1p-100, .most = 0x1p100,
+     .rule = OptionRule::power_of_two, .flags = "--max-loss-scale", .key = "max_loss_scale",
+     .help = "where it stops rising"},
+    {TESSERA_OPTION(loss_scale.growth_interval), .group = OptionGroup::loss_scale, .least = 1,
+     .most = detail::most_whole, .flags = "--loss-scale-window", .key = "loss_scale_window",
+     .help = "good steps before it doubles"},
+    {TESSERA_OPTION(loss_scale.growth_delay), .group = OptionGroup::loss_scale, .most = detail::most_whole,
+     .flags = "--loss-scale-delay", .key = "loss_scale_delay",
+     .help = "good steps that do not count for that, at the start and after an overflow"},
+    {TESSERA_OPTION(loss_scale.hysteresis), .group = OptionGroup::loss_scale, .least = 1,
+     .most = detail::most_whole, .flags = "--hysteresis", .key = "hysteresis",
+     .help = "the overflow that halves it; those before only skip a step"},
+    {TESSERA_OPTION(loss_scale.consecutive_hysteresis), .group = OptionGroup::loss_scale,
+     .flags = "--consecutive-hysteresis", .key = "consecutive_hysteresis",
+     .help = "a good step forgives overflows; else only growth does"},
+
+    {TESSERA_OPTION(seed), .group = OptionGroup::machine, .flags = "--seed", .key = "seed",
+     .help = "of weights and data order"},
+    {TESSERA_OPTION(threads), .group = OptionGroup::machine, .most = 1024, .must_agree = false,
+     .flags = "--threads", .key = "threads", .help = "threads of a rank; 0 shares the cores"},
+    {TESSERA_OPTION(prefetch), .group = OptionGroup::machine, .most = 1024, .flags = "--prefetch",
+     .help = "units that weights come ahead of use; 0 overlaps nothing"},
+    {TESSERA_OPTION(bucket_bytes), .group = OptionGroup::machine, .most = detail::most_whole,
+     .flags = "--bucket-bytes", .help = "gradients that travel in one call; 0: a unit's each"},
+    {TESSERA_OPTION(channels), .group = OptionGroup::machine, .least = 1, .most = 2, .flags = "--channels",
+     .help = "2 gathers weights beside sums, on GPUs by a second communicator"},
+    {TESSERA_OPTION(weight_lag), .group = OptionGroup::machine, .most = 1024, .flags = "--weight-lag",
+     .help = "units that gradients of weights run behind those of inputs, beside them; 0: in turn"},
+    {TESSERA_OPTION(host_memory_limit), .group = OptionGroup::machine, .rule = OptionRule::bytes,
+     .must_agree = false, .flags = "--host-memory",
+     .help = "what all ranks together may take of the host, such as 512GiB"},
+
+    {TESSERA_OPTION(batch), .group = OptionGroup::shape, .least = 1, .most = detail::most_whole},
+    {TESSERA_OPTION(sequence), .group = OptionGroup::shape, .least = 1, .most = detail::most_whole},
+    {TESSERA_OPTION(accumulation), .group = OptionGroup::shape, .least = 1, .most = most_accumulation},
+    {TESSERA_OPTION(recompute_every), .group = OptionGroup::shape, .least = 1, .most = detail::most_whole},
+    {TESSERA_OPTION(replicas), .group = OptionGroup::shape, .least = 1, .most = detail::most_whole},
+    {TESSERA_OPTION(skips_allowed), .group = OptionGroup::shape, .most = detail::most_whole},
+    {TESSERA_OPTION(memory_limit), .group = OptionGroup::shape, .rule = OptionRule::bytes,
+     .must_agree = false},
+};
+
+#undef TESSERA_OPTION
+
+/// The value of an option in options that stay as they are.
+inline OptionValue const value_of(Option const& option, TrainerOptions const& options) {
+  return option.in(const_cast<TrainerOptions&>(options));
+}
+
+}  // namespace v0
+}  // namespace tessera

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// The flags and settings of the optimizer's options alone, for option.cmake.
+#include <exception>
+#include <iostream>
+
+#include "tessera/train/check_options.hpp"
+
+#include "common/build_facts.hpp"
+#include "common/option_flags.hpp"
+
+char const* const tessera::cli::git_hash = "";  // the build makes it for programs
+
+int main(int argc, char** argv) {
+  namespace ts = tessera;
+  try {
+    ts::TrainerOptions options;
+    options.batch = options.sequence = 1;
+    ts::cli::CommandLine line("option", "Prints the settings of the optimizer.", "");
+    line.group("Optimizer");
+    ts::cli::add_option_flags(line, ts::OptionGroup::optimizer, options);
+    if (!line.parse(argc, argv)) return 0;
+    ts::detail::check_options(options, 1);
+    ts::cli::Json settings = ts::cli::Json::object();
+    ts::cli::add_option_values(settings, ts::OptionGroup::optimizer, options);
+    std::cout << settings.dump() << "\n";
+  } catch (std::exception const& error) {
+    std::cout << error.what() << "\n";
+    return 2;
+  }
+}
