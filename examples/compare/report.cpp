@@ -20,10 +20,15 @@ namespace compare {
 
 namespace {
 
+using results::Measurements;
 using results::Row;
 
-Row optional_mb(std::optional<std::int64_t> bytes) {
-  return bytes ? Row(cli::mebibytes(*bytes)) : Row(nullptr);
+std::optional<double> optional_mb(std::optional<std::int64_t> bytes) {
+  return bytes ? std::optional(cli::mebibytes(*bytes)) : std::nullopt;
+}
+/// A text, or nothing if it is empty.
+std::optional<std::string> optional_text(std::string const& text) {
+  return text.empty() ? std::nullopt : std::optional(text);
 }
 
 /// Whether two rows are comparable at all: equal in everything but sharding, offload and ranks. On more ranks
@@ -56,10 +61,10 @@ Measured const* scaling_base(Measured const& row, std::vector<Measured> const& a
 }
 
 /// Every epoch that was ended: times are medians over repeats, of which each has the same losses.
-void add_epochs(Row& row, Measured const& of) {
+void add_epochs(Measurements& row, Measured const& of) {
   std::vector<results::EpochLogRow> const& epochs = of.repeats.front().epochs;
   std::vector<double> times;
-  Row rates = Row::array(), losses = Row::array(), with_padding = Row::array();
+  std::vector<std::optional<double>> rates, losses, with_padding;
   for (std::size_t at = 0; at < epochs.size(); ++at) {
     std::vector<double> seconds;
     for (Repeat const& repeat : of.repeats)
@@ -69,20 +74,20 @@ void add_epochs(Row& row, Measured const& of) {
     losses.push_back(epochs[at].loss);
     with_padding.push_back(epochs[at].loss_with_padding);
   }
-  row["epochs"] = static_cast<std::int64_t>(epochs.size());
+  row.epochs = static_cast<std::int64_t>(epochs.size());
   if (epochs.empty()) return;
-  row["samples"] = epochs.front().samples;
-  row["avg_epoch_time_s"] = cli::mean(times);
-  row["epoch_times_s"] = times;
-  row["epoch_samples_per_sec"] = std::move(rates);
-  row["first_epoch_loss"] = losses.front();
-  row["final_epoch_loss"] = losses.back();
-  row["epoch_losses"] = std::move(losses);
-  row["epoch_losses_with_padding"] = std::move(with_padding);
+  row.samples = epochs.front().samples;
+  row.avg_epoch_time_s = cli::mean(times);
+  row.epoch_times_s.emplace(times.begin(), times.end());
+  row.epoch_samples_per_sec = std::move(rates);
+  row.first_epoch_loss = losses.front();
+  row.final_epoch_loss = losses.back();
+  row.epoch_losses = std::move(losses);
+  row.epoch_losses_with_padding = std::move(with_padding);
 }
 
 /// What GPUs did in the timed steps, where every repeat was long enough to say.
-void add_gpu_use(Row& row, std::vector<Repeat> const& repeats) {
+void add_gpu_use(Measurements& row, std::vector<Repeat> const& repeats) {
   auto const known = [](Repeat const& repeat) { return repeat.gpus.has_value(); };
   if (repeats.empty() || !std::all_of(repeats.begin(), repeats.end(), known)) return;
   auto const mean_of = [&](auto field) -> std::optional<double> {
@@ -103,16 +108,16 @@ void add_gpu_use(Row& row, std::vector<Repeat> const& repeats) {
     peak = peak && one ? std::optional(std::max(*peak, *one)) : std::nullopt;
     time += repeat.timed.total_s;
   }
-  row["avg_gpu_util_pct"] = cli::or_null(mean_of(&cli::GpuUse::util_pct));
-  row["avg_power_w"] = cli::or_null(power);
-  row["peak_power_w"] = cli::or_null(peak);
-  row["energy_j"] = power ? Row(*power * time) : Row(nullptr);
-  row["temp_start_c"] = cli::or_null(repeats.front().gpus->temp_start_c);
-  row["temp_end_c"] = cli::or_null(repeats.back().gpus->temp_end_c);
+  row.avg_gpu_util_pct = mean_of(&cli::GpuUse::util_pct);
+  row.avg_power_w = power;
+  row.peak_power_w = peak;
+  row.energy_j = power ? std::optional(*power * time) : std::nullopt;
+  row.temp_start_c = repeats.front().gpus->temp_start_c;
+  row.temp_end_c = repeats.back().gpus->temp_end_c;
 }
 
 /// The most of any repeat, where all of them know it.
-void add_device_memory(Row& row, std::vector<Repeat> const& repeats) {
+void add_device_memory(Measurements& row, std::vector<Repeat> const& repeats) {
   std::optional<std::int64_t> allocated = 0, library = 0;
   for (Repeat const& repeat : repeats) {
     auto const& use = repeat.device_memory;
@@ -120,11 +125,11 @@ void add_device_memory(Row& row, std::vector<Repeat> const& repeats) {
     library =
         use && use->library && library ? std::optional(std::max(*library, *use->library)) : std::nullopt;
   }
-  row["allocated_mb"] = optional_mb(allocated);
-  row["library_mb"] = optional_mb(library);
+  row.allocated_mb = optional_mb(allocated);
+  row.library_mb = optional_mb(library);
 }
 
-void add_measurements(Row& row, Measured const& of, Settings const& settings) {
+void add_measurements(Measurements& row, Measured const& of, Settings const& settings) {
   std::vector<double> rates, steps, means, medians;
   double train_s = 0.0, total_s = 0.0, first_s = 0.0, window = 0.0, bytes = 0.0;
   std::optional<double> comm = 0.0, exposed = 0.0, waiting = 0.0;
@@ -152,120 +157,123 @@ void add_measurements(Row& row, Measured const& of, Settings const& settings) {
   }
   if (!rates.empty()) {
     double const rate = cli::median(rates);
-    row["median_tokens_per_sec"] = rate;
-    if (rates.size() > 1) row["std_tokens_per_sec"] = cli::deviation(rates);
-    row["tokens_per_sec_per_rank"] = rate / of.point.world();
-    row["avg_step_time_s"] = cli::mean(steps);
-    row["median_step_time_s"] = cli::median(medians);
-    if (means.size() > 1) row["std_step_time_s"] = cli::deviation(means);
-    row["step_to_step_std_s"] = cli::or_null(step_deviation(of));
-    if (auto const spread = spread_of(of)) row["spread_pct"] = 100.0 * *spread;
-    row["unsteady"] = cli::or_null(is_unsteady(of));
-    row["samples_per_sec"] = rate / static_cast<double>(of.point.sequence);
-    row["train_time_s"] = train_s;
-    row["avg_cpu_util_pct"] = window > 0.0 ? Row(100.0 * own_load(of)) : Row(nullptr);
-    if (auto const others = other_load(of)) row["other_cpu_util_pct"] = 100.0 * *others;
-    row["disturbed"] = other_load(of) ? Row(is_disturbed(of)) : Row(nullptr);
-    row["comm_bytes_per_step"] = static_cast<std::int64_t>(std::llround(bytes));
-    row["comm_time_s"] = comm ? Row(*comm / count) : Row(nullptr);
-    row["comm_exposed_s"] = exposed ? Row(*exposed / count) : Row(nullptr);
-    row["comm_waiting_s"] = waiting ? Row(*waiting / count) : Row(nullptr);
+    row.median_tokens_per_sec = rate;
+    if (rates.size() > 1) row.std_tokens_per_sec = cli::deviation(rates);
+    row.tokens_per_sec_per_rank = rate / of.point.world();
+    row.avg_step_time_s = cli::mean(steps);
+    row.median_step_time_s = cli::median(medians);
+    if (means.size() > 1) row.std_step_time_s = cli::deviation(means);
+    row.step_to_step_std_s = step_deviation(of);
+    if (auto const spread = spread_of(of)) row.spread_pct = 100.0 * *spread;
+    row.unsteady = is_unsteady(of);
+    row.samples_per_sec = rate / static_cast<double>(of.point.sequence);
+    row.train_time_s = train_s;
+    row.avg_cpu_util_pct = window > 0.0 ? std::optional(100.0 * own_load(of)) : std::nullopt;
+    if (auto const others = other_load(of)) row.other_cpu_util_pct = 100.0 * *others;
+    row.disturbed = other_load(of) ? std::optional(is_disturbed(of)) : std::nullopt;
+    row.comm_bytes_per_step = static_cast<std::int64_t>(std::llround(bytes));
+    row.comm_time_s = comm ? std::optional(*comm / count) : std::nullopt;
+    row.comm_exposed_s = exposed ? std::optional(*exposed / count) : std::nullopt;
+    row.comm_waiting_s = waiting ? std::optional(*waiting / count) : std::nullopt;
     add_gpu_use(row, of.repeats);
   }
-  row["total_time_s"] = total_s;
-  row["first_step_s"] = first_s;
-  row["peak_gpu_mem_mb"] = cli::mebibytes(peak);
-  row["arena_mb"] = cli::mebibytes(arena);
-  row["host_mem_mb"] = cli::mebibytes(host);
+  row.total_time_s = total_s;
+  row.first_step_s = first_s;
+  row.peak_gpu_mem_mb = cli::mebibytes(peak);
+  row.arena_mb = cli::mebibytes(arena);
+  row.host_mem_mb = cli::mebibytes(host);
   add_device_memory(row, of.repeats);
   if (Repeat const& one = of.repeats.front(); !one.nvme_engine.empty()) {
-    row["nvme_mb"] = cli::mebibytes(one.peak_nvme);
-    row["nvme_read_mb"] = one.nvme_read / 1048576.0;
-    row["nvme_write_mb"] = one.nvme_written / 1048576.0;
-    row["nvme_engine"] = one.nvme_engine;
+    row.nvme_mb = cli::mebibytes(one.peak_nvme);
+    row.nvme_read_mb = one.nvme_read / 1048576.0;
+    row.nvme_write_mb = one.nvme_written / 1048576.0;
+    row.nvme_engine = one.nvme_engine;
   }
-  row["process_mem_mb"] = resident > 0 ? Row(cli::mebibytes(resident)) : Row(nullptr);
+  row.process_mem_mb = resident > 0 ? std::optional(cli::mebibytes(resident)) : std::nullopt;
   Repeat const& first = of.repeats.front();
-  Row losses = Row::array(), norms = Row::array();
+  std::vector<std::optional<double>> losses, norms;
   for (auto const& line : first.log) {
-    losses.push_back(line.loss ? Row(*line.loss) : Row(nullptr));
-    norms.push_back(line.grad_norm ? Row(*line.grad_norm) : Row(nullptr));
+    losses.push_back(line.loss);
+    norms.push_back(line.grad_norm);
   }
   if (!losses.empty()) {
-    row["first_loss"] = losses.front();
+    row.first_loss = losses.front();
     std::int64_t const hashed = first.hashed_after;  // none where a row ended before its hash
-    row["final_loss"] = hashed > 0 ? losses.at(static_cast<std::size_t>(hashed - 1)) : losses.back();
+    row.final_loss = hashed > 0 ? losses.at(static_cast<std::size_t>(hashed - 1)) : losses.back();
   }
-  row["padding_pct"] = first.tokens > 0 ? Row(100.0 * static_cast<double>(first.tokens - first.unmasked) /
-                                              static_cast<double>(first.tokens))
-                                        : Row(nullptr);
-  if (!losses.empty()) row["final_loss_with_padding"] = first.final_loss_with_padding;
+  row.padding_pct = first.tokens > 0
+                        ? std::optional(100.0 * static_cast<double>(first.tokens - first.unmasked) /
+                                        static_cast<double>(first.tokens))
+                        : std::nullopt;
+  if (!losses.empty()) row.final_loss_with_padding = first.final_loss_with_padding;
   if (settings.epochs > 0) add_epochs(row, of);
-  row["losses"] = std::move(losses);
-  row["grad_norms"] = std::move(norms);
-  row["steps"] = static_cast<std::int64_t>(first.log.size());
-  row["warmup"] = first.untimed;
-  row["skipped_steps"] =
+  row.losses = std::move(losses);
+  row.grad_norms = std::move(norms);
+  row.steps = static_cast<std::int64_t>(first.log.size());
+  row.warmup = first.untimed;
+  row.skipped_steps =
       std::count_if(first.log.begin(), first.log.end(), [](auto const& line) { return line.skipped; });
-  row["timed_skipped_steps"] = timed_skips(of);
+  row.timed_skipped_steps = timed_skips(of);
   if (first.weights_hash.empty()) return;
-  row["weights_hash"] = first.weights_hash;
-  row["hashed_steps"] = first.hashed_after;
+  row.weights_hash = first.weights_hash;
+  row.hashed_steps = first.hashed_after;
 }
 
 /// `base` is what its speedup is against.
 Row row_of(Measured const& of, Measured const* base, std::vector<Measured> const& all,
            Settings const& settings, DeviceFacts const& device, cli::ProductRate const& measured) {
-  Row row = results::empty_row();
   Point const& point = of.point;
-  cli::describe_point(row, point);
-  row["params"] = of.params ? Row(*of.params) : Row(nullptr);
-  if (of.trainable) row["trainable_params"] = *of.trainable;
-  row["repeats"] = static_cast<std::int64_t>(of.repeats.size());
-  row["status"] = of.status;
-  row["reason"] = of.reason.empty() ? Row(nullptr) : Row(of.reason);
-  row["planned_gpu_mem_mb"] = optional_mb(of.planned_device);
-  row["planned_host_mem_mb"] = optional_mb(of.planned_host);
-  if (of.planned_nvme > 0) row["planned_nvme_mb"] = optional_mb(of.planned_nvme);
-  row["seed"] = settings.trainer.seed;
-  row["samples_are"] = cli::name_of(settings.data.samples_are);
-  row["schedule_hash"] = of.schedule_hash.empty() ? Row(nullptr) : Row(of.schedule_hash);
+  Measurements row;
+  row.params = of.params;
+  if (of.trainable) row.trainable_params = *of.trainable;
+  row.repeats = static_cast<std::int64_t>(of.repeats.size());
+  row.status.name = of.status;
+  row.reason = optional_text(of.reason);
+  row.planned_gpu_mem_mb = optional_mb(of.planned_device);
+  row.planned_host_mem_mb = optional_mb(of.planned_host);
+  if (of.planned_nvme > 0) row.planned_nvme_mb = optional_mb(of.planned_nvme);
+  row.seed = settings.trainer.seed;
+  row.samples_are.name = cli::name_of(settings.data.samples_are);
+  row.schedule_hash = optional_text(of.schedule_hash);
   if (!of.repeats.empty()) {
     add_measurements(row, of, settings);
     AttentionKind const ran = of.repeats.front().attention;
-    if (ran != AttentionKind::automatic) row["attention"] = name_of(ran);
+    if (ran != AttentionKind::automatic) row.attention = name_of(ran);
     auto const& products = of.repeats.back().measured_products;
-    row["product_plans"] = cli::or_null(cli::product_plans_text(point.recipe.device, products.has_value()));
-    row["measured_products"] = cli::or_null(products);
+    row.product_plans = optional_text(cli::product_plans_text(point.recipe.device, products.has_value()));
+    row.measured_products = products;
   }
   if (auto const rate = of.predicted.tokens_per_second()) {
-    row["predicted_step_time_s"] = *of.predicted.step_s;
-    row["predicted_tokens_per_sec"] = *rate;
-    row["predicted_guessed_pct"] = 100.0 * of.predicted.guessed;
+    row.predicted_step_time_s = *of.predicted.step_s;
+    row.predicted_tokens_per_sec = *rate;
+    row.predicted_guessed_pct = 100.0 * of.predicted.guessed;
     if (auto const updates = rate_of_updates(of); of.ok() && updates)
-      row["prediction_error_pct"] = 100.0 * (*rate / *updates - 1.0);
+      row.prediction_error_pct = 100.0 * (*rate / *updates - 1.0);
   }
-  if (of.program && &all[*of.program] != &of) row["same_program_as"] = all[*of.program].point.experiment;
+  if (of.program && &all[*of.program] != &of) row.same_program_as = all[*of.program].point.experiment;
   if (of.ok()) {
     double const rate = of.tokens_per_second();
     auto const ceiling = of.trainable && of.trainable != of.params
                              ? std::nullopt
                              : cli::ceiling_of(point.recipe, point.world(), device, measured);
     if (ceiling) {
-      row["mfu_pct"] = 100.0 * rate / of.point.world() * point.model.built.flops_per_token(point.sequence) /
-                       ceiling->flops;
-      row["mfu_against"] = ceiling->from;
+      row.mfu_pct = 100.0 * rate / of.point.world() * point.model.built.flops_per_token(point.sequence) /
+                    ceiling->flops;
+      row.mfu_against = ceiling->from;
     }
     if (base->point.model.name == point.model.name) {
-      row["speedup"] = rate / base->tokens_per_second();
-      row["speedup_against"] = base->point.experiment;
-      row["speedup_uncertainty"] = cli::or_null(speedup_uncertainty(of, *base));
+      row.speedup = rate / base->tokens_per_second();
+      row.speedup_against = base->point.experiment;
+      row.speedup_uncertainty = speedup_uncertainty(of, *base);
     }
     if (Measured const* least = scaling_base(of, all, settings))
-      row["scaling_efficiency"] =
+      row.scaling_efficiency =
           (rate / of.point.world()) / (least->tokens_per_second() / least->point.world());
   }
-  return row;
+  Row whole = results::empty_row();
+  cli::describe_point(whole, point);
+  results::write(whole, row);
+  return whole;
 }
 
 }  // namespace

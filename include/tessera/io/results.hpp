@@ -21,128 +21,17 @@
 #include "tessera/data/file_bytes.hpp"
 #include "tessera/io/file.hpp"
 #include "tessera/io/json_lines.hpp"
+#include "tessera/io/result_columns.hpp"
 
 namespace tessera {
 inline namespace v0 {
 namespace results {
-
-/// One measured configuration: a JSON object in the order of `row_fields`, then fields of its own. An absent
-/// measurement is null, never 0.
-using Row = nlohmann::ordered_json;
 
 /// The version of the document. It rises when a field changes its name or meaning; new fields do not raise
 /// it. 2: the rates are tokens over the time of all timed steps, and `attention` is what ran; in 1 they were
 /// those of the median step, and what was asked for. 3: `std_step_time_s` is over repeats and
 /// `median_step_time_s` their median; both were over the steps of all repeats.
 inline constexpr int schema_version = 3;
-
-/// The fields that every row has, in this order. Times in seconds, `_mb` in 2^20 bytes and the largest over
-/// ranks, rates over all ranks, `_w` watts, `_j` joules, `_c` degrees Celsius.
-inline constexpr auto row_fields = std::to_array<std::string_view>({
-    "experiment",
-    "model",
-    "params",
-    "stage",  // the ZeRO stage, or the name of a sharding that is none
-    "sharding",
-    "precision",
-    "offload",
-    "recompute",
-    "reduction",
-    "capture",
-    "attention",
-    "world",
-    "batch",
-    "sequence",
-    "accumulation",
-    "global_batch",
-    "repeats",
-    "status",  // ok, oom, refused or failed
-    "reason",
-    "median_tokens_per_sec",
-    "std_tokens_per_sec",  // over repeats
-    "tokens_per_sec_per_rank",
-    "avg_step_time_s",
-    "median_step_time_s",
-    "std_step_time_s",  // over repeats
-    "samples_per_sec",
-    "total_time_s",
-    "train_time_s",
-    "first_step_s",
-    "peak_gpu_mem_mb",
-    "planned_gpu_mem_mb",
-    "arena_mb",
-    "library_mb",  // of the device, beside what Tessera allocated
-    "host_mem_mb",
-    "nvme_mb",
-    "comm_bytes_per_step",  // sent by the busiest rank
-    "comm_time_s",
-    "comm_exposed_s",
-    "avg_gpu_util_pct",
-    "avg_cpu_util_pct",
-    "peak_power_w",
-    "avg_power_w",
-    "energy_j",
-    "temp_start_c",
-    "temp_end_c",
-    "mfu_pct",
-    "speedup",
-    "scaling_efficiency",
-    "first_loss",
-    "final_loss",
-    "losses",
-    "grad_norms",
-    "weights_hash",
-    "same_program_as",  // the row whose schedule is identical
-    "seed",
-    "planned_host_mem_mb",
-    "process_mem_mb",
-    "comm_waiting_s",
-    "speedup_against",  // the experiment that `speedup` divides by
-    "steps",
-    "warmup",
-    "skipped_steps",
-    "timed_skipped_steps",  // of those that were timed, in all repeats
-    "schedule_hash",
-    "trainable_params",
-    "planned_nvme_mb",
-    "nvme_read_mb",   // of a step, by one rank
-    "nvme_write_mb",  // likewise
-    "nvme_engine",    // what reads and writes, and how
-    "samples_are",
-    "padding_pct",              // of all positions, those whose targets are masked
-    "final_loss_with_padding",  // the last step's, each masked target counted as a loss of 0
-    "epochs",                   // of a row whose length they are, as all that follows
-    "samples",                  // of an epoch
-    "avg_epoch_time_s",
-    "epoch_times_s",
-    "epoch_samples_per_sec",
-    "first_epoch_loss",
-    "final_epoch_loss",
-    "epoch_losses",
-    "epoch_losses_with_padding",
-    "step_to_step_std_s",  // within a repeat
-    "spread_pct",          // of the rate: over repeats, of one repeat from step to step
-    "unsteady",            // steps or repeats vary by more than 5%
-    "speedup_uncertainty",
-    "allocated_mb",           // of the device by arenas, when the last step had ended
-    "mfu_against",            // whose figure `mfu_pct` divides by: documented or measured
-    "product_plans",          // library or measured: how algorithms of products were chosen
-    "measured_products",      // how many took a measured plan
-    "hashed_steps",           // after which the weights had `weights_hash`
-    "predicted_step_time_s",  // from times of the machine, before the row ran
-    "predicted_tokens_per_sec",
-    "predicted_guessed_pct",  // of that time, in kinds of work that were not measured
-    "prediction_error_pct",   // the predicted rate's, of the measured one
-    "other_cpu_util_pct",     // CPU use of other programs while the row was timed
-    "disturbed",              // the CPU use was too high for the rate to be ranked
-});
-
-/// A row with every field of `row_fields` as null.
-inline Row empty_row() {
-  Row row = Row::object();
-  for (std::string_view const field : row_fields) row[std::string(field)] = nullptr;
-  return row;
-}
 
 /// What a result file holds.
 struct Document {

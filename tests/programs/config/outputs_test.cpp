@@ -2,18 +2,23 @@
 // Tests that all programs refuse outputs that would overwrite inputs, by one common list.
 #include "common/outputs.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <unistd.h>
 #include <vector>
 
 #include <doctest/doctest.h>
 
+#include "tessera/io/results.hpp"
+
 #include "common/command_line.hpp"
 
 namespace fs = std::filesystem;
 namespace cli = tessera::cli;
+namespace results = tessera::results;
 using tessera::Error;
 using tessera::ErrorKind;
 
@@ -162,4 +167,23 @@ TEST_CASE("two outputs are two files") {
   for (std::string const folder : {"--tensorboard", "--svg", "--save-adapter"})
     CHECK(said({"--log", "x", folder, "./x"}) ==
           "--log 'x' and " + folder + " './x' are the same file; give two names");
+}
+
+TEST_CASE("the schema and the page of results describe every column as the list of columns does") {
+  auto const read = [](char const* name) {
+    std::ifstream file(std::filesystem::path(TESSERA_SOURCE) / name);
+    REQUIRE(file);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  results::Row const schema = results::Row::parse(read("docs/results.schema.json")).at("$defs").at("row");
+  std::string const page = read("docs/programs.md");
+  results::Row const columns = results::column_schemas();
+  for (auto const& [name, column] : columns.items()) {
+    INFO(name);
+    CHECK(schema.at("properties").at(name) == column);
+    CHECK(std::find(schema.at("required").begin(), schema.at("required").end(), name) !=
+          schema.at("required").end());
+    CHECK(page.find("`" + name + "`") != std::string::npos);
+  }
+  CHECK(columns.size() == results::row_fields.size());
 }

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// An empty row and the schema of its columns, for column.cmake.
+#include <iostream>
+#include <span>
+
+#include "tessera/io/results.hpp"
+
+int main() {
+  namespace results = tessera::results;
+  results::Row row = results::empty_row();
+  results::Measurements measured;
+  measured.trial = 1.5;
+  results::write(row, measured);
+  std::cout << row.dump() << "\n"
+            << results::column_schemas().dump() << "\n"
+            << results::to_csv(std::span<results::Row const>(&row, 1));
+}
