@@ -136,7 +136,7 @@ nlohmann::ordered_json profile_json(std::vector<RankTimes> const& ranks);
 /// "steps 3 to 5".
 std::string steps_text(RankTimes const& times);
 /// Writes Chrome's trace events: a process a rank, a thread a lane, one for the steps and one for their
-/// phases, a slice a instance. otherData says the clock and its reading at time 0, for `read_marks`.
+/// phases, a slice an instance. otherData says the clock and its reading at time 0, for `read_marks`.
 /// Whole or not at all; throws Error(failed) with the path.
 void write_trace(std::filesystem::path const& path, std::vector<RankTimes> const& ranks);
 

@@ -42,7 +42,7 @@ static_assert(lies<ts::Cpu>(device, device, host, "cpu_optimizer"));
 static_assert(lies<ts::Nvme>(device, device, nvme, "nvme_optimizer"));
 static_assert(lies<ts::Cpu, ts::AllState>(host, host, host, "cpu_full"));
 static_assert(lies<Opt<ts::Nvme>, Par<ts::Cpu>>(host, host, nvme, "infinity"));
-// The folded gradient is on no disk.
+// The accumulated gradient is never on a disk.
 static_assert(lies<ts::Nvme, ts::AllState>(nvme, host, nvme, "nvme"));
 static_assert(lies<Opt<ts::Cpu>, Par<ts::Nvme>>(nvme, host, host, "nvme_parameters"));
 

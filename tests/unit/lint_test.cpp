@@ -163,8 +163,9 @@ TEST_CASE("a bucket is one call of the communicator") {
       CHECK(apart.calls == apart.collectives);
       CHECK(together.collectives == apart.collectives);
       CHECK(together.bytes_sent == apart.bytes_sent);
-      // The contributions of the four units go in one call. Where each rank then has the sum of a part only,
-      // and all ranks want all of it, the parts go in another. So do weights that ranks gather after updates.
+      // The micro-batch gradients of the four units go in one call. If each rank then has the sum of only a
+      // part, and all ranks need all of it, the parts go in another call. So do weights that ranks all-gather
+      // after updates.
       bool const gathered = sharding == "dp" || sharding == "zs1" || sharding == "zs2";
       bool const twice = gathered || (sharding == "zs0" && reduction == "ordered");
       CHECK(apart.calls - together.calls == (twice ? 6 : 3));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The step as data: what each sharding's list holds, and proofs over every list, also of placements that no
-// policy has: weights are read while they are acquired, what shares bytes is ordered, and what is read was
-// written as that. Each proof is shown to find planted mistakes, the second one each wait that is left out.
+// Tests the step as data, with proofs over every list, also of placements that no policy has: weights are
+// read only between gather and release, entries whose buffers share bytes are ordered, and values are read as
+// the buffer as which they were written. Each proof must find planted mistakes, and the second one every wait
+// that is left out.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -33,8 +34,8 @@ bool is_whole(Buffer const& buffer) {
          buffer.over == Sharding::replicated;
 }
 
-/// Weights are gathered at most once at a time, read only between acquire and release, and all released when
-/// a micro-batch ends. Empty: proven; else the first mistake.
+/// Weights are gathered at most once at a time, read only between gather and release, and all released when a
+/// micro-batch ends. Returns the first mistake, or an empty string.
 std::string acquisitions_are_sound(StepPlan const& plan, Program const& program) {
   std::set<int> held;  // buffers
   int micro = 0;
@@ -45,7 +46,7 @@ std::string acquisitions_are_sound(StepPlan const& plan, Program const& program)
       if (!held.empty()) return "not released before " + where;
       micro = instance.micro_batch;
     }
-    if (entry.verb == Verb::gather && is_whole(program.at(entry.at(Role::target)))) {  // the way's end
+    if (entry.verb == Verb::gather && is_whole(program.at(entry.at(Role::target)))) {  // the end of the route
       bool const goes_on = entry.at(Role::source) == entry.at(Role::target);
       if (!held.insert(entry.at(Role::target)).second && !goes_on) return "acquired twice: " + where;
       continue;
@@ -500,7 +501,7 @@ TEST_CASE("buckets change only when contributions travel") {
       for (std::int64_t const bucket : {std::int64_t{100000}, std::int64_t{1} << 40}) {
         by.bucket = bucket;
         StepPlan const late = plan_of(by);
-        // What each flat group goes through, in the order of the list; -1: what is of no flat group.
+        // The entries of each flat group, in the order of the list; -1: entries without a flat group.
         using Way = std::vector<std::tuple<Verb, Move, int, int, int>>;
         auto const kind_of = [](StepPlan const& plan, int buffer) {
           return buffer < 0 ? -1 : static_cast<int>(plan.train.at(buffer).kind);

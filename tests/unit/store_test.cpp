@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests the store without a model: weights go in by fill and come out again under every placement; gather,
-// exchange, fold, norm and update follow the table.
+// reduce, accumulate, norm, exchange and update follow the table.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -76,13 +76,13 @@ void fill(Fixture& fixture) {
   });
 }
 
-/// The contribution of micro-batch m: integers, so that every order of summation is exact.
+/// The gradient of micro-batch m: integers, so that every order of summation is exact.
 float contribution_of(int micro, int unit, std::int64_t element) {
   return static_cast<float>((micro + 1) * (unit + 2)) * static_cast<float>(element % 7 - 3);
 }
 
-/// Carries out what the schedule says after each backward, for all micro-batches, up to the norm, or other
-/// verbs.
+/// Runs the entries with these verbs for all micro-batches. At each backward_weight, writes the unit's
+/// micro-batch gradient.
 void exchange(Fixture& fixture, std::initializer_list<Verb> verbs = {Verb::reduce, Verb::accumulate}) {
   for (Instance const& instance : instances_of(fixture.plan.train.schedule)) {
     Entry const& entry = instance.entry;
@@ -99,7 +99,7 @@ void exchange(Fixture& fixture, std::initializer_list<Verb> verbs = {Verb::reduc
   }
 }
 
-/// Carries out the entries of some verbs.
+/// Runs the entries with these verbs.
 void run(Fixture& fixture, std::initializer_list<Verb> verbs) {
   for (Instance const& instance : instances_of(fixture.plan.train.schedule))
     if (std::find(verbs.begin(), verbs.end(), instance.entry.verb) != verbs.end())

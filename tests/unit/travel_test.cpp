@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How state travels between ranks, in lists: contributions together in buckets, gathers in a channel of their
-// own.
+// Tests how lists move state between ranks: micro-batch gradients in buckets, and gathers in their own
+// channel.
 #include <cstddef>
 #include <cstdint>
 #include <set>
@@ -35,7 +35,7 @@ TEST_CASE("the moves of a bucket stand side by side under one number") {
                        .prefetch = prefetch,
                        .replicas = replicas};
             INFO(std::string(sharding), " ", std::string(reduction), " prefetch ", prefetch);
-            auto const calls = [&](std::int64_t bucket) {  // moves of contributions over ranks
+            auto const calls = [&](std::int64_t bucket) {  // moves of micro-batch gradients between ranks
               by.bucket = bucket;
               StepPlan const plan = plan_of(by);
               CHECK(mistake_in(plan, plan.train) == "");
@@ -58,7 +58,7 @@ TEST_CASE("the moves of a bucket stand side by side under one number") {
 }
 
 TEST_CASE("all contributions of a bucket have room at the same time") {
-  // Four ranks' summands of each unit's shard, in the format that travels.
+  // Four ranks' summands of each unit's shard, in the format in which they are sent.
   Setting by{.sharding = "zs2", .precision = "bf16", .world = 4, .bucket = std::int64_t{1} << 40};
   StepPlan const plan = plan_of(by);
   std::int64_t staging = 0, contributions = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks talk: one abstract transport that engines hold, and the handle that users pass.
+// Provides communication between ranks: Transport, the abstract interface that engines use, and Comm, the
+// handle that users pass.
 #pragma once
 
 #include <atomic>
@@ -28,12 +29,14 @@ namespace tessera {
 inline namespace v0 {
 namespace comm {
 
-/// One rank's end of a communicator. Collectives are calls of one thread at a time, in the same order on
-/// every rank; `heartbeat`, `poison`, `word` and `where` may be called from any thread. A collective neither
-/// allocates nor returns before its buffers may be reused (device transports: before later work of the stream
-/// may reuse them). Zero sizes are legal and still meet the other ranks. Errors: Error(usage) for wrong
-/// arguments, Error(failed) on all ranks when they ask for different things, PeerLost when a rank threw, left
-/// or did not arrive; after any of them the communicator is unusable.
+/// One rank's endpoint of a communicator. One thread at a time may call collectives, and every rank must call
+/// them in the same order. Any thread may call `heartbeat`, `poison`, `word` and `where`. A collective
+/// allocates nothing. Its buffers may be reused when it returns; on device transports, later work of the
+/// stream may reuse them. A collective of 0 bytes is legal, and all ranks must still call it. Errors:
+/// - Error(usage): the arguments are wrong.
+/// - Error(failed), on all ranks: ranks request different collectives.
+/// - PeerLost: another rank threw, left or did not arrive.
+/// After any of these errors the communicator cannot be used again.
 class Transport {
  public:
   Transport(Transport const&) = delete;
@@ -45,16 +48,18 @@ class Transport {
   bool is_root() const noexcept { return rank_ == 0; }
   /// The index of this rank's device on its host.
   virtual int local_rank() const noexcept { return rank_; }
-  /// "single", "threads", ... for reports.
+  /// The name of the transport for reports: "single", "threads", ...
   virtual std::string_view name() const noexcept = 0;
 
   /// All ranks of the world as one group.
   Peers everyone() const noexcept { return {0, 1, world_}; }
 
-  /// The way of a group and a channel. Collectives over ways of different channels need not wait for each
-  /// other where the transport has channels; the others have one way for all. A new way is opened by all
-  /// ranks of the world together, in the same order, each for the group it is in, between steps: on GPUs it
-  /// meets the others and takes memory. One that is open is only looked up.
+  /// Returns `group` with the communicator of this group and channel, and opens the communicator on the first
+  /// call. If the transport has channels, collectives on different channels need not wait for each other.
+  /// Other transports use one communicator for all channels. To open a communicator, all ranks of the world
+  /// call this function together, in the same order and between steps, each with the group to which it
+  /// belongs. On GPUs, opening waits for the other ranks and takes device memory. Later calls only look the
+  /// communicator up.
   Peers over(Peers group, int channel = 0) {
     if (group.count <= 0) group = everyone();
     group.channel = channel;
@@ -67,8 +72,9 @@ class Transport {
     return opened(group);
   }
 
-  /// Runs one move between the ranks of a group, or of the world. `bytes` are one piece: per peer, per rank,
-  /// or the whole buffer. `dtype` is for sums. The functions below say how many pieces each buffer holds.
+  /// Runs one move between the ranks of a group; without `peers`, between all ranks. `bytes` is the size of
+  /// one piece: per peer, per rank, or the whole buffer. `dtype` is the format of sums. The functions below
+  /// say how many pieces each buffer holds.
   void run(Move move, std::int64_t bytes, void const* send, void* recv, CollectiveId const& id = {},
            Peers const& peers = {}, int root = -1, DType dtype = DType::f32, int pieces = 0) {
     Request request = make(move, id, bytes, root, dtype, peers);
@@ -121,7 +127,8 @@ class Transport {
   }
 
   /// recv[p] = peer p's send[own index modulo pieces], on every rank of a group, or of the world. `recv`
-  /// holds one piece for each peer. `send` holds as many, or `pieces`. They must not overlap.
+  /// holds one piece for each peer. `send` holds the same number of pieces, or `pieces`. The buffers must not
+  /// overlap.
   void all_to_all(void const* send, void* recv, std::int64_t bytes_per_peer, CollectiveId const& id = {},
                   int pieces = 0, Peers const& peers = {}) {
     run(Move::all_to_all, bytes_per_peer, send, recv, id, peers, -1, DType::f32, pieces);
@@ -132,20 +139,21 @@ class Transport {
                   Peers const& peers = {}) {
     run(Move::all_gather, bytes_per_rank, send, recv, id, peers);
   }
-  /// The same on the root alone, which is an index in the group. The `recv` of other ranks is not touched and
-  /// may be null.
+  /// The same as all_gather, but only the root receives. `root` is an index in the group. On other ranks
+  /// `recv` is not touched and may be null.
   void gather(int root, void const* send, void* recv, std::int64_t bytes_per_rank,
               CollectiveId const& id = {}, Peers const& peers = {}) {
     run(Move::gather, bytes_per_rank, send, recv, id, peers, root);
   }
-  /// Every rank's buffer becomes the root's, which is an index in the group.
+  /// Copies the root's buffer to every rank. `root` is an index in the group.
   void broadcast(int root, void* buffer, std::int64_t bytes, CollectiveId const& id = {},
                  Peers const& peers = {}) {
     run(Move::broadcast, bytes, buffer, buffer, id, peers, root);
   }
-  /// One rank sends to another, an index in the group, which receives. No other rank takes part. Either may
-  /// wait for the other. Ranks that send to each other do so in a group (`begin_group`). Values of one rank
-  /// for another arrive in order.
+  /// Sends a buffer to one rank of the group, which must call `receive`. `to` and `from` are indices in the
+  /// group. No other rank takes part. Either call may wait for the other. Ranks that send to each other must
+  /// do so between `begin_group` and `end_group`. Buffers from one rank to another arrive in the order of the
+  /// calls.
   void send(int to, void const* buffer, std::int64_t bytes, CollectiveId const& id = {},
             Peers const& peers = {}) {
     run(Move::send, bytes, buffer, nullptr, id, peers, to);
@@ -154,16 +162,16 @@ class Transport {
                Peers const& peers = {}) {
     run(Move::receive, bytes, nullptr, buffer, id, peers, from);
   }
-  /// Every rank's buffer becomes the sum of all. The order of the sum is the transport's: rank order for
-  /// threads, any order elsewhere. 16-bit formats are summed in fp32 and rounded once by threads; a library
-  /// may round every partial sum.
+  /// Replaces every rank's buffer by the sum of all ranks' buffers. Threads sum in rank order; other
+  /// transports sum in any order. Threads sum 16-bit formats in fp32 and round once; a library may round
+  /// every partial sum.
   void all_reduce(DType dtype, void* buffer, std::int64_t count, CollectiveId const& id = {},
                   Peers const& peers = {}) {
     run(Move::all_reduce, count * static_cast<std::int64_t>(size_of(dtype)), buffer, buffer, id, peers, -1,
         dtype);
   }
-  /// recv = the sum over a group, or the world, of their send[index of this rank]. `send` holds a shard for
-  /// each rank. `recv` may be this rank's slot of it.
+  /// recv = the sum of all ranks' send[index of this rank], over a group, or the world. `send` holds a shard
+  /// for each rank. `recv` may be this rank's slot of it.
   void reduce_scatter(DType dtype, void const* send, void* recv, std::int64_t count_per_rank,
                       CollectiveId const& id = {}, Peers const& peers = {}) {
     run(Move::reduce_scatter, count_per_rank * static_cast<std::int64_t>(size_of(dtype)), send, recv, id,
@@ -172,9 +180,11 @@ class Transport {
   /// Returns when every rank has called it.
   void barrier(CollectiveId const& id = {}) { run(Move::barrier, 0, nullptr, nullptr, id); }
 
-  /// Collectives of one stream and way from here to `end_group` are one call where the transport has such, as
-  /// NCCL does; others carry them out one by one. None may touch what another writes, and what they write is
-  /// there once `end_group` has returned. Without an open group that does nothing.
+  /// Starts a group of collectives, which `end_group` ends. All of them must use the same stream and
+  /// communicator, and none may touch bytes that another one writes. A transport that supports groups, such
+  /// as NCCL, runs them as one call; other transports run them one by one. Results are available when
+  /// `end_group` has returned; on device transports, to later work of the stream. `end_group` does nothing if
+  /// no group is open.
   void begin_group() noexcept { grouped_ = true; }
   void end_group() {
     if (!grouped_) return;
@@ -189,44 +199,46 @@ class Transport {
   std::int64_t bytes_sent() const noexcept { return traffic_.bytes_sent; }
   void reset_traffic() noexcept { traffic_ = {}; }
 
-  /// The native stream that later collectives are enqueued on, for device transports; the others ignore it.
+  /// Sets the native stream on which device transports enqueue later collectives. Other transports ignore it.
   void on_stream(void* stream) noexcept { stream_ = stream; }
 
-  /// Says that this rank is alive although it is far from the next collective: restarts the others' timeout.
+  /// Tells the other ranks that this rank is alive although its next collective is far away. Restarts their
+  /// timeouts.
   virtual void heartbeat() noexcept {}
-  /// Returns once `done()`, which asks a device about work enqueued before; asks every 50 us at the least.
-  /// Transports that enqueue on devices throw PeerLost when another rank keeps the work from ending.
+  /// Returns when `done()` returns true. `done` queries a device about work that was enqueued before; it is
+  /// called at least every 50 us. Transports that enqueue work on devices throw PeerLost if another rank
+  /// prevents the work from ending.
   virtual void await(std::function<bool()> const& done, char const* /*what*/) {
     while (!done()) std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
-  /// Gives the communicator up: every rank that waits in it or enters it throws PeerLost with this rank and
-  /// cause.
+  /// Makes the communicator unusable: every rank that waits in it or enters it throws PeerLost with this rank
+  /// and cause.
   virtual void poison(char const* cause) noexcept = 0;
   /// A rank's watchdog word.
   virtual std::uint64_t word(int rank) const noexcept = 0;
-  /// Where a rank is or was last seen, for people: "in collective 17, all_gather of 64 bytes (write_back
-  /// h.3)".
+  /// Returns a text about the collective in which a rank is or was last seen: "in collective 17, all_gather
+  /// of 64 bytes (write_back h.3)".
   virtual std::string where(int rank) const = 0;
 
  protected:
   using Clock = std::chrono::steady_clock;
 
-  /// `word` must outlive this object; transports whose ranks watch each other share the words.
+  /// `word` must outlive this object. Transports whose ranks watch each other share the words.
   Transport(int rank, int world, std::atomic<std::uint64_t>& word)
       : rank_(rank), world_(world), word_(&word) {}
 
-  /// Does the collective and returns the seconds spent waiting for other ranks. In-place forms pass send ==
-  /// recv.
+  /// Runs the collective. Returns the seconds spent waiting for other ranks. If the collective works in
+  /// place, send == recv.
   virtual double exchange(Request const& request, void const* send, void* recv) = 0;
 
-  /// Opens the way of a group and a channel; returns its number.
+  /// Opens the communicator of a group and a channel. Returns its number (Peers::way).
   virtual int open_way(Peers const& /*group*/) { return 0; }
 
-  /// Carries out what `exchange` has put off while a group was open.
+  /// Runs the collectives that `exchange` has deferred because a group was open.
   virtual void flush() {}
   bool grouped() const noexcept { return grouped_; }
 
-  /// Stores the watch word before a collective; device transports store it in stream order.
+  /// Stores the watchdog's word before a collective. Device transports store it in stream order.
   virtual void note(Request const& request) {
     word_->store(watch_word(request.sequence, request.move), std::memory_order_release);
   }
@@ -259,7 +271,7 @@ class Transport {
   }
 
   void perform(Request const& request, void const* send, void* recv, std::int64_t sent) {
-    if (request.sequence != sequence_) note(request);  // what two ranks do, not all ranks count
+    if (request.sequence != sequence_) note(request);  // send and receive have no number
     sequence_ = request.sequence;
     auto const start = Clock::now();
     double const waited = exchange(request, send, recv);
@@ -273,8 +285,8 @@ class Transport {
   void need_memory(Request const& request, void const* memory) const {
     if (request.bytes > 0 && !memory) refuse(request, {"a buffer is null"});
   }
-  /// Refuses buffers of so many pieces that overlap. If one is a single piece, it may be this rank's slot of
-  /// the other.
+  /// Refuses buffers with these numbers of pieces if they overlap. However, a buffer of one piece may be this
+  /// rank's slot of the other buffer.
   void need_apart(Request const& request, void const* send, int send_pieces, void const* recv,
                   int recv_pieces) const {
     need_memory(request, send);
@@ -306,7 +318,7 @@ class Transport {
   Traffic traffic_;
 };
 
-/// A world of one rank: collectives copy, or do nothing in place.
+/// The transport of a world of one rank: collectives copy, and do nothing in place.
 class Single final : public Transport {
  public:
   Single() : Transport(0, 1, own_word_) {}
@@ -329,8 +341,8 @@ class Single final : public Transport {
   std::atomic<std::uint64_t> own_word_{0};
 };
 
-/// One rank's end of nothing: collectives are reported to a recorder, by their name and the bytes of a piece,
-/// and touch no buffer.
+/// A transport without peers: reports each collective to a recorder, by its name and the bytes of one piece,
+/// and touches no buffer.
 class RecordingTransport final : public Transport {
  public:
   RecordingTransport(int rank, int world, Recorder& recorder)
@@ -351,7 +363,7 @@ class RecordingTransport final : public Transport {
   std::atomic<std::uint64_t> own_word_{0};
 };
 
-/// What a trainer takes: a value that knows its rank and hands out the transport.
+/// The communicator type that a trainer accepts: a value that knows its rank and provides a transport.
 template <class C>
 concept Communicator = std::movable<C> && requires(C const& communicator) {
   { communicator.rank() } -> std::convertible_to<int>;
@@ -360,7 +372,8 @@ concept Communicator = std::movable<C> && requires(C const& communicator) {
   { communicator.transport() } -> std::convertible_to<Transport&>;
 };
 
-/// The public handle: cheap to copy; copies share one transport. Without arguments a world of one.
+/// The public handle of a transport. It is cheap to copy, and copies share one transport. A
+/// default-constructed handle is a world of one rank.
 class Comm {
  public:
   Comm() : transport_(std::make_shared<Single>()) {}
@@ -379,10 +392,10 @@ class Comm {
 
 static_assert(Communicator<Comm>);
 
-/// Whether every rank says yes; all of them get the same answer, so a stop that ranks see at different times
-/// is one before the same step. Collective, between steps: one sum in host memory, which waits for the
-/// slowest rank. Threads exchange it without their GPUs; processes do so through them, behind the steps under
-/// way, and had better ask every few steps only.
+/// Returns whether every rank passed true. All ranks get the same result, so ranks that notice a reason to
+/// stop at different times can stop before the same step. Collective, between steps. Costs one sum in host
+/// memory, which waits for the slowest rank. Threads sum without their GPUs. Processes sum through their
+/// GPUs, after the steps that are enqueued, so they should call this only every few steps.
 inline bool unanimous(Comm const& comm, bool yes) {
   double votes = yes ? 1.0 : 0.0;
   comm.transport().all_reduce(DType::f64, &votes, 1, {"vote"});
@@ -417,8 +430,8 @@ inline void refuse_values(int own, std::vector<std::uint64_t> const& values, cha
 
 }  // namespace detail
 
-/// All ranks compare a value, such as the hash of their schedule, and throw Error(config) if it differs
-/// anywhere, naming ranks and values. One all-gather of 8 bytes; allocates, so it belongs before step 1.
+/// Compares a value, such as the hash of a schedule, over all ranks. Throws Error(config) with the ranks and
+/// their values if it differs. Costs one all-gather of 8 bytes. It allocates, so call it before step 1.
 inline void agree(Transport& transport, std::uint64_t value, char const* what) {
   std::vector<std::uint64_t> values(static_cast<std::size_t>(transport.world()));
   transport.all_gather(&value, values.data(), sizeof value, {"agree", what});

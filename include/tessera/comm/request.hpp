@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks ask a transport for, as data, and what that cost.
+// Describes a collective as data: the move, the ranks that take part, the sizes, and the traffic that it
+// counts.
 #pragma once
 
 #include <cstddef>
@@ -13,20 +14,21 @@
 
 namespace tessera {
 inline namespace v0 {
-/// How values are carried, between tiers or between ranks. A transport runs all of these but `none` and
-/// `copy`.
+/// The way in which values are carried between tiers or between ranks. A transport runs all moves but `none`
+/// and `copy`. The moves are not the verbs of a schedule: Move::gather brings the values of all ranks to one
+/// rank, and Verb::gather brings a unit's full weights to the device.
 enum class Move : std::uint8_t {
-  none,            ///< nothing is carried
-  copy,            ///< to another buffer of this rank
-  all_gather,      ///< each rank's part to all ranks
-  reduce_scatter,  ///< sums over ranks; each rank gets a part
-  all_reduce,      ///< sums over ranks; each rank gets all of them
-  all_to_all,      ///< each rank's summands of a part to the rank of that part
-  gather,          ///< each rank's values to the root
-  broadcast,       ///< the root's values to all ranks
-  send,            ///< to one rank, which posts a receive
-  receive,         ///< from one rank, which posts a send
-  barrier          ///< no values: each rank waits until all have arrived
+  none,            ///< carries nothing
+  copy,            ///< copies values to another buffer of this rank
+  all_gather,      ///< brings each rank's part to all ranks
+  reduce_scatter,  ///< sums over ranks, and gives each rank a part of the sum
+  all_reduce,      ///< sums over ranks, and gives each rank the whole sum
+  all_to_all,      ///< brings a piece of each rank to every rank
+  gather,          ///< brings each rank's values to the root
+  broadcast,       ///< brings the root's values to all ranks
+  send,            ///< sends values to one rank, which calls receive
+  receive,         ///< receives values from one rank, which calls send
+  barrier          ///< carries nothing: each rank waits until all have arrived
 };
 
 constexpr std::string_view name_of(Move move) {
@@ -38,43 +40,43 @@ constexpr std::string_view name_of(Move move) {
 
 namespace comm {
 
-/// Who asks: a schedule verb, the unit and the micro-batch, for error texts and for the check that all ranks
-/// ask for the same thing. The strings must live until the call returns; the first 31 and 63 characters
-/// count.
+/// Names the caller of a collective: a verb of the schedule, the unit and the micro-batch. Error texts
+/// contain these names, and ranks compare them to check that they run the same collective. The strings must
+/// live until the call returns. The first 31 characters of `operation` and the first 63 of `unit` count.
 struct CollectiveId {
   char const* operation = "";
   char const* unit = "";
   std::int64_t micro_batch = -1;  ///< -1: none
 };
 
-/// The ranks among which a collective moves values: `count` of them, `stride` apart from `first` on. All
-/// ranks of the world call it together, each with the group it is in. A channel is what travels apart from
-/// the others; `Transport::over` opens the way of a group and channel.
+/// The ranks that take part in a collective: `count` ranks, from `first` on, with a distance of `stride`. All
+/// ranks of the world make the call together, each with the group to which it belongs. Collectives on
+/// different channels may overlap. `Transport::over` opens the communicator of a group and channel.
 struct Peers {
   int first = 0;
   int stride = 1;
   int count = 0;
   int channel = 0;
-  int way = 0;  ///< the transport's number for it; 0: all ranks, in channel 0
+  int way = 0;  ///< the transport's number of the communicator; 0: all ranks, on channel 0
 
   TESSERA_HOST_DEVICE constexpr int rank(int index) const { return first + index * stride; }
   constexpr int index_of(int rank) const { return (rank - first) / stride; }
 };
 
-/// One collective as a transport sees it.
+/// One call of a collective, as a transport receives it.
 struct Request {
   Move move = Move::none;
   CollectiveId id{};
-  std::uint64_t sequence = 0;  ///< this rank's count of collectives, from 1
-  std::int64_t bytes = 0;      ///< one piece: per peer, per rank, or the whole buffer
-  int root = -1;               ///< gather and broadcast, and the other rank of a send: its index in the group
-  DType dtype = DType::f32;    ///< reductions
-  void* stream = nullptr;      ///< where a device transport enqueues; null for host memory
-  Peers peers{};               ///< the others of this rank's group, itself among them
-  int pieces = 0;              ///< all_to_all: how many `send` holds; rank p gets piece p modulo that
+  std::uint64_t sequence = 0;  ///< the number of this collective, from 1; send and receive have none
+  std::int64_t bytes = 0;      ///< of one piece: per peer, per rank, or the whole buffer
+  int root = -1;               ///< index in the group: of the root, or of the other rank of a send or receive
+  DType dtype = DType::f32;    ///< the number format that reductions sum
+  void* stream = nullptr;      ///< the stream on which a device transport enqueues; null for host memory
+  Peers peers{};               ///< the ranks of this rank's group, itself included
+  int pieces = 0;  ///< all_to_all: the number of pieces in `send`; rank p receives piece p modulo this
 };
 
-/// "all_gather of 4096 bytes (write_back h.3, micro-batch 0)".
+/// Describes a request in words: "all_gather of 4096 bytes (write_back h.3, micro-batch 0)".
 inline std::string describe(Request const& request) {
   using v0::detail::sentence;
   std::string text(name_of(request.move));
@@ -94,25 +96,26 @@ inline std::string describe(Request const& request) {
   return who.empty() ? text : sentence({text, " (", who, ")"});
 }
 
-/// The watchdog's word: the sequence number above, the move in the lowest byte. A rank stores
-/// it before it enters a collective, so the word names the last collective that the rank reached.
+/// The watchdog's word: the sequence number in the upper bytes, the move in the lowest byte. A rank stores it
+/// before it enters a collective, so the word names the last collective that the rank has reached.
 constexpr std::uint64_t watch_word(std::uint64_t sequence, Move move) {
   return sequence << 8 | static_cast<std::uint64_t>(move);
 }
 constexpr std::uint64_t sequence_of(std::uint64_t word) { return word >> 8; }
 constexpr Move move_of(std::uint64_t word) { return static_cast<Move>(word & 0xffu); }
 
-/// What one rank's collectives cost since the last reset. `bytes_sent` counts what this rank hands to other
-/// ranks:
+/// The cost of one rank's collectives since the last reset. `bytes_sent` counts the bytes that this rank
+/// gives to other ranks. It follows from the move, whatever algorithm the transport uses (W: number of ranks,
+/// n: bytes of the buffer):
 ///   all_to_all      (W-1) * piece         all_gather      (W-1) * shard
 ///   reduce_scatter  (W-1) * shard         gather          shard, 0 on the root
-///   broadcast       (W-1) * n on the root, 0 elsewhere
+///   broadcast       (W-1) * n on the root, 0 on other ranks
 ///   all_reduce      2 * (W-1) * ceil(count / W) elements: a reduce-scatter and an all-gather of padded
-///   slices
-///   send            n               receive, barrier  0
-/// whatever the transport really does. Those of a group are one of `calls`. `waiting` is the part of
-/// `seconds` spent until the slowest rank arrived; transports that only enqueue report the seconds of the
-/// calls.
+///                   slices
+///   send            n                     receive, barrier  0
+/// A group of collectives (Transport::begin_group) counts as one of `calls`. `waiting` is the part of
+/// `seconds` before the slowest rank arrived. For transports that only enqueue work, `seconds` is the
+/// duration of the calls.
 struct Traffic {
   std::int64_t bytes_sent = 0;
   std::int64_t collectives = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a unit sees while it runs: views of the weights it acquired, of its activations and of its gradients.
+// Defines Pass: the views through which a unit's code uses its gathered weights, its activations and its
+// gradients.
 #pragma once
 
 #include <cstddef>
@@ -60,9 +61,10 @@ namespace detail {
 
 }  // namespace detail
 
-/// Handed to a unit's functions by the executor. Activations have logical shapes, parameters those in
-/// memory (ParameterSpec::in_memory); a view that the running verb may not touch is empty (weights outside an
-/// acquired region, gradients outside backward). It cannot be copied, which would allocate in every step.
+/// The executor passes this to a unit's functions. Activations have logical shapes, parameters have the
+/// shapes of memory (ParameterSpec::in_memory). A view that the running verb may not use is empty: weights
+/// that are not gathered, gradients outside backward. It cannot be copied, since a copy would allocate in
+/// every step.
 template <class Place, class T>
 struct Pass {
   using Stat = compute_t<T>;

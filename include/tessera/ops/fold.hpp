@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adding contributions to an accumulator, in order.
+// Adds micro-batch gradients to an accumulator, in order.
 #pragma once
 
 #include <cstdint>

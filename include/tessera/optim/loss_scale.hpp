@@ -61,11 +61,12 @@ TESSERA_HOST_DEVICE inline void begin_step(StepState& state, StepRule const& rul
   state.backward_scale = static_cast<float>(state.backward_scale_double);
 }
 
-/// After the last fold. `square_sum` is that of the gradient as it was folded (scaled, over G T tokens), in
-/// double; `loss_sum` and `unmasked` are over the global batch. Decides skip or apply, and forms the factor
-/// that the update multiplies gradients with: exact token count, loss scale and clip coefficient min(1, clip
-/// / (norm + 1e-6)) in one. A step without a single unmasked token has nothing to learn from: it is skipped,
-/// and weights, moments and loss scale stay as they are. After `stopped_at` every step is skipped.
+/// Runs after the last accumulate. `square_sum` is the sum of squares of the accumulated gradient (scaled,
+/// over G T tokens), in double; `loss_sum` and `unmasked` are over the global batch. Decides skip or apply,
+/// and forms the factor that the update multiplies gradients with: exact token count, loss scale and clip
+/// coefficient min(1, clip / (norm + 1e-6)) in one. A step without a single unmasked token has nothing to
+/// learn from: it is skipped, and weights, moments and loss scale stay as they are. After `stopped_at` every
+/// step is skipped.
 TESSERA_HOST_DEVICE inline void finish_step(StepState& state, StepRule const& rule, double square_sum,
                                             double loss_sum, std::int64_t unmasked) {
   ++state.attempted;

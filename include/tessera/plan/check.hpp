@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Proves that a finished program gives the same result however its lanes run. The proof shares no code with
-// the planner: it takes the order of entries from the waits in the list, and uses no lifetimes.
+// Proves that a finished program gives the same result in whatever order its lanes run. The proof shares no
+// code with the planner: it derives the order of entries from their waits, and uses no lifetimes.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +20,8 @@ inline namespace v0 {
 
 namespace detail {
 
-/// Walks a list once, with its body as often as it runs. Keeps a clock for each lane, and for each byte its
-/// last writer and the readers since then. Numbers entries by their instances.
+/// Walks a list once, and its body as often as a step repeats it. Keeps a clock for each lane, and the last
+/// writer and the later readers of each byte. Refers to instances by their number (Schedule::instance).
 class ProgramCheck {
  public:
   ProgramCheck(StepPlan const& plan, Program const& program) : plan_(plan), program_(program) {}
@@ -43,21 +43,21 @@ class ProgramCheck {
   }
 
  private:
-  /// For each lane, the last instance that has ended; -1: none.
+  /// By lane: the last instance that has ended; -1: none.
   using Clock = std::array<std::int64_t, lane_count>;
-  /// The last instance of an entry, and the instances that have ended when it ends.
+  /// The last instance of an entry, and the clock at its end.
   struct End {
     std::int64_t instance = -1;
     Clock clock{};
   };
 
-  /// A range of bytes that belongs to the same buffers throughout.
+  /// A range of bytes in which no buffer begins or ends.
   struct Piece {
     int buffer = -1;  ///< the buffer whose values it holds
     std::int64_t writer = -1;
-    Clock readers{};            ///< by lane: the last reader since the write
+    Clock readers{};            ///< by lane: the last reader since the last write
     std::int64_t touched = -1;  ///< the last instance that touched it
-    int item = -1;              ///< the item of that instance; -1: the entry as a whole, or several items
+    int item = -1;              ///< the item that touched it; -1: the entry as a whole, or several items
   };
 
   Instance instance(std::int64_t index) const { return program_.schedule.instance(index); }
@@ -108,8 +108,7 @@ class ProgramCheck {
     for (Clock& clock : now_) clock.fill(-1);
   }
 
-  /// Checks the form and the waits of an entry. Sets `started_` to the instances that have ended when it
-  /// starts.
+  /// Checks the form and the waits of an entry. Sets `started_` to the clock at which it starts.
   std::string begin(Instance const& instance) {
     std::size_t const own = lane_of(index_);
     auto const& entries = program_.schedule.entries;
@@ -132,16 +131,16 @@ class ProgramCheck {
       for (std::size_t lane = 0; lane < lane_count; ++lane)
         started_[lane] = std::max(started_[lane], ended_[place].clock[lane]);
     }
-    started_[own] = index_;  // later entries of the lane come after this one
+    started_[own] = index_;  // later entries of the lane start after this one
     return {};
   }
-  /// Whether a instance has ended before the current one starts.
+  /// Whether an instance has ended before the current one starts.
   bool before(std::int64_t other) const {
     std::size_t const lane = lane_of(other);
     return other < 0 || lane == lane_of(index_) || started_[lane] >= other;
   }
 
-  /// Whether an entry may read values that a buffer holds from before the step.
+  /// Whether an entry may read values that a buffer has held since before the step.
   static bool lasts(Entry const& entry, Buffer const& about) {
     BufferKind const kind = about.kind;
     if (entry.verb == Verb::write_back || !about.copy.rests()) return false;
@@ -149,8 +148,8 @@ class ProgramCheck {
     return kind == BufferKind::weights || kind == BufferKind::master || kind == BufferKind::moment ||
            kind == BufferKind::batch || kind == BufferKind::norm_ranges || kind == BufferKind::rows;
   }
-  /// Whether the last writer of an operand may produce the values that the entry reads: it must belong to the
-  /// same unit and have a verb that makes such values.
+  /// Whether the last writer of an operand can have produced the values that the entry reads. The writer must
+  /// belong to the same unit, and its verb must produce such values.
   bool made_by(Entry const& writer, Entry const& entry, Operand const& operand) const {
     using Kind = BufferKind;
     Buffer const& read = program_.at(operand.buffer);
@@ -187,7 +186,8 @@ class ProgramCheck {
         return true;
     }
   }
-  /// Checks that only copies in the disk lane touch files, from and to host memory, in whole blocks.
+  /// Checks that only copies of the disk lane touch files. Such a copy reads from or writes to host memory,
+  /// in whole blocks.
   std::string tiers(Entry const& entry) {
     bool on_disk = false;
     entry.visit_operands(
@@ -212,7 +212,8 @@ class ProgramCheck {
     }
     return {};
   }
-  /// At the end of a step: names trained state that the step should have updated and did not write.
+  /// Names trained state that an optimizer step has not written. Returns an empty string if there is none, or
+  /// if the program has no update.
   std::string left_as_it_was() const {
     auto const& entries = program_.schedule.entries;
     if (std::none_of(entries.begin(), entries.end(),
@@ -229,8 +230,8 @@ class ProgramCheck {
     }
     return {};
   }
-  /// Checks that micro-batches are accumulated in order, and that a sum is complete before it is
-  /// used.
+  /// Checks that micro-batches are accumulated in order, and that a sum is complete before another entry
+  /// reads it.
   std::string sum(Entry const& entry) {
     std::string mistake;
     entry.visit_operands([&](Operand const& operand, int) {
@@ -318,8 +319,8 @@ class ProgramCheck {
   StepPlan const& plan_;
   Program const& program_;
   std::vector<Piece> pieces_;
-  std::vector<std::pair<int, int>> of_buffer_;  // the pieces of each buffer
-  std::array<Clock, lane_count> now_{};         // by lane: its clock so far
+  std::vector<std::pair<int, int>> of_buffer_;  // by buffer: its pieces [first, second)
+  std::array<Clock, lane_count> now_{};         // by lane: its clock
   std::vector<End> ended_;                      // by entry: its last instance so far
   std::vector<int> accumulated_;                // by buffer: the micro-batches in its sum
   Clock started_{};
@@ -328,17 +329,17 @@ class ProgramCheck {
 
 }  // namespace detail
 
-/// Proves that a program gives the same result however its lanes run. Returns an empty string, or the first
-/// mistake in words. The proof checks that:
-/// - two entries that touch a common byte, of which at least one writes, are ordered by lanes and waits;
-/// - an entry reads bytes that were last written as the same buffer, by an entry of that unit whose verb
-///   makes such values, and in the same micro-batch unless the buffer persists;
-/// - only state that lasts over steps is read without a write in this step;
-/// - sums take every micro-batch once, in order, before they are used;
+/// Proves that a program gives the same result in whatever order its lanes run. Returns an empty string, or a
+/// sentence about the first mistake. The proof checks that:
+/// - two entries that touch the same byte, of which at least one writes it, are ordered by lanes and waits;
+/// - an entry reads only bytes that were last written as part of the same buffer, by an entry of the right
+///   unit whose verb produces such values, and in the same micro-batch unless the buffer is persistent;
+/// - only state that lasts from step to step is read before this step writes it;
+/// - a sum takes every micro-batch once, in order, before another entry reads it;
 /// - moves that work in place (all_reduce, broadcast) have the same source and target;
 /// - files are read and written in whole blocks, to and from host memory;
-/// - a step updates all trained weights and moments.
-/// Takes time in proportion to the instances of the list. Meant for tests and for authors of schedules.
+/// - a step updates all trained weights and their optimizer state.
+/// The time is proportional to the number of instances. Meant for tests and for authors of schedules.
 inline std::string mistake_in(StepPlan const& plan, Program const& program) {
   return detail::ProgramCheck(plan, program).run();
 }

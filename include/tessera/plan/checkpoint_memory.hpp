@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Describes the host memory that a plan reserves for checkpoints.
+// Defines the sizes of the host memory that a plan reserves for checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -9,18 +9,18 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The checkpoint memory of a plan.
+/// The host memory that a plan reserves for checkpoints.
 enum class CheckpointMemory : std::uint8_t {
   none,     ///< a save allocates its staging buffer outside the plan
   staging,  ///< the plan has the staging buffer; saves allocate nothing
-  snapshot  ///< also a copy of all that the rank writes, so that a save can go on while steps run
+  snapshot  ///< also a copy of all state that the rank writes, so that steps can run during a save
 };
 
-/// The elements of a flat group that move between a rank and a file at one time.
+/// Saves and loads process a flat group in chunks of this many elements.
 inline constexpr std::int64_t checkpoint_chunk = 16 * shard_alignment;
 
-/// Byte offsets in the staging buffer of a save: `elements` holds a chunk as the host reads it, `values`
-/// holds the same chunk in fp32, and `summed` holds bytes of a file for its checksum.
+/// Byte offsets in the staging buffer of a save: `elements` holds a chunk as it is stored in memory, `values`
+/// holds the same chunk in fp32, and `summed` holds the part of a file whose checksum is computed.
 struct SaveStaging {
   static constexpr std::int64_t elements = 0;
   static constexpr std::int64_t values = elements + 8 * checkpoint_chunk;

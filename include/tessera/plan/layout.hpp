@@ -26,16 +26,16 @@ inline constexpr std::int64_t shard_alignment = 4096;
 /// Every parameter starts at a multiple of this many elements of its flat group.
 inline constexpr std::int64_t parameter_alignment = 64;
 
-/// A flat group: parameters in one contiguous buffer, which is sharded as a whole. Decayed parameters come
-/// first, then undecayed ones. Each parameter is aligned and followed by its padding rows. The tail is padded
-/// to whole shards, and only the tail depends on the number of shards.
+/// The layout of a flat group: parameters in one contiguous buffer, which is sharded as a whole. Parameters
+/// with weight decay come first, then the others. Each parameter is aligned and followed by its padding rows.
+/// The tail is padded to whole shards. Only the tail depends on the number of shards.
 struct FlatLayout {
-  bool trainable = true;    ///< false: frozen; it has only weights
-  int number = 0;           ///< index among the flat groups of the model, unit by unit
-  int normed = -1;          ///< index among the trainable flat groups of the model; frozen: -1
-  std::vector<Range> gaps;  ///< elements that belong to no parameter; they stay zero
-  Range decayed, undecayed;
-  std::int64_t elements = 0;  ///< without the tail padding
+  bool trainable = true;      ///< false: frozen; it has only weights
+  int number = 0;             ///< index among the flat groups of the model, unit by unit
+  int normed = -1;            ///< index among the trainable flat groups of the model; frozen: -1
+  std::vector<Range> gaps;    ///< elements that belong to no parameter; they stay zero
+  Range decayed, undecayed;   ///< the parameters with weight decay, and the others
+  std::int64_t elements = 0;  ///< without the padding of the tail
   std::int64_t shard = 0;     ///< elements of one shard, a multiple of shard_alignment
   std::int64_t padded = 0;    ///< elements of all shards
 
@@ -51,6 +51,7 @@ struct UnitLayout {
   std::vector<int> flat_of;       ///< the group of each parameter
 };
 
+/// Lays out the flat groups of a unit, each for this number of shards.
 inline UnitLayout layout_of(UnitSpec const& unit, int shards) {
   UnitLayout all{{}, std::vector<Range>(unit.parameters.size()), std::vector<int>(unit.parameters.size())};
   for (bool const trainable : {true, false}) {
@@ -83,8 +84,8 @@ inline UnitLayout layout_of(UnitSpec const& unit, int shards) {
   return all;
 }
 
-/// A run of elements of one parameter that is contiguous in its logical, row-major tensor and in its flat
-/// group.
+/// A sequence of elements of one parameter that is contiguous in its logical, row-major tensor and in its
+/// flat group.
 struct Piece {
   int parameter = 0;
   Range logical;
@@ -92,7 +93,7 @@ struct Piece {
 };
 
 /// Lists the pieces in a range of a unit's flat group, in the order of its parameters. Padding belongs to no
-/// piece. All code that fills, collects or names values goes through pieces.
+/// piece. All code that sets, collects or names parameter values goes through pieces.
 inline std::vector<Piece> pieces(UnitLayout const& unit, int group, Range range) {
   std::vector<Piece> list;
   for (std::size_t index = 0; index < unit.parameters.size(); ++index) {
@@ -106,7 +107,8 @@ inline std::vector<Piece> pieces(UnitLayout const& unit, int group, Range range)
 
 namespace detail {
 
-/// Returns a contradiction in a unit's boundaries and activations, or an empty string.
+/// Returns a sentence about the first contradiction in a unit's boundaries and activations, or an empty
+/// string.
 inline std::string mistake_in_boundaries(UnitSpec const& unit) {
   for (int segment = 0; segment + 1 < unit.segments(); ++segment) {
     Boundary const& at = unit.boundary(segment);
@@ -136,8 +138,8 @@ inline std::string mistake_in_boundaries(UnitSpec const& unit) {
                         "; a partial value has a replicated gradient, a replicated one either, and there "
                         "are no others"});
     }
-    // A boundary can only sum: partial values become replicated, never the reverse. Gradients go from `after`
-    // to `before`.
+    // A boundary can only sum: it turns partial values into replicated ones, never the reverse. Gradients
+    // cross it from `after` to `before`.
     if (at.after.value == Sharding::partial && at.before.value != Sharding::partial)
       return mistake(
           {" over which '", value->name, "' turns from replicated to partial; only sums are moved"});
@@ -181,9 +183,9 @@ inline Shape local_shape(ActivationSpec const& spec, int ranks) {
   return local_shape(spec.name, spec.shape, spec.split, ranks);
 }
 
-/// Checks a unit list: names are unique, borrows refer to earlier units that exist, extents are positive, no
-/// tensor has more than 2^44 elements, splits divide their dims, and boundaries name matching tensors. Throws
-/// Error(config) with the name of the unit or parameter.
+/// Checks a unit list: parameter names are unique, borrows refer to earlier units that exist, extents are
+/// positive, no tensor has more than 2^44 elements, splits divide their dims, and boundaries name matching
+/// tensors. Throws Error(config) with the name of the unit or parameter.
 inline void check_units(std::vector<UnitSpec> const& units) {
   using detail::sentence;
   auto const fail = [](UnitSpec const& unit, std::initializer_list<detail::Word> what) {
@@ -247,8 +249,8 @@ inline void check_units(std::vector<UnitSpec> const& units) {
                                               "' is declared twice; names must be unique"});
 }
 
-/// Checks the optimizer's states: blocks divide a shard, and a shard takes a multiple of 4 bytes, because
-/// state is copied 4 bytes at a time. Throws Error(config) with the state's name.
+/// Checks the optimizer's states: the block of a state divides a shard, and a shard takes a multiple of 4
+/// bytes, because state is copied 4 bytes at a time. Throws Error(config) with the state's name.
 inline void check_states(std::vector<OptimizerState> const& states) {
   for (OptimizerState const& state : states)
     if (state.block < 1 || shard_alignment % state.block != 0 ||

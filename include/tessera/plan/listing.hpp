@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes a schedule as text: the step of a recipe, line by line.
+// Formats a plan's schedule and its step table as text.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@ inline namespace v0 {
 
 namespace detail {
 
-/// Describes a buffer: "gathered weights of h.3 (host)", "saved residual". Omits its unit if that is `unit`,
-/// and its tier if that is the device.
+/// Describes a buffer: "gathered weights of h.3 (host)", "saved residual". Omits the name of its unit if the
+/// unit is `unit`, and its tier if the tier is the device.
 inline std::string words(StepPlan const& plan, Buffer const& buffer, int unit) {
   bool const frozen =
       buffer.range.size() > 0 && buffer.unit >= 0 && !plan.flat({buffer.unit, buffer.flat}).trainable;
@@ -32,6 +32,7 @@ inline std::string words(StepPlan const& plan, Buffer const& buffer, int unit) {
   return text;
 }
 
+/// Appends text, and spaces up to this width. Appends at least one space.
 inline void append_padded(std::string& line, std::string const& text, std::size_t width) {
   line += text;
   line.append(text.size() < width ? width - text.size() : 1, ' ');
@@ -51,7 +52,8 @@ inline std::string unit_text(StepPlan const& plan, Entry const& entry) {
 }
 
 /// Returns a line for each kind of state: its tier during the step, its distribution over the ranks, its
-/// format, and the kind of its buffers. The format of moments is that of the optimizer's first state.
+/// number format, and the kind of its buffers. The format of moments is the format of the optimizer's first
+/// state.
 inline std::string table_text(StepPlan const& plan) {
   std::string text;
   auto const line = [&](std::string_view state, std::string_view memory, std::string_view ranks,
@@ -73,10 +75,10 @@ inline std::string table_text(StepPlan const& plan) {
 }
 
 /// Returns a line for each entry of one rank's program: its number, lane, micro-batch, unit, verb, this
-/// rank's bytes, source and target, and the entries of other lanes that it waits for. A move among some of
-/// the ranks names the group. An entry over several flat groups names the first one and the number of the
-/// others: "h.3+2". The second segment of a unit is "h.3:1". A repeated entry has one line, with its first
-/// micro-batch.
+/// rank's bytes, source and target, and the entries of other lanes that it waits for. A move among only some
+/// of the ranks names their group. An entry over several flat groups names the first one and the number of
+/// the others: "h.3+2". The second segment of a unit is "h.3:1". A repeated entry has one line, with its
+/// first micro-batch.
 inline std::string listing(StepPlan const& plan, Program const& program) {
   std::size_t unit_width = 6;
   for (UnitSpec const& unit : plan.units) unit_width = std::max(unit_width, unit.name.size() + 5);

@@ -15,7 +15,7 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The bytes and the lifetimes of a buffer. A lifetime goes from the first to the last use, both included. A
+/// The size and the lifetimes of a buffer. A lifetime goes from the first to the last use, both included. A
 /// buffer may have several.
 struct Interval {
   std::int64_t bytes = 0;
@@ -24,7 +24,7 @@ struct Interval {
   std::vector<int> again{};  ///< first and last use of each further lifetime
 
   bool used() const { return last >= first; }
-  /// Whether a lifetime of one overlaps a lifetime of the other.
+  /// Whether a lifetime of this buffer overlaps a lifetime of the other, or the uses from `begin` to `end`.
   bool meets(Interval const& other) const {
     if (other.meets(first, last)) return true;
     for (std::size_t life = 0; life < again.size(); life += 2)
@@ -39,13 +39,14 @@ struct Interval {
   }
 };
 
+/// The result of plan_intervals.
 struct IntervalPlan {
   std::vector<std::int64_t> offsets;  ///< one per interval; -1: the interval is never used
-  std::int64_t bytes = 0;             ///< the end of the highest buffer
+  std::int64_t bytes = 0;             ///< the end of the buffer that ends last in memory
 };
 
-/// Places every interval so that intervals that overlap in time do not overlap in memory. Takes the largest
-/// first, and puts each in the smallest gap that holds it, at the lowest multiple of `alignment`.
+/// Gives every interval an offset, so that intervals that overlap in time do not overlap in memory. Takes the
+/// largest interval first, and puts each in the smallest gap that holds it, at a multiple of `alignment`.
 /// Deterministic; O(n^2) in the number of intervals.
 inline IntervalPlan plan_intervals(std::vector<Interval> const& intervals,
                                    std::int64_t alignment = arena_alignment) {
@@ -91,7 +92,7 @@ inline IntervalPlan plan_intervals(std::vector<Interval> const& intervals,
   return plan;
 }
 
-/// The most bytes in use at one time. No plan can be smaller.
+/// Returns the largest number of bytes in use at one time. No plan can be smaller.
 inline std::int64_t lower_bound_of(std::vector<Interval> const& intervals) {
   std::int64_t most = 0;
   auto const live_at = [&](int time) {

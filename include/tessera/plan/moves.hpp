@@ -12,7 +12,7 @@
 namespace tessera {
 inline namespace v0 {
 
-/// One move of a route, and the placement of the values after it.
+/// One move of a route, the placement of the values after it, and the ranks that take part.
 struct Hop {
   Move move = Move::none;
   Placement after{};
@@ -21,9 +21,9 @@ struct Hop {
   friend constexpr bool operator==(Hop const&, Hop const&) = default;
 };
 
-/// The options of a route besides its ends. If `ordered`, an all_to_all or a gather brings the summands
-/// together, and they are accumulated in rank order. `replicas` is the number of rows of ranks; each row has
-/// a copy of all shards.
+/// The options of a route. If `ordered`, an all_to_all or a gather brings the summands together, and an
+/// accumulate then adds them in rank order. `replicas` is the number of rows of ranks; each row has a copy of
+/// all shards.
 struct Roads {
   bool ordered = false;
   int replicas = 1;
@@ -36,8 +36,8 @@ constexpr bool holds(Sharding from, Sharding to) {
 
 namespace detail {
 
-/// Adds the moves between ranks that bring values from `from` towards `to`, on the device. Ordered sums
-/// ignore the mesh: each rank that has a part receives the summands of all ranks, in rank order.
+/// Adds the next moves between ranks on a route from `from` to `to`, on the device. Ordered sums ignore the
+/// mesh: each rank that has a part receives the summands of all ranks, in rank order.
 inline void go_over_ranks(std::vector<Hop>& hops, Sharding from, Sharding to, Roads const& roads) {
   auto const go = [&](Move move, Sharding after, Group group) {
     hops.push_back({move, {after, Tier::device}, group});
@@ -65,15 +65,16 @@ inline void go_over_ranks(std::vector<Hop>& hops, Sharding from, Sharding to, Ro
 /// Returns the moves that bring values from one placement to another, in order; none if they are already
 /// there. A copy goes to the next tier: from disk to host, and from host to device. Moves between ranks are
 /// on the device, so values of other tiers are copied to the device first and back last. After an all_to_all
-/// or a gather of summands, the receiver has one piece from each rank, and must accumulate them.
+/// or a gather of summands, the receiver has one piece from each rank and must accumulate the pieces. In this
+/// file `gather` is Move::gather, which brings values to one rank, and not Verb::gather.
 ///   partial    to replicated  all_reduce        (ordered: all_to_all, all_gather)
 ///   partial    to sharded     reduce_scatter    (ordered: all_to_all)
 ///   partial    to owned       gather
 ///   sharded    to replicated  all_gather        to owned  gather
 ///   owned      to others      broadcast
 ///   replicated to others      nothing: every rank has its part
-/// With several replicas, sums into shards are a reduce_scatter in the row and an all_reduce in the column.
-/// Shards are gathered in the row.
+/// With several replicas, a sum into shards is a reduce_scatter in the row, then an all_reduce in the column.
+/// Shards are all-gathered in the row.
 inline std::vector<Hop> moves_between(Placement from, Placement to, Roads const& roads) {
   std::vector<Hop> hops;
   auto const copy = [&](Sharding over, Tier tier) {

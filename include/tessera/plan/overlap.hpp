@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Overlaps communication with computation: it reorders the entries of a list before their buffers are placed.
+// Overlaps transfers of state with computation: reorders the entries of a list before its buffers get
+// offsets.
 #pragma once
 
 #include <algorithm>
@@ -16,16 +17,16 @@ inline namespace v0 {
 
 namespace detail {
 
-/// The role of an entry relative to works. A work is the computation of a segment or of an update.
+/// Classifies an entry by the works around it. A work is one computation of a segment, or one update.
 /// - `begins` is the first entry of a work, and `follows` a later one;
 /// - `prefetches` brings values for the next work, and `feeds_prefetch` brings the source of such a prefetch;
-/// - `deferred` can run later, and `continues` works on results of the previous work.
+/// - `deferred` can run later, and `continues` uses results of an earlier work.
 enum class Part { feeds_prefetch, prefetches, begins, follows, deferred, continues };
 
 /// Reorders the entries [begin, end). An entry that `prefetches` for work j moves before work j - k. An entry
 /// that `feeds_prefetch` for work j moves before work j - 2k and the prefetches in front of it. A `deferred`
-/// entry of work j moves behind work j + lag, and one that `continues` behind work j + lag + k. The sort is
-/// stable: works keep their order, and so do the entries of one role between two works.
+/// entry of work j moves behind work j + lag, and an entry that `continues` moves behind work j + lag + k.
+/// The sort is stable: works keep their order, and so do entries that move to the same position.
 inline void skew(std::vector<Entry>& entries, std::size_t begin, std::size_t end, int k, int lag,
                  Part (*part_of)(Entry const&)) {
   int works = 0;
@@ -48,9 +49,10 @@ inline void skew(std::vector<Entry>& entries, std::size_t begin, std::size_t end
   for (std::size_t at = begin; at < end; ++at) entries[at] = std::move(sorted[at - begin]);
 }
 
+/// The part of an entry of a micro-batch, by its verb.
 inline Part part_in_micro_batch(Entry const& entry) {
   switch (entry.verb) {
-    case Verb::gather:  // a disk read takes as long as whole units, and the copy to the device waits for it
+    case Verb::gather:  // disk reads take as long as whole units, and copies to the device wait for them
       return entry.lane == Lane::disk ? Part::feeds_prefetch : Part::prefetches;
     case Verb::forward:
     case Verb::recompute:
@@ -79,6 +81,7 @@ inline Part part_in_micro_batch(Entry const& entry) {
   }
   return Part::continues;
 }
+/// The part of an entry of the updates, by its verb.
 inline Part part_in_update(Entry const& entry) {
   return entry.verb == Verb::fetch    ? Part::prefetches
          : entry.verb == Verb::update ? Part::begins
@@ -87,25 +90,25 @@ inline Part part_in_update(Entry const& entry) {
 
 }  // namespace detail
 
-/// Lets state travel while units compute.
+/// Overlaps transfers of state with computation.
 ///
 /// `prefetch` is a number of units.
-/// - Weights are gathered that many units ahead of use. If they are on a disk, they are read as many units
-///   earlier still.
+/// - Weights are gathered that many units before their use. Weights on a disk are read as many units earlier
+///   still.
 /// - Micro-batch gradients are reduced and accumulated up to that many units later, in the lane of
 ///   communication.
-/// - Updates run while the gradients of the next units arrive and the weights of previous units leave.
+/// - Updates run while the state of later units is fetched and the state of earlier units is written back.
 ///
 /// `weight_lag` is a number of units, too. Gradients of weights run that many units behind gradients of
-/// inputs, in the lane of gradients, where they use idle parts of the device. Nothing but their sums waits
-/// for them.
+/// inputs, in the lane of gradients, where they use idle parts of the device. Only the reduction and
+/// accumulation of these gradients wait for them.
 ///
-/// The position of an entry decides the lifetimes of its buffers, so entries that run together get their own
-/// bytes. `prefetch` costs about that many more units of weights, micro-batch gradients and optimizer
-/// scratch. `weight_lag` costs about that many more units of the tensors that backward keeps.
+/// The position of an entry decides the lifetimes of its buffers, so entries that run at the same time get
+/// different bytes. `prefetch` costs about that many more units of weights, micro-batch gradients and
+/// optimizer scratch. `weight_lag` costs about that many more units of the tensors that backward keeps.
 ///
-/// Entries stay in their micro-batch, and values do not change. If both numbers are 0, the list stays as it
-/// is. `prefetch` has no effect on a list that moves no state.
+/// Entries stay in their micro-batch, and values do not change. If both numbers are 0, the list does not
+/// change. `prefetch` has no effect on a list that moves no state.
 inline void overlap(Schedule& schedule, int prefetch, int weight_lag) {
   auto& entries = schedule.entries;
   bool moves = false;

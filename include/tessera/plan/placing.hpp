@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Places the buffers of a program in their arenas: persistent buffers one after another, other buffers by
-// their lifetimes. It also lists the buffers that share bytes, since waits depend on them.
+// Gives the buffers of a program their offsets: persistent buffers one after another, other buffers by their
+// lifetimes. Lists the buffers that share bytes, since waits depend on them.
 #pragma once
 
 #include <algorithm>
@@ -21,13 +21,13 @@ inline namespace v0 {
 namespace detail {
 
 /// The lifetimes of the buffers that are not persistent, as positions in the list. In each micro-batch a
-/// buffer lives from the first to the last entry that touches it. Entries after the micro-batches belong
-/// to the last one. A lifetime that crosses into the next repetition of the body is split in two: up to the
-/// end of the body, and from its beginning.
+/// buffer lives from the first to the last entry that touches it. Entries after the micro-batches count as
+/// part of the last one. A lifetime that reaches into the next repetition of the body is split in two: one up
+/// to the end of the body, and one from its beginning.
 inline std::vector<Interval> lives_of(Program const& program) {
   Schedule const& schedule = program.schedule;
   struct Life {
-    std::int64_t first = -1, last = -1;  // numbers of runs (Schedule::instance)
+    std::int64_t first = -1, last = -1;  // numbers of instances (Schedule::instance)
     int micro_batch = -1;
   };
   std::size_t const count = program.buffers.size();
@@ -75,14 +75,15 @@ inline std::vector<Interval> lives_of(Program const& program) {
   return lives;
 }
 
-/// The alignment of offsets in a tier. A disk transfers whole blocks, so it aligns offsets on both sides.
+/// The alignment of offsets in a tier. A disk transfers whole blocks, so buffers in host memory are aligned
+/// to blocks too if the program has files.
 inline std::int64_t alignment_of(Program const& program, Tier tier) {
   bool with_files = false;
   for (Buffer const& buffer : program.buffers) with_files = with_files || !has_addresses(buffer.tier);
   return with_files && tier != Tier::device ? disk_block : arena_alignment;
 }
 
-/// Sets the offset of each buffer, and the bytes of each tier's arena.
+/// Sets the offset of each buffer and the size of each tier's arena.
 inline void place_buffers(Program& program) {
   auto& buffers = program.buffers;
   std::array<std::int64_t, tier_count> alignment{};
@@ -109,12 +110,12 @@ inline void place_buffers(Program& program) {
     for (std::size_t index = 0; index < buffers.size(); ++index) {
       if (placed.offsets[index] < 0) continue;
       buffers[index].offset = begin + placed.offsets[index];
-      program.arena_bytes[at] = begin + placed.bytes;  // also if all of them are empty
+      program.arena_bytes[at] = begin + placed.bytes;  // also if all of these buffers are empty
     }
   }
 }
 
-/// For each buffer, the other buffers that use some of its bytes at another time. It leaves out pairs
+/// Lists, for each buffer, the other buffers that use some of its bytes at another time. Leaves out pairs
 /// that only one lane touches, since the entries of a lane run in order.
 inline std::vector<std::vector<int>> sharing_of(Program const& program) {
   auto const& buffers = program.buffers;

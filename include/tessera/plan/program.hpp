@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes the plan of a rank from a model's units, a recipe's table and a step's shape: the schedule, its
-// buffers and their offsets. It is pure: it uses no device and allocates no model memory. The executor, the
-// program `plan` and the tests read the same result.
+// buffers and their offsets. Uses no device and allocates no model memory. The executor, the program `plan`
+// and the tests read the same result.
 #pragma once
 
 #include <algorithm>
@@ -39,8 +39,8 @@ class Generator {
   Generator(Generator const&) = delete;
   Generator& operator=(Generator const&) = delete;
 
-  /// Writes all micro-batches but the last as one body; the first differs only in that nothing ran before it.
-  /// If `whole` is false, writes only the last micro-batch, without waits; all buffers still get offsets.
+  /// Writes all micro-batches but the last as one body that repeats, then the last micro-batch, then the
+  /// update. If `whole` is false, writes no body and no waits; all buffers still get the same offsets.
   Program run(bool whole) {
     int const micro_batches = training_ ? plan_.shape.accumulation : 1;
     Schedule& schedule = program_.schedule;
@@ -71,14 +71,14 @@ class Generator {
     int buffer = -1;
     Placement placement{};
   };
-  /// Values that `route` moves. `into` is the buffer in which they should end, -1 for any. `left` is the
-  /// buffer that held them before their last move.
+  /// Values that `route` moves. `into` is the buffer that must hold them at the end, -1 for any. `left` is
+  /// the buffer that held them before their last move.
   struct Transfer {
     Flat of{};
     Values values{};
     int into = -1;
     int left = -1;
-    int index = 0;  ///< Buffer::index of the contents; for a moment: the number of the state
+    int index = 0;  ///< Buffer::index of the contents; for a moment: the number of the optimizer state
   };
 
   void micro_batch(int number, bool last) {
@@ -119,7 +119,7 @@ class Generator {
     program_.schedule.entries.push_back(std::move(entry));
     return program_.schedule.entries.back();
   }
-  /// The unit to which all items belong, or -1.
+  /// The unit to which all items belong; -1 if they belong to several.
   static int unit_of(std::vector<Item> const& items) {
     for (Item const& item : items)
       if (item.of.unit != items.front().of.unit) return -1;
@@ -131,13 +131,13 @@ class Generator {
     int const unit = unit_of(items);
     return emit(verb, unit, on_device ? Lane::compute : Lane::host, std::move(whole), std::move(items));
   }
-  /// The values of one flat group in a move, with source and target buffer.
+  /// One flat group in a move: its source and target buffer, and this rank's part.
   struct MovedPart {
     Flat of{};
     int from = -1, to = -1;
     Range part{};
   };
-  /// Emits one call that carries values of one or several flat groups in the same way.
+  /// Emits one entry that moves the values of one or several flat groups in one call.
   Entry& move(Verb verb, Move move, std::vector<MovedPart> const& all, Group group = Group::all) {
     Tier const here = buffers_[all.front().from].tier, there = buffers_[all.front().to].tier;
     bool const ahead = verb == Verb::gather && plan_.shape.channels > 1;
@@ -166,9 +166,9 @@ class Generator {
 
   /// Brings state to the placement `to` through a chain of moves. State moves only through this function.
   /// Each hop writes to `into` if that buffer fits, else in place if possible, else to scratch: a new copy of
-  /// the `contents`. A last copy brings values to `into` if no hop has. All transfers must start in the same
-  /// placement. A move between ranks is one entry for all of them. Afterwards each transfer has its new
-  /// buffer.
+  /// the `contents`. If no hop has written to `into`, a last copy does. All transfers must start in the same
+  /// placement. A move between ranks is one entry for all of them. Afterwards each transfer names the new
+  /// buffer and placement of its values.
   void route(Verb verb, std::span<Transfer> transfers, Placement const& to, Kind contents) {
     Placement const from = transfers.front().values.placement;
     std::vector<Hop> const hops = moves_between(from, to, {ordered(), plan_.shape.replicas});
@@ -195,15 +195,15 @@ class Generator {
       values.buffer = into;
     }
   }
-  /// Does the same for one flat group, and returns the buffer that holds the values afterwards.
+  /// Does the same for one flat group. Returns the buffer that holds the values afterwards.
   int route(Verb verb, Flat of, Values values, Placement const& to, Kind contents, int into = -1,
             int index = 0) {
     Transfer transfer{of, values, into, -1, index};
     route(verb, {&transfer, 1}, to, contents);
     return transfer.values.buffer;
   }
-  /// The buffer that a hop of a transfer writes. A broadcast works in place, so values are copied there
-  /// first.
+  /// Returns the buffer to which a hop of a transfer writes. A broadcast works in place, so this function
+  /// first emits a copy to that buffer if the values are in another one.
   int buffer_after(Verb verb, Transfer& transfer, Hop const& hop, bool last, Kind contents) {
     auto& [of, values, into, left, index] = transfer;
     Buffer const here = buffers_[values.buffer];
@@ -214,7 +214,7 @@ class Generator {
       return pieces == 1 && buffer >= 0 && buffers_[buffer].tier == hop.after.tier &&
              holds(buffers_[buffer].over, hop.after.over);
     };
-    // Summands, and values that an owner will broadcast, need a buffer for the full flat group.
+    // Summands, and values that an owner will broadcast, need room for the full flat group.
     Placement after = hop.after;
     bool const onwards = !last && after.tier == Tier::device;
     if (after.over == Sharding::partial || (after.over == Sharding::owned && onwards))
@@ -234,22 +234,26 @@ class Generator {
   int& copies_made(Verb verb, Flat of) {
     return copies_made_[static_cast<std::size_t>(verb)][static_cast<std::size_t>(plan_.flat(of).number)];
   }
-  /// The elements that a move reads or writes on this rank.
+  /// The elements of this rank in a move. In a broadcast these are all elements.
   Range part_of(Move move, Flat of, Sharding over) const {
     return move == Move::broadcast ? Range{0, plan_.flat(of).padded} : plan_.held(over, of);
   }
 
+  /// Emits the entries that bring the full weights of a flat group to the device, unless they are there
+  /// already.
   void gather(Flat of) {
     if (rows().parameters == Placement{}) return;
     if (contains(in_use_, of)) return;
     in_use_.push_back(of);
-    // A micro-batch can gather a flat group several times. Each time has a buffer with its own lifetime.
+    // A micro-batch can gather a flat group several times. Each time has its own buffer with its own
+    // lifetime.
     int const whole = buffers_.state_buffer(
         Kind::weights, of, 0, {Verb::gather, copies_made(Verb::gather, of)++}, types().parameter, {});
     gathered_[static_cast<std::size_t>(plan_.flat(of).number)] = whole;
     route(Verb::gather, of, {buffers_.weights(of), rows().parameters}, {}, Kind::weights, whole);
   }
 
+  /// Ends the use of all gathered weights but the needed ones.
   void release(Flats const& needed) {
     Flats kept;
     for (Flat const owner : in_use_)
@@ -261,12 +265,13 @@ class Generator {
     in_use_ = std::move(kept);
   }
 
-  /// The weights that a compute entry reads.
+  /// The buffer of the weights that a compute entry reads.
   int weights(Flat of) {
     if (rows().parameters == Placement{}) return buffers_.weights(of);
     return gathered_[static_cast<std::size_t>(plan_.flat(of).number)];
   }
 
+  /// Emits the entry of a computation with its operands, and the entries that must follow it.
   void compute(Work const& work, Flats const& read) {
     int const unit = work.unit, segment = work.segment;
     UnitSpec const& spec = plan_.unit(unit);
@@ -285,8 +290,8 @@ class Generator {
       use(Role::tied_gradient, access, buffer, index, plan_.flat_of(what.unit, what.parameter));
       operands.back().begin = buffers_.tied_begin(buffer, what);
     };
-    // A backward_weight has `read` weights only to keep them for the next segment. In the lane of gradients
-    // they are not its operands, since the next segment must not wait for that lane.
+    // A backward_weight keeps the weights `read` only for the next segment. In the lane of gradients they are
+    // not its operands, since the next segment must not wait for that lane.
     if (!apart)
       for (Flat const owner : read) use(Role::weights, Access::read, weights(owner), 0, owner);
     if (unit > 0) use(Role::input, Access::read, forward ? buffers_.output(unit - 1) : input_again(unit));
@@ -354,7 +359,8 @@ class Generator {
             spec.boundary(segment - 1).after.gradient, spec.boundary(segment - 1).before.gradient);
   }
 
-  /// Brings a segment's result, in place, to the placement that the next one needs. Sums may have any order.
+  /// Brings a segment's result, in place, to the placement that the next segment needs. The sum may have any
+  /// order.
   void cross(Work const& work, int boundary, int buffer, Sharding from, Sharding to) {
     for (Hop const& hop : moves_between({from, Tier::device}, {to, Tier::device}, {}))
       move(Verb::cross, hop.move, {{work.unit, buffer, buffer, buffers_[buffer].range}}, Group::tensor)
@@ -362,8 +368,8 @@ class Generator {
   }
 
   /// Completes a unit's micro-batch gradient after its last backward_weight. Adds the tied gradients of later
-  /// borrowers to that of the first borrower. Zeroes the gaps between parameters, since other buffers have
-  /// used these bytes before.
+  /// borrowers to the tied gradient of the first borrower. Zeroes the gaps between parameters, since other
+  /// buffers have used these bytes.
   void complete(int unit, Lane lane) {
     UnitSpec const& spec = plan_.unit(unit);
     for (int index = 0; index < static_cast<int>(spec.borrows.size()); ++index) {
@@ -382,12 +388,14 @@ class Generator {
     if (!gaps.empty()) emit(Verb::clear_gaps, unit, lane, std::move(gaps));
   }
 
+  /// The buffer of a unit's input in recompute and in backward.
   int input_again(int unit) {
     bool const inside = order_.rebuilt(unit) && order_.rebuilt_from(unit) != unit;
     return inside ? buffers_.rebuilt_output(unit - 1) : buffers_.output(unit - 1);
   }
 
-  /// Adds a unit's complete micro-batch gradient to the open bucket, and reduces the bucket if it is full.
+  /// Adds a unit's complete micro-batch gradient to the open bucket. Reduces the bucket if it is full or if
+  /// no unit follows.
   void finish_micro_gradient(int unit) {
     for (Flat const of : plan_.flats(unit)) {
       if (!plan_.flat(of).trainable) continue;
@@ -400,9 +408,10 @@ class Generator {
     bucket_bytes_ = 0;
   }
 
-  /// Reduces the micro-batch gradients of a bucket together, and accumulates them. After the last micro-batch
-  /// it also brings the sums to their final placement. Norms need no extra pass over host memory: the last
-  /// accumulate on the host takes them, or the device takes them before the gradient moves to the host.
+  /// Reduces the micro-batch gradients of a bucket together, and accumulates them. After the last
+  /// micro-batch, also brings the sums to their final placement. Norms need no extra pass over host memory:
+  /// the last accumulate on the host computes them, or the device computes them before the gradient moves to
+  /// the host.
   void add_to_gradients(Flats const& members) {
     Placement const summed_at = table().sum.placement, micro_at = table().micro_gradient.placement;
     int const partials = buffers_.partials();
@@ -435,7 +444,7 @@ class Generator {
     if (rows().gradients.tier == Tier::device || completes) return;
     std::vector<Item> normed;
     for (Transfer const& transfer : transfers) normed.push_back(normed_item(transfer.of, transfer.left));
-    norm(std::move(normed)).lane = Lane::communication;  // compute continues meanwhile
+    norm(std::move(normed)).lane = Lane::communication;  // so that the compute lane need not wait
   }
 
   Item normed_item(Flat of, int gradient) {
@@ -447,7 +456,7 @@ class Generator {
                  {Role::rows, Access::read, buffers_.rows(Tier::device)}});
   }
 
-  /// Finishes the gradient: takes its norms, exchanges the statistics of all ranks, and emits the decision.
+  /// Finishes the gradient: emits its norms, the exchange of all ranks' statistics, and the decision.
   void norms() {
     int const partials = buffers_.partials();
     Range const all = buffers_[partials].range;
@@ -466,10 +475,10 @@ class Generator {
            {{-1, buffers_.scalars(), buffers_.host_scalars(), buffers_[buffers_.scalars()].range}});
   }
 
-  /// The flat groups of each update. The host updates one group at a time. State that moves between tiers is
-  /// updated one group at a time too, so that one group is copied while another is updated. Weights that
-  /// ranks all-gather after the update form buckets, so that one bucket is gathered while the next is
-  /// updated. Otherwise one batch has all groups.
+  /// The flat groups of each update entry. The host updates one group at a time. State that moves between
+  /// tiers is also updated one group at a time, so that one group is copied while another is updated. If
+  /// ranks all-gather the updated weights, groups form buckets, so that one bucket is gathered while the next
+  /// is updated. Otherwise one entry updates all groups.
   std::vector<Flats> update_batches() {
     bool const travels = table().optimizer_is_apart() || !table().updates_in_place(),
                gathers = !holds(table().working_master.placement.over, table().weights.placement.over);
@@ -488,7 +497,7 @@ class Generator {
   }
 
   /// Emits the update of a batch, the fetches before it and the write-backs after it. The optimizer works
-  /// where its moments are kept, or on the host if that is a disk.
+  /// where its moments are kept, or on the host if they are on a disk.
   void update(Flats const& batch) {
     Placement const at = table().working_master.placement, master_at = table().master.placement;
     StepRow const& updated = table().updated_weights;
@@ -539,10 +548,10 @@ class Generator {
   int micro_ = 0;
   bool last_ = false;
   Flats in_use_;
-  List gathered_;                             // by flat group: its last full weights in this micro-batch
+  List gathered_;                             // by flat group: the buffer of its latest gathered weights
   std::array<List, verb_count> copies_made_;  // by verb and flat group: the number of copies made
   Flats bucket_;
-  // The host's partials, in which the last accumulates leave norms; -1: not copied there yet.
+  // The partials on the host, to which the last accumulates write norms; -1: not copied to the host yet.
   int host_partials_ = -1;
   std::int64_t bucket_bytes_ = 0;
 };
@@ -551,8 +560,8 @@ class Generator {
 
 /// Makes the plan of one rank. Takes milliseconds and uses no device. `units` must be the model's list for
 /// {shape.batch, shape.sequence}. If `whole` is false, the bytes are the same, but the schedules hold only
-/// the last micro-batch, without waits. `optimizer` lists the optimizer's states; empty means AdamW. Throws
-/// Error(config) for an invalid unit list or optimizer state, or if every parameter is frozen.
+/// the last micro-batch, without waits. `optimizer` lists the optimizer's states; an empty list means AdamW.
+/// Throws Error(config) for an invalid unit list or optimizer state, or if every parameter is frozen.
 inline StepPlan make_plan(std::vector<UnitSpec> units, RecipeTable const& recipe, StepShape const& shape,
                           bool whole = true, std::vector<OptimizerState> optimizer = {}) {
   check_units(units);

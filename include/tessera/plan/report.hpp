@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reports the bytes of a plan by category and tier. Refuses a plan that does not fit, and suggests changes.
+// Reports the bytes of a plan by category and tier. Refuses a plan that does not fit, and suggests recipes
+// and sizes that fit.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +29,7 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Lists a model's units for a micro-batch. Plans are made from this list.
+/// Returns a model's units for a micro-batch. Plans are made from this list.
 using UnitLister = std::function<std::vector<UnitSpec>(MicroBatch)>;
 
 /// Returns a lister of the same units in which the parameters that `freeze` selects are frozen
@@ -52,11 +53,14 @@ struct MemoryReport {
   std::array<std::int64_t, tier_count> total{};  ///< by Tier
 };
 
-/// Sorts the bytes of a plan into categories: parameters, gradients, optimizer (master weights and moments),
-/// activations (all buffers that live for only a part of a step: activations, gathered weights, micro-batch
-/// gradients in transfer, exchange buffers), workspace, and bookkeeping (tokens, losses, partial sums,
-/// scalars). Plans that reserve memory for checkpoints also have staging (of saves), or staging and snapshot
-/// (of saves that go on while steps run).
+/// Sorts the bytes of a plan into categories:
+/// - parameters, and gradients;
+/// - optimizer: master weights and moments;
+/// - activations: all buffers that live for only a part of a step, such as activations, gathered weights,
+///   copies of micro-batch gradients, and exchange buffers;
+/// - workspace;
+/// - bookkeeping: tokens, losses, partial sums and scalars;
+/// - staging of saves, and a snapshot for saves during steps, if the plan reserves memory for them.
 inline MemoryReport memory_report(StepPlan const& plan) {
   MemoryReport report;
   for (char const* const name :
@@ -121,8 +125,8 @@ inline std::string bytes_text(std::int64_t bytes) {
   return text;
 }
 
-/// The bytes that may be planned in each kind of memory. Devices without memory of their own count as host
-/// memory.
+/// The largest number of bytes that may be planned in each kind of memory. Devices without memory of their
+/// own count as host memory.
 struct MemoryLimit {
   static constexpr std::int64_t none = std::numeric_limits<std::int64_t>::max();
   std::int64_t device = none;  ///< by each rank, on its device
@@ -152,7 +156,7 @@ struct Footprint {
 };
 
 /// Plans all ranks and adds up their bytes. Ranks differ only if some own flat groups: each owner gets a
-/// plan, and one plan counts for all other ranks. `root` is the plan of rank 0 if the caller has it already.
+/// plan, and one plan counts for all other ranks. `root` is the plan of rank 0, if the caller already has it.
 inline Footprint footprint(UnitLister const& units, RecipeTable const& recipe, StepShape shape,
                            StepPlan const* root = nullptr) {
   Footprint sum;
@@ -180,8 +184,8 @@ inline Footprint footprint(UnitLister const& units, RecipeTable const& recipe, S
   return sum;
 }
 
-/// A time limit of searches. A search makes many plans, which takes long for a thousand layers, and stops
-/// when its time is over.
+/// A time limit for searches. A search makes many plans, which takes long for models of a thousand layers. It
+/// stops at the deadline.
 class Deadline {
  public:
   explicit Deadline(double seconds)
@@ -203,15 +207,16 @@ struct Largest {
   std::string text() const { return detail::sentence({exact ? "" : "at least ", value}); }
 };
 
-/// Returns the fraction of the available memory that a shape takes. A shape fits if that is at most 1. If one
-/// shape does not fit, all larger ones must not fit either. Infinity means that the shape does not fit, by an
-/// unknown amount.
+/// Returns the fraction of the available memory that a shape takes. A shape fits if this is at most 1. A
+/// shape that is larger than one that does not fit must not fit either. Infinity means that the shape does
+/// not fit, and by how much is unknown.
 using ShareFunction = detail::FunctionRef<double(StepShape const&)>;
 
-/// Finds the largest `field` of a shape, up to `most`, that fits. `share` is the fraction that the shape
-/// itself takes. Fractions grow about in proportion to the field, so the next candidate is the value at which
-/// the line through the last two fractions reaches 1. Every third time, and if there is no such line, the
-/// candidate is twice the largest value that fits, or the middle of the interval once a value did not fit.
+/// Finds the largest value of `field`, up to `most`, with which a shape fits. `share` is the fraction for the
+/// value that `shape` has. Fractions grow about in proportion to the field, so the next candidate is the
+/// value at which the line through the last two fractions reaches 1. In every third attempt, and if there is
+/// no such line, the candidate is twice the largest value that fits, or the middle of the interval once a
+/// value did not fit.
 inline Largest largest_that_fits(StepShape shape, std::int64_t StepShape::*field, double share,
                                  std::int64_t most, Deadline const& deadline, ShareFunction const& share_of) {
   struct Tried {
@@ -260,7 +265,7 @@ struct Advice {
   std::optional<RecipeTable> recipe;  ///< the nearest one that fits the same batch and sequence; its
                                       ///< offload differs only if no other change is enough
   bool tried_all = true;              ///< false: time ran out before all recipes were tried
-  Largest batch, sequence;            ///< each with the other and the recipe unchanged
+  Largest batch, sequence;            ///< each one with the other and the recipe unchanged
   /// If none of these fits: the recipe that needs the least memory, its largest batch at this sequence, and,
   /// if there is none, its longest sequence at batch 1.
   std::optional<RecipeTable> leanest;
@@ -273,8 +278,8 @@ inline constexpr std::string_view stage_names[] = {"zs0", "zs1", "zs2", "zs3"};
 
 }  // namespace detail
 
-/// Returns the most sharded variant of a recipe that the rules allow, with all activations recomputed if they
-/// allow that.
+/// Returns the most sharded variant of a recipe that the rules allow. The variant recomputes all activations
+/// if the rules allow that.
 inline RecipeTable leanest_recipe(RecipeTable const& recipe, int world) {
   int const own_stage = std::max(recipe.stage, 0);
   for (int stage = world == 1 ? own_stage : 3; stage >= own_stage; --stage)
@@ -287,10 +292,10 @@ inline RecipeTable leanest_recipe(RecipeTable const& recipe, int world) {
   return recipe;
 }
 
-/// Finds the cheapest change that makes a plan fit. It tries recomputing activations, then more sharding,
-/// then both, then the same with each offload. If nothing fits, it tries the leanest recipe with a smaller
-/// batch or sequence. Takes at most about 2 s: the searches for a recipe, a batch and a sequence may take a
-/// third of that each, and the search with the leanest recipe takes the time that they left.
+/// Finds the cheapest change that makes a plan fit. Tries recomputing activations, then more sharding, then
+/// both, then the same with each offload. If nothing fits, tries the leanest recipe with a smaller batch or
+/// sequence. Takes at most about 2 s: the searches for a recipe, a batch and a sequence may take a third of
+/// this time each, and the search with the leanest recipe takes the remaining time.
 inline Advice advise(UnitLister const& units, RecipeTable const& recipe, StepShape const& shape,
                      MemoryLimit const& limit, std::int64_t positions) {
   constexpr double seconds = 2.0 / 3.0;
@@ -336,8 +341,9 @@ inline Advice advise(UnitLister const& units, RecipeTable const& recipe, StepSha
 }
 
 /// Throws Error(out_of_memory) if the ranks of this process plan more than `limit`. The message holds the
-/// bytes of one rank by category, the nearest recipe that fits, and the largest batch and sequence that fit,
-/// or those of the leanest recipe. The message leaves out results that are not found in about 2 s.
+/// bytes of one rank by category, the nearest recipe that fits, and the largest batch and sequence that fit.
+/// If none fits, it gives the largest batch and sequence of the leanest recipe. The message leaves out
+/// results that are not found in about 2 s.
 inline void refuse_if_too_big(UnitLister const& units, StepPlan const& plan, RecipeTable const& recipe,
                               MemoryLimit const& limit, std::int64_t positions) {
   StepShape const& shape = plan.shape;

@@ -19,28 +19,30 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The purpose of an entry. An entry with a verb up to `release` runs a unit's code or ends the use of its
-/// weights. An entry with a later verb carries values if it has a move, and works on values if it has none.
-/// `exchange`, `decide` and `copy_scalars` belong to no unit.
+/// The purpose of an entry. Verbs up to `release` run a unit's code or end the use of its weights. An entry
+/// with a later verb carries values if it has a move, and works on values if it has none. The verb says why
+/// values move, and the move says how: Verb::gather brings a unit's full weights to the device, by
+/// Move::all_gather, Move::broadcast or Move::copy, and Move::gather brings the values of all ranks to one
+/// rank. `exchange`, `decide` and `copy_scalars` belong to no unit.
 enum class Verb : std::uint8_t {
   forward,          ///< run the unit
   recompute,        ///< run the unit again to rebuild the tensors that forward dropped
   restore,          ///< rebuild the cheap tensors that forward dropped
   backward_input,   ///< compute the gradient of the unit's input
-  backward_weight,  ///< compute the unit's parameter gradients; its micro-batch gradient is then complete
-  release,          ///< end of the weights' use: they may be overwritten
+  backward_weight,  ///< compute the gradients of the unit's parameters
+  release,          ///< end the use of gathered weights: their buffer may be overwritten
   gather,           ///< bring a unit's full weights to the device
   reduce,           ///< bring micro-batch gradients to where they are summed, and sums to where they are kept
   accumulate,       ///< add micro-batch gradients to their sum, in the order of micro-batches
   norm,             ///< compute sums of squares of the gradient
-  fetch,            ///< fetch gradient, master weights and moments to where the optimizer works
-  update,           ///< run AdamW on the part that this rank updates
-  write_back,       ///< write back updated state, or all-gather updated weights
-  exchange,         ///< exchange statistics: norm partials, losses and counts reach every rank
+  fetch,            ///< bring gradient, master weights and moments to where the optimizer works
+  update,           ///< run the optimizer on the part that this rank updates
+  write_back,       ///< bring updated state back to where it is kept, for example by an all_gather of weights
+  exchange,         ///< bring the statistics of every rank to all ranks: norm partials, losses and counts
   decide,           ///< compute the global norm, the clip factor and the loss scale
   copy_scalars,     ///< copy the step's scalars to where the optimizer works
   cross,            ///< move an activation, or its gradient, across a boundary in a unit or a pipeline
-  sum_losses,       ///< sum a micro-batch's losses, and count its valid targets
+  sum_losses,       ///< sum a micro-batch's losses, and count its unmasked targets
   add_tied,         ///< add a later borrower's gradient of a parameter to the first borrower's
   clear_gaps        ///< zero the elements of a micro-batch gradient that belong to no parameter
 };
@@ -59,14 +61,14 @@ constexpr std::string_view name_of(Verb verb) {
 constexpr bool computes(Verb verb) { return verb <= Verb::backward_weight; }
 
 /// The ranks that take part in a move. Ranks form a mesh: the ranks of a row have one shard each, and the
-/// rows are replicas of one another. A run has one row unless it asks for more.
+/// rows are replicas of one another. A run has one row unless it requests replicas.
 enum class Group : std::uint8_t {
   all,
-  shards,    ///< a row: the ranks whose shards form one copy of the state
-  replicas,  ///< a column: the ranks that have the same shard
-  next,      ///< the rank of the next pipeline stage; plans may name it, but no engine runs stages
-  previous,  ///< the rank of the previous pipeline stage
-  tensor     ///< the ranks that work on the same samples; plans may name several, but engines have one
+  shards,    ///< a row: ranks whose shards together form one copy of the state
+  replicas,  ///< a column: ranks that have the same shard
+  next,      ///< the rank of the next pipeline stage; plans may name it, but no engine runs it
+  previous,  ///< the rank of the previous pipeline stage, likewise
+  tensor     ///< ranks that work on the same samples; plans may name several, but engines have one
 };
 
 constexpr std::string_view name_of(Group group) {
@@ -85,17 +87,17 @@ enum class BufferKind : std::uint8_t {
   moment,           ///< a state of the optimizer; index into StepPlan::optimizer
   output,           ///< T: the unit's output
   output_gradient,  ///< T: the gradient of the unit's output
-  saved,            ///< from forward to backward; index into UnitSpec::saved
-  backward,         ///< from backward_input to backward_weight; index into UnitSpec::backward
+  saved,            ///< a tensor that forward keeps for backward; index into UnitSpec::saved
+  backward,         ///< a tensor that backward_input keeps for backward_weight; index into UnitSpec::backward
   scalars,          ///< StepState
   partials,         ///< this rank's norm partials, sums of losses and first bad element
   all_partials,     ///< the partials of all ranks
-  norm_ranges,      ///< where each trained flat group's norm partials are (NormRange)
+  norm_ranges,      ///< the position of each trained flat group's norm partials (NormRange)
   rows,             ///< the address tables of norms and updates; index 1: on the host
   batch,            ///< tokens and targets of the step
   losses,           ///< one loss per token
-  saving,           ///< scratch of a save on its way to files (SaveStaging)
-  snapshot,         ///< state that a save writes while steps run; index 0: weights, then optimizer states
+  saving,           ///< the staging buffer of a save (SaveStaging)
+  snapshot,         ///< a copy of state for a save during steps; index 0: master weights, then states
   workspace         ///< packing buffers and tiles of the device's operations
 };
 
@@ -123,11 +125,11 @@ constexpr std::string_view name_of(BufferKind kind) {
   return names[static_cast<std::size_t>(kind)];
 }
 
-/// Says whether a buffer is the home of its contents or a copy, and which verb makes the copy. A verb that
-/// carries values over several hops can make several copies.
+/// Says whether a buffer is the home of its contents or a copy of them, and which verb makes the copy. A verb
+/// that carries values over several hops can make several copies.
 struct Copy {
   Verb by{};
-  int number = -1;  ///< of the copies that `by` makes of these contents; -1: no copy, the contents rest here
+  int number = -1;  ///< among the copies that `by` makes of these contents; -1: not a copy, they rest here
 
   constexpr bool rests() const { return number < 0; }
   friend constexpr bool operator==(Copy const&, Copy const&) = default;
@@ -148,7 +150,7 @@ inline std::string name_of(BufferKind kind, Copy const& copy) {
         return "updated ";
       case Verb::write_back:
         return "returning ";
-      case Verb::forward:  // rebuilt for backward
+      case Verb::forward:  // forward's own buffer of a tensor that is rebuilt later
         return "dropped ";
       case Verb::recompute:
         return "rebuilt ";
@@ -174,8 +176,8 @@ constexpr Range intersect(Range a, Range b) {
   return {begin, end > begin ? end : begin};
 }
 
-/// One of a unit's flat groups: parameters in one contiguous buffer (UnitLayout). Without a number it is the
-/// first group.
+/// Refers to one of a unit's flat groups: parameters in one contiguous buffer (UnitLayout). Without a number
+/// it refers to the first group.
 struct Flat {
   int unit = -1;
   int group = 0;
@@ -184,25 +186,25 @@ struct Flat {
   friend constexpr bool operator==(Flat const&, Flat const&) = default;
 };
 
-/// The use of a buffer in an entry.
+/// The purpose of a buffer in an entry.
 enum class Role : std::uint8_t {
-  source,          ///< the values that a move carries or a sum adds
+  source,          ///< the values that a move carries, or that a sum adds
   target,          ///< the values that a move writes
   weights,         ///< T: the full weights of a flat group, the unit's own or borrowed
   input,           ///< the output of the previous unit
-  input_gradient,  ///< the gradient of that output
+  input_gradient,  ///< the gradient of `input`
   output,
   output_gradient,
-  saved,            ///< from forward to backward; index into UnitSpec::saved
-  backward,         ///< from backward_input to backward_weight; index into UnitSpec::backward
-  gradient,         ///< of a flat group
+  saved,            ///< a tensor that forward keeps for backward; index into UnitSpec::saved
+  backward,         ///< a tensor that backward_input keeps for backward_weight; index into UnitSpec::backward
+  gradient,         ///< the gradient of a flat group
   tied_gradient,    ///< the borrowers' gradient of a parameter; index: borrow, or parameter in its owner
   master,           ///< the weights that the optimizer updates
   moment,           ///< a state of the optimizer; index into StepPlan::optimizer
   updated_weights,  ///< T: the updated weights, if they are not the master weights
   scalars,          ///< StepState
   partials,         ///< norm partials, sums of losses and first bad element
-  rows,             ///< the address table of a norm or an update
+  rows,             ///< the address table of a norm or an update entry
   batch,            ///< tokens and targets of the step
   losses,           ///< one loss per token
   workspace         ///< packing buffers and tiles of the device's operations
@@ -216,35 +218,35 @@ constexpr std::string_view name_of(Role role) {
   return names[static_cast<std::size_t>(role)];
 }
 
-/// How an entry uses a buffer.
+/// Whether an entry reads a buffer, writes it, or both.
 enum class Access : std::uint8_t { read, write, read_write };
 
-/// One buffer of an entry, with its use.
+/// One buffer of an entry, with its purpose.
 struct Operand {
   Role role{};
   Access access{};
   int buffer = -1;
   int index = 0;           ///< see Role
-  Flat of{};               ///< for weights and gradients: the flat group
+  Flat of{};               ///< for weights and gradients: their flat group
   std::int64_t begin = 0;  ///< for a tied gradient: its first element in the buffer
 
   constexpr bool reads() const { return access != Access::write; }
   constexpr bool writes() const { return access != Access::read; }
 };
 
-/// The buffer that has a role among these operands, or -1.
+/// The buffer that has a role among these operands; -1: none.
 inline int buffer_of(std::vector<Operand> const& operands, Role role, int index = 0) {
   for (Operand const& operand : operands)
     if (operand.role == role && operand.index == index) return operand.buffer;
   return -1;
 }
 
-/// One flat group of an entry that moves or changes state. The unit is -1 if the item is scalars or
+/// One flat group of an entry that moves or changes state. The unit is -1 if the item holds scalars or
 /// statistics.
 struct Item {
   Flat of{};
-  Range part{};   ///< the elements that the entry takes from this rank; may be empty
-  int root = -1;  ///< the root rank of a gather or broadcast
+  Range part{};   ///< this rank's part of the group in this entry; may be empty
+  int root = -1;  ///< the root rank of a Move::gather or Move::broadcast
   std::vector<Operand> operands;
 
   int at(Role role, int index = 0) const { return buffer_of(operands, role, index); }
@@ -255,22 +257,22 @@ struct Item {
   }
 };
 
-/// One line of the schedule: one computation, or one call that carries, sums or updates flat groups. The
-/// entry describes all of its work, so the code that runs it needs no recipe.
+/// One line of the schedule: one computation, or one call that moves, sums or updates flat groups. The entry
+/// describes all of its work, so the code that runs it needs no recipe.
 struct Entry {
   Verb verb{};
   Move move = Move::none;
   Group group = Group::all;  ///< the ranks that take part in a move between ranks
-  int unit = -1;             ///< -1: of no unit, or of several
+  int unit = -1;             ///< -1: it belongs to no unit, or to several
   int segment = 0;           ///< the segment of the unit
-  int micro_batch = -1;      ///< accumulation index of its first run; -1: after the last micro-batch
+  int micro_batch = -1;      ///< micro-batch of its first instance; -1: it runs after the last micro-batch
   Lane lane = Lane::compute;
   std::vector<Operand> operands;  ///< the buffers of the entry as a whole
-  std::vector<Item> items;  ///< the flat groups that it moves or changes, with their buffers; may be empty
-  std::vector<int> waits;   ///< entries of other lanes that must finish first; each of them signals
-  bool signals = false;     ///< an entry of another lane waits for this one
+  std::vector<Item> items;        ///< the flat groups that it moves or changes, with their buffers
+  std::vector<int> waits;         ///< entries of other lanes that must end first; each of them signals
+  bool signals = false;           ///< an entry of another lane waits for this one
 
-  /// The buffer that has a role in the entry or in its first item, or -1.
+  /// The buffer that has a role in the entry or in its first item; -1: none.
   int at(Role role, int index = 0) const {
     int const whole = buffer_of(operands, role, index);
     return whole >= 0 || items.empty() ? whole : items.front().at(role, index);
@@ -299,34 +301,34 @@ struct Entry {
   }
 };
 
-/// One run of an entry.
+/// One run of an entry. An entry of the body has an instance for each repetition.
 struct Instance {
   Entry const& entry;
   int index = 0;                 ///< the position of the entry in its list
-  int micro_batch = -1;          ///< the micro-batch of this run
-  std::span<int const> waits{};  ///< the entry's waits that apply to this run
+  int micro_batch = -1;          ///< the micro-batch of this instance
+  std::span<int const> waits{};  ///< the entry's waits that apply to this instance
 };
 
 /// The list of a whole step. One part of it, the body, runs several times, so the length of the list does not
-/// depend on the number of micro-batches. An entry has the same operands in each run, and it names the
-/// micro-batch of its first run.
+/// depend on the number of micro-batches. All instances of an entry have the same operands. The entry names
+/// the micro-batch of its first instance.
 ///
-/// A wait refers to the latest run of the other entry. If an entry of the body waits for an entry that is not
-/// before it in the list, the wait refers to the previous repetition, and does not apply in the first one.
-/// Such waits are the last ones of an entry.
+/// A wait refers to the latest instance of the other entry. If an entry of the body waits for an entry that
+/// is not before it in the list, the wait refers to the previous repetition, and does not apply in the first
+/// one. Such waits are the last ones of an entry.
 struct Schedule {
   std::vector<Entry> entries;
   int body_begin = 0, body_end = 0;  ///< the entries of the body
-  int times = 1;                     ///< how often the body runs
-  int stride = 1;                    ///< micro-batches from one repetition to the next
+  int times = 1;                     ///< the number of repetitions of the body
+  int stride = 1;                    ///< the number of micro-batches from one repetition to the next
 
-  /// The number of runs of entries in a step. The second form counts at most `most` repetitions of the body.
+  /// The number of instances in a step. The second form counts at most `most` repetitions of the body.
   std::int64_t instances() const { return instances(times); }
   std::int64_t instances(int most) const {
     return static_cast<std::int64_t>(entries.size()) +
            (std::min(times, most) - 1) * std::int64_t{body_end - body_begin};
   }
-  /// The n-th run.
+  /// The n-th instance.
   Instance instance(std::int64_t n) const { return instance(n, times); }
   Instance instance(std::int64_t n, int most) const {
     int time = 0;
@@ -344,10 +346,10 @@ struct Schedule {
   }
 };
 
-/// The number of repetitions of the body that an analysis has to look at. Entries touch the same buffers in
-/// each repetition. So an entry that must wait for an earlier repetition must wait for the previous one,
-/// which has itself waited for the one before it. And a lifetime reaches at most into the next repetition,
-/// where its buffer is written again.
+/// The number of repetitions of the body that an analysis must examine. All repetitions touch the same
+/// buffers. So an entry that must wait for an earlier repetition must wait for the previous one, which has
+/// itself waited for the one before it. A lifetime reaches at most into the next repetition, where its buffer
+/// is written again.
 inline constexpr int steady_times = 2;
 
 /// Adds the waits between entries of different lanes. An entry waits for
@@ -355,11 +357,11 @@ inline constexpr int steady_times = 2;
 /// - the readers of each buffer that it overwrites,
 /// - the writers and readers of each buffer that shares bytes with one that it overwrites.
 /// `sharing[b]` lists the buffers that overlap buffer b. An entry does not wait for an entry that an earlier
-/// entry of its lane, or another of its waits, has waited for. So no wait is redundant: without it two
+/// entry of its lane, or another of its waits, has waited for. So no wait is redundant: without it, two
 /// entries would have no order. The waits of the body follow from its first repetitions (`steady_times`).
 inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sharing) {
   constexpr std::size_t lanes = lane_count;
-  struct Latest {  // a vector clock: the latest run in each lane, -1: none
+  struct Latest {  // a vector clock: the latest instance in each lane, -1: none
     int of[lanes];
 
     Latest() {
@@ -372,13 +374,13 @@ inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sha
   };
   auto const written = std::make_unique<Latest[]>(sharing.size()),
              read = std::make_unique<Latest[]>(sharing.size());
-  Latest known[lanes];  // for each lane: the runs that are done when its next entry begins
+  Latest known[lanes];  // by lane: the instances that have ended when its next entry begins
   auto& entries = schedule.entries;
   int const instances = static_cast<int>(schedule.instances(steady_times));
   auto const entry_of = [&](int instance) -> Entry& {
     return entries[static_cast<std::size_t>(schedule.instance(instance, steady_times).index)];
   };
-  // For each run: the runs that are done once it is done. All indices here count runs, not entries.
+  // By instance: the instances that have ended when it ends. All indices here count instances, not entries.
   auto const done = std::make_unique<Latest[]>(static_cast<std::size_t>(instances));
   for (int index = 0; index < instances; ++index) {
     Entry& entry = entry_of(index);
@@ -394,7 +396,7 @@ inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sha
         needed.join(read[static_cast<std::size_t>(other)]);
       }
     });
-    // Take the latest one first: this entry need not wait for anything that it has waited for.
+    // Take the latest one first: this entry need not wait for anything for which that one has waited.
     while (true) {
       int latest = -1;
       for (std::size_t lane = 0; lane < lanes; ++lane)
@@ -421,9 +423,9 @@ inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sha
 }
 
 /// A 64-bit FNV-1a hash of verbs, moves, units, micro-batches, lanes, items, operands and repetitions. Ranks
-/// compare it before step 1, and result lines with equal hashes come from the same program. The hash leaves
-/// out waits: they also depend on the offsets of buffers, and offsets differ between ranks where ranks own
-/// flat groups.
+/// compare it before step 1. Result lines with equal hashes come from the same program. The hash leaves out
+/// waits, because they also depend on the offsets of buffers. Offsets differ between ranks if ranks own flat
+/// groups.
 inline std::uint64_t hash_of(Schedule const& schedule) {
   std::uint64_t hash = 14695981039346656037ull;
   auto const mix = [&](std::int64_t value) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the buffers of a program: first the persistent ones, then each other one when an entry first uses it.
+// Makes the buffers of a program: first the persistent ones, then every other buffer when an entry first uses
+// it.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +24,7 @@ inline namespace v0 {
 
 namespace detail {
 
-/// Finds or makes the buffers of one program, by their purpose. Its functions return the index of a buffer.
+/// Finds or makes the buffers of one program by their purpose. Most functions return the index of a buffer.
 class StepBuffers {
  public:
   using Kind = BufferKind;
@@ -45,7 +46,7 @@ class StepBuffers {
       list[index] = program_.find(Kind::moment, of, static_cast<int>(index));
     return list;
   }
-  /// A buffer for this rank's part of a flat group under the placement `lies`. It holds the values of
+  /// A buffer for this rank's part of a flat group under the placement `lies`. It has room for the values of
   /// `pieces` ranks, one after another. `block` elements share one value.
   int state_buffer(Kind kind, Flat of, int index, Copy copy, DType type, Placement const& lies,
                    int pieces = 1, std::int64_t block = 1) {
@@ -60,7 +61,7 @@ class StepBuffers {
     buffer.bytes = buffer.bytes_of(range.size()) * pieces;
     return program_.add(buffer);
   }
-  /// The micro-batch gradient of a flat group. It is the gradient itself if nothing is accumulated.
+  /// The micro-batch gradient of a flat group. It is also the gradient if nothing is accumulated.
   int micro_gradient(Flat of) {
     return state_buffer(Kind::micro_gradient, of, 0, {}, plan_.recipe.types.contribution, {});
   }
@@ -74,13 +75,15 @@ class StepBuffers {
   int all_partials() { return program_.find(Kind::all_partials, -1); }
   int batch() { return program_.find(Kind::batch, -1); }
   int losses() { return program_.find(Kind::losses, -1); }
-  /// The address tables of the norms and updates that run in a tier.
+  /// The address tables of the norm and update entries that run in a tier.
   int rows(Tier tier) { return program_.find(Kind::rows, -1, tier != Tier::device); }
-  /// Workspace 0 is for the compute lane, 1 for the lane of gradients.
+  /// The workspace of the compute lane (0) or of the lane of gradients (1).
   int workspace(int index = 0) { return program_.find(Kind::workspace, -1, index); }
 
   // ---- activations ----------------------------------------------------------------------------------------
 
+  /// A tensor of a unit. A statistic has the accumulator's format, other tensors have the format of
+  /// activations.
   int activation(Kind kind, int unit, int index, Shape const& shape, bool statistic = false, Copy copy = {}) {
     DType const type = statistic ? plan_.recipe.types.accumulator : plan_.recipe.types.activation;
     return program_.add({.kind = kind,
@@ -92,7 +95,7 @@ class StepBuffers {
                          .range = {0, shape.elements()}});
   }
   int output(int unit) { return activation(Kind::output, unit, 0, plan_.unit(unit).output); }
-  /// An output that a recompute writes for the next rebuilt unit.
+  /// The output that a recompute writes for the next unit that is rebuilt.
   int rebuilt_output(int unit) {
     return activation(Kind::output, unit, 0, plan_.unit(unit).output, false, {Verb::recompute, 0});
   }
@@ -113,15 +116,16 @@ class StepBuffers {
   // ---- gradients of borrowed parameters -------------------------------------------------------------------
 
   /// The buffer in which the gradient of a borrowed parameter is accumulated: the owner's micro-batch
-  /// gradient if the formats agree, otherwise a buffer of the borrower whose backward runs first. Returns -1
-  /// for a frozen parameter.
+  /// gradient if the formats agree, otherwise a buffer of the borrower whose backward runs first; -1 for a
+  /// frozen parameter.
   int tied_sum(Borrow const& what) {
     if (!plan_.trains(what)) return -1;
     if (in_place()) return micro_gradient(plan_.flat_of(what.unit, what.parameter));
     auto const [unit, borrow] = first_backward_borrower(what);
     return unit < 0 ? -1 : tied(unit, borrow);
   }
-  /// The buffer that a borrower writes its gradient to: `tied_sum` for the first one, its own for others.
+  /// The buffer to which a borrower writes its gradient: `tied_sum` for the borrower whose backward runs
+  /// first, and a buffer of its own for each other one.
   int tied_gradient(int unit, int borrow) {
     Borrow const& what = plan_.unit(unit).borrows[static_cast<std::size_t>(borrow)];
     if (!plan_.trains(what)) return -1;
@@ -141,6 +145,7 @@ class StepBuffers {
   static constexpr Copy on_host(Verb by) { return {by, 0}; }
   static std::int64_t size(DType type) { return static_cast<std::int64_t>(size_of(type)); }
 
+  /// Whether borrowers can add to the owner's micro-batch gradient.
   bool in_place() const { return plan_.recipe.types.contribution == plan_.recipe.types.accumulator; }
   int tied(int unit, int borrow) {
     Borrow const& what = plan_.unit(unit).borrows[static_cast<std::size_t>(borrow)];
@@ -154,7 +159,7 @@ class StepBuffers {
                          .type = type,
                          .range = {0, elements}});
   }
-  /// The borrower whose backward runs first: the one in the last unit.
+  /// The unit and borrow of the borrower whose backward runs first: the one in the last unit; {-1, -1}: none.
   std::pair<int, int> first_backward_borrower(Borrow const& what) const {
     for (int unit = plan_.units_count() - 1; unit >= 0; --unit)
       for (std::size_t index = 0; index < plan_.unit(unit).borrows.size(); ++index) {
@@ -178,7 +183,8 @@ class StepBuffers {
                        .range = {0, bytes / size(type)}}));
   }
 
-  /// Adds the persistent buffers. They come first and agree in both programs, so they get the same offsets.
+  /// Adds the persistent buffers. They come first and are the same in both programs, so they get the same
+  /// offsets.
   void add_persistent() {
     DTypes const& types = plan_.recipe.types;
     PlacementTable const& rows = plan_.placement();
@@ -206,7 +212,7 @@ class StepBuffers {
       return static_cast<std::int64_t>(bytes * plan_.trainable().size());
     };
     std::size_t const norm = plan_.table.norm_in_sum ? 0 : sizeof(ops::NormRow),
-                      update = 2 * sizeof(ops::UpdateRow);  // with weight decay and without
+                      update = 2 * sizeof(ops::UpdateRow);  // one row with weight decay and one without
     bool const apart = plan_.table.optimizer_is_apart();
     keep_bytes(Kind::rows, DType::f32, each(norm + (apart ? 0 : update)));
     if (apart) keep_bytes(Kind::rows, DType::f32, each(update), Tier::host, 1);
@@ -232,7 +238,7 @@ class StepBuffers {
       for (int const state : moments(of)) keep(copy_of(state, ++index));
     }
   }
-  /// A host buffer for the part of a buffer of state that this rank writes to a checkpoint.
+  /// A host buffer for the part of a state buffer that this rank writes to a checkpoint.
   int copy_of(int buffer, int index) {
     Buffer copy = program_.at(buffer);
     copy.kind = Kind::snapshot;

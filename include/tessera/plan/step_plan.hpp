@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Describes, as data, all that is fixed before step 1: the shape of a step, the programs with their buffers,
-// and the part of each state that a rank holds.
+// Describes, as data, everything that is fixed before step 1: the shape of a step, the programs with their
+// buffers, and the part of each state that a rank holds.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The numbers of a step. `batch` is the micro-batch of one rank.
+/// The sizes and settings of a step. `batch` is the micro-batch of one rank.
 struct StepShape {
   std::int64_t batch = 0;
   std::int64_t sequence = 0;
@@ -33,18 +33,18 @@ struct StepShape {
   int world = 1;
   int rank = 0;
   int replicas = 1;  ///< rows of ranks, each with a copy of all shards; world is a multiple of it
-  std::int64_t bucket_bytes = 0;  ///< micro-batch gradients wait for a bucket of this size; 0: unit by unit
+  std::int64_t bucket_bytes = 0;  ///< minimum size of a bucket of micro-batch gradients; 0: unit by unit
   int recompute_every = 1;        ///< units rebuilt together under Recompute<Every>
-  int prefetch = 0;               ///< units by which weights come early and sums finish late (overlap.hpp)
-  int channels = 1;    ///< 2: weights are gathered in their own channel, concurrently with other collectives
+  int prefetch = 0;               ///< units by which gathers run early, and reductions late (overlap.hpp)
+  int channels = 1;  ///< 2: weights are gathered in their own channel, at the same time as other collectives
   int weight_lag = 0;  ///< units by which weight gradients run behind input gradients (overlap.hpp)
-  std::int64_t workspace_bytes = 0;  ///< scratch of the device's operations (Context::workspace_bytes)
+  std::int64_t workspace_bytes = 0;  ///< scratch memory of the device's operations (Context::workspace_bytes)
   bool own_memory = false;           ///< each rank has device memory that is separate from host memory
   CheckpointMemory checkpoints = CheckpointMemory::none;
 
-  /// The number of shards of a sharded state: the ranks of a row.
+  /// The number of shards of a sharded state, which is the number of ranks in a row.
   constexpr int shards() const { return world / replicas; }
-  /// Samples of one optimizer step over all ranks: micro-batch x accumulation x world.
+  /// The samples of one optimizer step over all ranks: micro-batch x accumulation x world.
   constexpr std::int64_t global_batch() const { return batch * accumulation * world; }
 };
 
@@ -55,22 +55,22 @@ struct Buffer {
   int unit = -1;
   int flat = 0;  ///< for state: the number of the unit's flat group
   int index = 0;
-  int slot = 0;  ///< distinguishes buffers that micro-batches use in turn
+  int slot = 0;  ///< distinguishes buffers that micro-batches use alternately
   std::int64_t bytes = 0;
   Tier tier = Tier::device;
   bool persistent = false;  ///< lives from construction on; others live from their first to their last use
   DType type = DType::f32;  ///< the format of the elements
-  Sharding over = Sharding::replicated;  ///< for state: the distribution over ranks that its size fits
+  Sharding over = Sharding::replicated;  ///< for state: the distribution over ranks for which it has room
   Range range{};                         ///< for state: the elements of this rank's part
   std::int64_t block = 1;                ///< for optimizer state: the number of elements that share a value
-  int pieces = 1;            ///< the number of ranks whose values of `range` it holds, one after another
+  int pieces = 1;            ///< the number of ranks whose values of `range` it holds, in rank order
   std::int64_t offset = -1;  ///< in the arena of its tier, in bytes; -1: never used
 
-  /// The bytes that this number of elements of the flat group takes.
+  /// The bytes that this number of elements takes in the buffer.
   constexpr std::int64_t bytes_of(std::int64_t elements) const {
     return elements / block * static_cast<std::int64_t>(size_of(type));
   }
-  /// Whether both can be one buffer: same elements, bytes, format and tier.
+  /// Whether both can be one buffer: they have the same elements, bytes, format and tier.
   constexpr bool fits(Buffer const& other) const {
     return bytes == other.bytes && tier == other.tier && type == other.type && over == other.over &&
            range == other.range && block == other.block && pieces == other.pieces;
@@ -84,7 +84,7 @@ struct Program {
   Schedule schedule;
   std::vector<Buffer> buffers;
   std::array<std::int64_t, tier_count> persistent_bytes{};  ///< by Tier
-  std::array<std::int64_t, tier_count> arena_bytes{};  ///< by Tier: of persistent and other buffers together
+  std::array<std::int64_t, tier_count> arena_bytes{};       ///< by Tier: for persistent and other buffers
 
   /// The index of a buffer, or -1.
   int find(BufferKind kind, Flat of, int index = 0, Copy copy = {}, int slot = 0) const {
@@ -111,8 +111,8 @@ struct Program {
     return bytes;
   }
 
-  /// Returns the index of the buffer of this name (kind, flat group, index, copy, slot), and adds it if it is
-  /// new. Throws Error(failed) if the existing buffer has other elements, bytes, format or tier.
+  /// Returns the index of the buffer of this name (kind, flat group, index, copy, slot). Adds the buffer if
+  /// it is new. Throws Error(failed) if the existing buffer has other elements, bytes, format or tier.
   int add(Buffer const& buffer) {
     int const found = find(buffer.kind, {buffer.unit, buffer.flat}, buffer.index, buffer.copy, buffer.slot);
     if (found >= 0 && !at(found).fits(buffer))
@@ -128,7 +128,7 @@ struct Program {
   }
 
  private:
-  std::vector<std::vector<int>> of_unit_;  // element u + 1: the buffers of unit u; 0: of no unit
+  std::vector<std::vector<int>> of_unit_;  // [u + 1]: the buffers of unit u; [0]: buffers without a unit
 };
 
 /// The bytes that one rank reads from its file and writes to it.
@@ -144,11 +144,11 @@ struct StepPlan {
   std::vector<UnitLayout> layouts;
   RecipeTable recipe;  ///< its placement is already adapted to `shape.world` (at_world)
   StepShape shape;
-  StepTable table;                        ///< where each kind of state is during a step
-  std::vector<OptimizerState> optimizer;  ///< the states that it keeps of each trained parameter
+  StepTable table;                        ///< the location of each kind of state during a step
+  std::vector<OptimizerState> optimizer;  ///< the states that the optimizer keeps of each trained parameter
   Program train;
   Program evaluate;
-  std::array<std::int64_t, tier_count> arena_bytes{};  ///< by Tier: enough for either program
+  std::array<std::int64_t, tier_count> arena_bytes{};  ///< by Tier: room for either program
 
   int units_count() const { return static_cast<int>(units.size()); }
   UnitLayout const& layout(int unit) const { return layouts[static_cast<std::size_t>(unit)]; }
@@ -240,24 +240,25 @@ struct StepPlan {
     }
     return {0, all.padded};
   }
-  /// The part of a flat group whose norm this rank takes: its shard, or all if it owns the group.
+  /// The part of a flat group whose norm this rank computes: its shard, or all if it owns the group.
   Range normed(Flat of) const {
     return held(table.gradient.placement.over == Sharding::owned ? Sharding::owned : Sharding::sharded, of);
   }
-  /// The ranks whose norms of a flat group count: its owner, or the ranks of the first row, with equal parts.
+  /// The ranks whose norms of a flat group are summed: its owner, or the ranks of the first row, which have
+  /// equal parts.
   comm::Peers norm_by(Flat of) const {
     if (table.gradient.placement.over == Sharding::owned) return {owner(of), 1, 1};
     return {0, 1, shape.shards()};
   }
-  /// The ranks whose losses count.
+  /// The ranks whose losses are summed.
   comm::Peers losses_by() const { return {0, 1, shape.world}; }
-  /// Whether ranks hold different parts of the contents of a buffer of state.
+  /// Whether ranks hold different parts of the contents of a state buffer.
   bool is_split(Buffer const& buffer) const { return buffer.over == Sharding::sharded && shape.shards() > 1; }
-  /// The first rank that has the full contents of a buffer of state. The buffer must not be split.
+  /// The first rank that has the full contents of a state buffer. The buffer must not be split.
   int first_with(Buffer const& buffer) const {
     return buffer.over == Sharding::owned ? owner({buffer.unit, buffer.flat}) : 0;
   }
-  /// The part of a buffer of state that this rank writes in a save. All ranks together write the buffer once.
+  /// The part of a state buffer that this rank writes in a save. All ranks together write the buffer once.
   Range written(Buffer const& buffer) const {
     if (is_split(buffer)) return shape.rank < shape.shards() ? buffer.range : Range{};
     if (buffer.over == Sharding::owned) return buffer.range;
@@ -278,7 +279,7 @@ struct StepPlan {
     }
     return ranges;
   }
-  /// The form of the statistics of all ranks. It has no addresses yet.
+  /// The layout of the statistics of all ranks, without addresses.
   StepShares statistics() const {
     std::vector<NormRange> const ranges = norm_ranges();
     std::int64_t const blocks = ranges.empty() ? 0 : ranges.back().offset + ranges.back().blocks;
@@ -315,8 +316,8 @@ struct StepPlan {
 };
 
 /// A function that is called after each entry of a training step has run. `buffers` has the address of each
-/// buffer of `plan.train`; it is null for a buffer that is never used. The function is for comparisons and
-/// tests, and must change nothing.
+/// buffer of `plan.train`; it is null for a buffer that is never used. The function serves comparisons and
+/// tests. It must change nothing.
 using StepObserver =
     std::function<void(StepPlan const& plan, Entry const& entry, std::span<std::byte* const> buffers)>;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes the step's placement table. The recipe's table says where state rests between steps; this table says
 // where each kind of state is while a step runs, and in which buffer. The generator, the store and the
-// listing read it instead of deriving it again.
+// listing read it, so that none of them derives it again.
 #pragma once
 
 #include <string_view>
@@ -15,7 +15,7 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The place of one kind of state: its distribution over ranks, tier, format and buffer.
+/// The location of one kind of state: its distribution over ranks, tier, number format and buffer.
 struct StepRow {
   BufferKind kind{};
   Placement placement{};
@@ -30,30 +30,30 @@ struct StepRow {
 /// One row for each kind of state, in the order of a step. Rows with equal kind and copy are the same buffer
 /// (StepRow::same_buffer).
 struct StepTable {
-  StepRow weights{};           ///< between steps
+  StepRow weights{};           ///< the weights between steps
   StepRow gathered_weights{};  ///< full weights on the device, as units read them
-  StepRow micro_gradient{};    ///< of one micro-batch, as units write it on each rank
+  StepRow micro_gradient{};    ///< the gradient of one micro-batch, as units write it on each rank
   StepRow sum{};               ///< the sum of the micro-batches so far
   StepRow gradient{};          ///< the complete gradient of the step
   StepRow master{};            ///< the weights that the optimizer updates, between steps
   StepRow moments{};           ///< optimizer states, between steps; each state has its own format
-  StepRow working_gradient{};  ///< where the optimizer works, like the next two rows
+  StepRow working_gradient{};  ///< as the optimizer reads it; the next two rows likewise
   StepRow working_master{};
   StepRow working_moments{};
-  StepRow updated_weights{};  ///< as the optimizer writes them, in the format of the weights
-  /// Gradients accumulate in a buffer of their own. Otherwise the micro-batch gradient is the gradient.
+  StepRow updated_weights{};  ///< the weights as the optimizer writes them, in their own format
+  /// Gradients accumulate in a buffer of their own. If false, the micro-batch gradient is the gradient.
   bool accumulates = false;
-  /// The last accumulate completes gradients on the host, and takes their norms too.
+  /// The last accumulate completes gradients on the host, and also computes their norms.
   bool norm_in_sum = false;
 
-  /// The optimizer updates the weights themselves: master weights have the same format and place.
+  /// The optimizer updates the weights themselves: master weights have the same format and placement.
   constexpr bool weights_are_master() const { return master.kind == weights.kind; }
-  /// The optimizer updates state where it rests, and writes the weights in the tier that keeps them.
+  /// The optimizer updates state where it rests, and writes the weights to the tier that keeps them.
   constexpr bool updates_in_place() const {
     return working_gradient.same_buffer(gradient) && working_master.same_buffer(master) &&
            working_moments.same_buffer(moments) && updated_weights.placement.tier == weights.placement.tier;
   }
-  /// The optimizer does not work on the device.
+  /// The optimizer works on the host instead of the device.
   constexpr bool optimizer_is_apart() const { return working_master.placement.tier != Tier::device; }
 };
 
@@ -93,8 +93,8 @@ constexpr StepTable step_table(RecipeTable const& recipe, int world, int accumul
                       rest.gradients.tier != Tier::device || (mixed && world > 1 && accumulates_apart);
   Kind const kind = table.accumulates ? Kind::gradient : Kind::micro_gradient;
   DType const type = table.accumulates ? types.accumulator : types.contribution;
-  // For a replicated gradient with sums of any order, each rank sums its own micro-batches, and ranks reduce
-  // after the last one. Ordered sums are reduced to shards in each micro-batch.
+  // If the gradient is replicated and sums may have any order, each rank sums its own micro-batches, and
+  // ranks reduce the sums after the last one. Ordered sums are reduced to shards in each micro-batch.
   Placement sum = rest.gradients;
   if (sum.over == Sharding::replicated && world > 1)
     sum.over = recipe.reduction == ReductionKind::ordered ? Sharding::sharded : Sharding::partial;
@@ -107,7 +107,7 @@ constexpr StepTable step_table(RecipeTable const& recipe, int world, int accumul
   bool const separate = has_separate_master(recipe);
   table.master = separate ? StepRow{Kind::master, rest.master, types.master} : table.weights;
   table.moments = {Kind::moment, rest.moments, types.master};
-  // An update runs where the moments rest, or on the host if that is a disk.
+  // An update runs where the moments rest, or on the host if they are on a disk.
   Placement const working{rest.moments.over, worked_on(rest.moments.tier)};
   auto const brought = [&](StepRow const& row) constexpr {
     bool const there = row.placement.tier == working.tier && holds(row.placement.over, working.over);

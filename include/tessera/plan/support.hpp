@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks whether the engines of this build can run a legal recipe.
+// Checks whether the engines of this build can run a recipe that the rules allow.
 #pragma once
 
 #include <optional>
@@ -48,14 +48,14 @@ inline std::string unsupported_by_engines(RecipeTable const& recipe) {
 
 }  // namespace detail
 
-/// Returns why no engine can run a legal recipe, with the way out, or nullopt if one can.
+/// Returns the reason why no engine can run a recipe, and a way out; nullopt if one can.
 inline std::optional<std::string> unsupported_reason(RecipeTable const& recipe) {
   std::string reason = detail::unsupported_by_engines(recipe);
   if (reason.empty()) return std::nullopt;
   return reason;
 }
 
-/// Throws Error(unsupported) with the reason if no engine can run the recipe.
+/// Throws Error(unsupported) with this reason if no engine can run the recipe.
 inline void check_supported(RecipeTable const& recipe) {
   std::string const reason = detail::unsupported_by_engines(recipe);
   if (!reason.empty()) throw Error(ErrorKind::unsupported, reason);

@@ -35,8 +35,9 @@ class WorkOrder {
  public:
   WorkOrder(StepPlan const& plan, bool training) : plan_(plan), training_(training) {}
 
-  /// The unit in which backward ends. Units below it keep nothing.
+  /// The unit in which backward ends. Units below it keep nothing for backward.
   int lowest() const { return lowest_; }
+  /// Whether backward runs the whole unit again.
   bool rebuilt(int unit) const {
     switch (plan_.recipe.recompute) {
       case RecomputeKind::none:
@@ -48,17 +49,20 @@ class WorkOrder {
     }
     return training_ && unit >= lowest_ && plan_.unit(unit).recomputable && !plan_.unit(unit).saved.empty();
   }
+  /// Whether forward does not keep a saved tensor of a unit.
   bool drops(int unit, std::size_t saved) const {
     if (!training_ || unit < lowest_ || rebuilt(unit)) return true;
     return plan_.recipe.recompute == RecomputeKind::gelu && plan_.unit(unit).saved[saved].cheap;
   }
-  /// The first of the units that are rebuilt together with `unit`; at most `recompute_every` are.
+  /// The first of the units that are rebuilt together with `unit`. At most `recompute_every` units are
+  /// rebuilt together.
   int rebuilt_from(int unit) const {
     int first = unit;
     while (first > 0 && rebuilt(first - 1)) --first;
     int const length = plan_.recipe.recompute == RecomputeKind::every ? plan_.shape.recompute_every : 1;
     return first + (unit - first) / length * length;
   }
+  /// Whether a rebuilt unit is the last of the units that are rebuilt together.
   bool rebuilt_last(int unit) const {
     return unit + 1 >= plan_.units_count() || !rebuilt(unit + 1) ||
            rebuilt_from(unit + 1) != rebuilt_from(unit);
@@ -90,6 +94,8 @@ class WorkOrder {
     }
     return works;
   }
+  /// The flat groups whose weights a work reads: the groups of its unit, then the groups of borrowed
+  /// parameters.
   std::vector<Flat> weights_of(Work const& work) const {
     if (!work.reads_weights) return {};
     std::vector<Flat> list = plan_.flats(work.unit);
@@ -101,6 +107,7 @@ class WorkOrder {
   }
 
  private:
+  /// Whether forward dropped a tensor of this segment that backward needs.
   bool drops_some(int unit, int segment) const {
     auto const& saved = plan_.unit(unit).saved;
     for (std::size_t index = 0; index < saved.size(); ++index)

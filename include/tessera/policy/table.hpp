@@ -144,9 +144,9 @@ struct Placement {
   friend constexpr bool operator==(Placement const&, Placement const&) = default;
 };
 
-/// A row for each state. `gradients` are the folded ones of a step, `moments` the optimizer's; an update runs
-/// where the moments lie. The defaults are stage 0 without offload. Which data moves where in a step follows
-/// from these rows (plan/moves.hpp), so any table trains.
+/// A row for each state. `gradients` are the accumulated ones of a step, `moments` the optimizer's; an update
+/// runs where the moments lie. The defaults are stage 0 without offload. Which data moves where in a step
+/// follows from these rows (plan/moves.hpp), so any table trains.
 struct PlacementTable {
   Placement parameters{}, gradients{}, master{}, moments{};
   /// How many ranks own flat groups, 0: all. They take turns, group by group; one owner is rank 0.

@@ -56,9 +56,9 @@ inline comm::Peers peers_of(Entry const& entry, StepShape const& shape, comm::Tr
   throw Error(ErrorKind::unsupported, "a schedule has a group of ranks that no engine runs");
 }
 
-/// Runs the entries that move or change state. An entry says what happens, and its buffers say where. The
-/// functions that a step calls only enqueue work (on the CPU, collectives and files block), and allocate
-/// nothing. A store must not move, since host tasks refer to it.
+/// Runs the entries that move or change state. An entry says what to do, and its buffers say where. The
+/// functions that a step calls allocate nothing and only enqueue work. On the CPU, however, collectives and
+/// file transfers block. A store cannot be moved, since host tasks refer to it.
 template <class Place, class T>
 class ParameterStore {
  public:
@@ -88,7 +88,7 @@ class ParameterStore {
   ParameterStore(ParameterStore const&) = delete;
   ParameterStore& operator=(ParameterStore const&) = delete;
 
-  /// Returns a copy of the scalars. Waits as `settle` does.
+  /// Returns a copy of the scalars. First waits as `settle` does.
   StepState state() {
     settle();
     StepState copy;
@@ -102,15 +102,15 @@ class ParameterStore {
     return own(state_bytes(Kind::partials)).losses(0) + micro_batch;
   }
 
-  /// Begins a step: sets its scalars, and forgets the last note of a non-finite value.
+  /// Begins a step: sets its scalars, and clears this rank's record of a non-finite value.
   void begin_step(double learning_rate) {
     ops::begin_step(context_, state_address(), own(state_bytes(Kind::partials)).bad(0), rule_, learning_rate);
   }
 
-  /// Runs one entry of a program of the plan for a micro-batch, on the current lane of the context.
+  /// Runs one entry of a program of the plan for a micro-batch, on the context's current lane.
   void run(Program const& program, Entry const& entry, int micro_batch) {
     if (entry.verb == Verb::decide) {
-      context_.await_copies();  // all updates come after this entry
+      context_.await_copies();  // wait for a snapshot in progress: all updates come after this entry
       return ops::finish_step(context_, all_, state_address(), rule_);
     }
     bool const first = micro_batch == 0;
@@ -125,15 +125,15 @@ class ParameterStore {
 
   // ---- outside steps --------------------------------------------------------------------------------------
 
-  /// Waits until all enqueued steps have ended. Throws PeerLost if another rank keeps them from ending. On
-  /// the CPU, steps have ended when their calls return.
+  /// Waits until all enqueued steps have ended. Throws PeerLost if another rank prevents this. On the CPU, a
+  /// step has ended when its call returns.
   void settle() {
     transport_.await([this] { return context_.finished(); }, "the end of its steps");
   }
 
-  /// Sets all weights of this rank, and its master weights, from a source. Leaves moments and scalars as they
-  /// are. Local: no rank waits for another. A `seed` that is not null means that the source returns the
-  /// model's initial values for that seed; a place may then compute them in its own memory.
+  /// Sets all weights of this rank, and its master weights, from a source. Leaves moments and scalars
+  /// unchanged. Local: no rank waits for another. A `seed` that is not null means that the source returns the
+  /// model's initial values for this seed; a place may then compute them in its own memory.
   void fill(ParameterSource const& source, std::uint64_t const* seed = nullptr) {
     for (Flat const of : plan_.flats()) {
       std::vector<Staged> staged;  // the buffers that the host has to fill
@@ -158,9 +158,9 @@ class ParameterStore {
   }
 
   /// Passes every parameter's logical values to `sink` on rank 0, in consecutive pieces and sorted by name.
-  /// The values are the master weights, or the weights of a frozen parameter. All ranks must call it; only
-  /// rank 0 calls its sink. Waits for all enqueued work. Uses SaveStaging::summed bytes of host memory
-  /// outside the arenas.
+  /// The values are the master weights, or the weights of a frozen parameter. All ranks must call this
+  /// function; only rank 0 calls its sink. Waits for all enqueued work. Uses SaveStaging::summed bytes of
+  /// host memory outside the arenas.
   void collect_pieces(ParameterSink const& sink) {
     settle();
     std::vector<Borrow> all;
@@ -196,8 +196,9 @@ class ParameterStore {
   /// Does the same as collect_pieces, but passes whole parameters.
   void collect(ParameterSink const& sink) { collect_pieces(whole_parameters(sink)); }
 
-  /// The name of the parameter that holds an element of a trainable flat group ("h.3.mlp.c_fc.weight"), or of
-  /// the group's unit if the element is padding. `normed` is FlatLayout::normed.
+  /// Returns the name of the parameter that holds an element of a trainable flat group
+  /// ("h.3.mlp.c_fc.weight"), or of the group's unit if the element is padding. `normed` is
+  /// FlatLayout::normed.
   std::string name_at(std::int64_t normed, std::int64_t element) const {
     for (Flat const of : plan_.trainable()) {
       if (plan_.flat(of).normed != normed) continue;
@@ -217,13 +218,14 @@ class ParameterStore {
   U* at(int buffer, Range part) const {
     return reinterpret_cast<U*>(memory_.train(buffer) + plan_.train.at(buffer).at(part.begin));
   }
-  /// This rank's own statistics at an address. They have the form of a world of one rank.
+  /// The layout of this rank's own statistics at an address, as in a world of one rank.
   StepShares own(std::byte* address) const {
     StepShares own = all_;
     own.first = address;
     return own;
   }
-  /// Calls f with a null pointer to the format of a buffer of weights, master weights or gradients.
+  /// Calls f with a null pointer whose type is the number format of a buffer of weights, master weights or
+  /// gradients.
   template <class F>
   static decltype(auto) with_type(DType type, F&& f) {
     return type == dtype_of<T> ? f(static_cast<T*>(nullptr)) : f(static_cast<S*>(nullptr));
@@ -256,7 +258,7 @@ class ParameterStore {
               Tensor<float, Place>{reinterpret_cast<float*>(to), shape});
   }
 
-  // Work on state, with the context of the place that holds the values.
+  // Work on state. `context` belongs to the place that holds the values.
 
   static bool runs_on_host(Entry const& entry) {
     return entry.lane == Lane::disk || entry.lane == Lane::host;
@@ -265,7 +267,7 @@ class ParameterStore {
     ParameterStore& store;
     Program const& program;
     Entry const& entry;
-    bool first;  // in the first micro-batch
+    bool first;  // the entry runs in the first micro-batch
 
     static void run(Context<Cpu>& host, void* data) {
       auto const& [store, program, entry, first] = *static_cast<HostWork const*>(data);
@@ -307,8 +309,8 @@ class ParameterStore {
         ops::adamw<G, S, void>(context, updates_[index], skip);
     });
   }
-  /// Accumulates the received micro-batch gradients in rank order: acc = c_0, acc = acc + c_m. The last one
-  /// on the host also takes the norm.
+  /// Accumulates the received micro-batch gradients in rank order: acc = c_0, acc = acc + c_m. The last
+  /// accumulate on the host also computes the norm.
   template <class P>
   void accumulate(Context<P>& context, Entry const& entry, bool first) {
     Item const& item = entry.items.front();
@@ -332,7 +334,7 @@ class ParameterStore {
   StepState* scalars_of(Entry const& entry) const {
     return reinterpret_cast<StepState*>(memory_.train(entry.at(Role::scalars)));
   }
-  /// The norm partials of an item, and the note of its first non-finite value.
+  /// The address of an item's norm partials, and the record of its first non-finite value.
   std::pair<float*, ops::BadNote> normed(Entry const& entry, Item const& item) const {
     StepShares const found = own(memory_.train(entry.at(Role::partials)));
     int const number = plan_.flat(item.of).normed;
@@ -340,8 +342,8 @@ class ParameterStore {
             {found.bad(0), number, item.part.begin}};
   }
 
-  // The rows of norms and updates are the argument tables of their operations. Addresses are fixed, so the
-  // rows are written once.
+  // The rows of norm and update entries are the argument tables of their operations. Addresses are fixed, so
+  // the rows are written once.
 
   void place_rows() {
     auto const& entries = plan_.train.schedule.entries;
@@ -381,8 +383,8 @@ class ParameterStore {
       }
     return rows;
   }
-  /// Makes a row for the decayed and a row for the undecayed elements of each item. The elements that pad a
-  /// flat group are zero and stay zero.
+  /// Makes a row for the elements with weight decay and a row for the elements without, for each item. The
+  /// elements that pad a flat group are zero and stay zero.
   std::vector<ops::UpdateRow> update_rows(Entry const& entry) const {
     std::vector<ops::UpdateRow> rows;
     auto const* factors = factors_of<S>(scalars_of(entry));
@@ -401,7 +403,7 @@ class ParameterStore {
     return rows;
   }
 
-  // State from outside, and to it.
+  // Functions that set state from a source and read it for a caller.
 
   /// A buffer of state, and host memory in which its values are prepared.
   struct Staged {
@@ -410,7 +412,7 @@ class ParameterStore {
     std::byte* values;
   };
   /// Lets the place compute the initial values of a buffer in its own memory. Returns false if the host has
-  /// to do it. Skips padding, which is zero in a new arena.
+  /// to compute them. Skips padding, which is zero in a new arena.
   bool initialized_there(std::uint64_t seed, Flat of, int number) {
     Buffer const& buffer = plan_.train.at(number);
     if (buffer.tier != Tier::device) return false;
@@ -455,7 +457,7 @@ class ParameterStore {
     });
     if (thrown) std::rethrow_exception(thrown);
   }
-  /// Returns on rank 0 the elements of a buffer that rank `from` holds. Uses `room` if they have to be
+  /// Returns, on rank 0, the elements of a buffer that rank `from` holds. Uses `room` if they have to be
   /// copied. Only these two ranks take part.
   std::byte const* brought(Buffer const& buffer, Range now, int from, std::byte* room) {
     if (plan_.shape.rank != from && !plan_.is_root()) return nullptr;
@@ -479,10 +481,10 @@ class ParameterStore {
   StepRule const& rule_;
   StepShares all_;  // the statistics of all ranks
   std::vector<NormRange> norm_ranges_;
-  std::vector<ops::Rows<ops::NormRow>> norms_;  // by training entry, like updates_
+  std::vector<ops::Rows<ops::NormRow>> norms_;  // by entry of the training program, like updates_
   std::vector<ops::Rows<ops::UpdateRow>> updates_;
   std::map<std::pair<Entry const*, bool>, HostWork>
-      host_work_;  // of the first micro-batch, and of later ones
+      host_work_;  // by entry, and whether it runs in the first micro-batch
 };
 
 }  // namespace v0

@@ -27,7 +27,7 @@ inline namespace v0 {
 template <class Place>
 class StepMemory {
  public:
-  /// `file` must hold the bytes that the plan keeps in a file; null if there are none.
+  /// `file` must have room for the bytes that the plan keeps in a file. It is null if there are none.
   explicit StepMemory(StepPlan const& plan, std::unique_ptr<StateFile> file = nullptr)
       : device_(plan.arena_bytes[static_cast<std::size_t>(Tier::device)]),
         host_(plan.arena_bytes[static_cast<std::size_t>(Tier::host)]),
@@ -37,7 +37,7 @@ class StepMemory {
         evaluate_(plan.evaluate.buffers.size()) {
     hand_out(plan);
   }
-  /// Reserves the same addresses without memory, to record a plan's step. No buffer may be touched.
+  /// Reserves the same addresses without memory, to record a step of a plan. No buffer may be touched.
   static StepMemory without_memory(StepPlan const& plan) { return {plan, NoMemory()}; }
 
   /// The addresses of all buffers of a program of the plan. An address is null if the buffer is never used or
@@ -45,19 +45,21 @@ class StepMemory {
   std::span<std::byte* const> of(Program const& program) const {
     return &program == evaluate_program_ ? evaluate_ : train_;
   }
+  /// The address of a buffer of the training program. Null if there is no such buffer or address.
   std::byte* train(int buffer) const {
     return buffer < 0 ? nullptr : train_[static_cast<std::size_t>(buffer)];
   }
   /// Null if the plan keeps nothing in a file.
   StateFile const* file() const { return file_.get(); }
 
-  /// The end of the highest part of a tier that was handed out, or of the file that was read or written.
+  /// The end of the highest buffer of a tier that was handed out, or of the part of the file that was read or
+  /// written.
   std::int64_t high_water(Tier tier) const {
     if (!has_addresses(tier)) return file_ ? file_->high_water() : 0;
     return tier == Tier::device ? device_.high_water() : host_.high_water();
   }
 
-  /// Runs a copy between the file and memory. Returns when the bytes have arrived.
+  /// Runs a copy between the file and host memory. Returns when the copy is complete.
   void transfer(Program const& program, Entry const& entry) const {
     Item const& item = entry.items.front();
     int const from = item.at(Role::source), to = item.at(Role::target);
@@ -74,7 +76,7 @@ class StepMemory {
   // ---- outside steps, for buffers that persist ------------------------------------------------------------
 
   /// Returns host memory in which the caller prepares the bytes of a buffer; `unstage` writes them to the
-  /// buffer. `spare` becomes that memory if the buffer has no address.
+  /// buffer. If the buffer has no address, `spare` becomes this memory.
   std::byte* stage(Context<Place>& context, Buffer const& buffer, HostArena& spare) const {
     if (has_addresses(buffer.tier)) return context.stage(address(buffer), size(buffer));
     spare = HostArena(buffer.bytes);
@@ -86,17 +88,17 @@ class StepMemory {
     else if (buffer.bytes > 0)
       file_->write(buffer.offset, staged, round_up(buffer.bytes, disk_block));
   }
-  /// Returns the bytes of a buffer in memory that the host can read. Waits for all enqueued work. Valid until
-  /// the next such call. `spare` becomes that memory if the buffer has no address.
+  /// Returns the bytes of a buffer in memory that the host can read. Waits for all enqueued work. The result
+  /// is valid until the next such call. If the buffer has no address, `spare` becomes this memory.
   std::byte const* view(Context<Place>& context, Buffer const& buffer, HostArena& spare) const {
     if (has_addresses(buffer.tier)) return context.host_view(address(buffer), size(buffer));
     spare = HostArena(buffer.bytes);
     if (buffer.bytes > 0) file_->read(buffer.offset, spare.base(), round_up(buffer.bytes, disk_block));
     return spare.base();
   }
-  /// The following three do the same for a part of a buffer that begins and ends at a multiple of
-  /// shard_alignment. `room` must begin at a multiple of disk_block, and hold the part rounded up to such a
-  /// multiple. They use it if the host cannot address the buffer.
+  /// The next three functions do the same for a part of a buffer that begins and ends at a multiple of
+  /// shard_alignment. They use `room` if the host cannot address the buffer. `room` must begin at a multiple
+  /// of disk_block, and hold the part rounded up to such a multiple.
   std::byte const* view(Context<Place>& context, Buffer const& buffer, Range part, std::byte* room) const {
     std::int64_t const bytes = buffer.bytes_of(part.size());
     if (has_addresses(buffer.tier))
@@ -119,7 +121,7 @@ class StepMemory {
     else
       file_->write(buffer.offset + buffer.at(part.begin), staged, round_up(bytes, disk_block));
   }
-  /// Starts to copy a snapshot's part of a buffer. A copy from a file has ended when this returns.
+  /// Starts to copy a snapshot's part of a buffer. A copy from a file is complete when this returns.
   void copy(Context<Place>& context, Buffer const& from, Buffer const& snapshot) const {
     if (snapshot.bytes == 0) return;
     std::int64_t const begin = from.at(snapshot.range.begin);
@@ -167,7 +169,7 @@ class StepMemory {
 
   DeviceArena<Place> device_;
   OffloadArena<Place> host_;
-  std::array<Arena<AddressSpace>, 2> addresses_;  // in place of both arenas, in without_memory
+  std::array<Arena<AddressSpace>, 2> addresses_;  // replaces both arenas in without_memory
   std::unique_ptr<StateFile> file_;
   Program const* evaluate_program_;
   std::vector<std::byte*> train_, evaluate_;

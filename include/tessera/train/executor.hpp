@@ -41,8 +41,8 @@ class Executor {
         bind(passes_[index], entry);
   }
 
-  /// Enqueues the whole program, each entry on its lane and after the entries it waits for. Passes on the
-  /// errors of collectives.
+  /// Enqueues the whole program: each entry on its lane, after the entries it waits for. Throws the errors of
+  /// collectives.
   void run(Context<Place>& context, Store& store, comm::Transport& transport,
            StepObserver const& observer = {}) {
     struct OffStream {
@@ -81,7 +81,8 @@ class Executor {
   Tensor<S, Place> tied(Operand const& operand, Borrow const& what) const {
     return view<S>(operand.buffer, operand.begin, what);
   }
-  /// Binds a tensor that a unit keeps to one of two views, by its format.
+  /// Binds a tensor that a unit keeps to one of two views: to `statistic` if it is a statistic, else to
+  /// `value`.
   void bind(ActivationSpec const& kept, int buffer, Tensor<T, Place>& value,
             Tensor<S, Place>& statistic) const {
     if (kept.statistic)
@@ -90,7 +91,7 @@ class Executor {
       value = tensor<T>(buffer, kept.shape);
   }
 
-  /// Gives a unit's code the tensors of an entry's operands. All other tensors stay empty.
+  /// Makes the views of an entry's operands for the unit's code. All other views stay empty.
   void bind(Pass<Place, T>& pass, Entry const& entry) {
     UnitSpec const& spec = plan_.unit(entry.unit);
     std::size_t const parameters = spec.parameters.size(), borrows = spec.borrows.size();
@@ -154,7 +155,7 @@ class Executor {
           pass.gradient_scale = backward_scale_of<S>(pointer<StepState>(buffer));
         return;
       default:
-        return;  // unit code does not see it
+        return;  // the unit's code does not use it
     }
   }
   /// Binds the unit's own parameters that are in the flat group of an operand.
@@ -234,7 +235,7 @@ class Executor {
   StepMemory<Place> const& memory_;
   UnitFunctions<Place, T> functions_;
   void const* model_;
-  std::vector<Pass<Place, T>> passes_;  // by entry; empty if it runs no unit's code
+  std::vector<Pass<Place, T>> passes_;  // by entry; empty for entries that run no unit's code
 };
 
 }  // namespace v0

@@ -46,7 +46,7 @@ struct TrainerOptions {
 
   std::uint64_t seed = 1;
   int threads = 0;                ///< of this rank; 0: the machine's cores over the ranks, at least 1
-  std::int64_t bucket_bytes = 0;  ///< contributions wait until so many bytes can travel together
+  std::int64_t bucket_bytes = 0;  ///< minimum size of a bucket of micro-batch gradients
   int recompute_every = 2;        ///< blocks rebuilt together under Recompute<Every>
   int replicas = 1;  ///< of all sharded state: world / replicas ranks share one (hybrid sharding)
   int prefetch = 1;  ///< units that weights come ahead of use and sums travel behind it; 0: none

@@ -128,7 +128,7 @@ TEST_CASE("a profile adds up by lane and tells hidden collectives from exposed o
   CHECK(nanoseconds(forward.seconds) == doctest::Approx(40));
   CHECK(*forward.flops_per_second() == doctest::Approx(6000 / 40e-9));
   CHECK_FALSE(forward.bytes_per_second());
-  CHECK(nanoseconds(profile.collectives) == doctest::Approx(40));  // the fold is none
+  CHECK(nanoseconds(profile.collectives) == doctest::Approx(40));  // an accumulate is not a collective
   CHECK(nanoseconds(profile.hidden) == doctest::Approx(20));
   CHECK(profile.hidden + profile.exposed() == doctest::Approx(profile.collectives));
 
