@@ -317,7 +317,7 @@ enum class Group : std::uint8_t;
 enum class Move : std::uint8_t;
 enum class Verb : std::uint8_t;
 struct Hop;
-struct Roads;
+struct RouteOptions;
 enum class BufferKind : std::uint8_t;
 enum class Role : std::uint8_t;
 enum class Access : std::uint8_t;

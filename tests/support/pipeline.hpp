@@ -87,7 +87,7 @@ class StageGenerator {
     std::int64_t const bytes = unit < 0 ? 1000 : 4 * plan_.layout(unit).flats.front().padded;
     return plan_.train.add({.kind = kind, .unit = unit, .bytes = bytes, .persistent = true});
   }
-  int contribution(int unit) {
+  int micro_gradient(int unit) {
     return plan_.train.add({.kind = BufferKind::micro_gradient,
                             .unit = unit,
                             .bytes = 4 * plan_.layout(unit).flats.front().padded});
@@ -177,8 +177,8 @@ class StageGenerator {
       work(Verb::backward_input, unit, micro, reads, std::move(writes));
       for (int const buffer : left_for_weights(unit)) reads.push_back(buffer);
       work(Verb::backward_weight, unit, micro, std::move(reads),
-           {contribution(unit), state(BufferKind::workspace, -1)});
-      work(Verb::accumulate, unit, micro, {contribution(unit)}, {state(BufferKind::gradient, unit)})
+           {micro_gradient(unit), state(BufferKind::workspace, -1)});
+      work(Verb::accumulate, unit, micro, {micro_gradient(unit)}, {state(BufferKind::gradient, unit)})
           .operands.back()
           .role = Role::gradient;
     }

@@ -98,9 +98,9 @@ TEST_CASE("sums that lack a micro-batch or have one twice are found") {
         entries.erase(where(entries, Verb::accumulate, 2, 2));
       }).find("(reduce h.1 micro 2) reads gradient of h.1 after 2 of 3 micro-batches") != std::string::npos);
   CHECK(mistake_after(plan, [](Entries& entries) {
-          auto const fold = where(entries, Verb::accumulate, 2, 2);
-          Entry const copy = *fold;
-          entries.insert(fold, copy);
+          auto const sum = where(entries, Verb::accumulate, 2, 2);
+          Entry const copy = *sum;
+          entries.insert(sum, copy);
         }).find("(accumulate h.1 micro 2) comes after 3 micro-batches of its sum") != std::string::npos);
   CHECK(
       mistake_after(plan, [](Entries& entries) {

@@ -14,7 +14,7 @@ using namespace tessera;
 using enum Sharding;
 using enum Tier;
 
-std::string way(Placement from, Placement to, bool is_ordered, int replicas = 1) {
+std::string route_of(Placement from, Placement to, bool is_ordered, int replicas = 1) {
   std::string text;
   for (Hop const& hop : moves_between(from, to, {is_ordered, replicas})) {
     text += (text.empty() ? "" : " ") + std::string(name_of(hop.move));
@@ -27,47 +27,47 @@ std::string way(Placement from, Placement to, bool is_ordered, int replicas = 1)
 
 TEST_CASE("the placements say which collective carries a state") {
   for (bool const is_ordered : {false, true}) {
-    CHECK(way({replicated}, {replicated}, is_ordered) == "");
-    CHECK(way({replicated}, {sharded}, is_ordered) == "");
-    CHECK(way({replicated}, {owned}, is_ordered) == "");
-    CHECK(way({sharded}, {replicated}, is_ordered) == "all_gather");
-    CHECK(way({sharded}, {owned}, is_ordered) == "gather");
-    CHECK(way({owned}, {replicated}, is_ordered) == "broadcast");
-    CHECK(way({owned}, {sharded}, is_ordered) == "broadcast");
-    CHECK(way({partial}, {owned}, is_ordered) == "gather");
+    CHECK(route_of({replicated}, {replicated}, is_ordered) == "");
+    CHECK(route_of({replicated}, {sharded}, is_ordered) == "");
+    CHECK(route_of({replicated}, {owned}, is_ordered) == "");
+    CHECK(route_of({sharded}, {replicated}, is_ordered) == "all_gather");
+    CHECK(route_of({sharded}, {owned}, is_ordered) == "gather");
+    CHECK(route_of({owned}, {replicated}, is_ordered) == "broadcast");
+    CHECK(route_of({owned}, {sharded}, is_ordered) == "broadcast");
+    CHECK(route_of({partial}, {owned}, is_ordered) == "gather");
   }
-  CHECK(way({partial}, {replicated}, false) == "all_reduce");
-  CHECK(way({partial}, {sharded}, false) == "reduce_scatter");
-  CHECK(way({partial}, {replicated}, true) == "all_to_all all_gather");
-  CHECK(way({partial}, {sharded}, true) == "all_to_all");
+  CHECK(route_of({partial}, {replicated}, false) == "all_reduce");
+  CHECK(route_of({partial}, {sharded}, false) == "reduce_scatter");
+  CHECK(route_of({partial}, {replicated}, true) == "all_to_all all_gather");
+  CHECK(route_of({partial}, {sharded}, true) == "all_to_all");
 }
 
 TEST_CASE("ranks talk on the device and each tier is a copy from the next") {
-  CHECK(way({sharded, host}, {sharded, device}, true) == "copy");
-  CHECK(way({replicated, device}, {sharded, host}, true) == "copy");
-  CHECK(way({sharded, host}, {replicated, device}, true) == "copy all_gather");
-  CHECK(way({partial, device}, {sharded, host}, true) == "all_to_all copy");
-  CHECK(way({partial, host}, {replicated, host}, false) == "copy all_reduce copy");
-  CHECK(way({owned, host}, {replicated, device}, true) == "copy broadcast");
-  CHECK(way({sharded, nvme}, {sharded, host}, true) == "copy");
-  CHECK(way({sharded, nvme}, {sharded, device}, true) == "copy copy");
-  CHECK(way({sharded, nvme}, {replicated, device}, true) == "copy copy all_gather");
-  CHECK(way({sharded, host}, {replicated, nvme}, true) == "copy all_gather copy copy");
-  CHECK(way({replicated, host}, {sharded, nvme}, true) == "copy");
-  CHECK(way({partial, nvme}, {replicated, nvme}, false) == "copy copy all_reduce copy copy");
+  CHECK(route_of({sharded, host}, {sharded, device}, true) == "copy");
+  CHECK(route_of({replicated, device}, {sharded, host}, true) == "copy");
+  CHECK(route_of({sharded, host}, {replicated, device}, true) == "copy all_gather");
+  CHECK(route_of({partial, device}, {sharded, host}, true) == "all_to_all copy");
+  CHECK(route_of({partial, host}, {replicated, host}, false) == "copy all_reduce copy");
+  CHECK(route_of({owned, host}, {replicated, device}, true) == "copy broadcast");
+  CHECK(route_of({sharded, nvme}, {sharded, host}, true) == "copy");
+  CHECK(route_of({sharded, nvme}, {sharded, device}, true) == "copy copy");
+  CHECK(route_of({sharded, nvme}, {replicated, device}, true) == "copy copy all_gather");
+  CHECK(route_of({sharded, host}, {replicated, nvme}, true) == "copy all_gather copy copy");
+  CHECK(route_of({replicated, host}, {sharded, nvme}, true) == "copy");
+  CHECK(route_of({partial, nvme}, {replicated, nvme}, false) == "copy copy all_reduce copy copy");
 }
 
 TEST_CASE("with replicas of all shards values move within rows and columns") {
-  CHECK(way({sharded}, {replicated}, true, 2) == "all_gather/shards");
-  CHECK(way({partial}, {sharded}, false, 2) == "reduce_scatter/shards all_reduce/replicas");
-  CHECK(way({partial}, {replicated}, false, 2) == "all_reduce");
-  CHECK(way({partial}, {sharded}, true, 2) == "all_to_all");
-  CHECK(way({partial}, {replicated}, true, 2) == "all_to_all all_gather/shards");
-  CHECK(way({sharded}, {owned}, true, 2) == "all_gather/shards");
-  CHECK(way({owned}, {sharded}, true, 2) == "broadcast");
+  CHECK(route_of({sharded}, {replicated}, true, 2) == "all_gather/shards");
+  CHECK(route_of({partial}, {sharded}, false, 2) == "reduce_scatter/shards all_reduce/replicas");
+  CHECK(route_of({partial}, {replicated}, false, 2) == "all_reduce");
+  CHECK(route_of({partial}, {sharded}, true, 2) == "all_to_all");
+  CHECK(route_of({partial}, {replicated}, true, 2) == "all_to_all all_gather/shards");
+  CHECK(route_of({sharded}, {owned}, true, 2) == "all_gather/shards");
+  CHECK(route_of({owned}, {sharded}, true, 2) == "broadcast");
 }
 
-TEST_CASE("every way ends where it should and moves over ranks on the device alone") {
+TEST_CASE("every route ends where it should and moves over ranks only on the device") {
   for (Sharding const from : {replicated, sharded, owned, partial})
     for (Sharding const to : {replicated, sharded, owned})
       for (Tier const from_tier : {device, host, nvme})

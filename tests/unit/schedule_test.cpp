@@ -36,7 +36,7 @@ bool is_whole(Buffer const& buffer) {
 
 /// Weights are gathered at most once at a time, read only between gather and release, and all released when a
 /// micro-batch ends. Returns the first mistake, or an empty string.
-std::string acquisitions_are_sound(StepPlan const& plan, Program const& program) {
+std::string gathers_are_sound(StepPlan const& plan, Program const& program) {
   std::set<int> held;  // buffers
   int micro = 0;
   for (Instance const& instance : instances_of(program.schedule)) {
@@ -48,11 +48,11 @@ std::string acquisitions_are_sound(StepPlan const& plan, Program const& program)
     }
     if (entry.verb == Verb::gather && is_whole(program.at(entry.at(Role::target)))) {  // the end of the route
       bool const goes_on = entry.at(Role::source) == entry.at(Role::target);
-      if (!held.insert(entry.at(Role::target)).second && !goes_on) return "acquired twice: " + where;
+      if (!held.insert(entry.at(Role::target)).second && !goes_on) return "gathered twice: " + where;
       continue;
     }
     for (int const buffer : entry.reads())
-      if (is_whole(program.at(buffer)) && !held.contains(buffer)) return "not acquired: " + where;
+      if (is_whole(program.at(buffer)) && !held.contains(buffer)) return "not gathered: " + where;
     for (int const buffer : entry.writes())
       if (is_whole(program.at(buffer))) return "writes weights: " + where;
     if (computes(entry.verb) && plan.recipe.placement.parameters != Placement{})
@@ -105,7 +105,7 @@ void check_all(Setting const& by, PlacementTable const* placement = nullptr) {
   INFO(to_string(plan.recipe), ", world ", by.world, ", accumulation ", by.accumulation, ", bucket ",
        by.bucket, ", rank ", by.rank, ", prefetch ", by.prefetch, ", lag ", by.weight_lag);
   for (Program const* program : {&plan.train, &plan.evaluate}) {
-    CHECK(acquisitions_are_sound(plan, *program) == "");
+    CHECK(gathers_are_sound(plan, *program) == "");
     CHECK(mistake_in(plan, *program) == "");
     CHECK(lives_are_apart(plan, *program) == "");
   }
@@ -348,8 +348,7 @@ TEST_CASE("the proofs find planted mistakes") {
                         [&](Entry const& entry) { return entry.verb == verb; });
   };
   for (Verb const verb : {Verb::gather, Verb::release})
-    CHECK(acquisitions_are_sound(plan, with([&](Program& p) { p.schedule.entries.erase(first(p, verb)); })) !=
-          "");
+    CHECK(gathers_are_sound(plan, with([&](Program& p) { p.schedule.entries.erase(first(p, verb)); })) != "");
   // An entry that does not happen, as if it wrote nothing.
   for (Verb const verb : {Verb::reduce, Verb::fetch, Verb::forward, Verb::backward_input, Verb::gather})
     CHECK(mistake_in(plan, with([&](Program& p) { erase_writes(*first(p, verb)); })) != "");
@@ -493,7 +492,7 @@ TEST_CASE("gradients of weights that lag run beside those of inputs and nothing 
       }
 }
 
-TEST_CASE("buckets change only when contributions travel") {
+TEST_CASE("buckets change only when micro-batch gradients are reduced") {
   for (std::string_view const sharding : shardings)
     for (int const accumulation : {1, 2}) {
       Setting by{.sharding = sharding, .precision = "fp16", .world = 4, .accumulation = accumulation};

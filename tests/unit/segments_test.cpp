@@ -80,7 +80,7 @@ TEST_CASE("the lists of units in segments hold for every recipe") {
             }
 }
 
-TEST_CASE("segments run in order forward and the other way round backward and share one acquisition") {
+TEST_CASE("segments run in order forward and the other way round backward and gather once") {
   StepPlan const plan = plan_of(SegmentedGpt2(tiny), recipe("zs3"), 2);
   CHECK(of_a_block(plan, plan.train) ==
         "gather 0\nforward 0\nforward 1\nrelease 0\n"

@@ -77,13 +77,13 @@ void fill(Fixture& fixture) {
 }
 
 /// The gradient of micro-batch m: integers, so that every order of summation is exact.
-float contribution_of(int micro, int unit, std::int64_t element) {
+float micro_gradient_of(int micro, int unit, std::int64_t element) {
   return static_cast<float>((micro + 1) * (unit + 2)) * static_cast<float>(element % 7 - 3);
 }
 
 /// Runs the entries with these verbs for all micro-batches. At each backward_weight, writes the unit's
 /// micro-batch gradient.
-void exchange(Fixture& fixture, std::initializer_list<Verb> verbs = {Verb::reduce, Verb::accumulate}) {
+void run_backward(Fixture& fixture, std::initializer_list<Verb> verbs = {Verb::reduce, Verb::accumulate}) {
   for (Instance const& instance : instances_of(fixture.plan.train.schedule)) {
     Entry const& entry = instance.entry;
     if (entry.verb == Verb::backward_weight) {
@@ -92,7 +92,7 @@ void exchange(Fixture& fixture, std::initializer_list<Verb> verbs = {Verb::reduc
       float* const to = fixture.buffer<float>(BufferKind::micro_gradient, entry.unit);
       std::fill(to, to + layout.padded, 0.0f);
       int const micro = instance.micro_batch * fixture.plan.shape.world + fixture.plan.shape.rank;
-      for (std::int64_t i = 0; i < layout.undecayed.end; ++i) to[i] = contribution_of(micro, entry.unit, i);
+      for (std::int64_t i = 0; i < layout.undecayed.end; ++i) to[i] = micro_gradient_of(micro, entry.unit, i);
     }
     if (std::find(verbs.begin(), verbs.end(), entry.verb) != verbs.end())
       fixture.store.run(fixture.plan.train, entry, instance.micro_batch);
@@ -170,7 +170,7 @@ TEST_CASE("weights come out in pieces, of a parameter that is larger too") {
       });
 }
 
-TEST_CASE("an acquired unit is whole and its padding stays zero") {
+TEST_CASE("a gathered unit has full weights and its padding stays zero") {
   tessera::run(3, [](comm::Comm comm) {
     Fixture fixture(recipe("zs3"), comm.transport());
     fill(fixture);
@@ -193,7 +193,7 @@ TEST_CASE("an acquired unit is whole and its padding stays zero") {
   });
 }
 
-TEST_CASE("every exchange folds all micro-batches of all ranks where the gradient is needed") {
+TEST_CASE("the micro-batches of all ranks are accumulated where the gradient is needed") {
   for (std::string_view const sharding : shardings)
     for (std::string_view const reduction : {"ordered", "fast"})
       for (int const ranks : {1, 3})
@@ -203,7 +203,7 @@ TEST_CASE("every exchange folds all micro-batches of all ranks where the gradien
                             accumulation);
             fill(fixture);
             fixture.store.begin_step(1e-3);
-            exchange(fixture);
+            run_backward(fixture);
             INFO(std::string(sharding), " ", std::string(reduction), " ranks ", ranks, " accumulation ",
                  accumulation);
             double squares = 0.0;
@@ -219,7 +219,7 @@ TEST_CASE("every exchange folds all micro-batches of all ranks where the gradien
                 float want = 0.0f;
                 if (i < layout.undecayed.end)
                   for (int micro = 0; micro < ranks * accumulation; ++micro)
-                    want += contribution_of(micro, unit, i);
+                    want += micro_gradient_of(micro, unit, i);
                 squares += static_cast<double>(want) * static_cast<double>(want);
                 if (part.begin <= i && i < part.end) right &= from[i] == want;
               }
@@ -250,12 +250,12 @@ TEST_CASE("an update reaches every parameter of every group, with weight decay w
           fill(fixture);
           fixture.store.begin_step(0.25);
           for (int const micro : {0, 1}) *fixture.store.loss_slot(micro) = {1.5, 4};
-          exchange(fixture, {Verb::reduce, Verb::accumulate, Verb::norm, Verb::exchange, Verb::decide,
-                             Verb::copy_scalars, Verb::fetch, Verb::update, Verb::write_back});
+          run_backward(fixture, {Verb::reduce, Verb::accumulate, Verb::norm, Verb::exchange, Verb::decide,
+                                 Verb::copy_scalars, Verb::fetch, Verb::update, Verb::write_back});
           StepState const state = fixture.store.state();
           auto const gradient_at = [&](int unit, std::int64_t element) {
             float sum = 0.0f;
-            for (int micro = 0; micro < 2 * ranks; ++micro) sum += contribution_of(micro, unit, element);
+            for (int micro = 0; micro < 2 * ranks; ++micro) sum += micro_gradient_of(micro, unit, element);
             return sum;
           };
           INFO(std::string(sharding), " ", std::string(offload), " ranks ", ranks, " bucket ", bucket);
@@ -303,7 +303,7 @@ TEST_CASE("a value that is not finite is found on any rank and named") {
       Fixture fixture(recipe(sharding), comm.transport());
       fill(fixture);
       fixture.store.begin_step(1e-3);
-      exchange(fixture);
+      run_backward(fixture);
       Range const lies = fixture.plan.layout(TiedModel::plain)
                              .parameters[static_cast<std::size_t>(TiedModel{}.up(TiedModel::plain).index)];
       int const plain = TiedModel::plain;

@@ -20,7 +20,7 @@ using namespace support;
 
 }  // namespace
 
-TEST_CASE("the moves of a bucket stand side by side under one number") {
+TEST_CASE("a bucket of micro-batch gradients moves in one entry") {
   constexpr int units = 6;
   for (std::string_view const sharding : shardings)
     for (std::string_view const reduction : {"ordered", "fast"})
@@ -57,21 +57,21 @@ TEST_CASE("the moves of a bucket stand side by side under one number") {
           }
 }
 
-TEST_CASE("all contributions of a bucket have room at the same time") {
+TEST_CASE("all micro-batch gradients of a bucket have room at the same time") {
   // Four ranks' summands of each unit's shard, in the format in which they are sent.
   Setting by{.sharding = "zs2", .precision = "bf16", .world = 4, .bucket = std::int64_t{1} << 40};
   StepPlan const plan = plan_of(by);
-  std::int64_t staging = 0, contributions = 0;
+  std::int64_t received = 0, gradients = 0;
   for (Buffer const& buffer : plan.train.buffers) {
     if (buffer.kind != BufferKind::micro_gradient) continue;
-    (buffer.copy.rests() ? contributions : staging) += buffer.bytes;
+    (buffer.copy.rests() ? gradients : received) += buffer.bytes;
   }
-  CHECK(staging == contributions);
+  CHECK(received == gradients);
   Program const& program = plan.train;
-  CHECK(program.arena_bytes[0] >= program.persistent_bytes[0] + staging + contributions);
+  CHECK(program.arena_bytes[0] >= program.persistent_bytes[0] + received + gradients);
   by.bucket = 0;
   StepPlan const apart = plan_of(by);
-  CHECK(apart.train.arena_bytes[0] < apart.train.persistent_bytes[0] + staging + contributions);
+  CHECK(apart.train.arena_bytes[0] < apart.train.persistent_bytes[0] + received + gradients);
 }
 
 TEST_CASE("a second channel is a lane of its own for what is gathered ahead") {

@@ -40,9 +40,9 @@ TEST_CASE("each of the library's shardings has its verbs and no others") {
       for (std::string_view const offload : {"none", "cpu_optimizer"})
         for (int const accumulation : {1, 3}) {
           bool const sharded = sharding == "zs2" || sharding == "zs3";
-          bool const streams = offload != "none";
+          bool const offloaded = offload != "none";
           bool const each =
-              reduction == "ordered" || sharded || sharding == "dp";  // every micro-batch travels
+              reduction == "ordered" || sharded || sharding == "dp";  // every micro-batch gradient is sent
           auto const count = verbs(plan_of({.sharding = sharding,
                                             .offload = offload,
                                             .reduction = reduction,
@@ -50,7 +50,7 @@ TEST_CASE("each of the library's shardings has its verbs and no others") {
                                             .accumulation = accumulation}));
           std::map<Verb, int> want;
           bool const gathered = reduction == "ordered" && sharding == "zs0";
-          bool const travels = sharding == "dp" || sharding == "zs1" || sharding == "zs2";
+          bool const sends_weights = sharding == "dp" || sharding == "zs1" || sharding == "zs2";
           want[Verb::forward] = want[Verb::backward_input] = want[Verb::backward_weight] =
               units * accumulation;
           want[Verb::sum_losses] = accumulation;
@@ -61,10 +61,10 @@ TEST_CASE("each of the library's shardings has its verbs and no others") {
           want[Verb::reduce] = (each ? units * accumulation : units) + (gathered ? units : 0);
           if (each || accumulation > 1) want[Verb::accumulate] = units * accumulation;
           want[Verb::norm] = want[Verb::exchange] = want[Verb::decide] = 1;
-          if (streams) want[Verb::fetch] = units;
-          if (streams) want[Verb::copy_scalars] = 1;
-          want[Verb::update] = streams || travels ? units : 1;  // bucket bytes are 0
-          if (streams || travels) want[Verb::write_back] = units * (streams + travels);
+          if (offloaded) want[Verb::fetch] = units;
+          if (offloaded) want[Verb::copy_scalars] = 1;
+          want[Verb::update] = offloaded || sends_weights ? units : 1;  // bucket bytes are 0
+          if (offloaded || sends_weights) want[Verb::write_back] = units * (offloaded + sends_weights);
           INFO(std::string(sharding), " ", std::string(reduction), " ", std::string(offload), " ",
                accumulation);
           CHECK(named(count) == named(want));
@@ -91,12 +91,12 @@ TEST_CASE("a gradient in host memory is not read once more for its norm") {
                                          .accumulation = accumulation});
           std::vector<int> normed(plan.units.size(), 0);
           for (Entry const& entry : plan.train.schedule.entries) {
-            bool in_fold = false;
+            bool in_accumulate = false;
             for (int const buffer : entry.writes())
-              in_fold |= entry.verb == Verb::accumulate && plan.train.at(buffer).tier == Tier::host &&
-                         plan.train.at(buffer).kind == BufferKind::partials;
+              in_accumulate |= entry.verb == Verb::accumulate && plan.train.at(buffer).tier == Tier::host &&
+                               plan.train.at(buffer).kind == BufferKind::partials;
             if (entry.verb == Verb::norm) CHECK(plan.train.at(entry.at(Role::gradient)).tier == Tier::device);
-            if (entry.verb != Verb::norm && !in_fold) continue;
+            if (entry.verb != Verb::norm && !in_accumulate) continue;
             CHECK(entry.micro_batch == accumulation - 1);
             for (Item const& item : entry.items) {
               ++normed[static_cast<std::size_t>(item.of.unit)];

@@ -39,7 +39,7 @@ class ProgramCheck {
       now_[lane_of(index_)] = started_;
       ended_[static_cast<std::size_t>(instance(index_).index)] = {index_, started_};
     }
-    return left_as_it_was();
+    return not_updated();
   }
 
  private:
@@ -214,7 +214,7 @@ class ProgramCheck {
   }
   /// Names trained state that an optimizer step has not written. Returns an empty string if there is none, or
   /// if the program has no update.
-  std::string left_as_it_was() const {
+  std::string not_updated() const {
     auto const& entries = program_.schedule.entries;
     if (std::none_of(entries.begin(), entries.end(),
                      [](Entry const& entry) { return entry.verb == Verb::update; }))

@@ -24,7 +24,7 @@ struct Hop {
 /// The options of a route. If `ordered`, an all_to_all or a gather brings the summands together, and an
 /// accumulate then adds them in rank order. `replicas` is the number of rows of ranks; each row has a copy of
 /// all shards.
-struct Roads {
+struct RouteOptions {
   bool ordered = false;
   int replicas = 1;
 };
@@ -38,23 +38,23 @@ namespace detail {
 
 /// Adds the next moves between ranks on a route from `from` to `to`, on the device. Ordered sums ignore the
 /// mesh: each rank that has a part receives the summands of all ranks, in rank order.
-inline void go_over_ranks(std::vector<Hop>& hops, Sharding from, Sharding to, Roads const& roads) {
+inline void add_rank_moves(std::vector<Hop>& hops, Sharding from, Sharding to, RouteOptions const& options) {
   auto const go = [&](Move move, Sharding after, Group group) {
     hops.push_back({move, {after, Tier::device}, group});
   };
-  Group const row = roads.replicas > 1 ? Group::shards : Group::all;
+  Group const row = options.replicas > 1 ? Group::shards : Group::all;
   if (from == Sharding::partial && to == Sharding::owned)
     go(Move::gather, Sharding::owned, Group::all);
-  else if (from == Sharding::partial && roads.ordered)
+  else if (from == Sharding::partial && options.ordered)
     go(Move::all_to_all, Sharding::sharded, Group::all);
   else if (from == Sharding::partial && to == Sharding::sharded) {
     go(Move::reduce_scatter, Sharding::sharded, row);
-    if (roads.replicas > 1) go(Move::all_reduce, Sharding::sharded, Group::replicas);
+    if (options.replicas > 1) go(Move::all_reduce, Sharding::sharded, Group::replicas);
   } else if (from == Sharding::partial)
     go(Move::all_reduce, Sharding::replicated, Group::all);
   else if (from == Sharding::owned)
     go(Move::broadcast, Sharding::replicated, Group::all);
-  else if (to == Sharding::owned && roads.replicas == 1)
+  else if (to == Sharding::owned && options.replicas == 1)
     go(Move::gather, Sharding::owned, Group::all);
   else
     go(Move::all_gather, Sharding::replicated, row);
@@ -75,7 +75,7 @@ inline void go_over_ranks(std::vector<Hop>& hops, Sharding from, Sharding to, Ro
 ///   replicated to others      nothing: every rank has its part
 /// With several replicas, a sum into shards is a reduce_scatter in the row, then an all_reduce in the column.
 /// Shards are all-gathered in the row.
-inline std::vector<Hop> moves_between(Placement from, Placement to, Roads const& roads) {
+inline std::vector<Hop> moves_between(Placement from, Placement to, RouteOptions const& options) {
   std::vector<Hop> hops;
   auto const copy = [&](Sharding over, Tier tier) {
     while (from.tier != tier) {
@@ -86,7 +86,7 @@ inline std::vector<Hop> moves_between(Placement from, Placement to, Roads const&
   };
   while (!holds(from.over, to.over)) {
     copy(from.over, Tier::device);
-    detail::go_over_ranks(hops, from.over, to.over, roads);
+    detail::add_rank_moves(hops, from.over, to.over, options);
     from = hops.back().after;
   }
   copy(to.over, to.tier);

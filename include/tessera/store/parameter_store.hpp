@@ -181,8 +181,8 @@ class ParameterStore {
         std::int64_t const shard = now.begin / plan_.flat(of).shard;
         now.end = std::min(lies.end, (now.begin / checkpoint_chunk + 1) * checkpoint_chunk);
         if (split) now.end = std::min(now.end, (shard + 1) * plan_.flat(of).shard);
-        std::byte const* const stored =
-            brought(master, now, split ? static_cast<int>(shard) : plan_.first_with(master), room.base());
+        std::byte const* const stored = fetch_to_root(
+            master, now, split ? static_cast<int>(shard) : plan_.first_with(master), room.base());
         if (!plan_.is_root()) continue;
         with_type(master.type, [&]<class U>(U*) {
           for (std::int64_t i = 0; i < now.size(); ++i)
@@ -459,7 +459,7 @@ class ParameterStore {
   }
   /// Returns, on rank 0, the elements of a buffer that rank `from` holds. Uses `room` if they have to be
   /// copied. Only these two ranks take part.
-  std::byte const* brought(Buffer const& buffer, Range now, int from, std::byte* room) {
+  std::byte const* fetch_to_root(Buffer const& buffer, Range now, int from, std::byte* room) {
     if (plan_.shape.rank != from && !plan_.is_root()) return nullptr;
     std::int64_t const bytes = buffer.bytes_of(now.size());
     comm::CollectiveId const by{"collect", plan_.unit(buffer.unit).name.c_str(), -1};

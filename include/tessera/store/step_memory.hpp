@@ -35,7 +35,7 @@ class StepMemory {
         evaluate_program_(&plan.evaluate),
         train_(plan.train.buffers.size()),
         evaluate_(plan.evaluate.buffers.size()) {
-    hand_out(plan);
+    assign_addresses(plan);
   }
   /// Reserves the same addresses without memory, to record a step of a plan. No buffer may be touched.
   static StepMemory without_memory(StepPlan const& plan) { return {plan, NoMemory()}; }
@@ -146,20 +146,20 @@ class StepMemory {
         evaluate_program_(&plan.evaluate),
         train_(plan.train.buffers.size()),
         evaluate_(plan.evaluate.buffers.size()) {
-    hand_out(plan);
+    assign_addresses(plan);
   }
 
   static std::size_t size(Buffer const& buffer) { return static_cast<std::size_t>(buffer.bytes); }
   std::byte* address(Buffer const& buffer) const {
     return (buffer.tier == Tier::device ? device_.base() : host_.base()) + buffer.offset;
   }
-  void hand_out(StepPlan const& plan) {
+  void assign_addresses(StepPlan const& plan) {
     for (std::size_t index = 0; index < train_.size(); ++index)
-      train_[index] = hand_out(plan.train.buffers[index]);
+      train_[index] = assign_addresses(plan.train.buffers[index]);
     for (std::size_t index = 0; index < evaluate_.size(); ++index)
-      evaluate_[index] = hand_out(plan.evaluate.buffers[index]);
+      evaluate_[index] = assign_addresses(plan.evaluate.buffers[index]);
   }
-  std::byte* hand_out(Buffer const& buffer) {
+  std::byte* assign_addresses(Buffer const& buffer) {
     if (buffer.offset < 0 || !has_addresses(buffer.tier)) return nullptr;
     bool const on_device = buffer.tier == Tier::device;
     if (Arena<AddressSpace>& range = addresses_[on_device ? 0 : 1]; range.base())
