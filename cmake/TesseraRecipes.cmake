@@ -22,6 +22,8 @@ set_target_properties(tessera_recipes PROPERTIES EXPORT_NAME recipes POSITION_IN
 target_link_libraries(tessera_recipes
   PUBLIC tessera::tessera $<BUILD_INTERFACE:tessera_native>
   PRIVATE $<BUILD_INTERFACE:tessera_dev_flags> $<BUILD_INTERFACE:tessera_io_libraries>)
+# Trainers of programs that link it take its engines and operations and compile none.
+target_compile_definitions(tessera_recipes INTERFACE TESSERA_RECIPES_LINKED)
 if(TESSERA_CUDA)
   target_compile_definitions(tessera_recipes PUBLIC TESSERA_RECIPES_CUDA)  # what models are compiled for
   # The package makes these targets itself, and links them.

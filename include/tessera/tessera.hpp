@@ -105,4 +105,8 @@
 #include "tessera/train/planning.hpp"
 #include "tessera/train/ticket.hpp"
 #include "tessera/train/trainer.hpp"
+#include "tessera/train/trainer_interface.hpp"
+#if !defined(TESSERA_RECIPES_LINKED)
+#include "tessera/train/engine_trainer.hpp"
+#endif
 #include "tessera/version.hpp"

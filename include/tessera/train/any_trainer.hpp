@@ -19,49 +19,10 @@
 #include "tessera/policy/table.hpp"
 #include "tessera/train/any_model.hpp"
 #include "tessera/train/options.hpp"
-#include "tessera/train/ticket.hpp"
+#include "tessera/train/trainer_interface.hpp"
 
 namespace tessera {
 inline namespace v0 {
-
-/// What a rank's trainer has read from its file and written to it since it was made, steps under way
-/// included, and how. Of a recipe that keeps nothing in a file: nothing.
-struct FileUse {
-  FileTraffic bytes{};
-  std::string engine;  ///< NvmeFile::description
-};
-
-class StateAccess;
-
-/// One rank's trainer of some model under some recipe; see BasicTrainer for what each call does and throws.
-class AnyTrainer {
- public:
-  virtual ~AnyTrainer() = default;
-
-  virtual Ticket step(Batch const& batch) = 0;
-  virtual double evaluate(Batch const& batch) = 0;
-  virtual void fill(ParameterSource const& source) = 0;
-  virtual void collect_pieces(ParameterSink const& sink) = 0;
-  void collect(ParameterSink const& sink) { collect_pieces(whole_parameters(sink)); }
-  virtual void settle() = 0;
-  virtual void observe(StepObserver observer) = 0;
-  /// Tells the timer when the entries of every later step ran, before its ticket is read; null ends that. A
-  /// timed step waits for those before it. The timer must outlive them.
-  virtual void time_entries(EntryTimer* timer) = 0;
-  /// The rank's state as bytes, for checkpoints (state_access.hpp).
-  virtual StateAccess& state() = 0;
-
-  virtual StepPlan const& plan() const = 0;
-  /// The highest byte in use of this rank's arena of a tier; the plan says plan().arena_bytes of it.
-  virtual std::int64_t peak_bytes(Tier tier) const = 0;
-  /// The plan says plan().file_traffic() of the bytes of each step.
-  virtual FileUse file_use() const = 0;
-  /// The attention that ran for what the recipe asks; `automatic` before the first step.
-  virtual AttentionKind attention_ran() const = 0;
-  /// Runs a step on a recording context: operations and collectives are reported, nothing is computed. The
-  /// observer is called after each entry.
-  virtual void record(Recorder& recorder, StepObserver const& observer = {}) = 0;
-};
 
 /// A trainer of any model for any legal recipe that this build can run: `options.batch` and
 /// `options.sequence` must be set. All ranks call it together. Throws Error(config) with the rule for an

@@ -18,7 +18,6 @@
 #include "tessera/train/any_trainer.hpp"
 #include "tessera/train/checkpoint_info.hpp"
 #include "tessera/train/checkpoint_writer.hpp"
-#include "tessera/train/engine.hpp"
 #include "tessera/train/state_access.hpp"
 #include "tessera/train/trainer.hpp"
 
@@ -27,18 +26,11 @@ inline namespace v0 {
 
 namespace detail {
 
-/// The state of a trainer; `own` keeps what is made for it.
-inline StateAccess& state_of(AnyTrainer& trainer, std::unique_ptr<StateAccess>& /*own*/) {
-  return trainer.state();
-}
-template <class Place, class T>
-std::unique_ptr<StateAccess> make_state(Engine<Place, T>& engine) {
-  return std::make_unique<EngineState<Place, T>>(engine);
-}
+/// The state of a trainer.
+inline StateAccess& state_of(AnyTrainer& trainer) { return trainer.state(); }
 template <class M, class Recipe>
-StateAccess& state_of(BasicTrainer<M, Recipe>& trainer, std::unique_ptr<StateAccess>& own) {
-  own = make_state(trainer.engine());
-  return *own;
+StateAccess& state_of(BasicTrainer<M, Recipe>& trainer) {
+  return trainer.engine().state();
 }
 
 }  // namespace detail
@@ -64,7 +56,7 @@ class AsyncCheckpoint {
   void save(AnyKindOfTrainer& trainer, std::filesystem::path const& folder,
             CheckpointOptions const& options = {}, std::function<void()> named = {}) {
     wait();
-    begin(detail::state_of(trainer, own_), folder, options, std::move(named));
+    begin(detail::state_of(trainer), folder, options, std::move(named));
   }
 
   /// Returns when no save is under way.
@@ -150,7 +142,6 @@ class AsyncCheckpoint {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
 
-  std::unique_ptr<StateAccess> own_;
   std::unique_ptr<detail::CheckpointWriter> writer_;  // of the save under way, the same on all ranks
   std::atomic<State> state_ = State::none;
   std::atomic<bool> stop_ = false;

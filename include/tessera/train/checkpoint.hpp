@@ -40,8 +40,7 @@ inline namespace v0 {
 template <class AnyKindOfTrainer>
 void save_checkpoint(AnyKindOfTrainer& trainer, std::filesystem::path const& folder,
                      CheckpointOptions const& options = {}) {
-  std::unique_ptr<StateAccess> own;
-  detail::CheckpointWriter(detail::state_of(trainer, own), folder, options).run();
+  detail::CheckpointWriter(detail::state_of(trainer), folder, options).run();
 }
 
 /// Replaces all state of a trainer by that of a checkpoint, which may come from another stage, world,
@@ -50,8 +49,7 @@ void save_checkpoint(AnyKindOfTrainer& trainer, std::filesystem::path const& fol
 /// the same; then the trainer may be half filled.
 template <class AnyKindOfTrainer>
 CheckpointInfo resume(AnyKindOfTrainer& trainer, std::filesystem::path const& folder) {
-  std::unique_ptr<StateAccess> own;
-  return detail::CheckpointReader(detail::state_of(trainer, own), folder).run();
+  return detail::CheckpointReader(detail::state_of(trainer), folder).run();
 }
 
 /// A folder of checkpoints, one a step: `step-00000010`, and `latest`, a file that names the newest. One run
@@ -112,8 +110,7 @@ class Checkpoints {
   /// Gives the folder.
   template <class AnyKindOfTrainer>
   std::filesystem::path save(AnyKindOfTrainer& trainer, CheckpointOptions const& options = {}) const {
-    std::unique_ptr<StateAccess> own;
-    StateAccess& state = detail::state_of(trainer, own);
+    StateAccess& state = detail::state_of(trainer);
     std::filesystem::path const to = path(state.scalars().attempted);
     detail::CheckpointWriter(state, to, options).run();
     detail::together(state.transport(), "latest", [&] {
@@ -126,8 +123,7 @@ class Checkpoints {
   std::filesystem::path save(AnyKindOfTrainer& trainer, AsyncCheckpoint& beside,
                              CheckpointOptions const& options = {}) const {
     beside.wait();
-    std::unique_ptr<StateAccess> own;
-    std::filesystem::path const to = path(detail::state_of(trainer, own).scalars().attempted);
+    std::filesystem::path const to = path(detail::state_of(trainer).scalars().attempted);
     beside.save(trainer, to, options, [this, to] { named(to); });
     return to;
   }

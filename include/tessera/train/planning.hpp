@@ -24,19 +24,10 @@
 #include "tessera/store/parameter_store.hpp"
 #include "tessera/train/option_table.hpp"
 #include "tessera/train/options.hpp"
+#include "tessera/train/trainer_interface.hpp"
 
 namespace tessera {
 inline namespace v0 {
-
-/// A model without its type: what the engine needs of it.
-template <class Place, class T>
-struct ErasedModel {
-  std::shared_ptr<void const> object;
-  UnitFunctions<Place, T> functions;
-  UnitLister units;
-  std::int64_t vocabulary = 0;
-  std::int64_t positions = 0;
-};
 
 /// The threads of one rank: what was asked for, or the machine's cores over the ranks.
 inline int threads_of_rank(int asked, int world) {

@@ -9,8 +9,6 @@
 #include "tessera/optim/step_state.hpp"
 #include "tessera/plan/checkpoint_memory.hpp"
 #include "tessera/plan/step_plan.hpp"
-#include "tessera/tensor/arena.hpp"
-#include "tessera/train/engine.hpp"
 #include "tessera/train/options.hpp"
 
 namespace tessera {
@@ -46,45 +44,6 @@ class StateAccess {
   /// These two may be called by another thread: whether the copy is there, and then its bytes.
   virtual bool has_snapshot() const = 0;
   virtual std::byte const* snapshot(Buffer const& buffer, Range part) const = 0;
-};
-
-/// That of an engine, which must outlive it.
-template <class Place, class T>
-class EngineState final : public StateAccess {
- public:
-  explicit EngineState(Engine<Place, T>& engine) : engine_(engine) {}
-
-  StepPlan const& plan() const override { return engine_.plan(); }
-  TrainerOptions const& options() const override { return engine_.options(); }
-  comm::Transport& transport() const override { return engine_.transport(); }
-  StepState scalars() override { return engine_.state(); }
-  void set_scalars(StepState const& state) override { engine_.set_state(state); }
-  std::byte* staging() override {
-    int const planned = plan().train.find(BufferKind::saving, -1);
-    if (planned >= 0) return engine_.memory().train(planned);
-    if (spare_.bytes() == 0) spare_ = HostArena(SaveStaging::bytes);
-    return spare_.base();
-  }
-  std::byte const* view(Buffer const& buffer, Range part) override {
-    return engine_.view(buffer, part, staging() + SaveStaging::elements);
-  }
-  std::byte* stage(Buffer const& buffer, Range part) override {
-    return engine_.stage(buffer, part, staging() + SaveStaging::elements);
-  }
-  void put(Buffer const& buffer, Range part, std::byte* staged) override {
-    engine_.unstage(buffer, part, staged);
-  }
-  void take_snapshot() override { engine_.take_snapshot(); }
-  bool has_snapshot() const override { return engine_.has_snapshot(); }
-  std::byte const* snapshot(Buffer const& buffer, Range part) const override {
-    int const index = buffer.kind == BufferKind::moment ? 1 + buffer.index : 0;
-    int const copy = plan().train.find(BufferKind::snapshot, {buffer.unit, buffer.flat}, index);
-    return engine_.memory().train(copy) + plan().train.at(copy).at(part.begin);
-  }
-
- private:
-  Engine<Place, T>& engine_;
-  HostArena spare_;
 };
 
 }  // namespace v0

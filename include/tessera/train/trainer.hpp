@@ -14,8 +14,15 @@
 #include "tessera/policy/pack.hpp"
 #include "tessera/policy/rules.hpp"
 #include "tessera/train/check_options.hpp"
-#include "tessera/train/engine.hpp"
 #include "tessera/train/options.hpp"
+#include "tessera/train/trainer_interface.hpp"
+
+// The target tessera::recipes says that it has the engines and the operations of models.
+#if defined(TESSERA_RECIPES_LINKED)
+#include "tessera/train/compiled_model.hpp"
+#else
+#include "tessera/train/engine_trainer.hpp"
+#endif
 
 namespace tessera {
 inline namespace v0 {
@@ -52,11 +59,15 @@ struct type_of<DType::bf16> {
   using type = bfloat16;
 };
 
-/// Whether a place's backend was included.
+/// Whether a place's backend was included, or is compiled in tessera::recipes.
 template <class Place>
 inline constexpr bool has_backend = requires {
   sizeof(Context<Place>);
 };
+#if defined(TESSERA_RECIPES_LINKED) && defined(TESSERA_RECIPES_CUDA)
+template <>
+inline constexpr bool has_backend<Cuda> = true;
+#endif
 
 }  // namespace detail
 
@@ -133,7 +144,7 @@ class BasicTrainer : public rules<Recipe> {
   void observe(StepObserver observer) { started().observe(std::move(observer)); }
 
   /// What carries out the steps, for what works beside it, as checkpoints do.
-  auto& engine() { return started(); }
+  AnyTrainer& engine() { return started(); }
   /// What was planned; `plan().arena_bytes` equals the bytes in use.
   StepPlan const& plan() { return started().plan(); }
   M const& model() const { return *model_; }
@@ -156,10 +167,10 @@ class BasicTrainer : public rules<Recipe> {
 
   void start() {
     detail::check_options(options_, model_->positions());
-    engine_ = std::make_unique<Engine<Place, T>>(detail::erase<Place, T>(model_, adapting), recipe, options_,
-                                                 comm_.transport(), open_state_file<FilePlace>);
+    engine_ = detail::make_engine<Place, T>(detail::erase<Place, T>(model_, adapting), recipe, comm_,
+                                            options_, open_state_file<FilePlace>);
   }
-  Engine<Place, T>& started() {
+  AnyTrainer& started() {
     if (!engine_)
       throw Error(
           ErrorKind::usage,
@@ -170,7 +181,7 @@ class BasicTrainer : public rules<Recipe> {
   std::shared_ptr<M const> model_;  // the engine has it too
   comm::Comm comm_;
   TrainerOptions options_;
-  std::unique_ptr<Engine<Place, T>> engine_;
+  std::unique_ptr<AnyTrainer> engine_;
 };
 
 namespace detail {

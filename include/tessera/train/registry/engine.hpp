@@ -10,48 +10,12 @@
 #include "tessera/lora.hpp"
 #include "tessera/nvme.hpp"
 #include "tessera/train/compiled_model.hpp"
-#include "tessera/train/engine.hpp"
+#include "tessera/train/engine_trainer.hpp"
 #include "tessera/train/registry/devices.hpp"
-#include "tessera/train/state_access.hpp"
 
 namespace tessera {
 inline namespace v0 {
 namespace detail {
-
-template <class Place, class T>
-class EngineTrainer final : public AnyTrainer {
- public:
-  EngineTrainer(ErasedModel<Place, T> model, RecipeTable const& recipe, comm::Comm comm,
-                TrainerOptions const& options)
-      : comm_(std::move(comm)),
-        engine_(std::move(model), recipe, options, comm_.transport(), open_state_file<Nvme>),
-        state_(engine_) {}
-
-  Ticket step(Batch const& batch) override { return engine_.step(batch); }
-  double evaluate(Batch const& batch) override { return engine_.evaluate(batch); }
-  void fill(ParameterSource const& source) override { engine_.fill(source); }
-  void collect_pieces(ParameterSink const& sink) override { engine_.collect_pieces(sink); }
-  void settle() override { engine_.settle(); }
-  void observe(StepObserver observer) override { engine_.observe(std::move(observer)); }
-  void time_entries(EntryTimer* timer) override { engine_.time_entries(timer); }
-  StateAccess& state() override { return state_; }
-  StepPlan const& plan() const override { return engine_.plan(); }
-  std::int64_t peak_bytes(Tier tier) const override { return engine_.memory().high_water(tier); }
-  FileUse file_use() const override {
-    StateFile const* const file = engine_.memory().file();
-    if (!file) return {};
-    return {{file->bytes_read(), file->bytes_written()}, file->description()};
-  }
-  AttentionKind attention_ran() const override { return engine_.attention_ran(); }
-  void record(Recorder& recorder, StepObserver const& observer) override {
-    engine_.record(recorder, observer);
-  }
-
- private:
-  comm::Comm comm_;
-  Engine<Place, T> engine_;
-  EngineState<Place, T> state_;
-};
 
 /// The functions of a model for a place, with adapters. Throws Error(unsupported) where it has none.
 template <class Place, class T>
@@ -67,7 +31,8 @@ ErasedModel<Place, T> erased(AnyModel const& model) {
 template <class Place, class T>
 std::unique_ptr<AnyTrainer> make_engine(AnyModel const& model, RecipeTable const& recipe, comm::Comm comm,
                                         TrainerOptions const& options) {
-  return std::make_unique<EngineTrainer<Place, T>>(erased<Place, T>(model), recipe, std::move(comm), options);
+  return make_engine<Place, T>(erased<Place, T>(model), recipe, std::move(comm), options,
+                               open_state_file<Nvme>);
 }
 
 template <class Place, class T>
@@ -87,12 +52,14 @@ StepPlan record_engine(AnyModel const& model, RecipeTable const& recipe, Trainer
 
 }  // namespace detail
 
-#define TESSERA_ENGINE(P, T)                                                                              \
-  namespace detail {                                                                                      \
-  template std::unique_ptr<AnyTrainer> make_engine<P, T>(AnyModel const&, RecipeTable const&, comm::Comm, \
-                                                         TrainerOptions const&);                          \
-  template StepPlan record_engine<P, T>(AnyModel const&, RecipeTable const&, TrainerOptions const&,       \
-                                        StepShape const&, Recorder&, StepObserver const&);                \
+#define TESSERA_ENGINE(P, T)                                                                                \
+  namespace detail {                                                                                        \
+  template std::unique_ptr<AnyTrainer> make_engine<P, T>(ErasedModel<P, T>, RecipeTable const&, comm::Comm, \
+                                                         TrainerOptions const&, OpenStateFile);             \
+  template std::unique_ptr<AnyTrainer> make_engine<P, T>(AnyModel const&, RecipeTable const&, comm::Comm,   \
+                                                         TrainerOptions const&);                            \
+  template StepPlan record_engine<P, T>(AnyModel const&, RecipeTable const&, TrainerOptions const&,         \
+                                        StepShape const&, Recorder&, StepObserver const&);                  \
   }
 
 }  // namespace v0
