@@ -13,6 +13,8 @@
 
 #include <doctest/doctest.h>
 
+#include "tessera/nn/init.hpp"
+
 #include "support/tied_runs.hpp"
 
 namespace {

@@ -18,6 +18,7 @@
 #include "tessera/core/philox.hpp"
 #include "tessera/data/batch.hpp"
 #include "tessera/nn/model.hpp"
+#include "tessera/train/planning.hpp"
 #include "tessera/train/trainer.hpp"
 
 namespace tessera {
