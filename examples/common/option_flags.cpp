@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Flags and settings of options, by the type of their value.
 #include "common/option_flags.hpp"
 
 #include <algorithm>

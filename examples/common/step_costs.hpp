@@ -32,8 +32,8 @@ using RecordedStep = std::function<void(Recorder& recorder, StepObserver const& 
 std::vector<Cost> costs_of(RecordedStep const& record);
 
 /// Returns, for each entry, the index of the entry that it completes. sum_losses, add_tied and clear_gaps
-/// complete a forward or backward_weight of their unit; every other entry completes itself. A machine's times
-/// are those of an entry together with the entries that complete it.
+/// complete a forward or backward_weight of their unit; every other entry completes itself. The
+/// measured times of a machine count an entry together with the entries that complete it.
 std::vector<std::size_t> completed_by(Schedule const& schedule);
 
 /// Adds the cost of each entry to the entry that it completes, and sets its own cost to zero.

@@ -114,3 +114,8 @@ __asm__(
     ".endif\n");
 // clang-format on
 #endif
+// The target tessera::recipes says that it is linked, and whether it has engines of GPUs. A source that nvcc
+// compiles takes engines from it only if it has those.
+#if defined(TESSERA_RECIPES_LINKED) && (defined(TESSERA_RECIPES_CUDA) || !defined(__CUDACC__))
+#define TESSERA_LINKED_ENGINES
+#endif

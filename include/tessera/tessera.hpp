@@ -106,7 +106,7 @@
 #include "tessera/train/ticket.hpp"
 #include "tessera/train/trainer.hpp"
 #include "tessera/train/trainer_interface.hpp"
-#if !defined(TESSERA_RECIPES_LINKED)
+#if !defined(TESSERA_LINKED_ENGINES)
 #include "tessera/train/engine_trainer.hpp"
 #endif
 #include "tessera/version.hpp"

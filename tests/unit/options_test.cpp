@@ -84,6 +84,10 @@ TEST_CASE("flags and keys of options are unique, and each has a help text") {
     if (!option.flags.empty()) {
       CHECK(flags.insert(option.flags).second);
       CHECK(!option.help.empty());
+      TrainerOptions options;
+      OptionValue const value = option.in(options);
+      bool const counts = value.type() == Type::whole || value.type() == Type::count;
+      CHECK((!counts || option.rule == OptionRule::bytes || std::isfinite(option.most)));
     }
     if (!option.key.empty()) CHECK(keys.insert(option.key).second);
     CHECK((option.group == OptionGroup::shape) == option.flags.empty());

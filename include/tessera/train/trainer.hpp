@@ -17,8 +17,7 @@
 #include "tessera/train/options.hpp"
 #include "tessera/train/trainer_interface.hpp"
 
-// The target tessera::recipes says that it has the engines and the operations of models.
-#if defined(TESSERA_RECIPES_LINKED)
+#if defined(TESSERA_LINKED_ENGINES)
 #include "tessera/train/compiled_model.hpp"
 #else
 #include "tessera/train/engine_trainer.hpp"
@@ -64,7 +63,7 @@ template <class Place>
 inline constexpr bool has_backend = requires {
   sizeof(Context<Place>);
 };
-#if defined(TESSERA_RECIPES_LINKED) && defined(TESSERA_RECIPES_CUDA)
+#if defined(TESSERA_LINKED_ENGINES) && defined(TESSERA_RECIPES_CUDA)
 template <>
 inline constexpr bool has_backend<Cuda> = true;
 #endif

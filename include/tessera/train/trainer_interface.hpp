@@ -45,7 +45,7 @@ class AnyTrainer {
   virtual void settle() = 0;
   virtual void observe(StepObserver observer) = 0;
   /// Tells the timer when the entries of every later step ran, before its ticket is read; null ends that. A
-  /// timed step waits for those before it. The timer must outlive them.
+  /// timed step waits for the steps before it. The timer must outlive them.
   virtual void time_entries(EntryTimer* timer) = 0;
   /// The rank's state as bytes, for checkpoints (state_access.hpp).
   virtual StateAccess& state() = 0;

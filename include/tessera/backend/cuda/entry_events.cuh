@@ -18,7 +18,7 @@ inline namespace v0 {
 namespace cuda {
 
 /// A pair of events for each instance of a step and one for the step. In a graph they are event record nodes,
-/// so that every launch records them anew; what a launch recorded must be reported before the next one.
+/// so every launch records them again. The times of a launch must be reported before the next launch.
 /// Device times become those of the host's clock by an event whose end the host has waited for, the one of
 /// several that it heard of soonest: times of different steps and ranks are as far apart as it heard of
 /// theirs late.
