@@ -447,8 +447,8 @@ class Suite {
   static void begin_step(benchmark::State& state, Size z) {
     ts::StepRule const rule = rule_of(z);
     ts::StepState scalars;
-    ts::BadElement bad;
-    measure(state, [&](C& c) { ts::ops::begin_step<ts::Cpu>(c, &scalars, &bad, rule, 1e-4); });
+    ts::RankNotes notes;
+    measure(state, [&](C& c) { ts::ops::begin_step<ts::Cpu>(c, &scalars, &notes, rule, 1e-4); });
   }
   /// What 4 ranks found in 12 blocks.
   static void finish_step(benchmark::State& state, Size z) {
@@ -469,7 +469,7 @@ class Suite {
     for (int rank = 0; rank < ranks; ++rank) {
       std::fill_n(shares.partials(rank), units * blocks, 1.0f);
       *shares.losses(rank) = {1.0, z.rows() / ranks};
-      *shares.bad(rank) = {};
+      *shares.notes(rank) = {};
     }
     ts::StepRule const rule = rule_of(z);
     ts::StepState scalars;

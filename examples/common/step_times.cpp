@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "tessera/io/file.hpp"
+#include "tessera/loop/training_loop.hpp"
 #include "tessera/plan/listing.hpp"
 
 #include "common/marks.hpp"
@@ -180,6 +181,24 @@ void StepTimer::ran(int entry, std::int64_t begin, std::int64_t end) noexcept {
   Instance const instance =
       trainer_.plan().train.schedule.instance(static_cast<std::int64_t>(step.instances.size()));
   step.instances.push_back({entry, instance.micro_batch, {begin, end}});
+}
+
+RankTimes time_steps(AnyTrainer& trainer, comm::Comm const& comm, TimedSteps const& steps) {
+  StepTimer timer(trainer, comm.rank());
+  double taken = 0.0;
+  TrainingLoop(trainer, comm,
+               {.steps = 1 + steps.kept,
+                .batch = steps.batch,
+                .stop = [&](std::int64_t) { return comm.is_root() && taken >= steps.enough_s; },
+                .lone = {.due = [](std::int64_t) { return true; },
+                         .begin = [&](std::int64_t step) { timer.begin(step); },
+                         .end =
+                             [&](std::int64_t step, StepReport const& report) {
+                               timer.end(report.interval, step > 0);
+                               if (step > 0) taken += report.interval;
+                             }}})
+      .run();
+  return timer.take();
 }
 
 std::vector<TimedPhase> phases_of(RankTimes const& times, TimedStep const& step) {

@@ -12,7 +12,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tessera/comm/communicator.hpp"
 #include "tessera/core/operation.hpp"
+#include "tessera/data/batch.hpp"
 #include "tessera/train/any_trainer.hpp"
 
 namespace tessera {
@@ -82,6 +84,16 @@ class StepTimer final : public EntryTimer {
   std::function<std::int64_t()> clock_;
   RankTimes times_;
 };
+
+/// Steps to be timed one after the other.
+struct TimedSteps {
+  std::function<Batch const&(std::int64_t step)> batch;
+  std::int64_t kept = 3;  ///< the most steps; one more warms up what timed steps use
+  double enough_s = 1.0;  ///< the seconds after which no further step is timed
+};
+
+/// Trains these steps and returns the times of their entries on this rank. Collective.
+RankTimes time_steps(AnyTrainer& trainer, comm::Comm const& comm, TimedSteps const& steps);
 
 /// A part of a step, from the first to the last of neighbouring entries of one phase.
 struct TimedPhase {

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <deque>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <unistd.h>
@@ -16,6 +16,7 @@
 #include "tessera/data/batch.hpp"
 #include "tessera/io/adapter.hpp"
 #include "tessera/io/hash.hpp"
+#include "tessera/loop/training_loop.hpp"
 #include "tessera/plan/program.hpp"
 #include "tessera/plan/report.hpp"
 #include "tessera/train/any_trainer.hpp"
@@ -180,42 +181,46 @@ class Training {
                           .whole_epochs = settings_.epochs > 0});
     RankTotals& totals = ranks_[static_cast<std::size_t>(comm.rank())];
     if (root) begin_window();
-    std::deque<Ticket> under_way;
-    std::int64_t read = 0, untimed = settings_.warmup;
-    auto const read_all_but = [&](std::size_t kept) {
-      for (; under_way.size() > kept; under_way.pop_front(), ++read) {
-        StepReport const report = under_way.front().get();
-        if (root) note(read, report);
-        if (read < untimed) continue;
-        ++totals.steps;
-        totals.bytes += report.comm_bytes;
-        totals.comm_s = plus(totals.comm_s, report.comm_seconds);
-        totals.waiting_s = plus(totals.waiting_s, report.comm_waiting);
-      }
+    std::int64_t untimed = settings_.warmup;
+    auto const read = [&](StepReport const& report) {
+      if (root) note(report);
+      if (report.step <= untimed) return;
+      ++totals.steps;
+      totals.bytes += report.comm_bytes;
+      totals.comm_s = plus(totals.comm_s, report.comm_seconds);
+      totals.waiting_s = plus(totals.waiting_s, report.comm_waiting);
     };
+    // After the steps that were asked for, which took less than --min-time: hashes their weights and times
+    // anew. Collecting weights moves bytes too; they belong to no step.
+    auto const time_more = [&](std::int64_t done) {
+      if (!comm::unanimous(comm, !root || goes_on(done))) return;
+      FileTraffic const before = trainer->file_use().bytes;
+      add_weights(*trainer, done, root);
+      FileTraffic const after = trainer->file_use().bytes;
+      totals.nvme_read -= after.read - before.read;
+      totals.nvme_written -= after.written - before.written;
+      untimed = done + 1;  // its interval begins before the weights were collected
+      if (root) time_again(untimed);
+      totals.steps = totals.bytes = 0;
+      totals.comm_s = totals.waiting_s = 0.0;
+    };
+    std::int64_t const last = fixed_ > 0                 ? fixed_
+                              : settings_.min_time > 0.0 ? std::numeric_limits<std::int64_t>::max()
+                                                         : steps_;
+    TrainingLoop loop(
+        *trainer, comm,
+        {.steps = last,
+         .batch = [&](std::int64_t step) -> Batch const& { return loader.load(step); },
+         .stop = [&](std::int64_t step) { return root && step > 0 && !goes_on(step); },
+         .report = read,
+         // The first report is read at once where that costs no timed step.
+         .tasks = {{.due = [&](std::int64_t done) { return done == 1 && settings_.warmup > 1; }},
+                   {.due = [&](std::int64_t done) { return done == steps_ && last > steps_; },
+                    .run = time_more}}});
     {
       EndNote const end_note(*trainer, totals);
-      for (std::int64_t step = 0;; ++step) {
-        if (step == steps_ && settings_.min_time > 0.0) read_all_but(0);  // for what they took
-        if (!goes(comm, step)) break;
-        if (step == steps_) {  // what was asked for is over and was short
-          FileTraffic const before = trainer->file_use().bytes;
-          add_weights(*trainer, step, root);
-          FileTraffic const after = trainer->file_use().bytes;  // which are no step's
-          totals.nvme_read -= after.read - before.read;
-          totals.nvme_written -= after.written - before.written;
-          untimed = step + 1;  // its interval begins before the weights were collected
-          if (root) time_again(untimed);
-          totals.steps = totals.bytes = 0;
-          totals.comm_s = totals.waiting_s = 0.0;
-        }
-        ++totals.begun;
-        under_way.push_back(trainer->step(loader.load(step)));
-        // The first report is read at once where that costs no timed step.
-        bool const first = step == 0 && settings_.warmup > 1;
-        read_all_but(first ? 0 : steps_read_late(point_.recipe));
-      }
-      read_all_but(0);
+      totals.begun = loop.run();
+      if (loop.data_error()) throw Error(*loop.data_error());
       if (root) end_window();
       if (root && watch_) done_.gpus = watch_->sums().use();
       // Before all ranks meet once more: until then each has its trainer.
@@ -234,18 +239,11 @@ class Training {
   void time_collectives(comm::Comm& comm, AnyTrainer& trainer, Loader& loader, RankTotals& totals) {
     if (comm.world() == 1 || totals.comm_s) return;
     if (!comm::unanimous(comm, !comm.is_root() || !cli::Interrupt::caught())) return;
-    constexpr double enough_s = 1.0;
-    constexpr std::int64_t kept = 3;
-    cli::StepTimer timer(trainer, comm.rank());
-    double taken = 0.0;
-    for (std::int64_t step = 0; step <= kept; ++step) {  // the first pays for what timing makes
-      timer.begin(step);
-      double const took = trainer.step(loader.load(step)).get().interval;
-      timer.end(took, step > 0);
-      if (step > 0) taken += took;
-      if (!comm::unanimous(comm, !comm.is_root() || taken < enough_s)) break;
-    }
-    totals.profile = cli::profile_of(timer.take());
+    totals.profile = cli::profile_of(
+        cli::time_steps(trainer, comm,
+                        {.batch = [&](std::int64_t step) -> Batch const& { return loader.load(step); },
+                         .kept = 3,
+                         .enough_s = 1.0}));
   }
 
   /// All ranks together, after `steps` steps.
@@ -268,7 +266,8 @@ class Training {
   }
 
   /// Rank 0 with the report of a step: the log and the clocks.
-  void note(std::int64_t step, StepReport const& report) {
+  void note(StepReport const& report) {
+    std::int64_t const step = report.step - 1;
     if (!std::isfinite(report.loss))
       throw Error(ErrorKind::diverged, "the loss of step " + std::to_string(step + 1) +
                                            " is not finite; lower --learning-rate or give --clip");
@@ -311,11 +310,6 @@ class Training {
   }
 
   std::int64_t planned() const { return fixed_ > 0 ? fixed_ : steps_; }
-
-  /// Whether `step` takes place: rank 0 decides.
-  bool goes(comm::Comm const& comm, std::int64_t step) {
-    return comm::unanimous(comm, !comm.is_root() || step == 0 || goes_on(step));
-  }
 
   /// Rank 0 after `begun` steps were begun: whether there is another.
   bool goes_on(std::int64_t begun) {

@@ -18,6 +18,7 @@
 
 #include "tessera/core/place.hpp"
 #include "tessera/io/file.hpp"
+#include "tessera/loop/training_loop.hpp"
 #include "tessera/policy/parse.hpp"
 #include "tessera/policy/rules.hpp"
 #include "tessera/train/any_trainer.hpp"
@@ -181,22 +182,21 @@ class Collected {
 /// the later half of those that were not skipped; nothing where all were.
 std::optional<double> warm_up(comm::Comm& comm, AnyTrainer& trainer, Batch const& batch) {
   constexpr double enough_s = 0.3, most_s = 1.0;
-  constexpr int least_turns = 4;  // the first have memory and threads to wake
+  constexpr int least_steps = 8;  // the first have memory and threads to wake
   auto const start = Clock::now();
-  int turns = 0;
-  auto const goes_on = [&] {
-    double const taken = std::chrono::duration<double>(Clock::now() - start).count();
-    bool const over = taken >= (turns < least_turns ? most_s : enough_s);
-    return comm::unanimous(comm, !comm.is_root() || !over);
-  };
   std::vector<double> steps;
-  do {
-    Ticket before = trainer.step(batch);  // two, so that the device does not wait for this loop
-    StepReport const report = trainer.step(batch).get();
-    if (!report.skipped) steps.push_back(report.interval);
-    before.get();
-    ++turns;
-  } while (goes_on());
+  TrainingLoop(trainer, comm,
+               {.batch = [&](std::int64_t) -> Batch const& { return batch; },
+                .stop =
+                    [&](std::int64_t step) {
+                      double const taken = std::chrono::duration<double>(Clock::now() - start).count();
+                      return comm.is_root() && step > 0 && taken >= (step < least_steps ? most_s : enough_s);
+                    },
+                .report =
+                    [&](StepReport const& report) {
+                      if (!report.skipped) steps.push_back(report.interval);
+                    }})
+      .run();
   if (steps.empty()) return std::nullopt;
   steps.erase(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(steps.size() / 2));
   return cli::median(steps);
@@ -204,8 +204,6 @@ std::optional<double> warm_up(comm::Comm& comm, AnyTrainer& trainer, Batch const
 
 void time_steps(comm::Comm& comm, cli::ModelChoice const& model, RecipeTable const& recipe,
                 TrainerOptions const& options, Collected& collected) {
-  constexpr int most_steps = 4;
-  constexpr double enough_s = 0.2;
   bool const clocks_vary = recipe.device != Cpu::name;
   auto const trainer = make_trainer(model.built, recipe, comm, options);
   Batch batch;
@@ -215,20 +213,14 @@ void time_steps(comm::Comm& comm, cli::ModelChoice const& model, RecipeTable con
   batch.targets = batch.tokens;
   std::optional<double> undisturbed;
   if (clocks_vary && !uses_files(recipe.placement)) undisturbed = warm_up(comm, *trainer, batch);
-  cli::StepTimer timer(*trainer, comm.rank());
-  double taken = 0;
-  for (int step = 0; step <= most_steps; ++step) {  // the first pays for what steps and timing make
-    timer.begin(step);
-    double const took = trainer->step(batch).get().interval;
-    timer.end(took, step > 0);
-    if (step > 0) taken += took;
-    if (!comm::unanimous(comm, !comm.is_root() || taken < enough_s)) break;
-  }
+  cli::RankTimes const times = cli::time_steps(
+      *trainer, comm,
+      {.batch = [&](std::int64_t) -> Batch const& { return batch; }, .kept = 4, .enough_s = 0.2});
   if (!comm.is_root()) return;
   auto const record = [&](Recorder& recorder, StepObserver const& observer) {
     trainer->record(recorder, observer);
   };
-  collected.add(std::string(recipe.names.precision), comm.world(), cli::costs_of(record), timer.take(),
+  collected.add(std::string(recipe.names.precision), comm.world(), cli::costs_of(record), times,
                 trainer->plan(), undisturbed);
 }
 

@@ -8,8 +8,8 @@
 #include <cmath>
 #include <csignal>
 #include <cstdint>
-#include <deque>
 #include <iostream>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -24,6 +24,7 @@
 #include "tessera/io/hash.hpp"
 #include "tessera/io/model_weights.hpp"
 #include "tessera/io/step_log.hpp"
+#include "tessera/loop/training_loop.hpp"
 #include "tessera/train/any_trainer.hpp"
 
 #include "common/machine.hpp"
@@ -145,69 +146,70 @@ class Training {
       epoch_.emplace(loader->samples(), loader->global_batch(), settings_.options.sequence,
                      settings_.checkpoints.first_step(), settings_.checkpoints.epoch());
 
-    std::deque<Ticket> under_way;
-    double seconds = 0;  // of the step that was read last
-    auto const read_all_but = [&](std::size_t kept) {
-      for (; under_way.size() > kept; under_way.pop_front()) {
-        StepReport const report = read(under_way.front());
-        seconds = report.seconds;
-        if (root) record(report);
-      }
-    };
-    std::int64_t validated = -1;
     std::int64_t const first = settings_.checkpoints.first_step(), every = settings_.checkpoints.every;
+    // With --min-time, steps follow until enough time was measured.
+    bool const beyond = settings_.min_time > 0.0 && settings_.steps > 0;
     TracedSteps traced(settings_.trace, first, *trainer, comm.rank());
-    std::int64_t step = first, saved = first;
-    bool cut = false;
+    std::int64_t validated = -1, saved = first;
     AsyncCheckpoint beside;
-    for (;; ++step) {
-      if (step == settings_.steps && settings_.min_time > 0.0) read_all_but(0);  // for what they took
-      if (!goes(comm, step)) break;
-      Batch const* const batch = load(*loader, step + settings_.checkpoints.data_shift);
-      if (root) unread_ = unread_ || unread();
-      bool const stopped = root && step > 0 && (Interrupt::caught() || validation_cut_ || unread_);
-      if (!comm::unanimous(comm, batch != nullptr && !stopped && !beside.failed())) {
-        cut = true;
-        break;
-      }
-      bool const timed = traced.times(step);
-      if (timed) {
-        read_all_but(0);
-        if (root) figures_.pause();
-        traced.begin(step);
-      }
-      under_way.push_back(trainer->step(*batch));
-      read_all_but(timed ? 0 : steps_read_late(settings_.recipe));
-      if (timed && traced.end(step, seconds)) hand_in(traced.take(), comm);
-      if (step + 1 == settings_.steps && settings_.min_time == 0.0) continue;  // the last: see below
-      if (validation && settings_.validate_every > 0 && (step + 1) % settings_.validate_every == 0) {
-        read_all_but(0);
-        validate(*trainer, *validation, comm, step + 1);
-        validated = step + 1;
-      }
-      if (checkpoints() && every > 0 && (step + 1) % every == 0) {
-        read_all_but(0);
-        checkpoint(*trainer, saved = step + 1, root, settings_.checkpoints.async ? &beside : nullptr);
-      }
-      if (root && !saving_.empty() && !beside.busy() && !beside.failed()) say_saved();
-    }
-    read_all_but(0);
+    auto const last = [&](std::int64_t done) { return done == settings_.steps && !beyond; };  // see below
+    TrainingLoop loop(
+        *trainer, comm,
+        {.first_step = first,
+         .steps = beyond ? std::numeric_limits<std::int64_t>::max() : settings_.steps,
+         .batch = [&](std::int64_t step) -> Batch const& {
+           return loader->load(step + settings_.checkpoints.data_shift);
+         },
+         .stop =
+             [&](std::int64_t step) {
+               return beside.failed() || (root && step > 0 && wants_end()) ||
+                      (root && beyond && step >= settings_.steps &&
+                       figures_.rates.seconds() >= settings_.min_time);
+             },
+         .report =
+             [&](StepReport const& report) {
+               if (!root) return;
+               record(report);
+               if (!saving_.empty() && !beside.busy() && !beside.failed()) say_saved();
+             },
+         .tasks = {{.due = [&](std::int64_t done) { return beyond && done == settings_.steps; }},
+                   {.due =
+                        [&](std::int64_t done) {
+                          return validation && settings_.validate_every > 0 &&
+                                 done % settings_.validate_every == 0 && !last(done);
+                        },
+                    .run =
+                        [&](std::int64_t done) { validate(*trainer, *validation, comm, validated = done); }},
+                   {.due =
+                        [&](std::int64_t done) {
+                          return checkpoints() && every > 0 && done % every == 0 && !last(done);
+                        },
+                    .run =
+                        [&](std::int64_t done) {
+                          checkpoint(*trainer, saved = done, root,
+                                     settings_.checkpoints.async ? &beside : nullptr);
+                        }}},
+         .lone = {.due = [&](std::int64_t step) { return traced.times(step); },
+                  .begin =
+                      [&](std::int64_t step) {
+                        if (root) figures_.pause();
+                        traced.begin(step);
+                      },
+                  .end =
+                      [&](std::int64_t step, StepReport const& report) {
+                        if (traced.end(step, report.seconds)) hand_in(traced.take(), comm);
+                      }}});
+    std::int64_t const step = run(loop);
+    if (loop.data_error()) note(*loop.data_error());
     if (root) figures_.end();
-    if (validation && !cut && validated != step) validate(*trainer, *validation, comm, step);
+    if (validation && step >= settings_.steps && validated != step)
+      validate(*trainer, *validation, comm, step);
     if (traced.wants(step)) hand_in(traced.take(), comm);
     if (settings_.checkpoints.grace == 0) Interrupt::heed();
     beside.wait();
     if (root && !saving_.empty()) say_saved();
     if (checkpoints() && step > saved) checkpoint(*trainer, step, root);
     if (step > 0 || settings_.steps == 0) finish(*trainer, root);
-  }
-
-  /// Whether step `step` takes place: those that were asked for, and then others until enough time is timed,
-  /// of which rank 0 knows.
-  bool goes(comm::Comm const& comm, std::int64_t step) {
-    if (step < settings_.steps) return true;
-    return settings_.min_time > 0.0 && step > 0 &&
-           comm::unanimous(comm, !comm.is_root() || figures_.rates.seconds() < settings_.min_time);
   }
 
   /// After the last timed step, or where the run was cut short: a trace is there however the run ends.
@@ -245,27 +247,31 @@ class Training {
     if (!beside) say_saved();
   }
 
-  /// The batch of a step, or null when its data is gone: then all ranks stop before that step, with weights
-  /// that can be saved.
+  /// Runs the loop. The error of a run that diverged says what became of --save.
+  std::int64_t run(TrainingLoop& loop) const {
+    try {
+      return loop.run();
+    } catch (Error const& error) {
+      if (error.kind() != ErrorKind::diverged || settings_.save.empty()) throw;
+      throw Error(error.kind(), std::string(error.what()) + "; nothing was saved", error.rank(),
+                  error.unit());
+    }
+  }
+
+  /// Keeps the first rank's reason for which it has no further batch.
+  void note(Error const& error) {
+    std::lock_guard const lock(data_mutex_);
+    if (!data_error_) data_error_ = error;
+  }
+
+  /// The batch of a step of the validation, or null when its data is gone.
   Batch const* load(Loader& loader, std::int64_t step) {
     try {
       return &loader.load(step);
     } catch (Error const& error) {
       if (error.kind() != ErrorKind::data) throw;
-      std::lock_guard const lock(data_mutex_);
-      if (!data_error_) data_error_ = error;
+      note(error);
       return nullptr;
-    }
-  }
-
-  /// The report of a step. A run that diverged says what became of --save.
-  StepReport read(Ticket const& ticket) const {
-    try {
-      return ticket.get();
-    } catch (Error const& error) {
-      if (error.kind() != ErrorKind::diverged || settings_.save.empty()) throw;
-      throw Error(error.kind(), std::string(error.what()) + "; nothing was saved", error.rank(),
-                  error.unit());
     }
   }
 
@@ -348,6 +354,12 @@ class Training {
     if (settings_.quiet) return;
     bar_.clear();
     std::cout << text << std::endl;
+  }
+
+  /// Whether the user, or the end of everything that reads this run, ends it before the next step.
+  bool wants_end() {
+    unread_ = unread_ || unread();
+    return Interrupt::caught() || validation_cut_ || unread_;
   }
 
   /// Whether something kept this run from a step or from a validation loss.
@@ -511,8 +523,7 @@ class Training {
               (report.overflow.empty() ? std::string()
                                        : ", and the gradient of " + report.overflow + " is not either") +
               "; lower --learning-rate, give --clip 1, or use another --precision than " +
-              std::string(settings_.recipe.names.precision) +
-              (settings_.save.empty() ? "" : "; nothing was saved"),
+              std::string(settings_.recipe.names.precision),
           0, report.overflow);
   }
 

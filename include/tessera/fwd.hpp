@@ -225,6 +225,7 @@ struct RateSchedule;
 struct StepState;
 struct NormRange;
 struct LossSum;
+struct RankNotes;
 struct StepShares;
 
 // data/
@@ -369,6 +370,12 @@ class PendingStep;
 class Ticket;
 template <class M, class Recipe>
 class BasicTrainer;
+
+// loop/
+struct LoopTask;
+struct LoneSteps;
+struct TrainingLoopOptions;
+class TrainingLoop;
 
 // testing/
 namespace testing {

@@ -24,6 +24,7 @@
 #include "tessera/data/token_file.hpp"
 #include "tessera/data/tokens.hpp"
 #include "tessera/fwd.hpp"
+#include "tessera/loop/training_loop.hpp"
 #include "tessera/nn/adapter.hpp"
 #include "tessera/nn/decoder_layers.hpp"
 #include "tessera/nn/freeze.hpp"

@@ -65,9 +65,11 @@ struct Updated {
       std::int64_t const n = lengths[i % 7], from = i % 5 == 4 && n > 1;
       arrays.push_back(std::make_unique<Arrays>(n, i, i == 16 || i == 52));
       Arrays& at = *arrays.back();
-      updates.push_back({i % 9 == 8 ? 0 : n - from, 0, at.gradient.view().data() + from,
-                         at.master.view().data() + from, at.first.view().data() + from,
-                         at.second.view().data() + from,
+      updates.push_back({i % 9 == 8 ? 0 : n - from,
+                         0,
+                         at.gradient.view().data() + from,
+                         at.master.view().data() + from,
+                         {at.first.view().data() + from, at.second.view().data() + from},
                          std::is_void_v<T> ? nullptr : at.weights.view().data() + from,
                          (i % 2 ? decayed : plain).cview().data()});
       norms.push_back({at.gradient.view().data() + from,
@@ -79,9 +81,9 @@ struct Updated {
     if (run == Run::one_by_one) {
       for (ops::UpdateRow const& row : updates)
         ops::adamw(gpu.context, row.elements, static_cast<G const*>(row.gradient),
-                   static_cast<S*>(row.master), static_cast<S*>(row.first), static_cast<S*>(row.second),
-                   static_cast<W*>(row.weights), static_cast<AdamWFactors<S> const*>(row.factors),
-                   skip.cview().data());
+                   static_cast<S*>(row.master), static_cast<S*>(row.states[0]),
+                   static_cast<S*>(row.states[1]), static_cast<W*>(row.weights),
+                   static_cast<AdamWFactors<S> const*>(row.factors), skip.cview().data());
       for (ops::NormRow const& row : norms)
         ops::norm_partials(
             gpu.context, Tensor<G const, Cuda>{static_cast<G const*>(row.values), {row.elements}},

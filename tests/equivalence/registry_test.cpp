@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every registered recipe through AnyTrainer: planned bytes are used bytes, refusals come before memory is
 // taken, and divergence ends a run.
+#include <array>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <doctest/doctest.h>
@@ -192,4 +194,28 @@ TEST_CASE("a rank with a bad token is named and the others lose it") {
     });
   });
   CHECK(says(text, "token 5 is 61, but the model's vocabulary is 61"));
+}
+
+TEST_CASE("a rank's wish to stop is in the report of that step on every rank, and changes nothing else") {
+  for (std::string_view const sharding : {"dp", "zero1", "zero3"})
+    for (int const world : {1, 3})
+      for (int const asking : {0, world - 1}) {
+        RecipeTable const table = parse_recipe({.sharding = sharding, .precision = "fp32"});
+        Run run;
+        run.split = {world, 1};
+        std::array<double, 2> losses{};
+        for (bool const asks : {false, true})
+          tessera::run(world, [&](comm::Comm comm) {
+            auto const trainer = make_trainer(any_model(tiny), table, comm, options_of(run));
+            for (int step = 0; step < 4; ++step) {
+              Batch const batch =
+                  make_batch(step, comm.rank(), run.split, run.batch, run.sequence, run.vocabulary);
+              bool const stop = asks && step == 1 && comm.rank() == asking;
+              StepReport const report = trainer->step(batch, stop).get();
+              CHECK(report.stop == (asks && step == 1));
+              if (comm.is_root()) losses[asks] = report.loss;
+            }
+          });
+        CHECK(losses[0] == losses[1]);
+      }
 }

@@ -2,7 +2,7 @@
 # cmake -DROOT=<source folder> -P include_order.cmake
 # Reads every #include of include/tessera and fails, naming file and include, when a folder includes a later one.
 cmake_minimum_required(VERSION 3.25)
-set(order detail core policy tensor backend backend/cpu backend/cuda ops comm nn optim data io plan store train testing)
+set(order detail core policy tensor backend backend/cpu backend/cuda ops comm nn optim data io plan store train loop testing)
 
 # place(<path below include/tessera> <variable>): its place in the order. Files beside the folders have their own:
 # config and version first, fwd with core, the door last; -1 for an unknown folder.

@@ -200,9 +200,13 @@ TEST_CASE_TEMPLATE("an update of rows has the bits of updates one by one", T, vo
       ops::adamw(machine.context, n, gradient.values.data() + at, one.master.data() + at,
                  one.first.data() + at, one.second.data() + at,
                  std::is_void_v<T> ? nullptr : one.weights.data() + at, by, &skip);
-      rows.push_back({n, 0, gradient.values.data() + at, together.master.data() + at,
-                      together.first.data() + at, together.second.data() + at,
-                      std::is_void_v<T> ? nullptr : together.weights.data() + at, by});
+      rows.push_back({n,
+                      0,
+                      gradient.values.data() + at,
+                      together.master.data() + at,
+                      {together.first.data() + at, together.second.data() + at},
+                      std::is_void_v<T> ? nullptr : together.weights.data() + at,
+                      by});
       at += n;
     }
     auto const numbered = ops::number_rows<ops::UpdateRow>(rows, rows.data());
@@ -341,7 +345,7 @@ TEST_CASE("each norm block and each loss counts once whoever else has it") {
     std::fill_n(shares.partials(rank) + 3, 2, static_cast<float>(10 * rank));
     std::fill_n(shares.partials(rank) + 5, 300, static_cast<float>(1 + rank / 2));
     for (int micro = 0; micro < 2; ++micro) shares.losses(rank)[micro] = {1.0 + rank / 2, 10 + micro};
-    *shares.bad(rank) = rank == 3 ? BadElement{0, 7} : BadElement{};
+    *shares.notes(rank) = {rank == 3 ? BadElement{0, 7} : BadElement{}, rank >= 2};
   }
   std::fill_n(shares.partials(3), 3, 5.0f);
   StepRule rule;
@@ -355,4 +359,5 @@ TEST_CASE("each norm block and each loss counts once whoever else has it") {
   CHECK(state.loss == 2 * (1.0 + 2.0) / 42);
   CHECK(state.bad_unit == 0);
   CHECK(state.bad_element == 7);
+  CHECK(state.stop_votes == 2);
 }

@@ -176,11 +176,16 @@ struct NormRow {
   BadNote note{};
 };
 
+/// The most states that an optimizer keeps for an element, apart from the master weights.
+inline constexpr int most_optimizer_states = 2;
+
 /// One part of an update over several arrays (ops::adamw). `weights` is null if the master is the weights.
 struct UpdateRow {
   std::int64_t elements = 0, block = 0;
   void const* gradient = nullptr;
-  void *master = nullptr, *first = nullptr, *second = nullptr, *weights = nullptr;
+  void* master = nullptr;
+  void* states[most_optimizer_states] = {};  ///< in the order of the optimizer's list (optim/states.hpp)
+  void* weights = nullptr;
   void const* factors = nullptr;
 };
 

@@ -11,9 +11,13 @@ inline namespace v0 {
 
 struct Cpu {
   static constexpr std::string_view name = "cpu";
+  /// The steps that a training loop enqueues before it reads the oldest report; 0: a step ends when its call
+  /// returns.
+  static constexpr int max_steps_in_flight = 0;
 };
 struct Cuda {
   static constexpr std::string_view name = "cuda";
+  static constexpr int max_steps_in_flight = 2;
 };
 struct Nvme {
   static constexpr std::string_view name = "nvme";

@@ -42,8 +42,8 @@ __device__ __forceinline__ void update_pack(ops::UpdateRow const& row, std::int6
   };
   if (skipped) return publish();
   auto const gradient = load<N, Whole>(array_of<G const>(row.gradient, from), count);
-  auto first = load<N, Whole>(array_of<S const>(row.first, from), count);
-  auto second = load<N, Whole>(array_of<S const>(row.second, from), count);
+  auto first = load<N, Whole>(array_of<S const>(row.states[0], from), count);
+  auto second = load<N, Whole>(array_of<S const>(row.states[1], from), count);
   AdamWFactors<S> const by = *static_cast<AdamWFactors<S> const*>(row.factors);
 #pragma unroll
   for (int k = 0; k < N; ++k)
@@ -51,8 +51,8 @@ __device__ __forceinline__ void update_pack(ops::UpdateRow const& row, std::int6
                               by);
   store<N, Whole>(array_of<S>(row.master, from), master, count);
   publish();
-  store<N, Whole>(array_of<S>(row.first, from), first, count);
-  store<N, Whole>(array_of<S>(row.second, from), second, count);
+  store<N, Whole>(array_of<S>(row.states[0], from), first, count);
+  store<N, Whole>(array_of<S>(row.states[1], from), second, count);
 }
 
 /// A thread block updates a part of one block of a row (ops::Rows). T is void if the master is the weights.
@@ -77,7 +77,7 @@ __global__ __launch_bounds__(elementwise_threads,
                             static_cast<int>(blockIdx.x % parts * elementwise_threads + threadIdx.x) * N;
   std::int64_t const left = row.elements - from;
   bool packed = takes_packs<N>(static_cast<G const*>(row.gradient), static_cast<S*>(row.master),
-                               static_cast<S*>(row.first), static_cast<S*>(row.second));
+                               static_cast<S*>(row.states[0]), static_cast<S*>(row.states[1]));
   if constexpr (!std::is_void_v<T>) packed = packed && takes_packs<N>(static_cast<T*>(row.weights));
   if (packed && left >= N)
     update_pack<G, S, T, N, true>(row, from, N, skipped);
@@ -113,7 +113,7 @@ struct AdamW {
   template <class G, class S, class T>
   static void update(Context<Cuda>& context, std::int64_t elements, G const* gradient, S* master, S* first,
                      S* second, T* weights, AdamWFactors<S> const* factors, std::int64_t const* skip) {
-    ops::UpdateRow one{elements, 0, gradient, master, first, second, weights, factors};
+    ops::UpdateRow one{elements, 0, gradient, master, {first, second}, weights, factors};
     auto const rows = ops::number_rows<ops::UpdateRow>({&one, 1}, nullptr);
     auto* const run = weights ? &run_adamw<G, S, T> : &run_adamw<G, S, void>;
     run(context.stream(), rows, one, skip);

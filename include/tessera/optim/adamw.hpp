@@ -47,7 +47,7 @@ struct backend::AdamW<Cpu> {
     for (int number = 0; number < rows.count; ++number) {
       ops::UpdateRow const& row = rows.first[number];
       update(context, row.elements, static_cast<G const*>(row.gradient), static_cast<S*>(row.master),
-             static_cast<S*>(row.first), static_cast<S*>(row.second),
+             static_cast<S*>(row.states[0]), static_cast<S*>(row.states[1]),
              std::is_void_v<T> ? nullptr : static_cast<W*>(row.weights),
              static_cast<AdamWFactors<S> const*>(row.factors), skip);
     }
@@ -75,8 +75,7 @@ void adamw(Context<P>& context, std::int64_t elements, G const* gradient, S* mas
 
 /// Updates every row in one operation, with gradients of G, state of S and weights of T. If T is void, the
 /// master is the weights, and no row has `weights`; otherwise every row has them. Rows may be empty. The
-/// rows,
-/// `*skip` and the factors are read when the operation runs.
+/// rows, `*skip` and the factors are read when the operation runs.
 template <class G, class S, class T, class P>
 void adamw(Context<P>& context, Rows<UpdateRow> const& rows, std::int64_t const* skip) {
   double const n = static_cast<double>(rows.elements);

@@ -12,8 +12,9 @@ inline namespace v0 {
 namespace cuda {
 
 template <class Rule>  // a template, as kernels in headers must be
-__global__ void begin_step_kernel(StepState* state, BadElement* own, Rule rule, double learning_rate) {
-  *own = {};
+__global__ void begin_step_kernel(StepState* state, RankNotes* own, Rule rule, double learning_rate,
+                                  bool stop) {
+  *own = {{}, stop};
   begin_step(*state, rule, learning_rate);
 }
 
@@ -39,9 +40,9 @@ __global__ void finish_step_kernel(StepShares shares, StepState* state, Rule rul
 }
 
 struct StepEnds {
-  static void begin(Context<Cuda>& context, StepState* state, BadElement* own, StepRule const& rule,
-                    double learning_rate) {
-    begin_step_kernel<<<1, 1, 0, context.stream()>>>(state, own, rule, learning_rate);
+  static void begin(Context<Cuda>& context, StepState* state, RankNotes* own, StepRule const& rule,
+                    double learning_rate, bool stop) {
+    begin_step_kernel<<<1, 1, 0, context.stream()>>>(state, own, rule, learning_rate, stop);
   }
 
   static void finish(Context<Cuda>& context, StepShares const& shares, StepState* state,

@@ -37,8 +37,14 @@ struct LossSum {
   std::int64_t unmasked = 0;
 };
 
+/// What one rank reports to all ranks in a step apart from its sums.
+struct RankNotes {
+  BadElement bad{};
+  std::int64_t stop = 0;  ///< 1: the rank asks all ranks to end the training
+};
+
 /// What all ranks found, rank after rank: norm partials of their part of the gradient (float), one LossSum a
-/// micro-batch, one BadElement. All addresses are of the place.
+/// micro-batch, one RankNotes. All addresses are of the place.
 struct StepShares {
   std::byte* first = nullptr;  ///< the share of rank 0
   std::int64_t bytes = 0;      ///< of one share
@@ -55,16 +61,17 @@ struct StepShares {
   TESSERA_HOST_DEVICE LossSum* losses(int rank) const {
     return reinterpret_cast<LossSum*>(first + rank * bytes + sums);
   }
-  TESSERA_HOST_DEVICE BadElement* bad(int rank) const {
-    return reinterpret_cast<BadElement*>(losses(rank) + accumulation);
+  TESSERA_HOST_DEVICE RankNotes* notes(int rank) const {
+    return reinterpret_cast<RankNotes*>(losses(rank) + accumulation);
   }
+  TESSERA_HOST_DEVICE BadElement* bad(int rank) const { return &notes(rank)->bad; }
 };
 
 /// Bytes of one rank's share; `sums` is where its LossSums begin.
 constexpr std::int64_t share_sums_offset(std::int64_t norm_blocks) { return (4 * norm_blocks + 7) / 8 * 8; }
 constexpr std::int64_t share_bytes(std::int64_t norm_blocks, int accumulation) {
   return share_sums_offset(norm_blocks) + static_cast<std::int64_t>(sizeof(LossSum)) * accumulation +
-         static_cast<std::int64_t>(sizeof(BadElement));
+         static_cast<std::int64_t>(sizeof(RankNotes));
 }
 
 namespace detail {
@@ -95,7 +102,8 @@ TESSERA_HOST_DEVICE inline double square_sum_of_lane(StepShares const& shares, i
   return sum;
 }
 
-/// Losses in the order of micro-batches, the bad element that backward met first, and the decision.
+/// Adds the losses in the order of micro-batches, finds the bad element that backward met first, counts the
+/// ranks that ask to stop, and decides the update.
 TESSERA_HOST_DEVICE inline void finish_from(StepShares const& shares, StepState& state, StepRule const& rule,
                                             double square_sum) {
   double loss = 0.0;
@@ -107,7 +115,9 @@ TESSERA_HOST_DEVICE inline void finish_from(StepShares const& shares, StepState&
       unmasked += found.unmasked;
     }
   BadElement first;
+  state.stop_votes = 0;
   for (int rank = 0; rank < shares.ranks; ++rank) {
+    state.stop_votes += shares.notes(rank)->stop;
     BadElement const bad = *shares.bad(rank);  // backward visits the last unit first
     if (bad.unit > first.unit || (bad.unit == first.unit && bad.unit >= 0 && bad.element < first.element))
       first = bad;
@@ -123,9 +133,9 @@ TESSERA_HOST_DEVICE inline void finish_from(StepShares const& shares, StepState&
 
 template <>
 struct backend::StepEnds<Cpu> {
-  static void begin(Context<Cpu>&, StepState* state, BadElement* own, StepRule const& rule,
-                    double learning_rate) {
-    *own = {};
+  static void begin(Context<Cpu>&, StepState* state, RankNotes* own, StepRule const& rule,
+                    double learning_rate, bool stop) {
+    *own = {.stop = stop};
     v0::begin_step(*state, rule, learning_rate);
   }
 
@@ -141,13 +151,14 @@ struct backend::StepEnds<Cpu> {
 
 namespace ops {
 
-/// Fixes the scalars of an attempt before its first micro-batch and forgets this rank's last BadElement.
-/// `state` and `own` are of the place.
+/// Sets the scalars of an attempt before its first micro-batch, and this rank's notes: no bad element, and
+/// whether the rank asks to stop. `state` and `own` are of the place.
 template <class P>
-void begin_step(Context<P>& context, StepState* state, BadElement* own, StepRule const& rule,
-                double learning_rate) {
+void begin_step(Context<P>& context, StepState* state, RankNotes* own, StepRule const& rule,
+                double learning_rate, bool stop = false) {
   Operation const operation{"begin_step", 0.0, static_cast<double>(sizeof(StepState))};
-  context.enqueue(operation, [&] { backend::StepEnds<P>::begin(context, state, own, rule, learning_rate); });
+  context.enqueue(operation,
+                  [&] { backend::StepEnds<P>::begin(context, state, own, rule, learning_rate, stop); });
 }
 
 /// Reads all shares and decides the update (v0::finish_step). Sums in double, in an order that depends on the

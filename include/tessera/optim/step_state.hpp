@@ -35,6 +35,7 @@ struct StepState {
   std::int64_t skipped = 0;    ///< 1: the gradient was not finite, or no token counted; nothing was updated
   std::int64_t bad_unit = -1;  ///< where the first value that is not finite lies: unit ...
   std::int64_t bad_element = -1;  ///< ... and element of its flat buffer
+  std::int64_t stop_votes = 0;    ///< the number of ranks that asked in this step to end the training
   double used_scale = 1.0;        ///< the loss scale that this step's gradients carry
 
   // What the update reads, formed once so that every rank and device uses the same bits.

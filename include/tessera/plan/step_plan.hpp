@@ -40,6 +40,7 @@ struct StepShape {
   int weight_lag = 0;  ///< units by which weight gradients run behind input gradients (overlap.hpp)
   std::int64_t workspace_bytes = 0;  ///< scratch memory of the device's operations (Context::workspace_bytes)
   bool own_memory = false;           ///< each rank has device memory that is separate from host memory
+  int max_steps_in_flight = 0;  ///< steps that a loop enqueues before it reads the oldest report; 0: none
   CheckpointMemory checkpoints = CheckpointMemory::none;
 
   /// The number of shards of a sharded state, which is the number of ranks in a row.

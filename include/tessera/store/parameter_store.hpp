@@ -102,9 +102,11 @@ class ParameterStore {
     return own(state_bytes(Kind::partials)).losses(0) + micro_batch;
   }
 
-  /// Begins a step: sets its scalars, and clears this rank's record of a non-finite value.
-  void begin_step(double learning_rate) {
-    ops::begin_step(context_, state_address(), own(state_bytes(Kind::partials)).bad(0), rule_, learning_rate);
+  /// Begins a step: sets its scalars and this rank's vote to stop, and clears its record of a non-finite
+  /// value.
+  void begin_step(double learning_rate, bool stop = false) {
+    ops::begin_step(context_, state_address(), own(state_bytes(Kind::partials)).notes(0), rule_,
+                    learning_rate, stop);
   }
 
   /// Runs one entry of a program of the plan for a micro-batch, on the context's current lane.
@@ -277,9 +279,8 @@ class ParameterStore {
         store.work(host, entry, first);
     }
   };
-  /// The cost of an entry that runs on the host. AdamW reads gradient, master weights and two moments, and
-  /// writes master weights, moments and, if they are separate, weights. Other entries count the bytes of
-  /// their input.
+  /// The cost of an entry that runs on the host. An update reads and writes what its operands say. Other
+  /// entries count the bytes of their input.
   Operation cost_of(Program const& program, Entry const& entry) const {
     Item const& item = entry.items.front();
     auto const elements = static_cast<double>(item.part.size()),
@@ -289,8 +290,10 @@ class ParameterStore {
       return {reads ? "disk_read" : "disk_write", 0.0, static_cast<double>(program.bytes_of(entry))};
     }
     if (entry.verb != Verb::update) return {"host_sums", 2.0 * elements, taken};
-    double const weights = item.at(Role::updated_weights) >= 0 ? sizeof(T) : 0.0;
-    return {"host_adamw", 14.0 * elements, taken + (6.0 * sizeof(S) + weights) * elements};
+    std::int64_t bytes = 0;
+    for (Operand const& operand : item.operands)
+      bytes += program.at(operand.buffer).bytes_of(item.part.size()) * (operand.reads() + operand.writes());
+    return {"host_adamw", 14.0 * elements, static_cast<double>(bytes)};
   }
 
   template <class P>
@@ -394,10 +397,14 @@ class ParameterStore {
       for (bool const undecayed : {false, true}) {
         Range const now =
             intersect(item.part, undecayed ? Range{layout.undecayed.begin, layout.padded} : layout.decayed);
-        if (now.size())
-          rows.push_back({now.size(), 0, at(item.at(Role::gradient), now), at(item.at(Role::master), now),
-                          at(item.at(Role::moment, 0), now), at(item.at(Role::moment, 1), now),
-                          weights >= 0 ? at(weights, now) : nullptr, factors + undecayed});
+        if (now.size() == 0) continue;
+        rows.push_back({.elements = now.size(),
+                        .gradient = at(item.at(Role::gradient), now),
+                        .master = at(item.at(Role::master), now),
+                        .weights = weights >= 0 ? at(weights, now) : nullptr,
+                        .factors = factors + undecayed});
+        for (Operand const& operand : item.operands)
+          if (operand.role == Role::moment) rows.back().states[operand.index] = at(operand.buffer, now);
       }
     }
     return rows;

@@ -50,8 +50,6 @@ std::string_view default_device();
 /// The rank counts that `compare` takes unless told otherwise: 4 threads, or 1, 2 and 4 of the GPUs there
 /// are.
 std::vector<int> default_ranks(std::string_view device);
-/// How many steps a program lets run on before it reads their tickets: 0 where steps are done at once.
-std::size_t steps_read_late(RecipeTable const& recipe);
 
 /// What recipes of a device run on and with, for reports.
 struct DeviceFacts {

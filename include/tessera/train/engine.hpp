@@ -52,8 +52,8 @@ class Engine {
 
   /// One optimizer step: enqueued, not awaited, on a device that works on its own; the batch may be reused at
   /// once. Throws Error(usage or data) for a batch of another shape or with impossible tokens; what fails
-  /// inside the step is thrown by the ticket, and then by every later step.
-  Ticket step(Batch const& batch);
+  /// inside the step is thrown by the ticket, and then by every later step. `stop`: see AnyTrainer::step.
+  Ticket step(Batch const& batch, bool stop = false);
 
   /// The mean loss over a batch's unmasked tokens, over all ranks: forward only, changes nothing. All ranks
   /// call it together. Waits for its result.
@@ -158,7 +158,7 @@ class Engine {
   void load(Batch const& batch);
   void check(Batch const& batch, int accumulation) const;
   void admit(Batch const& batch, int accumulation);
-  bool enqueue(Batch const& batch);
+  bool enqueue(Batch const& batch, bool stop);
   Ticket begin_readback(StepReport begun);
   void read_back(Readback& readback);
   void begin_timing() {
@@ -321,6 +321,7 @@ void Engine<Place, T>::conclude(StepReport& report, StepState const& state) cons
   if (state.bad_unit >= 0) report.overflow = store_.name_at(state.bad_unit, state.bad_element);
   report.tokens = rule_.tokens;
   report.unmasked = state.unmasked;
+  report.stop = state.stop_votes > 0;
   if (state.stopped_at > 0) diverge(report, state);
 }
 
@@ -357,16 +358,16 @@ void Engine<Place, T>::give_up(char const* cause) {
 
 /// Says whether the schedule was walked: a graph is walked once.
 template <class Place, class T>
-bool Engine<Place, T>::enqueue(Batch const& batch) {
+bool Engine<Place, T>::enqueue(Batch const& batch, bool stop) {
   load(batch);
-  store_.begin_step(rule_.rates.at(attempted_));
+  store_.begin_step(rule_.rates.at(attempted_), stop);
   ++attempted_;
   return context_.replay(0, plan_.recipe.capture == CaptureKind::graph,
                          [&] { train_.run(context_, store_, transport_, observer_); });
 }
 
 template <class Place, class T>
-Ticket Engine<Place, T>::step(Batch const& batch) {
+Ticket Engine<Place, T>::step(Batch const& batch, bool stop) {
   if (failure_) return Ticket(failure_);
   detail::select_device<Place>(device_);
   auto const start = Clock::now();
@@ -380,7 +381,7 @@ Ticket Engine<Place, T>::step(Batch const& batch) {
       if (failure_) return Ticket(failure_);
       context_.mark_begin(next_slot_);
     }
-    if (enqueue(batch)) {
+    if (enqueue(batch, stop)) {
       comm::Traffic const& now = transport_.traffic();
       traffic_ = {now.bytes_sent - before.bytes_sent, now.collectives - before.collectives,
                   now.seconds - before.seconds, now.waiting - before.waiting, now.calls - before.calls};

@@ -65,7 +65,7 @@ class EngineTrainer final : public AnyTrainer {
         engine_(std::move(model), recipe, options, comm_.transport(), open),
         state_(engine_) {}
 
-  Ticket step(Batch const& batch) override { return engine_.step(batch); }
+  Ticket step(Batch const& batch, bool stop) override { return engine_.step(batch, stop); }
   double evaluate(Batch const& batch) override { return engine_.evaluate(batch); }
   void fill(ParameterSource const& source) override { engine_.fill(source); }
   void collect_pieces(ParameterSink const& sink) override { engine_.collect_pieces(sink); }

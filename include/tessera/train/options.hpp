@@ -86,6 +86,7 @@ struct StepReport {
   std::int64_t comm_bytes = 0;  ///< sent by this rank
   std::optional<double> comm_seconds{};  ///< spent in collectives; absent if the host only enqueues them
   std::optional<double> comm_waiting{};  ///< the part of it spent waiting for other ranks
+  bool stop = false;                     ///< a rank asked in this step to end the training (AnyTrainer::step)
 
   double tokens_per_second() const { return seconds > 0.0 ? static_cast<double>(tokens) / seconds : 0.0; }
 };

@@ -37,7 +37,11 @@ class AnyTrainer {
  public:
   virtual ~AnyTrainer() = default;
 
-  virtual Ticket step(Batch const& batch) = 0;
+  Ticket step(Batch const& batch) { return step(batch, false); }
+  /// With `stop`, asks all ranks to end the training. The step takes place; its report says on every rank
+  /// that a rank asked (StepReport::stop). Costs no synchronisation. Steps that were enqueued before the
+  /// report is read take place too; TrainingLoop ends on all ranks after the same step.
+  virtual Ticket step(Batch const& batch, bool stop) = 0;
   virtual double evaluate(Batch const& batch) = 0;
   virtual void fill(ParameterSource const& source) = 0;
   virtual void collect_pieces(ParameterSink const& sink) = 0;

@@ -249,7 +249,7 @@ class Context<Cuda> : public MathChannel {
   /// A step may still run when the call that enqueued it returns.
   static constexpr bool immediate = false;
   /// The number of results that may be pending, and the bytes of each.
-  static constexpr std::size_t arrival_slots = 4;
+  static constexpr std::size_t arrival_slots = 2 * Cuda::max_steps_in_flight;
   static constexpr std::int64_t arrival_bytes = 4096;
 
   /// Marks the beginning of a slot's step. The slot's last result must have been read.

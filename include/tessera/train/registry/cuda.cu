@@ -72,7 +72,6 @@ DeviceRecipes const* cuda_recipes() {
                                      .devices = &count_gpus,
                                      .need = [] { cuda::select_device(0); },
                                      .default_ranks = &one_two_four,
-                                     .steps_read_late = Context<Cuda>::arrival_slots / 2,
                                      .facts = &facts_of_gpus,
                                      .memory_limit = &memory_limit<Cuda>,
                                      .run = &run_on_gpus,

@@ -72,7 +72,6 @@ struct DeviceRecipes {
   int (*devices)();  ///< of this machine
   void (*need)();    ///< throws where none of them can be used
   std::vector<int> (*default_ranks)();
-  std::size_t steps_read_late;
   DeviceFacts (*facts)();
   MemoryLimit (*memory_limit)(TrainerOptions const& options);  ///< with a device there
   void (*run)(int ranks, std::function<void(comm::Comm&)> const& fn, RunOptions const& options);

@@ -50,7 +50,6 @@ DeviceRecipes const* cpu_recipes() {
       .devices = [] { return 64; },
       .need = [] {},
       .default_ranks = [] { return std::vector<int>{4}; },
-      .steps_read_late = 0,
       .facts = [] { return DeviceFacts(); },
       .memory_limit = &memory_limit<Cpu>,
       .run = [](int ranks, std::function<void(comm::Comm&)> const& fn,
@@ -238,10 +237,6 @@ std::vector<int> default_ranks(std::string_view device) {
   return recipes ? recipes->default_ranks() : std::vector<int>{1};
 }
 
-std::size_t steps_read_late(RecipeTable const& recipe) {
-  return detail::need_recipes_of(recipe).steps_read_late;
-}
-
 DeviceFacts device_facts(std::string_view device) {
   if (auto const* const recipes = detail::recipes_of(device)) return recipes->facts();
   DeviceFacts facts;
@@ -283,6 +278,7 @@ StepShape step_shape(RecipeTable const& recipe, TrainerOptions const& options, i
     shape.workspace_bytes =
         static_cast<std::int64_t>(cuda::workspace_bytes(shape.batch * shape.sequence, recipe.precision));
     shape.own_memory = true;
+    shape.max_steps_in_flight = Cuda::max_steps_in_flight;
   }
   return shape;
 }
