@@ -309,6 +309,7 @@ struct StepPlan;
 struct MemoryCategory;
 struct MemoryReport;
 struct MemoryLimit;
+class CheckedRecipe;
 struct Footprint;
 struct Advice;
 class Deadline;

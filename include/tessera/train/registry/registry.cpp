@@ -204,20 +204,18 @@ bool register_model_family(ModelFamily family) {
 
 std::unique_ptr<AnyTrainer> make_trainer(AnyModel const& model, RecipeTable const& recipe, comm::Comm comm,
                                          TrainerOptions const& options) {
-  if (auto const rule = broken_rule(recipe)) throw Error(ErrorKind::config, std::string(*rule));
-  detail::DeviceRecipes const& recipes = detail::need_recipes_of(recipe);
+  CheckedRecipe const checked(recipe, &unavailable_reason);
   detail::check_options(options, model.positions());
-  return recipes.make(model, recipe, std::move(comm), options);
+  return detail::recipes_of(recipe.device)->make(model, checked, std::move(comm), options);
 }
 
 StepPlan record_step(AnyModel const& model, RecipeTable const& recipe, TrainerOptions const& options,
                      int rank, int world, Recorder& recorder, StepObserver const& observer) {
-  if (auto const rule = broken_rule(recipe)) throw Error(ErrorKind::config, std::string(*rule));
-  if (auto const reason = unsupported_reason(recipe)) throw Error(ErrorKind::unsupported, *reason);
+  CheckedRecipe const checked(recipe);
   detail::check_options(options, model.positions());
   StepShape const shape = step_shape(recipe, options, rank, world);
   auto const* const there = detail::recipes_of(recipe.device);
-  return (there ? there : detail::cpu_recipes())->record(model, recipe, options, shape, recorder, observer);
+  return (there ? there : detail::cpu_recipes())->record(model, checked, options, shape, recorder, observer);
 }
 
 std::optional<std::string> unavailable_reason(RecipeTable const& recipe) {
