@@ -104,8 +104,7 @@ class Context<Cuda> : public MathChannel {
   cuda::BlasPlans& plans() noexcept { return plans_; }
   /// cuDNN's attention and its plans in programs that link tessera::cudnn; null in others.
   cuda::CudnnAttention* cudnn_attention() {
-    if (auto const make = cuda::make_cudnn_attention.load(); make && !cudnn_attention_)
-      cudnn_attention_ = make();
+    if (auto const make = cuda::CudnnAttention::maker(); make && !cudnn_attention_) cudnn_attention_ = make();
     return cudnn_attention_.get();
   }
   /// Device memory, aligned to 256 bytes. Its contents last until the operation ends. Only operations of the

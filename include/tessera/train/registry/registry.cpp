@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <deque>
+#include <mutex>
 
 #include "tessera/backend/cuda/budget.hpp"
 #include "tessera/policy/parse.hpp"
@@ -37,11 +38,35 @@ std::vector<RecipeTable> const& registered_recipes() {
 namespace detail {
 namespace {
 
-/// Their places in memory stay.
-std::deque<ModelFamily>& families() {
-  static std::deque<ModelFamily> all{gpt2_family(), opt_family(), llama_family()};
-  return all;
-}
+/// The model families of the process. A family neither moves nor changes after it is added, so pointers to it
+/// stay valid. All functions may be called from any thread at any time, also before main.
+class FamilyRegistry {
+ public:
+  static FamilyRegistry& of_process() {
+    static FamilyRegistry registry;
+    return registry;
+  }
+
+  std::vector<ModelFamily const*> all() const {
+    std::lock_guard const lock(mutex_);
+    std::vector<ModelFamily const*> found;
+    for (ModelFamily const& family : families_) found.push_back(&family);
+    return found;
+  }
+  /// Adds the family after `check` has compared it with each family that is there. `check` throws to refuse.
+  template <class Check>
+  void add(ModelFamily family, Check&& check) {
+    std::lock_guard const lock(mutex_);
+    for (ModelFamily const& known : families_) check(known);
+    families_.push_back(std::move(family));
+  }
+
+ private:
+  FamilyRegistry() = default;
+
+  mutable std::mutex mutex_;
+  std::deque<ModelFamily> families_{gpt2_family(), opt_family(), llama_family()};
+};
 
 DeviceRecipes const* cpu_recipes() {
   static DeviceRecipes const recipes{
@@ -153,11 +178,7 @@ HubEntries ModelFamily::hub_entries(ModelSpec const& sizes, bool sizes_alone) co
   return entries;
 }
 
-std::vector<ModelFamily const*> model_families() {
-  std::vector<ModelFamily const*> all;
-  for (ModelFamily const& family : detail::families()) all.push_back(&family);
-  return all;
-}
+std::vector<ModelFamily const*> model_families() { return detail::FamilyRegistry::of_process().all(); }
 
 bool register_model_family(ModelFamily family) {
   auto const refuse = [&](std::string const& what) {
@@ -187,7 +208,7 @@ bool register_model_family(ModelFamily family) {
   for (HubFormat::Feature const& feature : family.hub.features)
     if (feature.supported.empty())
       refuse("feature '" + feature.key + "' of its hub has no value; give at least the one that is written");
-  for (ModelFamily const& known : detail::families()) {
+  auto const check_against = [&](ModelFamily const& known) {
     if (known.name == family.name) refuse("another family has this name; choose another");
     if (!family.hub.model_type.empty() && known.hub.model_type == family.hub.model_type)
       refuse("its model_type '" + family.hub.model_type + "' is that of family '" + known.name +
@@ -197,8 +218,8 @@ bool register_model_family(ModelFamily family) {
         if (taken.name == model.name)
           refuse("the name of model '" + model.name + "' is taken by family '" + known.name +
                  "'; choose another");
-  }
-  detail::families().push_back(std::move(family));
+  };
+  detail::FamilyRegistry::of_process().add(family, check_against);
   return true;
 }
 
