@@ -310,6 +310,7 @@ struct StepPlan;
 struct MemoryCategory;
 struct MemoryReport;
 struct MemoryLimit;
+class CheckedRecipe;
 struct Footprint;
 struct Advice;
 class Deadline;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: tessera: unknown or misplaced size of a model. See docs/models.md.
+// expect: tessera: a field is misspelt or has another type. Write LlamaOptions{...}, and the compiler names
+// the field. See docs/models.md.
 #include <tessera/tessera.hpp>
 
 // Uses the name of a size from Hugging Face and the command line.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: tessera: unknown or misplaced option. See docs/trainer.md.
+// expect: tessera: a field is misspelt or has another type. Write TrainerOptions{...}, and the compiler
+// names the field. See docs/trainer.md.
 #include <tessera/tessera.hpp>
 #include <tessera/train/trainer.hpp>
 

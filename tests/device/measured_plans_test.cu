@@ -65,7 +65,7 @@ TEST_CASE_TEMPLATE("on a GPU, measured plans give the bits of the first, from th
   std::size_t known = 0;
   {
     cuda::MeasuredPlans plans(folder.path, true);
-    cuda::plan_choice = &plans;
+    plans.install();
     CHECK(reference::same_bits(product<T>(512, 768, 2304).values, want.values));
     CHECK(reference::same_bits(product<T>(33, 17, 65).values, small.values));
     file = plans.file().path();
@@ -74,13 +74,13 @@ TEST_CASE_TEMPLATE("on a GPU, measured plans give the bits of the first, from th
     CHECK(plans.take_used() == 0);
     CHECK(plans.failure() == "");
   }
-  CHECK(cuda::plan_choice == nullptr);
+  CHECK(cuda::PlanChoice::installed() == nullptr);
   CHECK(known >= 1);
   CHECK(lines_of(file) == known);
   std::ofstream(file, std::ios::app) << "12 34 torn";
   cuda::MeasuredPlans plans(folder.path, false);
   CHECK(plans.size() == known);
-  cuda::plan_choice = &plans;
+  plans.install();
   CHECK(reference::same_bits(product<T>(512, 768, 2304).values, want.values));
   CHECK(plans.take_used() == 1);
   // What no file has keeps the first, and nothing is written.
@@ -97,7 +97,7 @@ TEST_CASE("on a GPU, ranks that want the same products at once keep one plan of 
   int devices = 0;
   cuda::require(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
   cuda::MeasuredPlans plans(folder.path, true);
-  cuda::plan_choice = &plans;
+  plans.install();
   std::vector<int> differ(4);
   {
     std::vector<std::jthread> ranks;
@@ -120,7 +120,7 @@ TEST_CASE("on a GPU, a product is measured while its stream is recorded, and one
   Folder const folder;
   Array<float> const want = product<float>(512, 768, 2304);
   cuda::MeasuredPlans plans(folder.path, true);
-  cuda::plan_choice = &plans;
+  plans.install();
   std::filesystem::remove_all(folder.path);
   Gpu gpu;
   OnGpu<float> x(reference::random<float>({512, 768}, 1)), w(reference::random<float>({768, 2304}, 2)),
@@ -143,10 +143,10 @@ TEST_CASE("on a GPU, products by pieces have measured plans too") {
     Array<float> const want = product<float>(40, 768, 2304, format),
                        wide = product<float>(40, 1024, 30008, format);
     cuda::MeasuredPlans plans(folder.path, true);
-    cuda::plan_choice = &plans;
+    plans.install();
     CHECK(reference::same_bits(product<float>(40, 768, 2304, format).values, want.values));
     CHECK(reference::same_bits(product<float>(40, 1024, 30008, format).values, wide.values));
-    cuda::plan_choice = nullptr;
+    plans.remove();
     CHECK(plans.take_used() >= 2);
   }
 }

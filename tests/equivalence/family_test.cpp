@@ -2,8 +2,11 @@
 // A family that the library does not know, registered by one source (support/mlp_family.cpp): it has its
 // place in the list, and its models train as their types do.
 #include <algorithm>
+#include <atomic>
+#include <cstddef>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -106,4 +109,27 @@ TEST_CASE("a family that does not fit the list is refused in words") {
   CHECK(refusal(family) ==
         "model family 'a,b': 'a,b' is no name; write it in small letters, digits, '.', '_' and '-'");
   CHECK(model_families().back()->name == "mlp");
+}
+
+TEST_CASE("threads that add families at once add each of them once") {
+  std::size_t const before = model_families().size();
+  std::atomic<int> added = 0, refused = 0;
+  {
+    std::vector<std::jthread> threads;
+    for (int thread = 0; thread < 16; ++thread)
+      threads.emplace_back([&, thread] {
+        ModelFamily family = mlp();
+        family.models = {};
+        family.name = "at-once-" + std::to_string(thread / 2);
+        try {
+          if (register_model_family(family)) ++added;
+        } catch (Error const&) {
+          ++refused;
+        }
+        for (ModelFamily const* const known : model_families()) CHECK_FALSE(known->name.empty());
+      });
+  }
+  CHECK(added == 8);
+  CHECK(refused == 8);
+  CHECK(model_families().size() == before + 8);
 }

@@ -30,8 +30,8 @@ Outcome run_with(M const& model, RecipeTable const& table, Run const& run) {
     }
   };
   return train(run, [&](comm::Comm const& comm, TrainerOptions const& options) {
-    return std::make_unique<Checked>(tessera::detail::erase<Cpu, T>(std::make_shared<M const>(model)), table,
-                                     options, comm.transport());
+    return std::make_unique<Checked>(tessera::detail::erase<Cpu, T>(std::make_shared<M const>(model)),
+                                     CheckedRecipe(table), options, comm.transport());
   });
 }
 

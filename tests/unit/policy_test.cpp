@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Recipes at run time: parsing, defaults, the sentence of a broken rule, and all combinations of all choices.
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -8,6 +9,7 @@
 #include <doctest/doctest.h>
 
 #include "tessera/core/error.hpp"
+#include "tessera/plan/support.hpp"
 #include "tessera/policy/parse.hpp"
 #include "tessera/policy/rules.hpp"
 
@@ -154,4 +156,25 @@ TEST_CASE("a world of one shards nothing and keeps its tiers") {
       CHECK(ts::at_world(here, 1) == plain);
       CHECK(ts::at_world(here, 4) == here);
     }
+}
+
+TEST_CASE("a recipe is checked where a CheckedRecipe is made") {
+  auto const made = [](ts::RecipeTable const& table, ts::CheckedRecipe::Missing* missing) {
+    try {
+      return ts::CheckedRecipe(table, missing).table() == table ? std::string("the same") : "another";
+    } catch (ts::Error const& error) {
+      return (error.kind() == ts::ErrorKind::config ? "config: " : "unsupported: ") +
+             std::string(error.what());
+    }
+  };
+  ts::RecipeTable const plain = ts::parse_recipe({.sharding = "zs1", .precision = "bf16"});
+  CHECK(made(plain, &ts::unsupported_reason) == "the same");
+  ts::RecipeTable wide = plain;
+  wide.types.wire = ts::DType::f32;
+  CHECK(made(wide, &ts::unsupported_reason) == "unsupported: " + ts::unsupported_reason(wide).value_or(""));
+  ts::RecipeTable const lossy = ts::parse_recipe({.precision = "fp16", .loss_scale = "none"});
+  CHECK(made(lossy, &ts::unsupported_reason) ==
+        "config: " + std::string(ts::broken_rule(lossy).value_or("")));
+  CHECK(made(plain, [](ts::RecipeTable const&) -> std::optional<std::string> { return "no device"; }) ==
+        "unsupported: no device");
 }

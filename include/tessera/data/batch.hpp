@@ -102,7 +102,9 @@ class Loader {
   Loader(TokenSource&&, LoaderOptions) = delete;
   /// Catches arguments that are not a LoaderOptions. Otherwise compilers list every constructor.
   template <class Fields = LoaderOptions>
-  Loader(TokenSource const&, ...) = delete;  // tessera: unknown or misplaced option. See docs/trainer.md.
+  // clang-format off
+  Loader(TokenSource const&, ...) = delete;  // tessera: a field is misspelt or has another type. Write LoaderOptions{...}, and the compiler names the field. See docs/trainer.md.
+  // clang-format on
 
   /// Throws what the constructor throws for its arguments, and takes no memory.
   static void check(TokenSource const& source, LoaderOptions const& options) { checked(options, source); }
@@ -291,6 +293,11 @@ inline TokenBatches tokens(std::initializer_list<std::string> paths, LoaderOptio
                            TokenOptions kind = {}) {
   return {TokenSource::open(paths, kind), options};
 }
+/// Catches arguments that are not a LoaderOptions. Otherwise compilers list every function.
+template <class Fields = LoaderOptions>
+// clang-format off
+TokenBatches tokens(std::string const&, ...) = delete;  // tessera: a field is misspelt or has another type. Write LoaderOptions{...}, and the compiler names the field. See docs/trainer.md.
+// clang-format on
 
 }  // namespace data
 

@@ -81,6 +81,11 @@ class TokenSource {
   static TokenSource open(std::string const& path, TokenOptions options = {}) {
     return open(std::span<std::string const>(&path, 1), options);
   }
+  /// Catches arguments that are not a TokenOptions. Otherwise compilers list every function.
+  template <class Fields = TokenOptions>
+  // clang-format off
+  static TokenSource open(std::string const&, ...) = delete;  // tessera: a field is misspelt or has another type. Write TokenOptions{...}, and the compiler names the field. See docs/trainer.md.
+  // clang-format on
 
   /// Tokens that the program made itself. `name` is what errors call them.
   static TokenSource from_memory(std::vector<std::uint32_t> tokens, TokenOptions options = {},

@@ -58,7 +58,9 @@ class Gpt2 : public nn::Transformer<nn::Gpt2Layers> {
   /// Catches arguments that are not a Gpt2Options. Otherwise compilers list every constructor. Each model
   /// declares its own, since g++ shows less for an inherited one.
   template <class Fields = Options>
-  explicit Gpt2(...) = delete;  // tessera: unknown or misplaced size of a model. See docs/models.md.
+  // clang-format off
+  explicit Gpt2(...) = delete;  // tessera: a field is misspelt or has another type. Write Gpt2Options{...}, and the compiler names the field. See docs/models.md.
+  // clang-format on
 };
 
 static_assert(Model<Gpt2>);

@@ -70,7 +70,9 @@ class Llama : public nn::Transformer<nn::LlamaLayers> {
   /// Catches arguments that are not a LlamaOptions. Otherwise compilers list every constructor. Each model
   /// declares its own, since g++ shows less for an inherited one.
   template <class Fields = Options>
-  explicit Llama(...) = delete;  // tessera: unknown or misplaced size of a model. See docs/models.md.
+  // clang-format off
+  explicit Llama(...) = delete;  // tessera: a field is misspelt or has another type. Write LlamaOptions{...}, and the compiler names the field. See docs/models.md.
+  // clang-format on
 };
 
 static_assert(Model<Llama>);

@@ -68,7 +68,9 @@ class Opt : public nn::Transformer<nn::OptLayers> {
   /// Catches arguments that are not an OptOptions. Otherwise compilers list every constructor. Each model
   /// declares its own, since g++ shows less for an inherited one.
   template <class Fields = Options>
-  explicit Opt(...) = delete;  // tessera: unknown or misplaced size of a model. See docs/models.md.
+  // clang-format off
+  explicit Opt(...) = delete;  // tessera: a field is misspelt or has another type. Write OptOptions{...}, and the compiler names the field. See docs/models.md.
+  // clang-format on
 };
 
 static_assert(Model<Opt>);

@@ -9,6 +9,7 @@
 #include "tessera/backend/cuda/attention_cudnn.hpp"
 #include "tessera/config.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/policy/rules.hpp"
 #include "tessera/policy/table.hpp"
 
 namespace tessera {
@@ -55,11 +56,25 @@ inline std::optional<std::string> unsupported_reason(RecipeTable const& recipe) 
   return reason;
 }
 
-/// Throws Error(unsupported) with this reason if no engine can run the recipe.
-inline void check_supported(RecipeTable const& recipe) {
-  std::string const reason = detail::unsupported_by_engines(recipe);
-  if (!reason.empty()) throw Error(ErrorKind::unsupported, reason);
-}
+/// A recipe that breaks no rule and that the engines can run. Its constructor is the only check, so code that
+/// takes one asks nothing again.
+class CheckedRecipe {
+ public:
+  /// Returns why a build cannot run a legal recipe; nullopt if it can.
+  using Missing = std::optional<std::string>(RecipeTable const&);
+
+  /// Throws Error(config) with the first broken rule, or Error(unsupported) with what `missing` returns.
+  explicit CheckedRecipe(RecipeTable const& recipe, Missing* missing = &unsupported_reason) : table_(recipe) {
+    if (auto const rule = broken_rule(recipe)) throw Error(ErrorKind::config, std::string(*rule));
+    if (auto const reason = missing(recipe)) throw Error(ErrorKind::unsupported, *reason);
+  }
+
+  RecipeTable const& table() const noexcept { return table_; }
+  operator RecipeTable const&() const noexcept { return table_; }
+
+ private:
+  RecipeTable table_;
+};
 
 }  // namespace v0
 }  // namespace tessera

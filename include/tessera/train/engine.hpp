@@ -38,7 +38,7 @@ class Engine {
   /// Refuses what does not fit (Error(out_of_memory)) before anything is allocated; compares the schedule's
   /// hash over all ranks; fills the weights from the seed.
   /// `open` makes the file of a recipe that keeps state in one; null elsewhere.
-  Engine(ErasedModel<Place, T> model, RecipeTable const& recipe, TrainerOptions const& options,
+  Engine(ErasedModel<Place, T> model, CheckedRecipe const& recipe, TrainerOptions const& options,
          comm::Transport& transport, OpenStateFile open = nullptr);
 
   Engine(Engine const&) = delete;
@@ -197,7 +197,7 @@ class Engine {
 };
 
 template <class Place, class T>
-Engine<Place, T>::Engine(ErasedModel<Place, T> model, RecipeTable const& recipe,
+Engine<Place, T>::Engine(ErasedModel<Place, T> model, CheckedRecipe const& recipe,
                          TrainerOptions const& options, comm::Transport& transport, OpenStateFile open)
     : model_(detail::trained_by(std::move(model), recipe, options)),
       options_(options),

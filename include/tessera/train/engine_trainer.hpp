@@ -59,7 +59,7 @@ namespace detail {
 template <class Place, class T>
 class EngineTrainer final : public AnyTrainer {
  public:
-  EngineTrainer(ErasedModel<Place, T> model, RecipeTable const& recipe, comm::Comm comm,
+  EngineTrainer(ErasedModel<Place, T> model, CheckedRecipe const& recipe, comm::Comm comm,
                 TrainerOptions const& options, OpenStateFile open)
       : comm_(std::move(comm)),
         engine_(std::move(model), recipe, options, comm_.transport(), open),
@@ -94,7 +94,8 @@ class EngineTrainer final : public AnyTrainer {
 template <class Place, class T>
 std::unique_ptr<AnyTrainer> make_engine(ErasedModel<Place, T> model, RecipeTable const& recipe,
                                         comm::Comm comm, TrainerOptions const& options, OpenStateFile open) {
-  return std::make_unique<EngineTrainer<Place, T>>(std::move(model), recipe, std::move(comm), options, open);
+  return std::make_unique<EngineTrainer<Place, T>>(std::move(model), CheckedRecipe(recipe), std::move(comm),
+                                                   options, open);
 }
 
 }  // namespace detail

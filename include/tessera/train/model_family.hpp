@@ -127,11 +127,12 @@ struct ModelFamily {
   HubEntries hub_entries(ModelSpec const& sizes, bool sizes_alone) const;
 };
 
-/// All families, those of the library first. They live as long as the program.
+/// Returns all families, those of the library first. They live as long as the program and do not change. Any
+/// thread may call it.
 std::vector<ModelFamily const*> model_families();
 
-/// Adds a family; from then on its models are in every list of the programs that are linked with it. Before
-/// or in main, not beside other calls. Throws Error(usage) for a name that is taken and for numbers that do
+/// Adds a family; from then on its models are in every list of the programs that are linked with it. Any
+/// thread may call it, before main too. Throws Error(usage) for a name that is taken and for numbers that do
 /// not fit its keys. The result is true, so that a variable of a source can hold it.
 bool register_model_family(ModelFamily family);
 

@@ -132,9 +132,9 @@ inline void check_segments(std::vector<UnitSpec> const& units, char const* witho
 }
 
 template <class Place, class T>
-StepPlan checked_plan(ErasedModel<Place, T> const& model, RecipeTable const& recipe,
+StepPlan checked_plan(ErasedModel<Place, T> const& model, CheckedRecipe const& checked,
                       TrainerOptions const& options, comm::Transport& transport, OpenStateFile open) {
-  check_supported(recipe);
+  RecipeTable const& recipe = checked.table();
   if (uses_files(recipe.placement) && options.nvme_directory.empty())
     throw_error(ErrorKind::config, {"options: offload ", recipe.names.offload,
                                     " keeps state in a file and nvme_directory is empty; name an existing "

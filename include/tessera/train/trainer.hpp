@@ -107,10 +107,12 @@ class BasicTrainer : public rules<Recipe> {
         "Include <tessera/lora.hpp>. See docs/policies/adapters.md.");
     if (options_.batch > 0) start();
   }
-  /// Takes what is no TrainerOptions: else compilers list every constructor, each with the whole type. A
-  /// template, so that it is never taken for a trainer without options.
+  /// Catches arguments that are not a TrainerOptions. Otherwise compilers list every constructor, each with
+  /// the whole type. A template, so that it is never chosen for a trainer without options.
   template <class Fields = TrainerOptions>
-  BasicTrainer(M, comm::Comm, ...) = delete;  // tessera: unknown or misplaced option. See docs/trainer.md.
+  // clang-format off
+  BasicTrainer(M, comm::Comm, ...) = delete;  // tessera: a field is misspelt or has another type. Write TrainerOptions{...}, and the compiler names the field. See docs/trainer.md.
+  // clang-format on
   /// Catches calls without a communicator, or with it in the wrong place.
   template <int = 0>
   explicit BasicTrainer(...) = delete;  // tessera: it takes a model, a Comm, options. See docs/trainer.md.

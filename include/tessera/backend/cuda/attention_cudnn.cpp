@@ -299,6 +299,6 @@ class Cudnn final : public tessera::cuda::CudnnAttention {
 
 std::unique_ptr<tessera::cuda::CudnnAttention> make() { return std::make_unique<Cudnn>(); }
 
-[[maybe_unused]] bool const registered = (tessera::cuda::make_cudnn_attention.store(make), true);
+[[maybe_unused]] bool const registered = tessera::cuda::CudnnAttention::offer(make);
 
 }  // namespace

@@ -41,19 +41,30 @@ struct CudnnOperands {
 /// They return nothing or, in a sentence, why cuDNN cannot; then what was enqueued is not complete.
 class CudnnAttention {
  public:
+  using Make = std::unique_ptr<CudnnAttention> (*)();
+  /// attention_cudnn.cpp offers the function that makes these objects before main. Any thread may ask for it;
+  /// a program that does not link tessera::cudnn gets null.
+  static bool offer(Make make) noexcept {
+    slot().store(make);
+    return true;
+  }
+  static Make maker() noexcept { return slot().load(); }
+
   virtual ~CudnnAttention() = default;
   virtual std::string forward(CudnnShape const& shape, CudnnOperands const& at, void* stream,
                               std::span<std::byte> workspace) noexcept = 0;
   virtual std::string backward(CudnnShape const& shape, CudnnOperands const& at, void* stream,
                                std::span<std::byte> workspace) noexcept = 0;
+
+ private:
+  static std::atomic<Make>& slot() noexcept {
+    static std::atomic<Make> make{nullptr};
+    return make;
+  }
 };
 
-using MakeCudnnAttention = std::unique_ptr<CudnnAttention> (*)();
-
-/// Registered before main by who links tessera::cudnn. Null: Attention<Cudnn> is not part of this program.
-inline std::atomic<MakeCudnnAttention> make_cudnn_attention{nullptr};
-
-inline bool has_cudnn_attention() noexcept { return make_cudnn_attention.load() != nullptr; }
+/// Whether Attention<Cudnn> is part of this program.
+inline bool has_cudnn_attention() noexcept { return CudnnAttention::maker() != nullptr; }
 
 /// The outcome of a pass, for Context::check.
 struct CudnnOutcome {

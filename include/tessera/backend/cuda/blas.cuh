@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <compare>
 #include <cstddef>
@@ -208,16 +209,31 @@ class BlasPlan {
   Fused fused_;
 };
 
-/// Chooses among the algorithms for a product; what it takes gives the bits of the first. Called by the
-/// threads of all ranks, within their steps.
-struct PlanChoice {
+/// Chooses among the algorithms for a product. Its choice gives the bits of the first one. The threads of all
+/// ranks call it within their steps.
+class PlanChoice {
+ public:
   virtual ~PlanChoice() = default;
   virtual void choose(cublasLtHandle_t blas, ProductKey const& key, std::size_t workspace_bytes,
                       BlasPlan& plan) noexcept = 0;
+
+  /// From now on every context of the process asks this object once for each of its products. A process has
+  /// at most one choice, and the last one installed holds. Any thread may call these two functions while no
+  /// trainer takes a step. A class that derives from this one calls `remove` in its destructor.
+  void install() noexcept { slot().store(this); }
+  void remove() noexcept {
+    PlanChoice* self = this;
+    slot().compare_exchange_strong(self, nullptr);
+  }
+  /// Returns the choice to ask; null: contexts take the heuristic's first algorithm.
+  static PlanChoice* installed() noexcept { return slot().load(); }
+
+ private:
+  static std::atomic<PlanChoice*>& slot() noexcept {
+    static std::atomic<PlanChoice*> choice{nullptr};
+    return choice;
+  }
 };
-/// Asked once by every context for each of its products; null: the heuristic's first. To be set while no
-/// trainer takes a step.
-inline PlanChoice* plan_choice = nullptr;
 
 /// The plans of one context. A plan is made on its first use, on the host alone, so that it may also happen
 /// while a stream is captured; from then on a product costs one look-up and one cublasLtMatmul.
@@ -232,8 +248,9 @@ class BlasPlans {
   /// library's version.
   BlasPlan* find(ProductKey const& key) {
     auto const [entry, made] = plans_.try_emplace(key, blas_, key, workspace_bytes_);
-    if (made && plan_choice && entry->second.exists())
-      plan_choice->choose(blas_, key, workspace_bytes_, entry->second);
+    if (made && entry->second.exists())
+      if (PlanChoice* const choice = PlanChoice::installed())
+        choice->choose(blas_, key, workspace_bytes_, entry->second);
     return entry->second.exists() ? &entry->second : nullptr;
   }
 

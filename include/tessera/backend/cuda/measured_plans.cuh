@@ -160,9 +160,7 @@ class MeasuredPlans final : public PlanChoice {
   }
   MeasuredPlans(MeasuredPlans const&) = delete;
   MeasuredPlans& operator=(MeasuredPlans const&) = delete;
-  ~MeasuredPlans() override {
-    if (plan_choice == this) plan_choice = nullptr;
-  }
+  ~MeasuredPlans() override { remove(); }
 
   /// The file of the current device. Throws Error where there is none.
   PlanFile const& file() const { return current(); }

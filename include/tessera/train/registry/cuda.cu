@@ -52,7 +52,7 @@ DeviceFacts facts_of_gpus() {
 /// Chosen from as long as it lives.
 class InstalledPlans final : public ProductPlans {
  public:
-  explicit InstalledPlans(std::string const& folder) : plans_(folder, true) { cuda::plan_choice = &plans_; }
+  explicit InstalledPlans(std::string const& folder) : plans_(folder, true) { plans_.install(); }
   std::size_t take_used() override { return plans_.take_used(); }
   std::string failure() const override { return plans_.failure(); }
 

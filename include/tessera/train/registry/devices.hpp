@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tessera/comm/run.hpp"
+#include "tessera/plan/support.hpp"
 #include "tessera/train/any_trainer.hpp"
 
 namespace tessera {
@@ -19,12 +20,12 @@ namespace detail {
 
 /// A trainer by the engine of one place and type; each is a source of its own (engine.hpp).
 template <class Place, class T>
-std::unique_ptr<AnyTrainer> make_engine(AnyModel const& model, RecipeTable const& recipe, comm::Comm comm,
+std::unique_ptr<AnyTrainer> make_engine(AnyModel const& model, CheckedRecipe const& recipe, comm::Comm comm,
                                         TrainerOptions const& options);
 
 /// Reports a training step without memory for it, and returns its plan.
 template <class Place, class T>
-StepPlan record_engine(AnyModel const& model, RecipeTable const& recipe, TrainerOptions const& options,
+StepPlan record_engine(AnyModel const& model, CheckedRecipe const& recipe, TrainerOptions const& options,
                        StepShape const& shape, Recorder& recorder, StepObserver const& observer);
 
 /// Calls `by` with a value of the type in which a recipe computes.
@@ -51,13 +52,13 @@ auto in_type_of(RecipeTable const& recipe, F&& by) {
 
 /// The engine for the format that a recipe computes in.
 template <class Place>
-std::unique_ptr<AnyTrainer> make_engine_on(AnyModel const& model, RecipeTable const& recipe, comm::Comm comm,
-                                           TrainerOptions const& options) {
+std::unique_ptr<AnyTrainer> make_engine_on(AnyModel const& model, CheckedRecipe const& recipe,
+                                           comm::Comm comm, TrainerOptions const& options) {
   return in_type_of(
       recipe, [&]<class T>(T) { return make_engine<Place, T>(model, recipe, std::move(comm), options); });
 }
 template <class Place>
-StepPlan record_on(AnyModel const& model, RecipeTable const& recipe, TrainerOptions const& options,
+StepPlan record_on(AnyModel const& model, CheckedRecipe const& recipe, TrainerOptions const& options,
                    StepShape const& shape, Recorder& recorder, StepObserver const& observer) {
   return in_type_of(recipe, [&]<class T>(T) {
     return record_engine<Place, T>(model, recipe, options, shape, recorder, observer);
@@ -65,9 +66,9 @@ StepPlan record_on(AnyModel const& model, RecipeTable const& recipe, TrainerOpti
 }
 
 struct DeviceRecipes {
-  std::unique_ptr<AnyTrainer> (*make)(AnyModel const& model, RecipeTable const& recipe, comm::Comm comm,
+  std::unique_ptr<AnyTrainer> (*make)(AnyModel const& model, CheckedRecipe const& recipe, comm::Comm comm,
                                       TrainerOptions const& options);
-  StepPlan (*record)(AnyModel const& model, RecipeTable const& recipe, TrainerOptions const& options,
+  StepPlan (*record)(AnyModel const& model, CheckedRecipe const& recipe, TrainerOptions const& options,
                      StepShape const& shape, Recorder& recorder, StepObserver const& observer);
   int (*devices)();  ///< of this machine
   void (*need)();    ///< throws where none of them can be used

@@ -29,14 +29,14 @@ ErasedModel<Place, T> erased(AnyModel const& model) {
 }
 
 template <class Place, class T>
-std::unique_ptr<AnyTrainer> make_engine(AnyModel const& model, RecipeTable const& recipe, comm::Comm comm,
+std::unique_ptr<AnyTrainer> make_engine(AnyModel const& model, CheckedRecipe const& recipe, comm::Comm comm,
                                         TrainerOptions const& options) {
-  return make_engine<Place, T>(erased<Place, T>(model), recipe, std::move(comm), options,
-                               open_state_file<Nvme>);
+  return std::make_unique<EngineTrainer<Place, T>>(erased<Place, T>(model), recipe, std::move(comm), options,
+                                                   open_state_file<Nvme>);
 }
 
 template <class Place, class T>
-StepPlan record_engine(AnyModel const& model, RecipeTable const& recipe, TrainerOptions const& options,
+StepPlan record_engine(AnyModel const& model, CheckedRecipe const& recipe, TrainerOptions const& options,
                        StepShape const& shape, Recorder& recorder, StepObserver const& observer) {
   ErasedModel<Place, T> const of = trained_by(erased<Place, T>(model), recipe, options);
   StepPlan plan = make_plan(of.units({shape.batch, shape.sequence}), recipe, shape);
@@ -56,9 +56,9 @@ StepPlan record_engine(AnyModel const& model, RecipeTable const& recipe, Trainer
   namespace detail {                                                                                        \
   template std::unique_ptr<AnyTrainer> make_engine<P, T>(ErasedModel<P, T>, RecipeTable const&, comm::Comm, \
                                                          TrainerOptions const&, OpenStateFile);             \
-  template std::unique_ptr<AnyTrainer> make_engine<P, T>(AnyModel const&, RecipeTable const&, comm::Comm,   \
+  template std::unique_ptr<AnyTrainer> make_engine<P, T>(AnyModel const&, CheckedRecipe const&, comm::Comm, \
                                                          TrainerOptions const&);                            \
-  template StepPlan record_engine<P, T>(AnyModel const&, RecipeTable const&, TrainerOptions const&,         \
+  template StepPlan record_engine<P, T>(AnyModel const&, CheckedRecipe const&, TrainerOptions const&,       \
                                         StepShape const&, Recorder&, StepObserver const&);                  \
   }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <deque>
+#include <mutex>
 
 #include "tessera/backend/cuda/budget.hpp"
 #include "tessera/policy/parse.hpp"
@@ -37,11 +38,35 @@ std::vector<RecipeTable> const& registered_recipes() {
 namespace detail {
 namespace {
 
-/// Their places in memory stay.
-std::deque<ModelFamily>& families() {
-  static std::deque<ModelFamily> all{gpt2_family(), opt_family(), llama_family()};
-  return all;
-}
+/// The model families of the process. A family neither moves nor changes after it is added, so pointers to it
+/// stay valid. All functions may be called from any thread at any time, also before main.
+class FamilyRegistry {
+ public:
+  static FamilyRegistry& of_process() {
+    static FamilyRegistry registry;
+    return registry;
+  }
+
+  std::vector<ModelFamily const*> all() const {
+    std::lock_guard const lock(mutex_);
+    std::vector<ModelFamily const*> found;
+    for (ModelFamily const& family : families_) found.push_back(&family);
+    return found;
+  }
+  /// Adds the family after `check` has compared it with each family that is there. `check` throws to refuse.
+  template <class Check>
+  void add(ModelFamily family, Check&& check) {
+    std::lock_guard const lock(mutex_);
+    for (ModelFamily const& known : families_) check(known);
+    families_.push_back(std::move(family));
+  }
+
+ private:
+  FamilyRegistry() = default;
+
+  mutable std::mutex mutex_;
+  std::deque<ModelFamily> families_{gpt2_family(), opt_family(), llama_family()};
+};
 
 DeviceRecipes const* cpu_recipes() {
   static DeviceRecipes const recipes{
@@ -152,11 +177,7 @@ HubEntries ModelFamily::hub_entries(ModelSpec const& sizes, bool sizes_alone) co
   return entries;
 }
 
-std::vector<ModelFamily const*> model_families() {
-  std::vector<ModelFamily const*> all;
-  for (ModelFamily const& family : detail::families()) all.push_back(&family);
-  return all;
-}
+std::vector<ModelFamily const*> model_families() { return detail::FamilyRegistry::of_process().all(); }
 
 bool register_model_family(ModelFamily family) {
   auto const refuse = [&](std::string const& what) {
@@ -186,7 +207,7 @@ bool register_model_family(ModelFamily family) {
   for (HubFormat::Feature const& feature : family.hub.features)
     if (feature.supported.empty())
       refuse("feature '" + feature.key + "' of its hub has no value; give at least the one that is written");
-  for (ModelFamily const& known : detail::families()) {
+  auto const check_against = [&](ModelFamily const& known) {
     if (known.name == family.name) refuse("another family has this name; choose another");
     if (!family.hub.model_type.empty() && known.hub.model_type == family.hub.model_type)
       refuse("its model_type '" + family.hub.model_type + "' is that of family '" + known.name +
@@ -196,27 +217,25 @@ bool register_model_family(ModelFamily family) {
         if (taken.name == model.name)
           refuse("the name of model '" + model.name + "' is taken by family '" + known.name +
                  "'; choose another");
-  }
-  detail::families().push_back(std::move(family));
+  };
+  detail::FamilyRegistry::of_process().add(family, check_against);
   return true;
 }
 
 std::unique_ptr<AnyTrainer> make_trainer(AnyModel const& model, RecipeTable const& recipe, comm::Comm comm,
                                          TrainerOptions const& options) {
-  if (auto const rule = broken_rule(recipe)) throw Error(ErrorKind::config, std::string(*rule));
-  detail::DeviceRecipes const& recipes = detail::need_recipes_of(recipe);
+  CheckedRecipe const checked(recipe, &unavailable_reason);
   detail::check_options(options, model.positions());
-  return recipes.make(model, recipe, std::move(comm), options);
+  return detail::recipes_of(recipe.device)->make(model, checked, std::move(comm), options);
 }
 
 StepPlan record_step(AnyModel const& model, RecipeTable const& recipe, TrainerOptions const& options,
                      int rank, int world, Recorder& recorder, StepObserver const& observer) {
-  if (auto const rule = broken_rule(recipe)) throw Error(ErrorKind::config, std::string(*rule));
-  if (auto const reason = unsupported_reason(recipe)) throw Error(ErrorKind::unsupported, *reason);
+  CheckedRecipe const checked(recipe);
   detail::check_options(options, model.positions());
   StepShape const shape = step_shape(recipe, options, rank, world);
   auto const* const there = detail::recipes_of(recipe.device);
-  return (there ? there : detail::cpu_recipes())->record(model, recipe, options, shape, recorder, observer);
+  return (there ? there : detail::cpu_recipes())->record(model, checked, options, shape, recorder, observer);
 }
 
 std::optional<std::string> unavailable_reason(RecipeTable const& recipe) {
