@@ -35,13 +35,14 @@ namespace detail {
 /// Writes one program. Start reading at `run`: it is the training step in a few lines.
 class Generator {
  public:
-  Generator(StepPlan const& plan, bool training) : plan_(plan), training_(training) {}
+  Generator(StepPlan const& plan, Program& program, bool training)
+      : plan_(plan), program_(program), training_(training) {}
   Generator(Generator const&) = delete;
   Generator& operator=(Generator const&) = delete;
 
   /// Writes all micro-batches but the last as one body that repeats, then the last micro-batch, then the
   /// update. If `whole` is false, writes no body and no waits; all buffers still get the same offsets.
-  Program run(bool whole) {
+  void run(bool whole) {
     int const micro_batches = training_ ? plan_.shape.accumulation : 1;
     Schedule& schedule = program_.schedule;
     if (whole && micro_batches > 1) {
@@ -58,7 +59,6 @@ class Generator {
     overlap(schedule, plan_.shape.prefetch, plan_.shape.weight_lag);
     place_buffers(program_);
     if (whole) connect(schedule, sharing_of(program_));
-    return std::move(program_);
   }
 
  private:
@@ -544,8 +544,8 @@ class Generator {
 
  private:
   StepPlan const& plan_;
+  Program& program_;
   bool training_;
-  Program program_;
   StepBuffers buffers_{plan_, program_};
   WorkOrder order_{plan_, training_};
   int micro_ = 0;
@@ -576,21 +576,13 @@ inline StepPlan make_plan(std::vector<UnitSpec> units, RecipeTable const& recipe
   plan.recipe = recipe;
   plan.recipe.placement = at_world(recipe.placement, shape.world, shape.shards());
   plan.shape = shape;
-  plan.layouts = std::vector<UnitLayout>(plan.units.size());
-  for (std::size_t unit = 0; unit < plan.units.size(); ++unit)
-    plan.layouts[unit] = layout_of(plan.units[unit], shape.shards());
+  plan.lay_out();
   plan.optimizer = std::move(optimizer);
-  int number = 0, normed = 0;
-  for (UnitLayout& layout : plan.layouts)
-    for (FlatLayout& flat : layout.flats) {
-      flat.number = number++;
-      if (flat.trainable) flat.normed = normed++;
-    }
-  if (number > 0 && normed == 0)
+  if (!plan.flats().empty() && plan.trainable().empty())
     throw Error(ErrorKind::config, "model: every parameter is frozen; leave one to train");
   plan.table = step_table(plan.recipe, shape.world, shape.accumulation);
-  plan.train = detail::Generator(plan, true).run(whole);
-  plan.evaluate = detail::Generator(plan, false).run(whole);
+  for (Program* program : {&plan.train, &plan.evaluate})
+    detail::Generator(plan, *program, program == &plan.train).run(whole);
   for (std::size_t tier = 0; tier < tier_count; ++tier)
     plan.arena_bytes[tier] = std::max(plan.train.arena_bytes[tier], plan.evaluate.arena_bytes[tier]);
   return plan;
