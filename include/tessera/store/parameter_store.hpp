@@ -10,7 +10,6 @@
 #include <cstring>
 #include <exception>
 #include <functional>
-#include <map>
 #include <mutex>
 #include <span>
 #include <string>
@@ -81,9 +80,8 @@ class ParameterStore {
     place_rows();
     for (Program const* program : {&plan.train, &plan.evaluate})
       for (Entry const& entry : program->schedule.entries)
-        for (bool const first : {false, true})
-          if (runs_on_host(entry))
-            host_work_.try_emplace({&entry, first}, HostWork{*this, *program, entry, first});
+        for (bool const first : {true, false})
+          host_work_.push_back({*this, *program, entry, first});
   }
   ParameterStore(ParameterStore const&) = delete;
   ParameterStore& operator=(ParameterStore const&) = delete;
@@ -115,7 +113,7 @@ class ParameterStore {
     }
     bool const first = micro_batch == 0;
     if (runs_on_host(entry))
-      return context_.host_task(cost_of(program, entry), &HostWork::run, &host_work_.at({&entry, first}));
+      return context_.host_task(cost_of(program, entry), &HostWork::run, &host_work(program, entry, first));
     if (entry.move == Move::none) return work(context_, entry, first);
     comm::Peers const among = peers_of(entry, plan_.shape, transport_);
     if (entry.items.size() > 1) transport_.begin_group();
@@ -263,6 +261,7 @@ class ParameterStore {
   static bool runs_on_host(Entry const& entry) {
     return entry.lane == Lane::disk || entry.lane == Lane::host;
   }
+  /// An entry as a task for the host.
   struct HostWork {
     ParameterStore& store;
     Program const& program;
@@ -277,6 +276,11 @@ class ParameterStore {
         store.work(host, entry, first);
     }
   };
+  HostWork& host_work(Program const& program, Entry const& entry, bool first) {
+    auto index = static_cast<std::size_t>(&entry - program.schedule.entries.data());
+    if (&program == &plan_.evaluate) index += plan_.train.schedule.entries.size();
+    return host_work_[2 * index + !first];
+  }
   /// The cost of an entry that runs on the host. AdamW reads gradient, master weights and two moments, and
   /// writes master weights, moments and, if they are separate, weights. Other entries count the bytes of
   /// their input.
@@ -483,8 +487,7 @@ class ParameterStore {
   std::vector<NormRange> norm_ranges_;
   std::vector<ops::Rows<ops::NormRow>> norms_;  // by entry of the training program, like updates_
   std::vector<ops::Rows<ops::UpdateRow>> updates_;
-  std::map<std::pair<Entry const*, bool>, HostWork>
-      host_work_;  // by entry, and whether it runs in the first micro-batch
+  std::vector<HostWork> host_work_;  // two for each entry of both programs: in the first micro-batch, and later
 };
 
 }  // namespace v0
