@@ -8,8 +8,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -54,7 +52,7 @@ class Generator {
     if (training_) {
       micro_ = -1;
       norms();
-      for (Flats const& batch : update_batches()) update(batch);
+      updates();
     }
     overlap(schedule, plan_.shape.prefetch, plan_.shape.weight_lag);
     place_buffers(program_);
@@ -133,32 +131,24 @@ class Generator {
   Entry& work(Verb verb, Tier tier) {
     return emit(verb, -1, tier == Tier::device ? Lane::compute : Lane::host);
   }
-  /// One flat group in a move: its source and target buffer, and this rank's part.
-  struct MovedPart {
-    Flat of{};
-    int from = -1, to = -1;
-    Range part{};
-  };
-  /// Emits one entry that moves the values of one or several flat groups in one call.
-  Entry& move(Verb verb, Move move, std::span<MovedPart const> all, Group group = Group::all) {
-    Tier const here = buffers_[all.front().from].tier, there = buffers_[all.front().to].tier;
+  /// Emits one entry that moves the values of a flat group. `carry` adds more flat groups to the same call.
+  Entry& move(Verb verb, Move move, Flat of, int from, int to, Range part, Group group = Group::all) {
     bool const ahead = verb == Verb::gather && plan_.shape.channels > 1;
-    Lane const lane = move == Move::copy ? lane_between(here, there)
+    Lane const lane = move == Move::copy ? lane_between(buffers_[from].tier, buffers_[to].tier)
                       : ahead            ? Lane::gathering
                                          : Lane::communication;
-    bool const rooted = move == Move::gather || move == Move::broadcast;
     Entry& entry = emit(verb, -1, lane);
     entry.move = move;
     entry.group = group;
-    for (MovedPart const& one : all) {
-      Operands& operands = item(entry, one.of, one.part, rooted ? plan_.owner(one.of) : -1);
-      use(operands, Role::source, Access::read, one.from);
-      use(operands, Role::target, Access::write, one.to);
-    }
+    carry(entry, of, from, to, part);
     return entry;
   }
-  Entry& move(Verb verb, Move move, MovedPart const& one, Group group = Group::all) {
-    return this->move(verb, move, {&one, 1}, group);
+  /// Adds a flat group to a move: its source and target buffer, and this rank's part.
+  void carry(Entry& entry, Flat of, int from, int to, Range part) {
+    bool const rooted = entry.move == Move::gather || entry.move == Move::broadcast;
+    Operands& operands = item(entry, of, part, rooted ? plan_.owner(of) : -1);
+    use(operands, Role::source, Access::read, from);
+    use(operands, Role::target, Access::write, to);
   }
 
   static Lane lane_between(Tier here, Tier there) {
@@ -172,30 +162,29 @@ class Generator {
   /// the `contents`. If no hop has written to `into`, a last copy does. All transfers must start in the same
   /// placement. A move between ranks is one entry for all of them. Afterwards each transfer names the new
   /// buffer and placement of its values.
-  void route(Verb verb, std::span<Transfer> transfers, Placement const& to, Kind contents) {
+  void route(Verb verb, Transfers& transfers, Placement const& to, Kind contents) {
     Placement const from = transfers.front().values.placement;
     std::vector<Hop> const hops = moves_between(from, to, {ordered(), plan_.shape.replicas});
     for (Hop const& hop : hops) {
       bool const from_all = hop.move == Move::all_gather || hop.move == Move::gather;
-      std::vector<MovedPart> together;
       for (Transfer& transfer : transfers) {
         int const next = buffer_after(verb, transfer, hop, &hop == &hops.back(), contents);
-        Sharding const over = from_all ? transfer.values.placement.over : hop.after.over;
-        MovedPart const one{transfer.of, transfer.values.buffer, next, part_of(hop.move, transfer.of, over)};
-        if (hop.move == Move::copy)
-          move(verb, hop.move, one);
-        else
-          together.push_back(one);
-        transfer.left = transfer.values.buffer;
-        transfer.values = {next, hop.after};
+        transfer.left = std::exchange(transfer.values.buffer, next);
       }
-      if (!together.empty()) move(verb, hop.move, together, hop.group);
+      Entry* together = nullptr;
+      for (auto& [of, values, into, left, index] : transfers) {
+        Range const part = part_of(hop.move, of, from_all ? values.placement.over : hop.after.over);
+        values.placement = hop.after;
+        if (together && hop.move != Move::copy)
+          carry(*together, of, left, values.buffer, part);
+        else
+          together = &move(verb, hop.move, of, left, values.buffer, part, hop.group);
+      }
     }
     for (auto& [of, values, into, left, index] : transfers) {
       if (into < 0 || values.buffer == into) continue;
-      move(verb, Move::copy, {of, values.buffer, into, part_of(Move::copy, of, to.over)});
-      left = values.buffer;
-      values.buffer = into;
+      move(verb, Move::copy, of, values.buffer, into, part_of(Move::copy, of, to.over));
+      left = std::exchange(values.buffer, into);
     }
   }
   /// Returns the buffer to which a hop of a transfer writes. A broadcast works in place, so this function
@@ -221,7 +210,7 @@ class Generator {
                          : buffers_.state_buffer(contents, of, index, {verb, copies_made(verb, of)++},
                                                  here.type, after, pieces, here.block);
     if (hop.move == Move::broadcast && next != values.buffer) {
-      move(verb, Move::copy, {of, values.buffer, next, part_of(Move::copy, of, values.placement.over)});
+      move(verb, Move::copy, of, values.buffer, next, part_of(Move::copy, of, values.placement.over));
       values.buffer = next;
     }
     return next;
@@ -246,8 +235,9 @@ class Generator {
     int const whole = buffers_.state_buffer(
         Kind::weights, of, 0, {Verb::gather, copies_made(Verb::gather, of)++}, types().parameter, {});
     gathered_[static_cast<std::size_t>(plan_.flat(of).number)] = whole;
-    Transfer transfer{of, {buffers_.weights(of), rows().parameters}, whole};
-    route(Verb::gather, {&transfer, 1}, {}, Kind::weights);
+    Transfers transfers;
+    transfers.push_back({of, {buffers_.weights(of), rows().parameters}, whole});
+    route(Verb::gather, transfers, {}, Kind::weights);
   }
 
   /// Ends the use of all gathered weights but the needed ones.
@@ -356,7 +346,7 @@ class Generator {
   /// order.
   void cross(Work const& work, int boundary, int buffer, Sharding from, Sharding to) {
     for (Hop const& hop : moves_between({from, Tier::device}, {to, Tier::device}, {}))
-      move(Verb::cross, hop.move, {work.unit, buffer, buffer, buffers_[buffer].range}, Group::tensor)
+      move(Verb::cross, hop.move, work.unit, buffer, buffer, buffers_[buffer].range, Group::tensor)
           .segment = boundary;
   }
 
@@ -416,7 +406,7 @@ class Generator {
     bool const completes = last_ && table().norm_in_sum;
     if (completes && host_partials_ < 0) {
       host_partials_ = buffers_.host_partials();
-      move(Verb::exchange, Move::copy, {-1, partials, host_partials_, buffers_[partials].range});
+      move(Verb::exchange, Move::copy, -1, partials, host_partials_, buffers_[partials].range);
     }
     Transfers transfers;
     for (Flat const of : members) transfers.push_back({of, {buffers_.micro_gradient(of), micro_at}});
@@ -460,35 +450,34 @@ class Generator {
       Entry& entry = norm();
       for (Flat const of : plan_.trainable()) norm_of(entry, of, buffers_.gradient(of));
     }
-    if (table().norm_in_sum) move(Verb::exchange, Move::copy, {-1, host_partials_, partials, all});
-    if (several()) move(Verb::exchange, Move::all_gather, {-1, partials, buffers_.all_partials(), all});
+    if (table().norm_in_sum) move(Verb::exchange, Move::copy, -1, host_partials_, partials, all);
+    if (several()) move(Verb::exchange, Move::all_gather, -1, partials, buffers_.all_partials(), all);
     Operands& operands = emit(Verb::decide, -1, Lane::compute).operands;
     use(operands, Role::partials, Access::read, several() ? buffers_.all_partials() : partials);
     use(operands, Role::scalars, Access::read_write, buffers_.scalars());
     if (table().optimizer_is_apart())
-      move(Verb::copy_scalars, Move::copy,
-           {-1, buffers_.scalars(), buffers_.host_scalars(), buffers_[buffers_.scalars()].range});
+      move(Verb::copy_scalars, Move::copy, -1, buffers_.scalars(), buffers_.host_scalars(),
+           buffers_[buffers_.scalars()].range);
   }
 
-  /// The flat groups of each update entry. The host updates one group at a time. State that moves between
-  /// tiers is also updated one group at a time, so that one group is copied while another is updated. If
-  /// ranks all-gather the updated weights, groups form buckets, so that one bucket is gathered while the next
-  /// is updated. Otherwise one entry updates all groups.
-  std::vector<Flats> update_batches() {
+  /// Emits the updates. The host updates one flat group at a time. State that moves between tiers is also
+  /// updated one group at a time, so that one group is copied while another is updated. If ranks all-gather
+  /// the updated weights, groups form buckets, so that one bucket is gathered while the next is updated.
+  /// Otherwise one entry updates all groups.
+  void updates() {
     bool const travels = table().optimizer_is_apart() || !table().updates_in_place(),
                gathers = !holds(table().working_master.placement.over, table().weights.placement.over);
-    std::vector<Flats> batches;
+    Flats batch;
     std::int64_t bytes = 0;
     for (Flat const of : plan_.trainable()) {
-      bool const full = gathers && bytes >= plan_.shape.bucket_bytes;
-      if (batches.empty() || travels || full) {
-        batches.emplace_back();
-        bytes = 0;
-      }
-      batches.back().push_back(of);
+      batch.push_back(of);
       bytes += plan_.flat(of).padded * static_cast<std::int64_t>(size_of(types().parameter));
+      bool const full = travels || (gathers && bytes >= plan_.shape.bucket_bytes);
+      if (!full && of != plan_.trainable().back()) continue;
+      update(batch);
+      batch.clear();
+      bytes = 0;
     }
-    return batches;
   }
 
   /// Brings state of a batch to where the optimizer works. `home` is its row of the table between steps. The

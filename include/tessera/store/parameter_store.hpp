@@ -72,7 +72,9 @@ class ParameterStore {
         transport_(transport),
         rule_(rule),
         all_(plan.statistics()),
-        norm_ranges_(plan.norm_ranges()) {
+        norm_ranges_(plan.norm_ranges()),
+        norms_(plan.train.schedule.entries.size()),
+        updates_(plan.train.schedule.entries.size()) {
     std::byte* const ranges = state_bytes(Kind::norm_ranges);
     set_bytes(ranges, norm_ranges_.data(), norm_ranges_.size() * sizeof(NormRange));
     all_.units = reinterpret_cast<NormRange const*>(ranges);
@@ -353,8 +355,6 @@ class ParameterStore {
     auto const& entries = plan_.train.schedule.entries;
     std::array<std::byte*, 2> next{state_bytes(Kind::rows),
                                    memory_.train(plan_.train.find(Kind::rows, -1, 1))};
-    norms_.resize(entries.size());
-    updates_.resize(entries.size());
     for (Entry const& entry : entries) {
       int const table = entry.at(Role::rows);
       if (table < 0) continue;
@@ -443,7 +443,7 @@ class ParameterStore {
         Range const now = intersect(piece.flat, one.buffer.range);
         if (now.size() && !std::exchange(asked, true))
           source(of.unit, piece.parameter, piece.logical.begin,
-                 std::span(values).first(static_cast<std::size_t>(piece.logical.size())));
+                 {values.data(), static_cast<std::size_t>(piece.logical.size())});
         with_type(one.buffer.type, [&]<class U>(U*) {
           U* const to = reinterpret_cast<U*>(one.values) - one.buffer.range.begin;
           for (std::int64_t i = now.begin; i < now.end; ++i)
