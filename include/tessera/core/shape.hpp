@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <string>
@@ -19,31 +20,32 @@ class Shape {
   static constexpr int max_dims = 4;
 
   constexpr Shape() = default;
-  constexpr Shape(std::initializer_list<std::int64_t> extents) {
-    for (std::int64_t extent : extents)
-      if (dims_ < max_dims) extents_[static_cast<std::size_t>(dims_++)] = extent;
+  constexpr Shape(std::initializer_list<std::int64_t> extents)
+      : dims_(extents.size() < max_dims ? static_cast<int>(extents.size()) : max_dims) {
+    for (int dim = 0; dim < dims_; ++dim) extents_[place(dim)] = extents.begin()[dim];
   }
 
   constexpr int dims() const { return dims_; }
-  constexpr std::int64_t operator[](int dim) const { return extents_[static_cast<std::size_t>(dim)]; }
-  constexpr std::int64_t elements() const { return extents_[0] * extents_[1] * extents_[2] * extents_[3]; }
-  // Called and not inlined: they branch, and every operation asks for them several times.
+  constexpr std::int64_t operator[](int dim) const { return extents_[place(dim)]; }
+  constexpr std::int64_t elements() const { return rows() * columns(); }
   /// The last extent, or 1.
-  constexpr std::int64_t columns() const { return dims_ == 0 ? 1 : (*this)[dims_ - 1]; }
+  constexpr std::int64_t columns() const { return extents_[max_dims - 1]; }
   /// The product of all extents but the last.
-  constexpr std::int64_t rows() const { return columns() == 0 ? 0 : elements() / columns(); }
+  constexpr std::int64_t rows() const { return extents_[0] * extents_[1] * extents_[2]; }
 
   /// The same but for one extent.
   constexpr Shape with(int dim, std::int64_t extent) const {
     Shape other = *this;
-    other.extents_[static_cast<std::size_t>(dim)] = extent;
+    other.extents_[place(dim)] = extent;
     return other;
   }
 
   friend constexpr bool operator==(Shape const&, Shape const&) = default;
 
  private:
-  std::array<std::int64_t, max_dims> extents_{1, 1, 1, 1};  // 1 beyond the last: a product needs no loop
+  constexpr std::size_t place(int dim) const { return static_cast<std::size_t>(max_dims - dims_ + dim); }
+
+  std::array<std::int64_t, max_dims> extents_{1, 1, 1, 1};  // the last extent is the last element; 1 before
   int dims_ = 0;
 };
 

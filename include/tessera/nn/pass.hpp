@@ -104,12 +104,12 @@ struct Pass {
 
   Context<Place>& context() const { return *device; }
   /// By index in the lists of the unit's UnitSpec. Throws Error(usage) for an index beyond them.
-  Tensor<T const, Place> weight(int parameter) const { return entry(weights, parameter, "weight"); }
-  Tensor<T, Place> gradient(int parameter) const { return entry(gradients, parameter, "gradient"); }
-  Tensor<T, Place> saved(int index) const { return entry(saved_values, index, "saved value"); }
-  Tensor<Stat, Place> statistic(int index) const { return entry(saved_statistics, index, "saved statistic"); }
-  Tensor<T, Place> backward(int index) const { return entry(backward_values, index, "backward value"); }
-  Tensor<Stat, Place> backward_statistic(int index) const {
+  Tensor<T const, Place> const& weight(int parameter) const { return entry(weights, parameter, "weight"); }
+  Tensor<T, Place> const& gradient(int parameter) const { return entry(gradients, parameter, "gradient"); }
+  Tensor<T, Place> const& saved(int index) const { return entry(saved_values, index, "saved value"); }
+  Tensor<Stat, Place> const& statistic(int index) const { return entry(saved_statistics, index, "saved statistic"); }
+  Tensor<T, Place> const& backward(int index) const { return entry(backward_values, index, "backward value"); }
+  Tensor<Stat, Place> const& backward_statistic(int index) const {
     return entry(backward_statistics, index, "backward statistic");
   }
 
@@ -118,16 +118,16 @@ struct Pass {
     if (of.index < 0) return {};
     return of.borrowed ? entry(borrowed, of.index, "borrowed weight") : weight(of.index);
   }
-  Value operator[](nn::Saved of) const { return saved(of.index); }
-  Tensor<Stat, Place> operator[](nn::SavedStatistic of) const { return statistic(of.index); }
-  Value operator[](nn::Backward of) const { return backward(of.index); }
+  Value const& operator[](nn::Saved of) const { return saved(of.index); }
+  Tensor<Stat, Place> const& operator[](nn::SavedStatistic of) const { return statistic(of.index); }
+  Value const& operator[](nn::Backward of) const { return backward(of.index); }
   Tensor<Stat, Place> operator[](nn::BackwardStatistic of) const {
     return of.index < 0 ? Tensor<Stat, Place>() : backward_statistic(of.index);
   }
   /// Of an owned weight; of a borrowed one, for its owner; what borrowers left of an owned one's.
   Value gradient(nn::Weight of) const { return of.index < 0 ? Value() : gradient(of.index); }
-  Tensor<Stat, Place> lent_gradient(nn::Weight of) const { return entry(lent, of.index, "lent gradient"); }
-  Tensor<Stat, Place> partial_gradient(nn::Weight of) const {
+  Tensor<Stat, Place> const& lent_gradient(nn::Weight of) const { return entry(lent, of.index, "lent gradient"); }
+  Tensor<Stat, Place> const& partial_gradient(nn::Weight of) const {
     return entry(partials, of.index, "partial gradient");
   }
   /// What stands beside a weight, or null.

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "tessera/config.hpp"
@@ -65,7 +64,7 @@ inline IntervalPlan plan_intervals(std::vector<Interval> const& intervals,
     int first, last;
     Interval const* life;
   };
-  auto const placed = std::make_unique<Placed[]>(order.size());  // sorted by offset
+  std::vector<Placed> placed(order.size());  // sorted by offset
   std::size_t count = 0;
   for (std::size_t const index : order) {
     Interval const& life = intervals[index];

@@ -31,22 +31,22 @@ inline void skew(std::vector<Entry>& entries, std::size_t begin, std::size_t end
                  Part (*part_of)(Entry const&)) {
   int works = 0;
   for (std::size_t at = begin; at < end; ++at) works += part_of(entries[at]) == Part::begins;
-  std::vector<int> places;  // the sort key of each entry; each work has four keys
+  std::vector<int> places(entries.size());  // the sort key of each entry; each work has four keys
   int work = -1;
   for (std::size_t at = begin; at < end; ++at) {
     Part const part = part_of(entries[at]);
     work += part == Part::begins;
-    places.push_back(part == Part::feeds_prefetch        ? 4 * std::max(work + 1 - 2 * k, 0)
-                     : part == Part::prefetches          ? 4 * std::max(work + 1 - k, 0) + 1
-                     : part == Part::continues           ? 4 * std::min(work + lag + k, works - 1) + 3
-                     : part == Part::deferred && lag > 0 ? 4 * std::min(work + lag, works - 1) + 3
-                                                         : 4 * work + 2);
+    places[at] = part == Part::feeds_prefetch        ? 4 * std::max(work + 1 - 2 * k, 0)
+                 : part == Part::prefetches          ? 4 * std::max(work + 1 - k, 0) + 1
+                 : part == Part::continues           ? 4 * std::min(work + lag + k, works - 1) + 3
+                 : part == Part::deferred && lag > 0 ? 4 * std::min(work + lag, works - 1) + 3
+                                                     : 4 * work + 2;
   }
-  std::vector<Entry> sorted;
-  for (std::size_t const at :
-       sorted_indices(places.size(), [&](std::size_t a, std::size_t b) { return places[a] < places[b]; }))
-    sorted.push_back(std::move(entries[begin + at]));
-  for (std::size_t at = begin; at < end; ++at) entries[at] = std::move(sorted[at - begin]);
+  std::vector<Entry> sorted(end - begin);
+  auto const before = [&](std::size_t a, std::size_t b) { return places[begin + a] < places[begin + b]; };
+  std::vector<std::size_t> const order = sorted_indices(sorted.size(), before);
+  for (std::size_t at = 0; at < order.size(); ++at) sorted[at] = std::move(entries[begin + order[at]]);
+  std::swap_ranges(sorted.begin(), sorted.end(), entries.begin() + static_cast<std::ptrdiff_t>(begin));
 }
 
 /// The part of an entry of a micro-batch, by its verb.

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "tessera/config.hpp"
@@ -31,7 +30,7 @@ inline std::vector<Interval> lives_of(Program const& program) {
     int micro_batch = -1;
   };
   std::size_t const count = program.buffers.size();
-  auto const open = std::make_unique<Life[]>(count);
+  std::vector<Life> open(count);
   std::vector<Interval> lives(count);
   int const body = schedule.body_end - schedule.body_begin;
   auto const place = [&](std::int64_t instance) { return schedule.instance(instance, steady_times).index; };

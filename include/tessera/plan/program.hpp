@@ -8,8 +8,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -35,13 +33,14 @@ namespace detail {
 /// Writes one program. Start reading at `run`: it is the training step in a few lines.
 class Generator {
  public:
-  Generator(StepPlan const& plan, bool training) : plan_(plan), training_(training) {}
+  Generator(StepPlan const& plan, Program& program, bool training)
+      : plan_(plan), program_(program), training_(training) {}
   Generator(Generator const&) = delete;
   Generator& operator=(Generator const&) = delete;
 
   /// Writes all micro-batches but the last as one body that repeats, then the last micro-batch, then the
   /// update. If `whole` is false, writes no body and no waits; all buffers still get the same offsets.
-  Program run(bool whole) {
+  void run(bool whole) {
     int const micro_batches = training_ ? plan_.shape.accumulation : 1;
     Schedule& schedule = program_.schedule;
     if (whole && micro_batches > 1) {
@@ -53,12 +52,11 @@ class Generator {
     if (training_) {
       micro_ = -1;
       norms();
-      for (Flats const& batch : update_batches()) update(batch);
+      updates();
     }
     overlap(schedule, plan_.shape.prefetch, plan_.shape.weight_lag);
     place_buffers(program_);
     if (whole) connect(schedule, sharing_of(program_));
-    return std::move(program_);
   }
 
  private:
@@ -80,6 +78,7 @@ class Generator {
     int left = -1;
     int index = 0;  ///< Buffer::index of the contents; for a moment: the number of the optimizer state
   };
+  using Transfers = std::vector<Transfer>;
 
   void micro_batch(int number, bool last) {
     micro_ = number;
@@ -108,54 +107,48 @@ class Generator {
 
   using Operands = std::vector<Operand>;
 
-  Entry& emit(Verb verb, int unit, Lane lane, Operands operands, std::vector<Item> items = {}) {
-    Entry entry;
+  /// Emits an entry. Its operands and items follow. The reference is valid until the next entry.
+  Entry& emit(Verb verb, int unit, Lane lane) {
+    Entry& entry = program_.schedule.entries.emplace_back();
     entry.verb = verb;
     entry.unit = unit;
     entry.micro_batch = micro_;
     entry.lane = lane;
-    entry.operands = std::move(operands);
-    entry.items = std::move(items);
-    program_.schedule.entries.push_back(std::move(entry));
-    return program_.schedule.entries.back();
+    return entry;
   }
-  /// The unit to which all items belong; -1 if they belong to several.
-  static int unit_of(std::vector<Item> const& items) {
-    for (Item const& item : items)
-      if (item.of.unit != items.front().of.unit) return -1;
-    return items.front().of.unit;
+  /// Adds an operand to an entry or an item.
+  static void use(Operands& operands, Role role, Access access, int buffer, int index = 0, Flat of = {},
+                  std::int64_t begin = 0) {
+    operands.push_back({role, access, buffer, index, of, begin});
   }
-  /// Emits work of this rank on flat groups, in the tier of the first operand of the first item.
-  Entry& work(Verb verb, std::vector<Item> items, Operands whole) {
-    bool const on_device = buffers_[items.front().operands.front().buffer].tier == Tier::device;
-    int const unit = unit_of(items);
-    return emit(verb, unit, on_device ? Lane::compute : Lane::host, std::move(whole), std::move(items));
+  /// Adds an item to an entry. The first item gives the entry its unit; an item of another unit takes it away.
+  static Operands& item(Entry& entry, Flat of, Range part, int root = -1) {
+    entry.unit = entry.items.empty() || entry.unit == of.unit ? of.unit : -1;
+    entry.items.push_back({of, part, root, {}});
+    return entry.items.back().operands;
   }
-  /// One flat group in a move: its source and target buffer, and this rank's part.
-  struct MovedPart {
-    Flat of{};
-    int from = -1, to = -1;
-    Range part{};
-  };
-  /// Emits one entry that moves the values of one or several flat groups in one call.
-  Entry& move(Verb verb, Move move, std::vector<MovedPart> const& all, Group group = Group::all) {
-    Tier const here = buffers_[all.front().from].tier, there = buffers_[all.front().to].tier;
+  /// Emits work of this rank on flat groups that are in this tier.
+  Entry& work(Verb verb, Tier tier) {
+    return emit(verb, -1, tier == Tier::device ? Lane::compute : Lane::host);
+  }
+  /// Emits one entry that moves the values of a flat group. `carry` adds more flat groups to the same call.
+  Entry& move(Verb verb, Move move, Flat of, int from, int to, Range part, Group group = Group::all) {
     bool const ahead = verb == Verb::gather && plan_.shape.channels > 1;
-    Lane const lane = move == Move::copy ? lane_between(here, there)
+    Lane const lane = move == Move::copy ? lane_between(buffers_[from].tier, buffers_[to].tier)
                       : ahead            ? Lane::gathering
                                          : Lane::communication;
-    bool const rooted = move == Move::gather || move == Move::broadcast;
-    std::vector<Item> items;
-    for (MovedPart const& one : all) {
-      Item item{one.of, one.part, rooted ? plan_.owner(one.of) : -1, {}};
-      item.operands = {{Role::source, Access::read, one.from}, {Role::target, Access::write, one.to}};
-      items.push_back(std::move(item));
-    }
-    int const unit = unit_of(items);
-    Entry& entry = emit(verb, unit, lane, {}, std::move(items));
+    Entry& entry = emit(verb, -1, lane);
     entry.move = move;
     entry.group = group;
+    carry(entry, of, from, to, part);
     return entry;
+  }
+  /// Adds a flat group to a move: its source and target buffer, and this rank's part.
+  void carry(Entry& entry, Flat of, int from, int to, Range part) {
+    bool const rooted = entry.move == Move::gather || entry.move == Move::broadcast;
+    Operands& operands = item(entry, of, part, rooted ? plan_.owner(of) : -1);
+    use(operands, Role::source, Access::read, from);
+    use(operands, Role::target, Access::write, to);
   }
 
   static Lane lane_between(Tier here, Tier there) {
@@ -169,38 +162,30 @@ class Generator {
   /// the `contents`. If no hop has written to `into`, a last copy does. All transfers must start in the same
   /// placement. A move between ranks is one entry for all of them. Afterwards each transfer names the new
   /// buffer and placement of its values.
-  void route(Verb verb, std::span<Transfer> transfers, Placement const& to, Kind contents) {
+  void route(Verb verb, Transfers& transfers, Placement const& to, Kind contents) {
     Placement const from = transfers.front().values.placement;
     std::vector<Hop> const hops = moves_between(from, to, {ordered(), plan_.shape.replicas});
     for (Hop const& hop : hops) {
       bool const from_all = hop.move == Move::all_gather || hop.move == Move::gather;
-      std::vector<MovedPart> together;
       for (Transfer& transfer : transfers) {
         int const next = buffer_after(verb, transfer, hop, &hop == &hops.back(), contents);
-        Sharding const over = from_all ? transfer.values.placement.over : hop.after.over;
-        MovedPart const one{transfer.of, transfer.values.buffer, next, part_of(hop.move, transfer.of, over)};
-        if (hop.move == Move::copy)
-          move(verb, hop.move, {one});
-        else
-          together.push_back(one);
-        transfer.left = transfer.values.buffer;
-        transfer.values = {next, hop.after};
+        transfer.left = std::exchange(transfer.values.buffer, next);
       }
-      if (!together.empty()) move(verb, hop.move, together, hop.group);
+      Entry* together = nullptr;
+      for (auto& [of, values, into, left, index] : transfers) {
+        Range const part = part_of(hop.move, of, from_all ? values.placement.over : hop.after.over);
+        values.placement = hop.after;
+        if (together && hop.move != Move::copy)
+          carry(*together, of, left, values.buffer, part);
+        else
+          together = &move(verb, hop.move, of, left, values.buffer, part, hop.group);
+      }
     }
     for (auto& [of, values, into, left, index] : transfers) {
       if (into < 0 || values.buffer == into) continue;
-      move(verb, Move::copy, {{of, values.buffer, into, part_of(Move::copy, of, to.over)}});
-      left = values.buffer;
-      values.buffer = into;
+      move(verb, Move::copy, of, values.buffer, into, part_of(Move::copy, of, to.over));
+      left = std::exchange(values.buffer, into);
     }
-  }
-  /// Does the same for one flat group. Returns the buffer that holds the values afterwards.
-  int route(Verb verb, Flat of, Values values, Placement const& to, Kind contents, int into = -1,
-            int index = 0) {
-    Transfer transfer{of, values, into, -1, index};
-    route(verb, {&transfer, 1}, to, contents);
-    return transfer.values.buffer;
   }
   /// Returns the buffer to which a hop of a transfer writes. A broadcast works in place, so this function
   /// first emits a copy to that buffer if the values are in another one.
@@ -225,7 +210,7 @@ class Generator {
                          : buffers_.state_buffer(contents, of, index, {verb, copies_made(verb, of)++},
                                                  here.type, after, pieces, here.block);
     if (hop.move == Move::broadcast && next != values.buffer) {
-      move(verb, Move::copy, {{of, values.buffer, next, part_of(Move::copy, of, values.placement.over)}});
+      move(verb, Move::copy, of, values.buffer, next, part_of(Move::copy, of, values.placement.over));
       values.buffer = next;
     }
     return next;
@@ -250,7 +235,9 @@ class Generator {
     int const whole = buffers_.state_buffer(
         Kind::weights, of, 0, {Verb::gather, copies_made(Verb::gather, of)++}, types().parameter, {});
     gathered_[static_cast<std::size_t>(plan_.flat(of).number)] = whole;
-    route(Verb::gather, of, {buffers_.weights(of), rows().parameters}, {}, Kind::weights, whole);
+    Transfers transfers;
+    transfers.push_back({of, {buffers_.weights(of), rows().parameters}, whole});
+    route(Verb::gather, transfers, {}, Kind::weights);
   }
 
   /// Ends the use of all gathered weights but the needed ones.
@@ -260,8 +247,8 @@ class Generator {
       if (contains(needed, owner))
         kept.push_back(owner);
       else
-        emit(Verb::release, owner.unit, Lane::compute,
-             {{Role::weights, Access::read, weights(owner), 0, owner}});
+        use(emit(Verb::release, owner.unit, Lane::compute).operands, Role::weights, Access::read,
+            weights(owner), 0, owner);
     in_use_ = std::move(kept);
   }
 
@@ -280,21 +267,18 @@ class Generator {
     bool const forward = work.verb == Verb::forward;
     bool const again = work.verb == Verb::recompute || work.verb == Verb::restore;
     bool const apart = work.verb == Verb::backward_weight && plan_.shape.weight_lag > 0;
-    Operands operands{{Role::batch, Access::read, buffers_.batch()},
-                      {Role::scalars, Access::read, buffers_.scalars()},
-                      {Role::workspace, Access::write, buffers_.workspace(apart)}};
-    auto const use = [&](Role role, Access access, int buffer, int index = 0, Flat of = {}) {
-      operands.push_back({role, access, buffer, index, of});
-    };
-    auto const use_tied = [&](Access access, int buffer, int index, Borrow const& what) {
-      use(Role::tied_gradient, access, buffer, index, plan_.flat_of(what.unit, what.parameter));
-      operands.back().begin = buffers_.tied_begin(buffer, what);
-    };
+    Lane const lane = apart ? Lane::gradients : Lane::compute;
+    Entry& entry = emit(work.verb, unit, lane);
+    entry.segment = segment;
+    Operands& operands = entry.operands;
+    use(operands, Role::batch, Access::read, buffers_.batch());
+    use(operands, Role::scalars, Access::read, buffers_.scalars());
+    use(operands, Role::workspace, Access::write, buffers_.workspace(apart));
     // A backward_weight keeps the weights `read` only for the next segment. In the lane of gradients they are
     // not its operands, since the next segment must not wait for that lane.
     if (!apart)
-      for (Flat const owner : read) use(Role::weights, Access::read, weights(owner), 0, owner);
-    if (unit > 0) use(Role::input, Access::read, forward ? buffers_.output(unit - 1) : input_again(unit));
+      for (Flat const owner : read) use(operands, Role::weights, Access::read, weights(owner), 0, owner);
+    if (unit > 0) use(operands, Role::input, Access::read, forward ? buffers_.output(unit - 1) : input_again(unit));
     for (int index = 0; index < static_cast<int>(spec.saved.size()); ++index) {
       ActivationSpec const& kept = spec.saved[static_cast<std::size_t>(index)];
       int const by = kept.segment;
@@ -302,51 +286,50 @@ class Generator {
       if (by > segment || (uses && !plan_.wanted(unit, kept))) continue;
       bool const dropped = order_.drops(unit, static_cast<std::size_t>(index));
       bool const made = by == segment && (forward || (again && dropped));
-      use(Role::saved, made ? Access::write : Access::read, buffers_.saved(unit, index, forward && dropped),
+      use(operands, Role::saved, made ? Access::write : Access::read, buffers_.saved(unit, index, forward && dropped),
           index);
     }
     if (forward && last_segment) {
-      if (spec.output.dims()) use(Role::output, Access::write, buffers_.output(unit));
+      if (spec.output.dims()) use(operands, Role::output, Access::write, buffers_.output(unit));
     }
     if ((forward || work.verb == Verb::recompute) && last_unit && last_segment)
-      use(Role::losses, Access::write, buffers_.losses());
+      use(operands, Role::losses, Access::write, buffers_.losses());
     if (work.verb == Verb::recompute && last_segment && !order_.rebuilt_last(unit))
-      use(Role::output, Access::write, buffers_.rebuilt_output(unit));
+      use(operands, Role::output, Access::write, buffers_.rebuilt_output(unit));
     if (backward) {
       if (!last_unit && last_segment)
-        use(Role::output_gradient, Access::read, buffers_.output_gradient(unit));
+        use(operands, Role::output_gradient, Access::read, buffers_.output_gradient(unit));
       for (int index = 0; index < static_cast<int>(spec.backward.size()); ++index) {
         if (!plan_.wanted(unit, spec.backward[static_cast<std::size_t>(index)])) continue;
         bool const own = spec.backward[static_cast<std::size_t>(index)].segment == segment;
         bool const from_next = !last_segment && spec.boundary(segment).gradient == index;
         bool const handed_on = segment > 0 && spec.boundary(segment - 1).gradient == index;
         if (own && work.verb == Verb::backward_input)
-          use(Role::backward, Access::write, buffers_.backward(unit, index), index);
+          use(operands, Role::backward, Access::write, buffers_.backward(unit, index), index);
         else if (from_next || (own && !handed_on))
-          use(Role::backward, Access::read, buffers_.backward(unit, index), index);
+          use(operands, Role::backward, Access::read, buffers_.backward(unit, index), index);
       }
       if (work.verb == Verb::backward_input && segment == 0 && unit > order_.lowest() && spec.input_gradient)
-        use(Role::input_gradient, Access::write, buffers_.output_gradient(unit - 1));
+        use(operands, Role::input_gradient, Access::write, buffers_.output_gradient(unit - 1));
     }
     if (work.verb == Verb::backward_weight) {
       for (int index = 0; index < static_cast<int>(spec.parameters.size()); ++index) {
         Flat const of = plan_.flat_of(unit, index);
         if (plan_.flat(of).trainable && buffers_.is_borrowed(unit, index))
-          use_tied(Access::read, buffers_.tied_sum({unit, index}), index, {unit, index});
+          use_tied(operands, Access::read, buffers_.tied_sum({unit, index}), index, {unit, index});
       }
       for (Flat const of : plan_.flats(unit))
-        if (plan_.flat(of).trainable) use(Role::gradient, Access::write, buffers_.micro_gradient(of), 0, of);
+        if (plan_.flat(of).trainable) use(operands, Role::gradient, Access::write, buffers_.micro_gradient(of), 0, of);
       for (int index = 0; index < static_cast<int>(spec.borrows.size()); ++index)
         if (int const own = buffers_.tied_gradient(unit, index); own >= 0)
-          use_tied(Access::write, own, index, spec.borrows[static_cast<std::size_t>(index)]);
+          use_tied(operands, Access::write, own, index, spec.borrows[static_cast<std::size_t>(index)]);
     }
-    Lane const lane = apart ? Lane::gradients : Lane::compute;
-    emit(work.verb, unit, lane, std::move(operands)).segment = segment;
-    if (forward && last_unit && last_segment)
-      emit(Verb::sum_losses, unit, lane,
-           {{Role::losses, Access::read, buffers_.losses()},
-            {Role::batch, Access::read, buffers_.batch()},
-            {Role::partials, Access::write, buffers_.partials()}});
+    if (forward && last_unit && last_segment) {
+      Operands& sums = emit(Verb::sum_losses, unit, lane).operands;
+      use(sums, Role::losses, Access::read, buffers_.losses());
+      use(sums, Role::batch, Access::read, buffers_.batch());
+      use(sums, Role::partials, Access::write, buffers_.partials());
+    }
     if (work.completes()) complete(unit, lane);
     if ((forward || work.verb == Verb::recompute) && !last_segment) {
       int const index = spec.boundary(segment).activation;
@@ -363,7 +346,7 @@ class Generator {
   /// order.
   void cross(Work const& work, int boundary, int buffer, Sharding from, Sharding to) {
     for (Hop const& hop : moves_between({from, Tier::device}, {to, Tier::device}, {}))
-      move(Verb::cross, hop.move, {{work.unit, buffer, buffer, buffers_[buffer].range}}, Group::tensor)
+      move(Verb::cross, hop.move, work.unit, buffer, buffer, buffers_[buffer].range, Group::tensor)
           .segment = boundary;
   }
 
@@ -376,16 +359,21 @@ class Generator {
       Borrow const& what = spec.borrows[static_cast<std::size_t>(index)];
       int const own = buffers_.tied_gradient(unit, index), sum = buffers_.tied_sum(what);
       if (own == sum) continue;
-      Flat const of = plan_.flat_of(what.unit, what.parameter);
-      emit(Verb::add_tied, unit, lane,
-           {{Role::source, Access::read, own},
-            {Role::tied_gradient, Access::read_write, sum, index, of, buffers_.tied_begin(sum, what)}});
+      Operands& operands = emit(Verb::add_tied, unit, lane).operands;
+      use(operands, Role::source, Access::read, own);
+      use_tied(operands, Access::read_write, sum, index, what);
     }
-    Operands gaps;
-    for (Flat const of : plan_.flats(unit))
-      if (plan_.flat(of).trainable && !plan_.flat(of).gaps.empty())
-        gaps.push_back({Role::target, Access::write, buffers_.micro_gradient(of), 0, of});
-    if (!gaps.empty()) emit(Verb::clear_gaps, unit, lane, std::move(gaps));
+    Entry* clear = nullptr;
+    for (Flat const of : plan_.flats(unit)) {
+      if (!plan_.flat(of).trainable || plan_.flat(of).gaps.empty()) continue;
+      if (!clear) clear = &emit(Verb::clear_gaps, unit, lane);
+      use(clear->operands, Role::target, Access::write, buffers_.micro_gradient(of), 0, of);
+    }
+  }
+  /// Adds the gradient of a borrowed parameter to the operands of an entry.
+  void use_tied(Operands& operands, Access access, int buffer, int index, Borrow const& what) {
+    use(operands, Role::tied_gradient, access, buffer, index, plan_.flat_of(what),
+        buffers_.tied_begin(buffer, what));
   }
 
   /// The buffer of a unit's input in recompute and in backward.
@@ -418,42 +406,40 @@ class Generator {
     bool const completes = last_ && table().norm_in_sum;
     if (completes && host_partials_ < 0) {
       host_partials_ = buffers_.host_partials();
-      move(Verb::exchange, Move::copy, {{-1, partials, host_partials_, buffers_[partials].range}});
+      move(Verb::exchange, Move::copy, -1, partials, host_partials_, buffers_[partials].range);
     }
-    auto const every = std::make_unique<Transfer[]>(members.size());
-    std::span<Transfer> const transfers(every.get(), members.size());
-    for (std::size_t index = 0; index < members.size(); ++index)
-      every[index] = {members[index], {buffers_.micro_gradient(members[index]), micro_at}};
+    Transfers transfers;
+    for (Flat const of : members) transfers.push_back({of, {buffers_.micro_gradient(of), micro_at}});
     route(Verb::reduce, transfers, summed_at, Kind::micro_gradient);
     for (auto& [of, values, into, left, index] : transfers) {
       into = buffers_.gradient(of);
       if (values.buffer != into) {
-        Operands found;
-        if (host_partials_ >= 0) found.push_back({Role::partials, Access::write, host_partials_});
-        work(Verb::accumulate,
-             {{of,
-               plan_.held(summed_at.over, of),
-               -1,
-               {{Role::gradient, Access::write, into, 0, of}, {Role::source, Access::read, values.buffer}}}},
-             std::move(found));
+        Entry& sum = work(Verb::accumulate, buffers_[into].tier);
+        if (host_partials_ >= 0) use(sum.operands, Role::partials, Access::write, host_partials_);
+        Operands& operands = item(sum, of, plan_.held(summed_at.over, of));
+        use(operands, Role::gradient, Access::write, into, 0, of);
+        use(operands, Role::source, Access::read, values.buffer);
       }
       values = {into, summed_at};
     }
     if (!last_) return;
     route(Verb::reduce, transfers, table().gradient.placement, Kind::gradient);
     if (rows().gradients.tier == Tier::device || completes) return;
-    std::vector<Item> normed;
-    for (Transfer const& transfer : transfers) normed.push_back(normed_item(transfer.of, transfer.left));
-    norm(std::move(normed)).lane = Lane::communication;  // so that the compute lane need not wait
+    Entry& entry = norm();
+    entry.lane = Lane::communication;  // so that the compute lane need not wait
+    for (Transfer const& transfer : transfers) norm_of(entry, transfer.of, transfer.left);
   }
 
-  Item normed_item(Flat of, int gradient) {
-    return {of, plan_.normed(of), -1, {{Role::gradient, Access::read, gradient, 0, of}}};
+  /// Emits a norm entry on the device, without items.
+  Entry& norm() {
+    Entry& entry = work(Verb::norm, Tier::device);
+    use(entry.operands, Role::partials, Access::write, buffers_.partials());
+    use(entry.operands, Role::rows, Access::read, buffers_.rows(Tier::device));
+    return entry;
   }
-  Entry& norm(std::vector<Item> items) {
-    return work(Verb::norm, std::move(items),
-                {{Role::partials, Access::write, buffers_.partials()},
-                 {Role::rows, Access::read, buffers_.rows(Tier::device)}});
+  /// Adds a flat group to a norm entry.
+  void norm_of(Entry& entry, Flat of, int gradient) {
+    use(item(entry, of, plan_.normed(of)), Role::gradient, Access::read, gradient, 0, of);
   }
 
   /// Finishes the gradient: emits its norms, the exchange of all ranks' statistics, and the decision.
@@ -461,88 +447,94 @@ class Generator {
     int const partials = buffers_.partials();
     Range const all = buffers_[partials].range;
     if (rows().gradients.tier == Tier::device) {
-      std::vector<Item> normed;
-      for (Flat const of : plan_.trainable()) normed.push_back(normed_item(of, buffers_.gradient(of)));
-      norm(std::move(normed));
+      Entry& entry = norm();
+      for (Flat const of : plan_.trainable()) norm_of(entry, of, buffers_.gradient(of));
     }
-    if (table().norm_in_sum) move(Verb::exchange, Move::copy, {{-1, host_partials_, partials, all}});
-    if (several()) move(Verb::exchange, Move::all_gather, {{-1, partials, buffers_.all_partials(), all}});
-    emit(Verb::decide, -1, Lane::compute,
-         {{Role::partials, Access::read, several() ? buffers_.all_partials() : partials},
-          {Role::scalars, Access::read_write, buffers_.scalars()}});
+    if (table().norm_in_sum) move(Verb::exchange, Move::copy, -1, host_partials_, partials, all);
+    if (several()) move(Verb::exchange, Move::all_gather, -1, partials, buffers_.all_partials(), all);
+    Operands& operands = emit(Verb::decide, -1, Lane::compute).operands;
+    use(operands, Role::partials, Access::read, several() ? buffers_.all_partials() : partials);
+    use(operands, Role::scalars, Access::read_write, buffers_.scalars());
     if (table().optimizer_is_apart())
-      move(Verb::copy_scalars, Move::copy,
-           {{-1, buffers_.scalars(), buffers_.host_scalars(), buffers_[buffers_.scalars()].range}});
+      move(Verb::copy_scalars, Move::copy, -1, buffers_.scalars(), buffers_.host_scalars(),
+           buffers_[buffers_.scalars()].range);
   }
 
-  /// The flat groups of each update entry. The host updates one group at a time. State that moves between
-  /// tiers is also updated one group at a time, so that one group is copied while another is updated. If
-  /// ranks all-gather the updated weights, groups form buckets, so that one bucket is gathered while the next
-  /// is updated. Otherwise one entry updates all groups.
-  std::vector<Flats> update_batches() {
+  /// Emits the updates. The host updates one flat group at a time. State that moves between tiers is also
+  /// updated one group at a time, so that one group is copied while another is updated. If ranks all-gather
+  /// the updated weights, groups form buckets, so that one bucket is gathered while the next is updated.
+  /// Otherwise one entry updates all groups.
+  void updates() {
     bool const travels = table().optimizer_is_apart() || !table().updates_in_place(),
                gathers = !holds(table().working_master.placement.over, table().weights.placement.over);
-    std::vector<Flats> batches;
+    Flats batch;
     std::int64_t bytes = 0;
     for (Flat const of : plan_.trainable()) {
-      bool const full = gathers && bytes >= plan_.shape.bucket_bytes;
-      if (batches.empty() || travels || full) {
-        batches.emplace_back();
-        bytes = 0;
-      }
-      batches.back().push_back(of);
+      batch.push_back(of);
       bytes += plan_.flat(of).padded * static_cast<std::int64_t>(size_of(types().parameter));
+      bool const full = travels || (gathers && bytes >= plan_.shape.bucket_bytes);
+      if (!full && of != plan_.trainable().back()) continue;
+      update(batch);
+      batch.clear();
+      bytes = 0;
     }
-    return batches;
+  }
+
+  /// Brings state of a batch to where the optimizer works. `home` is its row of the table between steps. The
+  /// transfers that it returns are ready for a write-back of what the optimizer updates.
+  Transfers fetch(Flats const& batch, StepRow const& home, Kind contents, int index = 0) {
+    Placement const at = table().working_master.placement;
+    Transfers transfers;
+    for (Flat const of : batch)
+      transfers.push_back({of, {program_.find(home.kind, of, index), home.placement}, -1, -1, index});
+    route(Verb::fetch, transfers, at, contents);
+    for (Transfer& transfer : transfers) {
+      transfer.values.placement = at;
+      transfer.into = program_.find(home.kind, transfer.of, index);
+    }
+    return transfers;
   }
 
   /// Emits the update of a batch, the fetches before it and the write-backs after it. The optimizer works
   /// where its moments are kept, or on the host if they are on a disk.
   void update(Flats const& batch) {
-    Placement const at = table().working_master.placement, master_at = table().master.placement;
+    Placement const at = table().working_master.placement;
     StepRow const& updated = table().updated_weights;
-    std::size_t const states = plan_.optimizer.size();
-    std::vector<Item> items;
-    std::vector<std::vector<Transfer>> moments(states);
-    std::vector<Transfer> masters, weights;
-    for (Flat const of : batch) {
-      int const kept = buffers_.weights(of), master = buffers_.master(of);
-      int const gradient =
-          route(Verb::fetch, of, {buffers_.gradient(of), table().gradient.placement}, at, Kind::gradient);
-      int const working = route(Verb::fetch, of, {master, master_at}, at, Kind::master);
-      Operands operands{{Role::master, Access::read_write, working, 0, of},
-                        {Role::gradient, Access::read, gradient, 0, of}};
-      List const kept_moments = buffers_.moments(of);
-      for (std::size_t state = 0; state < states; ++state) {
-        int const moment = route(Verb::fetch, of, {kept_moments[state], rows().moments}, at, Kind::moment, -1,
-                                 static_cast<int>(state));
-        operands.push_back({Role::moment, Access::read_write, moment, static_cast<int>(state), of});
-        moments[state].push_back({of, {moment, at}, kept_moments[state], -1, static_cast<int>(state)});
-      }
-      int result = working;  // the buffer from which the kept weights are written back
-      if (updated != table().working_master) {
-        result = updated.copy.rests()
-                     ? kept
-                     : buffers_.state_buffer(updated.kind, of, 0, updated.copy, updated.type, at);
-        operands.push_back({Role::updated_weights, Access::write, result, 0, of});
-      }
-      masters.push_back({of, {working, at}, master});
-      weights.push_back({of, {result, at}, kept});
-      items.push_back({of, plan_.updated(of), -1, std::move(operands)});
+    Transfers const gradients = fetch(batch, table().gradient, Kind::gradient);
+    Transfers masters = fetch(batch, table().master, Kind::master);
+    std::vector<Transfers> moments(plan_.optimizer.size());
+    for (std::size_t state = 0; state < moments.size(); ++state)
+      moments[state] = fetch(batch, table().moments, Kind::moment, static_cast<int>(state));
+    Transfers weights = masters;  // the updated values, which then go to the kept weights
+    Entry& entry = work(Verb::update, at.tier);
+    use(entry.operands, Role::scalars, Access::read,
+        table().optimizer_is_apart() ? buffers_.host_scalars() : buffers_.scalars());
+    use(entry.operands, Role::rows, Access::read, buffers_.rows(at.tier));
+    for (std::size_t member = 0; member < batch.size(); ++member) {
+      Flat const of = batch[member];
+      Operands& operands = item(entry, of, plan_.updated(of));
+      use(operands, Role::master, Access::read_write, masters[member].values.buffer, 0, of);
+      use(operands, Role::gradient, Access::read, gradients[member].values.buffer, 0, of);
+      for (Transfers const& state : moments)
+        use(operands, Role::moment, Access::read_write, state[member].values.buffer, state[member].index, of);
+      Transfer& result = weights[member];
+      result.into = buffers_.weights(of);
+      if (updated == table().working_master) continue;
+      result.values.buffer = updated.copy.rests() ? result.into
+                                                  : buffers_.state_buffer(updated.kind, of, 0, updated.copy,
+                                                                          updated.type, at);
+      use(operands, Role::updated_weights, Access::write, result.values.buffer, 0, of);
     }
-    bool const apart = table().optimizer_is_apart();
-    work(Verb::update, std::move(items),
-         {{Role::scalars, Access::read, apart ? buffers_.host_scalars() : buffers_.scalars()},
-          {Role::rows, Access::read, buffers_.rows(at.tier)}});
-    for (std::vector<Transfer>& state : moments) route(Verb::write_back, state, rows().moments, Kind::moment);
-    if (!table().weights_are_master()) route(Verb::write_back, masters, master_at, Kind::master);
+    for (Transfers& state : moments) route(Verb::write_back, state, rows().moments, Kind::moment);
+    if (!table().weights_are_master())
+      route(Verb::write_back, masters, table().master.placement, Kind::master);
     route(Verb::write_back, weights, rows().parameters, Kind::weights);
   }
 
  private:
   StepPlan const& plan_;
+  Program& program_;
   bool training_;
-  Program program_;
   StepBuffers buffers_{plan_, program_};
   WorkOrder order_{plan_, training_};
   int micro_ = 0;
@@ -573,21 +565,13 @@ inline StepPlan make_plan(std::vector<UnitSpec> units, RecipeTable const& recipe
   plan.recipe = recipe;
   plan.recipe.placement = at_world(recipe.placement, shape.world, shape.shards());
   plan.shape = shape;
-  plan.layouts = std::vector<UnitLayout>(plan.units.size());
-  for (std::size_t unit = 0; unit < plan.units.size(); ++unit)
-    plan.layouts[unit] = layout_of(plan.units[unit], shape.shards());
+  plan.lay_out();
   plan.optimizer = std::move(optimizer);
-  int number = 0, normed = 0;
-  for (UnitLayout& layout : plan.layouts)
-    for (FlatLayout& flat : layout.flats) {
-      flat.number = number++;
-      if (flat.trainable) flat.normed = normed++;
-    }
-  if (number > 0 && normed == 0)
+  if (!plan.flats().empty() && plan.trainable().empty())
     throw Error(ErrorKind::config, "model: every parameter is frozen; leave one to train");
   plan.table = step_table(plan.recipe, shape.world, shape.accumulation);
-  plan.train = detail::Generator(plan, true).run(whole);
-  plan.evaluate = detail::Generator(plan, false).run(whole);
+  for (Program* program : {&plan.train, &plan.evaluate})
+    detail::Generator(plan, *program, program == &plan.train).run(whole);
   for (std::size_t tier = 0; tier < tier_count; ++tier)
     plan.arena_bytes[tier] = std::max(plan.train.arena_bytes[tier], plan.evaluate.arena_bytes[tier]);
   return plan;

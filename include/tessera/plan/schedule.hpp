@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -372,8 +371,7 @@ inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sha
       for (std::size_t lane = 0; lane < lanes; ++lane) of[lane] = std::max(of[lane], from.of[lane]);
     }
   };
-  auto const written = std::make_unique<Latest[]>(sharing.size()),
-             read = std::make_unique<Latest[]>(sharing.size());
+  std::vector<Latest> written(sharing.size()), read(sharing.size());
   Latest known[lanes];  // by lane: the instances that have ended when its next entry begins
   auto& entries = schedule.entries;
   int const instances = static_cast<int>(schedule.instances(steady_times));
@@ -381,7 +379,7 @@ inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sha
     return entries[static_cast<std::size_t>(schedule.instance(instance, steady_times).index)];
   };
   // By instance: the instances that have ended when it ends. All indices here count instances, not entries.
-  auto const done = std::make_unique<Latest[]>(static_cast<std::size_t>(instances));
+  std::vector<Latest> done(static_cast<std::size_t>(instances));
   for (int index = 0; index < instances; ++index) {
     Entry& entry = entry_of(index);
     std::size_t const own = static_cast<std::size_t>(entry.lane);

@@ -151,6 +151,21 @@ struct StepPlan {
   Program evaluate;
   std::array<std::int64_t, tier_count> arena_bytes{};  ///< by Tier: room for either program
 
+  /// Lays out the units for `shape`, and numbers their flat groups.
+  void lay_out() {
+    for (UnitSpec const& unit : units) {
+      UnitLayout& layout = layouts.emplace_back(layout_of(unit, shape.shards()));
+      for (FlatLayout& flat : layout.flats) {
+        Flat const of(static_cast<int>(layouts.size()) - 1, static_cast<int>(&flat - layout.flats.data()));
+        flat.number = static_cast<int>(flats_.size());
+        flats_.push_back(of);
+        if (!flat.trainable) continue;
+        flat.normed = static_cast<int>(trainable_.size());
+        trainable_.push_back(of);
+      }
+    }
+  }
+
   int units_count() const { return static_cast<int>(units.size()); }
   UnitLayout const& layout(int unit) const { return layouts[static_cast<std::size_t>(unit)]; }
   FlatLayout const& flat(Flat of) const { return layout(of.unit).flats[static_cast<std::size_t>(of.group)]; }
@@ -167,27 +182,13 @@ struct StepPlan {
     return layout(what.unit).parameters[static_cast<std::size_t>(what.parameter)];
   }
   /// The flat groups of a unit, and the flat groups of all units in order.
-  std::vector<Flat> flats(int unit) const {
-    std::vector<Flat> list;
-    for (int group = 0; group < static_cast<int>(layout(unit).flats.size()); ++group) {
-      Flat const of{unit, group};
-      list.push_back(of);
-    }
-    return list;
+  std::span<Flat const> flats(int unit) const {
+    auto const count = layout(unit).flats.size();
+    return {flats_.data() + (count ? flat(unit).number : 0), count};
   }
-  std::vector<Flat> flats() const {
-    std::vector<Flat> list;
-    for (int unit = 0; unit < units_count(); ++unit)
-      for (Flat const of : flats(unit)) list.push_back(of);
-    return list;
-  }
+  std::vector<Flat> const& flats() const { return flats_; }
   /// The flat groups that have gradients and optimizer state, in order.
-  std::vector<Flat> trainable() const {
-    std::vector<Flat> list;
-    for (Flat const of : flats())
-      if (flat(of).trainable) list.push_back(of);
-    return list;
-  }
+  std::vector<Flat> const& trainable() const { return trainable_; }
   /// The pieces of parameters in a range of a flat group.
   std::vector<Piece> pieces(Flat of, Range range) const {
     return v0::pieces(layout(of.unit), of.group, range);
@@ -269,12 +270,11 @@ struct StepPlan {
   }
   /// The position of each trainable flat group's norm partials in the statistics of a rank.
   std::vector<NormRange> norm_ranges() const {
-    std::vector<Flat> const flats = trainable();
-    std::vector<NormRange> ranges(flats.size());
+    std::vector<NormRange> ranges(trainable_.size());
     std::int64_t offset = 0;
-    for (std::size_t index = 0; index < flats.size(); ++index) {
-      comm::Peers const by = norm_by(flats[index]);
-      std::int64_t const blocks = flat(flats[index]).padded / shard_alignment / by.count;
+    for (std::size_t index = 0; index < ranges.size(); ++index) {
+      comm::Peers const by = norm_by(trainable_[index]);
+      std::int64_t const blocks = flat(trainable_[index]).padded / shard_alignment / by.count;
       ranges[index] = {offset, blocks, by};
       offset += blocks;
     }
@@ -314,6 +314,9 @@ struct StepPlan {
     }
     return sum;
   }
+
+ private:
+  std::vector<Flat> flats_, trainable_;
 };
 
 /// A function that is called after each entry of a training step has run. `buffers` has the address of each

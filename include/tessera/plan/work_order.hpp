@@ -98,7 +98,8 @@ class WorkOrder {
   /// parameters.
   std::vector<Flat> weights_of(Work const& work) const {
     if (!work.reads_weights) return {};
-    std::vector<Flat> list = plan_.flats(work.unit);
+    auto const own = plan_.flats(work.unit);
+    std::vector<Flat> list(own.begin(), own.end());
     for (Borrow const& borrow : plan_.unit(work.unit).borrows) {
       Flat const lent = plan_.flat_of(borrow.unit, borrow.parameter);
       if (!contains(list, lent)) list.push_back(lent);

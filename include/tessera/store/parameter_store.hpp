@@ -10,7 +10,6 @@
 #include <cstring>
 #include <exception>
 #include <functional>
-#include <map>
 #include <mutex>
 #include <span>
 #include <string>
@@ -73,7 +72,9 @@ class ParameterStore {
         transport_(transport),
         rule_(rule),
         all_(plan.statistics()),
-        norm_ranges_(plan.norm_ranges()) {
+        norm_ranges_(plan.norm_ranges()),
+        norms_(plan.train.schedule.entries.size()),
+        updates_(plan.train.schedule.entries.size()) {
     std::byte* const ranges = state_bytes(Kind::norm_ranges);
     set_bytes(ranges, norm_ranges_.data(), norm_ranges_.size() * sizeof(NormRange));
     all_.units = reinterpret_cast<NormRange const*>(ranges);
@@ -81,9 +82,8 @@ class ParameterStore {
     place_rows();
     for (Program const* program : {&plan.train, &plan.evaluate})
       for (Entry const& entry : program->schedule.entries)
-        for (bool const first : {false, true})
-          if (runs_on_host(entry))
-            host_work_.try_emplace({&entry, first}, HostWork{*this, *program, entry, first});
+        for (bool const first : {true, false})
+          host_work_.push_back({*this, *program, entry, first});
   }
   ParameterStore(ParameterStore const&) = delete;
   ParameterStore& operator=(ParameterStore const&) = delete;
@@ -117,7 +117,7 @@ class ParameterStore {
     }
     bool const first = micro_batch == 0;
     if (runs_on_host(entry))
-      return context_.host_task(cost_of(program, entry), &HostWork::run, &host_work_.at({&entry, first}));
+      return context_.host_task(cost_of(program, entry), &HostWork::run, &host_work(program, entry, first));
     if (entry.move == Move::none) return work(context_, entry, first);
     comm::Peers const among = peers_of(entry, plan_.shape, transport_);
     if (entry.items.size() > 1) transport_.begin_group();
@@ -265,6 +265,7 @@ class ParameterStore {
   static bool runs_on_host(Entry const& entry) {
     return entry.lane == Lane::disk || entry.lane == Lane::host;
   }
+  /// An entry as a task for the host.
   struct HostWork {
     ParameterStore& store;
     Program const& program;
@@ -279,6 +280,11 @@ class ParameterStore {
         store.work(host, entry, first);
     }
   };
+  HostWork& host_work(Program const& program, Entry const& entry, bool first) {
+    auto index = static_cast<std::size_t>(&entry - program.schedule.entries.data());
+    if (&program == &plan_.evaluate) index += plan_.train.schedule.entries.size();
+    return host_work_[2 * index + !first];
+  }
   /// The cost of an entry that runs on the host. An update reads and writes what its operands say. Other
   /// entries count the bytes of their input.
   Operation cost_of(Program const& program, Entry const& entry) const {
@@ -352,8 +358,6 @@ class ParameterStore {
     auto const& entries = plan_.train.schedule.entries;
     std::array<std::byte*, 2> next{state_bytes(Kind::rows),
                                    memory_.train(plan_.train.find(Kind::rows, -1, 1))};
-    norms_.resize(entries.size());
-    updates_.resize(entries.size());
     for (Entry const& entry : entries) {
       int const table = entry.at(Role::rows);
       if (table < 0) continue;
@@ -446,7 +450,7 @@ class ParameterStore {
         Range const now = intersect(piece.flat, one.buffer.range);
         if (now.size() && !std::exchange(asked, true))
           source(of.unit, piece.parameter, piece.logical.begin,
-                 std::span(values).first(static_cast<std::size_t>(piece.logical.size())));
+                 {values.data(), static_cast<std::size_t>(piece.logical.size())});
         with_type(one.buffer.type, [&]<class U>(U*) {
           U* const to = reinterpret_cast<U*>(one.values) - one.buffer.range.begin;
           for (std::int64_t i = now.begin; i < now.end; ++i)
@@ -490,8 +494,7 @@ class ParameterStore {
   std::vector<NormRange> norm_ranges_;
   std::vector<ops::Rows<ops::NormRow>> norms_;  // by entry of the training program, like updates_
   std::vector<ops::Rows<ops::UpdateRow>> updates_;
-  std::map<std::pair<Entry const*, bool>, HostWork>
-      host_work_;  // by entry, and whether it runs in the first micro-batch
+  std::vector<HostWork> host_work_;  // two for each entry of both programs: in the first micro-batch, and later
 };
 
 }  // namespace v0

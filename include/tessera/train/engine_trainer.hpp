@@ -94,8 +94,8 @@ class EngineTrainer final : public AnyTrainer {
 template <class Place, class T>
 std::unique_ptr<AnyTrainer> make_engine(ErasedModel<Place, T> model, RecipeTable const& recipe,
                                         comm::Comm comm, TrainerOptions const& options, OpenStateFile open) {
-  return std::make_unique<EngineTrainer<Place, T>>(std::move(model), CheckedRecipe(recipe), std::move(comm),
-                                                   options, open);
+  return std::unique_ptr<AnyTrainer>(
+      new EngineTrainer<Place, T>(std::move(model), CheckedRecipe(recipe), std::move(comm), options, open));
 }
 
 }  // namespace detail

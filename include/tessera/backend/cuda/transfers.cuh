@@ -15,6 +15,7 @@
 #include "tessera/backend/cuda/handles.cuh"
 #include "tessera/backend/cuda/memory.cuh"
 #include "tessera/core/error.hpp"
+#include "tessera/core/place.hpp"
 
 namespace tessera {
 inline namespace v0 {
