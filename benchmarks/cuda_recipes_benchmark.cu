@@ -37,7 +37,7 @@ void step(benchmark::State& state, ts::RecipeTable const& recipe, int ranks) {
 }
 
 void register_all() {
-  for (int const ranks : ts::default_ranks(ts::Cuda::name))
+  for (int const ranks : ts::default_ranks(ts::Device::cuda))
     for (ts::RecipeTable const& registered : ts::registered_recipes()) {
       ts::SlotNames const& names = registered.names;
       std::vector<std::string_view> precisions = {names.precision};

@@ -18,7 +18,7 @@ namespace cli {
 
 /// Of the first `ranks` devices now, each figure the largest of one. Nothing on the CPU. Ask while every rank
 /// has its trainer.
-inline std::optional<DeviceMemoryUse> device_memory_of(std::string_view device, int ranks) {
+inline std::optional<DeviceMemoryUse> device_memory_of(Device device, int ranks) {
   std::vector<std::int64_t> allocated;
   for (int rank = 0; rank < ranks; ++rank)
     if (auto const bytes = allocated_bytes(device, rank)) allocated.push_back(*bytes);

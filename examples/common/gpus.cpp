@@ -176,7 +176,7 @@ Names gpu_warnings(GpuState const& state, std::vector<std::string> const& addres
 }
 
 void warn_of_gpus(DeviceFacts const& device, int used) {
-  if (device.device == "cpu") return;
+  if (device.device != Device::cuda) return;
   for (std::string const& warning : gpu_warnings(gpus_at_start(), device.addresses, used))
     std::cerr << "warning: " << v0::detail::printable(warning, warning.size()) << std::endl;
 }

@@ -95,7 +95,7 @@ Json environment(DeviceFacts const& device) {
   Json found = Json::object();
   found["tessera"] = version;
   found["git_hash"] = or_null(git_hash);
-  found["device"] = device.device;
+  found["device"] = name_of(device.device);
   found["device_models"] = device.models;
   found["compiler"] = compiler_name();
   found["compile_flags"] = or_null(compile_flags);
@@ -127,9 +127,10 @@ Json environment(DeviceFacts const& device) {
   std::int64_t const memory = v0::detail::meminfo("MemTotal");
   found["memory_bytes"] = memory > 0 ? Json(memory) : Json(nullptr);
   found["memory_available_bytes"] = v0::detail::available_host_memory();
-  add_gpus(found,
-           device.device == "cpu" ? GpuState{"not asked, the device is cpu", {}, {}, {}} : gpus_at_start(),
-           device.addresses);
+  add_gpus(
+      found,
+      device.device == Device::cuda ? gpus_at_start() : GpuState{"not asked, the device is cpu", {}, {}, {}},
+      device.addresses);
   return found;
 }
 

@@ -55,8 +55,8 @@ struct MatrixFlags {
   std::vector<std::int64_t> accumulations;  ///< empty: derived or 1
   std::optional<std::int64_t> global_batch;
 
-  std::string device = std::string(default_device());
-  std::vector<int> ranks = default_ranks(device);
+  std::string device = std::string(name_of(default_device()));
+  std::vector<int> ranks = default_ranks(default_device());
   std::vector<Mesh> meshes = {Mesh{}};
   PerSlot<Names> slots;
   bool stages_given = false, offloads_given = false;
@@ -268,7 +268,7 @@ inline std::string name_of_point(MatrixFlags const& flags, Point const& point) {
   SlotNames const& names = point.recipe.names;
   std::string name = results::experiment_name({.sharding = std::string(names.sharding),
                                                .precision = std::string(names.precision),
-                                               .gpus = names.device == "cuda",
+                                               .gpus = point.recipe.device == Device::cuda,
                                                .world = point.split.ranks,
                                                .batch = point.split.batch,
                                                .sequence = point.sequence,

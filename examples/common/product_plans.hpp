@@ -26,15 +26,14 @@ inline void add_product_plans_flag(CommandLine& line, std::filesystem::path& fol
 }
 
 /// Refuses a folder for a device whose products have nothing to measure. Throws Error(unsupported).
-inline void check_product_plans(std::filesystem::path const& folder, std::string_view device) {
+inline void check_product_plans(std::filesystem::path const& folder, Device device) {
   if (folder.empty()) return;
   if (auto const reason = unmeasurable_reason(device))
     throw Error(ErrorKind::unsupported, "--product-plans " + v0::detail::path_text(folder) + ": " + *reason);
 }
 
 /// Null without a folder. To be kept until the last trainer is gone.
-inline std::shared_ptr<ProductPlans> open_product_plans(std::filesystem::path const& folder,
-                                                        std::string_view device) {
+inline std::shared_ptr<ProductPlans> open_product_plans(std::filesystem::path const& folder, Device device) {
   if (folder.empty()) return nullptr;
   try {
     return measure_products(device, folder.string());
@@ -44,8 +43,8 @@ inline std::shared_ptr<ProductPlans> open_product_plans(std::filesystem::path co
 }
 
 /// How the plans of a device's products were chosen; empty where it has none.
-inline std::string product_plans_text(std::string_view device, bool measured) {
-  return device == Cpu::name ? "" : measured ? "measured" : "library";
+inline std::string product_plans_text(Device device, bool measured) {
+  return device != Device::cuda ? "" : measured ? "measured" : "library";
 }
 
 /// Says on stderr what was not measured or not kept.

@@ -351,7 +351,7 @@ int run(int argc, char const* const* argv) {
                 " holds the weights of one model, and --models gives " +
                 std::to_string(settings.matrix.models.size()) + "; give one of them");
   cli::check_nvme_path(settings.nvme_path);
-  cli::check_product_plans(settings.product_plans, settings.matrix.device);
+  cli::check_product_plans(settings.product_plans, device_named(settings.matrix.device));
   DataSets data(settings);
   settings.minute = !says_rows(line, argc, argv);
   settings.matrix.selection =
@@ -364,8 +364,9 @@ int run(int argc, char const* const* argv) {
     points = minute_of(std::move(points), settings);
     settings.matrix.ranks = {points.front().world()};
   }
-  if (settings.matrix.device != Cpu::name) (void)cli::gpus_at_start();  // before a context is taken
-  need_device(settings.matrix.device);
+  Device const device = device_named(settings.matrix.device);
+  if (device == Device::cuda) (void)cli::gpus_at_start();  // before a context is taken
+  need_device(device);
   data.check(points);
   open_weights(points, settings.init);
   for (Point const& point : points)
@@ -400,7 +401,7 @@ int run(int argc, char const* const* argv) {
     return 0;
   }
   settings.times = cli::known_times(settings.machine, settings.matrix.device);
-  settings.plans = cli::open_product_plans(settings.product_plans, settings.matrix.device);
+  settings.plans = cli::open_product_plans(settings.product_plans, device);
   Outputs outputs(settings, points, files);
 
   bool const stdout_is_data = settings.json == "-" || settings.csv == "-";
@@ -408,7 +409,7 @@ int run(int argc, char const* const* argv) {
   cli::Terminal const terminal = cli::Terminal::of(stdout_is_data ? 2 : 1);
   cli::Interrupt const interrupt;
   cli::print_notes(log, settings.file, differences);
-  DeviceFacts const facts = device_facts(settings.matrix.device);
+  DeviceFacts const facts = device_facts(device);
   cli::warn_of_gpus(facts, std::ranges::max(settings.matrix.ranks));
   if (settings.init.empty())
     for (auto const& model : settings.matrix.models) cli::warn_of_hub_name("--models", model);

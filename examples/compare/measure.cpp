@@ -104,7 +104,7 @@ class Training {
 
   /// What was measured is in the repeat also when this throws.
   void run() {
-    if (point_.recipe.device != "cpu") {
+    if (point_.recipe.device == Device::cuda) {
       auto gpus = cli::nvml_indices(cli::gpus_at_start(), device_facts(point_.recipe.device).addresses,
                                     point_.world());
       if (!gpus.empty()) watch_.emplace(cli::gpu_library(), gpus);

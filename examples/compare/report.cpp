@@ -387,7 +387,7 @@ double own_load(Measured const& row) {
 bool is_disturbed(Measured const& row) {
   auto const others = other_load(row);
   RecipeTable const& recipe = row.point.recipe;
-  bool const by_host = recipe.device == Cpu::name || recipe.names.offload != "none";
+  bool const by_host = traits_of(recipe.device).on_cores || recipe.names.offload != "none";
   return others && by_host && cli::is_disturbed(own_load(row), *others);
 }
 

@@ -24,7 +24,7 @@ std::vector<results::Row> result_rows(std::vector<Measured> const& measured, Set
                                       cli::ProductRate const& rate = &product_rate);
 inline std::vector<results::Row> result_rows(std::vector<Measured> const& measured,
                                              Settings const& settings) {
-  return result_rows(measured, settings, device_facts(settings.matrix.device));
+  return result_rows(measured, settings, device_facts(device_named(settings.matrix.device)));
 }
 
 /// The rows of one table, by index: those of a model and precision, or all where each of these has one row.

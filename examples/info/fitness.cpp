@@ -89,7 +89,8 @@ void judge_state(Verdict& verdict, Planned const& row) {
     state[memory] += category.bytes[memory];
     if (category.name == "parameters") weights = category.bytes[memory];
   }
-  if (row.point.recipe.device == Cpu::name) state[memory] = weights = 0;  // devices are host memory there
+  if (!traits_of(row.point.recipe.device).own_memory)
+    state[memory] = weights = 0;  // devices are host memory there
   verdict.behind_link_pct = percent_of(state[disk] + state[memory], all);
   if (state[disk] > 0)
     verdict.count(Class::poor, percent(percent_of(state[disk], all)) + " of the state lies on NVMe");
@@ -99,9 +100,9 @@ void judge_state(Verdict& verdict, Planned const& row) {
                       " of the state lies in host memory, behind the link" +
                       (weights > 0 ? ", weights among it" : ""));
   if (state[disk] + state[memory] == 0)
-    verdict.count(Class::excellent, row.point.recipe.device == Cpu::name
-                                        ? "all state lies in host memory, where the devices are"
-                                        : "all state lies on the device");
+    verdict.count(Class::excellent, traits_of(row.point.recipe.device).own_memory
+                                        ? "all state lies on the device"
+                                        : "all state lies in host memory, where the devices are");
 }
 
 /// What a step does beside computing where the ranks hold all that they need.
@@ -250,7 +251,7 @@ int fitness(int argc, char const* const* argv) {
   std::vector<cli::Point> const points = cli::make_matrix(matrix, 0, 256, &unsupported_reason);
   cli::check_nvme_path(given.nvme_path);
   if (!json.empty() && json != "-") check_writable(json);
-  Limits const limits = planning::limits_of(matrix.device, given);
+  Limits const limits = planning::limits_of(device_named(matrix.device), given);
 
   std::vector<Judged> rows;
   for (cli::Point const& point : points) {

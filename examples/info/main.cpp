@@ -126,7 +126,7 @@ std::vector<Component> components(Driver const& driver) {
   all.push_back({"threads", true, std::to_string(cli::core_count()) + " cores for this process"});
   all.push_back(instruction_set());
   all.push_back({"CPU backend", true, std::to_string(registered_recipes().size()) + " recipes compiled in"});
-  DeviceFacts const gpu = device_facts(Cuda::name);
+  DeviceFacts const gpu = device_facts(Cuda::device);
   if (gpu.runtime.empty())
     all.push_back(
         {"CUDA backend", false, "not part of this build; train on the CPU, or build with -DTESSERA_CUDA=ON"});
@@ -150,7 +150,7 @@ Json json_of(std::vector<Component> const& parts, Driver const& driver, std::vec
   Json json = Json::object();
   json["schema_version"] = 1;
   json["environment"] = cli::environment(device_facts(default_device()));
-  cli::add_gpus(json["environment"], cli::gpus_at_start(), device_facts(Cuda::name).addresses);
+  cli::add_gpus(json["environment"], cli::gpus_at_start(), device_facts(Cuda::device).addresses);
   json["components"] = Json::array();
   for (Component const& part : parts)
     json["components"].push_back(
@@ -167,9 +167,9 @@ Json json_of(std::vector<Component> const& parts, Driver const& driver, std::vec
     json["disks"].push_back({{"folder", disk.folder},
                              {"free_bytes", disk.free_bytes < 0 ? Json(nullptr) : Json(disk.free_bytes)},
                              {"total_bytes", disk.total_bytes < 0 ? Json(nullptr) : Json(disk.total_bytes)}});
-  json["slots_device"] = default_device();
+  json["slots_device"] = name_of(default_device());
   json["slots"] = Json::object();
-  for (Slot const& slot : slots(default_device(), unavailable_reason)) {
+  for (Slot const& slot : slots(name_of(default_device()), unavailable_reason)) {
     Json choices = Json::object();
     for (Choice const& choice : slot.choices)
       choices[choice.name] = {{"status", choice.reason ? "NO" : "OKAY"},
@@ -233,8 +233,9 @@ std::string report(std::vector<Component> const& parts, Driver const& driver,
     line("NVML GPU " + std::to_string(at), gpu_text(gpus.facts[at], gpus.samples[at]));
   out += "\n" + terminal.bold("Components") + "\n";
   for (Component const& part : parts) out += dotted(terminal, part);
-  out += "\n" + terminal.bold("Policies of this build on device " + std::string(default_device())) + "\n";
-  for (Slot const& slot : slots(default_device(), unavailable_reason)) {
+  out += "\n" + terminal.bold("Policies of this build on device " + std::string(name_of(default_device()))) +
+         "\n";
+  for (Slot const& slot : slots(name_of(default_device()), unavailable_reason)) {
     cli::Names can;
     for (Choice const& choice : slot.choices)
       if (!choice.reason) can.push_back(choice.name);

@@ -41,7 +41,7 @@ using Clock = std::chrono::steady_clock;
 
 /// What is measured.
 struct Measuring {
-  std::string device = std::string(default_device());
+  Device device = default_device();
   cli::Names precisions = {"fp32", "bf16", "fp16"};
   std::vector<int> ranks;
   double seconds = 30;  ///< in all, about
@@ -87,7 +87,7 @@ std::vector<Probe> probes_of(Measuring const& what) {
   std::vector<Size> sizes = {size(4, 128, 8, 128), size(12, 768, 1, 128, 8192), size(6, 384, 2, 256),
                              size(2, 64, 4, 64),   size(4, 128, 2, 512),        size(4, 256, 4, 128, 4096),
                              size(4, 128, 1, 64),  size(2, 32, 2, 16)};
-  if (what.device != Cpu::name)
+  if (!traits_of(what.device).on_cores)
     sizes = {size(12, 768, 32, 128, large),  size(12, 768, 8, 1024, large),
              size(25, 1600, 8, 1024, large), size(12, 768, 32, 1024, large),
              size(16, 1024, 4, 512, large),  size(4, 256, 16, 256, 4096),
@@ -106,7 +106,7 @@ std::vector<Probe> probes_of(Measuring const& what) {
   // The host's first work in a step takes longer than what comes then, and a GPU's clocks follow its power,
   // which in two layers is mostly that of the head's products; most models have more layers. Of state on a
   // disk two layers are enough: only its moves are taken.
-  if (what.device != Cpu::name)
+  if (!traits_of(what.device).on_cores)
     for (Probe& probe : probes)
       if (probe.size.layers > 0 && probe.kind.offload != "nvme") probe.size.layers = 6;
   return probes;
@@ -133,7 +133,7 @@ class Collected {
   /// else it does waits for the disk's threads, and others time it alone.
   void add(std::string const& precision, int ranks, std::vector<cli::Cost> const& entry_costs,
            cli::RankTimes const& timed, StepPlan const& plan, std::optional<double> undisturbed) {
-    bool const clocks_vary = plan.recipe.device != Cpu::name;
+    bool const clocks_vary = !traits_of(plan.recipe.device).on_cores;
     bool const on_disk = uses_files(plan.recipe.placement);
     Schedule const& schedule = plan.train.schedule;
     std::vector<cli::TimedStep const*> steps;
@@ -204,7 +204,7 @@ std::optional<double> warm_up(comm::Comm& comm, AnyTrainer& trainer, Batch const
 
 void time_steps(comm::Comm& comm, cli::ModelChoice const& model, RecipeTable const& recipe,
                 TrainerOptions const& options, Collected& collected) {
-  bool const clocks_vary = recipe.device != Cpu::name;
+  bool const clocks_vary = !traits_of(recipe.device).on_cores;
   auto const trainer = make_trainer(model.built, recipe, comm, options);
   Batch batch;
   batch.batch = options.batch;
@@ -228,7 +228,7 @@ void time_steps(comm::Comm& comm, cli::ModelChoice const& model, RecipeTable con
 /// does not fit.
 void run(Probe const& probe, Measuring const& what, std::string_view precision, int ranks,
          Collected& collected) {
-  RecipeTable const recipe = parse_recipe({.device = what.device,
+  RecipeTable const recipe = parse_recipe({.device = name_of(what.device),
                                            .sharding = probe.kind.sharding,
                                            .precision = precision,
                                            .offload = probe.kind.offload,
@@ -251,13 +251,13 @@ void run(Probe const& probe, Measuring const& what, std::string_view precision, 
   }
 }
 
-std::string machine_text(std::string_view device) {
-  if (device == Cpu::name) {
+std::string machine_text(Device device) {
+  if (traits_of(device).on_cores) {
     std::string const name = cli::value_in("/proc/cpuinfo", "model name", ':');
     return (name.empty() ? std::string("CPU") : name) + ", " + std::to_string(cli::core_count()) + " cores";
   }
   DeviceFacts const facts = device_facts(device);
-  return facts.models.empty() ? std::string(device) : facts.models.front();
+  return facts.models.empty() ? std::string(name_of(device)) : facts.models.front();
 }
 
 /// Trains round after round until the time is over; `said` is what that left out.
@@ -278,7 +278,7 @@ cli::MachineTimes measured(Measuring const& what, std::string& said) {
           run(probe, what, precision, ranks, collected);
           ++done;
         }
-  cli::MachineTimes times(what.device, machine_text(what.device));
+  cli::MachineTimes times(std::string(name_of(what.device)), machine_text(what.device));
   collected.give(times);
   if (times.timings().empty())
     throw Error(ErrorKind::out_of_memory, "no model fits this machine, so nothing was measured");
@@ -291,10 +291,10 @@ cli::MachineTimes measured(Measuring const& what, std::string& said) {
 }
 
 /// 1, one a core where the device is the CPU, and as many as compare takes.
-std::vector<int> usual_ranks(std::string_view device) {
+std::vector<int> usual_ranks(Device device) {
   std::vector<int> ranks = default_ranks(device);
   ranks.push_back(1);
-  if (device == Cpu::name) ranks.push_back(std::min(cli::core_count(), 64));
+  if (traits_of(device).on_cores) ranks.push_back(std::min(cli::core_count(), 64));
   std::sort(ranks.begin(), ranks.end());
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
   return ranks;
@@ -315,9 +315,9 @@ int measure(int argc, char const* const* argv) {
                         measure_examples);
   Measuring what;
   std::filesystem::path file;
-  std::string model;
+  std::string model, device(name_of(what.device));
   line.path("--measure", "FILE", file, "the file");
-  line.choice("--device", {std::string(Cpu::name), std::string(Cuda::name)}, what.device, "which device");
+  line.choice("--device", {std::string(Cpu::name), std::string(Cuda::name)}, device, "which device");
   line.list("--precisions,--precision", "NAME,...", cli::joined(what.precisions, ","), "in which precisions",
             [&](std::string const& flag, cli::Names const& items) {
               cli::Names known;
@@ -335,6 +335,7 @@ int measure(int argc, char const* const* argv) {
   line.real("--measure-time", what.seconds, "seconds after which no training begins",
             {.least = 0.0, .most = 86400.0});
   if (!line.parse(argc, argv)) return 0;
+  what.device = device_named(device);
   if (model.empty())
     for (char const* flag : {"--batch", "--sequence"})
       if (line.given(flag))
@@ -345,7 +346,7 @@ int measure(int argc, char const* const* argv) {
   cli::check_nvme_path(what.nvme_path);
   need_device(what.device);
   for (std::string const& precision : what.precisions) {
-    RecipeTable const recipe = parse_recipe({.device = what.device, .precision = precision});
+    RecipeTable const recipe = parse_recipe({.device = name_of(what.device), .precision = precision});
     if (auto const rule = broken_rule(recipe))
       throw Error(ErrorKind::config, cli::in_flags(std::string(*rule)));
     if (auto const reason = unavailable_reason(recipe)) throw Error(ErrorKind::unsupported, *reason);

@@ -25,8 +25,8 @@ void add_limit_flags(cli::CommandLine& line, LimitFlags& flags) {
             "or the folder whose disk is asked what is free; else that of TMPDIR");
 }
 
-Limits limits_of(std::string_view device, LimitFlags const& flags) {
-  bool const gpus = device == Cuda::name;
+Limits limits_of(Device device, LimitFlags const& flags) {
+  bool const gpus = device == Device::cuda;
   MemoryLimit const here = memory_limit(device, TrainerOptions{});
   constexpr char available[] = ", what this machine has available";
   Limits limits;

@@ -33,7 +33,7 @@ struct Limits {
 
 /// The limits of ranks on a device. Throws Error(usage) where there is no GPU to ask and --memory is not
 /// given.
-Limits limits_of(std::string_view device, LimitFlags const& flags);
+Limits limits_of(Device device, LimitFlags const& flags);
 
 }  // namespace planning
 }  // namespace v0

@@ -429,7 +429,7 @@ int run(int argc, char const* const* argv) {
     cli::print_notes(std::cout, settings.file, {});
     return 0;
   }
-  auto const [limit, limit_text] = limits_of(settings.matrix.device, settings.limits);
+  auto const [limit, limit_text] = limits_of(device_named(settings.matrix.device), settings.limits);
 
   std::ostream& log = stdout_is_data ? std::cerr : std::cout;
   cli::Terminal const terminal = cli::Terminal::of(stdout_is_data ? 2 : 1);

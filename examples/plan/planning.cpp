@@ -109,7 +109,7 @@ Planned plan_point(Point const& point, TrainerOptions const& options, MemoryLimi
 
 std::string schedule_text(Point const& point, TrainerOptions const& options) {
   StepPlan const plan = plan_of(point, options);
-  std::string settings = "on " + std::string(plan.recipe.device);
+  std::string settings = "on " + std::string(name_of(plan.recipe.device));
   settings.append(", reduction ").append(name_of(plan.recipe.reduction));
   settings.append(", prefetch ").append(std::to_string(plan.shape.prefetch));
   settings.append(", bucket bytes ").append(std::to_string(plan.shape.bucket_bytes));

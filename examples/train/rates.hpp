@@ -84,7 +84,7 @@ class RunFigures {
   void prepare(RecipeTable const& recipe, int ranks) {
     device_ = recipe.device;
     ranks_ = ranks;
-    if (device_ == Cpu::name) return;
+    if (device_ != Device::cuda) return;
     DeviceFacts const facts = device_facts(device_);
     auto gpus = nvml_indices(gpus_at_start(), facts.addresses, ranks);
     ceiling_ = ceiling_of(recipe, ranks, facts);
@@ -141,7 +141,7 @@ class RunFigures {
   RunRates rates;
 
  private:
-  std::string_view device_ = Cpu::name;
+  Device device_ = Device::cpu;
   int ranks_ = 1;
   bool paused_ = false;
   std::optional<double> first_step_s_;  // from the start of the process

@@ -30,6 +30,8 @@ struct Cpu;
 struct Cuda;
 struct Nvme;
 enum class Tier : std::uint8_t;
+enum class Device : std::uint8_t;
+struct DeviceTraits;
 class Shape;
 
 // policy/

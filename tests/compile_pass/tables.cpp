@@ -98,7 +98,7 @@ static_assert(recipe<>.names == ts::SlotNames{"cpu", "zs0", "fp32", "none", "non
 static_assert(recipe<ts::On<ts::Cuda>, ts::Precision<ts::half>>.names ==
               ts::SlotNames{"cuda", "zs0", "fp16", "dynamic", "none", "none", "fast", "tuned", "graph",
                             "auto", "data", "none"});
-static_assert(recipe<ts::On<ts::Cuda>>.device == "cuda" && recipe<>.device == "cpu");
+static_assert(recipe<ts::On<ts::Cuda>>.device == ts::Device::cuda && recipe<>.device == ts::Device::cpu);
 static_assert(recipe<ts::Precision<ts::half>>.loss_scale == ts::LossScaleKind::dynamic);
 static_assert(recipe<ts::Precision<ts::half>, ts::LossScale<ts::Static>>.loss_scale ==
               ts::LossScaleKind::fixed);

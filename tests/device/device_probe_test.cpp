@@ -45,14 +45,14 @@ TEST_CASE("a large product on a GPU has a rate, which is measured once") {
 
 TEST_CASE("what arenas hold of a GPU is there as long as their trainer") {
   TESSERA_NEEDS_GPU();
-  std::int64_t const before = allocated_bytes("cuda", 0).value();
+  std::int64_t const before = allocated_bytes(Device::cuda, 0).value();
   {
     auto const trainer = make_trainer(any_model(tiny), on_gpu("bf16"), comm::Comm(), options_of(Run{}));
     std::int64_t const planned = trainer->plan().arena_bytes[static_cast<std::size_t>(Tier::device)];
-    std::int64_t const held = allocated_bytes("cuda", 0).value() - before;
+    std::int64_t const held = allocated_bytes(Device::cuda, 0).value() - before;
     CHECK(held >= planned);
     CHECK(held < planned + (std::int64_t{16} << 20));  // whole granules of each arena
   }
-  CHECK(allocated_bytes("cuda", 0) == before);
-  CHECK(allocated_bytes("cuda", 999) == 0);
+  CHECK(allocated_bytes(Device::cuda, 0) == before);
+  CHECK(allocated_bytes(Device::cuda, 999) == 0);
 }

@@ -534,7 +534,7 @@ TEST_CASE("measured plans of products change no bit, on one GPU and on two, in a
       RecipeTable const table = on_gpu("bf16", capture, "none", "none", ranks > 1 ? "zs3" : "zs0");
       Outcome const want = trained(table, run);
       for (int time = 0; time < 2; ++time) {
-        auto const plans = measure_products("cuda", folder.string());
+        auto const plans = measure_products(Device::cuda, folder.string());
         CHECK(trained(table, run) == want);
         CHECK(plans->take_used() > 5);
         CHECK(plans->failure() == "");

@@ -25,8 +25,9 @@ struct On {
                   "tessera: On<Place> names no device. A model computes on the CPU or on one CUDA device per "
                   "rank. Write On<Cpu> or On<Cuda>. See docs/policies/device.md.");
   };
-  static constexpr std::string_view name = std::is_same_v<Place, Cuda> ? Cuda::name : Cpu::name;
-  static constexpr void describe(RecipeTable& recipe) { recipe.device = name; }
+  static constexpr Device device = std::is_same_v<Place, Cuda> ? Device::cuda : Device::cpu;
+  static constexpr std::string_view name = name_of(device);
+  static constexpr void describe(RecipeTable& recipe) { recipe.device = device; }
 };
 
 template <class P>
@@ -36,7 +37,7 @@ struct slot::device {
   static constexpr std::string_view title = "device";
   static constexpr auto field = &SlotNames::device;
   using choices = detail::list<On<Cpu>, On<Cuda>>;
-  static constexpr std::string_view standard(RecipeTable const&) { return "cpu"; }
+  static constexpr std::string_view standard(RecipeTable const&) { return Cpu::name; }
 };
 
 }  // namespace v0

@@ -133,6 +133,9 @@ inline RecipeTable parse_recipe(SlotNames const& text) {
   return recipe;
 }
 
+/// The device of a name. Throws as parse_recipe does.
+inline Device device_named(std::string_view name) { return parse_recipe({.device = name}).device; }
+
 /// Answers one slot of a recipe anew, with the choice that a text names. What other slots' policies wrote
 /// stays, user-written ones among them. Throws as parse_recipe does.
 template <class Slot>

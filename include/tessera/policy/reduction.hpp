@@ -42,7 +42,7 @@ struct slot::reduction {
   static constexpr auto field = &SlotNames::reduction;
   using choices = detail::list<Reduction<Fast>, Reduction<Ordered>>;
   static constexpr std::string_view standard(RecipeTable const& above) {
-    return above.device == Cuda::name ? "fast" : "ordered";
+    return above.device == Device::cuda ? "fast" : "ordered";
   }
 };
 

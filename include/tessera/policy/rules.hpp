@@ -29,7 +29,7 @@ namespace rule {
 
 struct graph_needs_cuda {
   static constexpr bool broken(RecipeTable const& recipe) {
-    return recipe.capture == CaptureKind::graph && recipe.device != Cuda::name;
+    return recipe.capture == CaptureKind::graph && !traits_of(recipe.device).graphs;
   }
   TESSERA_SENTENCE(
       "Capture<Graph> records a CUDA graph, so it needs On<Cuda>, and this recipe computes on the CPU. "
@@ -39,7 +39,7 @@ struct graph_needs_cuda {
 struct tensor_cores_need_cuda {
   static constexpr bool broken(RecipeTable const& recipe) {
     return (recipe.precision == DType::tf32 || piece_terms(recipe.precision) > 0) &&
-           recipe.device != Cuda::name;
+           !traits_of(recipe.device).tensor_cores;
   }
   TESSERA_SENTENCE(
       "Precision<tf32>, <bf16x6> and <bf16x3> multiply on tensor cores, so they need On<Cuda>, and this "
@@ -49,7 +49,7 @@ struct tensor_cores_need_cuda {
 
 struct cudnn_needs_cuda {
   static constexpr bool broken(RecipeTable const& recipe) {
-    return recipe.attention == AttentionKind::cudnn && recipe.device != Cuda::name;
+    return recipe.attention == AttentionKind::cudnn && recipe.device != Device::cuda;
   }
   TESSERA_SENTENCE(
       "Attention<Cudnn> calls cuDNN, so it needs On<Cuda>, and this recipe computes on the CPU. "
@@ -98,7 +98,7 @@ struct cudnn_needs_16_bit {
 
 struct double_on_cuda_needs_reference {
   static constexpr bool broken(RecipeTable const& recipe) {
-    return recipe.precision == DType::f64 && recipe.device == Cuda::name &&
+    return recipe.precision == DType::f64 && recipe.device == Device::cuda &&
            recipe.attention != AttentionKind::reference;
   }
   TESSERA_SENTENCE(

@@ -203,8 +203,8 @@ struct SlotNames {
 
 /// Everything that a recipe decides. Trivially copyable; all text is static.
 struct RecipeTable {
-  std::string_view device = "cpu";  ///< "cpu" or "cuda"
-  int stage = -1;                   ///< the ZeRO stage; -1: none, rows have the name of the sharding
+  Device device = Device::cpu;
+  int stage = -1;                ///< the ZeRO stage; -1: none, rows have the name of the sharding
   DType precision = DType::f32;  ///< how products are computed; the only field where tf32 and pieces appear
   DTypes types{};
   PlacementTable placement{};

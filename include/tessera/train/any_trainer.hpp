@@ -43,23 +43,23 @@ std::optional<std::string> unavailable_reason(RecipeTable const& recipe);
 
 /// Throws Error(unsupported), with what is missing, where this library has recipes of a device and this
 /// machine has no such device that it can use.
-void need_device(std::string_view device);
+void need_device(Device device);
 
-/// The device that programs use unless told otherwise: "cuda" in a library built with it, else "cpu".
-std::string_view default_device();
+/// The device that programs use unless told otherwise: cuda in a library built with it, else cpu.
+Device default_device();
 /// The rank counts that `compare` takes unless told otherwise: 4 threads, or 1, 2 and 4 of the GPUs there
 /// are.
-std::vector<int> default_ranks(std::string_view device);
+std::vector<int> default_ranks(Device device);
 
 /// What recipes of a device run on and with, for reports.
 struct DeviceFacts {
-  std::string device = "cpu";
+  Device device = Device::cpu;
   std::vector<std::string> models;     ///< of the machine's devices, apart from its cores: "NVIDIA H200"
   std::vector<std::string> addresses;  ///< theirs on the bus: "0000:1b:00.0"; empty where one does not say
   std::string driver, runtime, products, transport;  ///< versions of the device's libraries; empty: none
 };
 /// Asks the libraries and takes no device. A device that is not part of this library has its name alone.
-DeviceFacts device_facts(std::string_view device);
+DeviceFacts device_facts(Device device);
 
 /// Algorithms of a device's products that are timed and kept in a folder. While it lives, every trainer of
 /// this library on that device takes them; to be made and ended while no trainer takes a step. No bit changes
@@ -74,9 +74,9 @@ class ProductPlans {
 };
 /// Makes the folder. What it lacks is measured when a step first needs it. Throws Error(unsupported) with
 /// unmeasurable_reason, and Error(failed or data) for files that cannot be made, read or written.
-std::unique_ptr<ProductPlans> measure_products(std::string_view device, std::string const& folder);
+std::unique_ptr<ProductPlans> measure_products(Device device, std::string const& folder);
 /// Why the products of a device cannot be measured, with the way out; nothing when they can.
-std::optional<std::string> unmeasurable_reason(std::string_view device);
+std::optional<std::string> unmeasurable_reason(Device device);
 
 /// tessera::run on the recipe's device: a thread a rank, each with a device of its own. Throws
 /// Error(unsupported) where that device is not part of this library, and what tessera::run throws.
@@ -85,7 +85,7 @@ void run_ranks(RecipeTable const& recipe, int ranks, std::function<void(comm::Co
 
 /// What ranks on a device may plan: what the options say, and else what is free now, 0 bytes where this
 /// machine or this library does not have the device.
-MemoryLimit memory_limit(std::string_view device, TrainerOptions const& options);
+MemoryLimit memory_limit(Device device, TrainerOptions const& options);
 /// The numbers of a plan for the recipe's device from a trainer's options (threads, workspace). Neither this
 /// machine nor this library need have the device.
 StepShape step_shape(RecipeTable const& recipe, TrainerOptions const& options, int rank, int world);

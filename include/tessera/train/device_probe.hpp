@@ -17,7 +17,7 @@ inline namespace v0 {
 std::optional<double> product_rate(RecipeTable const& recipe);
 
 /// Bytes of a GPU that the arenas of this process hold now; nothing in a library without that device.
-std::optional<std::int64_t> allocated_bytes(std::string_view device, int index);
+std::optional<std::int64_t> allocated_bytes(Device device, int index);
 
 }  // namespace v0
 }  // namespace tessera

@@ -44,7 +44,7 @@ TEST_CASE("a row says how the algorithms of its products were chosen, where ther
   auto row = compare::result_rows(rows, settings)[0];
   CHECK(row["product_plans"].is_null());
   CHECK(row["measured_products"].is_null());
-  rows[0].point.recipe.device = "cuda";
+  rows[0].point.recipe.device = ts::Device::cuda;
   row = compare::result_rows(rows, settings)[0];
   CHECK(row["product_plans"] == "library");
   CHECK(row["measured_products"].is_null());
@@ -79,7 +79,7 @@ TEST_CASE("memory beside the arenas is what came since the start") {
   CHECK_FALSE(cli::library_bytes_of(std::nullopt, 1700 * mb, 0));
   CHECK_FALSE(cli::library_bytes_of(100 * mb, std::nullopt, 0));
   CHECK_FALSE(cli::library_bytes_of(1000 * mb, 1700 * mb, 1000 * mb));  // somebody else left meanwhile
-  CHECK_FALSE(ts::allocated_bytes("cpu", 0));
+  CHECK_FALSE(ts::allocated_bytes(ts::Device::cpu, 0));
   compare::Settings const settings = asked(lists());
   auto rows = measured(settings, 4, 2);
   CHECK(compare::result_rows(rows, settings)[0]["allocated_mb"].is_null());

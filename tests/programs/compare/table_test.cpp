@@ -322,7 +322,7 @@ TEST_CASE("a row that other programs disturbed is marked and not ranked") {
   CHECK(compare::result_rows(rows, settings)[0]["disturbed"].is_null());
   // Load on the CPU does not disturb a row that runs on a GPU.
   use(rows[0], 0.3, 0.6);
-  rows[0].point.recipe.device = "cuda";
+  rows[0].point.recipe.device = ts::Device::cuda;
   CHECK_FALSE(compare::is_disturbed(rows[0]));
 }
 

@@ -24,7 +24,7 @@ std::vector<int> one_two_four() {
 
 DeviceFacts facts_of_gpus() {
   DeviceFacts facts;
-  facts.device = Cuda::name;
+  facts.device = Device::cuda;
   for (int gpu = 0; gpu < count_gpus(); ++gpu) {
     cudaDeviceProp about{};
     if (cudaGetDeviceProperties(&about, gpu) == cudaSuccess) facts.models.emplace_back(about.name);
@@ -65,6 +65,9 @@ std::unique_ptr<ProductPlans> measure_products_of_gpus(std::string const& folder
 }
 
 }  // namespace
+
+static_assert(traits_of(Device::cuda).own_memory == has_own_memory<Cuda> &&
+              (traits_of(Device::cuda).max_steps_in_flight > 0) == !Context<Cuda>::immediate);
 
 DeviceRecipes const* cuda_recipes() {
   static DeviceRecipes const recipes{.make = &make_engine_on<Cuda>,

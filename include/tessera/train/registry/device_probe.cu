@@ -86,7 +86,7 @@ std::optional<double> measured_product_rate(RecipeTable const& recipe) {
 }  // namespace detail
 
 std::optional<double> product_rate(RecipeTable const& recipe) {
-  if (recipe.device != Cuda::name) return std::nullopt;
+  if (recipe.device != Device::cuda) return std::nullopt;
   static std::mutex mutex;
   static std::map<std::string, std::optional<double>> known;
   std::lock_guard const lock(mutex);
@@ -98,8 +98,8 @@ std::optional<double> product_rate(RecipeTable const& recipe) {
   return rate;
 }
 
-std::optional<std::int64_t> allocated_bytes(std::string_view device, int index) {
-  if (device != Cuda::name) return std::nullopt;
+std::optional<std::int64_t> allocated_bytes(Device device, int index) {
+  if (device != Device::cuda) return std::nullopt;
   return cuda::DeviceMemory::held(index);
 }
 

@@ -83,10 +83,17 @@ DeviceRecipes const* cpu_recipes() {
   return &recipes;
 }
 
-DeviceRecipes const* recipes_of(std::string_view device) {
-  if (device == Cpu::name) return cpu_recipes();
-  return device == Cuda::name ? cuda_recipes() : nullptr;
+DeviceRecipes const* recipes_of(Device device) {
+  switch (device) {
+    case Device::cpu:
+      return cpu_recipes();
+    case Device::cuda:
+      return cuda_recipes();
+  }
+  return nullptr;
 }
+static_assert(traits_of(Device::cpu).own_memory == has_own_memory<Cpu> &&
+              (traits_of(Device::cpu).max_steps_in_flight > 0) == !Context<Cpu>::immediate);
 
 DeviceRecipes const& need_recipes_of(RecipeTable const& recipe) {
   if (auto const reason = unavailable_reason(recipe)) throw Error(ErrorKind::unsupported, *reason);
@@ -240,40 +247,40 @@ StepPlan record_step(AnyModel const& model, RecipeTable const& recipe, TrainerOp
 
 std::optional<std::string> unavailable_reason(RecipeTable const& recipe) {
   if (!detail::recipes_of(recipe.device))
-    return "device " + std::string(recipe.device) +
+    return "device " + std::string(name_of(recipe.device)) +
            " is not part of this build; use device cpu, or build with -DTESSERA_CUDA=ON";
   return unsupported_reason(recipe);
 }
 
-void need_device(std::string_view device) {
+void need_device(Device device) {
   if (auto const* const recipes = detail::recipes_of(device)) recipes->need();
 }
 
-std::string_view default_device() { return detail::cuda_recipes() ? Cuda::name : Cpu::name; }
+Device default_device() { return detail::cuda_recipes() ? Device::cuda : Device::cpu; }
 
-std::vector<int> default_ranks(std::string_view device) {
+std::vector<int> default_ranks(Device device) {
   auto const* const recipes = detail::recipes_of(device);
   return recipes ? recipes->default_ranks() : std::vector<int>{1};
 }
 
-DeviceFacts device_facts(std::string_view device) {
+DeviceFacts device_facts(Device device) {
   if (auto const* const recipes = detail::recipes_of(device)) return recipes->facts();
   DeviceFacts facts;
   facts.device = device;
   return facts;
 }
 
-std::unique_ptr<ProductPlans> measure_products(std::string_view device, std::string const& folder) {
+std::unique_ptr<ProductPlans> measure_products(Device device, std::string const& folder) {
   if (auto const reason = unmeasurable_reason(device)) throw Error(ErrorKind::unsupported, *reason);
   return detail::recipes_of(device)->measure_products(folder);
 }
 
-std::optional<std::string> unmeasurable_reason(std::string_view device) {
+std::optional<std::string> unmeasurable_reason(Device device) {
   auto const* const recipes = detail::recipes_of(device);
   if (recipes && recipes->measure_products) return std::nullopt;
   return "plans of products are measured on GPUs alone, and " +
-         (recipes ? "the device is " + std::string(device)
-                  : "device " + std::string(device) + " is not part of this build") +
+         (recipes ? "the device is " + std::string(name_of(device))
+                  : "device " + std::string(name_of(device)) + " is not part of this build") +
          "; leave them out, or " +
          (detail::cuda_recipes() ? "use device cuda" : "build with -DTESSERA_CUDA=ON");
 }
@@ -283,7 +290,7 @@ void run_ranks(RecipeTable const& recipe, int ranks, std::function<void(comm::Co
   detail::need_recipes_of(recipe).run(ranks, fn, options);
 }
 
-MemoryLimit memory_limit(std::string_view device, TrainerOptions const& options) {
+MemoryLimit memory_limit(Device device, TrainerOptions const& options) {
   auto const* const recipes = detail::recipes_of(device);
   if (recipes && recipes->devices() > 0) return recipes->memory_limit(options);
   MemoryLimit limit = memory_limit_beside_devices(options);
@@ -293,12 +300,11 @@ MemoryLimit memory_limit(std::string_view device, TrainerOptions const& options)
 
 StepShape step_shape(RecipeTable const& recipe, TrainerOptions const& options, int rank, int world) {
   StepShape shape = step_shape<Cpu>(options, rank, world, recipe.precision);
-  if (recipe.device == Cuda::name) {  // in a library without its backend too
+  shape.own_memory = traits_of(recipe.device).own_memory;
+  if (recipe.device == Device::cuda)  // in a library without its backend too
     shape.workspace_bytes =
         static_cast<std::int64_t>(cuda::workspace_bytes(shape.batch * shape.sequence, recipe.precision));
-    shape.own_memory = true;
-    shape.max_steps_in_flight = Cuda::max_steps_in_flight;
-  }
+  shape.max_steps_in_flight = traits_of(recipe.device).max_steps_in_flight;
   return shape;
 }
 
