@@ -82,8 +82,7 @@ class ParameterStore {
     place_rows();
     for (Program const* program : {&plan.train, &plan.evaluate})
       for (Entry const& entry : program->schedule.entries)
-        for (bool const first : {true, false})
-          host_work_.push_back({*this, *program, entry, first});
+        for (bool const first : {true, false}) host_work_.push_back({*this, *program, entry, first});
   }
   ParameterStore(ParameterStore const&) = delete;
   ParameterStore& operator=(ParameterStore const&) = delete;
@@ -490,7 +489,8 @@ class ParameterStore {
   std::vector<NormRange> norm_ranges_;
   std::vector<ops::Rows<ops::NormRow>> norms_;  // by entry of the training program, like updates_
   std::vector<ops::Rows<ops::UpdateRow>> updates_;
-  std::vector<HostWork> host_work_;  // two for each entry of both programs: in the first micro-batch, and later
+  std::vector<HostWork>
+      host_work_;  // two for each entry of both programs: in the first micro-batch, and later
 };
 
 }  // namespace v0
