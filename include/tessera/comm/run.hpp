@@ -131,7 +131,7 @@ using MakeTransport =
 inline void run_threads(int ranks, FunctionRef<void(comm::Comm&)> fn, RunOptions const& options,
                         MakeTransport make) {
   auto const group = comm::detail::make_group(ranks, {options.timeout});
-  auto const ends = std::make_unique<std::shared_ptr<comm::Transport>[]>(static_cast<std::size_t>(ranks));
+  std::vector<std::shared_ptr<comm::Transport>> ends(static_cast<std::size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank) ends[static_cast<std::size_t>(rank)] = make(group, rank);
   FirstCause cause;
   auto const body = [&](int rank) {

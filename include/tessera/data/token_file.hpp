@@ -13,7 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
+#include <utility>
 
 #include "tessera/config.hpp"
 #include "tessera/core/error.hpp"
@@ -290,9 +290,10 @@ inline constexpr std::size_t text_probe_bytes = 4096;
 
 /// Returns the index of the first NUL among the first `text_probe_bytes`, or -1. Text has none there.
 inline std::int64_t nul_in_text(std::span<std::byte const> bytes) {
-  auto const probe = bytes.first(std::min(bytes.size(), text_probe_bytes));
-  auto const at = std::find(probe.begin(), probe.end(), std::byte{0});
-  return at == probe.end() ? -1 : at - probe.begin();
+  std::size_t const probe = std::min(bytes.size(), text_probe_bytes);
+  for (std::size_t at = 0; at < probe; ++at)
+    if (bytes[at] == std::byte{0}) return static_cast<std::int64_t>(at);
+  return -1;
 }
 
 /// Throws Error(data) if a file of `size` bytes that begins with these bytes is surely no text.
@@ -312,12 +313,13 @@ inline void need_text(std::span<std::byte const> bytes, std::size_t size, std::s
 inline bool is_plain_text(std::span<std::byte const> bytes) {
   if (bytes.size() < 64) return false;
   std::array<bool, 128> seen{};
+  int kinds = 0;
   for (std::byte const value : bytes.first(std::min<std::size_t>(bytes.size(), 4096))) {
     auto const c = static_cast<unsigned char>(value);
     if (!(c >= 0x20 && c < 0x7f) && c != '\n' && c != '\r' && c != '\t') return false;
-    seen[c] = true;
+    kinds += !std::exchange(seen[c], true);
   }
-  return std::count(seen.begin(), seen.end(), true) >= 8;
+  return kinds >= 8;
 }
 
 /// Returns the size of an id in bytes, for a headerless file that begins with these bytes. The size is 4 or 8
@@ -326,17 +328,18 @@ inline bool is_plain_text(std::span<std::byte const> bytes) {
 inline std::size_t raw_id_bytes(std::span<std::byte const> bytes) {
   for (std::size_t width = 8; width >= 4; width /= 2) {
     std::size_t const ids = bytes.size() / width;
-    std::uint64_t most_above = 0, above_it = 0;
-    std::vector<std::uint64_t> low;
-    for (std::size_t at = 0; at < ids; ++at) {
+    auto const id_at = [&](std::size_t at) {
       std::uint64_t id = 0;
       std::memcpy(&id, bytes.data() + at * width, width);
-      most_above = std::max(most_above, id >> 16);
-      low.push_back(id & 0xffff);
+      return id;
+    };
+    std::uint64_t most_above = 0, above_it = 0, kinds = 0;
+    std::array<bool, 1 << 16> seen{};
+    for (std::size_t at = 0; at < ids; ++at) {
+      most_above = std::max(most_above, id_at(at) >> 16);
+      kinds += !std::exchange(seen[id_at(at) & 0xffff], true);
     }
-    for (std::uint64_t const value : low) above_it += value > most_above ? 1 : 0;
-    std::sort(low.begin(), low.end());
-    auto const kinds = std::unique(low.begin(), low.end()) - low.begin();
+    for (std::size_t at = 0; at < ids; ++at) above_it += (id_at(at) & 0xffff) > most_above;
     if (ids >= 16 && most_above <= 15 && 2 * above_it >= ids && kinds >= 4) return width;
   }
   return 2;

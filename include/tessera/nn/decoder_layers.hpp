@@ -37,7 +37,8 @@ struct RmsNorm {
                                     },
                                     /*roomy=*/true, {gamma})) {}
 
-  auto forward(auto& pass, auto x) const {
+  template <class Place, class T>
+  Tensor<T, Place> const& forward(Pass<Place, T>& pass, ops::In<T, Place> x) const {
     ops::rms_norm_forward(pass.context(), x, pass[gamma], epsilon, pass[y], pass[rstd]);
     return pass[y];
   }

@@ -44,7 +44,8 @@ struct LayerNorm {
                                     },
                                     /*roomy=*/true, {gamma, beta})) {}
 
-  auto forward(auto& pass, auto x) const {
+  template <class Place, class T>
+  Tensor<T, Place> const& forward(Pass<Place, T>& pass, ops::In<T, Place> x) const {
     ops::layer_norm_forward(pass.context(), x, pass[gamma], pass[beta], epsilon, pass[y], pass[mean],
                             pass[rstd]);
     return pass[y];

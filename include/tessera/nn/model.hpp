@@ -2,6 +2,7 @@
 // What a model is: a list of units, each with its parameters and activations, and four functions per unit.
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstdint>
 #include <functional>
@@ -313,8 +314,10 @@ inline ParameterSink whole_parameters(ParameterSink sink) {
                                                                 std::span<float const> values) mutable {
     auto const elements = static_cast<std::size_t>(parameter.shape.elements());
     if (whole.empty() && values.size() == elements) return sink(parameter, values);
+    std::size_t const begin = whole.size();
     whole.reserve(elements);
-    whole.insert(whole.end(), values.begin(), values.end());
+    whole.resize(begin + values.size());
+    std::copy_n(values.data(), values.size(), whole.data() + begin);
     if (whole.size() < elements) return;
     sink(parameter, whole);
     whole.clear();

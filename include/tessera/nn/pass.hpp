@@ -107,8 +107,12 @@ struct Pass {
   Tensor<T const, Place> const& weight(int parameter) const { return entry(weights, parameter, "weight"); }
   Tensor<T, Place> const& gradient(int parameter) const { return entry(gradients, parameter, "gradient"); }
   Tensor<T, Place> const& saved(int index) const { return entry(saved_values, index, "saved value"); }
-  Tensor<Stat, Place> const& statistic(int index) const { return entry(saved_statistics, index, "saved statistic"); }
-  Tensor<T, Place> const& backward(int index) const { return entry(backward_values, index, "backward value"); }
+  Tensor<Stat, Place> const& statistic(int index) const {
+    return entry(saved_statistics, index, "saved statistic");
+  }
+  Tensor<T, Place> const& backward(int index) const {
+    return entry(backward_values, index, "backward value");
+  }
   Tensor<Stat, Place> const& backward_statistic(int index) const {
     return entry(backward_statistics, index, "backward statistic");
   }
@@ -126,7 +130,9 @@ struct Pass {
   }
   /// Of an owned weight; of a borrowed one, for its owner; what borrowers left of an owned one's.
   Value gradient(nn::Weight of) const { return of.index < 0 ? Value() : gradient(of.index); }
-  Tensor<Stat, Place> const& lent_gradient(nn::Weight of) const { return entry(lent, of.index, "lent gradient"); }
+  Tensor<Stat, Place> const& lent_gradient(nn::Weight of) const {
+    return entry(lent, of.index, "lent gradient");
+  }
   Tensor<Stat, Place> const& partial_gradient(nn::Weight of) const {
     return entry(partials, of.index, "partial gradient");
   }

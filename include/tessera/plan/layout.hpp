@@ -212,7 +212,7 @@ inline void check_units(std::vector<UnitSpec> const& units) {
       misfit({"its split along dim ", split.dim, " into ", split.sections, " sections of grains of ",
               split.grain, " does not fit"});
   };
-  std::vector<std::string> names;
+  std::vector<Borrow> all;  // every parameter
   for (UnitSpec const& unit : units) {
     check(unit, "tensor", "output", unit.output, unit.output_split);
     for (auto const* list : {&unit.saved, &unit.backward})
@@ -227,7 +227,9 @@ inline void check_units(std::vector<UnitSpec> const& units) {
         fail(unit,
              {"has parameter '", parameter.name, "' of shape ", to_string(parameter.shape), " with ",
               parameter.padded_rows, " padded rows; only a matrix has them, and no fewer than its rows"});
-      names.push_back(std::string(parameter.name));
+      Borrow const here{static_cast<int>(&unit - units.data()),
+                        static_cast<int>(&parameter - unit.parameters.data())};
+      all.push_back(here);
     }
     for (Borrow const& borrow : unit.borrows) {
       bool const exists =
@@ -241,11 +243,15 @@ inline void check_units(std::vector<UnitSpec> const& units) {
                     ", which does not come before it; let the earlier unit own a tied parameter"});
     }
   }
+  auto const name = [&](std::size_t index) -> std::string const& {
+    Borrow const& of = all[index];
+    return units[static_cast<std::size_t>(of.unit)].parameters[static_cast<std::size_t>(of.parameter)].name;
+  };
   auto const order =
-      detail::sorted_indices(names.size(), [&](std::size_t a, std::size_t b) { return names[a] < names[b]; });
+      detail::sorted_indices(all.size(), [&](std::size_t a, std::size_t b) { return name(a) < name(b); });
   for (std::size_t next = 1; next < order.size(); ++next)
-    if (names[order[next - 1]] == names[order[next]])
-      detail::throw_error(ErrorKind::config, {"model: parameter '", names[order[next]],
+    if (name(order[next - 1]) == name(order[next]))
+      detail::throw_error(ErrorKind::config, {"model: parameter '", name(order[next]),
                                               "' is declared twice; names must be unique"});
 }
 

@@ -87,11 +87,12 @@ class Generator {
     gathered_ = List(flats, -1);
     for (List& counts : copies_made_) counts = List(flats, 0);
     std::vector<Work> const works = order_.works();
+    Flats read = order_.weights_of(works.front());
     for (std::size_t index = 0; index < works.size(); ++index) {
-      Flats const read = order_.weights_of(works[index]);
       for (Flat const of : read) gather(of);
       compute(works[index], read);
-      release(index + 1 < works.size() ? order_.weights_of(works[index + 1]) : Flats());
+      read = index + 1 < works.size() ? order_.weights_of(works[index + 1]) : Flats();
+      release(read);
       if (works[index].completes()) finish_micro_gradient(works[index].unit);
     }
   }
@@ -121,7 +122,8 @@ class Generator {
                   std::int64_t begin = 0) {
     operands.push_back({role, access, buffer, index, of, begin});
   }
-  /// Adds an item to an entry. The first item gives the entry its unit; an item of another unit takes it away.
+  /// Adds an item to an entry. The first item gives the entry its unit; an item of another unit takes it
+  /// away.
   static Operands& item(Entry& entry, Flat of, Range part, int root = -1) {
     entry.unit = entry.items.empty() || entry.unit == of.unit ? of.unit : -1;
     entry.items.push_back({of, part, root, {}});
@@ -278,7 +280,8 @@ class Generator {
     // not its operands, since the next segment must not wait for that lane.
     if (!apart)
       for (Flat const owner : read) use(operands, Role::weights, Access::read, weights(owner), 0, owner);
-    if (unit > 0) use(operands, Role::input, Access::read, forward ? buffers_.output(unit - 1) : input_again(unit));
+    if (unit > 0)
+      use(operands, Role::input, Access::read, forward ? buffers_.output(unit - 1) : input_again(unit));
     for (int index = 0; index < static_cast<int>(spec.saved.size()); ++index) {
       ActivationSpec const& kept = spec.saved[static_cast<std::size_t>(index)];
       int const by = kept.segment;
@@ -286,8 +289,8 @@ class Generator {
       if (by > segment || (uses && !plan_.wanted(unit, kept))) continue;
       bool const dropped = order_.drops(unit, static_cast<std::size_t>(index));
       bool const made = by == segment && (forward || (again && dropped));
-      use(operands, Role::saved, made ? Access::write : Access::read, buffers_.saved(unit, index, forward && dropped),
-          index);
+      use(operands, Role::saved, made ? Access::write : Access::read,
+          buffers_.saved(unit, index, forward && dropped), index);
     }
     if (forward && last_segment) {
       if (spec.output.dims()) use(operands, Role::output, Access::write, buffers_.output(unit));
@@ -319,7 +322,8 @@ class Generator {
           use_tied(operands, Access::read, buffers_.tied_sum({unit, index}), index, {unit, index});
       }
       for (Flat const of : plan_.flats(unit))
-        if (plan_.flat(of).trainable) use(operands, Role::gradient, Access::write, buffers_.micro_gradient(of), 0, of);
+        if (plan_.flat(of).trainable)
+          use(operands, Role::gradient, Access::write, buffers_.micro_gradient(of), 0, of);
       for (int index = 0; index < static_cast<int>(spec.borrows.size()); ++index)
         if (int const own = buffers_.tied_gradient(unit, index); own >= 0)
           use_tied(operands, Access::write, own, index, spec.borrows[static_cast<std::size_t>(index)]);
@@ -346,8 +350,8 @@ class Generator {
   /// order.
   void cross(Work const& work, int boundary, int buffer, Sharding from, Sharding to) {
     for (Hop const& hop : moves_between({from, Tier::device}, {to, Tier::device}, {}))
-      move(Verb::cross, hop.move, work.unit, buffer, buffer, buffers_[buffer].range, Group::tensor)
-          .segment = boundary;
+      move(Verb::cross, hop.move, work.unit, buffer, buffer, buffers_[buffer].range, Group::tensor).segment =
+          boundary;
   }
 
   /// Completes a unit's micro-batch gradient after its last backward_weight. Adds the tied gradients of later
@@ -520,9 +524,9 @@ class Generator {
       Transfer& result = weights[member];
       result.into = buffers_.weights(of);
       if (updated == table().working_master) continue;
-      result.values.buffer = updated.copy.rests() ? result.into
-                                                  : buffers_.state_buffer(updated.kind, of, 0, updated.copy,
-                                                                          updated.type, at);
+      result.values.buffer = updated.copy.rests()
+                                 ? result.into
+                                 : buffers_.state_buffer(updated.kind, of, 0, updated.copy, updated.type, at);
       use(operands, Role::updated_weights, Access::write, result.values.buffer, 0, of);
     }
     for (Transfers& state : moments) route(Verb::write_back, state, rows().moments, Kind::moment);

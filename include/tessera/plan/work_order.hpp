@@ -72,11 +72,9 @@ class WorkOrder {
   /// stay gathered from its first to its last segment.
   std::vector<Work> works() const {
     std::vector<Work> works;
-    auto const add = [&](Verb verb, int unit, int segment, bool reads) {
-      works.push_back({verb, unit, segment, reads});
-    };
     auto const run = [&](Verb verb, int unit) {
-      for (int segment = 0; segment < plan_.unit(unit).segments(); ++segment) add(verb, unit, segment, true);
+      for (Work work{verb, unit, 0, true}; work.segment < plan_.unit(unit).segments(); ++work.segment)
+        works.push_back(work);
     };
     for (int unit = 0; unit < plan_.units_count(); ++unit) run(Verb::forward, unit);
     if (!training_) return works;
@@ -86,10 +84,12 @@ class WorkOrder {
       bool const reads = plan_.unit(unit).backward_reads_weights;
       int const last = plan_.unit(unit).segments() - 1;
       for (int segment = last; segment >= 0; --segment) {
-        if (!rebuilt(unit) && drops_some(unit, segment))
-          add(Verb::restore, unit, segment, segment < last && reads);
-        add(Verb::backward_input, unit, segment, reads);
-        if (plan_.trains(unit)) add(Verb::backward_weight, unit, segment, segment > 0 && reads);
+        Work const restore{Verb::restore, unit, segment, segment < last && reads},
+            input{Verb::backward_input, unit, segment, reads},
+            weight{Verb::backward_weight, unit, segment, segment > 0 && reads};
+        if (!rebuilt(unit) && drops_some(unit, segment)) works.push_back(restore);
+        works.push_back(input);
+        if (plan_.trains(unit)) works.push_back(weight);
       }
     }
     return works;

@@ -137,15 +137,18 @@ class ParameterStore {
   /// model's initial values for this seed; a place may then compute them in its own memory.
   void fill(ParameterSource const& source, std::uint64_t const* seed = nullptr) {
     for (Flat const of : plan_.flats()) {
-      std::vector<Staged> staged;  // the buffers that the host has to fill
+      std::array<Staged, 2> staged;  // the buffers that the host has to fill
+      std::size_t count = 0;
       for (Kind const kind : {Kind::weights, Kind::master}) {
         int const buffer = plan_.train.find(kind, of);
         if (buffer < 0 || (seed && initialized_there(*seed, of, buffer))) continue;
-        Staged& next = staged.emplace_back(Staged{plan_.train.at(buffer), {}, nullptr});
-        next.values = memory_.stage(context_, next.buffer, next.spare);
+        Staged& next = staged[count++];
+        next.buffer = &plan_.train.at(buffer);
+        next.values = memory_.stage(context_, *next.buffer, next.spare);
       }
-      if (!staged.empty()) initialize(source, of, staged);
-      for (Staged const& one : staged) memory_.unstage(context_, one.buffer, one.values);
+      std::span<Staged const> const all(staged.data(), count);
+      if (count > 0) initialize(source, of, all);
+      for (Staged const& one : all) memory_.unstage(context_, *one.buffer, one.values);
       transport_.heartbeat();  // a slow disk must not look like a lost rank
     }
   }
@@ -417,9 +420,9 @@ class ParameterStore {
 
   /// A buffer of state, and host memory in which its values are prepared.
   struct Staged {
-    Buffer const& buffer;
+    Buffer const* buffer = nullptr;
     HostArena spare;
-    std::byte* values;
+    std::byte* values = nullptr;
   };
   /// Lets the place compute the initial values of a buffer in its own memory. Returns false if the host has
   /// to compute them. Skips padding, which is zero in a new arena.
@@ -446,12 +449,12 @@ class ParameterStore {
       std::array<float, chunk> values;
       bool asked = false;
       for (Staged const& one : staged) {
-        Range const now = intersect(piece.flat, one.buffer.range);
+        Range const now = intersect(piece.flat, one.buffer->range);
         if (now.size() && !std::exchange(asked, true))
           source(of.unit, piece.parameter, piece.logical.begin,
                  {values.data(), static_cast<std::size_t>(piece.logical.size())});
-        with_type(one.buffer.type, [&]<class U>(U*) {
-          U* const to = reinterpret_cast<U*>(one.values) - one.buffer.range.begin;
+        with_type(one.buffer->type, [&]<class U>(U*) {
+          U* const to = reinterpret_cast<U*>(one.values) - one.buffer->range.begin;
           for (std::int64_t i = now.begin; i < now.end; ++i)
             to[i] = static_cast<U>(values[static_cast<std::size_t>(i - piece.flat.begin)]);
         });
