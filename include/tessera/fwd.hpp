@@ -282,7 +282,11 @@ namespace column {
 struct choice;
 struct stage;
 }  // namespace column
+struct Column;
 struct Measurements;
+struct TerminalColumn;
+struct Unit;
+enum class Best : std::uint8_t;
 struct Document;
 struct StepLogRow;
 struct EpochLogRow;

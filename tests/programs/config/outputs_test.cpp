@@ -185,5 +185,5 @@ TEST_CASE("the schema and the page of results describe every column as the list 
           schema.at("required").end());
     CHECK(page.find("`" + name + "`") != std::string::npos);
   }
-  CHECK(columns.size() == results::row_fields.size());
+  CHECK(columns.size() == std::size(results::columns));
 }
