@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdint>
 #include <map>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -24,25 +23,6 @@ namespace {
 using results::Best;
 using results::Column;
 using results::Measurements;
-
-/// The terminal's columns, in their order.
-std::vector<Column const*> terminal_columns() {
-  std::vector<Column const*> shown, moved;
-  for (Column const& column : results::columns)
-    if (!column.terminal.header.empty()) (column.terminal.after.empty() ? shown : moved).push_back(&column);
-  while (!moved.empty()) {
-    std::size_t const before = moved.size();
-    std::erase_if(moved, [&](Column const* column) {
-      auto const at = std::ranges::find(shown, column->terminal.after, &Column::name);
-      if (at == shown.end()) return false;
-      shown.insert(at + 1, column);
-      return true;
-    });
-    if (moved.size() == before)
-      throw std::logic_error("a column of the terminal is after one that is not there");
-  }
-  return shown;
-}
 
 /// A list of the command line: what its column is called, if it has one, and what a heading says where it
 /// does not vary.
@@ -393,7 +373,7 @@ std::string table_text(std::vector<Measured> const& measured, std::vector<Measur
       columns.push_back({list.header, false, 100});
     }
   std::vector<Column const*> known;  // columns in which some row has a number that says something
-  for (Column const* column : terminal_columns())
+  for (Column const* column : results::terminal_columns())
     if (std::any_of(rows.begin(), rows.end(), [&](Measurements const& row) {
           return row.status.name == "ok" && column->number(row).value_or(0.0) != 0.0;
         })) {

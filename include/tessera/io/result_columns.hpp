@@ -296,6 +296,20 @@ Row column_schema(std::string_view about) {
 
 }  // namespace detail
 
+/// The columns of the terminal, in their order.
+inline std::vector<Column const*> terminal_columns() {
+  std::vector<Column const*> shown;
+  auto const add = [&](auto const& self, std::string_view after) -> void {
+    for (Column const& column : columns) {
+      if (column.terminal.header.empty() || column.terminal.after != after) continue;
+      shown.push_back(&column);
+      self(self, column.name);
+    }
+  };
+  add(add, "");
+  return shown;
+}
+
 /// A row with every column as null.
 inline Row empty_row() {
   Row row = Row::object();
