@@ -30,6 +30,7 @@ struct Cpu;
 struct Cuda;
 struct Nvme;
 enum class Tier : std::uint8_t;
+struct TierInfo;
 class Shape;
 
 // policy/
