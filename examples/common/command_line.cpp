@@ -177,12 +177,10 @@ void CommandLine::inputs(std::string const& names, std::string const& type, std:
 }
 
 void CommandLine::toggle(std::string const& names, bool& value, std::string const& help) {
-  CLI::Option* const made = app_->add_flag(names, help);
+  CLI::Option* const made = app_->add_flag_callback(
+      names, [&value] { value = true; }, help);
   made->group(group_);
-  entries_.push_back(
-      {made, first_name(names), false, true, "", {}, [&value](std::string const&, Names const&) {
-         value = true;
-       }});
+  entries_.push_back({made, first_name(names), false, true, "", {}, {}});
 }
 
 void CommandLine::settings_file(std::string const& names, std::string const& type, std::string const& help,
@@ -212,26 +210,9 @@ bool CommandLine::parse(int argc, char const* const* argv) {
   Names const of_files = spelled_;
   take(words_of_line, {});
   if (listed) spelled_ = of_files;
-  if (!on_line("--help") && !on_line("--version")) read_files();
-  auto& given = given_;
-  std::vector<std::string> words;
-  for (auto const& entry : entries_) {
-    auto const found = given.find(entry.option);
-    if (found == given.end()) continue;
-    if (entry.takes_none) words.push_back(entry.name);
-    for (auto const& value : found->second) words.push_back(entry.name + "=" + value);
-  }
-  std::reverse(words.begin(), words.end());  // as CLI11 wants them
-  try {
-    app_->parse(words);
-  } catch (CLI::ParseError const& error) {
-    refuse(std::string(error.what()) + "; see " + program_ + " --help");
-  }
-  for (auto const& entry : entries_)
-    if (entry.option->count() > 0) {
-      auto const file = where_.find(entry.name);
-      entry.accept(file == where_.end() ? entry.name : file->second, given[entry.option]);
-    }
+  if (!given("--help") && !given("--version")) read_files();
+  for (Entry const& entry : entries_)
+    if (entry.option->count() > 0) entry.option->run_callback();
   if (help) std::cout << help_text();
   if (version_asked) {
     std::cout << program_ << " (tessera " << version;
@@ -247,45 +228,36 @@ std::string CommandLine::help_text() const {
   return text;
 }
 
-bool CommandLine::given(std::string const& name) const {
-  for (auto const& entry : entries_)
-    if (entry.name == name) return entry.option->count() > 0;
-  return false;
-}
+bool CommandLine::given(std::string const& name) const { return values_of(name) != nullptr; }
 
 Names const* CommandLine::on_line(std::string const& name) const {
   Entry const* const entry = find(name);
-  auto const found = entry == nullptr ? given_.end() : given_.find(entry->option);
-  return found == given_.end() || where_.count(entry->name) > 0 ? nullptr : &found->second;
+  return entry == nullptr || !entry->where.empty() ? nullptr : values_of(name);
 }
 
 Names const* CommandLine::values_of(std::string const& name) const {
   Entry const* const entry = find(name);
-  auto const found = entry == nullptr ? given_.end() : given_.find(entry->option);
-  return found == given_.end() ? nullptr : &found->second;
+  return entry == nullptr || entry->option->count() == 0 ? nullptr : &entry->option->results();
 }
 
-bool CommandLine::is_set(std::string const& name) const { return values_of(name) != nullptr; }
-
 std::string CommandLine::origin(std::string const& name) const {
-  for (auto const* files : {&where_, &listed_})
-    if (auto const found = files->find(name); found != files->end()) return found->second;
-  return given(name) ? "flag" : "default";
+  Entry const* const entry = find(name);
+  if (entry == nullptr || entry->option->count() == 0) return "default";
+  return !entry->where.empty() ? entry->where : !entry->listed.empty() ? entry->listed : "flag";
 }
 
 std::string CommandLine::settings_text(std::map<std::string, std::string> const& settled) const {
   std::vector<std::pair<std::string, std::string>> lines;
   std::size_t widest = 0;
-  for (auto const& entry : entries_) {
-    auto const found = given_.find(entry.option);
-    bool const is_given = found != given_.end();
+  for (Entry const& entry : entries_) {
+    bool const is_given = entry.option->count() > 0;
     if ((entry.takes_none && !is_given) || entry.option->get_group() == from_a_file) continue;
     std::string line = entry.name;
     auto const turned_out = settled.find(entry.name);
     std::string const& unsaid = turned_out == settled.end() ? entry.shown_default : turned_out->second;
     if (!is_given) line += unsaid.empty() ? "" : " " + in_shell(unsaid);
-    if (is_given)
-      for (auto const& value : found->second) line += " " + in_shell(value);
+    if (is_given && !entry.takes_none)
+      for (std::string const& value : entry.option->results()) line += " " + in_shell(value);
     if (!is_given && unsaid.empty()) line = "# " + line;
     widest = std::max(widest, std::min<std::size_t>(line.size(), 60));
     lines.emplace_back(std::move(line), origin(entry.name));
@@ -299,13 +271,15 @@ std::string CommandLine::settings_text(std::map<std::string, std::string> const&
 void CommandLine::declare(std::string const& names, std::string const& type, std::string const& shown_default,
                           std::string const& help, bool several,
                           std::function<void(std::string const&, Names const&)> accept) {
-  auto storage = std::make_shared<Names>();
-  CLI::Option* const made = app_->add_option(names, *storage, help);
+  auto const set = [this, at = entries_.size(), accept = std::move(accept)](Names const& values) {
+    accept(entries_[at].where.empty() ? entries_[at].name : entries_[at].where, values);
+    return true;
+  };
+  CLI::Option* const made = app_->add_option(names, set, help);
   made->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   made->group(group_);
   made->option_text(type + (shown_default.empty() ? "" : " [" + shown_default + "]"));
-  entries_.push_back(
-      {made, first_name(names), several, false, shown_default, std::move(storage), std::move(accept)});
+  entries_.push_back({made, first_name(names), several, false, shown_default, {}, {}});
 }
 
 Names CommandLine::all_names() const {
@@ -317,16 +291,18 @@ Names CommandLine::all_names() const {
 
 CommandLine::Entry const* CommandLine::find(std::string const& name) const {
   CLI::Option const* const option = app_->get_option_no_throw(name);
-  for (auto const& entry : entries_)
-    if (option != nullptr && entry.option == option) return &entry;
-  return nullptr;
+  auto const found = std::ranges::find(entries_, option, &Entry::option);
+  return found == entries_.end() ? nullptr : &*found;
+}
+CommandLine::Entry* CommandLine::find(std::string const& name) {
+  return const_cast<Entry*>(std::as_const(*this).find(name));
 }
 
 void CommandLine::take(Names const& words, std::string const& origin) {
   for (std::size_t at = 0; at < words.size();) {
     std::string const word = words[at++];
     if (!is_flag(word) && bare_ != nullptr && !word.empty()) {
-      given_[bare_].push_back(word);
+      bare_->add_result(word);
       continue;
     }
     if (!is_flag(word)) {
@@ -338,7 +314,7 @@ void CommandLine::take(Names const& words, std::string const& origin) {
     }
     std::size_t const equals = word.find('=');
     std::string const name = word.substr(0, equals);
-    Entry const* const entry = find(name);
+    Entry* const entry = find(name);
     if (entry == nullptr) {
       std::string const dashed = name.starts_with("--") ? name : "-" + name;
       refuse("unknown flag " + in_quotes(name) + ", the nearest is " + nearest(dashed, all_names()) +
@@ -360,13 +336,16 @@ void CommandLine::take(Names const& words, std::string const& origin) {
       for (auto const& value : values)
         if (value.empty()) refuse(entry->name + " has an empty value; give one, or leave the flag out");
     }
-    given_[entry->option] = std::move(values);
+    give(*entry, std::move(values));
+    entry->listed = origin;
     spelled_.push_back(name);
-    if (origin.empty())
-      listed_.erase(entry->name);
-    else
-      listed_[entry->name] = origin;
   }
+}
+
+void CommandLine::give(Entry& entry, Names values) {
+  if (entry.takes_none) values = {"true"};
+  entry.option->clear();
+  entry.option->add_result(std::move(values));
 }
 
 void CommandLine::read_files() {
@@ -377,9 +356,10 @@ void CommandLine::read_files() {
 
 void CommandLine::add(std::vector<FileSetting> const& settings) {
   for (FileSetting const& setting : settings) {
-    Entry const* const entry = find(setting.flag);
-    if (entry != nullptr && given_.emplace(entry->option, setting.values).second)
-      where_[entry->name] = setting.where;
+    Entry* const entry = find(setting.flag);
+    if (entry == nullptr || entry->option->count() > 0) continue;
+    give(*entry, setting.values);
+    entry->where = setting.where;
   }
 }
 

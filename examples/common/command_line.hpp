@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line of a program: CLI11 for declaration, help and storage (in the source alone: it is large);
-// in front of it a pass over the words that says which flag is unknown and which one was meant, and lets the
-// last of several equal flags count.
+// The command line of a program. CLI11 declares the flags, keeps their values and prints the help; only the
+// source includes it, because it is large.
 #pragma once
 
 #include <cstdint>
@@ -120,7 +119,7 @@ class CommandLine {
   /// What `--help` prints.
   std::string help_text() const;
 
-  /// Whether a flag was given, by its first name.
+  /// Whether the command line or a file gives a flag, by any of its names.
   bool given(std::string const& name) const;
   /// Whether the program has this flag.
   bool knows(std::string const& name) const { return find(name) != nullptr; }
@@ -130,8 +129,6 @@ class CommandLine {
   Names const* values_of(std::string const& name) const;
   /// Returns the files of flags (@FILE) that the command line names.
   Names const& files_of_flags() const { return flag_files_; }
-  /// Whether the line or a file gives a flag; in answers to `settings_file` and `otherwise`.
-  bool is_set(std::string const& name) const;
   /// The flags as the line spells them; where it names files of flags, as those do.
   Names const& spelled() const { return spelled_; }
   /// "flag", "default", or what in a file says so.
@@ -149,8 +146,8 @@ class CommandLine {
     bool several;
     bool takes_none;
     std::string shown_default;
-    std::shared_ptr<Names> storage;
-    std::function<void(std::string const&, Names const&)> accept;
+    std::string where;   // what in a file of settings gives it; empty: none does
+    std::string listed;  // the file of flags that gives it; empty: none does
   };
 
   void declare(std::string const& names, std::string const& type, std::string const& shown_default,
@@ -158,8 +155,14 @@ class CommandLine {
                std::function<void(std::string const&, Names const&)> accept);
   Names all_names() const;
   Entry const* find(std::string const& name) const;
-  /// Takes the flags of words, each of its last appearance only.
+  Entry* find(std::string const& name);
+  /// Reads words; the last appearance of a flag counts. CLI11 stores the values but does not read the words:
+  /// it takes a flag as the value of the flag before it, reads "-steps" as several flags and "-.5" as a flag,
+  /// joins the values of all appearances of a list, keeps no order between mistakes, and does not tell by
+  /// which of its names a flag was given.
   void take(Names const& words, std::string const& origin);
+  /// Gives a flag these values instead of any before.
+  static void give(Entry& entry, Names values);
   /// Adds what files set to what was given, and then what is chosen for the rest.
   void read_files();
   void add(std::vector<FileSetting> const& settings);
@@ -171,9 +174,6 @@ class CommandLine {
   std::vector<Entry> entries_;
   std::vector<std::pair<std::string, std::function<std::vector<FileSetting>(std::string const&)>>> readers_;
   std::function<std::vector<FileSetting>()> choose_;
-  std::map<CLI::Option const*, Names> given_;  ///< on the line and by files
-  std::map<std::string, std::string> where_;   ///< of flags that a file gave
-  std::map<std::string, std::string> listed_;  ///< of flags that stand in a file of flags: its name
   Names spelled_, flag_files_;
 };
 

@@ -41,13 +41,13 @@ std::string text_of(std::string const& path) {
 }
 
 /// A flag of `train` as the other programs call it.
-std::string flag_of(std::string const& program, std::string const& flag) {
+std::string flag_in(std::string const& program, std::string const& flag) {
   return program == "compare" && flag == "--warmup-steps" ? "--learning-rate-warmup" : flag;
 }
 
 std::vector<FileSetting> read_config(CommandLine const& line, ConfigFile& file, std::string const& path) {
   std::string const& program = line.program();
-  OnLine const on_line = [&](std::string const& flag) { return line.on_line(flag_of(program, flag)); };
+  OnLine const on_line = [&](std::string const& flag) { return line.on_line(flag_in(program, flag)); };
   file.deepspeed = read_deepspeed(text_of(path), v0::detail::path_text(path), on_line);
   file.notes = file.deepspeed.notes;
   std::vector<FileSetting> settings = std::move(file.deepspeed.settings);
@@ -55,7 +55,7 @@ std::vector<FileSetting> read_config(CommandLine const& line, ConfigFile& file, 
     std::erase_if(settings, [](FileSetting const& s) { return s.flag == "--schedule"; });
   bool const strategies = program == "compare" && line.on_line("--strategies") != nullptr;
   for (FileSetting& setting : settings) {
-    setting.flag = flag_of(program, setting.flag);
+    setting.flag = flag_in(program, setting.flag);
     if (!line.knows(setting.flag) && program == "compare")
       file.notes.push_back(setting.where + ": has no effect in compare");
   }
@@ -69,7 +69,7 @@ std::vector<FileSetting> read_config(CommandLine const& line, ConfigFile& file, 
 /// in the run that repeats it. Refuses the first that the line does not say either.
 void check_kept(CommandLine const& line, results::Document const& document, std::string const& path) {
   auto const check = [&](results::Row const& kept, RunKey const& key) {
-    std::string const flag = flag_of("compare", key.flag), words = " " + document.command;
+    std::string const flag = flag_in("compare", key.flag), words = " " + document.command;
     std::size_t const at = words.find(" " + flag), end = at + 1 + flag.size();
     bool const said = at != words.npos && (end == words.size() || words[end] == ' ' || words[end] == '=');
     if (said && !kept.contains(key.key) && line.on_line(key.flag) == nullptr)

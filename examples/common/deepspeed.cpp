@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
-#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,6 +19,7 @@
 
 #include "common/config_json.hpp"
 #include "common/deepspeed_keys.hpp"
+#include "common/option_flags.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -273,6 +273,28 @@ class Reader {
     set(flag, std::to_string(value), path);
   }
 
+  /// Sets the options that keys of a section give. The range is in the option's row, the default in that of
+  /// the key.
+  void set_options(std::string_view section) {
+    for (Option const& option : option_table) {
+      std::string const path(option.deepspeed);
+      std::size_t const dot = path.rfind('.');
+      if (path.empty() || std::string_view(path).substr(0, dot == path.npos ? 0 : dot) != section) continue;
+      Json const standard = Json::parse(find_deepspeed_key(path)->standard);
+      Names const choices = choices_of(option);
+      TrainerOptions options;
+      if (!choices.empty())
+        set(flag_of(option), word(path, standard.get<std::string>(), choices), path);
+      else if (option.in(options).type() == OptionValue::Type::real)
+        set(flag_of(option), number(path, standard.get<double>(), range_of(option)), path);
+      else
+        set_whole(flag_of(option),
+                  whole(path, standard.get<std::int64_t>(), static_cast<std::int64_t>(option.least),
+                        static_cast<std::int64_t>(option.most)),
+                  path);
+    }
+  }
+
   void batch() {
     constexpr char all[] = "train_batch_size", micro[] = "train_micro_batch_size_per_gpu",
                    steps[] = "gradient_accumulation_steps";
@@ -338,21 +360,19 @@ class Reader {
         refuse_key(params + "betas", "is " + shown(betas) + "; give two numbers from 0 to below 1");
       }
     }
-    double const epsilon =
-        number(params + "eps", 1e-8, {.least = std::numeric_limits<float>::min(), .most = 1e30});
     if (given) {
       set("--optimizer", decoupled ? "adamw" : "adam",
           type == "adamw" ? "optimizer.type" : params + "adam_w_mode");
       set("--beta1", beta1, params + "betas");
       set("--beta2", beta2, params + "betas");
-      set("--epsilon", epsilon, params + "eps");
+      set_options("optimizer.params");
       set("--weight-decay", decay, params + "weight_decay");
     } else {
       note("optimizer", "missing, so it is that of the flags; DeepSpeed takes the one that a program makes");
     }
     run_.decays = !given || is_auto(params + "weight_decay") || decay > 0.0;
     scheduler(given);
-    set("--clip", number("gradient_clipping", 1.0), "gradient_clipping");
+    set_options("");
     if (at("gradient_clipping") == nullptr)
       note("gradient_clipping",
            "missing, so 1.0, DeepSpeed's default since 0.19.4; write 0.0 for that of earlier ones");
@@ -377,9 +397,7 @@ class Reader {
     std::string const first = params + (cosine ? "warmup_min_ratio" : "warmup_min_lr");
     double const lowest = number(first, 0.0);
     set("--first-rate", cosine ? lowest * rate_ : lowest, first);
-    set_whole("--warmup-steps", whole(params + "warmup_num_steps", 1000, 0, std::int64_t{1} << 40),
-              params + "warmup_num_steps");
-    set("--warmup-type", word(params + "warmup_type", "log", {"log", "linear"}), params + "warmup_type");
+    set_options("scheduler.params");
     if (cosine) set("--final-fraction", number(params + "cos_min_ratio", 1e-4), params + "cos_min_ratio");
     std::string const total = params + "total_num_steps";
     if (type == "warmuplr") return;

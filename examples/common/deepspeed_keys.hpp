@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "tessera/train/option_table.hpp"
+
 namespace tessera {
 inline namespace v0 {
 namespace cli {
@@ -24,13 +26,16 @@ struct DeepSpeedKey {
   std::string_view path;      ///< "zero_optimization.stage"; a * stands for any name
   std::string_view standard;  ///< what a file without it means, as JSON; empty: nothing
   KeyUse use = KeyUse::none;
-  std::string_view text;  ///< one sentence, without its full stop
+  std::string_view text;  ///< one sentence, without its full stop; behind the flag of the key's option
 };
 
 /// In the order of DeepSpeed's documentation.
 std::span<DeepSpeedKey const> deepspeed_keys();
 /// Those that matter by themselves; the others say how something is done that is off, or refused.
 std::span<DeepSpeedKey const> deepspeed_main_keys();
+
+/// The option that a key gives, by the rows of option_table; null if none has this key.
+Option const* option_of(std::string_view path);
 
 /// The key of a path, or null.
 DeepSpeedKey const* find_deepspeed_key(std::string_view path);

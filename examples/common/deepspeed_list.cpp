@@ -2,12 +2,14 @@
 // The list of keys as a whole: with those that matter only where their section is on, by path, and as a page.
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "common/deepspeed_keys.hpp"
+#include "common/option_flags.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -165,6 +167,11 @@ DeepSpeedKey const* find_deepspeed_key(std::string_view path) {
   return any;
 }
 
+Option const* option_of(std::string_view path) {
+  auto const found = std::ranges::find(option_table, path, &Option::deepspeed);
+  return path.empty() || found == std::end(option_table) ? nullptr : &*found;
+}
+
 std::string deepspeed_keys_page() {
   constexpr std::string_view uses[] = {"done", "mapped", "no effect", "refused", "section"};
   std::string page =
@@ -182,6 +189,7 @@ std::string deepspeed_keys_page() {
     page.append("| `").append(key.path).append("` | ");
     if (!key.standard.empty()) page.append("`").append(key.standard).append("` ");
     page.append("| ").append(uses[static_cast<std::size_t>(key.use)]).append(" | ");
+    if (Option const* const option = option_of(key.path)) page.append("`" + flag_of(*option) + "`");
     page.append(key.text).append(" |\n");
   }
   return page;

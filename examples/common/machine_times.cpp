@@ -82,7 +82,7 @@ double at_rates(Parts const& rates, Cost const& cost) {
 
 /// The lane whose time an entry takes: lanes that compute share the device, and on the CPU all are one.
 std::size_t track_of(StepPlan const& plan, Entry const& entry) {
-  bool const with_all = traits_of(plan.recipe.device).on_cores || entry.lane == Lane::gradients;
+  bool const with_all = info_of(plan.recipe.device).on_cores || entry.lane == Lane::gradients;
   return with_all ? 0 : static_cast<std::size_t>(entry.lane);
 }
 
@@ -177,7 +177,7 @@ MachineTimes times_from(Input&& input, std::string const& name) {
   if (!device.is_string() || !machine.is_string() || !timings.is_array() || timings.size() > most_timings)
     refuse("has no device, no machine, or no list of up to " + std::to_string(most_timings) + " timings");
   std::string const device_name = device.get<std::string>();
-  auto const is_named = [&](DeviceTraits const& traits) { return traits.name == device_name; };
+  auto const is_named = [&](DeviceInfo const& traits) { return traits.name == device_name; };
   if (std::none_of(device_table.begin(), device_table.end(), is_named))
     refuse("has times of device " + in_quotes(device_name) + ", and devices are cpu and cuda");
   if (!source.is_string()) refuse("has a source that is no text");
@@ -252,7 +252,7 @@ std::optional<Estimate> MachineTimes::seconds(Cost const& cost, std::string_view
     // Beyond what was measured ranks share the cores, where the device is the CPU; elsewhere what a rank
     // computes does not depend on the others, and what it sends is guessed.
     auto const& [measured, timings] = above == by_ranks.end() ? *by_ranks.rbegin() : *above;
-    bool const shares = traits_of(device_named(device_)).on_cores;
+    bool const shares = info_of(device_named(device_)).on_cores;
     return Estimate{fitted(timings, cost) * (shares ? static_cast<double>(ranks) / measured : 1.0),
                     guessed || shares || cost.is_move};
   }

@@ -26,17 +26,6 @@ namespace {
 
 using Type = OptionValue::Type;
 
-/// The names of an option's values. A bool has the name of true first.
-Names choices_of(Option const& option) {
-  Names names;
-  std::string_view rest = option.choices;
-  while (!rest.empty()) {
-    std::size_t const bar = std::min(rest.find('|'), rest.size());
-    names.emplace_back(rest.substr(0, bar));
-    rest.remove_prefix(std::min(bar + 1, rest.size()));
-  }
-  return names;
-}
 std::string choice_of(Option const& option, OptionValue value) {
   std::int64_t const index = value.type() == Type::truth ? !value.truth() : value.whole();
   return choices_of(option).at(static_cast<std::size_t>(index));
@@ -64,8 +53,7 @@ std::uint64_t seed_number(std::string const& flag, std::string const& text) {
 
 void add_flag(CommandLine& line, Option const& option, std::string const& names, OptionValue value) {
   std::string const help(option.help);
-  Range const range{
-      .least = option.least, .most = option.most, .open_above = option.rule == OptionRule::below};
+  Range const range = range_of(option);
   if (!option.choices.empty())
     return line.custom(names, std::string(option.choices), choice_of(option, value), help,
                        [&option, value](std::string const& flag, std::string const& given) {
@@ -153,6 +141,21 @@ std::string option_text(std::string_view name, TrainerOptions const& options) {
 
 std::string flag_of(Option const& option) {
   return std::string(option.flags.substr(0, option.flags.find(',')));
+}
+
+Names choices_of(Option const& option) {
+  Names names;
+  std::string_view rest = option.choices;
+  while (!rest.empty()) {
+    std::size_t const bar = std::min(rest.find('|'), rest.size());
+    names.emplace_back(rest.substr(0, bar));
+    rest.remove_prefix(std::min(bar + 1, rest.size()));
+  }
+  return names;
+}
+
+Range range_of(Option const& option) {
+  return {.least = option.least, .most = option.most, .open_above = option.rule == OptionRule::below};
 }
 
 }  // namespace cli

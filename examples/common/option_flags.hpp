@@ -9,6 +9,7 @@
 
 #include "common/command_line.hpp"
 #include "common/config_json.hpp"
+#include "common/values.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -40,6 +41,12 @@ std::string option_text(std::string_view name, TrainerOptions const& options);
 
 /// The first flag of an option in `train`.
 std::string flag_of(Option const& option);
+
+/// The names of an option's values. A bool has the name of true first. Empty if the option has no such names.
+Names choices_of(Option const& option);
+
+/// The legal values of an option that is a number.
+Range range_of(Option const& option);
 
 }  // namespace cli
 }  // namespace v0

@@ -93,7 +93,7 @@ inline Prediction predict(Point const& point, TrainerOptions const& options, Mac
     prediction.reason = point.refusal.value_or("the model cannot be made");
     return prediction;
   }
-  if (traits_of(point.recipe.device).on_cores && options.threads != 0) {
+  if (info_of(point.recipe.device).on_cores && options.threads != 0) {
     prediction.reason = "times are of ranks that share the cores, and --threads says otherwise";
     return prediction;
   }

@@ -56,6 +56,11 @@ constexpr auto figures = std::to_array<Figure>({
      Figure::Epochs::all},
 });
 
+static_assert(std::ranges::all_of(figures, [](Figure const& figure) {
+  return results::find_column(figure.field) != nullptr &&
+         (figure.planned == nullptr || results::find_column(figure.planned) != nullptr);
+}));
+
 Row const& comparisons() {
   static Row const all = Row::parse(published_json).at("comparisons");
   return all;

@@ -42,9 +42,9 @@ std::pair<std::string, std::string> spelled(Names const& names) {
 
 /// Whether a line compares offloads rather than stages: it lists some, or has a path for their files alone.
 bool sweeps_offloads(CommandLine const& line) {
-  if (line.is_set("--offloads")) return true;
+  if (line.given("--offloads")) return true;
   Names const* const strategies = line.on_line("--strategies");
-  if (strategies == nullptr) return line.is_set("--nvme-path") && !line.is_set("--stages");
+  if (strategies == nullptr) return line.given("--nvme-path") && !line.given("--stages");
   Names const items = split_list("--strategies", *strategies);
   return std::any_of(items.begin(), items.end(),
                      [](auto const& item) { return slot_names<slot::offload>(item).has_value(); });
@@ -59,18 +59,18 @@ std::vector<FileSetting> settings_of(CommandLine const& line, std::string const&
   set("--ranks", {"1"});
   set("--sequence", {"512"});
   set("--precisions", {"fp16"});
-  if (!line.is_set("--global-batch")) {
+  if (!line.given("--global-batch")) {
     set("--batch", {"4"});
     set("--accumulation", {"1"});
   }
-  if (!line.is_set("--epochs") && !line.is_set("--samples")) set("--steps", {"20"});
+  if (!line.given("--epochs") && !line.given("--samples")) set("--steps", {"20"});
   set("--warmup", {"5"});
   set("--learning-rate", {"1e-4"});  // 7B in fp16 diverges at 1e-3 before it is done
-  bool const strategies = line.is_set("--strategies"), offloads = suite == "offload-sweep";
+  bool const strategies = line.given("--strategies"), offloads = suite == "offload-sweep";
   if (!offloads) set("--offloads", {"none"});
-  if (offloads && !strategies && !line.is_set("--offloads")) {
+  if (offloads && !strategies && !line.given("--offloads")) {
     set("--strategies", {"none", "cpu_optimizer", "cpu_full"});
-    if (line.is_set("--nvme-path")) settings.back().values.push_back("nvme");
+    if (line.given("--nvme-path")) settings.back().values.push_back("nvme");
   }
   if (offloads)
     set("--stages", {"3"});
@@ -79,7 +79,7 @@ std::vector<FileSetting> settings_of(CommandLine const& line, std::string const&
   set("--published",
       offloads ? Names{"offload-sweep", "large-models"} : Names{"stage-sweep", "stage-sweep-7b"});
   set("--format", {"flat"});
-  if (!line.is_set("--json") && !line.is_set("--csv")) set("--timestamp");
+  if (!line.given("--json") && !line.given("--csv")) set("--timestamp");
   return settings;
 }
 

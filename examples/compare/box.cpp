@@ -57,7 +57,7 @@ std::string box_text(cli::CommandLine const& line, Settings const& settings, std
   std::string const& device = settings.matrix.device;
   box.add("device",
           device + ", " + std::to_string(cli::core_count()) + " cores, ranks are threads" +
-              (traits_of(device_named(device)).on_cores ? "" : " with a device each"),
+              (info_of(device_named(device)).on_cores ? "" : " with a device each"),
           origin("--device"));
   box.add("ranks", numbers(settings.matrix.ranks), origin("--ranks"));
   box.add("batch", numbers(cli::distinct(batches)), derived("--batch"));

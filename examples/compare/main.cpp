@@ -436,11 +436,13 @@ int run(int argc, char const* const* argv) {
   document.environment["settings"] = settings_json(settings, data.first());
   document.environment["machine_source"] = cli::machine_source(settings.times);
   document.environment["product_tflops"] = product_rates(points);
+  std::vector<results::Measurements> rows;
   auto const add_rows = [&](std::vector<Measured> const& measured) {
     std::string schedules;
     for (Measured const& row : measured) schedules += row.schedule_hash + "\n";
     document.environment["schedule_hash"] = hash_of(schedules);
-    document.rows = result_rows(measured, settings);
+    rows = measurements(measured, settings, facts);
+    document.rows = result_rows(measured, rows);
     cli::add_published(document.rows, settings.published);
   };
   double writing_s = 0.0;
@@ -460,7 +462,7 @@ int run(int argc, char const* const* argv) {
   std::vector<Measured> const measured = measure_all(points, settings, data, log, terminal, deadline, update);
   add_rows(measured);
   document.wall_s = seconds_since(began);
-  log << "\n" << table_text(measured, document.rows, terminal);
+  log << "\n" << table_text(measured, rows, terminal);
   log << cli::published_text(document.rows, settings.published, machine_text(document.environment, facts),
                              terminal);
   if (settings.minute) log << left_out_text(settings, wanted, measured.size(), all_rows, terminal);

@@ -125,7 +125,7 @@ std::string next_text(Settings const& settings, std::filesystem::path const& rep
     lines.emplace_back("xdg-open " + cli::in_shell(report.string()),
                        "this comparison as a page, with figures");
   std::string const published = " --model gpt2 --batch-size 4 --stages 0 1 2 3";
-  if (traits_of(device_named(settings.matrix.device)).on_cores)
+  if (info_of(device_named(settings.matrix.device)).on_cores)
     lines.emplace_back(program + published + " --num-steps 2 --warmup-steps 1",
                        "a published one, with its figures and yours; minutes on a CPU");
   else

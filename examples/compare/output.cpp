@@ -67,8 +67,8 @@ Row flat(results::Document const& document) {
 std::string text_of(Row const& json) {
   return json.dump(2, ' ', false, Row::error_handler_t::replace) + "\n";
 }
-std::string json_text(Settings const& settings, results::Document const& document) {
-  return text_of(settings.format == "flat" ? flat(document) : results::to_json(document));
+Row json_of(Settings const& settings, results::Document const& document) {
+  return settings.format == "flat" ? flat(document) : results::to_json(document);
 }
 
 std::string csv_text(Settings const& settings, results::Document const& document) {
@@ -250,7 +250,7 @@ void Outputs::update(results::Document const& document, std::vector<Measured> co
       write_file(path, text);
       if (is_named()) hold(path);
     };
-    write(json_, json_text(settings_, document));
+    write(json_, text_of(json_of(settings_, document)));
     write(csv_, csv_text(settings_, document));
     if (!document_.empty()) write_file(document_, text_of(results::to_json(document)));
   } catch (Error const& error) {
@@ -260,10 +260,11 @@ void Outputs::update(results::Document const& document, std::vector<Measured> co
   }
 }
 
-std::string Outputs::write_report(std::string const& command) const {
+std::string Outputs::write_report(results::Document const& document) const {
   fs::path const& results = document_.empty() ? json_ : document_;
+  Row const json = document_.empty() ? json_of(settings_, document) : results::to_json(document);
   try {
-    write_file(report_, reporting::html_page_of(results, command));
+    write_file(report_, reporting::html_page_of(results, json, document.command));
     return "wrote " + v0::detail::path_text(report_);
   } catch (std::exception const& error) {
     std::cout.flush();
@@ -290,11 +291,11 @@ std::vector<std::string> Outputs::finish(results::Document const& document,
     lines.push_back("wrote " + v0::detail::path_text(path));
   };
   write_logs(measured);
-  if (!json_.empty()) write(json_, json_text(settings_, document));
+  if (!json_.empty()) write(json_, text_of(json_of(settings_, document)));
   if (!csv_.empty()) write(csv_, csv_text(settings_, document));
   if (!document_.empty()) write(document_, text_of(results::to_json(document)));
   if (!is_named() && !kept(report_))
-    if (std::string line = write_report(document.command); !line.empty()) lines.push_back(std::move(line));
+    if (std::string line = write_report(document); !line.empty()) lines.push_back(std::move(line));
   if (!is_named())
     lines.push_back("wrote " + std::to_string(logs_) + " step logs: " + v0::detail::path_text(runs_folder()) +
                     "/EXPERIMENT/runN/step_log.csv");

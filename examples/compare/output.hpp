@@ -43,7 +43,7 @@ class Outputs {
   /// The step logs of the rows that have none yet. Those of more runs of such a row, by an earlier
   /// comparison, go.
   void write_logs(std::vector<Measured> const& measured);
-  std::string write_report(std::string const& command) const;
+  std::string write_report(results::Document const& document) const;
   /// Locks a named file against other runs until it is replaced.
   void hold(std::filesystem::path const& path);
   /// Whether a file of an earlier comparison holds more than what was measured now.

@@ -21,7 +21,6 @@ namespace compare {
 namespace {
 
 using results::Measurements;
-using results::Row;
 
 std::optional<double> optional_mb(std::optional<std::int64_t> bytes) {
   return bytes ? std::optional(cli::mebibytes(*bytes)) : std::nullopt;
@@ -220,8 +219,8 @@ void add_measurements(Measurements& row, Measured const& of, Settings const& set
 }
 
 /// `base` is what its speedup is against.
-Row row_of(Measured const& of, Measured const* base, std::vector<Measured> const& all,
-           Settings const& settings, DeviceFacts const& device, cli::ProductRate const& measured) {
+Measurements row_of(Measured const& of, Measured const* base, std::vector<Measured> const& all,
+                    Settings const& settings, DeviceFacts const& device, cli::ProductRate const& measured) {
   Point const& point = of.point;
   Measurements row;
   row.params = of.params;
@@ -270,10 +269,7 @@ Row row_of(Measured const& of, Measured const* base, std::vector<Measured> const
       row.scaling_efficiency =
           (rate / of.point.world()) / (least->tokens_per_second() / least->point.world());
   }
-  Row whole = results::empty_row();
-  cli::describe_point(whole, point);
-  results::write(whole, row);
-  return whole;
+  return row;
 }
 
 }  // namespace
@@ -387,7 +383,7 @@ double own_load(Measured const& row) {
 bool is_disturbed(Measured const& row) {
   auto const others = other_load(row);
   RecipeTable const& recipe = row.point.recipe;
-  bool const by_host = traits_of(recipe.device).on_cores || recipe.names.offload != "none";
+  bool const by_host = info_of(recipe.device).on_cores || recipe.names.offload != "none";
   return others && by_host && cli::is_disturbed(own_load(row), *others);
 }
 
@@ -439,15 +435,26 @@ bool is_faster(Measured const& one, Measured const& other) {
   return uncertainty && one.tokens_per_second() / other.tokens_per_second() - 1.0 > *uncertainty;
 }
 
-std::vector<Row> result_rows(std::vector<Measured> const& measured, Settings const& settings,
-                             DeviceFacts const& device, cli::ProductRate const& rate) {
-  std::vector<Row> rows(measured.size());
+std::vector<Measurements> measurements(std::vector<Measured> const& measured, Settings const& settings,
+                                       DeviceFacts const& device, cli::ProductRate const& rate) {
+  std::vector<Measurements> rows(measured.size());
   for (TableRows const& table : tables_of(measured)) {
     Measured const* const base = base_of(table, measured);
     for (std::size_t const at : table)
       rows[at] = row_of(measured[at], base, measured, settings, device, rate);
   }
   return rows;
+}
+
+std::vector<results::Row> result_rows(std::vector<Measured> const& measured,
+                                      std::vector<Measurements> const& rows) {
+  std::vector<results::Row> list;
+  for (std::size_t at = 0; at < rows.size(); ++at) {
+    results::Row& row = list.emplace_back(results::empty_row());
+    cli::describe_point(row, measured[at].point);
+    results::write(row, rows[at]);
+  }
+  return list;
 }
 
 }  // namespace compare

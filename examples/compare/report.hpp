@@ -18,13 +18,19 @@ namespace tessera {
 inline namespace v0 {
 namespace compare {
 
-/// The rows with what they say of each other: speedup, scaling, same program. `device` is what they ran on.
-std::vector<results::Row> result_rows(std::vector<Measured> const& measured, Settings const& settings,
-                                      DeviceFacts const& device,
-                                      cli::ProductRate const& rate = &product_rate);
+/// The columns of each row, with those that compare it with other rows: speedup, scaling, same program.
+/// `device` is the device that the rows ran on.
+std::vector<results::Measurements> measurements(std::vector<Measured> const& measured,
+                                                Settings const& settings, DeviceFacts const& device,
+                                                cli::ProductRate const& rate = &product_rate);
+
+/// The rows as JSON.
+std::vector<results::Row> result_rows(std::vector<Measured> const& measured,
+                                      std::vector<results::Measurements> const& rows);
 inline std::vector<results::Row> result_rows(std::vector<Measured> const& measured,
                                              Settings const& settings) {
-  return result_rows(measured, settings, device_facts(device_named(settings.matrix.device)));
+  return result_rows(measured,
+                     measurements(measured, settings, device_facts(device_named(settings.matrix.device))));
 }
 
 /// The rows of one table, by index: those of a model and precision, or all where each of these has one row.
@@ -73,7 +79,7 @@ bool is_faster(Measured const& one, Measured const& other);
 /// The tables, a column for every list that varies and every measurement that some row has, as far as the
 /// terminal has room; best values marked. Then the verdict: are the weights of each precision equal, is every
 /// plan its peak, which row is fastest and which needs the least memory.
-std::string table_text(std::vector<Measured> const& measured, std::vector<results::Row> const& rows,
+std::string table_text(std::vector<Measured> const& measured, std::vector<results::Measurements> const& rows,
                        cli::Terminal const& terminal);
 
 }  // namespace compare

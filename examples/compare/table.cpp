@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of a comparison and its verdict.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -22,44 +20,9 @@ namespace compare {
 
 namespace {
 
-using results::Row;
-
-/// Which rows of a column are marked.
-enum class Best { none, least, fastest };
-
-/// A measurement as a column of the table.
-struct Shown {
-  char const* header;
-  int importance;
-  char const* field;
-  int decimals;
-  double factor;
-  Best best;
-};
-
-constexpr auto shown_columns = std::to_array<Shown>({
-    {"tok/s", 9, "median_tokens_per_sec", 0, 1.0, Best::fastest},
-    {"predicted\ntok/s", 7, "predicted_tokens_per_sec", 0, 1.0, Best::none},
-    {"off\n%", 6, "prediction_error_pct", 1, 1.0, Best::none},
-    {"+-", 8, "std_tokens_per_sec", 0, 1.0, Best::none},
-    {"speedup", 6, "speedup", 2, 1.0, Best::none},
-    {"ms/step", 7, "avg_step_time_s", 1, 1e3, Best::fastest},
-    {"MFU\n%", 5, "mfu_pct", 1, 1.0, Best::none},
-    {"device\nMB/rank", 8, "peak_gpu_mem_mb", 2, 1.0, Best::least},
-    {"host\nMB/rank", 6, "host_mem_mb", 2, 1.0, Best::none},
-    {"NVMe\nMB/rank", 4, "nvme_mb", 2, 1.0, Best::none},
-    {"read\nMB/step", 4, "nvme_read_mb", 2, 1.0, Best::none},
-    {"written\nMB/step", 4, "nvme_write_mb", 2, 1.0, Best::none},
-    {"sent\nMB/step", 5, "comm_bytes_per_step", 2, 1.0 / 1048576.0, Best::least},
-    {"comm\nms/step", 4, "comm_time_s", 1, 1e3, Best::none},
-    {"CPU\n%", 2, "avg_cpu_util_pct", 0, 1.0, Best::none},
-    {"first\nstep s", 1, "first_step_s", 2, 1.0, Best::none},
-    {"first\nloss", 3, "first_loss", 4, 1.0, Best::none},
-    {"final\nloss", 7, "final_loss", 4, 1.0, Best::none},
-    {"s/epoch", 8, "avg_epoch_time_s", 2, 1.0, Best::none},
-    {"loss of\nepoch 1", 6, "first_epoch_loss", 4, 1.0, Best::none},
-    {"of the\nlast", 6, "final_epoch_loss", 4, 1.0, Best::none},
-});
+using results::Best;
+using results::Column;
+using results::Measurements;
 
 /// A list of the command line: what its column is called, if it has one, and what a heading says where it
 /// does not vary.
@@ -132,44 +95,30 @@ std::string heading_of(TableRows const& table, std::vector<Measured> const& meas
   return cli::joined(parts);
 }
 
-bool is_unsteady_row(Row const& row) { return row.at("unsteady") == true; }
-
 /// Whether the speedup of a row is within what it and its base vary by, or that is not known.
-bool is_untold_speedup(Row const& row) {
-  Row const &speedup = row.at("speedup"), &uncertainty = row.at("speedup_uncertainty");
-  if (!speedup.is_number() || row.at("speedup_against") == row.at("experiment")) return false;
-  return !uncertainty.is_number() || std::fabs(speedup.get<double>() - 1.0) <= uncertainty.get<double>();
+bool is_untold_speedup(Measured const& of, Measurements const& row) {
+  if (!row.speedup || row.speedup_against == of.point.experiment) return false;
+  return !row.speedup_uncertainty || std::fabs(*row.speedup - 1.0) <= *row.speedup_uncertainty;
 }
-
-/// skips_much of a row of the document, whose first repeat stands for all.
-bool skips_much_row(Row const& row) {
-  auto const number = [&](char const* field) {
-    return row.at(field).is_number() ? row.at(field).get<double>() : 0.0;
-  };
-  return number("timed_skipped_steps") >
-         cli::steady_share * (number("steps") - number("warmup")) * number("repeats");
-}
-
-bool is_disturbed_row(Row const& row) { return row.at("disturbed") == true; }
 
 /// Formats a number. "~" marks a number that is less certain than its digits suggest; see `footnote`.
-std::string cell(Row const& row, Shown const& shown) {
-  Row const& value = row.at(shown.field);
-  if (!value.is_number()) return "-";
-  if (shown.field == std::string_view("speedup") && is_untold_speedup(row)) return "~1.0";
-  bool const rate = shown.best == Best::fastest;
-  return (rate && (is_unsteady_row(row) || skips_much_row(row) || is_disturbed_row(row)) ? "~" : "") +
-         cli::fixed(value.get<double>() * shown.factor, shown.decimals);
+std::string cell(Measured const& of, Measurements const& row, Column const& column) {
+  auto const value = column.number(row);
+  if (!value) return "-";
+  if (column.name == "speedup" && is_untold_speedup(of, row)) return "~1.0";
+  bool const rate = column.terminal.best == Best::fastest;
+  return (rate && (row.unsteady == true || skips_much(of) || row.disturbed == true) ? "~" : "") +
+         cli::fixed(*value * column.unit.factor, column.terminal.decimals);
 }
 
-std::string footnote(std::vector<Row> const& rows) {
-  auto const is_ok = [](Row const& row) { return row.at("status") == "ok"; };
+std::string footnote(std::vector<Measured> const& measured, std::vector<Measurements> const& rows) {
   std::size_t unsteady = 0, skipping = 0, disturbed = 0, untold = 0;
-  for (Row const& row : rows) {
-    skipping += is_ok(row) && skips_much_row(row) ? 1 : 0;
-    unsteady += is_ok(row) && is_unsteady_row(row) ? 1 : 0;
-    disturbed += is_ok(row) && is_disturbed_row(row) ? 1 : 0;
-    untold += is_ok(row) && is_untold_speedup(row) ? 1 : 0;
+  for (std::size_t at = 0; at < rows.size(); ++at) {
+    if (!measured[at].ok()) continue;
+    skipping += skips_much(measured[at]) ? 1 : 0;
+    unsteady += rows[at].unsteady == true ? 1 : 0;
+    disturbed += rows[at].disturbed == true ? 1 : 0;
+    untold += is_untold_speedup(measured[at], rows[at]) ? 1 : 0;
   }
   cli::Names parts;
   if (unsteady > 0)
@@ -190,15 +139,16 @@ std::string footnote(std::vector<Row> const& rows) {
 /// Marks the rows of a table that are best in a column. For speed, a row is best if it trained and no row is
 /// faster by more than they vary. Rows that are one program are marked together. Marks no row if all would be
 /// marked.
-std::vector<bool> marks(Shown const& shown, TableRows const& table, std::vector<Measured> const& measured,
-                        std::vector<Row> const& rows) {
+std::vector<bool> marks(Column const& column, TableRows const& table, std::vector<Measured> const& measured,
+                        std::vector<Measurements> const& rows) {
+  Best const best = column.terminal.best;
   auto const counts = [&](std::size_t row) {
-    return shown.best == Best::fastest ? is_ranked(measured[row]) : measured[row].ok();
+    return best == Best::fastest ? is_ranked(measured[row]) : measured[row].ok();
   };
   auto const better = [&](std::size_t one, std::size_t other) {
-    if (shown.best == Best::fastest) return is_faster(measured[one], measured[other]);
-    Row const &a = rows[one].at(shown.field), &b = rows[other].at(shown.field);
-    return shown.best == Best::least && a.is_number() && b.is_number() && a < b;
+    if (best == Best::fastest) return is_faster(measured[one], measured[other]);
+    auto const a = column.number(rows[one]), b = column.number(rows[other]);
+    return best == Best::least && a && b && *a < *b;
   };
   std::vector<bool> marked;
   bool told = false;
@@ -328,7 +278,7 @@ std::string skipped_text(std::vector<Measured> const& measured) {
 }
 
 /// By how much predictions were off, where there are some.
-std::string predicted_text(std::vector<Measured> const& measured, std::vector<Row> const& rows) {
+std::string predicted_text(std::vector<Measured> const& measured, std::vector<Measurements> const& rows) {
   std::string out;
   std::vector<std::string> reasons;
   for (Measured const& row : measured)
@@ -338,16 +288,15 @@ std::string predicted_text(std::vector<Measured> const& measured, std::vector<Ro
       out += "not predicted: " + row.point.experiment + ": " + reason + "\n";
     }
   std::vector<double> off;
-  for (Row const& row : rows)
-    if (Row const& error = row.at("prediction_error_pct"); error.is_number())
-      off.push_back(std::fabs(error.get<double>()));
+  for (Measurements const& row : rows)
+    if (row.prediction_error_pct) off.push_back(std::fabs(*row.prediction_error_pct));
   if (off.empty()) return out;
   return out + "predicted: " + std::to_string(off.size()) + (off.size() == 1 ? " row" : " rows") +
          ", off by " + cli::fixed(cli::median(off), 1) + "% (median) and " +
          cli::fixed(std::ranges::max(off), 1) + "% at the most\n";
 }
 
-std::string verdict(std::vector<Measured> const& measured, std::vector<Row> const& rows,
+std::string verdict(std::vector<Measured> const& measured, std::vector<Measurements> const& rows,
                     cli::Terminal const& terminal) {
   std::string out;
   struct Class {
@@ -362,7 +311,7 @@ std::string verdict(std::vector<Measured> const& measured, std::vector<Row> cons
     Measured const& row = measured[at];
     ++counts[row.status];
     if (!row.ok()) continue;
-    (rows[at].at("peak_gpu_mem_mb") == rows[at].at("planned_gpu_mem_mb") ? exact : inexact) += 1;
+    (rows[at].peak_gpu_mem_mb == rows[at].planned_gpu_mem_mb ? exact : inexact) += 1;
     std::string const key = hash_class(row);
     if (key.empty()) continue;
     auto found =
@@ -411,7 +360,7 @@ std::string verdict(std::vector<Measured> const& measured, std::vector<Row> cons
 
 }  // namespace
 
-std::string table_text(std::vector<Measured> const& measured, std::vector<Row> const& rows,
+std::string table_text(std::vector<Measured> const& measured, std::vector<Measurements> const& rows,
                        cli::Terminal const& terminal) {
   std::vector<TableRows> const tables = tables_of(measured);
   std::vector<cli::Table::Column> columns;
@@ -423,21 +372,20 @@ std::string table_text(std::vector<Measured> const& measured, std::vector<Row> c
       varying.push_back(&list);
       columns.push_back({list.header, false, 100});
     }
-  std::vector<Shown const*> known;  // columns in which some row has a number that says something
-  for (Shown const& shown : shown_columns)
-    if (std::any_of(rows.begin(), rows.end(), [&](Row const& row) {
-          Row const& value = row.at(shown.field);
-          return row.at("status") == "ok" && value.is_number() && value != 0.0;
+  std::vector<Column const*> known;  // columns in which some row has a number that says something
+  for (Column const* column : results::terminal_columns())
+    if (std::any_of(rows.begin(), rows.end(), [&](Measurements const& row) {
+          return row.status.name == "ok" && column->number(row).value_or(0.0) != 0.0;
         })) {
-      known.push_back(&shown);
-      columns.push_back({shown.header, true, shown.importance});
+      known.push_back(column);
+      columns.push_back({std::string(column->terminal.header), true, column->terminal.importance});
     }
   columns.push_back({"weights", false, 5});
   cli::Table text(std::move(columns));
   for (TableRows const& table : tables) {
     text.heading(heading_of(table, measured));
     std::vector<std::vector<bool>> best;
-    for (Shown const* shown : known) best.push_back(marks(*shown, table, measured, rows));
+    for (Column const* column : known) best.push_back(marks(*column, table, measured, rows));
     for (std::size_t line = 0; line < table.size(); ++line) {
       Measured const& row = measured[table[line]];
       cli::Names cells;
@@ -449,7 +397,7 @@ std::string table_text(std::vector<Measured> const& measured, std::vector<Row> c
       }
       std::vector<bool> marked(cells.size(), false);
       for (std::size_t column = 0; column < known.size(); ++column) {
-        cells.push_back(cell(rows[table[line]], *known[column]));
+        cells.push_back(cell(row, rows[table[line]], *known[column]));
         marked.push_back(best[column][line]);
       }
       cells.push_back(row.repeats.front().weights_hash.substr(0, 8));
@@ -458,7 +406,7 @@ std::string table_text(std::vector<Measured> const& measured, std::vector<Row> c
   }
   std::string out = text.text(terminal);
   out += cli::left_out_text(text.left_out(terminal), terminal, "JSON and CSV have them");
-  if (std::string const note = footnote(rows); !note.empty())
+  if (std::string const note = footnote(measured, rows); !note.empty())
     out += cli::wrapped(note, terminal.width) + "\n";
   return out + "\n" + verdict(measured, rows, terminal);
 }

@@ -89,7 +89,7 @@ void judge_state(Verdict& verdict, Planned const& row) {
     state[memory] += category.bytes[memory];
     if (category.name == "parameters") weights = category.bytes[memory];
   }
-  if (!traits_of(row.point.recipe.device).own_memory)
+  if (!info_of(row.point.recipe.device).own_memory)
     state[memory] = weights = 0;  // devices are host memory there
   verdict.behind_link_pct = percent_of(state[disk] + state[memory], all);
   if (state[disk] > 0)
@@ -100,7 +100,7 @@ void judge_state(Verdict& verdict, Planned const& row) {
                       " of the state lies in host memory, behind the link" +
                       (weights > 0 ? ", weights among it" : ""));
   if (state[disk] + state[memory] == 0)
-    verdict.count(Class::excellent, traits_of(row.point.recipe.device).own_memory
+    verdict.count(Class::excellent, info_of(row.point.recipe.device).own_memory
                                         ? "all state lies on the device"
                                         : "all state lies in host memory, where the devices are");
 }

@@ -87,7 +87,7 @@ std::vector<Probe> probes_of(Measuring const& what) {
   std::vector<Size> sizes = {size(4, 128, 8, 128), size(12, 768, 1, 128, 8192), size(6, 384, 2, 256),
                              size(2, 64, 4, 64),   size(4, 128, 2, 512),        size(4, 256, 4, 128, 4096),
                              size(4, 128, 1, 64),  size(2, 32, 2, 16)};
-  if (!traits_of(what.device).on_cores)
+  if (!info_of(what.device).on_cores)
     sizes = {size(12, 768, 32, 128, large),  size(12, 768, 8, 1024, large),
              size(25, 1600, 8, 1024, large), size(12, 768, 32, 1024, large),
              size(16, 1024, 4, 512, large),  size(4, 256, 16, 256, 4096),
@@ -106,7 +106,7 @@ std::vector<Probe> probes_of(Measuring const& what) {
   // The host's first work in a step takes longer than what comes then, and a GPU's clocks follow its power,
   // which in two layers is mostly that of the head's products; most models have more layers. Of state on a
   // disk two layers are enough: only its moves are taken.
-  if (!traits_of(what.device).on_cores)
+  if (!info_of(what.device).on_cores)
     for (Probe& probe : probes)
       if (probe.size.layers > 0 && probe.kind.offload != "nvme") probe.size.layers = 6;
   return probes;
@@ -133,7 +133,7 @@ class Collected {
   /// else it does waits for the disk's threads, and others time it alone.
   void add(std::string const& precision, int ranks, std::vector<cli::Cost> const& entry_costs,
            cli::RankTimes const& timed, StepPlan const& plan, std::optional<double> undisturbed) {
-    bool const clocks_vary = !traits_of(plan.recipe.device).on_cores;
+    bool const clocks_vary = !info_of(plan.recipe.device).on_cores;
     bool const on_disk = uses_files(plan.recipe.placement);
     Schedule const& schedule = plan.train.schedule;
     std::vector<cli::TimedStep const*> steps;
@@ -204,7 +204,7 @@ std::optional<double> warm_up(comm::Comm& comm, AnyTrainer& trainer, Batch const
 
 void time_steps(comm::Comm& comm, cli::ModelChoice const& model, RecipeTable const& recipe,
                 TrainerOptions const& options, Collected& collected) {
-  bool const clocks_vary = !traits_of(recipe.device).on_cores;
+  bool const clocks_vary = !info_of(recipe.device).on_cores;
   auto const trainer = make_trainer(model.built, recipe, comm, options);
   Batch batch;
   batch.batch = options.batch;
@@ -252,7 +252,7 @@ void run(Probe const& probe, Measuring const& what, std::string_view precision, 
 }
 
 std::string machine_text(Device device) {
-  if (traits_of(device).on_cores) {
+  if (info_of(device).on_cores) {
     std::string const name = cli::value_in("/proc/cpuinfo", "model name", ':');
     return (name.empty() ? std::string("CPU") : name) + ", " + std::to_string(cli::core_count()) + " cores";
   }
@@ -294,7 +294,7 @@ cli::MachineTimes measured(Measuring const& what, std::string& said) {
 std::vector<int> usual_ranks(Device device) {
   std::vector<int> ranks = default_ranks(device);
   ranks.push_back(1);
-  if (traits_of(device).on_cores) ranks.push_back(std::min(cli::core_count(), 64));
+  if (info_of(device).on_cores) ranks.push_back(std::min(cli::core_count(), 64));
   std::sort(ranks.begin(), ranks.end());
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
   return ranks;

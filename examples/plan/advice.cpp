@@ -19,7 +19,7 @@ namespace {
 
 /// Bytes of a rank that are short: its device's, and on the CPU those of the host, which are the same memory.
 std::int64_t taken(Planned const& row) {
-  bool const shared = !traits_of(row.point.recipe.device).own_memory;
+  bool const shared = !info_of(row.point.recipe.device).own_memory;
   return row.on(Tier::device) + (shared ? row.on(Tier::host) : 0);
 }
 
@@ -52,7 +52,7 @@ std::string rate_text(cli::Prediction const& predicted) {
 
 /// What a rank takes, in words.
 std::string taken_text(Planned const& row) {
-  bool const shared = !traits_of(row.point.recipe.device).own_memory;
+  bool const shared = !info_of(row.point.recipe.device).own_memory;
   return bytes_text(taken(row)) + (shared ? " of memory a rank" : " a rank");
 }
 

@@ -38,7 +38,15 @@ struct Planned {
   bool fits() const { return status == "fits"; }
   /// Has bytes.
   bool is_planned() const { return fits() || status == "oom"; }
-  std::int64_t on(Tier tier) const { return memory.total[static_cast<std::size_t>(tier)]; }
+  /// Bytes of rank 0 on a tier; on `host`, of all tiers in host memory.
+  std::int64_t on(Tier tier) const {
+    std::int64_t bytes = 0;
+    for (std::size_t at = 0; at < tier_count; ++at)
+      if (Tier const other{static_cast<std::uint8_t>(at)};
+          other == tier || (tier == Tier::host && in_host_memory(other)))
+        bytes += memory.total[at];
+    return bytes;
+  }
 };
 
 /// Plans one row. Looks for the largest batch and the longest sequence too, for up to `search_time` seconds

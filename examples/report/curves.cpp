@@ -125,7 +125,7 @@ void add_scaling_figure(Material const& material, Figures& figures) {
   std::string const title = "Speed-up over ranks";
   RowList rows = ok_rows(material.rows);
   std::erase_if(rows, [](Row const* row) {
-    return !((*row)[Number::tokens_per_sec].value_or(0.0) > 0.0) ||
+    return !((*row)[Number::median_tokens_per_sec].value_or(0.0) > 0.0) ||
            !((*row)[Number::world].value_or(0.0) >= 1.0);
   });
   std::vector<RowList> groups;
@@ -163,13 +163,13 @@ void add_scaling_figure(Material const& material, Figures& figures) {
     if (series.label.empty())
       series.label = groups.size() == 1 ? "measured" : (*group.front())[Word::experiment];
     Row const& base = *group.front();
-    double const ranks = *base[Number::world], rate = *base[Number::tokens_per_sec];
+    double const ranks = *base[Number::world], rate = *base[Number::median_tokens_per_sec];
     double before = 0.0;
     for (Row const* row : group) {
       double const world = *(*row)[Number::world];
       if (world == before) continue;
       before = world;
-      LinePoint point{world, ranks * *(*row)[Number::tokens_per_sec] / rate};
+      LinePoint point{world, ranks * *(*row)[Number::median_tokens_per_sec] / rate};
       auto const of_row = spread_of(*row), of_base = spread_of(base);
       if (row != &base && of_row && of_base) point.deviation = point.y * (*of_row + *of_base);
       point.unsteady = row->is_unsteady();
@@ -256,8 +256,9 @@ void add_latency_figures(Material const& material, Figures& figures) {
 void add_trade_off_figures(Material const& material, Figures& figures) {
   std::string const title = "Throughput against memory";
   RowList rows = ok_rows(material.rows);
-  std::erase_if(rows,
-                [](Row const* row) { return !(*row)[Number::tokens_per_sec] || !(*row)[Number::peak_mb]; });
+  std::erase_if(rows, [](Row const* row) {
+    return !(*row)[Number::median_tokens_per_sec] || !(*row)[Number::peak_gpu_mem_mb];
+  });
   auto models = grouped_by(rows, [](Row const& row) { return row[Word::model]; });
   std::erase_if(models, [](RowList const& group) { return group.size() < 2; });
   if (models.empty()) {
@@ -277,8 +278,8 @@ void add_trade_off_figures(Material const& material, Figures& figures) {
     double most_x = 0.0, most_y = 0.0;
     bool others = false;
     for (Row const* row : group) {
-      most_x = std::max(most_x, *(*row)[Number::peak_mb]);
-      most_y = std::max(most_y, *(*row)[Number::tokens_per_sec]);
+      most_x = std::max(most_x, *(*row)[Number::peak_gpu_mem_mb]);
+      most_y = std::max(most_y, *(*row)[Number::median_tokens_per_sec]);
     }
     struct Drawn {
       std::size_t point;
@@ -294,7 +295,7 @@ void add_trade_off_figures(Material const& material, Figures& figures) {
       }
       if (found == chart.series.end()) found = chart.series.insert(found, name);
       auto const series = static_cast<std::size_t>(found - chart.series.begin());
-      double const x = *(*row)[Number::peak_mb], y = *(*row)[Number::tokens_per_sec];
+      double const x = *(*row)[Number::peak_gpu_mem_mb], y = *(*row)[Number::median_tokens_per_sec];
       std::string const place = std::to_string(series) + (row->is_unsteady() ? "~" : " ") +
                                 whole(120.0 * x / std::max(most_x, 1e-30)) + " " +
                                 whole(80.0 * y / std::max(most_y, 1e-30));
@@ -313,7 +314,7 @@ void add_trade_off_figures(Material const& material, Figures& figures) {
     std::size_t const marked = std::min<std::size_t>(best.size(), 12);
     for (std::size_t i = 0; i < marked; ++i) {
       Row const& row = *best[best.size() - marked + i];
-      double const x = *row[Number::peak_mb], y = *row[Number::tokens_per_sec];
+      double const x = *row[Number::peak_gpu_mem_mb], y = *row[Number::median_tokens_per_sec];
       chart.frontier.push_back({{x, y},
                                 (row.is_unsteady() ? "~" : "") + figure_text(y) + " tokens/s, " +
                                     figure_text(x) + " MB: " + labels.of(row)});

@@ -97,7 +97,7 @@ void add_memory(Material const& material, Figures& figures) {
   };
   std::vector<Place> places;
   for (Place const place :
-       {Place{"device", Number::peak_mb}, Place{"host, for offload", Number::host_mb},
+       {Place{"device", Number::peak_gpu_mem_mb}, Place{"host, for offload", Number::host_mem_mb},
         Place{"NVMe", Number::nvme_mb}, Place{"libraries on the device", Number::library_mb}})
     if (std::any_of(material.rows.begin(), material.rows.end(),
                     [&](Row const& row) { return row.ok() && row[place.number].value_or(0.0) > 0.0; }))
@@ -105,7 +105,7 @@ void add_memory(Material const& material, Figures& figures) {
   Bars memory{"memory", "Memory of a rank by place", "MB",
               "The peak of the rank that holds most; MB are 2^20 bytes.", "no row has a measured peak"};
   for (Place const& place : places) memory.parts.emplace_back(place.name);
-  memory.has = [](Row const& row) { return row[Number::peak_mb].has_value(); };
+  memory.has = [](Row const& row) { return row[Number::peak_gpu_mem_mb].has_value(); };
   memory.bar = [&](Row const& row) {
     Bar bar;
     for (Place const& place : places) bar.parts.push_back(row[place.number].value_or(0.0));
@@ -138,16 +138,16 @@ void add_plan(Material const& material, Figures& figures) {
     return row[Word::model] + "\n" + row[Word::device] + "\n" + row[Word::experiment];
   };
   for (Row const& plan : material.plans)
-    if (plan[Number::planned_mb]) plans.emplace(key(plan), *plan[Number::planned_mb]);
+    if (plan[Number::planned_gpu_mem_mb]) plans.emplace(key(plan), *plan[Number::planned_gpu_mem_mb]);
   auto const planned = [&](Row const& row) -> std::optional<double> {
     auto const found = plans.find(key(row));
-    return found != plans.end() ? std::optional(found->second) : row[Number::planned_mb];
+    return found != plans.end() ? std::optional(found->second) : row[Number::planned_gpu_mem_mb];
   };
   std::size_t rows = 0, equal = 0;
   double worst = 0.0;
   for (Row const& row : material.rows) {
     auto const plan = planned(row);
-    auto const& peak = row[Number::peak_mb];
+    auto const& peak = row[Number::peak_gpu_mem_mb];
     if (!row.ok() || !peak || !plan) continue;
     ++rows;
     equal += *plan == *peak ? 1 : 0;
@@ -160,10 +160,10 @@ void add_plan(Material const& material, Figures& figures) {
                         " of " + count_text(rows, "row") + "; the largest difference is " +
                         cli::fixed(100.0 * worst, 2) + "%.";
   bars.target = "planned";
-  bars.has = [&](Row const& row) { return row[Number::peak_mb] && planned(row); };
+  bars.has = [&](Row const& row) { return row[Number::peak_gpu_mem_mb] && planned(row); };
   bars.bar = [&](Row const& row) {
     Bar bar;
-    bar.parts = {*row[Number::peak_mb]};
+    bar.parts = {*row[Number::peak_gpu_mem_mb]};
     bar.target = planned(row);
     return bar;
   };
@@ -229,7 +229,8 @@ std::vector<Panel> panels_of(RowList const& rows, Material const& material, std:
     Panel panel{common_label(group, varying, material), std::move(group)};
     if (panel.rows.size() > bars_of_a_panel) {
       std::stable_sort(panel.rows.begin(), panel.rows.end(), [](Row const* one, Row const* other) {
-        return (*one)[Number::tokens_per_sec].value_or(0.0) > (*other)[Number::tokens_per_sec].value_or(0.0);
+        return (*one)[Number::median_tokens_per_sec].value_or(0.0) >
+               (*other)[Number::median_tokens_per_sec].value_or(0.0);
       });
       panel.rows.resize(bars_of_a_panel);
       cut = true;
@@ -257,10 +258,10 @@ void add_bar_figures(Material const& material, Figures& figures) {
   Bars rate{"throughput", "Throughput", "tokens/s",
             "Over all ranks; whiskers are one deviation, over steps, or over repeats where there are some.",
             "no row has a measured rate"};
-  rate.has = has(Number::tokens_per_sec);
+  rate.has = has(Number::median_tokens_per_sec);
   rate.bar = [](Row const& row) {
     Bar bar;
-    bar.parts = {*row[Number::tokens_per_sec]};
+    bar.parts = {*row[Number::median_tokens_per_sec]};
     bar.deviation = rate_deviation(row);
     bar.unsteady = row.is_unsteady();
     return bar;
@@ -286,11 +287,11 @@ void add_bar_figures(Material const& material, Figures& figures) {
              "no row of several ranks has the time of its collectives"};
   share.parts = {"exposed", "hidden behind computing"};
   share.has = [](Row const& row) {
-    return row[Number::world].value_or(1.0) > 1.0 && row[Number::comm_s] &&
-           row[Number::avg_step_s].value_or(0.0) > 0.0;
+    return row[Number::world].value_or(1.0) > 1.0 && row[Number::comm_time_s] &&
+           row[Number::avg_step_time_s].value_or(0.0) > 0.0;
   };
   share.bar = [](Row const& row) {
-    double const step_s = *row[Number::avg_step_s], all = *row[Number::comm_s];
+    double const step_s = *row[Number::avg_step_time_s], all = *row[Number::comm_time_s];
     double const exposed = std::min(all, row[Number::comm_exposed_s].value_or(all));
     Bar bar;
     bar.parts = {100.0 * exposed / step_s, 100.0 * (all - exposed) / step_s};

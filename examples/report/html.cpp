@@ -162,9 +162,10 @@ std::string html_page(Report const& report) {
   return out;
 }
 
-std::string html_page_of(std::filesystem::path const& file, std::string const& command) {
+std::string html_page_of(std::filesystem::path const& file, results::Row const& json,
+                         std::string const& command) {
   Material material;
-  read_file(file, material);
+  take_json(v0::detail::path_text(file), json, material);
   name_sources(material.sources);
   Figures const figures = figures_of(material);
   return html_page({default_title, command, material, figures});

@@ -39,7 +39,9 @@ class Reader {
   }
   Json const* find(std::string const& key) const {
     auto const found = object_.find(key);
-    return found == object_.end() || found->is_null() ? nullptr : &*found;
+    bool const absent = found == object_.end() || found->is_null() ||
+                        (found->is_number_float() && !std::isfinite(found->get<double>()));
+    return absent ? nullptr : &*found;
   }
   std::optional<double> number(std::string const& key, bool signed_values = false) const {
     Json const* const value = find(key);
@@ -71,7 +73,8 @@ class Reader {
     if (!value->is_array()) fail(cli::in_quotes(key) + " is no list");
     for (Json const& element : *value) {
       if (!element.is_null() && !element.is_number()) fail(cli::in_quotes(key) + " holds what is no number");
-      list.push_back(element.is_null() ? std::nullopt : std::optional(element.get<double>()));
+      double const number = element.is_null() ? NAN : element.get<double>();
+      list.push_back(std::isfinite(number) ? std::optional(number) : std::nullopt);
     }
     return list;
   }

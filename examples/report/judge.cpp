@@ -36,14 +36,16 @@ std::string names_of(RowList const& rows, Labels const& labels) {
 
 /// Returns the rows whose rates can be compared.
 RowList ranked(RowList rows) {
-  std::erase_if(
-      rows, [](Row const* row) { return !(*row)[Number::tokens_per_sec] || row->disturbed.value_or(false); });
+  std::erase_if(rows, [](Row const* row) {
+    return !(*row)[Number::median_tokens_per_sec] || row->disturbed.value_or(false);
+  });
   return rows;
 }
 
 Row const* nominally_fastest(RowList const& rows) {
   return *std::max_element(rows.begin(), rows.end(), [](Row const* one, Row const* other) {
-    return (*one)[Number::tokens_per_sec].value_or(-1.0) < (*other)[Number::tokens_per_sec].value_or(-1.0);
+    return (*one)[Number::median_tokens_per_sec].value_or(-1.0) <
+           (*other)[Number::median_tokens_per_sec].value_or(-1.0);
   });
 }
 
@@ -58,7 +60,7 @@ std::string fastest(RowList const& all, Labels const& labels) {
   if (best.empty() && !rate_deviation(*nominally_fastest(rows)))
     return "Fastest: not told by one timed step a row.";
   Row const& first = *nominally_fastest(rows);
-  std::string const figure = cli::grouped(std::llround(*first[Number::tokens_per_sec])) + " +- " +
+  std::string const figure = cli::grouped(std::llround(*first[Number::median_tokens_per_sec])) + " +- " +
                              cli::grouped(std::llround(*rate_deviation(first))) + " tokens/s";
   if (best.empty()) return "Fastest: none; all rows differ by less than they vary, up to " + figure + ".";
   if (best.size() == 1) return "Fastest: " + labels.of(first) + " with " + figure + ".";
@@ -69,7 +71,7 @@ std::string fastest(RowList const& all, Labels const& labels) {
 std::string smallest(RowList const& rows, Labels const& labels) {
   RowList const least = smallest_of(rows);
   if (least.empty()) return {};
-  return "Least device memory: " + number_text((*least.front())[Number::peak_mb], 2) +
+  return "Least device memory: " + number_text((*least.front())[Number::peak_gpu_mem_mb], 2) +
          " MB a rank: " + names_of(least, labels) + ".";
 }
 
@@ -78,16 +80,17 @@ std::string smallest(RowList const& rows, Labels const& labels) {
 std::optional<double> rate_deviation(Row const& row) {
   if (row[Number::std_tokens_per_sec]) return row[Number::std_tokens_per_sec];
   auto const spread = spread_of(row);
-  return spread && row[Number::tokens_per_sec] ? std::optional(*spread * *row[Number::tokens_per_sec])
-                                               : std::nullopt;
+  return spread && row[Number::median_tokens_per_sec]
+             ? std::optional(*spread * *row[Number::median_tokens_per_sec])
+             : std::nullopt;
 }
 
 std::optional<double> step_deviation(Row const& row) {
-  return row[Number::std_step_s] ? row[Number::std_step_s] : row[Number::step_to_step_s];
+  return row[Number::std_step_time_s] ? row[Number::std_step_time_s] : row[Number::step_to_step_std_s];
 }
 
 bool is_faster(Row const& one, Row const& other) {
-  auto const &a = one[Number::tokens_per_sec], &b = other[Number::tokens_per_sec];
+  auto const &a = one[Number::median_tokens_per_sec], &b = other[Number::median_tokens_per_sec];
   auto const of_one = spread_of(one), of_other = spread_of(other);
   if (!a || !b || !of_one || !of_other || !(*b > 0.0)) return false;
   if (one.disturbed.value_or(false) || other.disturbed.value_or(false)) return false;
@@ -102,7 +105,7 @@ bool is_untold_speedup(Row const& row) {
 }
 
 RowList fastest_of(RowList all) {
-  std::erase_if(all, [](Row const* row) { return !(*row)[Number::tokens_per_sec]; });
+  std::erase_if(all, [](Row const* row) { return !(*row)[Number::median_tokens_per_sec]; });
   RowList const candidates = ranked(all);
   if (candidates.size() < 2) return {};
   Row const* const first = nominally_fastest(candidates);
@@ -117,27 +120,28 @@ RowList fastest_of(RowList all) {
   });
   if (rows.size() == all.size()) return {};
   std::stable_sort(rows.begin(), rows.end(), [](Row const* one, Row const* other) {
-    return *(*one)[Number::tokens_per_sec] > *(*other)[Number::tokens_per_sec];
+    return *(*one)[Number::median_tokens_per_sec] > *(*other)[Number::median_tokens_per_sec];
   });
   return rows;
 }
 
 RowList smallest_of(RowList rows) {
-  std::erase_if(rows, [](Row const* row) { return !(*row)[Number::peak_mb]; });
+  std::erase_if(rows, [](Row const* row) { return !(*row)[Number::peak_gpu_mem_mb]; });
   if (rows.size() < 2) return {};
-  double least = *(*rows.front())[Number::peak_mb];
-  for (Row const* row : rows) least = std::min(least, *(*row)[Number::peak_mb]);
+  double least = *(*rows.front())[Number::peak_gpu_mem_mb];
+  for (Row const* row : rows) least = std::min(least, *(*row)[Number::peak_gpu_mem_mb]);
   std::size_t const all = rows.size();
-  std::erase_if(rows, [&](Row const* row) { return *(*row)[Number::peak_mb] > least; });
+  std::erase_if(rows, [&](Row const* row) { return *(*row)[Number::peak_gpu_mem_mb] > least; });
   return rows.size() == all ? RowList() : rows;
 }
 
 RowList frontier(RowList rows) {
-  std::erase_if(rows,
-                [](Row const* row) { return !(*row)[Number::tokens_per_sec] || !(*row)[Number::peak_mb]; });
+  std::erase_if(rows, [](Row const* row) {
+    return !(*row)[Number::median_tokens_per_sec] || !(*row)[Number::peak_gpu_mem_mb];
+  });
   std::stable_sort(rows.begin(), rows.end(), [](Row const* one, Row const* other) {
-    double const a = *(*one)[Number::peak_mb], b = *(*other)[Number::peak_mb];
-    return a != b ? a < b : *(*one)[Number::tokens_per_sec] > *(*other)[Number::tokens_per_sec];
+    double const a = *(*one)[Number::peak_gpu_mem_mb], b = *(*other)[Number::peak_gpu_mem_mb];
+    return a != b ? a < b : *(*one)[Number::median_tokens_per_sec] > *(*other)[Number::median_tokens_per_sec];
   });
   RowList kept;
   for (Row const* row : rows)
@@ -155,7 +159,7 @@ std::vector<std::string> verdict(Material const& material) {
     if (!row.ok()) continue;
     unsteady += row.is_unsteady() ? 1 : 0;
     disturbed += row.disturbed.value_or(false) ? 1 : 0;
-    auto const &peak = row[Number::peak_mb], &planned = row[Number::planned_mb];
+    auto const &peak = row[Number::peak_gpu_mem_mb], &planned = row[Number::planned_gpu_mem_mb];
     if (peak && planned) (*peak == *planned ? exact : inexact) += 1;
     auto found = std::find_if(models.begin(), models.end(),
                               [&](auto const& entry) { return entry.first == row[Word::model]; });

@@ -146,9 +146,9 @@ std::string markdown_page(Report const& report, std::filesystem::path const& bes
 std::string csv_text(Material const& material) {
   std::string out = "source,program,file";
   for (std::size_t at = 0; at < static_cast<std::size_t>(Word::count); ++at)
-    out += std::string(",") + field(static_cast<Word>(at)).key;
+    out += "," + key_of(static_cast<Word>(at));
   for (std::size_t at = 0; at < static_cast<std::size_t>(Number::count); ++at)
-    out += std::string(",") + field(static_cast<Number>(at)).key;
+    (out += ",").append(column_of(static_cast<Number>(at)).name);
   out += ",unsteady\n";
   auto const add = [&](Row const& row, std::string const& program) {
     Source const& source = material.sources[row.source];

@@ -24,9 +24,10 @@ struct Report {
 
 /// One page without references to anything outside.
 std::string html_page(Report const& report);
-/// The page of one result file, as `report FILE --html PAGE` makes it. Throws Error(data) as `read_file`
-/// does.
-std::string html_page_of(std::filesystem::path const& file, std::string const& command);
+/// The page of results that a file holds, as `report FILE --html PAGE` makes it. Throws Error(data) as
+/// `take_json` does.
+std::string html_page_of(std::filesystem::path const& file, results::Row const& json,
+                         std::string const& command);
 /// Tables in Markdown; figures by their files in `svg_folder`, as seen from `beside`, unless that is empty.
 std::string markdown_page(Report const& report, std::filesystem::path const& beside,
                           std::filesystem::path const& svg_folder);

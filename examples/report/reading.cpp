@@ -27,10 +27,10 @@ Row fields_of(Reader const& reader, std::size_t source) {
   Row row;
   row.source = source;
   for (std::size_t at = 0; at < row.words.size(); ++at)
-    row.words[at] = reader.text(field(static_cast<Word>(at)).key);
+    row.words[at] = reader.text(key_of(static_cast<Word>(at)));
   for (std::size_t at = 0; at < row.numbers.size(); ++at) {
-    NumberField const& number = field(static_cast<Number>(at));
-    row.numbers[at] = reader.number(number.key, number.signed_values);
+    results::Column const& column = column_of(static_cast<Number>(at));
+    row.numbers[at] = reader.number(std::string(column.name), column.is_signed);
   }
   return row;
 }
@@ -40,10 +40,10 @@ void heed_version(Row& row, std::int64_t version) {
   if (version < 2) row[Word::attention].clear();
   if (version >= 3) return;
   // Over the steps of all repeats there, not over repeats.
-  if (!row[Number::step_to_step_s]) row[Number::step_to_step_s] = row[Number::std_step_s];
-  row[Number::std_step_s].reset();
-  auto const &mean = row[Number::avg_step_s], &deviation = row[Number::step_to_step_s];
-  auto const &rate = row[Number::tokens_per_sec], &repeats = row[Number::std_tokens_per_sec];
+  if (!row[Number::step_to_step_std_s]) row[Number::step_to_step_std_s] = row[Number::std_step_time_s];
+  row[Number::std_step_time_s].reset();
+  auto const &mean = row[Number::avg_step_time_s], &deviation = row[Number::step_to_step_std_s];
+  auto const &rate = row[Number::median_tokens_per_sec], &repeats = row[Number::std_tokens_per_sec];
   if (repeats && rate && *rate > 0.0)
     row[Number::spread_pct] = 100.0 * *repeats / *rate;
   else if (mean && deviation && *mean > 0.0)
@@ -70,7 +70,7 @@ void note_twins(std::vector<Row>& rows, std::size_t first) {
     if (twins.size() < 2) continue;
     double least = 0.0, most = 0.0;
     for (Row const* twin : twins) {
-      double const rate = twin->ok() ? (*twin)[Number::tokens_per_sec].value_or(0.0) : 0.0;
+      double const rate = twin->ok() ? (*twin)[Number::median_tokens_per_sec].value_or(0.0) : 0.0;
       if (!(rate > 0.0)) continue;
       least = least > 0.0 ? std::min(least, rate) : rate;
       most = std::max(most, rate);
@@ -227,9 +227,8 @@ void read_file(std::filesystem::path const& file, Material& material) {
       return;
     }
   }
-  Json json;
   try {
-    json = Json::parse(text);
+    take_json(name, Json::parse(text), material);
   } catch (Json::parse_error const& error) {
     auto const upto = std::min<std::size_t>(error.byte, text.size());
     auto const line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(upto), '\n');
@@ -240,6 +239,9 @@ void read_file(std::filesystem::path const& file, Material& material) {
                                      ": holds a number beyond all that are numbers here; the file is "
                                      "damaged or of another kind");
   }
+}
+
+void take_json(std::string const& name, Json const& json, Material& material) {
   Source source;
   source.path = name;
   if (json.is_array()) {

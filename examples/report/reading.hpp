@@ -23,6 +23,10 @@ std::filesystem::path file_of(std::filesystem::path const& given);
 /// Error(data).
 void read_file(std::filesystem::path const& file, Material& material);
 
+/// Adds what the JSON of a file holds; `name` is the file's path, printable. A number that is not finite is
+/// absent, as in files. Throws Error(data).
+void take_json(std::string const& name, results::Row const& json, Material& material);
+
 /// What a row of another program says that it cannot mean, with what to do; empty: nothing.
 std::string fault_of(Rival const& rival);
 

@@ -63,16 +63,23 @@ constexpr std::pair<char const*, std::string Rival::*> rival_texts[] = {{"progra
                                                                         {"machine", &Rival::machine},
                                                                         {"note", &Rival::note}};
 constexpr Word rival_words[] = {Word::model, Word::precision, Word::sharding, Word::offload, Word::recompute};
-constexpr Number rival_numbers[] = {Number::params,     Number::batch,          Number::sequence,
-                                    Number::world,      Number::accumulation,   Number::repeats,
-                                    Number::steps,      Number::tokens_per_sec, Number::std_tokens_per_sec,
-                                    Number::spread_pct, Number::peak_mb};
+constexpr Number rival_numbers[] = {Number::params,
+                                    Number::batch,
+                                    Number::sequence,
+                                    Number::world,
+                                    Number::accumulation,
+                                    Number::repeats,
+                                    Number::steps,
+                                    Number::median_tokens_per_sec,
+                                    Number::std_tokens_per_sec,
+                                    Number::spread_pct,
+                                    Number::peak_gpu_mem_mb};
 
 cli::Names rival_keys() {
   cli::Names keys;
   for (auto const& [key, text] : rival_texts) keys.emplace_back(key);
-  for (Word const word : rival_words) keys.emplace_back(field(word).key);
-  for (Number const number : rival_numbers) keys.emplace_back(field(number).key);
+  for (Word const word : rival_words) keys.emplace_back(key_of(word));
+  for (Number const number : rival_numbers) keys.emplace_back(column_of(number).name);
   return keys;
 }
 
@@ -87,21 +94,22 @@ Rival rival_of(std::string const& name, std::string const& place, Json const& js
       fail("has a key " + cli::in_quotes(entry.key()) +
            ", which rows of other programs do not have; theirs are " + cli::joined(keys));
   Reader const reader(name, place, json);
-  auto const text_of = [&](char const* key) {
+  auto const text_of = [&](std::string const& key) {
     if (Json const* const value = reader.find(key); value && !value->is_string())
       fail(cli::in_quotes(key) + " is no text");
     return reader.text(key);
   };
   Rival rival;
   for (auto const& [key, text] : rival_texts) rival.*text = text_of(key);
-  for (Word const word : rival_words) rival.row[word] = text_of(field(word).key);
-  for (Number const number : rival_numbers) rival.row[number] = reader.number(field(number).key);
+  for (Word const word : rival_words) rival.row[word] = text_of(key_of(word));
+  for (Number const number : rival_numbers)
+    rival.row[number] = reader.number(std::string(column_of(number).name));
   for (char const* key : {"program", "model", "precision", "machine"})
     if (reader.text(key).empty())
       fail("lacks " + cli::in_quotes(key) + "; a row of another program must have it");
-  for (Number const number : {Number::batch, Number::sequence, Number::tokens_per_sec})
+  for (Number const number : {Number::batch, Number::sequence, Number::median_tokens_per_sec})
     if (!rival.row[number])
-      fail("lacks " + cli::in_quotes(field(number).key) + "; a row of another program must have it");
+      fail("lacks " + cli::in_quotes(column_of(number).name) + "; a row of another program must have it");
   for (char const* key : {"date", "sharding"})
     if (reader.find(key) && reader.text(key).empty()) fail(cli::in_quotes(key) + " is empty; leave it out");
   if (std::string const fault = fault_of(rival); !fault.empty()) fail(fault);
@@ -124,9 +132,10 @@ std::string fault_of(Rival const& rival) {
        {Number::params, Number::batch, Number::sequence, Number::world, Number::accumulation})
     if (auto const& value = row[number];
         value && (*value < 1.0 || *value > whole_at_most || *value != std::floor(*value)))
-      return cli::in_quotes(field(number).key) + " is no whole number from 1 on, up to 2^53 - 1";
-  if (*row[Number::tokens_per_sec] <= 0.0)
-    return cli::in_quotes(field(Number::tokens_per_sec).key) + " is 0; leave out what did not run";
+      return cli::in_quotes(column_of(number).name) + " is no whole number from 1 on, up to 2^53 - 1";
+  if (*row[Number::median_tokens_per_sec] <= 0.0)
+    return cli::in_quotes(column_of(Number::median_tokens_per_sec).name) +
+           " is 0; leave out what did not run";
   if (!rival.date.empty() && !is_date(rival.date))
     return "'date' is " + cli::in_quotes(rival.date) + "; write it as 2026-01-31, or leave it out";
   std::string const& stage = row[Word::sharding];

@@ -16,81 +16,25 @@ namespace reporting {
 
 namespace {
 
-constexpr std::array<WordField, static_cast<std::size_t>(Word::count)> word_fields = {{
-    {"experiment", "experiment"},
-    {"model", "model"},
-    {"device", "device"},
-    {"sharding", "sharding"},
-    {"precision", "precision"},
-    {"offload", "offload"},
-    {"recompute", "recompute"},
-    {"reduction", "reduction"},
-    {"communication", "communication"},
-    {"capture", "capture"},
-    {"attention", "attention"},
-    {"loss_scale", "loss scale"},
-    {"parallel", "parallel"},
-    {"adapters", "adapters"},
-    {"mesh", "mesh"},
-    {"status", "status"},
-    {"reason", "reason"},
-    {"weights_hash", "weights"},
-    {"same_program_as", "same program as"},
-    {"speedup_against", "speed-up against"},
-}};
+/// The fields of rows of plan that are no columns of results.
+constexpr results::Column plan_columns[] = {{.name = "largest_batch"}, {.name = "longest_sequence"}};
 
-constexpr std::array<NumberField, static_cast<std::size_t>(Number::count)> number_fields = {{
-    {"world", "ranks", ""},
-    {"batch", "batch", ""},
-    {"sequence", "sequence", ""},
-    {"accumulation", "accum.", ""},
-    {"global_batch", "global batch", ""},
-    {"params", "parameters", ""},
-    {"trainable_params", "trained parameters", ""},
-    {"repeats", "repeats", ""},
-    {"steps", "steps", ""},
-    {"warmup", "warm-up", "steps"},
-    {"skipped_steps", "skipped", "steps"},
-    {"median_tokens_per_sec", "throughput", "tokens/s"},
-    {"std_tokens_per_sec", "+- repeats", "tokens/s"},
-    {"tokens_per_sec_per_rank", "a rank", "tokens/s"},
-    {"median_step_time_s", "step", "ms", 1e3},
-    {"avg_step_time_s", "mean step", "ms", 1e3},
-    {"std_step_time_s", "+- repeats", "ms", 1e3},
-    {"step_to_step_std_s", "+- steps", "ms", 1e3},
-    {"spread_pct", "spread", "%"},
-    {"first_step_s", "first step", "s"},
-    {"train_time_s", "timed", "s"},
-    {"peak_gpu_mem_mb", "peak", "MB"},
-    {"planned_gpu_mem_mb", "planned", "MB"},
-    {"host_mem_mb", "host", "MB"},
-    {"planned_host_mem_mb", "planned host", "MB"},
-    {"nvme_mb", "NVMe", "MB"},
-    {"planned_nvme_mb", "planned NVMe", "MB"},
-    {"library_mb", "libraries", "MB"},
-    {"process_mem_mb", "process", "MB"},
-    {"comm_bytes_per_step", "sent a step", "MB", 1.0 / 1048576.0},
-    {"comm_time_s", "collectives", "ms", 1e3},
-    {"comm_exposed_s", "exposed", "ms", 1e3},
-    {"comm_waiting_s", "waiting", "ms", 1e3},
-    {"predicted_tokens_per_sec", "predicted", "tokens/s"},
-    {"prediction_error_pct", "prediction off", "%", 1.0, true},
-    {"mfu_pct", "MFU", "%"},
-    {"avg_gpu_util_pct", "GPU use", "%"},
-    {"avg_cpu_util_pct", "CPU use", "%"},
-    {"avg_power_w", "power", "W"},
-    {"peak_power_w", "peak power", "W"},
-    {"energy_j", "energy", "J"},
-    {"temp_end_c", "temperature", "C", 1.0, true},
-    {"speedup", "speed-up", "x"},
-    {"speedup_uncertainty", "+- speed-up", "x"},
-    {"scaling_efficiency", "scaling", "%", 100.0},
-    {"first_loss", "first loss", "", 1.0, true},
-    {"final_loss", "final loss", "", 1.0, true},
-    {"largest_batch", "largest batch", ""},
-    {"longest_sequence", "longest sequence", ""},
-    {"seed", "seed", "", 1.0, true},
-}};
+constexpr results::Column const& column_named(std::string_view name) {
+  results::Column const* const column = results::find_column(name);
+  return column != nullptr ? *column : *std::ranges::find(plan_columns, name, &results::Column::name);
+}
+
+#define TESSERA_NAME(name) #name,
+constexpr char const* word_keys[] = {TESSERA_REPORT_WORDS(TESSERA_NAME)};
+#undef TESSERA_NAME
+#define TESSERA_COLUMN(name) &column_named(#name),
+constexpr results::Column const* number_columns[] = {TESSERA_REPORT_NUMBERS(TESSERA_COLUMN)};
+#undef TESSERA_COLUMN
+
+std::string spaced(std::string name) {
+  std::replace(name.begin(), name.end(), '_', ' ');
+  return name;
+}
 
 std::string whole(std::optional<double> const& value) {
   if (!value) return {};
@@ -108,23 +52,27 @@ std::string number_of(Row const& row, Material const&) {
 template <Number number>
 std::string phrase_of(Row const& row, Material const&) {
   std::string const value = whole(row[number]);
-  return value.empty() ? value : std::string(field(number).header) + " " + value;
+  return value.empty() ? value : header_of(number) + " " + value;
 }
 /// "recompute block"; nothing for what is mostly meant.
 template <Word word>
 std::string slot_of(Row const& row, Material const&) {
   std::string const& value = row[word];
-  return value.empty() || value == "none" ? std::string() : std::string(field(word).header) + " " + value;
+  return value.empty() || value == "none" ? std::string() : spaced(key_of(word)) + " " + value;
 }
 
 }  // namespace
 
-WordField const& field(Word word) { return word_fields[static_cast<std::size_t>(word)]; }
-NumberField const& field(Number number) { return number_fields[static_cast<std::size_t>(number)]; }
+std::string key_of(Word word) { return word_keys[static_cast<std::size_t>(word)]; }
+results::Column const& column_of(Number number) { return *number_columns[static_cast<std::size_t>(number)]; }
+std::string header_of(Number number) {
+  results::Column const& column = column_of(number);
+  return column.title.empty() ? spaced(std::string(column.name)) : std::string(column.title);
+}
 
 std::optional<double> Row::step_seconds() const {
-  auto const& median = (*this)[Number::step_s];
-  return median ? median : (*this)[Number::avg_step_s];
+  auto const& median = (*this)[Number::median_step_time_s];
+  return median ? median : (*this)[Number::avg_step_time_s];
 }
 
 std::string Source::kind_text() const {
@@ -291,7 +239,7 @@ void name_sources(std::vector<Source>& sources) {
 }
 
 std::optional<double> spread_of(Row const& row) {
-  auto const &spread = row[Number::spread_pct], &rate = row[Number::tokens_per_sec];
+  auto const &spread = row[Number::spread_pct], &rate = row[Number::median_tokens_per_sec];
   if (spread) return 0.01 * *spread;
   if (row[Number::std_tokens_per_sec] && rate && *rate > 0.0) return *row[Number::std_tokens_per_sec] / *rate;
   return std::nullopt;

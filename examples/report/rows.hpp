@@ -11,108 +11,50 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/io/result_columns.hpp"
+
 namespace tessera {
 inline namespace v0 {
 namespace reporting {
 
-/// What a row says in words. An absent one is empty.
-enum class Word {
-  experiment,
-  model,
-  device,
-  sharding,
-  precision,
-  offload,
-  recompute,
-  reduction,
-  communication,
-  capture,
-  attention,
-  loss_scale,
-  parallel,
-  adapters,
-  mesh,
-  status,
-  reason,
-  weights_hash,
-  same_program_as,
-  speedup_against,
-  count
-};
+// The columns of results and the fields of plans that a report reads, by name and in the order of its CSV.
+// clang-format off
+#define TESSERA_REPORT_WORDS(WORD) \
+  WORD(experiment) WORD(model) WORD(device) WORD(sharding) WORD(precision) WORD(offload) WORD(recompute) \
+  WORD(reduction) WORD(communication) WORD(capture) WORD(attention) WORD(loss_scale) WORD(parallel) \
+  WORD(adapters) WORD(mesh) WORD(status) WORD(reason) WORD(weights_hash) WORD(same_program_as) \
+  WORD(speedup_against)
+#define TESSERA_REPORT_NUMBERS(NUMBER) \
+  NUMBER(world) NUMBER(batch) NUMBER(sequence) NUMBER(accumulation) NUMBER(global_batch) NUMBER(params) \
+  NUMBER(trainable_params) NUMBER(repeats) NUMBER(steps) NUMBER(warmup) NUMBER(skipped_steps) \
+  NUMBER(median_tokens_per_sec) NUMBER(std_tokens_per_sec) NUMBER(tokens_per_sec_per_rank) \
+  NUMBER(median_step_time_s) NUMBER(avg_step_time_s) NUMBER(std_step_time_s) NUMBER(step_to_step_std_s) \
+  NUMBER(spread_pct) NUMBER(first_step_s) NUMBER(train_time_s) NUMBER(peak_gpu_mem_mb) \
+  NUMBER(planned_gpu_mem_mb) NUMBER(host_mem_mb) NUMBER(planned_host_mem_mb) NUMBER(nvme_mb) \
+  NUMBER(planned_nvme_mb) NUMBER(library_mb) NUMBER(process_mem_mb) NUMBER(comm_bytes_per_step) \
+  NUMBER(comm_time_s) NUMBER(comm_exposed_s) NUMBER(comm_waiting_s) NUMBER(predicted_tokens_per_sec) \
+  NUMBER(prediction_error_pct) NUMBER(mfu_pct) NUMBER(avg_gpu_util_pct) NUMBER(avg_cpu_util_pct) \
+  NUMBER(avg_power_w) NUMBER(peak_power_w) NUMBER(energy_j) NUMBER(temp_end_c) NUMBER(speedup) \
+  NUMBER(speedup_uncertainty) NUMBER(scaling_efficiency) NUMBER(first_loss) NUMBER(final_loss) \
+  NUMBER(largest_batch) NUMBER(longest_sequence) NUMBER(seed)
+// clang-format on
 
-/// What a row says in numbers, in the units of result files.
-enum class Number {
-  world,
-  batch,
-  sequence,
-  accumulation,
-  global_batch,
-  params,
-  trainable_params,
-  repeats,
-  steps,
-  warmup,
-  skipped_steps,
-  tokens_per_sec,
-  std_tokens_per_sec,
-  tokens_per_sec_per_rank,
-  step_s,
-  avg_step_s,
-  std_step_s,
-  step_to_step_s,
-  spread_pct,
-  first_step_s,
-  train_s,
-  peak_mb,
-  planned_mb,
-  host_mb,
-  planned_host_mb,
-  nvme_mb,
-  planned_nvme_mb,
-  library_mb,
-  process_mb,
-  comm_bytes,
-  comm_s,
-  comm_exposed_s,
-  comm_waiting_s,
-  predicted_rate,
-  prediction_error_pct,
-  mfu_pct,
-  gpu_util_pct,
-  cpu_util_pct,
-  power_w,
-  peak_power_w,
-  energy_j,
-  temp_end_c,
-  speedup,
-  speedup_uncertainty,
-  scaling_efficiency,
-  first_loss,
-  final_loss,
-  largest_batch,
-  longest_sequence,
-  seed,
-  count
-};
+#define TESSERA_NAME(name) name,
+/// The texts of a row. A text that a file lacks is empty.
+enum class Word { TESSERA_REPORT_WORDS(TESSERA_NAME) count };
+/// The numbers of a row, in the units of result files.
+enum class Number { TESSERA_REPORT_NUMBERS(TESSERA_NAME) count };
+#undef TESSERA_NAME
 
 /// Beyond it doubles are not all whole numbers.
 inline constexpr double whole_at_most = 9007199254740991.0;
 
-/// How a word is called in files and in tables.
-struct WordField {
-  char const* key;
-  char const* header;
-};
-/// How a number is called in files, and in tables, where it is multiplied to have their unit.
-struct NumberField {
-  char const* key;
-  char const* header;
-  char const* unit;  ///< of tables; empty: none
-  double factor = 1.0;
-  bool signed_values = false;
-};
-WordField const& field(Word word);
-NumberField const& field(Number number);
+/// The name of a text in files.
+std::string key_of(Word word);
+/// The column of a number: its name in files, its unit in pages.
+results::Column const& column_of(Number number);
+/// The header of a number in pages.
+std::string header_of(Number number);
 
 /// Bytes of a plan by category, of one rank.
 using Categories = std::vector<std::pair<std::string, double>>;

@@ -108,16 +108,16 @@ std::string frozen_text(Material const& material) {
 }
 
 std::optional<Bar> rate_bar(Row const& row) {
-  if (!row[Number::tokens_per_sec]) return std::nullopt;
-  Bar bar{{}, {*row[Number::tokens_per_sec]}};
+  if (!row[Number::median_tokens_per_sec]) return std::nullopt;
+  Bar bar{{}, {*row[Number::median_tokens_per_sec]}};
   bar.deviation = rate_deviation(row);
   bar.unsteady = row.is_unsteady();
   return bar;
 }
 
 std::optional<Bar> peak_bar(Row const& row) {
-  if (!row[Number::peak_mb]) return std::nullopt;
-  return Bar{{}, {*row[Number::peak_mb]}};
+  if (!row[Number::peak_gpu_mem_mb]) return std::nullopt;
+  return Bar{{}, {*row[Number::peak_gpu_mem_mb]}};
 }
 
 /// Colours of other programs, by the first word of their names. Ours is the first, and its like, the sixth,
@@ -137,7 +137,7 @@ class Colours {
 };
 
 bool is_shown(Row const& row) {
-  return row.ok() && row[Number::tokens_per_sec].has_value() && !is_frozen(row);
+  return row.ok() && row[Number::median_tokens_per_sec].has_value() && !is_frozen(row);
 }
 
 std::string unsteady_note(SideChart const& chart) {
@@ -154,7 +154,7 @@ RowList fastest_by(RowList const& rows, Name const& name) {
   RowList kept;
   for (RowList const& group : grouped_by(rows, name))
     kept.push_back(*std::max_element(group.begin(), group.end(), [](Row const* one, Row const* other) {
-      return *(*one)[Number::tokens_per_sec] < *(*other)[Number::tokens_per_sec];
+      return *(*one)[Number::median_tokens_per_sec] < *(*other)[Number::median_tokens_per_sec];
     }));
   return kept;
 }
@@ -173,7 +173,7 @@ void add_stages(Material const& material, Figures& figures) {
   constexpr char title[] = "Stages: throughput beside memory";
   RowList rows;
   for (Row const& row : material.rows)
-    if (is_shown(row) && row[Number::peak_mb] && !row[Word::sharding].empty()) rows.push_back(&row);
+    if (is_shown(row) && row[Number::peak_gpu_mem_mb] && !row[Word::sharding].empty()) rows.push_back(&row);
   std::vector<RowList> groups;
   Works const works(material);
   for (RowList const& group : grouped_by(rows, [&](Row const& row) {
@@ -270,7 +270,7 @@ void add_rivals(Material const& material, Figures& figures) {
     RowList others = fastest_by(theirs, [&](Row const& row) { return owner[&row]->program; });
     several = several || group.size() > 1 || theirs.size() > others.size();
     std::stable_sort(others.begin(), others.end(), [](Row const* one, Row const* other) {
-      return *(*one)[Number::tokens_per_sec] > *(*other)[Number::tokens_per_sec];
+      return *(*one)[Number::median_tokens_per_sec] > *(*other)[Number::median_tokens_per_sec];
     });
     all_bars += 1 + others.size();
     others.resize(std::min(others.size(), side_bars_at_most));

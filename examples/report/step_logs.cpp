@@ -185,7 +185,8 @@ Row folded(Experiment const& experiment, std::size_t warmup) {
   std::vector<std::vector<double>> steps;
   double time = 0.0, timed = 0.0;
   for (Log const& run : runs) {
-    if (run.memory) row[Number::peak_mb] = std::max(row[Number::peak_mb].value_or(0.0), *run.memory);
+    if (run.memory)
+      row[Number::peak_gpu_mem_mb] = std::max(row[Number::peak_gpu_mem_mb].value_or(0.0), *run.memory);
     if (run.seconds.empty()) continue;
     rates.push_back(run.tokens / run.time());
     means.push_back(cli::mean(run.seconds));
@@ -209,16 +210,16 @@ Row folded(Experiment const& experiment, std::size_t warmup) {
     row[Word::reason] = "no step was timed: all are warm-up";
     return row;
   }
-  row[Number::tokens_per_sec] = cli::median(rates);
+  row[Number::median_tokens_per_sec] = cli::median(rates);
   if (row[Number::world]) row[Number::tokens_per_sec_per_rank] = cli::median(rates) / *row[Number::world];
-  row[Number::step_s] = cli::median(medians);
-  row[Number::avg_step_s] = time / timed;
-  row[Number::train_s] = time;
+  row[Number::median_step_time_s] = cli::median(medians);
+  row[Number::avg_step_time_s] = time / timed;
+  row[Number::train_time_s] = time;
   auto const within = cli::deviation_within(steps);
-  row[Number::step_to_step_s] = within;
+  row[Number::step_to_step_std_s] = within;
   if (rates.size() > 1) {
     row[Number::std_tokens_per_sec] = cli::deviation(rates);
-    row[Number::std_step_s] = cli::deviation(means);
+    row[Number::std_step_time_s] = cli::deviation(means);
     row[Number::spread_pct] = 100.0 * cli::deviation(rates) / cli::mean(rates);
   } else if (within) {
     row[Number::spread_pct] = 100.0 * *within / means.front();

@@ -26,9 +26,9 @@ struct Shown {
 };
 
 Shown of(Number number, int decimals = -1) {
-  NumberField const& info = field(number);
-  return {info.header, info.unit,
-          [number, factor = info.factor](Row const& row) {
+  results::Unit const& unit = column_of(number).unit;
+  return {header_of(number), std::string(unit.name),
+          [number, factor = unit.factor](Row const& row) {
             return row[number] ? std::optional(*row[number] * factor) : std::nullopt;
           },
           decimals};
@@ -104,8 +104,8 @@ void mark_best(RowList const& rows, Table& table) {
     places[rows[at]] = at;
     if (rows[at]->ok()) models[(*rows[at])[Word::model]].push_back(rows[at]);
   }
-  std::size_t const rate = column_of(table, field(Number::tokens_per_sec).header);
-  std::size_t const peak = column_of(table, field(Number::peak_mb).header);
+  std::size_t const rate = column_of(table, header_of(Number::median_tokens_per_sec));
+  std::size_t const peak = column_of(table, header_of(Number::peak_gpu_mem_mb));
   for (auto const& [model, list] : models) {
     for (Row const* row : fastest_of(list))
       if (rate < table.columns.size()) table.best[places[row]].push_back(rate);
@@ -169,39 +169,40 @@ Table results_table(Material const& material) {
   if (rows.empty()) return table;
   Labels const labels(rows, material);
   add_dimensions(rows, material, table);
-  Shown rate = of(Number::tokens_per_sec);
+  Shown rate = of(Number::median_tokens_per_sec);
   rate.mark_unsteady = true;
   std::vector<Shown> first = {rate,
                               {"+-", "tokens/s", rate_deviation},
-                              of(Number::step_s),
+                              of(Number::median_step_time_s),
                               {"+- step", "ms",
                                [](Row const& row) {
                                  auto const deviation = step_deviation(row);
                                  return deviation ? std::optional(1e3 * *deviation) : std::nullopt;
                                }},
-                              of(Number::peak_mb, 2)};
-  if (std::any_of(rows.begin(), rows.end(),
-                  [](Row const* row) { return (*row)[Number::peak_mb] != (*row)[Number::planned_mb]; }))
-    first.push_back(of(Number::planned_mb, 2));
+                              of(Number::peak_gpu_mem_mb, 2)};
+  if (std::any_of(rows.begin(), rows.end(), [](Row const* row) {
+        return (*row)[Number::peak_gpu_mem_mb] != (*row)[Number::planned_gpu_mem_mb];
+      }))
+    first.push_back(of(Number::planned_gpu_mem_mb, 2));
   add_numbers(first, rows, table);
-  add_numbers({of(Number::host_mb, 2),
+  add_numbers({of(Number::host_mem_mb, 2),
                of(Number::nvme_mb, 2),
                of(Number::library_mb, 0),
-               of(Number::process_mb, 0),
-               of(Number::comm_bytes),
+               of(Number::process_mem_mb, 0),
+               of(Number::comm_bytes_per_step),
                {"collectives", "% of a step",
                 [](Row const& row) -> std::optional<double> {
-                  auto const &comm = row[Number::comm_s], &step = row[Number::avg_step_s];
+                  auto const &comm = row[Number::comm_time_s], &step = row[Number::avg_step_time_s];
                   if (!comm || !step || !(*step > 0.0)) return std::nullopt;
                   return 100.0 * *comm / *step;
                 },
                 1},
-               of(Number::predicted_rate, 0),
+               of(Number::predicted_tokens_per_sec, 0),
                of(Number::prediction_error_pct, 1),
                of(Number::mfu_pct, 1),
-               of(Number::gpu_util_pct, 0),
-               of(Number::cpu_util_pct, 0),
-               of(Number::power_w, 0),
+               of(Number::avg_gpu_util_pct, 0),
+               of(Number::avg_cpu_util_pct, 0),
+               of(Number::avg_power_w, 0),
                of(Number::energy_j),
                of(Number::temp_end_c, 0)},
               rows, table);
@@ -247,8 +248,9 @@ Table plans_table(Material const& material) {
   Table table{"plans", "Plans", "Of the rank that holds most; MB are 2^20 bytes. ", {}, {}, {}, {}};
   if (rows.empty()) return table;
   add_dimensions(rows, material, table);
-  add_numbers({of(Number::planned_mb, 2), of(Number::planned_host_mb, 2), of(Number::planned_nvme_mb, 2)},
-              rows, table);
+  add_numbers(
+      {of(Number::planned_gpu_mem_mb, 2), of(Number::planned_host_mem_mb, 2), of(Number::planned_nvme_mb, 2)},
+      rows, table);
   std::vector<Shown> categories;
   for (auto const& [name, size] : rows.front()->categories) {
     auto const value = [name = name](Row const& row) -> std::optional<double> {
@@ -299,7 +301,7 @@ Table rivals_table(Material const& material) {
       table.cells[at].push_back(value.empty() ? "-" : std::move(value));
     }
   }
-  Shown rate = of(Number::tokens_per_sec);
+  Shown rate = of(Number::median_tokens_per_sec);
   rate.mark_unsteady = true;
   add_numbers({of(Number::world, 0),
                of(Number::batch, 0),
@@ -307,7 +309,7 @@ Table rivals_table(Material const& material) {
                of(Number::accumulation, 0),
                rate,
                {"+-", "tokens/s", rate_deviation},
-               of(Number::peak_mb),
+               of(Number::peak_gpu_mem_mb),
                of(Number::repeats, 0)},
               rows, table);
   for (auto const& [header, text] : {std::pair("date", &Rival::date), std::pair("machine", &Rival::machine),

@@ -22,20 +22,22 @@ void describe_training(Row& row, Reader const& config) {
   for (Word const word : {Word::model, Word::device, Word::sharding, Word::precision, Word::offload,
                           Word::recompute, Word::reduction, Word::communication, Word::capture,
                           Word::loss_scale, Word::parallel, Word::adapters})
-    if (Json const* const text = config.find(field(word).key); text && text->is_string())
+    if (Json const* const text = config.find(key_of(word)); text && text->is_string())
       row[word] = text->get<std::string>();
   for (Number const value : {Number::world, Number::batch, Number::sequence, Number::accumulation,
                              Number::global_batch, Number::params, Number::trainable_params, Number::seed})
-    if (Json const* const number = config.find(field(value).key); number && number->is_number())
+    if (Json const* const number = config.find(std::string(column_of(value).name));
+        number && number->is_number())
       row[value] = number->get<double>();
 }
 
 void summarize_training(Reader const& summary, Row& row) {
-  row[Number::tokens_per_sec] = summary.number("avg_tokens_per_sec");
+  row[Number::median_tokens_per_sec] = summary.number("avg_tokens_per_sec");
   for (Number const number :
-       {Number::avg_step_s, Number::step_to_step_s, Number::spread_pct, Number::train_s, Number::mfu_pct,
-        Number::gpu_util_pct, Number::power_w, Number::peak_power_w, Number::energy_j, Number::library_mb})
-    row[number] = summary.number(field(number).key);
+       {Number::avg_step_time_s, Number::step_to_step_std_s, Number::spread_pct, Number::train_time_s,
+        Number::mfu_pct, Number::avg_gpu_util_pct, Number::avg_power_w, Number::peak_power_w,
+        Number::energy_j, Number::library_mb})
+    row[number] = summary.number(std::string(column_of(number).name));
   row[Number::temp_end_c] = summary.number("temp_end_c", true);
   row[Word::weights_hash] = summary.text("weights_hash");
   row.unsteady = summary.truth("unsteady");
@@ -74,7 +76,8 @@ void read_training_log(std::string const& name, std::string_view text, std::stri
       describe_training(row, *config);
       source.command = reader.text("command");
       if (auto const bytes = reader.object("planned_bytes"))
-        if (auto const device = bytes->number("device")) row[Number::planned_mb] = *device / 1048576.0;
+        if (auto const device = bytes->number("device"))
+          row[Number::planned_gpu_mem_mb] = *device / 1048576.0;
       source.environment.clear();
       if (Json const* const environment = reader.find("environment")) take_environment(*environment, source);
     } else if (auto const summary = reader.object("summary")) {
@@ -101,7 +104,7 @@ void read_training_log(std::string const& name, std::string_view text, std::stri
   row[Number::steps] = static_cast<double>(row.losses.size());
   if (seconds.size() > 1) {
     seconds.erase(seconds.begin());  // the first step includes start-up work
-    row[Number::step_s] = cli::median(seconds);
+    row[Number::median_step_time_s] = cli::median(seconds);
   }
   if (!summarized) {
     row[Word::reason] = "its log has no summary: the run goes on, or was killed";
@@ -109,9 +112,9 @@ void read_training_log(std::string const& name, std::string_view text, std::stri
     if (seconds.size() > 1) {
       double const mean = cli::mean(seconds), deviation = cli::deviation(seconds);
       double const tokens = rates.back() * seconds.back();
-      row[Number::avg_step_s] = mean;
-      row[Number::tokens_per_sec] = tokens / mean;
-      row[Number::step_to_step_s] = deviation;
+      row[Number::avg_step_time_s] = mean;
+      row[Number::median_tokens_per_sec] = tokens / mean;
+      row[Number::step_to_step_std_s] = deviation;
       row[Number::spread_pct] = 100.0 * deviation / mean;
       row.unsteady = deviation > cli::steady_share * mean;
     }

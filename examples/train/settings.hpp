@@ -314,7 +314,7 @@ inline void resolve_min_time(CommandLine const& line, TrainFlags const& flags, S
   bool const leaves = !settings.save.empty() || !settings.adapters.save.empty() ||
                       !settings.checkpoints.folder.empty() || settings.validation;
   settings.min_time = flags.min_time;
-  if (!line.given("--min-time") && !traits_of(settings.recipe.device).on_cores && !falls && !told && !leaves)
+  if (!line.given("--min-time") && !info_of(settings.recipe.device).on_cores && !falls && !told && !leaves)
     settings.min_time = seconds_on_gpus;
   if (settings.min_time == 0.0) return;
   if (settings.epochs > 0)

@@ -31,7 +31,8 @@ struct Cuda;
 struct Nvme;
 enum class Tier : std::uint8_t;
 enum class Device : std::uint8_t;
-struct DeviceTraits;
+struct DeviceInfo;
+struct TierInfo;
 class Shape;
 
 // policy/
@@ -285,7 +286,11 @@ namespace column {
 struct choice;
 struct stage;
 }  // namespace column
+struct Column;
 struct Measurements;
+struct TerminalColumn;
+struct Unit;
+enum class Best : std::uint8_t;
 struct Document;
 struct StepLogRow;
 struct EpochLogRow;

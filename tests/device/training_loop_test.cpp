@@ -82,6 +82,6 @@ TEST_CASE("two GPUs end after the same step, whenever one of them hears of the s
     std::int64_t const heard = std::min(asked[at][0], asked[at][1]);
     CHECK(done[at][0] == done[at][1]);
     CHECK(done[at][0] >= heard);
-    CHECK(done[at][0] <= heard + 1 + traits_of(Device::cuda).max_steps_in_flight);
+    CHECK(done[at][0] <= heard + 1 + info_of(Device::cuda).max_steps_in_flight);
   }
 }

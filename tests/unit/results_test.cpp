@@ -159,15 +159,15 @@ TEST_CASE("CSV has all fields and quotes what needs it") {
   results::write_csv(folder / "r.csv", rows);
   std::string const text = read(folder / "r.csv");
   std::string header;
-  for (auto const field : results::row_fields) header += std::string(field) + ",";
+  for (results::Column const& column : results::columns) header += std::string(column.name) + ",";
   CHECK(text.starts_with(header + "zz_more\n"));
   CHECK(file_support::has(text, "\n\"a,b\",\"layers=4,heads=4\",,dp,,"));
   CHECK(file_support::has(text, ",\"say \"\"no\"\"\nand go\","));
   CHECK(file_support::has(text, ",1.5 2 null,"));
   CHECK(file_support::has(text, "\n\" padded\",,,3,"));
   CHECK(file_support::has(text, ",1234.5,"));
-  auto const at = std::find(results::row_fields.begin(), results::row_fields.end(), "same_program_as");
-  std::string const absent(static_cast<std::size_t>(results::row_fields.end() - at), ',');
+  std::string const absent(
+      static_cast<std::size_t>(std::end(results::columns) - results::find_column("same_program_as")), ',');
   CHECK(text.ends_with(",,,zs0" + absent + "true\n"));
   CHECK(lines_of(results::to_csv({})).size() == 1);
 }

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string_view>
 
 namespace tessera {
@@ -14,7 +15,7 @@ inline namespace v0 {
 enum class Device : std::uint8_t { cpu, cuda };
 
 /// The facts about a device that decide what code does on it.
-struct DeviceTraits {
+struct DeviceInfo {
   std::string_view name;  ///< in flags, results and stored files
   bool own_memory;        ///< its memory is not the host's
   /// The steps that a training loop enqueues before it reads the oldest report. 0: the work of a call has
@@ -25,7 +26,7 @@ struct DeviceTraits {
   bool on_cores;      ///< ranks share the machine's cores; elsewhere each rank has a device of its own
 };
 /// The devices in the order of their enumerators.
-inline constexpr std::array<DeviceTraits, 2> device_table{{
+inline constexpr std::array<DeviceInfo, 2> device_table{{
     {.name = "cpu",
      .own_memory = false,
      .max_steps_in_flight = 0,
@@ -39,14 +40,42 @@ inline constexpr std::array<DeviceTraits, 2> device_table{{
      .tensor_cores = true,
      .on_cores = false},
 }};
-constexpr DeviceTraits const& traits_of(Device device) {
-  return device_table[static_cast<std::size_t>(device)];
-}
-constexpr std::string_view name_of(Device device) { return traits_of(device).name; }
+constexpr DeviceInfo const& info_of(Device device) { return device_table[static_cast<std::size_t>(device)]; }
+constexpr std::string_view name_of(Device device) { return info_of(device).name; }
 
+/// The places as data, for tables. `device` is where the model computes; `host` is the other arena in host
+/// memory that `Offload` uses, also when the device is itself the CPU; `nvme` is a file. Values travel from a
+/// tier to the next, so between device and disk they pass the host.
+enum class Tier : std::uint8_t { device, host, nvme };
+
+/// One tier.
+struct TierInfo {
+  std::string_view name;       ///< in listings, reports and JSON
+  bool has_addresses;          ///< its bytes have addresses; others are copied to a tier that has
+  Tier worked_on;              ///< where work is done on its values
+  std::string_view optimizer;  ///< the name of the offload that keeps the optimizer's state there
+  std::string_view all_state;  ///< the name of the offload that keeps parameters there too
+};
+/// The tiers, one row each, in the order of Tier. All but the device that have addresses are host memory.
+inline constexpr TierInfo tier_table[] = {
+    {"device", true, Tier::device, "none", ""},
+    {"host", true, Tier::host, "cpu_optimizer", "cpu_full"},
+    {"nvme", false, Tier::host, "nvme_optimizer", "nvme"},
+};
+inline constexpr std::size_t tier_count = std::size(tier_table);
+
+constexpr TierInfo const& info_of(Tier tier) { return tier_table[static_cast<std::size_t>(tier)]; }
+constexpr std::string_view name_of(Tier tier) { return info_of(tier).name; }
+constexpr bool has_addresses(Tier tier) { return info_of(tier).has_addresses; }
+constexpr Tier worked_on(Tier tier) { return info_of(tier).worked_on; }
+/// Whether a tier is host memory apart from the device.
+constexpr bool in_host_memory(Tier tier) { return has_addresses(tier) && tier != Tier::device; }
+
+/// A place of On has a `device`. A place of Offload has an `offload_tier`, where it keeps state.
 struct Cpu {
   static constexpr Device device = Device::cpu;
   static constexpr std::string_view name = name_of(device);
+  static constexpr Tier offload_tier = Tier::host;
 };
 struct Cuda {
   static constexpr Device device = Device::cuda;
@@ -54,30 +83,8 @@ struct Cuda {
 };
 struct Nvme {
   static constexpr std::string_view name = "nvme";
+  static constexpr Tier offload_tier = Tier::nvme;
 };
-
-/// The places as data, for tables. `device` is where the model computes; `host` is the other arena in host
-/// memory that `Offload` uses, also when the device is itself the CPU; `nvme` is a file. Values travel from a
-/// tier to the next, so between device and disk they pass the host.
-enum class Tier : std::uint8_t { device, host, nvme };
-inline constexpr std::size_t tier_count = 3;
-
-constexpr std::string_view name_of(Tier tier) {
-  switch (tier) {
-    case Tier::device:
-      return "device";
-    case Tier::host:
-      return "host";
-    case Tier::nvme:
-      return "nvme";
-  }
-  return "?";
-}
-
-/// Whether bytes of a tier have addresses; others are read and written from a tier that has.
-constexpr bool has_addresses(Tier tier) { return tier != Tier::nvme; }
-/// Where work is done on what lies in a tier.
-constexpr Tier worked_on(Tier tier) { return tier == Tier::nvme ? Tier::host : tier; }
 
 }  // namespace v0
 }  // namespace tessera

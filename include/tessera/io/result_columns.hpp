@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists the columns of results, one line each. The members that a program sets, JSON, CSV, the JSON Schema
-// and the defaults of rows follow from these lines.
+// Lists the columns of results, one row each. The members that a program sets, JSON, CSV, the JSON Schema,
+// the defaults of rows, the terminal's columns and the headers and units of pages follow from these rows.
 #pragma once
 
 #include <array>
@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -18,11 +19,10 @@ namespace tessera {
 inline namespace v0 {
 namespace results {
 
-/// One measured configuration: a JSON object in the order of `row_fields`, then fields of its own. An absent
+/// One measured configuration: a JSON object in the order of `columns`, then fields of its own. An absent
 /// measurement is null, never 0.
 using Row = nlohmann::ordered_json;
 
-// clang-format off
 namespace column {
 
 // The types of the values of columns.
@@ -41,123 +41,209 @@ struct choice {   ///< one of the names that the column lists
 
 }  // namespace column
 
-/// The columns that every row has, in this order: COLUMN(kind, type of column::, name, about). A `described`
-/// column says what was run. A `measured` column is a member of Measurements. Times in seconds, `_mb` in 2^20
-/// bytes and the largest over ranks, rates over all ranks, `_w` watts, `_j` joules, `_c` degrees Celsius.
-#define TESSERA_RESULT_COLUMNS(COLUMN) \
-  COLUMN(described, text, experiment, "") \
-  COLUMN(described, text, model, "") \
-  COLUMN(measured, maybe_whole, params, "") \
-  COLUMN(described, stage, stage, "the ZeRO stage, or the name of a sharding that is none") \
-  COLUMN(described, text, sharding, "") \
-  COLUMN(described, text, precision, "") \
-  COLUMN(described, text, offload, "") \
-  COLUMN(described, text, recompute, "") \
-  COLUMN(described, text, reduction, "") \
-  COLUMN(described, text, capture, "") \
-  COLUMN(measured, maybe_text, attention, "what ran; null where nothing did") \
-  COLUMN(described, whole, world, "") \
-  COLUMN(described, whole, batch, "") \
-  COLUMN(described, whole, sequence, "") \
-  COLUMN(described, whole, accumulation, "") \
-  COLUMN(described, whole, global_batch, "") \
-  COLUMN(measured, whole, repeats, "") \
-  COLUMN(measured, choice, status, "ok|oom|refused|failed") \
-  COLUMN(measured, maybe_text, reason, "null where the status is ok") \
-  COLUMN(measured, number, median_tokens_per_sec, "median over repeats; all ranks together") \
-  COLUMN(measured, number, std_tokens_per_sec, "standard deviation over repeats") \
-  COLUMN(measured, number, tokens_per_sec_per_rank, "") \
-  COLUMN(measured, number, avg_step_time_s, "mean of all timed steps") \
-  COLUMN(measured, number, median_step_time_s, "median over repeats of the median step") \
-  COLUMN(measured, number, std_step_time_s, "standard deviation over repeats") \
-  COLUMN(measured, number, samples_per_sec, "") \
-  COLUMN(measured, number, total_time_s, "") \
-  COLUMN(measured, number, train_time_s, "") \
-  COLUMN(measured, number, first_step_s, "time of the first step") \
-  COLUMN(measured, number, peak_gpu_mem_mb, "high-water mark of the arena of the device") \
-  COLUMN(measured, number, planned_gpu_mem_mb, "planned size of the arena of the device") \
-  COLUMN(measured, number, arena_mb, "mapped size of the arena of the device") \
-  COLUMN(measured, number, library_mb, "device memory besides what Tessera allocated") \
-  COLUMN(measured, number, host_mem_mb, "arena of the host") \
-  COLUMN(measured, number, nvme_mb, "") \
-  COLUMN(measured, maybe_whole, comm_bytes_per_step, "bytes sent by the busiest rank") \
-  COLUMN(measured, number, comm_time_s, "") \
-  COLUMN(measured, number, comm_exposed_s, "time of collectives that no computation hides, in a step") \
-  COLUMN(measured, number, avg_gpu_util_pct, "") \
-  COLUMN(measured, number, avg_cpu_util_pct, "") \
-  COLUMN(measured, number, peak_power_w, "") \
-  COLUMN(measured, number, avg_power_w, "") \
-  COLUMN(measured, number, energy_j, "") \
-  COLUMN(measured, number, temp_start_c, "") \
-  COLUMN(measured, number, temp_end_c, "") \
-  COLUMN(measured, number, mfu_pct, "") \
-  COLUMN(measured, number, speedup, "") \
-  COLUMN(measured, number, scaling_efficiency, "") \
-  COLUMN(measured, number, first_loss, "") \
-  COLUMN(measured, number, final_loss, "") \
-  COLUMN(measured, numbers, losses, "") \
-  COLUMN(measured, numbers, grad_norms, "") \
-  COLUMN(measured, maybe_text, weights_hash, "hash of the final weights") \
-  COLUMN(measured, maybe_text, same_program_as, "the row with an identical schedule") \
-  COLUMN(measured, seed, seed, "") \
-  COLUMN(measured, number, planned_host_mem_mb, "") \
-  COLUMN(measured, number, process_mem_mb, "") \
-  COLUMN(measured, number, comm_waiting_s, "time spent waiting for other ranks, in a step") \
-  COLUMN(measured, maybe_text, speedup_against, "the experiment that `speedup` divides by") \
-  COLUMN(measured, maybe_whole, steps, "") \
-  COLUMN(measured, maybe_whole, warmup, "") \
-  COLUMN(measured, maybe_whole, skipped_steps, "") \
-  COLUMN(measured, maybe_whole, timed_skipped_steps, "skipped steps among the timed ones, in all repeats") \
-  COLUMN(measured, maybe_text, schedule_hash, "hash of the schedule of a step") \
-  COLUMN(measured, maybe_whole, trainable_params, "") \
-  COLUMN(measured, number, planned_nvme_mb, "") \
-  COLUMN(measured, number, nvme_read_mb, "read in a step by one rank") \
-  COLUMN(measured, number, nvme_write_mb, "written in a step by one rank") \
-  COLUMN(measured, maybe_text, nvme_engine, "how files are read and written") \
-  COLUMN(measured, choice, samples_are, "tokens|lines|records") \
-  COLUMN(measured, number, padding_pct, "share of positions with a masked target") \
-  COLUMN(measured, number, final_loss_with_padding, "loss of the last step, with each masked target counted as 0") \
-  COLUMN(measured, maybe_whole, epochs, "epochs of a row whose length is given in epochs") \
-  COLUMN(measured, maybe_whole, samples, "samples of an epoch") \
-  COLUMN(measured, number, avg_epoch_time_s, "") \
-  COLUMN(measured, numbers, epoch_times_s, "") \
-  COLUMN(measured, numbers, epoch_samples_per_sec, "") \
-  COLUMN(measured, number, first_epoch_loss, "") \
-  COLUMN(measured, number, final_epoch_loss, "") \
-  COLUMN(measured, numbers, epoch_losses, "") \
-  COLUMN(measured, numbers, epoch_losses_with_padding, "") \
-  COLUMN(measured, number, step_to_step_std_s, "standard deviation within a repeat") \
-  COLUMN(measured, number, spread_pct, "of the rate: over repeats; with one repeat, from step to step") \
-  COLUMN(measured, truth, unsteady, "steps or repeats vary by more than 5%") \
-  COLUMN(measured, number, speedup_uncertainty, "") \
-  COLUMN(measured, number, allocated_mb, "device memory of arenas after the last step") \
-  COLUMN(measured, maybe_text, mfu_against, "the source of the peak rate that `mfu_pct` divides by: documented or measured") \
-  COLUMN(measured, maybe_text, product_plans, "library or measured: how algorithms of matrix products were chosen") \
-  COLUMN(measured, maybe_whole, measured_products, "matrix products with a measured plan") \
-  COLUMN(measured, maybe_whole, hashed_steps, "steps before `weights_hash` was taken") \
-  COLUMN(measured, number, predicted_step_time_s, "predicted before the row ran, from times of the machine") \
-  COLUMN(measured, number, predicted_tokens_per_sec, "") \
-  COLUMN(measured, number, predicted_guessed_pct, "share of the predicted time in kinds of work that were not measured") \
-  COLUMN(measured, number, prediction_error_pct, "error of the predicted rate relative to the measured rate") \
-  COLUMN(measured, number, other_cpu_util_pct, "CPU use of other programs during the timed steps") \
-  COLUMN(measured, truth, disturbed, "other programs used too much CPU for the rate to be ranked")
-// clang-format on
+/// The unit in which people read a column: its name, and the factor from the stored value.
+struct Unit {
+  std::string_view name{};
+  double factor = 1.0;
+};
+namespace unit {
+inline constexpr Unit tokens_per_second{"tokens/s"}, milliseconds{"ms", 1e3}, megabytes{"MB"},
+    megabytes_of_bytes{"MB", 1.0 / 1048576.0}, percent{"%"}, percent_of_share{"%", 100.0}, watts{"W"},
+    joules{"J"}, celsius{"C"};
+}  // namespace unit
 
-/// The names of the columns.
-#define TESSERA_NAME(kind, type, name, about) #name,
-inline constexpr auto row_fields = std::to_array<std::string_view>({TESSERA_RESULT_COLUMNS(TESSERA_NAME)});
-#undef TESSERA_NAME
+/// The rows that a table marks in a column: those with the least value, or the fastest rows.
+enum class Best : std::uint8_t { none, least, fastest };
+
+/// A column on the terminal of `compare`.
+struct TerminalColumn {
+  std::string_view header{};  ///< with its unit; empty: not on the terminal
+  int importance = 0;         ///< a narrow terminal leaves out the least important columns
+  int decimals = 0;
+  Best best = Best::none;
+  std::string_view after{};  ///< the column before it on the terminal; empty: in the order of the rows here
+};
+
+struct Measurements;
+
+/// One column of results.
+struct Column {
+  std::string_view name;     ///< key in JSON, header in CSV
+  std::string_view about{};  ///< description in the schema; of a choice its names
+  std::string_view title{};  ///< header in pages; empty: the name with spaces
+  Unit unit{};               ///< in pages, and of the number on the terminal
+  bool is_signed = false;    ///< a number below 0 is legal
+  TerminalColumn terminal{};
+  /// The value, if it is a number that a program measures; null for other columns.
+  std::optional<double> (*number)(Measurements const& row) = nullptr;
+};
+
+// clang-format off
+/// The columns that every row has, in this order: COLUMN(kind, type of column::, name, members of Column). A
+/// `described` column says what was run. A `measured` column is a member of Measurements. Times in seconds,
+/// `_mb` in 2^20 bytes and the largest over ranks, rates over all ranks, `_w` watts, `_j` joules, `_c` degrees
+/// Celsius.
+#define TESSERA_RESULT_COLUMNS(COLUMN) \
+  COLUMN(described, text, experiment, .about = "") \
+  COLUMN(described, text, model, .about = "") \
+  COLUMN(measured, maybe_whole, params, .about = "") \
+  COLUMN(described, stage, stage, .about = "the ZeRO stage, or the name of a sharding that is none") \
+  COLUMN(described, text, sharding, .about = "") \
+  COLUMN(described, text, precision, .about = "") \
+  COLUMN(described, text, offload, .about = "") \
+  COLUMN(described, text, recompute, .about = "") \
+  COLUMN(described, text, reduction, .about = "") \
+  COLUMN(described, text, capture, .about = "") \
+  COLUMN(measured, maybe_text, attention, .about = "what ran; null where nothing did") \
+  COLUMN(described, whole, world, .about = "", .title = "ranks") \
+  COLUMN(described, whole, batch, .about = "") \
+  COLUMN(described, whole, sequence, .about = "") \
+  COLUMN(described, whole, accumulation, .about = "", .title = "accum.") \
+  COLUMN(described, whole, global_batch, .about = "") \
+  COLUMN(measured, whole, repeats, .about = "") \
+  COLUMN(measured, choice, status, .about = "ok|oom|refused|failed") \
+  COLUMN(measured, maybe_text, reason, .about = "null where the status is ok") \
+  COLUMN(measured, number, median_tokens_per_sec, .about = "median over repeats; all ranks together", \
+         .title = "throughput", .unit = unit::tokens_per_second, .terminal = {"tok/s", 9, 0, Best::fastest}) \
+  COLUMN(measured, number, std_tokens_per_sec, .about = "standard deviation over repeats", \
+         .terminal = {"+-", 8, 0}) \
+  COLUMN(measured, number, tokens_per_sec_per_rank, .about = "") \
+  COLUMN(measured, number, avg_step_time_s, .about = "mean of all timed steps", .unit = unit::milliseconds, \
+         .terminal = {"ms/step", 7, 1, Best::fastest}) \
+  COLUMN(measured, number, median_step_time_s, .about = "median over repeats of the median step", \
+         .title = "step", .unit = unit::milliseconds) \
+  COLUMN(measured, number, std_step_time_s, .about = "standard deviation over repeats") \
+  COLUMN(measured, number, samples_per_sec, .about = "") \
+  COLUMN(measured, number, total_time_s, .about = "") \
+  COLUMN(measured, number, train_time_s, .about = "") \
+  COLUMN(measured, number, first_step_s, .about = "time of the first step", \
+         .terminal = {"first\nstep s", 1, 2, Best::none, "avg_cpu_util_pct"}) \
+  COLUMN(measured, number, peak_gpu_mem_mb, .about = "high-water mark of the arena of the device", \
+         .title = "peak", .unit = unit::megabytes, .terminal = {"device\nMB/rank", 8, 2, Best::least}) \
+  COLUMN(measured, number, planned_gpu_mem_mb, .about = "planned size of the arena of the device", \
+         .title = "planned", .unit = unit::megabytes) \
+  COLUMN(measured, number, arena_mb, .about = "mapped size of the arena of the device") \
+  COLUMN(measured, number, library_mb, .about = "device memory besides what Tessera allocated", \
+         .title = "libraries", .unit = unit::megabytes) \
+  COLUMN(measured, number, host_mem_mb, .about = "arena of the host", .title = "host", .unit = unit::megabytes, \
+         .terminal = {"host\nMB/rank", 6, 2}) \
+  COLUMN(measured, number, nvme_mb, .about = "", .title = "NVMe", .unit = unit::megabytes, \
+         .terminal = {"NVMe\nMB/rank", 4, 2}) \
+  COLUMN(measured, maybe_whole, comm_bytes_per_step, .about = "bytes sent by the busiest rank", \
+         .title = "sent a step", .unit = unit::megabytes_of_bytes, \
+         .terminal = {"sent\nMB/step", 5, 2, Best::least}) \
+  COLUMN(measured, number, comm_time_s, .about = "", .unit = unit::milliseconds, \
+         .terminal = {"comm\nms/step", 4, 1}) \
+  COLUMN(measured, number, comm_exposed_s, .about = "time of collectives that no computation hides, in a step") \
+  COLUMN(measured, number, avg_gpu_util_pct, .about = "", .title = "GPU use", .unit = unit::percent) \
+  COLUMN(measured, number, avg_cpu_util_pct, .about = "", .title = "CPU use", .unit = unit::percent, \
+         .terminal = {"CPU\n%", 2, 0}) \
+  COLUMN(measured, number, peak_power_w, .about = "") \
+  COLUMN(measured, number, avg_power_w, .about = "", .title = "power", .unit = unit::watts) \
+  COLUMN(measured, number, energy_j, .about = "", .title = "energy", .unit = unit::joules) \
+  COLUMN(measured, number, temp_start_c, .about = "") \
+  COLUMN(measured, number, temp_end_c, .about = "", .title = "temperature", .unit = unit::celsius, \
+         .is_signed = true) \
+  COLUMN(measured, number, mfu_pct, .about = "", .title = "MFU", .unit = unit::percent, \
+         .terminal = {"MFU\n%", 5, 1, Best::none, "avg_step_time_s"}) \
+  COLUMN(measured, number, speedup, .about = "", \
+         .terminal = {"speedup", 6, 2, Best::none, "std_tokens_per_sec"}) \
+  COLUMN(measured, number, scaling_efficiency, .about = "", .title = "scaling", .unit = unit::percent_of_share) \
+  COLUMN(measured, number, first_loss, .about = "", .is_signed = true, .terminal = {"first\nloss", 3, 4}) \
+  COLUMN(measured, number, final_loss, .about = "", .is_signed = true, .terminal = {"final\nloss", 7, 4}) \
+  COLUMN(measured, numbers, losses, .about = "") \
+  COLUMN(measured, numbers, grad_norms, .about = "") \
+  COLUMN(measured, maybe_text, weights_hash, .about = "hash of the final weights") \
+  COLUMN(measured, maybe_text, same_program_as, .about = "the row with an identical schedule") \
+  COLUMN(measured, seed, seed, .about = "", .is_signed = true) \
+  COLUMN(measured, number, planned_host_mem_mb, .about = "", .title = "planned host", .unit = unit::megabytes) \
+  COLUMN(measured, number, process_mem_mb, .about = "", .title = "process", .unit = unit::megabytes) \
+  COLUMN(measured, number, comm_waiting_s, .about = "time spent waiting for other ranks, in a step") \
+  COLUMN(measured, maybe_text, speedup_against, .about = "the experiment that `speedup` divides by") \
+  COLUMN(measured, maybe_whole, steps, .about = "") \
+  COLUMN(measured, maybe_whole, warmup, .about = "") \
+  COLUMN(measured, maybe_whole, skipped_steps, .about = "") \
+  COLUMN(measured, maybe_whole, timed_skipped_steps, .about = "skipped steps among the timed ones, in all repeats") \
+  COLUMN(measured, maybe_text, schedule_hash, .about = "hash of the schedule of a step") \
+  COLUMN(measured, maybe_whole, trainable_params, .about = "") \
+  COLUMN(measured, number, planned_nvme_mb, .about = "", .title = "planned NVMe", .unit = unit::megabytes) \
+  COLUMN(measured, number, nvme_read_mb, .about = "read in a step by one rank", \
+         .terminal = {"read\nMB/step", 4, 2, Best::none, "nvme_mb"}) \
+  COLUMN(measured, number, nvme_write_mb, .about = "written in a step by one rank", \
+         .terminal = {"written\nMB/step", 4, 2, Best::none, "nvme_read_mb"}) \
+  COLUMN(measured, maybe_text, nvme_engine, .about = "how files are read and written") \
+  COLUMN(measured, choice, samples_are, .about = "tokens|lines|records") \
+  COLUMN(measured, number, padding_pct, .about = "share of positions with a masked target") \
+  COLUMN(measured, number, final_loss_with_padding, .about = "loss of the last step, with each masked target counted as 0") \
+  COLUMN(measured, maybe_whole, epochs, .about = "epochs of a row whose length is given in epochs") \
+  COLUMN(measured, maybe_whole, samples, .about = "samples of an epoch") \
+  COLUMN(measured, number, avg_epoch_time_s, .about = "", .terminal = {"s/epoch", 8, 2}) \
+  COLUMN(measured, numbers, epoch_times_s, .about = "") \
+  COLUMN(measured, numbers, epoch_samples_per_sec, .about = "") \
+  COLUMN(measured, number, first_epoch_loss, .about = "", .terminal = {"loss of\nepoch 1", 6, 4}) \
+  COLUMN(measured, number, final_epoch_loss, .about = "", .terminal = {"of the\nlast", 6, 4}) \
+  COLUMN(measured, numbers, epoch_losses, .about = "") \
+  COLUMN(measured, numbers, epoch_losses_with_padding, .about = "") \
+  COLUMN(measured, number, step_to_step_std_s, .about = "standard deviation within a repeat") \
+  COLUMN(measured, number, spread_pct, .about = "of the rate: over repeats; with one repeat, from step to step") \
+  COLUMN(measured, truth, unsteady, .about = "steps or repeats vary by more than 5%") \
+  COLUMN(measured, number, speedup_uncertainty, .about = "") \
+  COLUMN(measured, number, allocated_mb, .about = "device memory of arenas after the last step") \
+  COLUMN(measured, maybe_text, mfu_against, .about = "the source of the peak rate that `mfu_pct` divides by: documented or measured") \
+  COLUMN(measured, maybe_text, product_plans, .about = "library or measured: how algorithms of matrix products were chosen") \
+  COLUMN(measured, maybe_whole, measured_products, .about = "matrix products with a measured plan") \
+  COLUMN(measured, maybe_whole, hashed_steps, .about = "steps before `weights_hash` was taken") \
+  COLUMN(measured, number, predicted_step_time_s, .about = "predicted before the row ran, from times of the machine") \
+  COLUMN(measured, number, predicted_tokens_per_sec, .about = "", .title = "predicted", \
+         .unit = unit::tokens_per_second, \
+         .terminal = {"predicted\ntok/s", 7, 0, Best::none, "median_tokens_per_sec"}) \
+  COLUMN(measured, number, predicted_guessed_pct, .about = "share of the predicted time in kinds of work that were not measured") \
+  COLUMN(measured, number, prediction_error_pct, .about = "error of the predicted rate relative to the measured rate", \
+         .title = "prediction off", .unit = unit::percent, .is_signed = true, \
+         .terminal = {"off\n%", 6, 1, Best::none, "predicted_tokens_per_sec"}) \
+  COLUMN(measured, number, other_cpu_util_pct, .about = "CPU use of other programs during the timed steps") \
+  COLUMN(measured, truth, disturbed, .about = "other programs used too much CPU for the rate to be ranked")
+// clang-format on
 
 /// What a program measures of a row.
 struct Measurements {
 #define TESSERA_MEMBER_measured(type, name) column::type name{};
 #define TESSERA_MEMBER_described(type, name)
-#define TESSERA_MEMBER(kind, type, name, about) TESSERA_MEMBER_##kind(type, name)
+#define TESSERA_MEMBER(kind, type, name, ...) TESSERA_MEMBER_##kind(type, name)
   TESSERA_RESULT_COLUMNS(TESSERA_MEMBER)
 #undef TESSERA_MEMBER
 #undef TESSERA_MEMBER_described
 #undef TESSERA_MEMBER_measured
 };
+
+namespace detail {
+
+template <class T, T Measurements::*member>
+std::optional<double> number_of(Measurements const& row) {
+  if constexpr (std::is_constructible_v<column::number, T>)
+    return column::number(row.*member);
+  else
+    return std::nullopt;
+}
+
+}  // namespace detail
+
+#define TESSERA_NUMBER_measured(type, name) &detail::number_of<column::type, &Measurements::name>
+#define TESSERA_NUMBER_described(type, name) nullptr
+#define TESSERA_COLUMN(kind, type, name_, ...) \
+  Column{.name = #name_, __VA_ARGS__, .number = TESSERA_NUMBER_##kind(type, name_)},
+/// The columns of a row, in order.
+inline constexpr Column columns[] = {TESSERA_RESULT_COLUMNS(TESSERA_COLUMN)};
+#undef TESSERA_COLUMN
+#undef TESSERA_NUMBER_described
+#undef TESSERA_NUMBER_measured
+
+/// Returns a column by its name; null if there is none.
+constexpr Column const* find_column(std::string_view name) {
+  for (Column const& column : columns)
+    if (column.name == name) return &column;
+  return nullptr;
+}
 
 namespace detail {
 
@@ -210,10 +296,24 @@ Row column_schema(std::string_view about) {
 
 }  // namespace detail
 
+/// The columns of the terminal, in their order.
+inline std::vector<Column const*> terminal_columns() {
+  std::vector<Column const*> shown;
+  auto const add = [&](auto const& self, std::string_view after) -> void {
+    for (Column const& column : columns) {
+      if (column.terminal.header.empty() || column.terminal.after != after) continue;
+      shown.push_back(&column);
+      self(self, column.name);
+    }
+  };
+  add(add, "");
+  return shown;
+}
+
 /// A row with every column as null.
 inline Row empty_row() {
   Row row = Row::object();
-  for (std::string_view const field : row_fields) row[std::string(field)] = nullptr;
+  for (Column const& column : columns) row[std::string(column.name)] = nullptr;
   return row;
 }
 
@@ -221,7 +321,7 @@ inline Row empty_row() {
 inline void write(Row& row, Measurements const& measured) {
 #define TESSERA_WRITE_measured(name) row[#name] = detail::to_json(measured.name);
 #define TESSERA_WRITE_described(name)
-#define TESSERA_WRITE(kind, type, name, about) TESSERA_WRITE_##kind(name)
+#define TESSERA_WRITE(kind, type, name, ...) TESSERA_WRITE_##kind(name)
   TESSERA_RESULT_COLUMNS(TESSERA_WRITE)
 #undef TESSERA_WRITE
 #undef TESSERA_WRITE_described
@@ -231,7 +331,8 @@ inline void write(Row& row, Measurements const& measured) {
 /// The JSON Schema of each column, by its name.
 inline Row column_schemas() {
   Row all = Row::object();
-#define TESSERA_SCHEMA(kind, type, name, about) all[#name] = detail::column_schema<column::type>(about);
+#define TESSERA_SCHEMA(kind, type, name, ...) \
+  all[#name] = detail::column_schema<column::type>(find_column(#name)->about);
   TESSERA_RESULT_COLUMNS(TESSERA_SCHEMA)
 #undef TESSERA_SCHEMA
   return all;

@@ -88,22 +88,23 @@ inline void append_line(std::string& text, std::span<std::string const> cells) {
 
 }  // namespace detail
 
-/// Rows as CSV with a header line: the fields of `row_fields`, then others in order of appearance. Lines end
+/// Rows as CSV with a header line: the fields of `columns`, then others in order of appearance. Lines end
 /// in LF.
 inline std::string to_csv(std::span<Row const> rows) {
-  std::vector<std::string> columns(row_fields.begin(), row_fields.end());
-  std::set<std::string> known(columns.begin(), columns.end());
+  std::vector<std::string> names;
+  for (Column const& column : columns) names.emplace_back(column.name);
+  std::set<std::string> known(names.begin(), names.end());
   for (Row const& row : rows)
     for (auto const& field : row.items())
-      if (known.insert(field.key()).second) columns.push_back(field.key());
+      if (known.insert(field.key()).second) names.push_back(field.key());
   std::string text;
   std::vector<std::string> cells;
-  for (auto const& column : columns) cells.push_back(detail::csv_cell(column));
+  for (auto const& name : names) cells.push_back(detail::csv_cell(name));
   detail::append_line(text, cells);
   for (Row const& row : rows) {
     cells.clear();
-    for (auto const& column : columns) {
-      auto const field = row.find(column);
+    for (auto const& name : names) {
+      auto const field = row.find(name);
       cells.push_back(field == row.end() ? std::string() : detail::csv_cell(*field));
     }
     detail::append_line(text, cells);

@@ -199,7 +199,7 @@ class ProgramCheck {
     int const source = entry.at(Role::source), target = entry.at(Role::target);
     bool const copies = entry.move == Move::copy && source >= 0 && target >= 0 && entry.operands.empty() &&
                         entry.items.front().operands.size() == 2;
-    if (!copies || (program_.at(source).tier == Tier::host) == (program_.at(target).tier == Tier::host))
+    if (!copies || in_host_memory(program_.at(source).tier) == in_host_memory(program_.at(target).tier))
       return name(index_) + " touches a file and does not copy between it and host memory";
     Range const part = entry.items.front().part;
     for (int const buffer : {source, target}) {

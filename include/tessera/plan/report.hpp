@@ -161,8 +161,10 @@ inline Footprint footprint(UnitLister const& units, RecipeTable const& recipe, S
                            StepPlan const* root = nullptr) {
   Footprint sum;
   auto const add = [&](StepPlan const& plan, std::int64_t ranks) {
-    std::int64_t const on_device = plan.arena_bytes[static_cast<std::size_t>(Tier::device)],
-                       on_host = plan.arena_bytes[static_cast<std::size_t>(Tier::host)];
+    std::int64_t const on_device = plan.arena_bytes[static_cast<std::size_t>(Tier::device)];
+    std::int64_t on_host = 0;
+    for (std::size_t tier = 0; tier < tier_count; ++tier)
+      if (in_host_memory(Tier{static_cast<std::uint8_t>(tier)})) on_host += plan.arena_bytes[tier];
     sum.device = std::max(sum.device, on_device);
     sum.host += ranks * (shape.own_memory ? on_host : on_device + on_host);
     sum.nvme += ranks * plan.arena_bytes[static_cast<std::size_t>(Tier::nvme)];

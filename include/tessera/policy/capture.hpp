@@ -41,7 +41,7 @@ struct slot::capture {
   static constexpr auto field = &SlotNames::capture;
   using choices = detail::list<Capture<Eager>, Capture<Graph>>;
   static constexpr std::string_view standard(RecipeTable const& above) {
-    return traits_of(above.device).graphs ? "graph" : "eager";
+    return info_of(above.device).graphs ? "graph" : "eager";
   }
 };
 

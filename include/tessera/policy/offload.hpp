@@ -27,10 +27,27 @@ struct Offload;
 
 namespace detail {
 
+/// Names which state lives where; empty: no such offload.
+constexpr std::string_view offload_name(Tier optimizer, Tier parameters) {
+  if (parameters == Tier::device) return info_of(optimizer).optimizer;
+  if (parameters == optimizer) return info_of(optimizer).all_state;
+  if (optimizer == Tier::host && parameters == Tier::nvme) return "nvme_parameters";
+  return optimizer == Tier::nvme && parameters == Tier::host ? "infinity" : "";
+}
+
 template <class Place>
-inline constexpr bool is_offload_place = one_of<Place, Cpu, Nvme>;
+inline constexpr Tier offload_tier = Tier::device;
 template <class Place>
-inline constexpr Tier offload_tier = std::is_same_v<Place, Nvme> ? Tier::nvme : Tier::host;
+requires requires { Place::offload_tier; }
+inline constexpr Tier offload_tier<Place> = Place::offload_tier;
+
+/// Parts that name tiers.
+template <class Self, Tier O, Tier P>
+struct offload_tiers {
+  static constexpr Tier optimizer = O, parameters = P;
+  static constexpr bool valid = O != Tier::device && !offload_name(O, P).empty();
+  using canonical = Self;
+};
 
 /// What the arguments of Offload mean, for the spellings that mean something.
 template <class... Parts>
@@ -46,32 +63,17 @@ struct offload_parts<None> {
   using canonical = Offload<None>;
 };
 template <class P>
-struct offload_parts<Optimizer<P>> {
-  static constexpr bool valid = is_offload_place<P>;
-  static constexpr Tier optimizer = offload_tier<P>, parameters = Tier::device;
-  using canonical = Offload<Optimizer<P>>;
-};
+struct offload_parts<Optimizer<P>> : offload_tiers<Offload<Optimizer<P>>, offload_tier<P>, Tier::device> {};
 template <class P, class Q>
-struct offload_parts<Optimizer<P>, Parameters<Q>> {
-  static constexpr bool valid = is_offload_place<P> && is_offload_place<Q>;
-  static constexpr Tier optimizer = offload_tier<P>, parameters = offload_tier<Q>;
-  using canonical = Offload<Optimizer<P>, Parameters<Q>>;
-};
+struct offload_parts<Optimizer<P>, Parameters<Q>>
+    : offload_tiers<Offload<Optimizer<P>, Parameters<Q>>, offload_tier<P>, offload_tier<Q>> {};
 template <class P, class Q>
 struct offload_parts<Parameters<Q>, Optimizer<P>> : offload_parts<Optimizer<P>, Parameters<Q>> {};
-template <>
-struct offload_parts<Cpu> : offload_parts<Optimizer<Cpu>> {};
-template <>
-struct offload_parts<Nvme> : offload_parts<Optimizer<Nvme>> {};
+template <class P>
+requires requires { P::offload_tier; }
+struct offload_parts<P> : offload_parts<Optimizer<P>> {};
 template <class P>
 struct offload_parts<P, AllState> : offload_parts<Optimizer<P>, Parameters<P>> {};
-
-constexpr std::string_view offload_name(Tier optimizer, Tier parameters) {
-  if (optimizer == Tier::device) return "none";
-  if (parameters == Tier::device) return optimizer == Tier::host ? "cpu_optimizer" : "nvme_optimizer";
-  if (optimizer == Tier::host) return parameters == Tier::host ? "cpu_full" : "nvme_parameters";
-  return parameters == Tier::nvme ? "nvme" : "infinity";
-}
 
 }  // namespace detail
 

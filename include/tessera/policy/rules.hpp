@@ -29,7 +29,7 @@ namespace rule {
 
 struct graph_needs_cuda {
   static constexpr bool broken(RecipeTable const& recipe) {
-    return recipe.capture == CaptureKind::graph && !traits_of(recipe.device).graphs;
+    return recipe.capture == CaptureKind::graph && !info_of(recipe.device).graphs;
   }
   TESSERA_SENTENCE(
       "Capture<Graph> records a CUDA graph, so it needs On<Cuda>, and this recipe computes on the CPU. "
@@ -39,7 +39,7 @@ struct graph_needs_cuda {
 struct tensor_cores_need_cuda {
   static constexpr bool broken(RecipeTable const& recipe) {
     return (recipe.precision == DType::tf32 || piece_terms(recipe.precision) > 0) &&
-           !traits_of(recipe.device).tensor_cores;
+           !info_of(recipe.device).tensor_cores;
   }
   TESSERA_SENTENCE(
       "Precision<tf32>, <bf16x6> and <bf16x3> multiply on tensor cores, so they need On<Cuda>, and this "

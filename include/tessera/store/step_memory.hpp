@@ -30,11 +30,13 @@ class StepMemory {
   /// `file` must have room for the bytes that the plan keeps in a file. It is null if there are none.
   explicit StepMemory(StepPlan const& plan, std::unique_ptr<StateFile> file = nullptr)
       : device_(plan.arena_bytes[static_cast<std::size_t>(Tier::device)]),
-        host_(plan.arena_bytes[static_cast<std::size_t>(Tier::host)]),
         file_(std::move(file)),
         evaluate_program_(&plan.evaluate),
         train_(plan.train.buffers.size()),
         evaluate_(plan.evaluate.buffers.size()) {
+    for (std::size_t tier = 0; tier < tier_count; ++tier)
+      if (in_host_memory(Tier{static_cast<std::uint8_t>(tier)}))
+        host_[tier] = OffloadArena<Place>(plan.arena_bytes[tier]);
     assign_addresses(plan);
   }
   /// Reserves the same addresses without memory, to record a step of a plan. No buffer may be touched.
@@ -56,7 +58,7 @@ class StepMemory {
   /// written.
   std::int64_t high_water(Tier tier) const {
     if (!has_addresses(tier)) return file_ ? file_->high_water() : 0;
-    return tier == Tier::device ? device_.high_water() : host_.high_water();
+    return tier == Tier::device ? device_.high_water() : host_[static_cast<std::size_t>(tier)].high_water();
   }
 
   /// Runs a copy between the file and host memory. Returns when the copy is complete.
@@ -141,17 +143,19 @@ class StepMemory {
  private:
   struct NoMemory {};
   StepMemory(StepPlan const& plan, NoMemory)
-      : addresses_{Arena<AddressSpace>(plan.arena_bytes[static_cast<std::size_t>(Tier::device)]),
-                   Arena<AddressSpace>(plan.arena_bytes[static_cast<std::size_t>(Tier::host)])},
-        evaluate_program_(&plan.evaluate),
+      : evaluate_program_(&plan.evaluate),
         train_(plan.train.buffers.size()),
         evaluate_(plan.evaluate.buffers.size()) {
+    for (std::size_t tier = 0; tier < tier_count; ++tier)
+      if (has_addresses(Tier{static_cast<std::uint8_t>(tier)}))
+        addresses_[tier] = Arena<AddressSpace>(plan.arena_bytes[tier]);
     assign_addresses(plan);
   }
 
   static std::size_t size(Buffer const& buffer) { return static_cast<std::size_t>(buffer.bytes); }
   std::byte* address(Buffer const& buffer) const {
-    return (buffer.tier == Tier::device ? device_.base() : host_.base()) + buffer.offset;
+    std::size_t const tier = static_cast<std::size_t>(buffer.tier);
+    return (buffer.tier == Tier::device ? device_.base() : host_[tier].base()) + buffer.offset;
   }
   void assign_addresses(StepPlan const& plan) {
     for (std::size_t index = 0; index < train_.size(); ++index)
@@ -161,15 +165,15 @@ class StepMemory {
   }
   std::byte* assign_addresses(Buffer const& buffer) {
     if (buffer.offset < 0 || !has_addresses(buffer.tier)) return nullptr;
-    bool const on_device = buffer.tier == Tier::device;
-    if (Arena<AddressSpace>& range = addresses_[on_device ? 0 : 1]; range.base())
-      return range.view(buffer.offset, buffer.bytes);
-    return on_device ? device_.view(buffer.offset, buffer.bytes) : host_.view(buffer.offset, buffer.bytes);
+    std::size_t const tier = static_cast<std::size_t>(buffer.tier);
+    if (addresses_[tier].base()) return addresses_[tier].view(buffer.offset, buffer.bytes);
+    return buffer.tier == Tier::device ? device_.view(buffer.offset, buffer.bytes)
+                                       : host_[tier].view(buffer.offset, buffer.bytes);
   }
 
   DeviceArena<Place> device_;
-  OffloadArena<Place> host_;
-  std::array<Arena<AddressSpace>, 2> addresses_;  // replaces both arenas in without_memory
+  std::array<OffloadArena<Place>, tier_count> host_;       // of the tiers in host memory
+  std::array<Arena<AddressSpace>, tier_count> addresses_;  // replaces all arenas in without_memory
   std::unique_ptr<StateFile> file_;
   Program const* evaluate_program_;
   std::vector<std::byte*> train_, evaluate_;

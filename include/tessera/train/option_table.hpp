@@ -81,6 +81,9 @@ struct Option {
   std::string_view
       choices{};            ///< names of the values of an enumeration, in order; of a bool: true, then false
   std::string_view help{};  ///< for --help
+  /// The key of DeepSpeed's configuration that gives exactly this option. Keys of several options, and keys
+  /// with conditions, are read by code of their own.
+  std::string_view deepspeed{};
 };
 
 namespace detail {
@@ -105,18 +108,19 @@ inline constexpr Option option_table[] = {
      .flags = "--beta2", .key = "beta2", .help = "decay of the second moment"},
     {TESSERA_OPTION(epsilon), .group = OptionGroup::optimizer, .least = detail::least_normal,
      .most = detail::most_real, .flags = "--epsilon", .key = "epsilon",
-     .help = "added to the root of the second moment"},
+     .help = "added to the root of the second moment", .deepspeed = "optimizer.params.eps"},
     {TESSERA_OPTION(weight_decay), .group = OptionGroup::optimizer, .most = detail::most_real,
      .flags = "--weight-decay", .key = "weight_decay", .help = "on matrices only"},
     {TESSERA_OPTION(clip), .group = OptionGroup::optimizer, .most = detail::most_real, .flags = "--clip",
-     .key = "clip", .help = "largest gradient norm; 0 clips nothing"},
+     .key = "clip", .help = "largest gradient norm; 0 clips nothing", .deepspeed = "gradient_clipping"},
     {TESSERA_OPTION(decoupled_decay), .group = OptionGroup::optimizer, .flags = "--optimizer",
      .key = "optimizer", .choices = "adamw|adam", .help = "adam: weight decay is a part of the gradient"},
     {TESSERA_OPTION(schedule), .group = OptionGroup::optimizer, .flags = "--schedule", .key = "schedule",
      .choices = "constant|linear|cosine|warmuplr|warmupdecaylr|warmupcosinelr",
      .help = "how the learning rate goes on after its warm-up; the last three are DeepSpeed's"},
     {TESSERA_OPTION(warmup_steps), .group = OptionGroup::optimizer, .most = detail::most_whole,
-     .flags = "--warmup-steps", .key = "warmup_steps", .help = "steps over which the learning rate rises"},
+     .flags = "--warmup-steps", .key = "warmup_steps", .help = "steps over which the learning rate rises",
+     .deepspeed = "scheduler.params.warmup_num_steps"},
     {TESSERA_OPTION(total_steps), .group = OptionGroup::optimizer, .most = detail::most_whole,
      .flags = "--schedule-steps", .key = "schedule_steps",
      .help = "where the schedule ends; 0: with the run"},
@@ -127,7 +131,8 @@ inline constexpr Option option_table[] = {
      .help = "where the warm-up of DeepSpeed's schedules begins"},
     {TESSERA_OPTION(log_warmup), .group = OptionGroup::optimizer, .flags = "--warmup-type",
      .key = "warmup_type", .choices = "log|linear",
-     .help = "how the learning rate rises in DeepSpeed's schedules"},
+     .help = "how the learning rate rises in DeepSpeed's schedules",
+     .deepspeed = "scheduler.params.warmup_type"},
 
     {TESSERA_OPTION(loss_scale.initial), .group = OptionGroup::loss_scale, .least = 0x1p-100, .most = 0x1p100,
      .rule = OptionRule::power_of_two, .flags = "--initial-loss-scale", .key = "initial_loss_scale",

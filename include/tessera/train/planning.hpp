@@ -54,7 +54,7 @@ StepShape step_shape(TrainerOptions const& options, int rank, int world, DType p
   shape.workspace_bytes = static_cast<std::int64_t>(Context<Place>::workspace_bytes(
       threads_of_rank(options.threads, world), shape.batch * shape.sequence, product));
   shape.own_memory = detail::has_own_memory<Place>;
-  shape.max_steps_in_flight = traits_of(Place::device).max_steps_in_flight;
+  shape.max_steps_in_flight = info_of(Place::device).max_steps_in_flight;
   shape.checkpoints = options.checkpoints;
   return shape;
 }

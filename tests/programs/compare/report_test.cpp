@@ -104,31 +104,32 @@ TEST_CASE("utilisation is of a peak that is documented, else of what was measure
   auto const known = [&](std::vector<std::string> models, std::size_t row) {
     ts::DeviceFacts device;
     device.models = std::move(models);
-    return compare::result_rows(rows, settings, device, [&](ts::RecipeTable const&) {
+    auto const rate = [&](ts::RecipeTable const&) {
       return measured_rate > 0.0 ? std::optional(measured_rate) : std::nullopt;
-    })[row];
+    };
+    return compare::measurements(rows, settings, device, rate)[row];
   };
   auto const share = [&](std::vector<std::string> models, std::size_t row) {
-    return known(std::move(models), row)["mfu_pct"];
+    return known(std::move(models), row).mfu_pct;
   };
   double const rate = rows[0].tokens_per_second() / 2;
   double const flops = rows[0].point.model.built.flops_per_token(rows[0].point.sequence);
-  CHECK(share({"NVIDIA H200", "NVIDIA H200"}, 0) == doctest::Approx(100.0 * rate * flops / 989.4e12));
-  CHECK(share({"NVIDIA H200", "NVIDIA H200"}, 1) == doctest::Approx(100.0 * rate * flops / 66.9e12));
-  CHECK(share({"NVIDIA H200", "NVIDIA H200"}, 2).is_null());
-  CHECK(share({"NVIDIA H200", "NVIDIA L4"}, 0).is_null());
-  CHECK(share({"NVIDIA H200"}, 0).is_null());
-  CHECK(share({"A device of tomorrow", "A device of tomorrow"}, 0).is_null());
-  CHECK(known({"NVIDIA H200", "NVIDIA H200"}, 0)["mfu_against"] == "documented");
+  CHECK(*share({"NVIDIA H200", "NVIDIA H200"}, 0) == doctest::Approx(100.0 * rate * flops / 989.4e12));
+  CHECK(*share({"NVIDIA H200", "NVIDIA H200"}, 1) == doctest::Approx(100.0 * rate * flops / 66.9e12));
+  CHECK_FALSE(share({"NVIDIA H200", "NVIDIA H200"}, 2));
+  CHECK_FALSE(share({"NVIDIA H200", "NVIDIA L4"}, 0));
+  CHECK_FALSE(share({"NVIDIA H200"}, 0));
+  CHECK_FALSE(share({"A device of tomorrow", "A device of tomorrow"}, 0));
+  CHECK(known({"NVIDIA H200", "NVIDIA H200"}, 0).mfu_against == "documented");
   CHECK(compare::result_rows(rows, settings)[0]["mfu_pct"].is_null());  // the CPU's peak is not documented
   CHECK(compare::result_rows(rows, settings)[0]["mfu_against"].is_null());
   CHECK_FALSE(ts::product_rate(rows[0].point.recipe));  // and not measured
   measured_rate = 2e12;
-  CHECK(share({"NVIDIA H200", "NVIDIA H200"}, 0) == doctest::Approx(100.0 * rate * flops / 989.4e12));
-  CHECK(share({"A device of tomorrow", "A device of tomorrow"}, 0) ==
+  CHECK(*share({"NVIDIA H200", "NVIDIA H200"}, 0) == doctest::Approx(100.0 * rate * flops / 989.4e12));
+  CHECK(*share({"A device of tomorrow", "A device of tomorrow"}, 0) ==
         doctest::Approx(100.0 * rate * flops / 2e12));
-  CHECK(known({"A device of tomorrow", "A device of tomorrow"}, 2)["mfu_against"] == "measured");
-  CHECK(share({"NVIDIA H200", "NVIDIA L4"}, 0).is_null());
+  CHECK(known({"A device of tomorrow", "A device of tomorrow"}, 2).mfu_against == "measured");
+  CHECK_FALSE(share({"NVIDIA H200", "NVIDIA L4"}, 0));
 }
 
 TEST_CASE("a row says which attention ran, and which was asked for") {

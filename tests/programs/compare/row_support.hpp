@@ -77,7 +77,8 @@ inline std::string table(std::vector<compare::Measured> const& rows, compare::Se
                          int width = 0) {
   cli::Terminal terminal;
   terminal.width = width;
-  return compare::table_text(rows, compare::result_rows(rows, settings), terminal);
+  return compare::table_text(
+      rows, compare::measurements(rows, settings, tessera::device_facts(settings.matrix.device)), terminal);
 }
 
 inline bool has(std::string const& text, std::string const& part) {

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DCOMPILER=<C++ compiler> -DROOT=<source folder> -DWORK=<folder> -P column.cmake
-# Adds a column of results to a copy of the list of columns. JSON, CSV and the schema have it, and what measures it sets a
-# member.
+# Adds a column of results to a copy of the list of columns. JSON, CSV, the schema and the terminal have it, and what
+# measures it sets a member.
 cmake_minimum_required(VERSION 3.25)
 file(REMOVE_RECURSE "${WORK}")
 file(READ "${ROOT}/include/tessera/io/result_columns.hpp" text)
 set(before "  COLUMN(measured, maybe_text, weights_hash,")
-string(REPLACE "${before}" "  COLUMN(measured, number, trial, \"a column of a test\") \\\n${before}" changed "${text}")
+string(REPLACE "${before}" "  COLUMN(measured, number, trial, .about = \"a column of a test\", .unit = unit::milliseconds, \\
+         .terminal = {\"trial ms\", 5, 2, Best::none, \"speedup\"}) \\\n${before}" changed "${text}")
 if(changed STREQUAL text)
   message(FATAL_ERROR "the list of columns does not hold: ${before}")
 endif()
@@ -21,7 +22,7 @@ if(NOT status EQUAL 0)
 endif()
 execute_process(COMMAND "${WORK}/column" OUTPUT_VARIABLE output)
 foreach(wanted "\"grad_norms\":null,\"trial\":1.5,\"weights_hash\":null"
-        "\"trial\":{\"type\":[\"number\",\"null\"],\"description\":\"a column of a test\"}" "grad_norms,trial,weights_hash")
+        "\"trial\":{\"type\":[\"number\",\"null\"],\"description\":\"a column of a test\"}" "grad_norms,trial,weights_hash" "\nspeedup\ntrial ms: 1500\nms/step\n")
   string(FIND "${output}" "${wanted}" position)
   if(position EQUAL -1)
     message(SEND_ERROR "the output lacks ${wanted}:\n${output}")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An empty row and the schema of its columns, for column.cmake.
+// An empty row, the schema of its columns, and the terminal's columns, for column.cmake.
 #include <iostream>
 #include <span>
 
@@ -14,4 +14,9 @@ int main() {
   std::cout << row.dump() << "\n"
             << results::column_schemas().dump() << "\n"
             << results::to_csv(std::span<results::Row const>(&row, 1));
+  for (results::Column const* column : results::terminal_columns()) {
+    std::cout << column->terminal.header;
+    if (auto const number = column->number(measured)) std::cout << ": " << *number * column->unit.factor;
+    std::cout << "\n";
+  }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a DeepSpeed configuration means as flags, what is refused of it, its page, and event files.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -368,6 +369,40 @@ TEST_CASE("every key of the list does what the list says") {
   CHECK(cli::find_deepspeed_key("zero_optimization.stages") == nullptr);
   CHECK(cli::find_deepspeed_key("amp.opt_level") != nullptr);
   CHECK(cli::find_deepspeed_key("amp.opt_level.deeper") == nullptr);
+}
+
+TEST_CASE("a key of an option's row sets the option, within the row's range") {
+  cli::Json const common = cli::Json::parse(R"({"train_batch_size": 8, "optimizer": {"type": "AdamW"},
+                                                "scheduler": {"type": "WarmupLR"}})");
+  int keys = 0;
+  for (Option const& option : option_table) {
+    if (option.deepspeed.empty()) continue;
+    INFO(option.name);
+    ++keys;
+    cli::DeepSpeedKey const* const key = cli::find_deepspeed_key(option.deepspeed);
+    REQUIRE(key != nullptr);
+    CHECK(key->use == KeyUse::done);
+    CHECK(cli::option_of(option.deepspeed) == &option);
+    std::string pointer = "/" + std::string(option.deepspeed);
+    std::replace(pointer.begin(), pointer.end(), '.', '/');
+    auto const with = [&](cli::Json const& value) {
+      cli::Json config = common;
+      config[cli::Json::json_pointer(pointer)] = value;
+      return config.dump();
+    };
+    cli::Json const standard = cli::Json::parse(key->standard);
+    std::string const flag = cli::flag_of(option);
+    CHECK(flags(common.dump()).at(flag) ==
+          (standard.is_string() ? standard.get<std::string>() : cli::shortest(standard.get<double>())));
+    if (cli::Names const choices = cli::choices_of(option); !choices.empty()) {
+      for (std::string const& choice : choices) CHECK(flags(with(choice)).at(flag) == choice);
+      CHECK(holds(refusal(with("other")), std::string(option.deepspeed) + " is "));
+      continue;
+    }
+    CHECK(flags(with(3)).at(flag) == "3");
+    CHECK(holds(refusal(with(-1)), std::string(option.deepspeed) + " is -1; give "));
+  }
+  CHECK(keys > 0);
 }
 
 TEST_CASE("the page of keys is the program's") {

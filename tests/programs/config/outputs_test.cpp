@@ -185,5 +185,9 @@ TEST_CASE("the schema and the page of results describe every column as the list 
           schema.at("required").end());
     CHECK(page.find("`" + name + "`") != std::string::npos);
   }
-  CHECK(columns.size() == results::row_fields.size());
+  CHECK(columns.size() == std::size(results::columns));
+  auto const shown = std::count_if(
+      std::begin(results::columns), std::end(results::columns),
+      [](results::Column const& column) { return !column.terminal.header.empty() && column.number; });
+  CHECK(results::terminal_columns().size() == static_cast<std::size_t>(shown));
 }

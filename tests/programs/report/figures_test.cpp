@@ -30,9 +30,9 @@ Row row_of(std::string const& sharding, double rate, double spread_pct, double p
   row[Number::world] = 2.0;
   row[Number::batch] = 4.0;
   row[Number::sequence] = 64.0;
-  row[Number::tokens_per_sec] = rate;
+  row[Number::median_tokens_per_sec] = rate;
   row[Number::spread_pct] = spread_pct;
-  row[Number::peak_mb] = peak;
+  row[Number::peak_gpu_mem_mb] = peak;
   return row;
 }
 
@@ -123,7 +123,7 @@ TEST_CASE("report: the frontier rises by more than rows vary, and leaves out wha
                            row_of("zs1", 150.0, 1.0, 15.0), row_of("zs0", 149.0, 1.0, 20.0),
                            row_of("dp", 90.0, 1.0, 10.0)};
   rows.push_back(row_of("none", 900.0, 1.0, 1.0));
-  rows.back()[Number::peak_mb].reset();
+  rows.back()[Number::peak_gpu_mem_mb].reset();
   RowList list;
   for (Row const& row : rows) list.push_back(&row);
   RowList const best = frontier(list);

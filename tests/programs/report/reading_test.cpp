@@ -53,8 +53,8 @@ TEST_CASE("report: results of every version are read, each as its version means 
   Row const& old = first.rows[0];
   CHECK(old[Word::sharding] == "1");
   CHECK(old[Word::attention].empty());
-  CHECK_FALSE(old[Number::std_step_s]);
-  CHECK(*old[Number::step_to_step_s] == 0.05);
+  CHECK_FALSE(old[Number::std_step_time_s]);
+  CHECK(*old[Number::step_to_step_std_s] == 0.05);
   CHECK(*old[Number::spread_pct] == doctest::Approx(10.0));
   CHECK(old.is_unsteady());
   CHECK(old.losses.size() == 3);
@@ -65,7 +65,7 @@ TEST_CASE("report: results of every version are read, each as its version means 
   CHECK(first.sources[0].environment[2].second == "2 x A");
   CHECK(read(folder.write("b.json", old_document(2))).rows[0][Word::attention] == "fused");
   Row const newest = read(folder.write("c.json", old_document(3))).rows[0];
-  CHECK(*newest[Number::std_step_s] == 0.05);
+  CHECK(*newest[Number::std_step_time_s] == 0.05);
   CHECK_FALSE(newest[Number::spread_pct]);
   CHECK_THROWS_AS(read(folder.write("d.json", old_document(4))), tessera::Error const&);
 }
@@ -100,11 +100,11 @@ TEST_CASE("report: step logs are folded over their repeats, without the steps th
   read_step_logs(folder.path / "logs", logs, 1, material);
   REQUIRE(material.rows.size() == 1);
   Row const& row = material.rows[0];
-  CHECK(*row[Number::tokens_per_sec] == doctest::Approx(300.0));
+  CHECK(*row[Number::median_tokens_per_sec] == doctest::Approx(300.0));
   CHECK(*row[Number::std_tokens_per_sec] == doctest::Approx(141.42135));
-  CHECK(*row[Number::avg_step_s] == doctest::Approx(0.375));
-  CHECK(*row[Number::step_to_step_s] == doctest::Approx(0.0));
-  CHECK(*row[Number::peak_mb] == 8.5);
+  CHECK(*row[Number::avg_step_time_s] == doctest::Approx(0.375));
+  CHECK(*row[Number::step_to_step_std_s] == doctest::Approx(0.0));
+  CHECK(*row[Number::peak_gpu_mem_mb] == 8.5);
   CHECK(*row[Number::repeats] == 2.0);
   CHECK(*row[Number::final_loss] == 3.0);
   CHECK(row.is_unsteady());
@@ -112,7 +112,7 @@ TEST_CASE("report: step logs are folded over their repeats, without the steps th
   // All steps to warm up: nothing was timed, which is said.
   Material none;
   read_step_logs(folder.path / "logs", logs, 3, none);
-  CHECK_FALSE(none.rows[0][Number::tokens_per_sec]);
+  CHECK_FALSE(none.rows[0][Number::median_tokens_per_sec]);
   CHECK(none.rows[0][Word::reason].find("no step was timed") != std::string::npos);
 }
 
@@ -143,8 +143,8 @@ TEST_CASE("report: step logs of two models, or of two learning rates, are not fo
   REQUIRE(material.rows.size() == 4);
   std::string found;
   for (Row const& row : material.rows)
-    found += row[Word::model] + " " + std::to_string(static_cast<int>(*row[Number::tokens_per_sec])) + " " +
-             std::to_string(static_cast<int>(*row[Number::repeats])) + "; ";
+    found += row[Word::model] + " " + std::to_string(static_cast<int>(*row[Number::median_tokens_per_sec])) +
+             " " + std::to_string(static_cast<int>(*row[Number::repeats])) + "; ";
   CHECK(found == "gpt2 600 1; gpt2 800 1; opt 1000 1; tiny 300 2; ");
   CHECK(material.rows[0][Word::experiment] == name + " in 20261125_100012");
 }
@@ -227,7 +227,7 @@ TEST_CASE("report: the log of a run that was cut off has what it holds") {
   REQUIRE(material.rows.size() == 1);
   Row const& row = material.rows[0];
   CHECK(row[Word::experiment] == "run");
-  CHECK(*row[Number::tokens_per_sec] == doctest::Approx(90.0));
+  CHECK(*row[Number::median_tokens_per_sec] == doctest::Approx(90.0));
   CHECK(*row[Number::final_loss] == 3.0);
   CHECK(row[Word::reason].find("no summary") != std::string::npos);
 }

@@ -70,7 +70,7 @@ class Uploads {
 /// Results of steps that the host reads later, and the time of each step on the device's clock.
 class Readbacks {
  public:
-  static constexpr std::size_t slots = 2 * traits_of(Device::cuda).max_steps_in_flight;
+  static constexpr std::size_t slots = 2 * info_of(Device::cuda).max_steps_in_flight;
   static constexpr std::int64_t bytes_of_slot = 4096;
 
   explicit Readbacks(FirstFailure& failure) : failure_(failure) {}

@@ -66,8 +66,8 @@ std::unique_ptr<ProductPlans> measure_products_of_gpus(std::string const& folder
 
 }  // namespace
 
-static_assert(traits_of(Device::cuda).own_memory == has_own_memory<Cuda> &&
-              (traits_of(Device::cuda).max_steps_in_flight > 0) == !Context<Cuda>::immediate);
+static_assert(info_of(Device::cuda).own_memory == has_own_memory<Cuda> &&
+              (info_of(Device::cuda).max_steps_in_flight > 0) == !Context<Cuda>::immediate);
 
 DeviceRecipes const* cuda_recipes() {
   static DeviceRecipes const recipes{.make = &make_engine_on<Cuda>,

@@ -92,8 +92,8 @@ DeviceRecipes const* recipes_of(Device device) {
   }
   return nullptr;
 }
-static_assert(traits_of(Device::cpu).own_memory == has_own_memory<Cpu> &&
-              (traits_of(Device::cpu).max_steps_in_flight > 0) == !Context<Cpu>::immediate);
+static_assert(info_of(Device::cpu).own_memory == has_own_memory<Cpu> &&
+              (info_of(Device::cpu).max_steps_in_flight > 0) == !Context<Cpu>::immediate);
 
 DeviceRecipes const& need_recipes_of(RecipeTable const& recipe) {
   if (auto const reason = unavailable_reason(recipe)) throw Error(ErrorKind::unsupported, *reason);
@@ -300,11 +300,11 @@ MemoryLimit memory_limit(Device device, TrainerOptions const& options) {
 
 StepShape step_shape(RecipeTable const& recipe, TrainerOptions const& options, int rank, int world) {
   StepShape shape = step_shape<Cpu>(options, rank, world, recipe.precision);
-  shape.own_memory = traits_of(recipe.device).own_memory;
+  shape.own_memory = info_of(recipe.device).own_memory;
   if (recipe.device == Device::cuda)  // in a library without its backend too
     shape.workspace_bytes =
         static_cast<std::int64_t>(cuda::workspace_bytes(shape.batch * shape.sequence, recipe.precision));
-  shape.max_steps_in_flight = traits_of(recipe.device).max_steps_in_flight;
+  shape.max_steps_in_flight = info_of(recipe.device).max_steps_in_flight;
   return shape;
 }
 
