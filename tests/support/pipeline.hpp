@@ -37,7 +37,7 @@ class StageGenerator {
  public:
   StageGenerator(std::vector<UnitSpec> units, Stage const& by) : by_(by) {
     plan_.units = std::move(units);
-    for (UnitSpec const& unit : plan_.units) plan_.layouts.push_back(layout_of(unit, 1));
+    plan_.lay_out();
     plan_.shape.accumulation = by.micro_batches;
     int const count = plan_.units_count();
     begin_ = count * by.stage / by.stages;

@@ -3,7 +3,7 @@
 // it.
 #pragma once
 
-#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -68,17 +68,17 @@ class StepBuffers {
 
   // ---- scalars, statistics, inputs and workspaces ---------------------------------------------------------
 
-  int scalars() { return program_.find(Kind::scalars, -1); }
-  int host_scalars() { return program_.find(Kind::scalars, -1, 0, on_host(Verb::copy_scalars)); }
-  int partials() { return program_.find(Kind::partials, -1); }
-  int host_partials() { return program_.find(Kind::partials, -1, 0, on_host(Verb::exchange)); }
-  int all_partials() { return program_.find(Kind::all_partials, -1); }
-  int batch() { return program_.find(Kind::batch, -1); }
-  int losses() { return program_.find(Kind::losses, -1); }
+  int scalars() const { return scalars_; }
+  int host_scalars() const { return host_scalars_; }
+  int partials() const { return partials_; }
+  int host_partials() const { return host_partials_; }
+  int all_partials() const { return all_partials_; }
+  int batch() const { return batch_; }
+  int losses() const { return losses_; }
   /// The address tables of the norm and update entries that run in a tier.
-  int rows(Tier tier) { return program_.find(Kind::rows, -1, tier != Tier::device); }
+  int rows(Tier tier) const { return rows_[tier != Tier::device]; }
   /// The workspace of the compute lane (0) or of the lane of gradients (1).
-  int workspace(int index = 0) { return program_.find(Kind::workspace, -1, index); }
+  int workspace(int index = 0) const { return workspaces_[static_cast<std::size_t>(index)]; }
 
   // ---- activations ----------------------------------------------------------------------------------------
 
@@ -170,17 +170,20 @@ class StepBuffers {
     return {-1, -1};
   }
 
-  void keep(int buffer) { program_.buffers[static_cast<std::size_t>(buffer)].persistent = true; }
+  int keep(int buffer) {
+    program_.buffers[static_cast<std::size_t>(buffer)].persistent = true;
+    return buffer;
+  }
   /// Adds a persistent buffer that belongs to no unit.
-  void keep_bytes(Kind kind, DType type, std::int64_t bytes, Tier tier = Tier::device, int index = 0,
-                  Copy copy = {}) {
-    keep(program_.add({.kind = kind,
-                       .copy = copy,
-                       .index = index,
-                       .bytes = bytes,
-                       .tier = tier,
-                       .type = type,
-                       .range = {0, bytes / size(type)}}));
+  int keep_bytes(Kind kind, DType type, std::int64_t bytes, Tier tier = Tier::device, int index = 0,
+                 Copy copy = {}) {
+    return keep(program_.add({.kind = kind,
+                              .copy = copy,
+                              .index = index,
+                              .bytes = bytes,
+                              .tier = tier,
+                              .type = type,
+                              .range = {0, bytes / size(type)}}));
   }
 
   /// Adds the persistent buffers. They come first and are the same in both programs, so they get the same
@@ -202,10 +205,10 @@ class StepBuffers {
                : micro_gradient(of));
     }
     std::int64_t const share = plan_.statistics().bytes;
-    keep_bytes(Kind::partials, DType::f32, share);
+    partials_ = keep_bytes(Kind::partials, DType::f32, share);
     if (plan_.table.norm_in_sum)
-      keep_bytes(Kind::partials, DType::f32, share, Tier::host, 0, on_host(Verb::exchange));
-    if (shape.world > 1) keep_bytes(Kind::all_partials, DType::f32, share * shape.world);
+      host_partials_ = keep_bytes(Kind::partials, DType::f32, share, Tier::host, 0, on_host(Verb::exchange));
+    if (shape.world > 1) all_partials_ = keep_bytes(Kind::all_partials, DType::f32, share * shape.world);
     keep_bytes(Kind::norm_ranges, DType::f32,
                static_cast<std::int64_t>(sizeof(NormRange) * plan_.norm_ranges().size()));
     auto const each = [&](std::size_t bytes) {
@@ -214,16 +217,18 @@ class StepBuffers {
     std::size_t const norm = plan_.table.norm_in_sum ? 0 : sizeof(ops::NormRow),
                       update = 2 * sizeof(ops::UpdateRow);  // one row with weight decay and one without
     bool const apart = plan_.table.optimizer_is_apart();
-    keep_bytes(Kind::rows, DType::f32, each(norm + (apart ? 0 : update)));
-    if (apart) keep_bytes(Kind::rows, DType::f32, each(update), Tier::host, 1);
-    keep_bytes(Kind::scalars, DType::f32, static_cast<std::int64_t>(sizeof(StepState)));
-    if (plan_.table.optimizer_is_apart())
-      keep_bytes(Kind::scalars, DType::f32, static_cast<std::int64_t>(sizeof(StepState)), Tier::host, 0,
-                 on_host(Verb::copy_scalars));
-    keep_bytes(Kind::batch, DType::f32, 2 * 4 * shape.accumulation * shape.batch * shape.sequence);
-    keep_bytes(Kind::losses, types.accumulator, shape.batch * shape.sequence * size(types.accumulator));
-    keep_bytes(Kind::workspace, DType::f32, shape.workspace_bytes);
-    if (shape.weight_lag > 0) keep_bytes(Kind::workspace, DType::f32, shape.workspace_bytes, Tier::device, 1);
+    rows_[0] = keep_bytes(Kind::rows, DType::f32, each(norm + (apart ? 0 : update)));
+    if (apart) rows_[1] = keep_bytes(Kind::rows, DType::f32, each(update), Tier::host, 1);
+    scalars_ = keep_bytes(Kind::scalars, DType::f32, static_cast<std::int64_t>(sizeof(StepState)));
+    if (apart)
+      host_scalars_ = keep_bytes(Kind::scalars, DType::f32, static_cast<std::int64_t>(sizeof(StepState)),
+                                 Tier::host, 0, on_host(Verb::copy_scalars));
+    batch_ = keep_bytes(Kind::batch, DType::f32, 2 * 4 * shape.accumulation * shape.batch * shape.sequence);
+    losses_ =
+        keep_bytes(Kind::losses, types.accumulator, shape.batch * shape.sequence * size(types.accumulator));
+    workspaces_[0] = keep_bytes(Kind::workspace, DType::f32, shape.workspace_bytes);
+    if (shape.weight_lag > 0)
+      workspaces_[1] = keep_bytes(Kind::workspace, DType::f32, shape.workspace_bytes, Tier::device, 1);
     add_checkpoint_memory();
   }
 
@@ -251,6 +256,10 @@ class StepBuffers {
 
   StepPlan const& plan_;
   Program& program_;
+  // The persistent buffers that belong to no unit; -1: the program has none.
+  int scalars_ = -1, host_scalars_ = -1, partials_ = -1, host_partials_ = -1, all_partials_ = -1;
+  int batch_ = -1, losses_ = -1;
+  std::array<int, 2> rows_{-1, -1}, workspaces_{-1, -1};
 };
 
 }  // namespace detail
