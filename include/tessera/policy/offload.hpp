@@ -27,7 +27,7 @@ struct Offload;
 
 namespace detail {
 
-/// Names which state lives where; empty: no such offload.
+/// The name of an offload to these tiers; empty if there is none.
 constexpr std::string_view offload_name(Tier optimizer, Tier parameters) {
   if (parameters == Tier::device) return info_of(optimizer).optimizer;
   if (parameters == optimizer) return info_of(optimizer).all_state;
@@ -40,14 +40,6 @@ inline constexpr Tier offload_tier = Tier::device;
 template <class Place>
 requires requires { Place::offload_tier; }
 inline constexpr Tier offload_tier<Place> = Place::offload_tier;
-
-/// Parts that name tiers.
-template <class Self, Tier O, Tier P>
-struct offload_tiers {
-  static constexpr Tier optimizer = O, parameters = P;
-  static constexpr bool valid = O != Tier::device && !offload_name(O, P).empty();
-  using canonical = Self;
-};
 
 /// What the arguments of Offload mean, for the spellings that mean something.
 template <class... Parts>
@@ -63,10 +55,18 @@ struct offload_parts<None> {
   using canonical = Offload<None>;
 };
 template <class P>
-struct offload_parts<Optimizer<P>> : offload_tiers<Offload<Optimizer<P>>, offload_tier<P>, Tier::device> {};
+struct offload_parts<Optimizer<P>> {
+  static constexpr Tier optimizer = offload_tier<P>, parameters = Tier::device;
+  static constexpr bool valid = optimizer != Tier::device;
+  using canonical = Offload<Optimizer<P>>;
+};
 template <class P, class Q>
-struct offload_parts<Optimizer<P>, Parameters<Q>>
-    : offload_tiers<Offload<Optimizer<P>, Parameters<Q>>, offload_tier<P>, offload_tier<Q>> {};
+struct offload_parts<Optimizer<P>, Parameters<Q>> {
+  static constexpr Tier optimizer = offload_tier<P>, parameters = offload_tier<Q>;
+  static constexpr bool valid =
+      optimizer != Tier::device && parameters != Tier::device && !offload_name(optimizer, parameters).empty();
+  using canonical = Offload<Optimizer<P>, Parameters<Q>>;
+};
 template <class P, class Q>
 struct offload_parts<Parameters<Q>, Optimizer<P>> : offload_parts<Optimizer<P>, Parameters<Q>> {};
 template <class P>
