@@ -156,7 +156,7 @@ Json json_of(std::vector<Component> const& parts, Driver const& driver, std::vec
     json["components"].push_back(
         {{"name", part.name}, {"status", part.okay ? "OKAY" : "NO"}, {"detail", part.detail}});
   json["devices"] = Json::array();
-  for (Device const& device : driver.devices)
+  for (Gpu const& device : driver.devices)
     json["devices"].push_back({{"index", device.index},
                                {"name", device.name},
                                {"memory_bytes", device.memory_bytes},
@@ -222,7 +222,7 @@ std::string report(std::vector<Component> const& parts, Driver const& driver,
                      (disk.free_bytes < 0
                           ? "unknown"
                           : bytes_text(disk.free_bytes) + " free of " + bytes_text(disk.total_bytes)));
-  for (Device const& device : driver.devices) {
+  for (Gpu const& device : driver.devices) {
     std::string peers;
     for (int const peer : device.peers) peers += (peers.empty() ? ", reads " : " ") + std::to_string(peer);
     line("device " + std::to_string(device.index),

@@ -97,7 +97,7 @@ inline std::string cuda_version_text(int version) {
 }
 
 /// One CUDA device.
-struct Device {
+struct Gpu {
   int index = 0;
   std::string name;
   std::int64_t memory_bytes = 0;
@@ -108,7 +108,7 @@ struct Device {
 /// NVIDIA's driver, and its devices through the driver interface (cuda.h: CUresult is an int, 0 is success).
 struct Driver {
   Component component{"NVIDIA driver", false, {}};
-  std::vector<Device> devices;
+  std::vector<Gpu> devices;
 };
 
 inline Driver probe_driver() {
@@ -153,11 +153,11 @@ inline Driver probe_driver() {
     memory_of(&bytes, device);
     attribute(&major, capability_major, device);
     attribute(&minor, capability_minor, device);
-    Device one{index,
-               name,
-               static_cast<std::int64_t>(bytes),
-               std::to_string(major) + "." + std::to_string(minor),
-               {}};
+    Gpu one{index,
+            name,
+            static_cast<std::int64_t>(bytes),
+            std::to_string(major) + "." + std::to_string(minor),
+            {}};
     for (int other = 0; other < devices; ++other) {
       int reachable = 0, handle = 0;
       if (other != index && device_of(&handle, other) == 0 && peer(&reachable, device, handle) == 0 &&

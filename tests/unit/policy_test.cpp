@@ -178,3 +178,12 @@ TEST_CASE("a recipe is checked where a CheckedRecipe is made") {
   CHECK(made(plain, [](ts::RecipeTable const&) -> std::optional<std::string> { return "no device"; }) ==
         "unsupported: no device");
 }
+
+TEST_CASE("a device is named by its row of the table") {
+  CHECK(ts::device_named("cpu") == ts::Device::cpu);
+  CHECK(ts::device_named("cuda") == ts::Device::cuda);
+  CHECK(ts::name_of(ts::Device::cpu) == "cpu");
+  CHECK(ts::name_of(ts::Device::cuda) == "cuda");
+  CHECK_THROWS_WITH_AS(ts::device_named("cud"),
+                       "device 'cud' is not known, nearest is 'cuda': choose one of cpu, cuda", ts::Error);
+}
