@@ -47,7 +47,7 @@ struct Notes final : Recorder {
 std::vector<std::int64_t> allocations_of_steps(RecipeTable const& table, Run run) {
   std::vector<std::int64_t> counts;
   tessera::run(run.split.ranks, [&](comm::Comm comm) {
-    Gpt2Engine engine(erased(tiny), table, options_of(run), comm.transport());
+    Gpt2Engine engine(erased(tiny), CheckedRecipe(table), options_of(run), comm.transport());
     for (int step = 0; step < 3; ++step) {
       Batch const batch =
           make_batch(step, comm.rank(), run.split, run.batch, run.sequence, run.vocabulary, run.mask_every);
@@ -74,7 +74,7 @@ TEST_CASE("a recorded step breaks no rule and its operations add up to the formu
   run.batch = 4;
   run.sequence = 128;
   comm::Comm comm;
-  Gpt2Engine engine(erased(model), recipe("zs0"), options_of(run), comm.transport());
+  Gpt2Engine engine(erased(model), CheckedRecipe(recipe("zs0")), options_of(run), comm.transport());
   std::int64_t const attempted = engine.state().attempted;
   Notes notes;
   engine.record(notes);
@@ -94,7 +94,8 @@ TEST_CASE("a recorded step breaks no rule and its operations add up to the formu
   CHECK(notes.bytes > 4.0 * static_cast<double>(parameter_count(Gpt2(model).units({1, 1}))));
 
   Notes rebuilt;
-  Gpt2Engine again(erased(model), recipe("zs0", "fp32", "none", "block"), options_of(run), comm.transport());
+  Gpt2Engine again(erased(model), CheckedRecipe(recipe("zs0", "fp32", "none", "block")), options_of(run),
+                   comm.transport());
   again.record(rebuilt);
   CHECK(rebuilt.violations.empty());
   CHECK(rebuilt.flops / notes.flops > 1.2);  // nearly one more forward in three
@@ -126,8 +127,8 @@ TEST_CASE("a rank's step is recorded with its collectives and meets no other ran
       Notes notes;
       comm::Traffic before, after;
       tessera::run(3, [&](comm::Comm comm) {
-        Gpt2Engine engine(erased(tiny), recipe(sharding, "fp32", offload), options_of(run), comm.transport(),
-                          open_state_file<Nvme>);
+        Gpt2Engine engine(erased(tiny), CheckedRecipe(recipe(sharding, "fp32", offload)), options_of(run),
+                          comm.transport(), open_state_file<Nvme>);
         if (comm.rank() != 1) return;
         before = comm.transport().traffic();
         engine.record(notes);
@@ -152,7 +153,7 @@ TEST_CASE("a bucket is one call of the communicator") {
         run.options.bucket_bytes = bucket;
         tessera::run(2, [&](comm::Comm comm) {
           RecipeTable const table = recipe(sharding, "fp32", "none", "none", reduction);
-          Gpt2Engine engine(erased(tiny), table, options_of(run), comm.transport());
+          Gpt2Engine engine(erased(tiny), CheckedRecipe(table), options_of(run), comm.transport());
           comm.transport().reset_traffic();
           (void)engine.step(make_batch(0, comm.rank(), run.split, run.batch, run.sequence, run.vocabulary));
           if (comm.is_root()) spent = comm.transport().traffic();
@@ -177,7 +178,7 @@ TEST_CASE("no product computes the gradient of a frozen parameter") {
   auto const recorded = [&](std::function<bool(std::string_view)> freeze) {
     run.options.freeze = std::move(freeze);
     comm::Comm comm;
-    Gpt2Engine engine(erased(tiny), recipe("zs0"), options_of(run), comm.transport());
+    Gpt2Engine engine(erased(tiny), CheckedRecipe(recipe("zs0")), options_of(run), comm.transport());
     Notes notes;
     engine.record(notes);
     CHECK(notes.violations.empty());

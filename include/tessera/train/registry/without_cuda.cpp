@@ -14,7 +14,7 @@ DeviceRecipes const* cuda_recipes() { return nullptr; }
 }  // namespace detail
 
 std::optional<double> product_rate(RecipeTable const&) { return std::nullopt; }
-std::optional<std::int64_t> allocated_bytes(std::string_view, int) { return std::nullopt; }
+std::optional<std::int64_t> allocated_bytes(Device, int) { return std::nullopt; }
 
 }  // namespace v0
 }  // namespace tessera
