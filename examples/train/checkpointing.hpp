@@ -51,9 +51,10 @@ struct CheckpointSettings {
   std::int64_t first_step() const { return from ? from->step : 0; }
   /// Returns the sums of the epoch in which the run resumes; nothing if the checkpoint does not have them.
   std::optional<EpochSums::Part> epoch() const {
-    if (!from || !from->notes.is_object()) return std::nullopt;
-    auto const part = from->notes.find("epoch");
-    if (part == from->notes.end() || !part->is_object()) return std::nullopt;
+    if (!from) return std::nullopt;
+    auto const notes = nlohmann::ordered_json::parse(from->notes);
+    auto const part = notes.find("epoch");
+    if (part == notes.end() || !part->is_object()) return std::nullopt;
     for (char const* field : {"positions", "unmasked", "seconds", "loss"})
       if (!part->contains(field) || !(*part)[field].is_number()) return std::nullopt;
     return EpochSums::Part{(*part)["positions"], (*part)["unmasked"], (*part)["seconds"], (*part)["loss"]};
@@ -135,7 +136,7 @@ inline void continue_data(CheckpointSettings& settings, DataIdentity const& data
   if (done > steps)
     throw Error(ErrorKind::config, name + ": is after step " + std::to_string(done) + ", beyond --steps " +
                                        std::to_string(steps) + ", which counts from the start of the run");
-  nlohmann::ordered_json const &notes = settings.from->notes, now = data.json();
+  auto const notes = nlohmann::ordered_json::parse(settings.from->notes), now = data.json();
   if (!notes.contains("samples") || !notes.contains("data"))
     throw Error(ErrorKind::data,
                 name +

@@ -233,11 +233,14 @@ class Training {
     if (root && !saving_.empty()) say_saved();
     auto const start = Clock::now();
     if (root) to_log([](JsonlLog& log) { log.sync(); });
-    CheckpointOptions options{.config = settings_.checkpoints.config};
-    options.notes["samples"] = settings_.samples_after(step);
-    options.notes["data"] = settings_.data_identity().json();
-    if (root && epoch_) options.notes["epoch"] = part_json(epoch_->part());
-    options.notes["config"] = config_json(settings_);
+    nlohmann::ordered_json notes;
+    notes["samples"] = settings_.samples_after(step);
+    notes["data"] = settings_.data_identity().json();
+    if (root && epoch_) notes["epoch"] = part_json(epoch_->part());
+    notes["config"] = config_json(settings_);
+    CheckpointOptions const options{
+        .config = settings_.checkpoints.config,  // paths need not be UTF-8
+        .notes = notes.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)};
     std::filesystem::path const folder =
         beside ? checkpoints_.save(trainer, *beside, options) : checkpoints_.save(trainer, options);
     if (!root) return;
@@ -446,7 +449,8 @@ class Training {
   void warn_of_split() {
     CheckpointSettings const& saved = settings_.checkpoints;
     if (!saved.from || settings_.recipe.reduction != ReductionKind::ordered) return;
-    std::int64_t const before = saved.from->json.value("batch", std::int64_t{0});
+    std::int64_t const before =
+        nlohmann::ordered_json::parse(saved.from->json).value("batch", std::int64_t{0});
     if (before == 0 || before == settings_.relation.batch) return;
     bar_.clear();
     std::cout.flush();

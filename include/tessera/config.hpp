@@ -119,3 +119,12 @@ __asm__(
 #if defined(TESSERA_RECIPES_LINKED) && (defined(TESSERA_RECIPES_CUDA) || !defined(__CUDACC__))
 #define TESSERA_LINKED_ENGINES
 #endif
+// Functions of checkpoints and of files of weights are declared in their header, and defined in the header of
+// the same name with _definitions. The first includes the second, whose functions are inline, unless
+// tessera::recipes is linked: it has them compiled.
+#if defined(TESSERA_RECIPES_LINKED)
+#define TESSERA_INLINE
+#else
+#define TESSERA_INCLUDE_DEFINITIONS
+#define TESSERA_INLINE inline
+#endif

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The door: everything that a training program needs, with Eigen and threads alone. Included by name are the
-// headers of io/, which bring JSON and hashing, train/any_trainer.hpp and those of its models, which need
-// tessera::recipes, and train/divergence.hpp, which compares two runs tensor by tensor.
+// headers of io/, which bring JSON and hashing unless tessera::recipes is linked, train/any_trainer.hpp and
+// those of its models, which need tessera::recipes, and train/divergence.hpp, which compares two runs tensor
+// by tensor.
 #pragma once
 
 #include "tessera/comm/communicator.hpp"

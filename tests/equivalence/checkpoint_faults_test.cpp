@@ -16,6 +16,11 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include "tessera/io/model_weights.hpp"
+#include "tessera/train/checkpoint_reader.hpp"
+#include "tessera/train/checkpoint_writer.hpp"
 
 #include "support/checkpoints.hpp"
 #include "unit/file_support.hpp"
@@ -253,21 +258,22 @@ TEST_CASE(
 TEST_CASE("a save that fails says so on every rank, leaves nothing and the run goes on") {
   TemporaryFolder const folder;
   Run const run = run_of({.split = {2, 3}});
-  std::array<std::string, 2> said, infinite, again;
+  std::array<std::string, 2> said, infinite, again, noted;
   std::array<std::int64_t, 2> steps{};
   file_support::write(folder / "file", "");
   tessera::run(2, [&](comm::Comm comm) {
     auto const rank = static_cast<std::size_t>(comm.rank());
     auto const trainer = make_trainer(any_model(tiny), recipe("zs3"), comm, options_of(run));
-    auto const attempt = [&](fs::path const& path, std::string& text) {
+    auto const attempt = [&](fs::path const& path, std::string& text, CheckpointOptions const& options = {}) {
       try {
-        save_checkpoint(*trainer, path);
+        save_checkpoint(*trainer, path, options);
       } catch (Error const& error) {
         text = error.what();
       }
     };
     attempt(folder / "file/saved", said[rank]);
     attempt(folder / "file", again[rank]);
+    attempt(folder / "noted", noted[rank], {.notes = "[1]"});
     steps[rank] =
         trainer->step(make_batch(0, comm.rank(), run.split, run.batch, run.sequence, run.vocabulary))
             .get()
@@ -281,6 +287,8 @@ TEST_CASE("a save that fails says so on every rank, leaves nothing and the run g
   CHECK(said[0] == said[1]);
   CHECK(said[0].find((folder / "file/.saved.partial").string()) == 0);
   CHECK(again[1].find("exists already") != std::string::npos);
+  CHECK(noted[0] == noted[1]);
+  CHECK(noted[0].find("CheckpointOptions::notes is [1], which is not the text of a JSON object") == 0);
   CHECK(steps == std::array<std::int64_t, 2>{1, 1});
   CHECK(infinite[0] == infinite[1]);
   CHECK(infinite[0].find("the weights are not finite after step 0: h.0.") == 0);

@@ -12,6 +12,7 @@
 
 #include "tessera/checkpoint.hpp"
 #include "tessera/io/hash.hpp"
+#include "tessera/train/checkpoint_writer.hpp"
 
 #include "fuzz/support.hpp"
 

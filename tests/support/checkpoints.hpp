@@ -14,11 +14,13 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
 
 #include "tessera/checkpoint.hpp"
 #include "tessera/io/hash.hpp"
 #include "tessera/io/safetensors.hpp"
 #include "tessera/train/any_trainer.hpp"
+#include "tessera/train/checkpoint_writer.hpp"
 #include "tessera/train/gpt2_family.hpp"
 
 #include "support/runs.hpp"
@@ -127,7 +129,7 @@ inline Trained train_part(Setting const& setting, std::int64_t first, std::int64
     saving.wait();
   });
   trained.state = state_in(to);
-  trained.scalars = read_checkpoint(to).json["state"];
+  trained.scalars = nlohmann::ordered_json::parse(read_checkpoint(to).json)["state"];
   return trained;
 }
 
@@ -175,9 +177,9 @@ inline void check_saved_beside(Setting const& setting, Gpt2Options const& model 
     run_ranks(setting.table(), setting.split.ranks, [&](comm::Comm comm) {
       auto const trainer = make_trainer(any_model(model), setting.table(), comm, options_of(run));
       for (int number = 0; number < 3; ++number) (void)step(*trainer, run, number, comm.rank());
-      if (saves) save_checkpoint(*trainer, folder / "at once", {.notes = {{"of", "both"}}});
+      if (saves) save_checkpoint(*trainer, folder / "at once", {.notes = R"({"of": "both"})"});
       // A writer that has only begun when two steps are done: nothing of it reads the trainer's state.
-      detail::CheckpointWriter late(trainer->state(), folder / "late", {.notes = {{"of", "both"}}});
+      detail::CheckpointWriter late(trainer->state(), folder / "late", {.notes = R"({"of": "both"})"});
       if (saves) late.begin(true);
       for (int number = 3; number < 5; ++number) (void)step(*trainer, run, number, comm.rank());
       if (saves) {

@@ -1,55 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // Adapters as PEFT keeps them, a folder with adapter_config.json and adapter_model.safetensors: in, out, and
-// folded into the weights beside which they were trained. Needs nlohmann-json.
+// folded into the weights beside which they were trained.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
-#include <string_view>
-#include <system_error>
-#include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
-#include "tessera/core/error.hpp"
-#include "tessera/data/file_bytes.hpp"
-#include "tessera/io/adapter_config.hpp"
-#include "tessera/io/extents.hpp"
+#include "tessera/config.hpp"
 #include "tessera/io/file.hpp"
-#include "tessera/io/model_folder.hpp"
-#include "tessera/io/model_weights.hpp"
 #include "tessera/io/safetensors.hpp"
-#include "tessera/nn/init.hpp"
-#include "tessera/nn/lora.hpp"
+#include "tessera/nn/lora_options.hpp"
 #include "tessera/nn/model.hpp"
 
 namespace tessera {
 inline namespace v0 {
-
-namespace detail {
-
-inline constexpr char adapter_config[] = "adapter_config.json", adapter_file[] = "adapter_model.safetensors";
-inline constexpr std::string_view peft_prefix = "base_model.model.", lora_a = ".lora_A.weight",
-                                  lora_b = ".lora_B.weight";
-
-/// The layer that a parameter of an adapter stands beside; empty for other parameters.
-inline std::string_view layer_of(std::string_view parameter) {
-  for (std::string_view const ending : {lora_a, lora_b})
-    if (parameter.ends_with(ending)) return parameter.substr(0, parameter.size() - ending.size());
-  return {};
-}
-
-}  // namespace detail
 
 /// An adapter to read. Which layers have one, and of what rank, say its tensors; their scales and the rest
 /// its adapter_config.json. F32, F16, BF16 and F64 are read.
@@ -58,219 +27,27 @@ class AdapterWeights {
   /// Opens a folder and checks everything against the units of the model alone. Throws Error(data) with the
   /// file and the key or the first three tensors that are missing, of another shape or of no such layer, and
   /// the way out.
-  static AdapterWeights open(std::filesystem::path const& folder, std::vector<UnitSpec> const& units) {
-    AdapterWeights adapter;
-    adapter.state_ = std::make_shared<State>(folder, units);
-    return adapter;
-  }
+  static AdapterWeights open(std::filesystem::path const& folder, std::vector<UnitSpec> const& units);
 
   /// The path, for messages.
-  std::string const& name() const { return state_->name; }
+  std::string const& name() const;
   /// Layer by layer, for TrainerOptions::lora.
-  LoraOptions const& options() const { return state_->options; }
+  LoraOptions const& options() const;
   /// What PEFT would apply while it trains, and nobody does here.
-  double dropout() const { return state_->dropout; }
+  double dropout() const;
   /// Elements of "h.0.attn.c_attn.lora_A.weight". May be called from several threads.
-  void read(std::string const& parameter, std::int64_t offset, std::span<float> out) const {
-    state_->file->read_as_float(state_->tensors.at(parameter), offset, out);
-  }
+  void read(std::string const& parameter, std::int64_t offset, std::span<float> out) const;
 
  private:
-  struct State {
-    std::string name;
-    LoraOptions options;
-    double dropout = 0.0;
-    std::optional<SafetensorsFile> file;
-    std::map<std::string, std::string> tensors;  // by the names of parameters
-
-    State(std::filesystem::path const& folder, std::vector<UnitSpec> const& units)
-        : name(detail::path_text(folder)) {
-      std::filesystem::path const weights = folder / detail::adapter_file;
-      detail::AdapterConfig const config = read_config(folder);
-      std::error_code code;
-      if (!std::filesystem::exists(weights, code)) {
-        bool const pickled = std::filesystem::exists(folder / "adapter_model.bin", code);
-        fail(pickled
-                 ? "the folder holds adapter_model.bin alone, which may run code when it is read; load it "
-                   "with PEFT and save it again with save_pretrained"
-                 : std::string("the folder holds no ") + detail::adapter_file +
-                       "; copy the whole folder of the adapter again");
-      }
-      file = SafetensorsFile::open(weights);
-      match(config, units);
-      dropout = config.dropout;
-      for (auto const& [parameter, tensor] : tensors) check_values(tensor);
-    }
-
-    [[noreturn]] void fail(std::string const& text) const {
-      throw Error(ErrorKind::data, name + ": " + text);
-    }
-
-    detail::AdapterConfig read_config(std::filesystem::path const& folder) const {
-      std::filesystem::path const path = folder / detail::adapter_config;
-      std::string const shown = detail::path_text(path);
-      std::error_code code;
-      if (!std::filesystem::exists(path, code))
-        fail(std::filesystem::is_directory(folder, code)
-                 ? std::string("the folder holds no ") + detail::adapter_config +
-                       "; name the folder of an adapter that PEFT or --save-adapter wrote"
-                 : "no such folder; name the folder of an adapter");
-      detail::FileReader const reader(path, true);
-      if (reader.size() > std::size_t{1} << 20)
-        throw Error(ErrorKind::data, shown + ": is too large for a configuration");
-      std::string text(reader.size(), '\0');
-      reader.read(0, text.data(), text.size());
-      return {detail::parse_object(text, shown), shown};
-    }
-
-    /// "transformer.h.0.attn.c_attn" and A or B of
-    /// "base_model.model.transformer.h.0.attn.c_attn.lora_A.weight"; PEFT's own names may have that of the
-    /// adapter before "weight".
-    std::pair<std::string, char> parts_of(std::string const& tensor) const {
-      std::string_view text = tensor;
-      if (text.starts_with(detail::peft_prefix)) text.remove_prefix(detail::peft_prefix.size());
-      for (char const which : {'A', 'B'}) {
-        std::string const middle = std::string(".lora_") + which + ".";
-        std::size_t const at = text.rfind(middle);
-        if (at == text.npos || !text.ends_with("weight")) continue;
-        std::string_view const behind = text.substr(at + middle.size());
-        if (behind == "weight" || behind.find('.') == behind.size() - 7)
-          return {std::string(text.substr(0, at)), which};
-      }
-      throw Error(ErrorKind::data,
-                  file->name() + ": tensor " + detail::printable(tensor) +
-                      " is no lora_A or lora_B weight of a linear layer, and adapters here have "
-                      "no others; fold the adapter into its model with PEFT (merge_and_unload)");
-    }
-
-    void match(detail::AdapterConfig const& config, std::vector<UnitSpec> const& units) {
-      std::map<std::string, ParameterSpec const*> linear;
-      for (UnitSpec const& unit : units)
-        for (ParameterSpec const& parameter : unit.parameters)
-          if (parameter.inputs >= 0 && parameter.name.ends_with(detail::weight_ending))
-            linear[parameter.name.substr(0, parameter.name.size() - detail::weight_ending.size())] =
-                &parameter;
-      std::vector<std::string> missing, extra, left_out, misshapen, mistyped;
-      std::map<std::string, std::string> names;  // of layers in the file
-      std::string prefix;                        // what precedes the layer's name in the file
-      for (SafetensorsEntry const& entry : file->tensors()) {
-        auto const parts = parts_of(entry.name);
-        std::string const& module = parts.first;
-        char const which = parts.second;
-        auto const layer = std::find_if(linear.begin(), linear.end(), [&](auto const& one) {
-          return module == one.first || module.ends_with("." + one.first);
-        });
-        if (layer == linear.end()) {
-          extra.push_back(detail::printable(entry.name) + " " + detail::shape_text(entry.shape));
-          continue;
-        }
-        prefix = module.substr(0, module.size() - layer->first.size());
-        if (!config.has(module) && names.count(layer->first) == 0)
-          left_out.push_back(detail::printable(module));
-        std::string const parameter =
-            layer->first + std::string(which == 'A' ? detail::lora_a : detail::lora_b);
-        if (!tensors.emplace(parameter, entry.name).second)
-          fail("holds " + detail::printable(entry.name) + " twice, as " +
-               detail::printable(tensors.at(parameter)) + " too; keep one of them");
-        names[layer->first] = module;
-        if (entry.type != "F32" && entry.type != "F16" && entry.type != "BF16" && entry.type != "F64")
-          mistyped.push_back(detail::printable(entry.name) + " is " + std::string(entry.type));
-      }
-      bool known = config.targets().empty() || config.targets().front() == "all-linear";
-      if (!known)
-        for (auto const& one : linear) {
-          std::string const module = prefix + one.first;
-          known |= config.is_target(module);  // PEFT ignores names that are not in the model
-          if (config.has(module)) names.try_emplace(one.first, module);
-        }
-      if (!known) refuse_target(config, config.targets().front(), linear);
-      if (names.empty()) fail("the adapter has no tensor that fits a layer; " + origin(config));
-      options.rank_stabilized = config.rank_stabilized;
-      std::vector<LoraOptions::Layer> layers;
-      for (auto const& one : names) {
-        std::string const &layer = one.first, &module = one.second;
-        ParameterSpec const& weight = *linear.at(layer);
-        int const rank = config.rank_of(module);
-        layers.push_back({layer, rank, config.alpha_of(module)});
-        std::int64_t const in = weight.shape[weight.inputs], out = weight.shape[1 - weight.inputs];
-        auto const want = [&](std::string_view ending, std::vector<std::int64_t> const& shape) {
-          auto const found = tensors.find(layer + std::string(ending));
-          if (found == tensors.end())
-            return missing.push_back(std::string(detail::peft_prefix) + module + std::string(ending) + " " +
-                                     detail::shape_text(shape));
-          SafetensorsEntry const& entry = file->at(found->second);
-          if (entry.shape != shape)
-            misshapen.push_back(detail::printable(entry.name) + " has shape " +
-                                detail::shape_text(entry.shape) + ", the model and rank " +
-                                std::to_string(rank) + " want " + detail::shape_text(shape));
-        };
-        want(detail::lora_a, {rank, in});
-        want(detail::lora_b, {out, rank});
-      }
-      options.layers = std::make_shared<std::vector<LoraOptions::Layer> const>(std::move(layers));
-      if (!left_out.empty()) {
-        std::string text;
-        detail::append_names(text, "", left_out);
-        fail("has tensors of layers that target_modules, layers_to_transform or exclude_modules of " +
-             std::string(detail::adapter_config) + " exclude; PEFT would not use them:" + text +
-             "correct that file, or copy the folder again");
-      }
-      if (missing.empty() && extra.empty() && misshapen.empty() && mistyped.empty()) return;
-      std::string text = "does not fit the model: ";
-      detail::append_names(text, "of another shape:", misshapen);
-      detail::append_names(text, "missing:", missing);
-      detail::append_names(text, "of no linear layer of the model:", extra);
-      detail::append_names(text, "not F32, F16, BF16 or F64:", mistyped);
-      fail(text + origin(config));
-    }
-
-    /// The way out, where an adapter does not fit.
-    static std::string origin(detail::AdapterConfig const& config) {
-      return (config.base.empty() ? std::string("choose")
-                                  : "it was made for " + detail::printable(config.base) + ", choose") +
-             " the model that it was trained on, or copy the folder again";
-    }
-    [[noreturn]] static void refuse_target(detail::AdapterConfig const& config, std::string const& target,
-                                           std::map<std::string, ParameterSpec const*> const& linear) {
-      std::vector<std::string> layers;
-      for (auto const& [layer, weight] : linear) layers.push_back(layer);
-      try {
-        detail::refuse_target(target, layers);
-      } catch (Error const& error) {
-        config.fail("target_modules: " + std::string(error.what()) + "; " + origin(config));
-      }
-    }
-
-    void check_values(std::string const& tensor) const {
-      std::vector<float> values(static_cast<std::size_t>(file->at(tensor).elements()));
-      file->read_as_float(tensor, values);
-      for (std::size_t at = 0; at < values.size(); ++at)
-        if (!std::isfinite(values[at]))
-          fail("tensor " + detail::printable(tensor) + " holds " + std::to_string(detail::plain(values[at])) +
-               " at element " + std::to_string(at) + "; this adapter cannot be used");
-    }
-  };
+  struct State;
 
   std::shared_ptr<State const> state_;
 };
 
 /// What fills a model with adapters: its own weights from `weights`, its adapters from a file, and what is
 /// given neither way from the seed, as a trainer starts. `units` are those with adapters.
-inline ParameterSource source_with_adapters(std::vector<UnitSpec> units, ParameterSource weights,
-                                            std::optional<AdapterWeights> adapter, std::uint64_t seed) {
-  return [units = std::move(units), weights = std::move(weights), adapter = std::move(adapter), seed](
-             int unit, int parameter, std::int64_t offset, std::span<float> out) {
-    ParameterSpec const& spec =
-        units[static_cast<std::size_t>(unit)].parameters[static_cast<std::size_t>(parameter)];
-    bool const adapts = !detail::layer_of(spec.name).empty();
-    if (adapts && adapter)
-      adapter->read(spec.name, offset, out);
-    else if (!adapts && weights)
-      weights(unit, parameter, offset, out);
-    else
-      initial_values(seed, unit, parameter, spec.init, offset, out);
-  };
-}
+ParameterSource source_with_adapters(std::vector<UnitSpec> units, ParameterSource weights,
+                                     std::optional<AdapterWeights> adapter, std::uint64_t seed);
 
 /// Writes the adapters of a model in PEFT's format, in fp32. Creates the folder if it does not exist; other
 /// files in it stay. Pass `sink()` to a trainer's `collect_pieces` or `collect`, then call `commit()`, both
@@ -280,89 +57,16 @@ class AdapterWriter {
   /// `units` with their adapters. `prefix` stands before the names of layers in the model's own files,
   /// "transformer."; `base` is the model that the adapter belongs to, a path or a name.
   AdapterWriter(std::filesystem::path const& folder, std::vector<UnitSpec> const& units,
-                LoraOptions const& lora, std::string const& prefix, std::string const& base)
-      : prefix_(std::string(detail::peft_prefix) + prefix) {
-    make_folder(folder);
-    weights_.emplace(folder / detail::adapter_file, specs(units),
-                     std::map<std::string, std::string>{{"format", "pt"}});
-    config_.emplace(folder / detail::adapter_config);
-    config_->write(config_of(units, lora, prefix, base).dump(2) + "\n");
-  }
+                LoraOptions const& lora, std::string const& prefix, std::string const& base);
   AdapterWriter(AdapterWriter const&) = delete;
+  ~AdapterWriter();
 
-  ParameterSink sink() {
-    return [this](ParameterSpec const& parameter, std::span<float const> values) {
-      if (!detail::layer_of(parameter.name).empty()) weights_->append(prefix_ + parameter.name, values);
-    };
-  }
-  void commit() {
-    weights_->commit();
-    config_->commit();
-  }
+  ParameterSink sink();
+  void commit();
   /// Throws Error(failed) unless such a folder can be written there now. Creates nothing.
-  static void check(std::filesystem::path const& folder) {
-    check_writable_folder(folder);
-    std::error_code code;
-    if (!std::filesystem::exists(folder, code)) return;
-    for (char const* file : {detail::adapter_file, detail::adapter_config}) check_writable(folder / file);
-  }
+  static void check(std::filesystem::path const& folder);
 
  private:
-  std::vector<SafetensorsSpec> specs(std::vector<UnitSpec> const& units) const {
-    std::vector<SafetensorsSpec> all;
-    for (UnitSpec const& unit : units)
-      for (ParameterSpec const& parameter : unit.parameters)
-        if (!detail::layer_of(parameter.name).empty())
-          all.push_back({prefix_ + parameter.name, extents_of(parameter.shape)});
-    std::sort(all.begin(), all.end(), [](auto const& a, auto const& b) { return a.name < b.name; });
-    return all;
-  }
-  static nlohmann::ordered_json config_of(std::vector<UnitSpec> const& units, LoraOptions const& lora,
-                                          std::string const& prefix, std::string const& base) {
-    std::vector<LoraOptions::Layer> adapted;
-    std::set<std::string> ends, whole;
-    bool transposed = false;
-    std::vector<std::string> const layers = detail::linear_layers(units);
-    for (std::string const& layer : layers)
-      if (LoraOptions::Layer const with = detail::lora_of(lora, layer); with.rank > 0) {
-        adapted.push_back(with);
-        ends.insert(std::string(detail::last_name(layer)));
-        whole.insert(prefix + layer);
-      }
-    for (UnitSpec const& unit : units)
-      for (nn::Adapter const& adapter : unit.adapters)
-        transposed |= unit.parameters[static_cast<std::size_t>(adapter.weight.index)].inputs == 0;
-    bool const by_ends = std::all_of(layers.begin(), layers.end(), [&](std::string const& layer) {
-      return !ends.contains(std::string(detail::last_name(layer))) || whole.contains(prefix + layer);
-    });
-    using Json = nlohmann::ordered_json;
-    auto const number = [](double value) {
-      return value == std::floor(value) && std::abs(value) < 0x1p53 ? Json(static_cast<std::int64_t>(value))
-                                                                    : Json(value);
-    };
-    Json ranks = Json::object(), alphas = Json::object();
-    for (LoraOptions::Layer const& one : adapted) {
-      if (one.rank != adapted.front().rank) ranks[prefix + one.name] = one.rank;
-      if (one.alpha != adapted.front().alpha) alphas[prefix + one.name] = number(one.alpha);
-    }
-    return {{"base_model_name_or_path", base.empty() ? Json(nullptr) : Json(base)},
-            {"bias", "none"},
-            {"fan_in_fan_out", transposed},
-            {"inference_mode", true},
-            {"init_lora_weights", true},
-            {"alpha_pattern", alphas},
-            {"lora_alpha", number(adapted.front().alpha)},
-            {"lora_dropout", 0.0},
-            {"modules_to_save", nullptr},
-            {"peft_type", "LORA"},
-            {"r", adapted.front().rank},
-            {"rank_pattern", ranks},
-            {"target_modules", by_ends ? ends : whole},
-            {"task_type", "CAUSAL_LM"},
-            {"use_dora", false},
-            {"use_rslora", lora.rank_stabilized}};
-  }
-
   std::string prefix_;
   std::optional<SafetensorsWriter> weights_;
   std::optional<AtomicFile> config_;
@@ -371,59 +75,11 @@ class AdapterWriter {
 /// Returns a sink that adds each adapter to the weight of its layer, w + scale (b a), and passes only the
 /// model's own parameters to `sink`. For `collect` and `collect_pieces`, which deliver a layer's adapter
 /// before its weight. Keeps one layer's adapter in memory.
-inline ParameterSink merging(std::vector<UnitSpec> const& units, ParameterSink sink) {
-  struct Layer {
-    double scale;
-    int inputs;
-  };
-  struct State {
-    std::map<std::string, Layer, std::less<>> layers;
-    std::string name;       // of the current parameter
-    std::size_t begun = 0;  // its elements received so far
-    std::vector<float> a, b, merged;
-    std::vector<double> row;
-  };
-  auto state = std::make_shared<State>();
-  for (UnitSpec const& unit : units)
-    for (nn::Adapter const& adapter : unit.adapters) {
-      ParameterSpec const& weight = unit.parameters[static_cast<std::size_t>(adapter.weight.index)];
-      state->layers[weight.name] = {adapter.scale, weight.inputs};
-    }
-  return [state, sink = std::move(sink)](ParameterSpec const& parameter, std::span<float const> values) {
-    if (state->name != parameter.name) {
-      state->name = parameter.name;
-      state->begun = 0;
-    }
-    std::size_t const first = std::exchange(state->begun, state->begun + values.size());
-    if (!detail::layer_of(parameter.name).empty()) {
-      std::vector<float>& adapter = parameter.name.ends_with(detail::lora_a) ? state->a : state->b;
-      if (first == 0) adapter.clear();
-      adapter.insert(adapter.end(), values.begin(), values.end());
-      return;
-    }
-    auto const found = state->layers.find(parameter.name);
-    if (found == state->layers.end()) return sink(parameter, values);
-    auto const [scale, inputs] = found->second;
-    auto const in = static_cast<std::size_t>(parameter.shape[inputs]), rank = state->a.size() / in;
-    auto const out = static_cast<std::size_t>(parameter.shape[1 - inputs]);
-    std::size_t const width = inputs == 1 ? in : out;  // length of a stored row
-    state->merged.assign(values.begin(), values.end());
-    for (std::size_t at = 0; at < values.size();) {
-      std::size_t const row = (first + at) / width, column = (first + at) % width;
-      std::size_t const count = std::min(width - column, values.size() - at);
-      state->row.assign(count, 0.0);
-      for (std::size_t k = 0; k < rank; ++k)
-        for (std::size_t i = 0; i < count; ++i) {
-          std::size_t const o = inputs == 1 ? row : column + i, from = inputs == 1 ? column + i : row;
-          state->row[i] += scale * static_cast<double>(state->b[o * rank + k]) *
-                           static_cast<double>(state->a[k * in + from]);
-        }
-      for (std::size_t i = 0; i < count; ++i, ++at)
-        state->merged[at] = static_cast<float>(static_cast<double>(state->merged[at]) + state->row[i]);
-    }
-    sink(parameter, {state->merged.data(), state->merged.size()});
-  };
-}
+ParameterSink merging(std::vector<UnitSpec> const& units, ParameterSink sink);
 
 }  // namespace v0
 }  // namespace tessera
+
+#if defined(TESSERA_INCLUDE_DEFINITIONS)
+#include "tessera/io/adapter_definitions.hpp"
+#endif

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// A line of JSON Lines: the text in one of its fields. Needs nlohmann-json.
+// Reads JSON that Python wrote: an object, or the text in one field of a line. Needs nlohmann-json.
 #pragma once
 
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -163,6 +165,36 @@ inline std::string with_whole_pairs(std::string_view line) {
     at += pair ? 12 : 6;
   }
   return out;
+}
+
+/// Parses a JSON object. NaN and Infinity become null, and half a surrogate pair U+FFFD. Throws Error(data),
+/// which names the file, if a key occurs twice: Python takes the last, and who wrote it may have meant
+/// another.
+inline nlohmann::ordered_json parse_object(std::string_view bytes, std::string const& name) {
+  std::string text = with_null_for_nan(bytes);
+  if (text.find("\\ud") != text.npos || text.find("\\uD") != text.npos) text = with_whole_pairs(text);
+  auto const fail = [&](std::string const& what) { throw Error(ErrorKind::data, name + ": " + what); };
+  using Json = nlohmann::ordered_json;
+  std::vector<std::set<std::string>> keys;
+  auto const watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    if (depth > 64) fail("is nested too deeply for a file of settings");
+    if (event == Json::parse_event_t::object_start) keys.emplace_back();
+    if (event == Json::parse_event_t::object_end) keys.pop_back();
+    if (event == Json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second)
+      fail("has the key " + printable(parsed.get<std::string>()) + " twice; keep one of them");
+    return true;
+  };
+  Json json;
+  try {
+    json = Json::parse(text.begin(), text.end(), watch);
+  } catch (nlohmann::json::exception const& error) {
+    std::string_view what = error.what();
+    if (std::size_t const end_of_id = what.find("] "); end_of_id != what.npos)
+      what.remove_prefix(end_of_id + 2);
+    fail("is no JSON: " + printable(what) + "; the file is damaged, copy it again");
+  }
+  if (!json.is_object()) fail("is no JSON object; name the folder of a model");
+  return json;
 }
 
 /// Parses a line as Python does: NaN and numbers beyond those of double are read too. What it says of the

@@ -18,10 +18,14 @@
 #include <utility>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "tessera/comm/communicator.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/data/file_bytes.hpp"
+#include "tessera/io/hash.hpp"
 #include "tessera/io/safetensors.hpp"
+#include "tessera/train/checkpoint_files.hpp"
 #include "tessera/train/checkpoint_info.hpp"
 #include "tessera/train/checkpoint_writer.hpp"
 #include "tessera/train/state_access.hpp"
@@ -42,10 +46,10 @@ class CheckpointReader {
     (void)state_.scalars();
     CheckpointInfo info;
     together(transport_, "open", [&] { info = read_checkpoint(folder_); });
-    comm::agree(transport_,
-                static_cast<std::uint64_t>(
-                    std::strtoull(hash_of(info.json.dump()).substr(0, 16).c_str(), nullptr, 16)),
-                "checkpoint");
+    comm::agree(
+        transport_,
+        static_cast<std::uint64_t>(std::strtoull(hash_of(info.json).substr(0, 16).c_str(), nullptr, 16)),
+        "checkpoint");
     together(transport_, "verify", [&] {
       verify_checkpoint(info, transport_.rank(), transport_.world(), [&] { transport_.heartbeat(); });
     });
@@ -156,7 +160,8 @@ class CheckpointReader {
 
   /// Adapters of the same shapes may have other scales.
   void match_scales(CheckpointInfo const& info) const {
-    auto const saved = info.json.value("adapters", nlohmann::ordered_json::object());
+    auto const saved =
+        nlohmann::ordered_json::parse(info.json).value("adapters", nlohmann::ordered_json::object());
     for (auto const& [layer, scale] : adapter_scales(plan_)) {
       nlohmann::ordered_json const before = saved.value(layer, nlohmann::ordered_json());
       if (before != scale)

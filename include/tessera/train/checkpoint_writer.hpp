@@ -9,6 +9,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <exception>
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
@@ -28,12 +30,14 @@
 #include "tessera/comm/communicator.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/data/file_bytes.hpp"
+#include "tessera/detail/function_ref.hpp"
 #include "tessera/io/extents.hpp"
 #include "tessera/io/file.hpp"
 #include "tessera/io/hash.hpp"
 #include "tessera/io/safetensors.hpp"
 #include "tessera/plan/checkpoint_memory.hpp"
 #include "tessera/policy/parse.hpp"
+#include "tessera/train/checkpoint_files.hpp"
 #include "tessera/train/checkpoint_info.hpp"
 #include "tessera/train/state_access.hpp"
 #include "tessera/version.hpp"
@@ -42,9 +46,41 @@ namespace tessera {
 inline namespace v0 {
 namespace detail {
 
-/// "optimizer-0-of-4.safetensors".
-inline std::string optimizer_file(int rank, int world) {
-  return "optimizer-" + std::to_string(rank) + "-of-" + std::to_string(world) + ".safetensors";
+/// Runs a rank's part of what all ranks do; when it failed on some, all throw the error of the first. The
+/// part itself meets no other rank.
+inline void together(comm::Transport& transport, char const* what, FunctionRef<void()> part) {
+  struct Outcome {
+    std::int32_t failed = 0;
+    ErrorKind kind = ErrorKind::failed;
+    char text[4088] = {};
+  };
+  Outcome own;
+  auto const fail = [&](ErrorKind kind, char const* text) {
+    own.failed = 1;
+    own.kind = kind;
+    std::snprintf(own.text, sizeof own.text, "%s", text);
+  };
+  try {
+    part();
+  } catch (PeerLost const&) {
+    throw;
+  } catch (Error const& error) {
+    fail(error.kind(), error.what());
+  } catch (std::exception const& error) {
+    fail(ErrorKind::failed, error.what());
+  }
+  std::vector<Outcome> all(static_cast<std::size_t>(transport.world()));
+  transport.all_gather(&own, all.data(), sizeof own, {"checkpoint", what});
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    if (all[rank].failed) throw Error(all[rank].kind, all[rank].text, static_cast<int>(rank));
+}
+
+/// The text of trainer.json: the object with the checksum of itself. Bytes of paths that are no UTF-8 become
+/// U+FFFD.
+inline std::string with_checksum(nlohmann::ordered_json json) {
+  constexpr auto replace = nlohmann::ordered_json::error_handler_t::replace;
+  json["checksum"] = hash_of(json.dump(-1, ' ', false, replace));
+  return json.dump(2, ' ', false, replace) + "\n";
 }
 
 /// What is kept of a trained flat group besides weights in fp32: a name and the buffer that holds it.
@@ -62,13 +98,12 @@ inline std::vector<KeptState> kept_states(StepPlan const& plan, Flat of) {
   return list;
 }
 
-/// Whether a parameter of a unit belongs to an adapter; the file that holds those.
+/// Whether a parameter of a unit belongs to an adapter.
 inline bool is_adapter(UnitSpec const& unit, int parameter) {
   for (nn::Adapter const& adapter : unit.adapters)
     if (adapter.a.index == parameter || adapter.b.index == parameter) return true;
   return false;
 }
-inline constexpr char adapters_file[] = "adapters.safetensors";
 
 /// The scale of each adapter, by the name of its layer.
 inline std::map<std::string, double> adapter_scales(StepPlan const& plan) {
@@ -319,6 +354,12 @@ class CheckpointWriter {
 
   void prepare() {
     if (!plan_.is_root()) return;
+    notes_ = nlohmann::ordered_json::parse(options_.notes, nullptr, false);
+    if (!notes_.is_object())
+      throw Error(
+          ErrorKind::usage,
+          "CheckpointOptions::notes is " + printable(options_.notes, 60) +
+              ", which is not the text of a JSON object; write one, such as {\"data\": \"book.txt\"}");
     std::error_code code;
     if (std::filesystem::exists(folder_, code))
       throw Error(ErrorKind::failed, path_text(folder_) + ": exists already; give another folder");
@@ -493,7 +534,7 @@ class CheckpointWriter {
     json["accumulation"] = plan_.shape.accumulation;
     json["recipe"] = std::move(recipe);
     for (auto const& [layer, scale] : adapter_scales(plan_)) json["adapters"][layer] = scale;
-    json["notes"] = options_.notes;
+    json["notes"] = notes_;
     json["files"] = std::move(files);
     return json;
   }
@@ -502,6 +543,7 @@ class CheckpointWriter {
   StepPlan const& plan_;
   comm::Transport& transport_;
   CheckpointOptions options_;
+  nlohmann::ordered_json notes_;  // of rank 0
   std::filesystem::path folder_, beside_;
   std::byte* staging_;
   std::function<void()> beat_;  // called all the time while this rank writes

@@ -144,8 +144,10 @@ class BasicTrainer : public rules<Recipe> {
   /// Calls the observer after every entry of every later step.
   void observe(StepObserver observer) { started().observe(std::move(observer)); }
 
-  /// What carries out the steps, for what works beside it, as checkpoints do.
+  /// What carries out the steps, for what works beside it.
   AnyTrainer& engine() { return started(); }
+  /// The same, for functions that take a trainer of any recipe: save_checkpoint, resume.
+  operator AnyTrainer&() { return started(); }
   /// What was planned; `plan().arena_bytes` equals the bytes in use.
   StepPlan const& plan() { return started().plan(); }
   M const& model() const { return *model_; }
