@@ -78,7 +78,10 @@ inline std::string table(std::vector<compare::Measured> const& rows, compare::Se
   cli::Terminal terminal;
   terminal.width = width;
   return compare::table_text(
-      rows, compare::measurements(rows, settings, tessera::device_facts(settings.matrix.device)), terminal);
+      rows,
+      compare::measurements(rows, settings,
+                            tessera::device_facts(tessera::device_named(settings.matrix.device))),
+      terminal);
 }
 
 inline bool has(std::string const& text, std::string const& part) {
