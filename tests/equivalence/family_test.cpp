@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <latch>
 #include <memory>
 #include <string>
 #include <thread>
@@ -112,24 +113,30 @@ TEST_CASE("a family that does not fit the list is refused in words") {
 }
 
 TEST_CASE("threads that add families at once add each of them once") {
+  constexpr int thread_count = 4, names = 1000;
   std::size_t const before = model_families().size();
-  std::atomic<int> added = 0, refused = 0;
+  std::atomic<int> added = 0, refused = 0, unnamed = 0;
+  std::latch start(thread_count);
   {
     std::vector<std::jthread> threads;
-    for (int thread = 0; thread < 16; ++thread)
-      threads.emplace_back([&, thread] {
+    for (int thread = 0; thread < thread_count; ++thread)
+      threads.emplace_back([&] {
         ModelFamily family = mlp();
         family.models = {};
-        family.name = "at-once-" + std::to_string(thread / 2);
-        try {
-          if (register_model_family(family)) ++added;
-        } catch (Error const&) {
-          ++refused;
+        start.arrive_and_wait();
+        for (int name = 0; name < names; ++name) {
+          family.name = "at-once-" + std::to_string(name);
+          try {
+            if (register_model_family(family)) ++added;
+          } catch (Error const&) {
+            ++refused;
+          }
+          for (ModelFamily const* const known : model_families()) unnamed += known->name.empty() ? 1 : 0;
         }
-        for (ModelFamily const* const known : model_families()) CHECK_FALSE(known->name.empty());
       });
   }
-  CHECK(added == 8);
-  CHECK(refused == 8);
-  CHECK(model_families().size() == before + 8);
+  CHECK(added == names);
+  CHECK(refused == (thread_count - 1) * names);
+  CHECK(unnamed == 0);
+  CHECK(model_families().size() == before + names);
 }
