@@ -211,7 +211,11 @@ class Training {
         *trainer, comm,
         {.steps = last,
          .batch = [&](std::int64_t step) -> Batch const& { return loader.load(step); },
-         .stop = [&](std::int64_t step) { return root && step > 0 && !goes_on(step); },
+         .stop =
+             [&](std::int64_t step) {
+               totals.begun = step + 1;  // in case this step throws
+               return root && step > 0 && !goes_on(step);
+             },
          .report = read,
          // The first report is read at once where that costs no timed step.
          .tasks = {{.due = [&](std::int64_t done) { return done == 1 && settings_.warmup > 1; }},

@@ -201,6 +201,7 @@ class Training {
                       }}});
     std::int64_t const step = run(loop);
     if (loop.data_error()) note(*loop.data_error());
+    if (loop.stopped()) comm::unanimous(comm, true);  // rank 0 reads the note of another rank below
     if (root) figures_.end();
     if (validation && step >= settings_.steps && validated != step)
       validate(*trainer, *validation, comm, step);

@@ -9,6 +9,7 @@
 #include <functional>
 #include <limits>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -28,8 +29,11 @@ struct LoopTask {
   std::function<void(std::int64_t done)> run = {};
 };
 
-/// A task after every `interval`-th step.
+/// A task after every `interval`-th step. Throws Error(usage) for an interval below 1.
 inline LoopTask every(std::int64_t interval, std::function<void(std::int64_t done)> run) {
+  if (interval < 1)
+    throw Error(ErrorKind::usage, "training loop: a task is due after every " + std::to_string(interval) +
+                                      " steps; give 1 or more, or leave the task out");
   return {[interval](std::int64_t done) { return done % interval == 0; }, std::move(run)};
 }
 
@@ -93,12 +97,12 @@ class TrainingLoop {
       bool const lone = options_.lone.due && options_.lone.due(done_);
       if (lone) {
         read_all_but(0);
-        options_.lone.begin(done_);
+        if (options_.lone.begin) options_.lone.begin(done_);
       }
       in_flight_.push_back(trainer_.step(batch_of(done_), votes_in_step && stop));
       std::int64_t const step = done_++;
       read_all_but(lone ? 0 : late_);
-      if (lone) options_.lone.end(step, last_);
+      if (lone && options_.lone.end) options_.lone.end(step, last_);
       for (LoopTask const& task : options_.tasks) {
         if (!task.due(done_)) continue;
         read_all_but(0);
