@@ -210,7 +210,7 @@ class Training {
     TrainingLoop loop(
         *trainer, comm,
         {.steps = last,
-         .batch = [&](std::int64_t step) -> Batch const& { return loader.load(step); },
+         .batch = [&](std::int64_t step) { return loader.load(step); },
          .stop =
              [&](std::int64_t step) {
                totals.begun = step + 1;  // in case this step throws
@@ -243,11 +243,9 @@ class Training {
   void time_collectives(comm::Comm& comm, AnyTrainer& trainer, Loader& loader, RankTotals& totals) {
     if (comm.world() == 1 || totals.comm_s) return;
     if (!comm::unanimous(comm, !comm.is_root() || !cli::Interrupt::caught())) return;
-    totals.profile = cli::profile_of(
-        cli::time_steps(trainer, comm,
-                        {.batch = [&](std::int64_t step) -> Batch const& { return loader.load(step); },
-                         .kept = 3,
-                         .enough_s = 1.0}));
+    totals.profile = cli::profile_of(cli::time_steps(
+        trainer, comm,
+        {.batch = [&](std::int64_t step) { return loader.load(step); }, .kept = 3, .enough_s = 1.0}));
   }
 
   /// All ranks together, after `steps` steps.

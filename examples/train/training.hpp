@@ -157,9 +157,7 @@ class Training {
         *trainer, comm,
         {.first_step = first,
          .steps = beyond ? std::numeric_limits<std::int64_t>::max() : settings_.steps,
-         .batch = [&](std::int64_t step) -> Batch const& {
-           return loader->load(step + settings_.checkpoints.data_shift);
-         },
+         .batch = [&](std::int64_t step) { return loader->load(step + settings_.checkpoints.data_shift); },
          .stop =
              [&](std::int64_t step) {
                return beside.failed() || (root && step > 0 && wants_end()) ||

@@ -44,14 +44,14 @@ struct LoneSteps {
   std::function<void(std::int64_t step, StepReport const& report)> end = {};
 };
 
-/// Each rank has its own functions. All but `batch` may be empty.
+/// Each rank has its own functions. All may be empty, except `batch` and the `due` of a task.
 struct TrainingLoopOptions {
   std::int64_t first_step = 0;  ///< the number of steps done before, as in a checkpoint
   std::int64_t steps = std::numeric_limits<std::int64_t>::max();  ///< the number of steps after which to end
-  /// Returns this rank's batch of a step, counted from 0, as Loader::load does. The loop copies it. With
-  /// several ranks on GPUs it is called up to max_steps_in_flight + 1 steps early. If it throws Error(data),
-  /// no rank takes that step.
-  std::function<Batch const&(std::int64_t step)> batch;
+  /// Returns this rank's batch of a step, counted from 0, as Loader::load does. With several ranks on GPUs it
+  /// is called up to max_steps_in_flight + 1 steps early. If it throws Error(data), no rank takes that step,
+  /// and the loop ends up to as many steps before it.
+  std::function<Batch(std::int64_t step)> batch;
   /// Called before each step, counted from 0. True on any rank ends the loop on all ranks.
   std::function<bool(std::int64_t step)> stop = {};
   /// Called for each step in order, up to max_steps_in_flight steps late.
