@@ -153,6 +153,10 @@ class Training {
     std::int64_t validated = -1, saved = first;
     AsyncCheckpoint beside;
     auto const last = [&](std::int64_t done) { return done == settings_.steps && !beyond; };  // see below
+    // Whether all steps were done that the flags ask for. With --min-time only rank 0 knows.
+    auto const complete = [&](std::int64_t done) {
+      return done >= settings_.steps && (!beyond || figures_.rates.seconds() >= settings_.min_time);
+    };
     TrainingLoop loop(
         *trainer, comm,
         {.first_step = first,
@@ -161,8 +165,7 @@ class Training {
          .stop =
              [&](std::int64_t step) {
                return beside.failed() || (root && step > 0 && wants_end()) ||
-                      (root && beyond && step >= settings_.steps &&
-                       figures_.rates.seconds() >= settings_.min_time);
+                      (root && beyond && complete(step));
              },
          .report =
              [&](StepReport const& report) {
@@ -199,10 +202,10 @@ class Training {
                       }}});
     std::int64_t const step = run(loop);
     if (loop.data_error()) note(*loop.data_error());
-    if (loop.stopped()) comm::unanimous(comm, true);  // rank 0 reads the note of another rank below
+    // After this vote, rank 0 also sees the note of another rank.
+    bool const whole = !loop.stopped() || comm::unanimous(comm, !root || complete(step));
     if (root) figures_.end();
-    if (validation && step >= settings_.steps && validated != step)
-      validate(*trainer, *validation, comm, step);
+    if (validation && whole && validated != step) validate(*trainer, *validation, comm, step);
     if (traced.wants(step)) hand_in(traced.take(), comm);
     if (settings_.checkpoints.grace == 0) Interrupt::heed();
     beside.wait();
