@@ -153,7 +153,7 @@ class Training {
     std::int64_t validated = -1, saved = first;
     AsyncCheckpoint beside;
     auto const last = [&](std::int64_t done) { return done == settings_.steps && !beyond; };  // see below
-    // Whether all steps were done that the flags ask for. With --min-time only rank 0 knows.
+    // Whether all steps that the flags ask for are done. With --min-time only rank 0 knows.
     auto const complete = [&](std::int64_t done) {
       return done >= settings_.steps && (!beyond || figures_.rates.seconds() >= settings_.min_time);
     };
@@ -252,7 +252,7 @@ class Training {
     if (!beside) say_saved();
   }
 
-  /// Runs the loop. The error of a run that diverged says what became of --save.
+  /// Runs the loop. Adds to the error of a diverged run that --save wrote nothing.
   std::int64_t run(TrainingLoop& loop) const {
     try {
       return loop.run();
@@ -263,13 +263,13 @@ class Training {
     }
   }
 
-  /// Keeps the first rank's reason for which it has no further batch.
+  /// Keeps the error of the first rank whose data ended.
   void note(Error const& error) {
     std::lock_guard const lock(data_mutex_);
     if (!data_error_) data_error_ = error;
   }
 
-  /// The batch of a step of the validation, or null when its data is gone.
+  /// Returns a batch of the validation data; null if it cannot be read.
   Batch const* load(Loader& loader, std::int64_t step) {
     try {
       return &loader.load(step);
@@ -361,7 +361,7 @@ class Training {
     std::cout << text << std::endl;
   }
 
-  /// Whether the user, or the end of everything that reads this run, ends it before the next step.
+  /// Whether a signal, a cut validation or a lost reader of the output ends the run before the next step.
   bool wants_end() {
     unread_ = unread_ || unread();
     return Interrupt::caught() || validation_cut_ || unread_;

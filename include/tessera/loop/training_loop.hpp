@@ -115,7 +115,7 @@ class TrainingLoop {
 
   /// Whether a rank's vote or missing data ended the loop. The same on all ranks.
   bool stopped() const { return stopped_; }
-  /// The reason for which this rank has no further batch.
+  /// The error that ended the data of this rank; nullopt if its data has not ended.
   std::optional<Error> const& data_error() const { return data_error_; }
 
  private:
