@@ -45,7 +45,7 @@ std::string flag_of(Option const& option);
 /// The names of an option's values. A bool has the name of true first. Empty if the option has no such names.
 Names choices_of(Option const& option);
 
-/// The legal values of an option that is a number.
+/// The range of the legal values of a numeric option.
 Range range_of(Option const& option);
 
 }  // namespace cli

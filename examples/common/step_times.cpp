@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "tessera/core/error.hpp"
 #include "tessera/io/file.hpp"
 #include "tessera/loop/training_loop.hpp"
 #include "tessera/plan/listing.hpp"
@@ -186,18 +187,19 @@ void StepTimer::ran(int entry, std::int64_t begin, std::int64_t end) noexcept {
 RankTimes time_steps(AnyTrainer& trainer, comm::Comm const& comm, TimedSteps const& steps) {
   StepTimer timer(trainer, comm.rank());
   double taken = 0.0;
-  TrainingLoop(trainer, comm,
-               {.steps = 1 + steps.kept,
-                .batch = steps.batch,
-                .stop = [&](std::int64_t) { return comm.is_root() && taken >= steps.enough_s; },
-                .lone = {.due = [](std::int64_t) { return true; },
-                         .begin = [&](std::int64_t step) { timer.begin(step); },
-                         .end =
-                             [&](std::int64_t step, StepReport const& report) {
-                               timer.end(report.interval, step > 0);
-                               if (step > 0) taken += report.interval;
-                             }}})
-      .run();
+  TrainingLoop loop(trainer, comm,
+                    {.steps = 1 + steps.kept,
+                     .batch = steps.batch,
+                     .stop = [&](std::int64_t) { return comm.is_root() && taken >= steps.enough_s; },
+                     .lone = {.due = [](std::int64_t) { return true; },
+                              .begin = [&](std::int64_t step) { timer.begin(step); },
+                              .end =
+                                  [&](std::int64_t step, StepReport const& report) {
+                                    timer.end(report.interval, step > 0);
+                                    if (step > 0) taken += report.interval;
+                                  }}});
+  loop.run();
+  if (loop.data_error()) throw Error(*loop.data_error());
   return timer.take();
 }
 

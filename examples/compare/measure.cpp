@@ -190,8 +190,8 @@ class Training {
       totals.comm_s = plus(totals.comm_s, report.comm_seconds);
       totals.waiting_s = plus(totals.waiting_s, report.comm_waiting);
     };
-    // After the steps that were asked for, which took less than --min-time: hashes their weights and times
-    // anew. Collecting weights moves bytes too; they belong to no step.
+    // Runs after the requested steps if they took less than --min-time: hashes the weights and restarts the
+    // timing. Collecting weights also moves bytes, which belong to no step.
     auto const time_more = [&](std::int64_t done) {
       if (!comm::unanimous(comm, !root || goes_on(done))) return;
       FileTraffic const before = trainer->file_use().bytes;
@@ -210,10 +210,14 @@ class Training {
     TrainingLoop loop(
         *trainer, comm,
         {.steps = last,
-         .batch = [&](std::int64_t step) -> Batch const& { return loader.load(step); },
-         .stop = [&](std::int64_t step) { return root && step > 0 && !goes_on(step); },
+         .batch = [&](std::int64_t step) { return loader.load(step); },
+         .stop =
+             [&](std::int64_t step) {
+               totals.begun = step + 1;  // in case this step throws
+               return root && step > 0 && !goes_on(step);
+             },
          .report = read,
-         // The first report is read at once where that costs no timed step.
+         // Reads the first report at once if that delays no timed step.
          .tasks = {{.due = [&](std::int64_t done) { return done == 1 && settings_.warmup > 1; }},
                    {.due = [&](std::int64_t done) { return done == steps_ && last > steps_; },
                     .run = time_more}}});
@@ -239,11 +243,9 @@ class Training {
   void time_collectives(comm::Comm& comm, AnyTrainer& trainer, Loader& loader, RankTotals& totals) {
     if (comm.world() == 1 || totals.comm_s) return;
     if (!comm::unanimous(comm, !comm.is_root() || !cli::Interrupt::caught())) return;
-    totals.profile = cli::profile_of(
-        cli::time_steps(trainer, comm,
-                        {.batch = [&](std::int64_t step) -> Batch const& { return loader.load(step); },
-                         .kept = 3,
-                         .enough_s = 1.0}));
+    totals.profile = cli::profile_of(cli::time_steps(
+        trainer, comm,
+        {.batch = [&](std::int64_t step) { return loader.load(step); }, .kept = 3, .enough_s = 1.0}));
   }
 
   /// All ranks together, after `steps` steps.

@@ -186,7 +186,7 @@ std::optional<double> warm_up(comm::Comm& comm, AnyTrainer& trainer, Batch const
   auto const start = Clock::now();
   std::vector<double> steps;
   TrainingLoop(trainer, comm,
-               {.batch = [&](std::int64_t) -> Batch const& { return batch; },
+               {.batch = [&](std::int64_t) { return batch; },
                 .stop =
                     [&](std::int64_t step) {
                       double const taken = std::chrono::duration<double>(Clock::now() - start).count();
@@ -214,8 +214,7 @@ void time_steps(comm::Comm& comm, cli::ModelChoice const& model, RecipeTable con
   std::optional<double> undisturbed;
   if (clocks_vary && !uses_files(recipe.placement)) undisturbed = warm_up(comm, *trainer, batch);
   cli::RankTimes const times = cli::time_steps(
-      *trainer, comm,
-      {.batch = [&](std::int64_t) -> Batch const& { return batch; }, .kept = 4, .enough_s = 0.2});
+      *trainer, comm, {.batch = [&](std::int64_t) { return batch; }, .kept = 4, .enough_s = 0.2});
   if (!comm.is_root()) return;
   auto const record = [&](Recorder& recorder, StepObserver const& observer) {
     trainer->record(recorder, observer);

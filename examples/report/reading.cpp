@@ -227,8 +227,9 @@ void read_file(std::filesystem::path const& file, Material& material) {
       return;
     }
   }
+  Json json;
   try {
-    take_json(name, Json::parse(text), material);
+    json = Json::parse(text);
   } catch (Json::parse_error const& error) {
     auto const upto = std::min<std::size_t>(error.byte, text.size());
     auto const line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(upto), '\n');
@@ -239,6 +240,7 @@ void read_file(std::filesystem::path const& file, Material& material) {
                                      ": holds a number beyond all that are numbers here; the file is "
                                      "damaged or of another kind");
   }
+  take_json(name, json, material);
 }
 
 void take_json(std::string const& name, Json const& json, Material& material) {

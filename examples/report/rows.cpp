@@ -16,7 +16,7 @@ namespace reporting {
 
 namespace {
 
-/// The fields of rows of plan that are no columns of results.
+/// Fields of the rows of `plan` that are not columns of results.
 constexpr results::Column plan_columns[] = {{.name = "largest_batch"}, {.name = "longest_sequence"}};
 
 constexpr results::Column const& column_named(std::string_view name) {

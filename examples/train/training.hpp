@@ -153,18 +153,19 @@ class Training {
     std::int64_t validated = -1, saved = first;
     AsyncCheckpoint beside;
     auto const last = [&](std::int64_t done) { return done == settings_.steps && !beyond; };  // see below
+    // Whether all steps that the flags ask for are done. With --min-time only rank 0 knows.
+    auto const complete = [&](std::int64_t done) {
+      return done >= settings_.steps && (!beyond || figures_.rates.seconds() >= settings_.min_time);
+    };
     TrainingLoop loop(
         *trainer, comm,
         {.first_step = first,
          .steps = beyond ? std::numeric_limits<std::int64_t>::max() : settings_.steps,
-         .batch = [&](std::int64_t step) -> Batch const& {
-           return loader->load(step + settings_.checkpoints.data_shift);
-         },
+         .batch = [&](std::int64_t step) { return loader->load(step + settings_.checkpoints.data_shift); },
          .stop =
              [&](std::int64_t step) {
                return beside.failed() || (root && step > 0 && wants_end()) ||
-                      (root && beyond && step >= settings_.steps &&
-                       figures_.rates.seconds() >= settings_.min_time);
+                      (root && beyond && complete(step));
              },
          .report =
              [&](StepReport const& report) {
@@ -201,9 +202,10 @@ class Training {
                       }}});
     std::int64_t const step = run(loop);
     if (loop.data_error()) note(*loop.data_error());
+    // After this vote, rank 0 also sees the note of another rank.
+    bool const whole = !loop.stopped() || comm::unanimous(comm, !root || complete(step));
     if (root) figures_.end();
-    if (validation && step >= settings_.steps && validated != step)
-      validate(*trainer, *validation, comm, step);
+    if (validation && whole && validated != step) validate(*trainer, *validation, comm, step);
     if (traced.wants(step)) hand_in(traced.take(), comm);
     if (settings_.checkpoints.grace == 0) Interrupt::heed();
     beside.wait();
@@ -250,7 +252,7 @@ class Training {
     if (!beside) say_saved();
   }
 
-  /// Runs the loop. The error of a run that diverged says what became of --save.
+  /// Runs the loop. Adds to the error of a diverged run that --save wrote nothing.
   std::int64_t run(TrainingLoop& loop) const {
     try {
       return loop.run();
@@ -261,13 +263,13 @@ class Training {
     }
   }
 
-  /// Keeps the first rank's reason for which it has no further batch.
+  /// Keeps the error of the first rank whose data ended.
   void note(Error const& error) {
     std::lock_guard const lock(data_mutex_);
     if (!data_error_) data_error_ = error;
   }
 
-  /// The batch of a step of the validation, or null when its data is gone.
+  /// Returns a batch of the validation data; null if it cannot be read.
   Batch const* load(Loader& loader, std::int64_t step) {
     try {
       return &loader.load(step);
@@ -359,7 +361,7 @@ class Training {
     std::cout << text << std::endl;
   }
 
-  /// Whether the user, or the end of everything that reads this run, ends it before the next step.
+  /// Whether a signal, a cut validation or a lost reader of the output ends the run before the next step.
   bool wants_end() {
     unread_ = unread_ || unread();
     return Interrupt::caught() || validation_cut_ || unread_;

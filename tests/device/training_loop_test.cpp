@@ -65,16 +65,15 @@ TEST_CASE("two GPUs end after the same step, whenever one of them hears of the s
       Batch batch;
       auto const end = std::chrono::steady_clock::now() + std::chrono::microseconds(100 + 97 * at);
       asked[at][rank] = std::numeric_limits<std::int64_t>::max();
-      TrainingLoop loop(*trainer, comm,
-                        {.batch = [&](std::int64_t step) -> Batch const& {
-                           return batch = batch_of(run, step % 64, comm.rank());
-                         },
-                         .stop =
-                             [&](std::int64_t step) {
-                               bool const stop = rank == at % 2 && std::chrono::steady_clock::now() >= end;
-                               if (stop) asked[at][rank] = std::min(asked[at][rank], step);
-                               return stop;
-                             }});
+      TrainingLoop loop(
+          *trainer, comm,
+          {.batch = [&](std::int64_t step) { return batch = batch_of(run, step % 64, comm.rank()); },
+           .stop =
+               [&](std::int64_t step) {
+                 bool const stop = rank == at % 2 && std::chrono::steady_clock::now() >= end;
+                 if (stop) asked[at][rank] = std::min(asked[at][rank], step);
+                 return stop;
+               }});
       done[at][rank] = loop.run();
     }
   });

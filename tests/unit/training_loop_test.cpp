@@ -114,7 +114,7 @@ TEST_CASE("all ranks end after the same step, soon after one of them asked") {
       LateTrainer trainer(*exchange, world, late);
       Batches batches;
       ts::TrainingLoop loop(trainer, comm,
-                            {.batch = [&](std::int64_t step) -> ts::Batch const& { return batches(step); },
+                            {.batch = [&](std::int64_t step) { return batches(step); },
                              .stop =
                                  [&](std::int64_t step) {
                                    if (!stop && step < 3000) return false;
@@ -155,8 +155,7 @@ TEST_CASE("no rank takes a step for which one of them has no data") {
           Batches batches;
           bool const last = comm.rank() + 1 == world;
           if (last) batches.end = end;
-          ts::TrainingLoop loop(
-              trainer, comm, {.batch = [&](std::int64_t step) -> ts::Batch const& { return batches(step); }});
+          ts::TrainingLoop loop(trainer, comm, {.batch = [&](std::int64_t step) { return batches(step); }});
           done[static_cast<std::size_t>(comm.rank())] = loop.run();
           CHECK(loop.stopped());
           CHECK(loop.data_error().has_value() == last);
@@ -172,10 +171,9 @@ TEST_CASE("data that ends after the last step stops no run") {
   ts::run(2, [&](ts::comm::Comm& comm) {
     LateTrainer trainer(*exchange, 2, 2);
     Batches batches{.end = 5};
-    ts::TrainingLoop loop(trainer, comm,
-                          {.first_step = 3, .steps = 5, .batch = [&](std::int64_t step) -> ts::Batch const& {
-                             return batches(step);
-                           }});
+    ts::TrainingLoop loop(trainer, comm, {.first_step = 3, .steps = 5, .batch = [&](std::int64_t step) {
+                                            return batches(step);
+                                          }});
     CHECK(loop.run() == 5);
     CHECK(!loop.stopped());
     CHECK(!loop.data_error());
@@ -195,7 +193,7 @@ TEST_CASE("tasks and lone steps run while no step is in flight") {
     };
     ts::TrainingLoop(trainer, comm,
                      {.steps = 8,
-                      .batch = [&](std::int64_t step) -> ts::Batch const& { return batches(step); },
+                      .batch = [&](std::int64_t step) { return batches(step); },
                       .tasks = {ts::every(3, [&](std::int64_t done) { note("save" + std::to_string(done)); }),
                                 {.due = [](std::int64_t done) { return done == 6; }}},
                       .lone = {.due = [](std::int64_t step) { return step == 4; },
@@ -208,6 +206,23 @@ TEST_CASE("tasks and lone steps run while no step is in flight") {
         .run();
   });
   CHECK(events == "save3 begin4 end4 save6 ");
+}
+
+TEST_CASE("lone steps need no begin and no end") {
+  Exchange exchange;
+  LateTrainer trainer(exchange, 1, 2);
+  Batches batches;
+  ts::TrainingLoop loop(trainer, ts::comm::Comm(),
+                        {.steps = 2,
+                         .batch = [&](std::int64_t step) { return batches(step); },
+                         .lone = {.due = [](std::int64_t) { return true; }}});
+  CHECK(loop.run() == 2);
+}
+
+TEST_CASE("a task without an interval is refused") {
+  for (std::int64_t const interval : {0, -1})
+    CHECK_THROWS_WITH_AS(ts::every(interval, [](std::int64_t) {}), doctest::Contains("give 1 or more"),
+                         ts::Error);
 }
 
 TEST_CASE("a loop without batches is refused") {

@@ -43,12 +43,12 @@ inline constexpr std::array<DeviceInfo, 2> device_table{{
 constexpr DeviceInfo const& info_of(Device device) { return device_table[static_cast<std::size_t>(device)]; }
 constexpr std::string_view name_of(Device device) { return info_of(device).name; }
 
-/// The places as data, for tables. `device` is where the model computes; `host` is the other arena in host
-/// memory that `Offload` uses, also when the device is itself the CPU; `nvme` is a file. Values travel from a
-/// tier to the next, so between device and disk they pass the host.
+/// The tiers of memory. The model computes on `device`. `host` is a separate arena in host memory for
+/// `Offload`, also if the device is the CPU. `nvme` is a file. Values move one tier at a time: between device
+/// and disk they pass through the host.
 enum class Tier : std::uint8_t { device, host, nvme };
 
-/// One tier.
+/// The facts about a tier.
 struct TierInfo {
   std::string_view name;       ///< in listings, reports and JSON
   bool has_addresses;          ///< its bytes have addresses; others are copied to a tier that has
@@ -56,7 +56,7 @@ struct TierInfo {
   std::string_view optimizer;  ///< the name of the offload that keeps the optimizer's state there
   std::string_view all_state;  ///< the name of the offload that keeps parameters there too
 };
-/// The tiers, one row each, in the order of Tier. All but the device that have addresses are host memory.
+/// The tiers, one row each, in the order of Tier. Tiers with addresses, except the device, are host memory.
 inline constexpr TierInfo tier_table[] = {
     {"device", true, Tier::device, "none", ""},
     {"host", true, Tier::host, "cpu_optimizer", "cpu_full"},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adapters as PEFT keeps them, a folder with adapter_config.json and adapter_model.safetensors: in, out, and
-// folded into the weights beside which they were trained.
+// Reads and writes adapters in the layout of PEFT, a folder with adapter_config.json and
+// adapter_model.safetensors, and merges them into the weights of their layers.
 #pragma once
 
 #include <cstdint>

@@ -43,7 +43,7 @@ struct Destination {
   ::mode_t mode = 0;
 };
 
-/// Says what a path to write to is. Throws Error(failed or usage) for a path that cannot be written.
+/// Inspects a path to write to. Throws Error(failed or usage) for a path that cannot be written.
 Destination inspect_destination(std::filesystem::path const& path);
 
 /// Opens a device or a pipe to write to, without waiting for a reader. errno holds the reason otherwise.

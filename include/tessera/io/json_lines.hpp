@@ -167,9 +167,9 @@ inline std::string with_whole_pairs(std::string_view line) {
   return out;
 }
 
-/// Parses a JSON object. NaN and Infinity become null, and half a surrogate pair U+FFFD. Throws Error(data),
-/// which names the file, if a key occurs twice: Python takes the last, and who wrote it may have meant
-/// another.
+/// Parses a JSON object. NaN and Infinity become null, and half of a surrogate pair becomes U+FFFD. Throws
+/// Error(data), which names the file, if a key occurs twice: Python takes the last value, which may not be
+/// the intended one.
 inline nlohmann::ordered_json parse_object(std::string_view bytes, std::string const& name) {
   std::string text = with_null_for_nan(bytes);
   if (text.find("\\ud") != text.npos || text.find("\\uD") != text.npos) text = with_whole_pairs(text);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model's folder as Hugging Face keeps it: config.json, and model.safetensors beside it.
+// Reads and writes a model's folder in the layout of Hugging Face: config.json and model.safetensors.
 #pragma once
 
 #include <filesystem>

@@ -9,6 +9,7 @@
 #include <functional>
 #include <limits>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -28,8 +29,11 @@ struct LoopTask {
   std::function<void(std::int64_t done)> run = {};
 };
 
-/// A task after every `interval`-th step.
+/// A task after every `interval`-th step. Throws Error(usage) for an interval below 1.
 inline LoopTask every(std::int64_t interval, std::function<void(std::int64_t done)> run) {
+  if (interval < 1)
+    throw Error(ErrorKind::usage, "training loop: a task is due after every " + std::to_string(interval) +
+                                      " steps; give 1 or more, or leave the task out");
   return {[interval](std::int64_t done) { return done % interval == 0; }, std::move(run)};
 }
 
@@ -40,14 +44,14 @@ struct LoneSteps {
   std::function<void(std::int64_t step, StepReport const& report)> end = {};
 };
 
-/// Each rank has its own functions. All but `batch` may be empty.
+/// Each rank has its own functions. All may be empty, except `batch` and the `due` of a task.
 struct TrainingLoopOptions {
   std::int64_t first_step = 0;  ///< the number of steps done before, as in a checkpoint
   std::int64_t steps = std::numeric_limits<std::int64_t>::max();  ///< the number of steps after which to end
-  /// Returns this rank's batch of a step, counted from 0, as Loader::load does. The loop copies it. With
-  /// several ranks on GPUs it is called up to max_steps_in_flight + 1 steps early. If it throws Error(data),
-  /// no rank takes that step.
-  std::function<Batch const&(std::int64_t step)> batch;
+  /// Returns this rank's batch of a step, counted from 0, as Loader::load does. With several ranks on GPUs it
+  /// is called up to max_steps_in_flight + 1 steps early. If it throws Error(data), no rank takes that step,
+  /// and the loop ends up to as many steps before it.
+  std::function<Batch(std::int64_t step)> batch;
   /// Called before each step, counted from 0. True on any rank ends the loop on all ranks.
   std::function<bool(std::int64_t step)> stop = {};
   /// Called for each step in order, up to max_steps_in_flight steps late.
@@ -93,12 +97,12 @@ class TrainingLoop {
       bool const lone = options_.lone.due && options_.lone.due(done_);
       if (lone) {
         read_all_but(0);
-        options_.lone.begin(done_);
+        if (options_.lone.begin) options_.lone.begin(done_);
       }
       in_flight_.push_back(trainer_.step(batch_of(done_), votes_in_step && stop));
       std::int64_t const step = done_++;
       read_all_but(lone ? 0 : late_);
-      if (lone) options_.lone.end(step, last_);
+      if (lone && options_.lone.end) options_.lone.end(step, last_);
       for (LoopTask const& task : options_.tasks) {
         if (!task.due(done_)) continue;
         read_all_but(0);
@@ -111,7 +115,7 @@ class TrainingLoop {
 
   /// Whether a rank's vote or missing data ended the loop. The same on all ranks.
   bool stopped() const { return stopped_; }
-  /// The reason for which this rank has no further batch.
+  /// The error that ended the data of this rank; nullopt if its data has not ended.
   std::optional<Error> const& data_error() const { return data_error_; }
 
  private:

@@ -37,7 +37,7 @@ struct LossSum {
   std::int64_t unmasked = 0;
 };
 
-/// What one rank reports to all ranks in a step apart from its sums.
+/// The notes that a rank sends to all ranks in a step, in addition to its sums.
 struct RankNotes {
   BadElement bad{};
   std::int64_t stop = 0;  ///< 1: the rank asks all ranks to end the training

@@ -133,7 +133,7 @@ inline RecipeTable parse_recipe(SlotNames const& text) {
   return recipe;
 }
 
-/// The device of a name. Throws as parse_recipe does.
+/// Returns the device with this name. Throws as parse_recipe does.
 inline Device device_named(std::string_view name) { return parse_recipe({.device = name}).device; }
 
 /// Answers one slot of a recipe anew, with the choice that a text names. What other slots' policies wrote

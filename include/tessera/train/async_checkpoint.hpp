@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saving beside steps: a copy of the state, and a thread a rank that writes it.
+// Saves checkpoints while steps run: copies the state, and a thread per rank writes the copy.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a checkpoint says of itself: trainer.json, its checksum and that of every file beside it.
+// Reads trainer.json of a checkpoint, and verifies the files of the checkpoint against its checksums.
 #pragma once
 
 #include <cstdint>

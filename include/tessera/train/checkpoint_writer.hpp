@@ -46,8 +46,8 @@ namespace tessera {
 inline namespace v0 {
 namespace detail {
 
-/// Runs a rank's part of what all ranks do; when it failed on some, all throw the error of the first. The
-/// part itself meets no other rank.
+/// Runs each rank's part of a collective task. If the part fails on a rank, all ranks throw the error of the
+/// first such rank. The part itself must not communicate.
 inline void together(comm::Transport& transport, char const* what, FunctionRef<void()> part) {
   struct Outcome {
     std::int32_t failed = 0;
@@ -75,8 +75,8 @@ inline void together(comm::Transport& transport, char const* what, FunctionRef<v
     if (all[rank].failed) throw Error(all[rank].kind, all[rank].text, static_cast<int>(rank));
 }
 
-/// The text of trainer.json: the object with the checksum of itself. Bytes of paths that are no UTF-8 become
-/// U+FFFD.
+/// Returns the text of trainer.json: the object with its own checksum. Bytes of paths that are not UTF-8
+/// become U+FFFD.
 inline std::string with_checksum(nlohmann::ordered_json json) {
   constexpr auto replace = nlohmann::ordered_json::error_handler_t::replace;
   json["checksum"] = hash_of(json.dump(-1, ' ', false, replace));

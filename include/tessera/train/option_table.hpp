@@ -81,8 +81,8 @@ struct Option {
   std::string_view
       choices{};            ///< names of the values of an enumeration, in order; of a bool: true, then false
   std::string_view help{};  ///< for --help
-  /// The key of DeepSpeed's configuration that gives exactly this option. Keys of several options, and keys
-  /// with conditions, are read by code of their own.
+  /// The key of DeepSpeed's configuration that sets this option and no other. Separate code reads keys that
+  /// set several options or have conditions.
   std::string_view deepspeed{};
 };
 

@@ -144,9 +144,9 @@ class BasicTrainer : public rules<Recipe> {
   /// Calls the observer after every entry of every later step.
   void observe(StepObserver observer) { started().observe(std::move(observer)); }
 
-  /// What carries out the steps, for what works beside it.
+  /// The engine that runs the steps, for functions that take a trainer of any recipe.
   AnyTrainer& engine() { return started(); }
-  /// The same, for functions that take a trainer of any recipe: save_checkpoint, resume.
+  /// Passes the trainer itself to these functions, such as save_checkpoint and resume.
   operator AnyTrainer&() { return started(); }
   /// What was planned; `plan().arena_bytes` equals the bytes in use.
   StepPlan const& plan() { return started().plan(); }

@@ -64,6 +64,13 @@ if(NOT code STREQUAL "130" OR NOT interrupted STREQUAL "ON" OR
 endif()
 passes(${small} --steps 0 --init validated.safetensors)
 
+# In the steps that only --min-time asks for: everything that was asked for was done, so nothing is validated any more.
+signalled(INT 0 "\"step\":6," beyond.jsonl ${small} --ranks 2 --steps 3 --min-time 60 --validation text.txt --log beyond.jsonl)
+file(READ "${WORK}/out.txt" output)
+if(NOT code STREQUAL "0" OR output MATCHES "validation after|interrupted")
+  message(SEND_ERROR "SIGINT in the steps of --min-time gave ${code}: ${output}")
+endif()
+
 # The reader of a run's output hangs up with it.
 execute_process(
   COMMAND sh -c "( sh -c 'echo $$ > pid; exec \"$@\"' sh \"$@\"; echo $? > code ) | { until grep -q '\"step\":3,' hung.jsonl
