@@ -193,7 +193,7 @@ class Training {
     // Runs after the requested steps if they took less than --min-time: hashes the weights and restarts the
     // timing. Collecting weights also moves bytes, which belong to no step.
     auto const time_more = [&](std::int64_t done) {
-      if (!comm::unanimous(comm, !root || goes_on(done))) return;
+      if (!comm::unanimous(comm, !root || (more(done) && !cli::Interrupt::caught()))) return;
       FileTraffic const before = trainer->file_use().bytes;
       add_weights(*trainer, done, root);
       FileTraffic const after = trainer->file_use().bytes;
@@ -214,7 +214,7 @@ class Training {
          .stop =
              [&](std::int64_t step) {
                totals.begun = step + 1;  // in case this step throws
-               return root && step > 0 && !goes_on(step);
+               return root && step > 0 && (!more(step) || cli::Interrupt::caught());
              },
          .report = read,
          // Reads the first report at once if that delays no timed step.
@@ -225,6 +225,7 @@ class Training {
       EndNote const end_note(*trainer, totals);
       totals.begun = loop.run();
       if (loop.data_error()) throw Error(*loop.data_error());
+      if (root) done_.interrupted = cli::Interrupt::caught() && more(totals.begun);
       if (root) end_window();
       if (root && watch_) done_.gpus = watch_->sums().use();
       // Before all ranks meet once more: until then each has its trainer.
@@ -313,12 +314,9 @@ class Training {
 
   std::int64_t planned() const { return fixed_ > 0 ? fixed_ : steps_; }
 
-  /// Rank 0 after `begun` steps were begun: whether there is another.
-  bool goes_on(std::int64_t begun) {
-    bool const more = begun < planned() || (fixed_ == 0 && done_.timed.total_s < settings_.min_time);
-    if (!more || !cli::Interrupt::caught()) return more;
-    done_.interrupted = true;
-    return false;
+  /// Rank 0: whether the row takes more steps than `begun`.
+  bool more(std::int64_t begun) const {
+    return begun < planned() || (fixed_ == 0 && done_.timed.total_s < settings_.min_time);
   }
 
   Point const& point_;

@@ -200,12 +200,13 @@ class Training {
                       [&](std::int64_t step, StepReport const& report) {
                         if (traced.end(step, report.seconds)) hand_in(traced.take(), comm);
                       }}});
-    std::int64_t const step = run(loop);
+    std::int64_t const step = without_save([&] { return loop.run(); });
     if (loop.data_error()) note(*loop.data_error());
     // After this vote, rank 0 also sees the note of another rank.
     bool const whole = !loop.stopped() || comm::unanimous(comm, !root || complete(step));
     if (root) figures_.end();
-    if (validation && whole && validated != step) validate(*trainer, *validation, comm, step);
+    if (validation && whole && validated != step)
+      without_save([&] { validate(*trainer, *validation, comm, step); });
     if (traced.wants(step)) hand_in(traced.take(), comm);
     if (settings_.checkpoints.grace == 0) Interrupt::heed();
     beside.wait();
@@ -252,10 +253,11 @@ class Training {
     if (!beside) say_saved();
   }
 
-  /// Runs the loop. Adds to the error of a diverged run that --save wrote nothing.
-  std::int64_t run(TrainingLoop& loop) const {
+  /// Calls f, before anything is saved. Adds to the error of a diverged run that --save wrote nothing.
+  template <class F>
+  auto without_save(F&& f) const {
     try {
-      return loop.run();
+      return f();
     } catch (Error const& error) {
       if (error.kind() != ErrorKind::diverged || settings_.save.empty()) throw;
       throw Error(error.kind(), std::string(error.what()) + "; nothing was saved", error.rank(),

@@ -3,6 +3,7 @@
 // all ranks after the same step.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -49,8 +50,8 @@ struct TrainingLoopOptions {
   std::int64_t first_step = 0;  ///< the number of steps done before, as in a checkpoint
   std::int64_t steps = std::numeric_limits<std::int64_t>::max();  ///< the number of steps after which to end
   /// Returns this rank's batch of a step, counted from 0, as Loader::load does. With several ranks on GPUs it
-  /// is called up to max_steps_in_flight + 1 steps early. If it throws Error(data), no rank takes that step,
-  /// and the loop ends up to as many steps before it.
+  /// is called up to max_steps_in_flight + 1 steps early. If it throws Error(data), the loop ends before that
+  /// step on all ranks.
   std::function<Batch(std::int64_t step)> batch;
   /// Called before each step, counted from 0. True on any rank ends the loop on all ranks.
   std::function<bool(std::int64_t step)> stop = {};
@@ -64,9 +65,10 @@ struct TrainingLoopOptions {
 /// Trains until a number of steps is done, a rank asks to stop, or a rank's data ends. Reads each report
 /// StepShape::max_steps_in_flight steps late, so that a device never waits for the host.
 ///
-/// All ranks end after the same step. If no step is in flight, ranks vote before the step
-/// (comm::unanimous), and no rank takes the step. Otherwise the vote is a part of the statistics that ranks
-/// exchange in the step: it costs no synchronisation, and at most max_steps_in_flight more steps follow.
+/// All ranks end after the same step. If no step is in flight, ranks agree on the last step before they take
+/// the next one: one all_gather of 8 bytes in host memory. Otherwise a rank's wish to end is a part of the
+/// statistics that ranks exchange in the step. It costs no synchronisation, and at most max_steps_in_flight
+/// more steps follow until the ranks agree.
 class TrainingLoop {
  public:
   /// `trainer` must outlive the loop.
@@ -77,8 +79,10 @@ class TrainingLoop {
         late_(static_cast<std::size_t>(trainer.plan().shape.max_steps_in_flight)),
         votes_in_steps_(comm_.world() > 1 && late_ > 0),
         batches_(votes_in_steps_ ? late_ + 2 : 1),
+        ends_(static_cast<std::size_t>(comm_.world())),
         loaded_(options_.first_step),
-        done_(options_.first_step) {
+        done_(options_.first_step),
+        end_(options_.steps) {
     if (!options_.batch)
       throw Error(ErrorKind::usage, "training loop: there is no function for batches; set options.batch");
   }
@@ -87,19 +91,20 @@ class TrainingLoop {
   /// in flight when it returns. Throws what steps, tasks and functions throw; after that a step may be in
   /// flight.
   std::int64_t run() {
-    while (!stopped_ && done_ < options_.steps) {
-      bool const stop = !load() || (options_.stop && options_.stop(done_));
-      bool const votes_in_step = votes_in_steps_ && !in_flight_.empty();
-      if (!votes_in_step && !comm::unanimous(comm_, !stop)) {
-        stopped_ = true;
-        break;
+    while (done_ < end_) {
+      load();
+      stop_ = stop_ || (options_.stop && options_.stop(done_));
+      if (asked_) read_all_but(0);
+      if (!votes_in_steps_ || in_flight_.empty()) {
+        agree_on_end();
+        if (done_ >= end_) break;
       }
       bool const lone = options_.lone.due && options_.lone.due(done_);
       if (lone) {
         read_all_but(0);
         if (options_.lone.begin) options_.lone.begin(done_);
       }
-      in_flight_.push_back(trainer_.step(batch_of(done_), votes_in_step && stop));
+      in_flight_.push_back(trainer_.step(batch_of(done_), stop_ || data_error_));
       std::int64_t const step = done_++;
       read_all_but(lone ? 0 : late_);
       if (lone && options_.lone.end) options_.lone.end(step, last_);
@@ -114,15 +119,15 @@ class TrainingLoop {
   }
 
   /// Whether a rank's vote or missing data ended the loop. The same on all ranks.
-  bool stopped() const { return stopped_; }
+  bool stopped() const { return end_ < options_.steps; }
   /// The error that ended the data of this rank; nullopt if its data has not ended.
   std::optional<Error> const& data_error() const { return data_error_; }
 
  private:
   Batch& batch_of(std::int64_t step) { return batches_[static_cast<std::size_t>(step) % batches_.size()]; }
 
-  /// Loads the batches that this rank needs if it votes now. Returns false if one of them does not exist.
-  bool load() {
+  /// Loads the batches of the steps that may follow before the ranks know of this rank's wish to end.
+  void load() {
     auto const ahead = static_cast<std::int64_t>(batches_.size());
     try {
       for (; !data_error_ && loaded_ < options_.steps && loaded_ < done_ + ahead; ++loaded_)
@@ -131,13 +136,20 @@ class TrainingLoop {
       if (error.kind() != ErrorKind::data) throw;
       data_error_ = error;
     }
-    return !data_error_;
+  }
+
+  /// Sets the end to the first step that a rank cannot or will not take.
+  void agree_on_end() {
+    asked_ = false;
+    std::int64_t const own = stop_ ? done_ : data_error_ ? loaded_ : end_;
+    comm_.transport().all_gather(&own, ends_.data(), sizeof own, {"vote"});
+    for (std::int64_t const end : ends_) end_ = std::min(end_, end);
   }
 
   void read_all_but(std::size_t kept) {
     for (; in_flight_.size() > kept; in_flight_.pop_front()) {
       last_ = in_flight_.front().get();
-      stopped_ = stopped_ || last_.stop;
+      asked_ = asked_ || last_.stop;
       if (options_.report) options_.report(last_);
     }
   }
@@ -147,11 +159,13 @@ class TrainingLoop {
   TrainingLoopOptions options_;
   std::size_t late_;  // steps that stay in flight
   bool votes_in_steps_;
-  std::vector<Batch> batches_;  // a ring, by step
-  std::int64_t loaded_, done_;
+  std::vector<Batch> batches_;      // a ring, by step
+  std::vector<std::int64_t> ends_;  // by rank
+  std::int64_t loaded_, done_, end_;
   std::deque<Ticket> in_flight_;
   StepReport last_;
-  bool stopped_ = false;
+  bool stop_ = false;   // this rank wants to end
+  bool asked_ = false;  // a rank wanted to end in a step whose report was read
   std::optional<Error> data_error_;
 };
 

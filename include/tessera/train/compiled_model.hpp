@@ -5,8 +5,10 @@
 #pragma once
 
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
+#include "tessera/fwd.hpp"
 #include "tessera/nn/decoder_layers.hpp"
 #include "tessera/nn/layers.hpp"
 #include "tessera/nn/model.hpp"
@@ -75,6 +77,14 @@ template <class M, class Place>
 void add_all_functions(ModelFunctions& functions) {
   add_functions<M, Place, float, double, half, bfloat16>(functions);
 }
+
+/// Whether tessera::recipes has the functions of a model.
+template <class M>
+inline constexpr bool in_library =
+    std::is_same_v<M, Gpt2> || std::is_same_v<M, Opt> || std::is_same_v<M, Llama>;
+/// The functions of such a model, compiled in the library.
+template <class M, class Place, class T>
+UnitFunctions<Place, T> library_functions();
 
 }  // namespace detail
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "tessera/tensor/arena.hpp"
+#include "tessera/train/check_options.hpp"
 #include "tessera/train/engine.hpp"
 #include "tessera/train/state_access.hpp"
 #include "tessera/train/trainer_interface.hpp"
@@ -94,6 +95,7 @@ class EngineTrainer final : public AnyTrainer {
 template <class Place, class T>
 std::unique_ptr<AnyTrainer> make_engine(ErasedModel<Place, T> model, RecipeTable const& recipe,
                                         comm::Comm comm, TrainerOptions const& options, OpenStateFile open) {
+  check_options(options, model.positions);
   return std::unique_ptr<AnyTrainer>(
       new EngineTrainer<Place, T>(std::move(model), CheckedRecipe(recipe), std::move(comm), options, open));
 }

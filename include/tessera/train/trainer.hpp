@@ -13,7 +13,6 @@
 #include "tessera/nn/model.hpp"
 #include "tessera/policy/pack.hpp"
 #include "tessera/policy/rules.hpp"
-#include "tessera/train/check_options.hpp"
 #include "tessera/train/options.hpp"
 #include "tessera/train/trainer_interface.hpp"
 
@@ -28,11 +27,22 @@ inline namespace v0 {
 
 namespace detail {
 
+/// The functions of a model, from the library if it has them.
+template <class M, class Place, class T>
+UnitFunctions<Place, T> functions_of() {
+#if defined(TESSERA_LINKED_ENGINES)
+  if constexpr (in_library<M>)
+    return library_functions<M, Place, T>();
+  else
+#endif
+    return unit_functions<M, Place, T>();
+}
+
 /// A model for the engine of one place and type, with what computes its adapters, or null.
 template <class Place, class T, Model M>
 ErasedModel<Place, T> erase(std::shared_ptr<M const> const& object,
                             AdapterFunctions<Place, T> const* adapting = nullptr) {
-  UnitFunctions<Place, T> functions = unit_functions<M, Place, T>();
+  UnitFunctions<Place, T> functions = functions_of<M, Place, T>();
   functions.adapting = adapting;
   return {object, functions, [object](MicroBatch shape) { return object->units(shape); },
           static_cast<std::int64_t>(object->vocabulary()), static_cast<std::int64_t>(object->positions())};
@@ -169,7 +179,6 @@ class BasicTrainer : public rules<Recipe> {
       !std::is_null_pointer_v<decltype(adapter_functions<policy_t<recipe_type, slot::adapters>, Place, T>)>;
 
   void start() {
-    detail::check_options(options_, model_->positions());
     engine_ = detail::make_engine<Place, T>(detail::erase<Place, T>(model_, adapting), recipe, comm_,
                                             options_, open_state_file<FilePlace>);
   }

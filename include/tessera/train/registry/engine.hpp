@@ -9,6 +9,7 @@
 
 #include "tessera/lora.hpp"
 #include "tessera/nvme.hpp"
+#include "tessera/train/check_options.hpp"
 #include "tessera/train/compiled_model.hpp"
 #include "tessera/train/engine_trainer.hpp"
 #include "tessera/train/registry/devices.hpp"
@@ -31,6 +32,7 @@ ErasedModel<Place, T> erased(AnyModel const& model) {
 template <class Place, class T>
 std::unique_ptr<AnyTrainer> make_engine(AnyModel const& model, CheckedRecipe const& recipe, comm::Comm comm,
                                         TrainerOptions const& options) {
+  check_options(options, model.positions());
   return std::make_unique<EngineTrainer<Place, T>>(erased<Place, T>(model), recipe, std::move(comm), options,
                                                    open_state_file<Nvme>);
 }

@@ -2,11 +2,13 @@
 // GPT-2's functions for every engine, and its entry in the list of families.
 #include "tessera/nn/gpt2.hpp"
 
-#include "tessera/train/compiled_model.hpp"
 #include "tessera/train/gpt2_family.hpp"
+#include "tessera/train/registry/model_functions.hpp"
 
 namespace tessera {
 inline namespace v0 {
+
+TESSERA_LIBRARY_FUNCTIONS(Gpt2)
 
 AnyModel any_model(Gpt2Options const& sizes) { return any_model(Gpt2(sizes)); }
 

@@ -4,11 +4,13 @@
 
 #include <string>
 
-#include "tessera/train/compiled_model.hpp"
 #include "tessera/train/llama_family.hpp"
+#include "tessera/train/registry/model_functions.hpp"
 
 namespace tessera {
 inline namespace v0 {
+
+TESSERA_LIBRARY_FUNCTIONS(Llama)
 
 namespace {
 

@@ -2,11 +2,13 @@
 // OPT's functions for every engine, and its entry in the list of families.
 #include "tessera/nn/opt.hpp"
 
-#include "tessera/train/compiled_model.hpp"
 #include "tessera/train/opt_family.hpp"
+#include "tessera/train/registry/model_functions.hpp"
 
 namespace tessera {
 inline namespace v0 {
+
+TESSERA_LIBRARY_FUNCTIONS(Opt)
 
 AnyModel any_model(OptOptions const& sizes) { return any_model(Opt(sizes)); }
 

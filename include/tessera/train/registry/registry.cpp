@@ -232,7 +232,6 @@ bool register_model_family(ModelFamily family) {
 std::unique_ptr<AnyTrainer> make_trainer(AnyModel const& model, RecipeTable const& recipe, comm::Comm comm,
                                          TrainerOptions const& options) {
   CheckedRecipe const checked(recipe, &unavailable_reason);
-  detail::check_options(options, model.positions());
   return detail::recipes_of(recipe.device)->make(model, checked, std::move(comm), options);
 }
 
