@@ -57,8 +57,8 @@ constexpr auto figures = std::to_array<Figure>({
 });
 
 static_assert(std::ranges::all_of(figures, [](Figure const& figure) {
-  return results::find_column(figure.field) != nullptr &&
-         (figure.planned == nullptr || results::find_column(figure.planned) != nullptr);
+  return results::is_column(figure.field) &&
+         (figure.planned == nullptr || results::is_column(figure.planned));
 }));
 
 Row const& comparisons() {

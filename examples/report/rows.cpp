@@ -20,8 +20,8 @@ namespace {
 constexpr results::Column plan_columns[] = {{.name = "largest_batch"}, {.name = "longest_sequence"}};
 
 constexpr results::Column const& column_named(std::string_view name) {
-  results::Column const* const column = results::find_column(name);
-  return column != nullptr ? *column : *std::ranges::find(plan_columns, name, &results::Column::name);
+  if (results::is_column(name)) return results::columns[results::column_index(name)];
+  return *std::ranges::find(plan_columns, name, &results::Column::name);
 }
 
 #define TESSERA_NAME(name) #name,

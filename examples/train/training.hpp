@@ -14,6 +14,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -255,7 +256,7 @@ class Training {
 
   /// Calls f, before anything is saved. Adds to the error of a diverged run that --save wrote nothing.
   template <class F>
-  auto without_save(F&& f) const {
+  std::invoke_result_t<F> without_save(F&& f) const {
     try {
       return f();
     } catch (Error const& error) {

@@ -166,8 +166,7 @@ TEST_CASE("CSV has all fields and quotes what needs it") {
   CHECK(file_support::has(text, ",1.5 2 null,"));
   CHECK(file_support::has(text, "\n\" padded\",,,3,"));
   CHECK(file_support::has(text, ",1234.5,"));
-  std::string const absent(
-      static_cast<std::size_t>(std::end(results::columns) - results::find_column("same_program_as")), ',');
+  std::string const absent(std::size(results::columns) - results::column_index("same_program_as"), ',');
   CHECK(text.ends_with(",,,zs0" + absent + "true\n"));
   CHECK(lines_of(results::to_csv({})).size() == 1);
 }
