@@ -88,7 +88,7 @@ class StepTimer final : public EntryTimer {
 /// Steps to be timed one after the other.
 struct TimedSteps {
   std::function<Batch(std::int64_t step)> batch;
-  std::int64_t kept = 3;  ///< the most steps; one more warms up what timed steps use
+  std::int64_t kept = 3;  ///< the most steps that are timed; one more step before them warms up
   double enough_s = 1.0;  ///< the seconds after which no further step is timed
 };
 

@@ -18,7 +18,7 @@ namespace tessera {
 inline namespace v0 {
 namespace compare {
 
-/// The columns of each row, with those that compare it with other rows: speedup, scaling, same program.
+/// The columns of each row. Some compare it with other rows: speedup, scaling, same program.
 /// `device` is the device that the rows ran on.
 std::vector<results::Measurements> measurements(std::vector<Measured> const& measured,
                                                 Settings const& settings, DeviceFacts const& device,

@@ -14,7 +14,7 @@ inline namespace v0 {
 /// The devices on which a model computes.
 enum class Device : std::uint8_t { cpu, cuda };
 
-/// The facts about a device that decide what code does on it.
+/// The properties of a device on which code depends.
 struct DeviceInfo {
   std::string_view name;  ///< in flags, results and stored files
   bool own_memory;        ///< its memory is not the host's

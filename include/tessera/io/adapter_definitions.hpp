@@ -42,7 +42,7 @@ inline constexpr char adapter_config[] = "adapter_config.json", adapter_file[] =
 inline constexpr std::string_view peft_prefix = "base_model.model.", lora_a = ".lora_A.weight",
                                   lora_b = ".lora_B.weight";
 
-/// The layer that a parameter of an adapter stands beside; empty for other parameters.
+/// The layer to which a parameter of an adapter belongs; empty for other parameters.
 inline std::string_view layer_of(std::string_view parameter) {
   for (std::string_view const ending : {lora_a, lora_b})
     if (parameter.ends_with(ending)) return parameter.substr(0, parameter.size() - ending.size());

@@ -54,7 +54,7 @@ inline constexpr Unit tokens_per_second{"tokens/s"}, milliseconds{"ms", 1e3}, me
     joules{"J"}, celsius{"C"};
 }  // namespace unit
 
-/// The rows that a table marks in a column: those with the least value, or the fastest rows.
+/// The rows that a table marks in a column: the rows with the least value, or the fastest rows.
 enum class Best : std::uint8_t { none, least, fastest };
 
 /// A column on the terminal of `compare`.

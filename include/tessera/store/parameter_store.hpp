@@ -287,7 +287,7 @@ class ParameterStore {
     if (&program == &plan_.evaluate) index += plan_.train.schedule.entries.size();
     return host_work_[2 * index + !first];
   }
-  /// The cost of an entry that runs on the host. An update reads and writes what its operands say. Other
+  /// The cost of an entry that runs on the host. An update moves the bytes of its operands. Other
   /// entries count the bytes of their input.
   Operation cost_of(Program const& program, Entry const& entry) const {
     Item const& item = entry.items.front();

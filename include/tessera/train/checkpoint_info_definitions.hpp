@@ -112,7 +112,7 @@ TESSERA_INLINE void verify_checkpoint(CheckpointInfo const& info, int rank, int 
       damaged.push_back(file);
     }
   }
-  // Weights that do not belong here would be read by other programs. What else lies beside them may stay.
+  // Other programs would read weights that do not belong to this folder. Other files may stay.
   if (rank == 0)
     for (std::string const inside : {"", detail::model_folder}) {
       std::filesystem::directory_iterator entry(info.folder / inside, code);

@@ -127,7 +127,7 @@ struct ModelFamily {
   HubEntries hub_entries(ModelSpec const& sizes, bool sizes_alone) const;
 };
 
-/// Returns all families, those of the library first. They live as long as the program and do not change. Any
+/// Returns all families, the library's own first. They live as long as the program and do not change. Any
 /// thread may call it.
 std::vector<ModelFamily const*> model_families();
 

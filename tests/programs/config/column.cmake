@@ -1,18 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DCOMPILER=<C++ compiler> -DROOT=<source folder> -DWORK=<folder> -P column.cmake
-# Adds a column of results to a copy of the list of columns. JSON, CSV, the schema and the terminal have it, and what
-# measures it sets a member.
+# Adds a column of results to a copy of the list of columns. JSON, CSV, the schema and the terminal have it. Code
+# that measures it sets a member.
 cmake_minimum_required(VERSION 3.25)
 file(REMOVE_RECURSE "${WORK}")
-file(READ "${ROOT}/include/tessera/io/result_columns.hpp" text)
+file(COPY "${ROOT}/include/tessera/io/results.hpp" "${ROOT}/include/tessera/io/result_columns.hpp"
+     DESTINATION "${WORK}/include/tessera/io")
+include("${CMAKE_CURRENT_LIST_DIR}/edit.cmake")
 set(before "  COLUMN(measured, maybe_text, weights_hash,")
-string(REPLACE "${before}" "  COLUMN(measured, number, trial, .about = \"a column of a test\", .unit = unit::milliseconds, \\
-         .terminal = {\"trial ms\", 5, 2, Best::none, \"speedup\"}) \\\n${before}" changed "${text}")
-if(changed STREQUAL text)
-  message(FATAL_ERROR "the list of columns does not hold: ${before}")
-endif()
-file(WRITE "${WORK}/include/tessera/io/result_columns.hpp" "${changed}")
-file(COPY "${ROOT}/include/tessera/io/results.hpp" DESTINATION "${WORK}/include/tessera/io")
+edit(io/result_columns.hpp "${before}" "  COLUMN(measured, number, trial, .about = \"a column of a test\", .unit = unit::milliseconds, \\
+         .terminal = {\"trial ms\", 5, 2, Best::none, \"speedup\"}) \\\n${before}")
 execute_process(
   COMMAND ${COMPILER} -std=c++20 -O0 "-I${WORK}/include" "-I${ROOT}/include" "${CMAKE_CURRENT_LIST_DIR}/column.cpp"
           -o "${WORK}/column"

@@ -7,17 +7,9 @@ cmake_minimum_required(VERSION 3.25)
 file(REMOVE_RECURSE "${WORK}")
 file(COPY "${ROOT}/include/tessera/train" DESTINATION "${WORK}/include/tessera")
 
-function(edit file before after)
-  set(path "${WORK}/include/tessera/train/${file}")
-  file(READ "${path}" text)
-  string(REPLACE "${before}" "${after}" changed "${text}")
-  if(changed STREQUAL text)
-    message(FATAL_ERROR "${file} does not hold: ${before}")
-  endif()
-  file(WRITE "${path}" "${changed}")
-endfunction()
-edit(options.hpp "  double clip = 0.0;" "  double trial = 0.5;\n  double clip = 0.0;")
-edit(option_table.hpp "    {TESSERA_OPTION(clip)," "    {TESSERA_OPTION(trial), .group = OptionGroup::optimizer, .most = 2,
+include("${CMAKE_CURRENT_LIST_DIR}/edit.cmake")
+edit(train/options.hpp "  double clip = 0.0;" "  double trial = 0.5;\n  double clip = 0.0;")
+edit(train/option_table.hpp "    {TESSERA_OPTION(clip)," "    {TESSERA_OPTION(trial), .group = OptionGroup::optimizer, .most = 2,
      .flags = \"--trial,--try\", .key = \"trial\", .help = \"an option of a test\"},\n    {TESSERA_OPTION(clip),")
 
 execute_process(

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides what products and attention of one context share: workspaces, cuBLASLt's plans, cuDNN's plans.
+// The resources that products and attention of one context share: workspaces, cuBLASLt's plans, cuDNN's
+// plans.
 #pragma once
 
 #include <array>

@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+# Edits files of a copy of the tree. The caller sets WORK, the folder of the copy.
+
+# edit(<file below include/tessera> <text> <new text>): fails if the file does not hold the text.
+function(edit file before after)
+  set(path "${WORK}/include/tessera/${file}")
+  file(READ "${path}" text)
+  string(REPLACE "${before}" "${after}" changed "${text}")
+  if(changed STREQUAL text)
+    message(FATAL_ERROR "${file} does not hold: ${before}")
+  endif()
+  file(WRITE "${path}" "${changed}")
+endfunction()
