@@ -171,11 +171,11 @@ std::vector<FileSetting> row_settings(results::Document const& document, std::st
   if (chosen == nullptr && (name.empty() || names.empty()))
     throw Error(ErrorKind::config, path + ": no row of it is ok; there is none to repeat");
   if (chosen == nullptr)
-    throw Error(ErrorKind::config, path + ": no row is called " + in_quotes(name) + ", the nearest is '" +
-                                       nearest(name, names) + "'");
+    throw Error(ErrorKind::config, path + ": no row is called " + in_quotes(name) + ", the nearest is " +
+                                       in_quotes(nearest(name, names)));
 
   std::vector<FileSetting> settings;
-  std::string const where = path + ": " + text_in(*chosen, "experiment");
+  std::string const where = path + ": " + v0::detail::printable(text_in(*chosen, "experiment"));
   auto const set = [&](std::string const& flag, results::Row const& value) {
     if (value.is_null() || value == false) return;
     Names values;

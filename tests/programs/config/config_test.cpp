@@ -338,6 +338,10 @@ TEST_CASE("a row whose fields are of other kinds is no row to repeat, and never 
   for (char const* text : {R"({"experiment": 5, "status": ["ok"]})", R"({"status": 1})", "{}"})
     CHECK_THROWS_WITH_AS(row(text, ""), "a.json: no row of it is ok; there is none to repeat", Error);
   CHECK_THROWS_AS(row(R"({"experiment": 5})", "zs0"), Error);
+  // A name may hold any character; messages show it on one line.
+  CHECK_THROWS_WITH_AS(row(R"({"experiment": "z\ns0"})", "zs0"),
+                       "a.json: no row is called 'zs0', the nearest is 'z\\x0as0'", Error);
+  CHECK(row(R"({"experiment": "z\ns0", "status": "ok", "batch": 2})", "")[0].where == "a.json: z\\x0as0");
 }
 
 TEST_CASE("every key of the list does what the list says") {
