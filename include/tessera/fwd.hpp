@@ -342,6 +342,8 @@ template <class Place>
 class StepMemory;
 template <class Place, class T>
 class ParameterStore;
+template <class Place>
+class WeightAccess;
 
 // train/
 class AnyModel;
@@ -356,8 +358,6 @@ struct CheckpointInfo;
 struct CheckpointOptions;
 class Checkpoints;
 class StateAccess;
-template <class Place, class T>
-class EngineState;
 struct FileUse;
 struct DeviceFacts;
 class ProductPlans;

@@ -15,6 +15,7 @@
 #include "tessera/config.hpp"
 #include "tessera/core/dtype.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/numbers.hpp"
 #include "tessera/core/operation.hpp"
 #include "tessera/core/philox.hpp"
 #include "tessera/core/place.hpp"
@@ -97,10 +98,10 @@
 #include "tessera/policy/table.hpp"
 #include "tessera/store/parameter_store.hpp"
 #include "tessera/store/step_memory.hpp"
+#include "tessera/store/weights.hpp"
 #include "tessera/tensor/arena.hpp"
 #include "tessera/tensor/tensor.hpp"
 #include "tessera/train/check_options.hpp"
-#include "tessera/train/engine.hpp"
 #include "tessera/train/executor.hpp"
 #include "tessera/train/option_table.hpp"
 #include "tessera/train/options.hpp"
@@ -109,6 +110,6 @@
 #include "tessera/train/trainer.hpp"
 #include "tessera/train/trainer_interface.hpp"
 #if !defined(TESSERA_LINKED_ENGINES)
-#include "tessera/train/engine_trainer.hpp"
+#include "tessera/train/engine.hpp"
 #endif
 #include "tessera/version.hpp"

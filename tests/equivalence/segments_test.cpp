@@ -26,12 +26,12 @@ Outcome run_with(M const& model, RecipeTable const& table, Run const& run) {
     using Engine<Cpu, T>::Engine;
     ~Checked() {
       for (Tier const tier : {Tier::device, Tier::host})
-        CHECK(this->memory().high_water(tier) == this->plan().arena_bytes[static_cast<std::size_t>(tier)]);
+        CHECK(this->peak_bytes(tier) == this->plan().arena_bytes[static_cast<std::size_t>(tier)]);
     }
   };
   return train(run, [&](comm::Comm const& comm, TrainerOptions const& options) {
     return std::make_unique<Checked>(tessera::detail::erase<Cpu, T>(std::make_shared<M const>(model)),
-                                     CheckedRecipe(table), options, comm.transport());
+                                     CheckedRecipe(table), options, comm);
   });
 }
 

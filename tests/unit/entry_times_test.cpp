@@ -47,8 +47,7 @@ Seen trained(RecipeTable const& table, bool timed) {
   Seen seen;
   tessera::run(run.split.ranks, [&](comm::Comm comm) {
     ErasedModel<Cpu, float> const model = detail::erase<Cpu, float>(std::make_shared<Gpt2 const>(tiny));
-    Engine<Cpu, float> engine(model, CheckedRecipe(table), options_of(run), comm.transport(),
-                              open_state_file<Nvme>);
+    Engine<Cpu, float> engine(model, CheckedRecipe(table), options_of(run), comm, open_state_file<Nvme>);
     for (int step = 0; step < run.steps; ++step) {
       Batch const batch =
           make_batch(step, comm.rank(), run.split, run.batch, run.sequence, run.vocabulary, run.mask_every);

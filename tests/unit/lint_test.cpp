@@ -47,7 +47,7 @@ struct Notes final : Recorder {
 std::vector<std::int64_t> allocations_of_steps(RecipeTable const& table, Run run) {
   std::vector<std::int64_t> counts;
   tessera::run(run.split.ranks, [&](comm::Comm comm) {
-    Gpt2Engine engine(erased(tiny), CheckedRecipe(table), options_of(run), comm.transport());
+    Gpt2Engine engine(erased(tiny), CheckedRecipe(table), options_of(run), comm);
     for (int step = 0; step < 3; ++step) {
       Batch const batch =
           make_batch(step, comm.rank(), run.split, run.batch, run.sequence, run.vocabulary, run.mask_every);
@@ -74,12 +74,12 @@ TEST_CASE("a recorded step breaks no rule and its operations add up to the formu
   run.batch = 4;
   run.sequence = 128;
   comm::Comm comm;
-  Gpt2Engine engine(erased(model), CheckedRecipe(recipe("zs0")), options_of(run), comm.transport());
-  std::int64_t const attempted = engine.state().attempted;
+  Gpt2Engine engine(erased(model), CheckedRecipe(recipe("zs0")), options_of(run), comm);
+  std::int64_t const attempted = engine.state().scalars().attempted;
   Notes notes;
   engine.record(notes);
   CHECK(notes.violations.empty());
-  CHECK(engine.state().attempted == attempted);  // nothing ran
+  CHECK(engine.state().scalars().attempted == attempted);  // nothing ran
 
   double const tokens = 4.0 * 128;
   double const formula = Gpt2(model).flops_per_token(128) * tokens;
@@ -95,7 +95,7 @@ TEST_CASE("a recorded step breaks no rule and its operations add up to the formu
 
   Notes rebuilt;
   Gpt2Engine again(erased(model), CheckedRecipe(recipe("zs0", "fp32", "none", "block")), options_of(run),
-                   comm.transport());
+                   comm);
   again.record(rebuilt);
   CHECK(rebuilt.violations.empty());
   CHECK(rebuilt.flops / notes.flops > 1.2);  // nearly one more forward in three
@@ -108,13 +108,15 @@ TEST_CASE("a recorder hears of synchronisation and of host access") {
   std::byte bytes[4] = {std::byte{1}, std::byte{2}, std::byte{3}, std::byte{4}};
   std::byte const other[4] = {};
   context.synchronize();
-  (void)context.host_view(bytes, sizeof bytes);
-  (void)context.stage(bytes, sizeof bytes);
+  (void)context.host_view(bytes, sizeof bytes, nullptr);
+  (void)context.stage(bytes, sizeof bytes, nullptr);
   context.unstage(bytes, bytes, sizeof bytes);
+  context.read(other, bytes, sizeof bytes);
+  context.write(bytes, other, sizeof bytes);
   context.clear(bytes, sizeof bytes);
   context.upload(bytes, other, sizeof bytes);
-  CHECK(notes.violations ==
-        std::vector<std::string>{"synchronize", "host_view", "stage", "unstage", "clear", "upload"});
+  CHECK(notes.violations == std::vector<std::string>{"synchronize", "host_view", "stage", "unstage", "read",
+                                                     "write", "clear", "upload"});
   CHECK(bytes[0] == std::byte{1});  // recorded, not done
 }
 
@@ -128,7 +130,7 @@ TEST_CASE("a rank's step is recorded with its collectives and meets no other ran
       comm::Traffic before, after;
       tessera::run(3, [&](comm::Comm comm) {
         Gpt2Engine engine(erased(tiny), CheckedRecipe(recipe(sharding, "fp32", offload)), options_of(run),
-                          comm.transport(), open_state_file<Nvme>);
+                          comm, open_state_file<Nvme>);
         if (comm.rank() != 1) return;
         before = comm.transport().traffic();
         engine.record(notes);
@@ -153,7 +155,7 @@ TEST_CASE("a bucket is one call of the communicator") {
         run.options.bucket_bytes = bucket;
         tessera::run(2, [&](comm::Comm comm) {
           RecipeTable const table = recipe(sharding, "fp32", "none", "none", reduction);
-          Gpt2Engine engine(erased(tiny), CheckedRecipe(table), options_of(run), comm.transport());
+          Gpt2Engine engine(erased(tiny), CheckedRecipe(table), options_of(run), comm);
           comm.transport().reset_traffic();
           (void)engine.step(make_batch(0, comm.rank(), run.split, run.batch, run.sequence, run.vocabulary));
           if (comm.is_root()) spent = comm.transport().traffic();
@@ -178,7 +180,7 @@ TEST_CASE("no product computes the gradient of a frozen parameter") {
   auto const recorded = [&](std::function<bool(std::string_view)> freeze) {
     run.options.freeze = std::move(freeze);
     comm::Comm comm;
-    Gpt2Engine engine(erased(tiny), CheckedRecipe(recipe("zs0")), options_of(run), comm.transport());
+    Gpt2Engine engine(erased(tiny), CheckedRecipe(recipe("zs0")), options_of(run), comm);
     Notes notes;
     engine.record(notes);
     CHECK(notes.violations.empty());

@@ -15,8 +15,8 @@
 #include "tessera/comm/sum.hpp"
 #include "tessera/comm/thread_group.hpp"
 #include "tessera/config.hpp"
-#include "tessera/core/dtype.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/numbers.hpp"
 
 namespace tessera {
 inline namespace v0 {
@@ -128,29 +128,13 @@ class Threads final : public Transport {
 
   /// out = the sum over the group of `bytes` bytes at `offset` of what they send.
   void sum(Request const& request, std::int64_t offset, std::byte* out, std::int64_t bytes) {
-    switch (request.dtype) {
-      case DType::f64:
-        return sum_as<double>(request.peers, offset, out, bytes);
-      case DType::f32:
-      case DType::tf32:
-      case DType::bf16x6:
-      case DType::bf16x3:
-        return sum_as<float>(request.peers, offset, out, bytes);
-      case DType::f16:
-        return sum_as<half>(request.peers, offset, out, bytes);
-      case DType::bf16:
-        return sum_as<bfloat16>(request.peers, offset, out, bytes);
-      case DType::u8:
-        break;  // refused before
-    }
-  }
-  template <class T>
-  void sum_as(Peers const& peers, std::int64_t offset, std::byte* out, std::int64_t bytes) {
-    auto const from = [&](int peer) {
-      return reinterpret_cast<T const*>(group_->send_of(peers.rank(peer)) + offset);
-    };
-    detail::sum_in_rank_order(peers.count, from, reinterpret_cast<T*>(out),
-                              bytes / static_cast<std::int64_t>(sizeof(T)));
+    with_type(request.dtype, [&]<class T>(T*) {
+      auto const from = [&](int peer) {
+        return reinterpret_cast<T const*>(group_->send_of(request.peers.rank(peer)) + offset);
+      };
+      detail::sum_in_rank_order(request.peers.count, from, reinterpret_cast<T*>(out),
+                                bytes / static_cast<std::int64_t>(sizeof(T)));
+    });
   }
 
   static void copy(std::byte* to, std::byte const* from, std::int64_t bytes) {

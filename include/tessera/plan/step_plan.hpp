@@ -280,6 +280,18 @@ struct StepPlan {
     }
     return ranges;
   }
+  /// Returns the name of the parameter that holds an element of a trainable flat group
+  /// ("h.3.mlp.c_fc.weight"), or of the group's unit if the element is padding. `normed` is
+  /// FlatLayout::normed. Empty if there is no such group.
+  std::string name_at(std::int64_t normed, std::int64_t element) const {
+    for (Flat const of : trainable_) {
+      if (flat(of).normed != normed) continue;
+      for (Piece const& piece : pieces(of, {element, element + 1}))
+        return parameter({of.unit, piece.parameter}).name;
+      return unit(of.unit).name;
+    }
+    return {};
+  }
   /// The layout of the statistics of all ranks, without addresses.
   StepShares statistics() const {
     std::vector<NormRange> const ranges = norm_ranges();

@@ -7,10 +7,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <exception>
-#include <functional>
-#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
@@ -18,9 +14,6 @@
 
 #include "tessera/comm/communicator.hpp"
 #include "tessera/config.hpp"
-#include "tessera/detail/sort.hpp"
-#include "tessera/nn/init.hpp"
-#include "tessera/nn/model.hpp"
 #include "tessera/ops/convert.hpp"
 #include "tessera/ops/fold.hpp"
 #include "tessera/ops/norm.hpp"
@@ -28,7 +21,6 @@
 #include "tessera/optim/finish.hpp"
 #include "tessera/optim/loss_scale.hpp"
 #include "tessera/optim/step_state.hpp"
-#include "tessera/plan/checkpoint_memory.hpp"
 #include "tessera/plan/program.hpp"
 #include "tessera/store/step_memory.hpp"
 #include "tessera/tensor/arena.hpp"
@@ -76,7 +68,7 @@ class ParameterStore {
         norms_(plan.train.schedule.entries.size()),
         updates_(plan.train.schedule.entries.size()) {
     std::byte* const ranges = state_bytes(Kind::norm_ranges);
-    set_bytes(ranges, norm_ranges_.data(), norm_ranges_.size() * sizeof(NormRange));
+    write(ranges, norm_ranges_.data(), norm_ranges_.size() * sizeof(NormRange));
     all_.units = reinterpret_cast<NormRange const*>(ranges);
     all_.first = state_bytes(all_.ranks > 1 ? Kind::all_partials : Kind::partials);
     place_rows();
@@ -91,7 +83,7 @@ class ParameterStore {
   StepState state() {
     settle();
     StepState copy;
-    std::memcpy(&copy, context_.host_view(state_address(), sizeof copy), sizeof copy);
+    context_.read(state_address(), &copy, sizeof copy);
     return copy;
   }
   /// The address of the scalars, in memory of the place.
@@ -124,93 +116,10 @@ class ParameterStore {
     if (entry.items.size() > 1) transport_.end_group();
   }
 
-  // ---- outside steps --------------------------------------------------------------------------------------
-
   /// Waits until all enqueued steps have ended. Throws PeerLost if another rank prevents this. On the CPU, a
   /// step has ended when its call returns.
   void settle() {
     transport_.await([this] { return context_.finished(); }, "the end of its steps");
-  }
-
-  /// Sets all weights of this rank, and its master weights, from a source. Leaves moments and scalars
-  /// unchanged. Local: no rank waits for another. A `seed` that is not null means that the source returns the
-  /// model's initial values for this seed; a place may then compute them in its own memory.
-  void fill(ParameterSource const& source, std::uint64_t const* seed = nullptr) {
-    for (Flat const of : plan_.flats()) {
-      std::array<Staged, 2> staged;  // the buffers that the host has to fill
-      std::size_t count = 0;
-      for (Kind const kind : {Kind::weights, Kind::master}) {
-        int const buffer = plan_.train.find(kind, of);
-        if (buffer < 0 || (seed && initialized_there(*seed, of, buffer))) continue;
-        Staged& next = staged[count++];
-        next.buffer = &plan_.train.at(buffer);
-        next.values = memory_.stage(context_, *next.buffer, next.spare);
-      }
-      std::span<Staged const> const all(staged.data(), count);
-      if (count > 0) initialize(source, of, all);
-      for (Staged const& one : all) memory_.unstage(context_, *one.buffer, one.values);
-      transport_.heartbeat();  // a slow disk must not look like a lost rank
-    }
-  }
-  /// Zeroes the optimizer's states.
-  void clear_moments() {
-    for (Buffer const& buffer : plan_.train.buffers)
-      if (buffer.kind == Kind::moment) {
-        memory_.clear(context_, buffer);
-        transport_.heartbeat();
-      }
-  }
-
-  /// Passes every parameter's logical values to `sink` on rank 0, in consecutive pieces and sorted by name.
-  /// The values are the master weights, or the weights of a frozen parameter. All ranks must call this
-  /// function; only rank 0 calls its sink. Waits for all enqueued work. Uses SaveStaging::summed bytes of
-  /// host memory outside the arenas.
-  void collect_pieces(ParameterSink const& sink) {
-    settle();
-    std::vector<Borrow> all;
-    for (int unit = 0; unit < plan_.units_count(); ++unit)
-      for (int number = 0; number < static_cast<int>(plan_.unit(unit).parameters.size()); ++number)
-        all.push_back({unit, number});
-    auto const by_name = [&](std::size_t a, std::size_t b) {
-      return plan_.parameter(all[a]).name < plan_.parameter(all[b]).name;
-    };
-    HostArena const room(SaveStaging::summed);
-    auto* const values = reinterpret_cast<float*>(room.base() + SaveStaging::values);
-    for (std::size_t const index : detail::sorted_indices(all.size(), by_name)) {
-      Flat const of = plan_.flat_of(all[index]);
-      Buffer const& master = plan_.train.at(plan_.train.find(plan_.master_kind(of), of));
-      Range const lies = plan_.elements_of(all[index]);
-      for (Range now{lies.begin, lies.begin}; now.end < lies.end; now.begin = now.end) {
-        bool const split = plan_.is_split(master);  // rank k of the first row has shard k
-        std::int64_t const shard = now.begin / plan_.flat(of).shard;
-        now.end = std::min(lies.end, (now.begin / checkpoint_chunk + 1) * checkpoint_chunk);
-        if (split) now.end = std::min(now.end, (shard + 1) * plan_.flat(of).shard);
-        std::byte const* const stored = fetch_to_root(
-            master, now, split ? static_cast<int>(shard) : plan_.first_with(master), room.base());
-        if (!plan_.is_root()) continue;
-        with_type(master.type, [&]<class U>(U*) {
-          for (std::int64_t i = 0; i < now.size(); ++i)
-            values[i] = static_cast<float>(reinterpret_cast<U const*>(stored)[i]);
-        });
-        sink(plan_.parameter(all[index]), {values, static_cast<std::size_t>(now.size())});
-        transport_.heartbeat();
-      }
-    }
-  }
-  /// Does the same as collect_pieces, but passes whole parameters.
-  void collect(ParameterSink const& sink) { collect_pieces(whole_parameters(sink)); }
-
-  /// Returns the name of the parameter that holds an element of a trainable flat group
-  /// ("h.3.mlp.c_fc.weight"), or of the group's unit if the element is padding. `normed` is
-  /// FlatLayout::normed.
-  std::string name_at(std::int64_t normed, std::int64_t element) const {
-    for (Flat const of : plan_.trainable()) {
-      if (plan_.flat(of).normed != normed) continue;
-      for (Piece const& piece : plan_.pieces(of, {element, element + 1}))
-        return plan_.parameter({of.unit, piece.parameter}).name;
-      return plan_.unit(of.unit).name;
-    }
-    return {};
   }
 
  private:
@@ -227,12 +136,6 @@ class ParameterStore {
     StepShares own = all_;
     own.first = address;
     return own;
-  }
-  /// Calls f with a null pointer whose type is the number format of a buffer of weights, master weights or
-  /// gradients.
-  template <class F>
-  static decltype(auto) with_type(DType type, F&& f) {
-    return type == dtype_of<T> ? f(static_cast<T*>(nullptr)) : f(static_cast<S*>(nullptr));
   }
 
   // Moves.
@@ -306,19 +209,24 @@ class ParameterStore {
 
   template <class P>
   void work(Context<P>& context, Entry const& entry, bool first) {
+    if (entry.verb == Verb::accumulate) return accumulate(context, entry, first);
+    if (plan_.train.at(entry.source_buffer()).type == dtype_of<T>)
+      work_on_gradients<T>(context, entry);
+    else
+      work_on_gradients<S>(context, entry);
+  }
+  template <class G, class P>
+  void work_on_gradients(Context<P>& context, Entry const& entry) {
     std::size_t const index = index_of(entry);
-    with_type(plan_.train.at(entry.source_buffer()).type, [&]<class G>(G*) {
-      if (entry.verb == Verb::accumulate) return accumulate(context, entry, first);
-      if (entry.verb == Verb::norm) return ops::norm_partials<G, float>(context, norms_[index]);
-      if (entry.verb != Verb::update)
-        detail::throw_error(ErrorKind::failed, {"a schedule works on state by the verb ", name_of(entry.verb),
-                                                ", which no store does"});
-      std::int64_t const* const skip = &scalars_of(entry)->skipped;
-      if (entry.at(Role::updated_weights) >= 0)
-        ops::adamw<G, S, T>(context, updates_[index], skip);
-      else
-        ops::adamw<G, S, void>(context, updates_[index], skip);
-    });
+    if (entry.verb == Verb::norm) return ops::norm_partials<G, float>(context, norms_[index]);
+    if (entry.verb != Verb::update)
+      detail::throw_error(ErrorKind::failed, {"a schedule works on state by the verb ", name_of(entry.verb),
+                                              ", which no store does"});
+    std::int64_t const* const skip = &scalars_of(entry)->skipped;
+    if (entry.at(Role::updated_weights) >= 0)
+      ops::adamw<G, S, T>(context, updates_[index], skip);
+    else
+      ops::adamw<G, S, void>(context, updates_[index], skip);
   }
   /// Accumulates the received micro-batch gradients in rank order: acc = c_0, acc = acc + c_m. The last
   /// accumulate on the host also computes the norm.
@@ -373,15 +281,13 @@ class ParameterStore {
   template <class Row>
   ops::Rows<Row> placed(std::vector<Row> rows, std::byte*& there) {
     auto const numbered = ops::number_rows(std::span<Row>(rows), reinterpret_cast<Row const*>(there));
-    set_bytes(there, rows.data(), rows.size() * sizeof(Row));
+    write(there, rows.data(), rows.size() * sizeof(Row));
     there += rows.size() * sizeof(Row);
     return numbered;
   }
-  void set_bytes(std::byte* to, void const* from, std::size_t bytes) {
-    if (context_.recorder() || bytes == 0) return;
-    std::byte* const staged = context_.stage(to, bytes);
-    std::memcpy(staged, from, bytes);
-    context_.unstage(to, staged, bytes);
+  /// Writes nothing in a recording, which has no memory.
+  void write(std::byte* to, void const* from, std::size_t bytes) {
+    if (!context_.recorder() && bytes > 0) context_.write(to, from, bytes);
   }
   std::vector<ops::NormRow> norm_rows(Entry const& entry) const {
     std::vector<ops::NormRow> rows;
@@ -414,77 +320,6 @@ class ParameterStore {
       }
     }
     return rows;
-  }
-
-  // Functions that set state from a source and read it for a caller.
-
-  /// A buffer of state, and host memory in which its values are prepared.
-  struct Staged {
-    Buffer const* buffer = nullptr;
-    HostArena spare;
-    std::byte* values = nullptr;
-  };
-  /// Lets the place compute the initial values of a buffer in its own memory. Returns false if the host has
-  /// to compute them. Skips padding, which is zero in a new arena.
-  bool initialized_there(std::uint64_t seed, Flat of, int number) {
-    Buffer const& buffer = plan_.train.at(number);
-    if (buffer.tier != Tier::device) return false;
-    return with_type(buffer.type, [&]<class U>(U*) {
-      for (Piece const& piece : plan_.pieces(of, buffer.range)) {
-        Init const& init = plan_.parameter({of.unit, piece.parameter}).init;
-        if (!backend::InitialValues<Place>::fill(context_, {seed, of.unit, piece.parameter, init}, init.kind,
-                                                 piece.logical.begin, at<U>(number, piece.flat),
-                                                 piece.flat.size()))
-          return false;
-      }
-      return true;
-    });
-  }
-  /// Fills the parts of a flat group that this rank keeps, on all threads of the host.
-  void initialize(ParameterSource const& source, Flat of, std::span<Staged const> staged) {
-    constexpr std::int64_t chunk = 16384;
-    std::exception_ptr thrown;
-    std::mutex mutex;
-    auto const fill_piece = [&](Piece const& piece) {
-      std::array<float, chunk> values;
-      bool asked = false;
-      for (Staged const& one : staged) {
-        Range const now = intersect(piece.flat, one.buffer->range);
-        if (now.size() && !std::exchange(asked, true))
-          source(of.unit, piece.parameter, piece.logical.begin,
-                 {values.data(), static_cast<std::size_t>(piece.logical.size())});
-        with_type(one.buffer->type, [&]<class U>(U*) {
-          U* const to = reinterpret_cast<U*>(one.values) - one.buffer->range.begin;
-          for (std::int64_t i = now.begin; i < now.end; ++i)
-            to[i] = static_cast<U>(values[static_cast<std::size_t>(i - piece.flat.begin)]);
-        });
-      }
-    };
-    context_.host().pool().parallel_for(plan_.flat(of).padded / chunk + 1, [&](std::int64_t task, int) {
-      try {
-        for (Piece const& piece : plan_.pieces(of, {task * chunk, (task + 1) * chunk})) fill_piece(piece);
-      } catch (...) {
-        std::lock_guard const lock(mutex);
-        if (!thrown) thrown = std::current_exception();
-      }
-    });
-    if (thrown) std::rethrow_exception(thrown);
-  }
-  /// Returns, on rank 0, the elements of a buffer that rank `from` holds. Uses `room` if they have to be
-  /// copied. Only these two ranks take part.
-  std::byte const* fetch_to_root(Buffer const& buffer, Range now, int from, std::byte* room) {
-    if (plan_.shape.rank != from && !plan_.is_root()) return nullptr;
-    std::int64_t const bytes = buffer.bytes_of(now.size());
-    comm::CollectiveId const by{"collect", plan_.unit(buffer.unit).name.c_str(), -1};
-    if (plan_.shape.rank != from) {
-      transport_.receive(from, room, bytes, by);
-      return room;
-    }
-    Range const part{now.begin / shard_alignment * shard_alignment, round_up(now.end, shard_alignment)};
-    std::byte const* const own =
-        memory_.view(context_, buffer, part, room) + buffer.bytes_of(now.begin - part.begin);
-    if (!plan_.is_root()) transport_.send(0, own, bytes, by);
-    return own;
   }
 
   StepPlan const& plan_;

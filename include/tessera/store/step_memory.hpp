@@ -77,30 +77,9 @@ class StepMemory {
 
   // ---- outside steps, for buffers that persist ------------------------------------------------------------
 
-  /// Returns host memory in which the caller prepares the bytes of a buffer; `unstage` writes them to the
-  /// buffer. If the buffer has no address, `spare` becomes this memory.
-  std::byte* stage(Context<Place>& context, Buffer const& buffer, HostArena& spare) const {
-    if (has_addresses(buffer.tier)) return context.stage(address(buffer), size(buffer));
-    spare = HostArena(buffer.bytes);
-    return spare.base();
-  }
-  void unstage(Context<Place>& context, Buffer const& buffer, std::byte* staged) const {
-    if (has_addresses(buffer.tier))
-      context.unstage(address(buffer), staged, size(buffer));
-    else if (buffer.bytes > 0)
-      file_->write(buffer.offset, staged, round_up(buffer.bytes, disk_block));
-  }
-  /// Returns the bytes of a buffer in memory that the host can read. Waits for all enqueued work. The result
-  /// is valid until the next such call. If the buffer has no address, `spare` becomes this memory.
-  std::byte const* view(Context<Place>& context, Buffer const& buffer, HostArena& spare) const {
-    if (has_addresses(buffer.tier)) return context.host_view(address(buffer), size(buffer));
-    spare = HostArena(buffer.bytes);
-    if (buffer.bytes > 0) file_->read(buffer.offset, spare.base(), round_up(buffer.bytes, disk_block));
-    return spare.base();
-  }
-  /// The next three functions do the same for a part of a buffer that begins and ends at a multiple of
-  /// shard_alignment. They use `room` if the host cannot address the buffer. `room` must begin at a multiple
-  /// of disk_block, and hold the part rounded up to such a multiple.
+  /// Returns a part of a buffer in memory that the host can read. Waits for all enqueued work. The part must
+  /// begin and end at a multiple of shard_alignment. If the host cannot address the buffer, the result is in
+  /// `room`, which must begin at a multiple of disk_block and hold the part rounded up to such a multiple.
   std::byte const* view(Context<Place>& context, Buffer const& buffer, Range part, std::byte* room) const {
     std::int64_t const bytes = buffer.bytes_of(part.size());
     if (has_addresses(buffer.tier))
@@ -109,6 +88,8 @@ class StepMemory {
     file_->read(buffer.offset + buffer.at(part.begin), room, round_up(bytes, disk_block));
     return room;
   }
+  /// Returns host memory in which the caller prepares a part of a buffer, with the same conditions. `unstage`
+  /// writes it to the buffer.
   std::byte* stage(Context<Place>& context, Buffer const& buffer, Range part, std::byte* room) const {
     std::int64_t const bytes = buffer.bytes_of(part.size());
     if (has_addresses(buffer.tier))
@@ -133,11 +114,9 @@ class StepMemory {
       file_->read(from.offset + begin, address(snapshot), round_up(snapshot.bytes, disk_block));
   }
   void clear(Context<Place>& context, Buffer const& buffer) const {
-    HostArena zeros;
-    if (has_addresses(buffer.tier))
-      context.clear(address(buffer), size(buffer));
-    else
-      unstage(context, buffer, stage(context, buffer, zeros));
+    if (has_addresses(buffer.tier)) return context.clear(address(buffer), size(buffer));
+    HostArena const zeros(buffer.bytes);
+    if (buffer.bytes > 0) file_->write(buffer.offset, zeros.base(), round_up(buffer.bytes, disk_block));
   }
 
  private:

@@ -22,6 +22,7 @@
 
 #include "tessera/comm/communicator.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/numbers.hpp"
 #include "tessera/data/file_bytes.hpp"
 #include "tessera/io/hash.hpp"
 #include "tessera/io/safetensors.hpp"
@@ -190,30 +191,14 @@ class CheckpointReader {
   }
   void read(std::string const& parameter, std::string const& state, Range part, DType type, std::byte* to) {
     auto const count = static_cast<std::size_t>(part.size());
-    auto const narrowed = [&]<class U>(U* out) {
-      values_.resize(count);
-      read(parameter, state, part, std::span<float>{values_});
-      for (std::size_t at = 0; at < count; ++at) out[at] = static_cast<U>(values_[at]);
-    };
-    switch (type) {
-      case DType::f64: {
-        bool const exact = state.empty() && boxes_.contains({parameter, "master"});
-        return read(parameter, exact ? "master" : state, part,
-                    std::span<double>{reinterpret_cast<double*>(to), count});
-      }
-      case DType::f32:
-      case DType::tf32:
-      case DType::bf16x6:
-      case DType::bf16x3:
-        return read(parameter, state, part, std::span<float>{reinterpret_cast<float*>(to), count});
-      case DType::f16:
-        return narrowed(reinterpret_cast<half*>(to));
-      case DType::bf16:
-        return narrowed(reinterpret_cast<bfloat16*>(to));
-      case DType::u8:
-        break;
+    if (type == DType::f64) {
+      bool const exact = state.empty() && boxes_.contains({parameter, "master"});
+      return read(parameter, exact ? "master" : state, part,
+                  std::span<double>{reinterpret_cast<double*>(to), count});
     }
-    throw Error(ErrorKind::unsupported, "checkpoints do not hold state of " + std::string(name_of(type)));
+    values_.resize(count);
+    read(parameter, state, part, std::span<float>{values_});
+    narrow(values_, type, to);
   }
   template <class U>
   void read(std::string const& parameter, std::string const& state, Range part, std::span<U> out) const {

@@ -29,6 +29,7 @@
 
 #include "tessera/comm/communicator.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/numbers.hpp"
 #include "tessera/data/file_bytes.hpp"
 #include "tessera/detail/function_ref.hpp"
 #include "tessera/io/extents.hpp"
@@ -405,7 +406,9 @@ class CheckpointWriter {
         stream(buffer, [&](Piece const& piece, std::byte const* stored) {
           Place const place = places_.at({of.unit, piece.parameter});
           if (place.file != part) return;
-          std::span<float> const values = widened(buffer.type, stored, piece.logical.size());
+          std::span<float> const values{reinterpret_cast<float*>(staging_ + SaveStaging::values),
+                                        static_cast<std::size_t>(piece.logical.size())};
+          widen(buffer.type, stored, values);
           for (std::size_t at = 0; at < values.size(); ++at)
             if (!std::isfinite(values[at]))
               throw Error(ErrorKind::diverged,
@@ -420,36 +423,6 @@ class CheckpointWriter {
       file.sync();
     }
   }
-  template <class U>
-  static void widen(std::byte const* stored, std::span<float> out) {
-    U const* const from = reinterpret_cast<U const*>(stored);
-    for (std::size_t at = 0; at < out.size(); ++at) out[at] = static_cast<float>(from[at]);
-  }
-  std::span<float> widened(DType type, std::byte const* stored, std::int64_t count) const {
-    std::span<float> const out{reinterpret_cast<float*>(staging_ + SaveStaging::values),
-                               static_cast<std::size_t>(count)};
-    switch (type) {
-      case DType::f64:
-        widen<double>(stored, out);
-        return out;
-      case DType::f32:
-      case DType::tf32:
-      case DType::bf16x6:
-      case DType::bf16x3:
-        widen<float>(stored, out);
-        return out;
-      case DType::f16:
-        widen<half>(stored, out);
-        return out;
-      case DType::bf16:
-        widen<bfloat16>(stored, out);
-        return out;
-      case DType::u8:
-        break;
-    }
-    throw Error(ErrorKind::unsupported, "checkpoints do not hold state of " + std::string(name_of(type)));
-  }
-
   /// Reads again what was written, each file on one rank.
   void take_sums() {
     sums_.assign(files_.size(), {});

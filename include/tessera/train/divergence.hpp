@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/core/dtype.hpp"
+#include "tessera/core/numbers.hpp"
 #include "tessera/plan/program.hpp"
 
 namespace tessera {
@@ -107,22 +107,9 @@ class StepTrace {
   }
 
   static double value(DType type, std::byte const* data, std::int64_t index) {
-    switch (type) {
-      case DType::f64:
-        return reinterpret_cast<double const*>(data)[index];
-      case DType::f16:
-        return static_cast<double>(reinterpret_cast<half const*>(data)[index]);
-      case DType::bf16:
-        return static_cast<double>(reinterpret_cast<bfloat16 const*>(data)[index]);
-      case DType::u8:
-        return static_cast<double>(data[index]);
-      case DType::f32:
-      case DType::tf32:
-      case DType::bf16x6:
-      case DType::bf16x3:
-        return static_cast<double>(reinterpret_cast<float const*>(data)[index]);
-    }
-    return 0.0;
+    if (type == DType::u8) return static_cast<double>(data[index]);
+    return with_type(
+        type, [&]<class U>(U*) { return static_cast<double>(reinterpret_cast<U const*>(data)[index]); });
   }
 
   std::optional<std::string> difference(Block const& key, std::vector<double> const& a,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The code that runs every recipe of one device and one number format.
+// Implements a trainer of any recipe on one device, in one number format.
 #pragma once
 
 #include <algorithm>
@@ -22,48 +22,45 @@
 #include "tessera/nn/init.hpp"
 #include "tessera/plan/program.hpp"
 #include "tessera/store/parameter_store.hpp"
+#include "tessera/store/weights.hpp"
+#include "tessera/tensor/arena.hpp"
+#include "tessera/train/check_options.hpp"
 #include "tessera/train/executor.hpp"
 #include "tessera/train/options.hpp"
 #include "tessera/train/planning.hpp"
+#include "tessera/train/state_access.hpp"
 #include "tessera/train/ticket.hpp"
+#include "tessera/train/trainer_interface.hpp"
 
 namespace tessera {
 inline namespace v0 {
 
-/// Holds one rank's memory and state and runs its steps. Not copyable, used by one thread at a time. The
-/// transport must outlive it.
+/// One rank's trainer of one device and one number format: its memory, its state and its steps. Not copyable.
+/// Used by one thread at a time, except where StateAccess says otherwise.
 template <class Place, class T>
-class Engine {
+class Engine : public AnyTrainer, private StateAccess {
  public:
   /// Refuses what does not fit (Error(out_of_memory)) before anything is allocated; compares the schedule's
   /// hash over all ranks; fills the weights from the seed.
   /// `open` makes the file of a recipe that keeps state in one; null elsewhere.
   Engine(ErasedModel<Place, T> model, CheckedRecipe const& recipe, TrainerOptions const& options,
-         comm::Transport& transport, OpenStateFile open = nullptr);
+         comm::Comm comm, OpenStateFile open = nullptr);
 
   Engine(Engine const&) = delete;
   Engine& operator=(Engine const&) = delete;
   /// Waits for the steps under way, or, when a rank is lost, for the end of the communicator. Tickets that
   /// were not read can no longer be.
-  ~Engine() {
+  ~Engine() override {
     abandon_readbacks();
     rest();
   }
 
-  /// One optimizer step: enqueued, not awaited, on a device that works on its own; the batch may be reused at
-  /// once. Throws Error(usage or data) for a batch of another shape or with impossible tokens; what fails
-  /// inside the step is thrown by the ticket, and then by every later step. `stop`: see AnyTrainer::step.
-  Ticket step(Batch const& batch, bool stop = false);
-
-  /// The mean loss over a batch's unmasked tokens, over all ranks: forward only, changes nothing. All ranks
-  /// call it together. Waits for its result.
-  double evaluate(Batch const& batch);
-
-  /// Waits for the steps under way; throws PeerLost when another rank keeps them from ending.
-  void settle() { store_.settle(); }
-  /// Calls the observer after every entry of every later step; an empty one ends that. Throws
-  /// Error(unsupported) where the host cannot read a step's buffers.
-  void observe(StepObserver observer) {
+  using AnyTrainer::step;
+  Ticket step(Batch const& batch, bool stop) override;
+  double evaluate(Batch const& batch) override;
+  void settle() override { store_.settle(); }
+  /// Throws Error(unsupported) where the host cannot read a step's buffers.
+  void observe(StepObserver observer) override {
     if (!Context<Place>::immediate)
       detail::throw_error(ErrorKind::unsupported,
                           {"steps on device ", Place::name,
@@ -71,63 +68,23 @@ class Engine {
                            "with On<Cpu>"});
     observer_ = std::move(observer);
   }
-  /// Tells the timer when the entries of every later step ran, before its ticket is read; null ends that. A
-  /// timed step waits for those before it, and a graph is captured anew for the first. It must outlive them.
-  void time_entries(EntryTimer* timer) { timer_ = timer; }
-  /// Replaces all weights; moments, step count and loss scale start anew. Local: every rank must do it.
-  void fill(ParameterSource const& source) { fill(source, nullptr); }
-  /// Passes all weights to rank 0's sink, sorted by name, as whole parameters or in pieces.
-  void collect(ParameterSink const& sink) { store_.collect(sink); }
-  void collect_pieces(ParameterSink const& sink) { store_.collect_pieces(sink); }
-
-  StepPlan const& plan() const { return plan_; }
-  TrainerOptions const& options() const { return options_; }
-  comm::Transport& transport() const { return transport_; }
-  StepMemory<Place> const& memory() const { return memory_; }
-  /// A copy of the scalars, after the steps under way. Throws what went wrong in one.
-  StepState state() {
-    if (failure_) std::rethrow_exception(failure_);
-    return store_.state();
-  }
-  /// Puts scalars in their place: the next step is number `state.attempted` + 1. Every rank must do it.
-  void set_state(StepState const& state);
-  /// A part of a buffer of state outside steps, as StepMemory has it: to read, or to form anew and put back.
-  std::byte const* view(Buffer const& buffer, Range part, std::byte* room) {
-    detail::select_device<Place>(device_);
-    return memory_.view(context_, buffer, part, room);
-  }
-  std::byte* stage(Buffer const& buffer, Range part, std::byte* room) {
-    detail::select_device<Place>(device_);
-    return memory_.stage(context_, buffer, part, room);
-  }
-  void unstage(Buffer const& buffer, Range part, std::byte* staged) {
-    memory_.unstage(context_, buffer, part, staged);
-  }
-  /// Begins to copy what this rank writes of its state to the plan's snapshot, after the steps under way; no
-  /// later update comes before the copies. `has_snapshot`, for any thread, says whether they are there.
-  void take_snapshot() {
+  /// A graph is captured anew for the first timed step.
+  void time_entries(EntryTimer* timer) override { timer_ = timer; }
+  void fill(ParameterSource const& source) override { fill(source, nullptr); }
+  void collect_pieces(ParameterSink const& sink) override {
     settle();
-    detail::select_device<Place>(device_);
-    for (Buffer const& snapshot : plan_.train.buffers) {
-      if (snapshot.kind != BufferKind::snapshot) continue;
-      Flat const of{snapshot.unit, snapshot.flat};
-      BufferKind const kind = snapshot.index == 0 ? plan_.master_kind(of) : BufferKind::moment;
-      int const from = plan_.train.find(kind, of, snapshot.index == 0 ? 0 : snapshot.index - 1);
-      memory_.copy(context_, plan_.train.at(from), snapshot);
-      transport_.heartbeat();  // a slow disk is no dead rank
-    }
-    context_.end_copies();
+    weights().collect_pieces(sink);
   }
-  bool has_snapshot() const {
-    detail::select_device<Place>(device_);
-    return context_.copied();
+  StateAccess& state() override { return *this; }
+  StepPlan const& plan() const override { return plan_; }
+  std::int64_t peak_bytes(Tier tier) const override { return memory_.high_water(tier); }
+  FileUse file_use() const override {
+    StateFile const* const file = memory_.file();
+    if (!file) return {};
+    return {{file->bytes_read(), file->bytes_written()}, file->description()};
   }
-  /// The attention that ran for what the recipe asks; `automatic` before the first step.
-  AttentionKind attention_ran() const { return context_.attention_ran(); }
-
-  /// Runs a step on a recording context: every operation and every collective of this rank is reported to the
-  /// recorder, nothing is computed and no other rank is met. The observer is called after each entry.
-  void record(Recorder& recorder, StepObserver const& observer = {}) {
+  AttentionKind attention_ran() const override { return context_.attention_ran(); }
+  void record(Recorder& recorder, StepObserver const& observer = {}) override {
     Context<Place> context(1, {}, &recorder, context_.math());
     comm::RecordingTransport transport(transport_.rank(), transport_.world(), recorder);
     Store store(plan_, memory_, context, transport, rule_);
@@ -135,6 +92,44 @@ class Engine {
   }
 
  private:
+  TrainerOptions const& options() const override { return options_; }
+  comm::Transport& transport() const override { return transport_; }
+  StepState scalars() override {
+    if (failure_) std::rethrow_exception(failure_);
+    return store_.state();
+  }
+  void set_scalars(StepState const& state) override {
+    context_.write(store_.state_address(), &state, sizeof state);
+    attempted_ = state.attempted;
+  }
+  std::byte* staging() override {
+    int const planned = plan_.train.find(BufferKind::saving, -1);
+    if (planned >= 0) return memory_.train(planned);
+    if (staging_.bytes() == 0) staging_ = HostArena(SaveStaging::bytes);
+    return staging_.base();
+  }
+  std::byte const* view(Buffer const& buffer, Range part) override {
+    detail::select_device<Place>(device_);
+    return memory_.view(context_, buffer, part, staging() + SaveStaging::elements);
+  }
+  std::byte* stage(Buffer const& buffer, Range part) override {
+    detail::select_device<Place>(device_);
+    return memory_.stage(context_, buffer, part, staging() + SaveStaging::elements);
+  }
+  void put(Buffer const& buffer, Range part, std::byte* staged) override {
+    memory_.unstage(context_, buffer, part, staged);
+  }
+  void take_snapshot() override;
+  bool has_snapshot() const override {
+    detail::select_device<Place>(device_);
+    return context_.copied();
+  }
+  std::byte const* snapshot(Buffer const& buffer, Range part) const override {
+    int const index = buffer.kind == BufferKind::moment ? 1 + buffer.index : 0;
+    int const copy = plan_.train.find(BufferKind::snapshot, {buffer.unit, buffer.flat}, index);
+    return memory_.train(copy) + plan_.train.at(copy).at(part.begin);
+  }
+
   using Store = ParameterStore<Place, T>;
 
   using Clock = std::chrono::steady_clock;
@@ -154,6 +149,7 @@ class Engine {
   static constexpr int slots =
       Context<Place>::immediate ? 0 : static_cast<int>(Context<Place>::arrival_slots);
 
+  WeightAccess<Place> weights() { return {plan_, memory_, context_, transport_}; }
   void fill(ParameterSource const& source, std::uint64_t const* seed);
   void load(Batch const& batch);
   void check(Batch const& batch, int accumulation) const;
@@ -176,6 +172,7 @@ class Engine {
 
   ErasedModel<Place, T> model_;
   TrainerOptions options_;
+  comm::Comm comm_;
   comm::Transport& transport_;
   int device_;
   StepPlan plan_;
@@ -194,21 +191,23 @@ class Engine {
   std::int64_t attempted_ = 0;
   std::exception_ptr failure_;
   bool filled_ = false;
+  HostArena staging_;  // for checkpoints, where the plan has no memory for them
 };
 
 template <class Place, class T>
 Engine<Place, T>::Engine(ErasedModel<Place, T> model, CheckedRecipe const& recipe,
-                         TrainerOptions const& options, comm::Transport& transport, OpenStateFile open)
+                         TrainerOptions const& options, comm::Comm comm, OpenStateFile open)
     : model_(detail::trained_by(std::move(model), recipe, options)),
       options_(options),
-      transport_(transport),
-      device_(detail::select_device<Place>(transport.local_rank())),
-      plan_(detail::checked_plan(model_, recipe, options, transport, open)),
-      memory_(plan_, detail::file_of(plan_, options, transport, open)),
-      context_(threads_of_rank(options.threads, transport.world()), detail::workspace_of(plan_, memory_),
+      comm_(std::move(comm)),
+      transport_(comm_.transport()),
+      device_(detail::select_device<Place>(transport_.local_rank())),
+      plan_(detail::checked_plan(model_, recipe, options, transport_, open)),
+      memory_(plan_, detail::file_of(plan_, options, transport_, open)),
+      context_(threads_of_rank(options.threads, transport_.world()), detail::workspace_of(plan_, memory_),
                nullptr, Math::of(recipe)),
       rule_(detail::step_rule(recipe, options, plan_.shape)),
-      store_(plan_, memory_, context_, transport, rule_),
+      store_(plan_, memory_, context_, transport_, rule_),
       train_(plan_, plan_.train, memory_, model_.functions, model_.object.get()),
       evaluate_(plan_, plan_.evaluate, memory_, model_.functions, model_.object.get()) {
   comm::agree(transport_, detail::hash_of_numbers(options, plan_),
@@ -231,21 +230,33 @@ template <class Place, class T>
 void Engine<Place, T>::fill(ParameterSource const& source, std::uint64_t const* seed) {
   detail::select_device<Place>(device_);
   settle();
-  store_.fill(source, seed);
+  weights().fill(source, seed);
   StepState state;
   if (rule_.loss_scale != LossScaleKind::none) state.loss_scale = rule_.scale.initial;
-  set_state(state);
+  set_scalars(state);
   // A new arena and a new file are zero already, and untouched pages cost no time before step 1.
-  if (filled_) store_.clear_moments();
-  filled_ = true;
+  if (std::exchange(filled_, true))
+    for (Buffer const& buffer : plan_.train.buffers)
+      if (buffer.kind == BufferKind::moment) {
+        memory_.clear(context_, buffer);
+        transport_.heartbeat();  // a slow disk must not look like a lost rank
+      }
 }
 
+/// No later update comes before the copies.
 template <class Place, class T>
-void Engine<Place, T>::set_state(StepState const& state) {
-  std::byte* const staged = context_.stage(store_.state_address(), sizeof state);
-  std::memcpy(staged, &state, sizeof state);
-  context_.unstage(store_.state_address(), staged, sizeof state);
-  attempted_ = state.attempted;
+void Engine<Place, T>::take_snapshot() {
+  settle();
+  detail::select_device<Place>(device_);
+  for (Buffer const& snapshot : plan_.train.buffers) {
+    if (snapshot.kind != BufferKind::snapshot) continue;
+    Flat const of{snapshot.unit, snapshot.flat};
+    BufferKind const kind = snapshot.index == 0 ? plan_.master_kind(of) : BufferKind::moment;
+    int const from = plan_.train.find(kind, of, snapshot.index == 0 ? 0 : snapshot.index - 1);
+    memory_.copy(context_, plan_.train.at(from), snapshot);
+    transport_.heartbeat();
+  }
+  context_.end_copies();
 }
 
 template <class Place, class T>
@@ -318,7 +329,7 @@ void Engine<Place, T>::conclude(StepReport& report, StepState const& state) cons
   report.learning_rate = state.learning_rate;
   report.scale = state.used_scale;
   report.skipped = state.skipped != 0;
-  if (state.bad_unit >= 0) report.overflow = store_.name_at(state.bad_unit, state.bad_element);
+  if (state.bad_unit >= 0) report.overflow = plan_.name_at(state.bad_unit, state.bad_element);
   report.tokens = rule_.tokens;
   report.unmasked = state.unmasked;
   report.stop = state.stop_votes > 0;
@@ -488,7 +499,7 @@ double Engine<Place, T>::evaluate(Batch const& batch) {
                     [&] { evaluate_.run(context_, store_, transport_); });
     settle();
     LossSum sum;
-    std::memcpy(&sum, context_.host_view(store_.loss_slot(0), sizeof sum), sizeof sum);
+    context_.read(store_.loss_slot(0), &sum, sizeof sum);
     Sums const own{sum.loss, static_cast<double>(sum.unmasked)};
     transport_.all_gather(&own, all.data(), sizeof own, {"evaluate", "head", micro});
     comm::Peers const by = plan_.losses_by();
@@ -500,6 +511,18 @@ double Engine<Place, T>::evaluate(Batch const& batch) {
   }
   return counted > 0.0 ? loss / counted : 0.0;
 }
+
+namespace detail {
+
+template <class Place, class T>
+std::unique_ptr<AnyTrainer> make_engine(ErasedModel<Place, T> model, RecipeTable const& recipe,
+                                        comm::Comm comm, TrainerOptions const& options, OpenStateFile open) {
+  check_options(options, model.positions);
+  return std::unique_ptr<AnyTrainer>(
+      new Engine<Place, T>(std::move(model), CheckedRecipe(recipe), options, std::move(comm), open));
+}
+
+}  // namespace detail
 
 }  // namespace v0
 }  // namespace tessera

@@ -19,7 +19,7 @@
 #if defined(TESSERA_LINKED_ENGINES)
 #include "tessera/train/compiled_model.hpp"
 #else
-#include "tessera/train/engine_trainer.hpp"
+#include "tessera/train/engine.hpp"
 #endif
 
 namespace tessera {

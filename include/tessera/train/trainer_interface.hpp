@@ -80,7 +80,7 @@ namespace detail {
 
 /// Makes the trainer of one place and element type. `open` opens the file of a recipe that keeps state in
 /// one, and may be null otherwise. All ranks call it together. Throws what BasicTrainer's constructor throws.
-/// The definition is in engine_trainer.hpp, or compiled in tessera::recipes.
+/// The definition is in engine.hpp, or compiled in tessera::recipes.
 template <class Place, class T>
 std::unique_ptr<AnyTrainer> make_engine(ErasedModel<Place, T> model, RecipeTable const& recipe,
                                         comm::Comm comm, TrainerOptions const& options, OpenStateFile open);

@@ -119,22 +119,27 @@ class Context<Cpu> : public MathChannel {
 
   // ---- outside steps --------------------------------------------------------------------------------------
 
-  /// Bytes of the place as the host reads them, after everything enqueued; valid until the next such call.
-  std::byte const* host_view(void const* from, std::size_t /*bytes*/) {
+  /// Copies bytes of the place to the host, after all enqueued work.
+  void read(void const* from, void* to, std::size_t bytes) {
+    if (!forbidden("read")) std::memcpy(to, from, bytes);
+  }
+  /// Copies bytes of the host to the place, and waits for the copy.
+  void write(void* to, void const* from, std::size_t bytes) {
+    if (!forbidden("write")) std::memcpy(to, from, bytes);
+  }
+  /// Returns bytes of the place in memory that the host can read, after all enqueued work. Other places may
+  /// use the caller's `room` for them.
+  std::byte const* host_view(void const* from, std::size_t /*bytes*/, std::byte* /*room*/) {
     forbidden("host_view");
     return static_cast<std::byte const*>(from);
   }
-  /// Host memory in which bytes of the place are formed; `unstage` puts them there.
-  std::byte* stage(void* to, std::size_t /*bytes*/) {
+  /// Returns host memory in which the caller prepares bytes of the place; `unstage` writes them to the place.
+  /// Other places may return `room`.
+  std::byte* stage(void* to, std::size_t /*bytes*/, std::byte* /*room*/) {
     forbidden("stage");
     return static_cast<std::byte*>(to);
   }
   void unstage(void* /*to*/, std::byte const* /*staged*/, std::size_t /*bytes*/) { forbidden("unstage"); }
-  /// The same two in memory of the caller's, where another than the place's is needed.
-  std::byte const* host_view(void const* from, std::size_t bytes, std::byte* /*room*/) {
-    return host_view(from, bytes);
-  }
-  std::byte* stage(void* to, std::size_t bytes, std::byte* /*room*/) { return stage(to, bytes); }
   /// Copies of state to host memory, between steps: `copy` begins one, and no update of a later step comes
   /// before all have ended. `copied`, for any thread, says whether they have. Here `copy` has, on all
   /// threads.

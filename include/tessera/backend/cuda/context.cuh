@@ -216,32 +216,36 @@ class Context<Cuda> : public MathChannel {
 
   // ---- outside steps --------------------------------------------------------------------------------------
 
-  /// Returns bytes of the device in memory that the host can read, or `from` itself if that is host memory.
-  /// Waits for all enqueued work. Valid until the next such call.
-  std::byte const* host_view(void const* from, std::size_t bytes) {
-    if (forbidden("host_view")) return static_cast<std::byte const*>(from);
+  /// Copies bytes of the device to the host. Waits for all enqueued work.
+  void read(void const* from, void* to, std::size_t bytes) {
+    if (forbidden("read")) return;
     synchronize();
     raise();
-    return staging_.view(from, bytes);
+    cuda::copy_and_wait(to, from, bytes);
   }
-  /// Returns zeroed host memory in which the caller prepares bytes for the device, or `to` itself if that is
-  /// host memory. `unstage` copies the bytes to the device and waits for the copy, as `clear` waits for its
-  /// zeros.
-  std::byte* stage(void* to, std::size_t bytes) {
-    return forbidden("stage") ? static_cast<std::byte*>(to) : staging_.stage(to, bytes);
+  /// Copies bytes of the host to the device and waits for the copy, as `clear` waits for its zeros.
+  void write(void* to, void const* from, std::size_t bytes) {
+    if (!forbidden("write")) cuda::copy_and_wait(to, from, bytes);
   }
-  void unstage(void* to, std::byte const* staged, std::size_t bytes) {
-    if (!forbidden("unstage")) staging_.unstage(to, staged, bytes);
-  }
-  /// These two use the caller's `room` as the host memory. They too return a pointer to host memory as it is.
+  /// Returns bytes of the device in `room`, or `from` itself if that is host memory. Waits for all enqueued
+  /// work.
   std::byte const* host_view(void const* from, std::size_t bytes, std::byte* room) {
     if (forbidden("host_view")) return static_cast<std::byte const*>(from);
     synchronize();
     raise();
-    return staging_.view(from, bytes, room);
+    if (cuda::is_host(from)) return static_cast<std::byte const*>(from);
+    cuda::copy_and_wait(room, from, bytes);
+    return room;
   }
+  /// Returns `room`, zeroed, in which the caller prepares bytes for the device, or `to` itself if that is
+  /// host memory. `unstage` copies the bytes to the device.
   std::byte* stage(void* to, std::size_t bytes, std::byte* room) {
-    return forbidden("stage") ? static_cast<std::byte*>(to) : staging_.stage(to, bytes, room);
+    if (forbidden("stage") || cuda::is_host(to)) return static_cast<std::byte*>(to);
+    std::memset(room, 0, bytes);
+    return room;
+  }
+  void unstage(void* to, std::byte const* staged, std::size_t bytes) {
+    if (to != staged) write(to, staged, bytes);
   }
   /// The following functions copy state to pinned memory between steps (`copy`, then `end_copies`), on a
   /// separate stream. A copy from host memory has ended when `copy` returns. Every later step waits for the
@@ -265,7 +269,7 @@ class Context<Cuda> : public MathChannel {
     if (!recorder_ && copies_) copies_.await(stream(), graphs_.recording());
   }
   void clear(void* to, std::size_t bytes) {
-    if (!forbidden("clear")) staging_.clear(to, bytes);
+    if (!forbidden("clear")) cuda::clear_and_wait(to, bytes);
   }
   /// The context of the host. Its threads prepare staged bytes and run host tasks.
   Context<Cpu>& host() noexcept { return host_; }
@@ -303,7 +307,6 @@ class Context<Cuda> : public MathChannel {
   cuda::Readbacks readbacks_{failure_};
   cuda::Uploads uploads_{failure_};
   cuda::StateCopies copies_{failure_};
-  cuda::Staging staging_;
   Context<Cpu> host_;
   cuda::HostTasks host_tasks_{failure_};  // destroyed first: its threads use host_
 };

@@ -139,58 +139,20 @@ inline bool is_host(void const* pointer) {
   return about.type != cudaMemoryTypeDevice;
 }
 
-/// Host memory in which a caller sees or prepares bytes of the device between steps. Each function returns
-/// the caller's pointer if that is host memory already.
-class Staging {
- public:
-  /// Valid until the next call. No work may be under way.
-  std::byte const* view(void const* from, std::size_t bytes) {
-    if (is_host(from)) return static_cast<std::byte const*>(from);
-    view_.resize(bytes);
-    return read(from, bytes, view_.data());
-  }
-  std::byte const* view(void const* from, std::size_t bytes, std::byte* room) {
-    return is_host(from) ? static_cast<std::byte const*>(from) : read(from, bytes, room);
-  }
-  /// Zeroed memory, until `unstage` has copied it to the device.
-  std::byte* stage(void* to, std::size_t bytes) {
-    if (is_host(to)) return static_cast<std::byte*>(to);
-    staged_.emplace_back(bytes);
-    return staged_.back().data();
-  }
-  std::byte* stage(void* to, std::size_t bytes, std::byte* room) {
-    if (is_host(to)) return static_cast<std::byte*>(to);
-    std::memset(room, 0, bytes);
-    return room;
-  }
-  void unstage(void* to, std::byte const* staged, std::size_t bytes) {
-    if (to == staged) return;
-    require(cudaMemcpy(to, staged, bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
-    await_default_stream();
-    std::erase_if(staged_, [&](std::vector<std::byte> const& each) { return each.data() == staged; });
-  }
-  void clear(void* to, std::size_t bytes) {
-    if (is_host(to))
-      std::memset(to, 0, bytes);
-    else
-      require(cudaMemset(to, 0, bytes), "cudaMemset");
-    await_default_stream();
-  }
-
- private:
-  static std::byte const* read(void const* from, std::size_t bytes, std::byte* room) {
-    require(cudaMemcpy(room, from, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
-    return room;
-  }
-  /// Waits for the default stream, since no lane does. Fills, and copies from memory that is not pinned, may
-  /// still run when their call returns.
-  static void await_default_stream() {
-    require(cudaStreamSynchronize(cudaStreamLegacy), "cudaStreamSynchronize");
-  }
-
-  std::vector<std::byte> view_;
-  std::vector<std::vector<std::byte>> staged_;
-};
+/// Copies bytes between steps, and waits for the copy. Either side may be host memory. No lane waits for the
+/// default stream, and a copy from memory that is not pinned may still run when cudaMemcpy returns.
+inline void copy_and_wait(void* to, void const* from, std::size_t bytes) {
+  require(cudaMemcpy(to, from, bytes, cudaMemcpyDefault), "cudaMemcpy");
+  require(cudaStreamSynchronize(cudaStreamLegacy), "cudaStreamSynchronize");
+}
+/// Sets bytes to zero between steps, and waits until they are.
+inline void clear_and_wait(void* to, std::size_t bytes) {
+  if (is_host(to))
+    std::memset(to, 0, bytes);
+  else
+    require(cudaMemset(to, 0, bytes), "cudaMemset");
+  require(cudaStreamSynchronize(cudaStreamLegacy), "cudaStreamSynchronize");
+}
 
 /// Copies of state to pinned memory between steps, on a separate stream.
 class StateCopies {

@@ -11,7 +11,7 @@
 #include "tessera/nvme.hpp"
 #include "tessera/train/check_options.hpp"
 #include "tessera/train/compiled_model.hpp"
-#include "tessera/train/engine_trainer.hpp"
+#include "tessera/train/engine.hpp"
 #include "tessera/train/registry/devices.hpp"
 
 namespace tessera {
@@ -33,8 +33,8 @@ template <class Place, class T>
 std::unique_ptr<AnyTrainer> make_engine(AnyModel const& model, CheckedRecipe const& recipe, comm::Comm comm,
                                         TrainerOptions const& options) {
   check_options(options, model.positions());
-  return std::make_unique<EngineTrainer<Place, T>>(erased<Place, T>(model), recipe, std::move(comm), options,
-                                                   open_state_file<Nvme>);
+  return std::make_unique<Engine<Place, T>>(erased<Place, T>(model), recipe, options, std::move(comm),
+                                            open_state_file<Nvme>);
 }
 
 template <class Place, class T>
@@ -46,7 +46,8 @@ StepPlan record_engine(AnyModel const& model, CheckedRecipe const& recipe, Train
   auto const memory = StepMemory<Place>::without_memory(plan);
   Context<Place> context(1, {}, &recorder, Math::of(recipe));
   comm::RecordingTransport transport(shape.rank, shape.world, recorder);
-  ParameterStore<Place, T> store(plan, memory, context, transport, step_rule(recipe, options, shape));
+  StepRule const rule = step_rule(recipe, options, shape);
+  ParameterStore<Place, T> store(plan, memory, context, transport, rule);
   Executor<Place, T> step(plan, plan.train, memory, of.functions, of.object.get());
   step.run(context, store, transport, observer);
   return plan;

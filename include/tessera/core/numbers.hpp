@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls code with the C++ type of a number format, and converts values in host memory between formats.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "tessera/core/dtype.hpp"
+#include "tessera/core/error.hpp"
+
+namespace tessera {
+inline namespace v0 {
+
+/// Calls f with a null pointer to the C++ type in which values of a format are stored, and returns its
+/// result. Throws Error(unsupported) for u8, whose values are codes.
+template <class F>
+decltype(auto) with_type(DType format, F&& f) {
+  switch (format) {
+    case DType::f64:
+      return f(static_cast<double*>(nullptr));
+    case DType::f32:
+    case DType::tf32:
+    case DType::bf16x6:
+    case DType::bf16x3:
+      return f(static_cast<float*>(nullptr));
+    case DType::f16:
+      return f(static_cast<half*>(nullptr));
+    case DType::bf16:
+      return f(static_cast<bfloat16*>(nullptr));
+    case DType::u8:
+      break;
+  }
+  detail::throw_error(ErrorKind::unsupported,
+                      {"values of format ", name_of(format), " are codes, not numbers"});
+}
+
+/// Converts values of a format to fp32. The stored values begin at `from`.
+inline void widen(DType format, std::byte const* from, std::span<float> to) {
+  with_type(format, [&]<class U>(U*) {
+    for (std::size_t at = 0; at < to.size(); ++at)
+      to[at] = static_cast<float>(reinterpret_cast<U const*>(from)[at]);
+  });
+}
+/// Converts fp32 values to a format. Rounds to nearest even.
+inline void narrow(std::span<float const> from, DType format, std::byte* to) {
+  with_type(format, [&]<class U>(U*) {
+    for (std::size_t at = 0; at < from.size(); ++at) reinterpret_cast<U*>(to)[at] = static_cast<U>(from[at]);
+  });
+}
+
+}  // namespace v0
+}  // namespace tessera
