@@ -35,7 +35,7 @@ endforeach()
 set(asking
   backend/operations.hpp backend/cpu/activation.hpp optim/schedule.hpp optim/loss_scale.hpp data/order.hpp
   data/token_file.hpp core/dtype.hpp comm/threads.hpp comm/communicator.hpp io/safetensors_header.hpp nn/init.hpp ops/attention.hpp
-  policy/table.hpp plan/step_plan.hpp plan/work_order.hpp plan/report.hpp store/parameter_store.hpp
+  policy/table.hpp plan/step_plan.hpp plan/work_order.hpp plan/report.hpp
   core/numbers.hpp)
 
 file(WRITE "${WORK}/program.cpp" "#include <tessera/tessera.hpp>\n#include <tessera/checkpoint.hpp>

@@ -311,7 +311,9 @@ void compare_with_threads(int world, int count, GroupOf const& group_of, int cha
   ts::run_gpus(world, [&](Comm& comm) {
     Transport& transport = comm.transport();
     int const rank = comm.rank();
-    Peers const peers = transport.over(group_of(rank), channel);
+    Peers group = group_of(rank);
+    group.channel = channel;
+    Peers const peers = transport.over(group);
     int const index_in_group = peers.index_of(rank);
     auto const& mine = expected.buffers[static_cast<std::size_t>(rank)];
     auto const check = [&](std::string const& how, auto const& buffers) {

@@ -67,8 +67,9 @@ TEST_CASE("two channels of one graph run beside each other") {
   Differences differences;
   ts::run_gpus(2, [&](Comm& comm) {
     Transport& transport = comm.transport();
-    Peers const second = transport.over({}, 1);
-    if (second.way == 0 || transport.over({}, 1).way != second.way) differences.add(comm.rank(), "ways");
+    Peers const second = transport.over({.channel = 1});
+    if (second.way == 0 || transport.over({.channel = 1}).way != second.way)
+      differences.add(comm.rank(), "ways");
     DeviceBytes const mine(bytes), all(2 * bytes);
     Sum const sum(count);
     ts::cuda::Stream const beside = ts::cuda::make_stream();

@@ -540,8 +540,8 @@ TEST_CASE("a way is opened once and goes among its group") {
     int const rank = transport.rank();
     ts::comm::Peers const row = transport.over({rank - rank % 2, 1, 2}), again = transport.over(row);
     CHECK((again.way == row.way && again.first == row.first && again.count == 2));
-    CHECK(transport.over({}, 1).count == 4);
-    CHECK(transport.over({}, 1).channel == 1);
+    CHECK(transport.over({.channel = 1}).count == 4);
+    CHECK(transport.over({.channel = 1}).channel == 1);
     CHECK(transport.over({}).way == 0);
     double const own = 10.0 + rank;
     double gathered[2] = {}, value = own;

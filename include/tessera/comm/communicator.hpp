@@ -54,20 +54,19 @@ class Transport {
   /// All ranks of the world as one group.
   Peers everyone() const noexcept { return {0, 1, world_}; }
 
-  /// Returns `group` with the communicator of this group and channel, and opens the communicator on the first
-  /// call. If the transport has channels, collectives on different channels need not wait for each other.
+  /// Returns `group` with the communicator of its ranks and channel, and opens the communicator on the first
+  /// call. Without ranks, the group is all ranks. If the transport has channels, collectives on different channels need not wait for each other.
   /// Other transports use one communicator for all channels. To open a communicator, all ranks of the world
   /// call this function together, in the same order and between steps, each with the group to which it
   /// belongs. On GPUs, opening waits for the other ranks and takes device memory. Later calls only look the
   /// communicator up.
-  Peers over(Peers group, int channel = 0) {
-    if (group.count <= 0) group = everyone();
-    group.channel = channel;
+  Peers over(Peers group) {
+    if (group.count <= 0) group.count = world_;
     group.way = 0;
-    if (group.count == 1 || (group.count == world_ && channel == 0)) return group;
+    if (group.count == 1 || (group.count == world_ && group.channel == 0)) return group;
     for (Peers const& open : ways_)
       if (open.first == group.first && open.stride == group.stride && open.count == group.count &&
-          open.channel == channel)
+          open.channel == group.channel)
         return open;
     return opened(group);
   }

@@ -254,6 +254,24 @@ struct StepPlan {
   }
   /// The ranks whose losses are summed.
   comm::Peers losses_by() const { return {0, 1, shape.world}; }
+  /// The ranks between which this rank's part of a move takes place: all ranks, or this rank's row or column,
+  /// on the channel of the entry's lane. Throws Error(unsupported) for a group that no engine runs.
+  comm::Peers ranks_of(Entry const& entry) const {
+    int const shards = shape.shards(), rank = shape.rank, channel = entry.lane == Lane::gathering;
+    switch (entry.group) {
+      case Group::all:
+        return {0, 1, shape.world, channel};
+      case Group::shards:
+        return {rank - rank % shards, 1, shards, channel};
+      case Group::replicas:
+        return {rank % shards, shards, shape.replicas, channel};
+      case Group::next:
+      case Group::previous:
+      case Group::tensor:
+        break;
+    }
+    detail::throw_error(ErrorKind::unsupported, {"a schedule has a group of ranks that no engine runs"});
+  }
   /// Whether ranks hold different parts of the contents of a state buffer.
   bool is_split(Buffer const& buffer) const { return buffer.over == Sharding::sharded && shape.shards() > 1; }
   /// The first rank that has the full contents of a state buffer. The buffer must not be split.

@@ -3,12 +3,10 @@
 // code needs to know where state is.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -19,33 +17,12 @@
 #include "tessera/ops/norm.hpp"
 #include "tessera/optim/adamw.hpp"
 #include "tessera/optim/finish.hpp"
-#include "tessera/optim/loss_scale.hpp"
 #include "tessera/optim/step_state.hpp"
 #include "tessera/plan/program.hpp"
 #include "tessera/store/step_memory.hpp"
-#include "tessera/tensor/arena.hpp"
 
 namespace tessera {
 inline namespace v0 {
-
-/// Returns the communicator of a move between ranks: all ranks, or this rank's row or column, on the channel
-/// of the entry's lane. Throws Error(unsupported) for a group that no engine runs.
-inline comm::Peers peers_of(Entry const& entry, StepShape const& shape, comm::Transport& transport) {
-  int const shards = shape.shards(), rank = shape.rank, channel = entry.lane == Lane::gathering;
-  switch (entry.group) {
-    case Group::all:
-      return transport.over({}, channel);
-    case Group::shards:
-      return transport.over({rank - rank % shards, 1, shards}, channel);
-    case Group::replicas:
-      return transport.over({rank % shards, shards, shape.replicas}, channel);
-    case Group::next:
-    case Group::previous:
-    case Group::tensor:
-      break;
-  }
-  throw Error(ErrorKind::unsupported, "a schedule has a group of ranks that no engine runs");
-}
 
 /// Runs the entries that move or change state. An entry says what to do, and its buffers say where. The
 /// functions that a step calls allocate nothing and only enqueue work. On the CPU, however, collectives and
@@ -107,10 +84,10 @@ class ParameterStore {
       return ops::finish_step(context_, all_, state_address(), rule_);
     }
     bool const first = micro_batch == 0;
-    if (runs_on_host(entry))
+    if (entry.lane == Lane::disk || entry.lane == Lane::host)
       return context_.host_task(cost_of(program, entry), &HostWork::run, &host_work(program, entry, first));
     if (entry.move == Move::none) return work(context_, entry, first);
-    comm::Peers const among = peers_of(entry, plan_.shape, transport_);
+    comm::Peers const among = transport_.over(plan_.ranks_of(entry));
     if (entry.items.size() > 1) transport_.begin_group();
     for (Item const& item : entry.items) move(program, entry, item, micro_batch, among);
     if (entry.items.size() > 1) transport_.end_group();
@@ -167,9 +144,6 @@ class ParameterStore {
 
   // Work on state. `context` belongs to the place that holds the values.
 
-  static bool runs_on_host(Entry const& entry) {
-    return entry.lane == Lane::disk || entry.lane == Lane::host;
-  }
   /// An entry as a task for the host.
   struct HostWork {
     ParameterStore& store;
@@ -331,8 +305,7 @@ class ParameterStore {
   std::vector<NormRange> norm_ranges_;
   std::vector<ops::Rows<ops::NormRow>> norms_;  // by entry of the training program, like updates_
   std::vector<ops::Rows<ops::UpdateRow>> updates_;
-  std::vector<HostWork>
-      host_work_;  // two for each entry of both programs: in the first micro-batch, and later
+  std::vector<HostWork> host_work_;  // two for each entry of both programs: the first micro-batch, and later
 };
 
 }  // namespace v0

@@ -25,7 +25,6 @@ template <class Place, class T>
 class Executor {
  public:
   using S = compute_t<T>;
-  using Kind = BufferKind;
   using Store = ParameterStore<Place, T>;
 
   Executor(StepPlan const& plan, Program const& program, StepMemory<Place> const& memory,
@@ -78,9 +77,6 @@ class Executor {
   Tensor<U, Place> view(int buffer, std::int64_t begin, Borrow const& what) const {
     return {pointer<U>(buffer) + begin, plan_.parameter(what).in_memory()};
   }
-  Tensor<S, Place> tied(Operand const& operand, Borrow const& what) const {
-    return view<S>(operand.buffer, operand.begin, what);
-  }
   /// Binds a tensor that a unit keeps to one of two views: to `statistic` if it is a statistic, else to
   /// `value`.
   void bind(ActivationSpec const& kept, int buffer, Tensor<T, Place>& value,
@@ -126,9 +122,9 @@ class Executor {
         return bind_flat(pass.gradients, unit, operand);
       case Role::tied_gradient:
         if (operand.writes())
-          pass.lent[index] = tied(operand, spec.borrows[index]);
+          pass.lent[index] = view<S>(buffer, operand.begin, spec.borrows[index]);
         else
-          pass.partials[index] = tied(operand, {unit, operand.index});
+          pass.partials[index] = view<S>(buffer, operand.begin, {unit, operand.index});
         return;
       case Role::input:
         pass.input = tensor<T const>(buffer, plan_.unit(unit - 1).output);
@@ -188,8 +184,8 @@ class Executor {
       }
       case Verb::add_tied: {
         Operand const &from = entry.operands[0], &to = entry.operands[1];
-        Tensor<S, Place> const sum =
-            tied(to, plan_.unit(entry.unit).borrows[static_cast<std::size_t>(to.index)]);
+        Borrow const& what = plan_.unit(entry.unit).borrows[static_cast<std::size_t>(to.index)];
+        Tensor<S, Place> const sum = view<S>(to.buffer, to.begin, what);
         return ops::fold(context, sum.reshaped({sum.elements()}), pointer<S>(from.buffer), 1, sum.elements(),
                          false);
       }
@@ -222,7 +218,7 @@ class Executor {
   }
   std::int64_t samples() const { return plan_.shape.batch * plan_.shape.sequence; }
   Tensor<std::int32_t const, Place> tokens(int micro_batch) const {
-    auto const* const first = pointer<std::int32_t>(program_.find(Kind::batch, -1));
+    auto const* const first = pointer<std::int32_t>(program_.find(BufferKind::batch, -1));
     return {first + micro_batch * samples(), {plan_.shape.batch, plan_.shape.sequence}};
   }
   /// The targets follow the tokens of all micro-batches.

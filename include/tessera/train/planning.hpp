@@ -147,9 +147,10 @@ StepPlan checked_plan(ErasedModel<Place, T> const& model, CheckedRecipe const& c
   StepPlan plan = make_plan(model.units({shape.batch, shape.sequence}), recipe, shape);
   check_segments(plan.units, model.functions.without_segment);
   comm::agree(transport, hash_of(plan.train.schedule), "step schedule");
-  for (Program const* program : {&plan.train, &plan.evaluate})  // before memory is counted: ways take some
+  // Communicators take device memory, so they are opened before free memory is counted.
+  for (Program const* program : {&plan.train, &plan.evaluate})
     for (Entry const& entry : program->schedule.entries)
-      if (entry.move > Move::copy) (void)peers_of(entry, shape, transport);
+      if (entry.move > Move::copy) (void)transport.over(plan.ranks_of(entry));
   // Each rank asks its device what is free; where ranks share the host's memory, one of each host asks for
   // all of them. Nobody takes memory before that.
   if (has_own_memory<Place> || transport.local_rank() == 0) {
